@@ -1,0 +1,292 @@
+//! The lease record: JSON that a person can read in psql or a bucket browser, decoded strictly.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Epoch, Grant, Token, WriteId};
+use crate::name::Name;
+
+/// The format this version reads and writes.
+pub const FORMAT: u64 = 1;
+/// Longest body that is decoded at all.
+pub const BODY_MAX: usize = 16 * 1024;
+
+/// Who holds or last held a lease. For people to read; never compared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Holder {
+    /// Host name.
+    pub host: String,
+    /// Process id of the wrapper.
+    pub pid: u32,
+    /// Run id.
+    pub run: String,
+    /// Job label.
+    pub job: String,
+    /// When the grant was made, by the holder's own wall clock.
+    pub since: String,
+}
+
+/// What is true only while a lease is held.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Hold {
+    /// The acquisition this is.
+    pub grant: Grant,
+    /// How long the record may stay unchanged before anyone may take the lease.
+    pub ttl: Duration,
+    /// Someone asked the holder to stop.
+    pub revoke: bool,
+    /// Where a neighbour on the same machine can see whether the holder lives; opaque to core.
+    pub lock: Option<String>,
+}
+
+/// One lease, as stored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LeaseRecord {
+    /// The lease's own name, so that a record copied under another key is noticed.
+    pub lease: Name,
+    /// Which life of the record this is.
+    pub epoch: Epoch,
+    /// The token of the current or, if free, the last grant.
+    pub token: Token,
+    /// The write that stored this body.
+    pub write: WriteId,
+    /// The store instance that was written to.
+    pub instance: String,
+    /// The current hold; nothing when free.
+    pub hold: Option<Hold>,
+    /// The current or last holder.
+    pub holder: Holder,
+}
+
+/// Why a body is not a lease record we may act on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BadRecord {
+    /// Written by a later version of Leasehold.
+    Newer(u64),
+    /// A record of another lease under this key.
+    OtherLease(String),
+    /// Not a record: damaged, or written by something else.
+    Damaged(String),
+}
+
+impl fmt::Display for BadRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newer(format) => write!(
+                f,
+                "the record has format {format} and this version reads {FORMAT}"
+            ),
+            Self::OtherLease(name) => write!(f, "the record belongs to the lease {name:?}"),
+            Self::Damaged(why) => write!(f, "the record is not readable ({why})"),
+        }
+    }
+}
+
+/// The JSON shape. Field order is the order a person reads.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    leasehold: u64,
+    lease: String,
+    state: WireState,
+    token: Token,
+    epoch: Epoch,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    grant: Option<Grant>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ttl_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    revoke: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lock: Option<String>,
+    holder: Holder,
+    write: WriteId,
+    instance: String,
+}
+
+#[derive(PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WireState {
+    Held,
+    Free,
+}
+
+/// Only the format number, so that a later version is named as such before anything else is read.
+#[derive(Deserialize)]
+struct Format {
+    leasehold: u64,
+}
+
+impl LeaseRecord {
+    /// The bytes to store.
+    pub fn encode(&self) -> Vec<u8> {
+        let hold = self.hold.as_ref();
+        let wire = Wire {
+            leasehold: FORMAT,
+            lease: self.lease.as_str().into(),
+            state: if hold.is_some() {
+                WireState::Held
+            } else {
+                WireState::Free
+            },
+            token: self.token,
+            epoch: self.epoch,
+            grant: hold.map(|h| h.grant),
+            ttl_ms: hold.map(|h| u64::try_from(h.ttl.as_millis()).unwrap_or(u64::MAX)),
+            revoke: hold.is_some_and(|h| h.revoke),
+            lock: hold.and_then(|h| h.lock.clone()),
+            holder: self.holder.clone(),
+            write: self.write,
+            instance: self.instance.clone(),
+        };
+        // Strings, numbers and derived structs only: encoding cannot fail.
+        serde_json::to_vec(&wire).unwrap_or_default()
+    }
+
+    /// Reads a body stored under the key of `lease`. Anything out of the ordinary is refused.
+    pub fn decode(lease: &Name, body: &[u8]) -> Result<Self, BadRecord> {
+        let damaged = |why: String| BadRecord::Damaged(why);
+        if body.len() > BODY_MAX {
+            return Err(damaged(format!("{} bytes long", body.len())));
+        }
+        let format: Format = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        if format.leasehold > FORMAT {
+            return Err(BadRecord::Newer(format.leasehold));
+        }
+        if format.leasehold < FORMAT {
+            return Err(damaged(format!("unknown format {}", format.leasehold)));
+        }
+        let wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        if wire.lease != lease.as_str() {
+            return Err(BadRecord::OtherLease(wire.lease));
+        }
+        let hold = match (wire.state, wire.grant, wire.ttl_ms) {
+            (WireState::Held, Some(grant), Some(ttl_ms)) if ttl_ms > 0 => Some(Hold {
+                grant,
+                ttl: Duration::from_millis(ttl_ms),
+                revoke: wire.revoke,
+                lock: wire.lock,
+            }),
+            (WireState::Free, None, None) if !wire.revoke && wire.lock.is_none() => None,
+            _ => return Err(damaged("state and grant contradict each other".into())),
+        };
+        Ok(Self {
+            lease: lease.clone(),
+            epoch: wire.epoch,
+            token: wire.token,
+            write: wire.write,
+            instance: wire.instance,
+            hold,
+            holder: wire.holder,
+        })
+    }
+
+    /// Whether this grant holds the lease, expired or not.
+    pub fn held_by(&self, grant: Grant) -> bool {
+        self.hold.as_ref().is_some_and(|h| h.grant == grant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn record() -> LeaseRecord {
+        LeaseRecord {
+            lease: Name::new("gemilab").unwrap(),
+            epoch: Epoch::first(5),
+            token: Token::new(42).unwrap(),
+            write: WriteId(9),
+            instance: "i".into(),
+            hold: Some(Hold {
+                grant: Grant(7),
+                ttl: Duration::from_secs(90),
+                revoke: false,
+                lock: Some("here".into()),
+            }),
+            holder: Holder {
+                host: "mac".into(),
+                pid: 8123,
+                run: "mac-8123-a1".into(),
+                job: "gemilab".into(),
+                since: "2026-11-15T14:02:11Z".into(),
+            },
+        }
+    }
+
+    fn text(record: &LeaseRecord) -> String {
+        String::from_utf8(record.encode()).unwrap()
+    }
+
+    fn decode(text: &str) -> Result<LeaseRecord, BadRecord> {
+        LeaseRecord::decode(&Name::new("gemilab").unwrap(), text.as_bytes())
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let held = record();
+        assert_eq!(decode(&text(&held)).unwrap(), held);
+        let free = LeaseRecord { hold: None, ..held };
+        assert_eq!(decode(&text(&free)).unwrap(), free);
+    }
+
+    #[test]
+    fn a_person_can_read_it() {
+        let text = text(&record());
+        assert!(
+            text.starts_with(r#"{"leasehold":1,"lease":"gemilab","state":"held","token":42,"#),
+            "{text}"
+        );
+        assert!(text.contains(r#""ttl_ms":90000"#), "{text}");
+    }
+
+    #[test]
+    fn a_newer_format_is_named_even_with_fields_we_do_not_know() {
+        let text =
+            text(&record()).replace("{\"leasehold\":1,", "{\"leasehold\":2,\"colour\":\"red\",");
+        assert_eq!(decode(&text), Err(BadRecord::Newer(2)));
+    }
+
+    #[test]
+    fn strict_about_everything_else() {
+        let good = text(&record());
+        let bad = vec![
+            good.replace("\"token\":42", "\"token\":9007199254740992"),
+            good.replace("\"token\":42", "\"token\":0"),
+            good.replace("\"token\":42", "\"token\":-1"),
+            good.replace("\"token\":42", "\"token\":42.0"),
+            good.replace("\"token\":42", "\"token\":42,\"token\":43"),
+            good.replace("\"token\":42", "\"token\":42,\"colour\":\"red\""),
+            good.replace("\"pid\":8123", "\"pid\":8123,\"shoe\":43"),
+            good.replace("\"state\":\"held\"", "\"state\":\"free\""),
+            good.replace("\"state\":\"held\"", "\"state\":\"Held\""),
+            good.replace("\"leasehold\":1", "\"leasehold\":0"),
+            good.replace("\"ttl_ms\":90000", "\"ttl_ms\":0"),
+            format!("{good} {{}}"),
+            format!("{good}x"),
+            good[..good.len() - 1].into(),
+            String::new(),
+            "null".into(),
+            "<html>busy</html>".into(),
+            good.replace("mac", &"m".repeat(BODY_MAX)),
+        ];
+        for text in bad {
+            assert!(
+                matches!(decode(&text), Err(BadRecord::Damaged(_))),
+                "{text}"
+            );
+        }
+        let other = Name::new("other").unwrap();
+        assert_eq!(
+            LeaseRecord::decode(&other, good.as_bytes()),
+            Err(BadRecord::OtherLease("gemilab".into()))
+        );
+    }
+}

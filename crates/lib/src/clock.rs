@@ -1,0 +1,41 @@
+//! The only file that asks what time it is.
+
+use std::time::Duration;
+
+use leasehold_core::time::{BootTime, Now};
+use rustix::time::{ClockId, clock_gettime};
+
+fn read(clock: ClockId) -> Duration {
+    // Both clocks start near zero at boot, so the seconds are never negative.
+    let t = clock_gettime(clock);
+    Duration::new(
+        u64::try_from(t.tv_sec).unwrap_or(0),
+        u32::try_from(t.tv_nsec).unwrap_or(0),
+    )
+}
+
+/// Boot time: counts while the machine sleeps.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub fn boot_time() -> BootTime {
+    BootTime(read(ClockId::Boottime))
+}
+
+/// Boot time: `CLOCK_MONOTONIC` counts through sleep on macOS and the BSDs' equivalents differ;
+/// untested there.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub fn boot_time() -> BootTime {
+    BootTime(read(ClockId::Monotonic))
+}
+
+/// Both clocks, for one step of a session.
+pub fn now() -> Now {
+    Now {
+        boot: boot_time(),
+        awake: read(ClockId::Monotonic),
+    }
+}
+
+/// Seconds and nanoseconds since 1970 by this machine's wall clock. For people to read only.
+pub fn wall() -> Duration {
+    read(ClockId::Realtime)
+}

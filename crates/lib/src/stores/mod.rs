@@ -1,0 +1,90 @@
+//! Stores: anything that can compare-and-set opaque bytes.
+//!
+//! A store gets keys, bodies and versions. It never sees an owner, an expiry or a token.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+pub use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
+
+/// What a store declares about itself, so that timing and promises can be derived from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// How the store is named to people; never contains a secret.
+    pub url: String,
+    /// Which incarnation this is. Another one may have lost writes the last one acknowledged.
+    pub instance: String,
+    /// Where the age of a record comes from.
+    pub clock: Clock,
+    /// How coarse that age is.
+    pub resolution: Duration,
+    /// Largest forward step of the store's clock, plus the largest difference between any two
+    /// clocks that may stamp and answer for one record (`J` in the stop rule).
+    pub jump: Duration,
+    /// Only processes on this machine can reach it.
+    pub this_machine_only: bool,
+    /// Where lock files for instant crash recovery go; none where processes of several machines meet.
+    pub lock_dir: Option<PathBuf>,
+    /// What survives what, in one sentence for people.
+    pub durability: &'static str,
+    /// What this store cannot promise here, in one sentence; for example on a network mount.
+    pub caution: Option<String>,
+}
+
+/// Where the age of a record comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The boot-time clock of the one machine that can reach the store.
+    BootTime,
+    /// The store's server.
+    Server,
+    /// Nowhere: watchers wait until a record stayed unchanged for a full TTL.
+    Observed,
+}
+
+/// One key found by [`Store::list`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The key.
+    pub key: String,
+    /// What is stored there, where one call gives it.
+    pub stored: Option<Stored>,
+}
+
+/// Four verbs over opaque bytes.
+///
+/// A store is opened on one thread and used from that thread alone; it need not be `Sync`.
+#[async_trait(?Send)]
+pub trait Store: Send {
+    /// What this store is. Cheap; asked after every read, because an instance can change.
+    fn facts(&self) -> Facts;
+
+    /// The newest body under `key`, if there is one. Linearizable: it sees every acknowledged write.
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure>;
+
+    /// Stores `body` under `key` if and only if the key's version is `expected` (nothing: absent).
+    ///
+    /// `write` is fresh for every attempt; a store that chooses its own versions uses it as the version.
+    /// Never retries by itself: a hidden retry of a write that landed would report a conflict.
+    async fn cas(
+        &mut self,
+        key: &str,
+        expected: Option<&Version>,
+        write: WriteId,
+        body: &[u8],
+    ) -> Cas;
+
+    /// Keys that start with `prefix` and sort after `after`, in order, at most `limit`.
+    async fn list(
+        &mut self,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<Listed>, Failure>;
+
+    /// Removes `key` if its version is `version`. For swept run records only: lease and fence records
+    /// are never removed.
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas;
+}
