@@ -10,9 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A 128-bit identity, written as 32 lower-case hexadecimal digits.
 fn parse_hex(text: &str) -> Option<u128> {
-    let lower = text
-        .bytes()
-        .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+    let lower = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     if text.len() != 32 || !lower {
         return None;
     }
@@ -93,10 +91,7 @@ impl Epoch {
         let (generation, id) = text.split_once('-')?;
         let plain = !generation.is_empty() && !generation.starts_with(['0', '+']);
         let generation = plain.then(|| generation.parse().ok()).flatten()?;
-        Some(Self {
-            generation,
-            id: parse_hex(id)?,
-        })
+        Some(Self { generation, id: parse_hex(id)? })
     }
 }
 
@@ -121,8 +116,7 @@ impl Serialize for Epoch {
 impl<'de> Deserialize<'de> for Epoch {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
-        Self::parse(&text)
-            .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not an epoch")))
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom(format!("{text:?} is not an epoch")))
     }
 }
 
@@ -219,12 +213,7 @@ mod tests {
     fn ids_read_only_what_they_write() {
         let id = WriteId(0xabc);
         assert_eq!(WriteId::parse(&format!("{id}")), Some(id));
-        for bad in [
-            "",
-            "abc",
-            "+0000000000000000000000000000abc",
-            "0000000000000000000000000000ABCD",
-        ] {
+        for bad in ["", "abc", "+0000000000000000000000000000abc", "0000000000000000000000000000ABCD"] {
             assert_eq!(WriteId::parse(bad), None, "{bad}");
         }
         let epoch = Epoch::first(7);

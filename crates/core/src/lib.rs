@@ -1,11 +1,25 @@
-//! The rules of Leasehold, and nothing else.
+//! The rules of Leasehold, and nothing else: no clock, no I/O, no threads.
+//!
+//! A lease is a record in a store that can compare-and-set. Whoever writes `held` into it with the
+//! next token holds it until the record has not changed for its TTL. [`session::Session`] is one run
+//! of one lease as a state machine; [`rules`] are the decisions it takes; [`stop`] says when the job
+//! must be dead; [`fence`] is the check a target makes before it accepts a write.
+//!
+//! `#![no_std]` makes the compiler refuse a clock, a file, a socket or a thread here.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
 
+pub mod errand;
+pub mod fence;
 pub mod ids;
 pub mod name;
 pub mod record;
+pub mod rules;
+pub mod session;
+pub mod stop;
 pub mod store;
 pub mod time;

@@ -17,11 +17,7 @@ impl Name {
     pub fn new(text: &str) -> Result<Self, NameError> {
         match problem(text) {
             None => Ok(Self(text.into())),
-            Some(problem) => Err(NameError {
-                text: text.into(),
-                problem,
-                suggestion: suggestion(text),
-            }),
+            Some(problem) => Err(NameError { text: text.into(), problem, suggestion: suggestion(text) }),
         }
     }
 
@@ -115,14 +111,7 @@ mod tests {
     #[test]
     fn names_that_are_let_in() {
         let longest = "a".repeat(128);
-        for good in [
-            "a",
-            "0",
-            "gemilab",
-            "repo/main",
-            "a.b_c-d/e",
-            longest.as_str(),
-        ] {
+        for good in ["a", "0", "gemilab", "repo/main", "a.b_c-d/e", longest.as_str()] {
             assert!(Name::new(good).is_ok(), "{good}");
         }
     }
@@ -130,22 +119,9 @@ mod tests {
     #[test]
     fn names_that_are_not() {
         let long = "a".repeat(129);
-        for bad in [
-            "",
-            "A",
-            "a b",
-            "../x",
-            "a..b",
-            ".a",
-            "-a",
-            "/a",
-            "_a",
-            "ä",
-            "a\n",
-            "a\0",
-            "a%b",
-            long.as_str(),
-        ] {
+        for bad in
+            ["", "A", "a b", "../x", "a..b", ".a", "-a", "/a", "_a", "ä", "a\n", "a\0", "a%b", long.as_str()]
+        {
             assert!(Name::new(bad).is_err(), "{bad:?}");
         }
     }

@@ -78,10 +78,9 @@ pub enum BadRecord {
 impl fmt::Display for BadRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Newer(format) => write!(
-                f,
-                "the record has format {format} and this version reads {FORMAT}"
-            ),
+            Self::Newer(format) => {
+                write!(f, "the record has format {format} and this version reads {FORMAT}")
+            }
             Self::OtherLease(name) => write!(f, "the record belongs to the lease {name:?}"),
             Self::Damaged(why) => write!(f, "the record is not readable ({why})"),
         }
@@ -130,11 +129,7 @@ impl LeaseRecord {
         let wire = Wire {
             leasehold: FORMAT,
             lease: self.lease.as_str().into(),
-            state: if hold.is_some() {
-                WireState::Held
-            } else {
-                WireState::Free
-            },
+            state: if hold.is_some() { WireState::Held } else { WireState::Free },
             token: self.token,
             epoch: self.epoch,
             grant: hold.map(|h| h.grant),
@@ -167,12 +162,9 @@ impl LeaseRecord {
             return Err(BadRecord::OtherLease(wire.lease));
         }
         let hold = match (wire.state, wire.grant, wire.ttl_ms) {
-            (WireState::Held, Some(grant), Some(ttl_ms)) if ttl_ms > 0 => Some(Hold {
-                grant,
-                ttl: Duration::from_millis(ttl_ms),
-                revoke: wire.revoke,
-                lock: wire.lock,
-            }),
+            (WireState::Held, Some(grant), Some(ttl_ms)) if ttl_ms > 0 => {
+                Some(Hold { grant, ttl: Duration::from_millis(ttl_ms), revoke: wire.revoke, lock: wire.lock })
+            }
             (WireState::Free, None, None) if !wire.revoke && wire.lock.is_none() => None,
             _ => return Err(damaged("state and grant contradict each other".into())),
         };
@@ -240,17 +232,13 @@ mod tests {
     #[test]
     fn a_person_can_read_it() {
         let text = text(&record());
-        assert!(
-            text.starts_with(r#"{"leasehold":1,"lease":"gemilab","state":"held","token":42,"#),
-            "{text}"
-        );
+        assert!(text.starts_with(r#"{"leasehold":1,"lease":"gemilab","state":"held","token":42,"#), "{text}");
         assert!(text.contains(r#""ttl_ms":90000"#), "{text}");
     }
 
     #[test]
     fn a_newer_format_is_named_even_with_fields_we_do_not_know() {
-        let text =
-            text(&record()).replace("{\"leasehold\":1,", "{\"leasehold\":2,\"colour\":\"red\",");
+        let text = text(&record()).replace("{\"leasehold\":1,", "{\"leasehold\":2,\"colour\":\"red\",");
         assert_eq!(decode(&text), Err(BadRecord::Newer(2)));
     }
 
@@ -278,10 +266,7 @@ mod tests {
             good.replace("mac", &"m".repeat(BODY_MAX)),
         ];
         for text in bad {
-            assert!(
-                matches!(decode(&text), Err(BadRecord::Damaged(_))),
-                "{text}"
-            );
+            assert!(matches!(decode(&text), Err(BadRecord::Damaged(_))), "{text}");
         }
         let other = Name::new("other").unwrap();
         assert_eq!(

@@ -8,10 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 fn read(clock: ClockId) -> Duration {
     // Both clocks start near zero at boot, so the seconds are never negative.
     let t = clock_gettime(clock);
-    Duration::new(
-        u64::try_from(t.tv_sec).unwrap_or(0),
-        u32::try_from(t.tv_nsec).unwrap_or(0),
-    )
+    Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 
 /// Boot time: counts while the machine sleeps.
@@ -29,10 +26,7 @@ pub fn boot_time() -> BootTime {
 
 /// Both clocks, for one step of a session.
 pub fn now() -> Now {
-    Now {
-        boot: boot_time(),
-        awake: read(ClockId::Monotonic),
-    }
+    Now { boot: boot_time(), awake: read(ClockId::Monotonic) }
 }
 
 /// Seconds and nanoseconds since 1970 by this machine's wall clock. For people to read only.

@@ -68,21 +68,10 @@ pub trait Store: Send {
     ///
     /// `write` is fresh for every attempt; a store that chooses its own versions uses it as the version.
     /// Never retries by itself: a hidden retry of a write that landed would report a conflict.
-    async fn cas(
-        &mut self,
-        key: &str,
-        expected: Option<&Version>,
-        write: WriteId,
-        body: &[u8],
-    ) -> Cas;
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas;
 
     /// Keys that start with `prefix` and sort after `after`, in order, at most `limit`.
-    async fn list(
-        &mut self,
-        prefix: &str,
-        after: &str,
-        limit: usize,
-    ) -> Result<Vec<Listed>, Failure>;
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure>;
 
     /// Removes `key` if its version is `version`. For swept run records only: lease and fence records
     /// are never removed.

@@ -1,0 +1,213 @@
+//! By hand: renew, release and revoke as one-off errands, for scripts and operators.
+//!
+//! Read, decide, write conditionally, and in doubt read back: the same rules as a session's, without
+//! a job.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::ids::{Grant, Ids, Token, WriteId};
+use crate::name::Name;
+use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
+use crate::rules::{Rules, Standard, View};
+use crate::session::{Op, Reading};
+use crate::store::{Cas, Failure, FailureKind, Version};
+
+/// How often a lost race is run again.
+const TRIES: u32 = 8;
+
+/// What to do with the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Keep it for another TTL, if this grant still holds it.
+    Renew(Grant),
+    /// Give it back, if this grant still holds it.
+    Release(Grant),
+    /// Ask whoever holds it to stop.
+    Revoke,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ErrandOutcome {
+    /// Done; with the record as it now is.
+    Done(LeaseRecord),
+    /// Not ours any more: free, expired, or somebody else's.
+    NotOurs(Found),
+    /// Ours, but someone asked us to stop.
+    Revoked(LeaseRecord),
+    /// Nothing to revoke: free or expired.
+    Idle(Found),
+    /// The record must not be acted on.
+    Bad(BadRecord),
+    /// The store did not answer. `sent`: the change may have landed, or may yet.
+    Failed {
+        /// What it said.
+        failure: Failure,
+        /// Whether anything was written that may still take effect.
+        sent: bool,
+    },
+}
+
+/// What was found instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No record at all.
+    Absent,
+    /// Free, with its last token.
+    Free(Token),
+    /// Held by this grant, but expired.
+    Expired(Token),
+    /// Held by another.
+    Held(Token, Holder),
+}
+
+/// What the driver does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Call the store and answer.
+    Ask(Op),
+    /// Finished.
+    Done(ErrandOutcome),
+}
+
+/// One errand.
+#[derive(Clone, Debug)]
+pub struct Errand {
+    verb: Verb,
+    lease: Name,
+    resolution: Duration,
+    ids: Ids,
+    sent: Vec<WriteId>,
+    offered: Option<LeaseRecord>,
+    tries: u32,
+}
+
+impl Errand {
+    /// An errand; `seed` must be random.
+    pub fn new(verb: Verb, lease: Name, resolution: Duration, seed: u128) -> Self {
+        let ids = Ids::new(seed);
+        Self { verb, lease, resolution, ids, sent: Vec::new(), offered: None, tries: 0 }
+    }
+
+    /// The first call to make.
+    pub fn start(&self) -> Op {
+        Op::Read
+    }
+
+    /// A read was answered.
+    pub fn on_read(&mut self, result: Result<Reading, Failure>) -> Next {
+        let reading = match result {
+            Ok(reading) => reading,
+            Err(failure) => return self.failed(failure),
+        };
+        let Some(stored) = reading.stored else {
+            return Next::Done(self.nothing(Found::Absent));
+        };
+        let record = match LeaseRecord::decode(&self.lease, &stored.body) {
+            Ok(record) => record,
+            Err(bad) => return Next::Done(ErrandOutcome::Bad(bad)),
+        };
+        if self.sent.contains(&record.write) {
+            return Next::Done(ErrandOutcome::Done(record));
+        }
+        let view = View {
+            record: Some(&record),
+            age: stored.age,
+            resolution: self.resolution,
+            watched: Duration::ZERO,
+            holder_gone: false,
+            instance: &reading.instance,
+            seen: None,
+        };
+        let expired = record.hold.as_ref().is_some_and(|hold| Standard.expired(hold, &view));
+        let write = WriteId(self.ids.fresh());
+        match self.decide(&record, expired, stored.age, write, &reading.instance) {
+            Ok(next) => self.offer(next, stored.version),
+            Err(outcome) => Next::Done(outcome),
+        }
+    }
+
+    /// A conditional write was answered.
+    pub fn on_cas(&mut self, result: Cas) -> Next {
+        match (result, self.offered.take()) {
+            (Cas::Written { .. }, Some(record)) => Next::Done(ErrandOutcome::Done(record)),
+            (Cas::Unknown(failure), _) if failure.kind != FailureKind::Unreachable => self.failed(failure),
+            _ if self.tries >= TRIES => self.failed(Failure {
+                kind: FailureKind::Unreachable,
+                message: alloc::format!("the record changed {TRIES} times while we tried"),
+            }),
+            _ => Next::Ask(Op::Read),
+        }
+    }
+
+    fn failed(&self, failure: Failure) -> Next {
+        let sent = !self.sent.is_empty();
+        Next::Done(ErrandOutcome::Failed { failure, sent })
+    }
+
+    fn nothing(&self, found: Found) -> ErrandOutcome {
+        match self.verb {
+            Verb::Renew(_) | Verb::Release(_) => ErrandOutcome::NotOurs(found),
+            Verb::Revoke => ErrandOutcome::Idle(found),
+        }
+    }
+
+    fn decide(
+        &self,
+        record: &LeaseRecord,
+        expired: bool,
+        age: Option<Duration>,
+        write: WriteId,
+        instance: &str,
+    ) -> Result<LeaseRecord, ErrandOutcome> {
+        let Some(hold) = &record.hold else {
+            return Err(self.nothing(Found::Free(record.token)));
+        };
+        let others = || self.nothing(Found::Held(record.token, record.holder.clone()));
+        match self.verb {
+            Verb::Renew(grant) | Verb::Release(grant) if hold.grant != grant => Err(others()),
+            Verb::Renew(_) if expired => Err(self.nothing(Found::Expired(record.token))),
+            Verb::Renew(_) if hold.revoke => Err(ErrandOutcome::Revoked(record.clone())),
+            Verb::Renew(_) => Ok(Standard.renew(record, write, instance)),
+            Verb::Release(_) => Ok(Standard.release(record, write, instance)),
+            Verb::Revoke if expired => Err(self.nothing(Found::Expired(record.token))),
+            Verb::Revoke if hold.revoke => Err(ErrandOutcome::Done(record.clone())),
+            Verb::Revoke => Ok(revoked(record, hold, age, write)),
+        }
+    }
+
+    fn offer(&mut self, record: LeaseRecord, version: Version) -> Next {
+        self.tries += 1;
+        self.sent.push(record.write);
+        let op = Op::Cas { expected: Some(version), write: record.write, body: record.encode() };
+        self.offered = Some(record);
+        Next::Ask(op)
+    }
+
+    /// The lease this errand is about.
+    pub fn lease(&self) -> &Name {
+        &self.lease
+    }
+}
+
+/// The record with a request to stop. Writing it restarts its age, so only what is left of the TTL is
+/// kept: asking must not prolong the lease of a holder that no longer hears.
+fn revoked(record: &LeaseRecord, hold: &Hold, age: Option<Duration>, write: WriteId) -> LeaseRecord {
+    let left = hold.ttl.saturating_sub(age.unwrap_or_default()).max(Duration::from_millis(1));
+    let hold = Hold { revoke: true, ttl: left, ..hold.clone() };
+    LeaseRecord { write, hold: Some(hold), ..record.clone() }
+}
+
+/// A sentence for people about what was found instead.
+pub fn describe(found: &Found) -> String {
+    match found {
+        Found::Absent => "the store has no such lease".into(),
+        Found::Free(token) => alloc::format!("it is free (last token {token})"),
+        Found::Expired(token) => alloc::format!("token {token} has expired"),
+        Found::Held(token, holder) => {
+            alloc::format!("{}/{} holds it now (token {token})", holder.host, holder.pid)
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! The fence: what a target remembers, and whether it accepts a write.
+//!
+//! One fence belongs to one lease; tokens of different leases are never compared. A larger token is
+//! announced only by sealing, so a writer can never fence by writing. Where this rule has to run
+//! inside a target (a trigger, a script, a hook), [`table`] is replayed against it case by case.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::ids::{Epoch, Grant, Token};
+use crate::name::Name;
+
+/// A token further ahead than this is a forgery or a bug, not a later grant.
+pub const JUMP_MAX: u64 = 1_000_000;
+
+/// What a target remembers of the last grant it has sealed or accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Fence {
+    /// The lease this target belongs to.
+    pub lease: Name,
+    /// The life of that lease's record.
+    pub epoch: Epoch,
+    /// The highest token.
+    pub token: Token,
+    /// The acquisition that has it.
+    pub grant: Grant,
+    /// How many writes of that grant were accepted; zero right after sealing.
+    pub seq: u64,
+    /// What the last of them wrote; empty after sealing.
+    pub digest: String,
+    /// Whether that write is known to be complete.
+    pub done: bool,
+    /// Refuse, or only count what would be refused.
+    pub mode: Mode,
+}
+
+/// Whether a target refuses or only watches. Stored with the fence: a writer cannot loosen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Stale writes are refused.
+    Enforce,
+    /// Stale writes are let through and counted.
+    Observe,
+}
+
+/// What a holder brings to a target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Bearer {
+    /// Its lease.
+    pub lease: Name,
+    /// The life of the lease's record.
+    pub epoch: Epoch,
+    /// Its token.
+    pub token: Token,
+    /// Its acquisition.
+    pub grant: Grant,
+}
+
+/// What is offered to a target.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Offer {
+    /// Raise the fence; write nothing.
+    Seal,
+    /// Write number `seq` of this grant, with this content.
+    Write {
+        /// Counted from one within a grant.
+        seq: u64,
+        /// Of the content.
+        digest: String,
+    },
+}
+
+/// Why a target says no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// A later grant was sealed here.
+    Stale,
+    /// The same token, another acquisition: two grants share a token.
+    Fork,
+    /// Another life of the record.
+    Epoch,
+    /// Implausibly far ahead.
+    Jump,
+    /// The target belongs to another lease.
+    OtherLease,
+    /// A token nobody announced here by sealing.
+    NotSealed,
+    /// Out of order within one grant: another write took this place.
+    Sequence,
+}
+
+impl Reason {
+    /// The word used in history and metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Stale => "stale",
+            Self::Fork => "fork",
+            Self::Epoch => "epoch",
+            Self::Jump => "jump",
+            Self::OtherLease => "other-lease",
+            Self::NotSealed => "not-sealed",
+            Self::Sequence => "sequence",
+        }
+    }
+}
+
+/// What a target answers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Do it, and remember this fence in the same step.
+    Accept(Fence),
+    /// Done already: a retry after a lost answer. Change nothing.
+    Repeat,
+    /// Not done.
+    Refuse(Reason),
+}
+
+/// The one rule. `stored` is what the target remembers; nothing: it was never fenced.
+pub fn verdict(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Verdict {
+    let Some(fence) = stored else {
+        return match offer {
+            Offer::Seal => Verdict::Accept(sealed(bearer, Mode::Enforce)),
+            Offer::Write { .. } => Verdict::Refuse(Reason::NotSealed),
+        };
+    };
+    if fence.lease != bearer.lease {
+        return Verdict::Refuse(Reason::OtherLease);
+    }
+    if fence.epoch != bearer.epoch {
+        // Only an operator who adopts a rewound store raises the generation.
+        let adopted = bearer.epoch.generation > fence.epoch.generation;
+        return match offer {
+            Offer::Seal if adopted => announce(fence, bearer),
+            _ => Verdict::Refuse(Reason::Epoch),
+        };
+    }
+    if bearer.token < fence.token {
+        return Verdict::Refuse(Reason::Stale);
+    }
+    if bearer.token > fence.token {
+        return match offer {
+            Offer::Seal => announce(fence, bearer),
+            Offer::Write { .. } => Verdict::Refuse(Reason::NotSealed),
+        };
+    }
+    if bearer.grant != fence.grant {
+        return Verdict::Refuse(Reason::Fork);
+    }
+    match offer {
+        Offer::Seal => Verdict::Repeat,
+        Offer::Write { seq, digest } => within_grant(fence, *seq, digest),
+    }
+}
+
+fn announce(fence: &Fence, bearer: &Bearer) -> Verdict {
+    if bearer.token.get().saturating_sub(fence.token.get()) > JUMP_MAX {
+        return Verdict::Refuse(Reason::Jump);
+    }
+    Verdict::Accept(sealed(bearer, fence.mode))
+}
+
+fn within_grant(fence: &Fence, seq: u64, digest: &str) -> Verdict {
+    if seq == fence.seq && digest == fence.digest && fence.done {
+        return Verdict::Repeat;
+    }
+    // An unfinished write of the same place and content is simply done again.
+    let again = seq == fence.seq && digest == fence.digest;
+    if Some(seq) == fence.seq.checked_add(1) || again {
+        return Verdict::Accept(Fence { seq, digest: digest.into(), done: true, ..fence.clone() });
+    }
+    Verdict::Refuse(Reason::Sequence)
+}
+
+fn sealed(bearer: &Bearer, mode: Mode) -> Fence {
+    Fence {
+        lease: bearer.lease.clone(),
+        epoch: bearer.epoch,
+        token: bearer.token,
+        grant: bearer.grant,
+        seq: 0,
+        digest: String::new(),
+        done: true,
+        mode,
+    }
+}
+
+/// One case of the verdict table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// What the target remembers.
+    pub stored: Option<Fence>,
+    /// Who comes.
+    pub bearer: Bearer,
+    /// With what.
+    pub offer: Offer,
+    /// What the target must answer.
+    pub verdict: Verdict,
+}
+
+/// Every stored state against every offer, for replay against targets that run the rule themselves.
+pub fn table() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for stored in stored_states() {
+        for bearer in bearers() {
+            for offer in offers() {
+                let verdict = verdict(stored.as_ref(), &bearer, &offer);
+                cases.push(Case { stored: stored.clone(), bearer: bearer.clone(), offer, verdict });
+            }
+        }
+    }
+    cases
+}
+
+fn lease(text: &str) -> Option<Name> {
+    Name::new(text).ok()
+}
+
+fn stored_states() -> Vec<Option<Fence>> {
+    let mut states = alloc::vec![None];
+    let writes = [(0, "", true), (1, "d1", true), (1, "d1", false), (2, "d2", true)];
+    for generation in [1, 2] {
+        for token in [1, 5, Token::MAX] {
+            for (seq, digest, done) in writes {
+                let (Some(lease), Some(token)) = (lease("site"), Token::new(token)) else {
+                    continue;
+                };
+                let epoch = Epoch { generation, id: 7 };
+                let digest = digest.into();
+                let mode = Mode::Enforce;
+                states.push(Some(Fence { lease, epoch, token, grant: Grant(50), seq, digest, done, mode }));
+            }
+        }
+    }
+    states
+}
+
+fn bearers() -> Vec<Bearer> {
+    let mut bearers = Vec::new();
+    let epochs = [(1, 7), (1, 8), (2, 7), (3, 9)];
+    for name in ["site", "other"] {
+        for (generation, id) in epochs {
+            for token in [1, 4, 5, 6, 5 + JUMP_MAX, 6 + JUMP_MAX, Token::MAX] {
+                for grant in [50, 60] {
+                    let (Some(lease), Some(token)) = (lease(name), Token::new(token)) else {
+                        continue;
+                    };
+                    bearers.push(Bearer {
+                        lease,
+                        epoch: Epoch { generation, id },
+                        token,
+                        grant: Grant(grant),
+                    });
+                }
+            }
+        }
+    }
+    bearers
+}
+
+fn offers() -> Vec<Offer> {
+    let write = |seq, digest: &str| Offer::Write { seq, digest: digest.into() };
+    alloc::vec![
+        Offer::Seal,
+        write(0, ""),
+        write(1, "d1"),
+        write(1, "x"),
+        write(2, "d2"),
+        write(2, "x"),
+        write(3, "d3"),
+        write(u64::MAX, "d"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bearer(token: u64, grant: u128) -> Bearer {
+        Bearer {
+            lease: lease("site").unwrap(),
+            epoch: Epoch { generation: 1, id: 7 },
+            token: Token::new(token).unwrap(),
+            grant: Grant(grant),
+        }
+    }
+
+    fn write(seq: u64, digest: &str) -> Offer {
+        Offer::Write { seq, digest: digest.into() }
+    }
+
+    fn after(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Fence {
+        match verdict(stored, bearer, offer) {
+            Verdict::Accept(fence) => fence,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_sealed_target_refuses_the_old_holder_even_before_the_new_one_writes() {
+        let old = bearer(33, 1);
+        let fence = after(None, &old, &Offer::Seal);
+        let fence = after(Some(&fence), &old, &write(1, "a"));
+        let new = bearer(34, 2);
+        let fence = after(Some(&fence), &new, &Offer::Seal);
+        assert_eq!(verdict(Some(&fence), &old, &write(2, "b")), Verdict::Refuse(Reason::Stale));
+        assert_eq!(verdict(Some(&fence), &old, &Offer::Seal), Verdict::Refuse(Reason::Stale));
+    }
+
+    #[test]
+    fn several_writes_of_one_run_and_a_retry_after_a_lost_answer() {
+        let me = bearer(1, 1);
+        let fence = after(None, &me, &Offer::Seal);
+        let fence = after(Some(&fence), &me, &write(1, "a"));
+        assert_eq!(verdict(Some(&fence), &me, &write(1, "a")), Verdict::Repeat);
+        assert_eq!(verdict(Some(&fence), &me, &write(1, "b")), Verdict::Refuse(Reason::Sequence));
+        let fence = after(Some(&fence), &me, &write(2, "b"));
+        assert_eq!(verdict(Some(&fence), &me, &write(1, "a")), Verdict::Refuse(Reason::Sequence));
+        assert_eq!(verdict(Some(&fence), &me, &write(4, "d")), Verdict::Refuse(Reason::Sequence));
+    }
+
+    #[test]
+    fn an_unfinished_write_is_not_answered_as_done() {
+        let me = bearer(1, 1);
+        let fence = after(None, &me, &Offer::Seal);
+        let pending = Fence { done: false, ..after(Some(&fence), &me, &write(1, "a")) };
+        assert!(matches!(verdict(Some(&pending), &me, &write(1, "a")), Verdict::Accept(_)));
+    }
+
+    #[test]
+    fn two_grants_with_one_token_are_told_apart() {
+        let fence = after(None, &bearer(7, 1), &Offer::Seal);
+        assert_eq!(verdict(Some(&fence), &bearer(7, 2), &write(1, "x")), Verdict::Refuse(Reason::Fork));
+        assert_eq!(verdict(Some(&fence), &bearer(7, 2), &Offer::Seal), Verdict::Refuse(Reason::Fork));
+    }
+
+    /// First principles over the whole table, written without looking at the rule's own branches.
+    #[test]
+    fn the_table_keeps_the_promises() {
+        let cases = table();
+        assert!(cases.len() > 5_000, "{}", cases.len());
+        for case in &cases {
+            let Some(fence) = &case.stored else { continue };
+            let b = &case.bearer;
+            let allowed = !matches!(case.verdict, Verdict::Refuse(_));
+            let same = b.lease == fence.lease && b.epoch == fence.epoch;
+            if allowed {
+                assert_eq!(b.lease, fence.lease);
+                let adopted = b.epoch.generation > fence.epoch.generation && case.offer == Offer::Seal;
+                assert!(b.epoch == fence.epoch || adopted, "{case:?}");
+            }
+            if same && b.token < fence.token || same && b.token == fence.token && b.grant != fence.grant {
+                assert!(!allowed, "{case:?}");
+            }
+            if let (Verdict::Accept(next), true) = (&case.verdict, same) {
+                assert!((next.token, next.seq) >= (fence.token, fence.seq), "the fence went back: {case:?}");
+            }
+            if matches!(case.offer, Offer::Write { .. }) && b.token > fence.token {
+                assert!(!allowed, "only sealing announces a token: {case:?}");
+            }
+        }
+    }
+}

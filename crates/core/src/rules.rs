@@ -1,0 +1,251 @@
+//! The rules of a lease: who may take it, keep it, give it back. Decided here and nowhere else.
+//!
+//! They stand behind a trait for one reason: the simulator runs the same session with one rule
+//! broken at a time, and must catch every such mutant. Production code uses [`Standard`].
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Debug;
+use core::hash::Hash;
+use core::time::Duration;
+
+use crate::ids::{Epoch, Grant, Token, WriteId};
+use crate::name::Name;
+use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
+use crate::store::Version;
+use crate::time::BootTime;
+
+/// How far the token jumps when the store may have lost acknowledged writes.
+pub const INSTANCE_SKIP: u64 = 1_000;
+
+/// The highest token this host has seen for a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Seen {
+    /// In which life of the record.
+    pub epoch: Epoch,
+    /// The token.
+    pub token: Token,
+}
+
+/// Who asks for a lease, and with which identities.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Claim {
+    /// The lease.
+    pub lease: Name,
+    /// The new acquisition.
+    pub grant: Grant,
+    /// Used if the record has to be created.
+    pub epoch: u128,
+    /// This attempt.
+    pub write: WriteId,
+    /// The lease's duration.
+    pub ttl: Duration,
+    /// Evidence of life for neighbours.
+    pub lock: Option<String>,
+    /// For people to read.
+    pub holder: Holder,
+}
+
+/// What is known when a claim is decided.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// The record, if there is one.
+    pub record: Option<&'a LeaseRecord>,
+    /// Its age by the store's clock, if known.
+    pub age: Option<Duration>,
+    /// How coarse that age is.
+    pub resolution: Duration,
+    /// How long we have watched this very version unchanged, on our own clock.
+    pub watched: Duration,
+    /// A neighbour's evidence shows that the holder and all it started are gone.
+    pub holder_gone: bool,
+    /// The store instance that answered.
+    pub instance: &'a str,
+    /// The highest token this host has seen.
+    pub seen: Option<Seen>,
+}
+
+/// Why nobody may act on what the store says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The record is unreadable, newer, or another lease's.
+    Bad(BadRecord),
+    /// The store is behind what this host has seen: it was rewound.
+    Behind {
+        /// What this host remembers.
+        seen: Token,
+        /// What the store has.
+        found: Token,
+    },
+    /// The store has no record although this host has seen one.
+    Vanished {
+        /// What this host remembers.
+        seen: Token,
+    },
+    /// No token is left.
+    Exhausted,
+}
+
+/// What a claim comes to.
+#[allow(clippy::large_enum_variant)] // lives for one step
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Write this, if the version is still the one that was read.
+    Take(LeaseRecord),
+    /// Somebody holds it.
+    Held {
+        /// When it ends unless renewed; nothing when only watching can tell.
+        ends_in: Option<Duration>,
+    },
+    /// Neither.
+    Refuse(Refusal),
+}
+
+/// One write that was sent and whose fate may be open.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Attempt {
+    /// Its id, as stored in the body if it landed.
+    pub write: WriteId,
+    /// When it was sent.
+    pub sent: BootTime,
+    /// The version it replaces; nothing: it creates.
+    pub expected: Option<Version>,
+}
+
+/// What a read-back found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Ours; the lease counts from here if known (nothing: adopt the version, move no deadline).
+    Ours {
+        /// The instant from which the lease surely runs.
+        from: Option<BootTime>,
+        /// Someone asked us to stop.
+        revoked: bool,
+    },
+    /// Not ours, or no longer.
+    NotOurs,
+}
+
+/// How an answer to a conditional write is to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterDoubt {
+    /// Read the record and look for our own write ids.
+    ReadBack,
+    /// Give the lease up without looking. (Only a mutant says so.)
+    TakeAsLost,
+    /// Believe the write landed. (Only a mutant says so.)
+    TakeAsWon,
+}
+
+/// The rules. Every method has the production rule as its body.
+pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
+    /// Whether a held record has expired.
+    fn expired(&self, hold: &Hold, view: &View<'_>) -> bool {
+        let same_instance = view.record.is_some_and(|r| r.instance == view.instance);
+        match view.age {
+            Some(age) if same_instance => age >= hold.ttl.saturating_add(view.resolution),
+            // An instance that may have lost writes has no say about ages.
+            _ => view.watched >= hold.ttl,
+        }
+    }
+
+    /// Whether the claim may be granted, and what to write.
+    fn acquire(&self, view: &View<'_>, claim: &Claim) -> Decision {
+        let Some(record) = view.record else {
+            if let Some(seen) = view.seen {
+                return Decision::Refuse(Refusal::Vanished { seen: seen.token });
+            }
+            let epoch = Epoch::first(claim.epoch);
+            return Decision::Take(granted(claim, epoch, Token::FIRST, view.instance));
+        };
+        if let Some(seen) = view.seen
+            && seen.epoch == record.epoch
+            && record.token < seen.token
+        {
+            return Decision::Refuse(Refusal::Behind { seen: seen.token, found: record.token });
+        }
+        if let Some(hold) = &record.hold
+            && !view.holder_gone
+            && !self.expired(hold, view)
+        {
+            let same_instance = record.instance == view.instance;
+            let age = view.age.filter(|_| same_instance);
+            let ends_in = age.map(|age| (hold.ttl + view.resolution).saturating_sub(age));
+            return Decision::Held { ends_in };
+        }
+        let steps = if record.instance == view.instance { 1 } else { INSTANCE_SKIP };
+        match record.token.after(steps) {
+            Some(token) => Decision::Take(granted(claim, record.epoch, token, view.instance)),
+            None => Decision::Refuse(Refusal::Exhausted),
+        }
+    }
+
+    /// The record after a renewal: only the write id is new, so only the age restarts.
+    fn renew(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
+        LeaseRecord { write, instance: instance.into(), ..record.clone() }
+    }
+
+    /// The record after a release: free, the token kept, the grant cleared.
+    fn release(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
+        LeaseRecord { write, instance: instance.into(), hold: None, ..record.clone() }
+    }
+
+    /// What to do when a conditional write was refused or its answer is missing.
+    fn after_doubt(&self) -> AfterDoubt {
+        AfterDoubt::ReadBack
+    }
+
+    /// Whose the record is, and from when it counts. Any write id this process sent is ours; the
+    /// deadline moves by the send time of *that* attempt. Our grant with a foreign write id (a renewal
+    /// or a revocation by hand) counts from the read's own send time, less the record's age.
+    fn settle(
+        &self,
+        found: &LeaseRecord,
+        grant: Grant,
+        attempts: &[Attempt],
+        read_sent: BootTime,
+        age: Option<Duration>,
+    ) -> Settled {
+        let Some(hold) = found.hold.as_ref().filter(|h| h.grant == grant) else {
+            return Settled::NotOurs;
+        };
+        let own = attempts.iter().find(|a| a.write == found.write).map(|a| a.sent);
+        let from = own.or_else(|| age.map(|age| read_sent.minus(age)));
+        Settled::Ours { from, revoked: hold.revoke }
+    }
+
+    /// The instant a confirmed write counts from.
+    fn counts_from(&self, attempt: &Attempt, _replied: BootTime) -> BootTime {
+        attempt.sent
+    }
+
+    /// Whether a lease may be given back while something of the job may still run.
+    fn may_release(&self, tree_empty: bool) -> bool {
+        tree_empty
+    }
+}
+
+/// The production rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Standard;
+
+impl Rules for Standard {}
+
+/// The record of a new grant.
+pub fn granted(claim: &Claim, epoch: Epoch, token: Token, instance: &str) -> LeaseRecord {
+    LeaseRecord {
+        lease: claim.lease.clone(),
+        epoch,
+        token,
+        write: claim.write,
+        instance: instance.into(),
+        hold: Some(Hold { grant: claim.grant, ttl: claim.ttl, revoke: false, lock: claim.lock.clone() }),
+        holder: claim.holder.clone(),
+    }
+}
+
+/// Forgets attempts that can no longer land: the stored version is known, and a conditional write
+/// lands only on the version it expects. The one that is stored is kept: it is what we count from.
+pub fn prune(attempts: &mut Vec<Attempt>, stored: Option<&Version>, write: Option<WriteId>) {
+    attempts.retain(|a| a.expected.as_ref() == stored || Some(a.write) == write);
+}

@@ -1,0 +1,342 @@
+//! From the first look to the grant.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{
+    Busy, Choice, Effect, Event, Found, Granted, Holding, NotStarted, Outcome, Phase, Reading, Session, What,
+};
+use crate::ids::Grant;
+use crate::record::{BadRecord, LeaseRecord};
+use crate::rules::{self, AfterDoubt, Claim, Decision, Refusal, Rules, Seen, Settled, View};
+use crate::session::types::Watched;
+use crate::store::{Cas, Failure, Version};
+use crate::time::BootTime;
+
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LAST_RETRY: Duration = Duration::from_secs(1);
+
+/// How long to wait before try number `tries`: doubling, capped, and spread by `jitter` so that
+/// waiters that lost together do not come back together.
+pub(super) fn backoff(tries: u32, jitter: u128) -> Duration {
+    let base = FIRST_RETRY.saturating_mul(1 << tries.min(10)).min(LAST_RETRY);
+    let spread = u32::try_from(jitter % 512).unwrap_or(0);
+    base / 2 + base * spread / 1024
+}
+
+impl<R: Rules> Session<R> {
+    pub(super) fn start(&mut self, now: BootTime, out: &mut Vec<Effect>) {
+        if self.phase != Phase::New {
+            return;
+        }
+        self.wait_until = now.plus(self.plan.wait);
+        self.look(now, out);
+    }
+
+    pub(super) fn look(&mut self, now: BootTime, out: &mut Vec<Effect>) {
+        self.phase = Phase::Looking;
+        self.retry_at = None;
+        self.found = None;
+        self.ask_read(What::Look, now, out);
+    }
+
+    pub(super) fn on_look(
+        &mut self,
+        sent: BootTime,
+        result: Result<Reading, Failure>,
+        now: BootTime,
+        out: &mut Vec<Effect>,
+    ) {
+        match result {
+            Err(failure) => {
+                let in_doubt = !self.attempts.is_empty();
+                self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), out);
+            }
+            // A claim of an earlier round may have landed since: look for it.
+            Ok(reading) if !self.attempts.is_empty() => self.on_claim_read_back(sent, Ok(reading), now, out),
+            Ok(reading) => match self.remember_found(sent, reading) {
+                Ok(()) => self.decide(false, now, out),
+                Err(bad) => self.refuse(Refusal::Bad(bad), out),
+            },
+        }
+    }
+
+    fn refuse(&mut self, refusal: Refusal, out: &mut Vec<Effect>) {
+        let lease = self.plan.leases[self.at].lease.clone();
+        self.done(Outcome::NotStarted(NotStarted::Refused { lease, refusal }), out);
+    }
+
+    fn remember_found(&mut self, read_sent: BootTime, reading: Reading) -> Result<(), BadRecord> {
+        let instance = reading.instance;
+        self.found = Some(match reading.stored {
+            None => Found { record: None, version: None, age: None, instance, read_sent },
+            Some(stored) => Found {
+                record: Some(LeaseRecord::decode(&self.plan.leases[self.at].lease, &stored.body)?),
+                version: Some(stored.version),
+                age: stored.age,
+                instance,
+                read_sent,
+            },
+        });
+        Ok(())
+    }
+
+    /// How long the version found has been unchanged before our eyes.
+    fn watched(&self, found: &Found) -> Duration {
+        let known = self.plan.leases[self.at].watched;
+        match (&found.record, known) {
+            (Some(record), Some(watched)) if watched.write == record.write => {
+                found.read_sent.since(watched.since)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn decide(&mut self, gone: bool, now: BootTime, out: &mut Vec<Effect>) {
+        let Some(found) = self.found.take() else {
+            return;
+        };
+        let Choice { lease, seen, .. } = self.plan.leases[self.at].clone();
+        let claim = Claim {
+            lease,
+            grant: self.plan.grant,
+            epoch: self.ids.fresh(),
+            write: self.fresh_write(),
+            ttl: self.plan.timing.ttl,
+            lock: self.plan.lock.clone(),
+            holder: self.plan.holder.clone(),
+        };
+        let view = View {
+            record: found.record.as_ref(),
+            age: found.age,
+            resolution: self.plan.timing.clock.resolution,
+            watched: self.watched(&found),
+            holder_gone: gone || self.plan.force,
+            instance: &found.instance,
+            seen,
+        };
+        match self.rules.acquire(&view, &claim) {
+            Decision::Take(record) => {
+                self.phase = Phase::Taking;
+                self.retry_at = None;
+                self.ask_write(record, found.version, now, out);
+            }
+            Decision::Refuse(refusal) => self.refuse(refusal, out),
+            Decision::Held { ends_in } => self.on_held(found, ends_in, now, out),
+        }
+    }
+
+    fn on_held(&mut self, found: Found, ends_in: Option<Duration>, now: BootTime, out: &mut Vec<Effect>) {
+        let Some(record) = found.record.clone() else {
+            return;
+        };
+        let Some(hold) = record.hold.clone() else {
+            return;
+        };
+        let busy = Busy {
+            lease: record.lease.clone(),
+            token: record.token,
+            grant: hold.grant,
+            holder: record.holder.clone(),
+            ends_in,
+            ttl: hold.ttl,
+        };
+        if ends_in.is_none() {
+            self.watch(&record, now, out);
+        }
+        let first = self.busy.get_or_insert(busy.clone());
+        if first.lease == busy.lease {
+            *first = busy.clone();
+        }
+        match hold.lock {
+            Some(lock) if self.phase == Phase::Looking => {
+                self.phase = Phase::Probing;
+                self.found = Some(found);
+                out.push(Effect::Probe { grant: hold.grant, run: record.holder.run, lock });
+            }
+            _ => self.on_busy(&busy, now, out),
+        }
+    }
+
+    /// Starts, or goes on, watching a version whose age nobody can tell.
+    fn watch(&mut self, record: &LeaseRecord, now: BootTime, out: &mut Vec<Effect>) {
+        let choice = &mut self.plan.leases[self.at];
+        if choice.watched.is_none_or(|w| w.write != record.write) {
+            choice.watched = Some(Watched { write: record.write, since: now });
+            let (lease, watched) = (choice.lease.clone(), choice.watched);
+            out.push(Effect::Remember { lease, seen: None, watched });
+        }
+    }
+
+    pub(super) fn on_probed(&mut self, gone: bool, now: BootTime, out: &mut Vec<Effect>) {
+        if self.phase != Phase::Probing {
+            return;
+        }
+        if gone {
+            self.decide(true, now, out);
+        } else if let Some(busy) = self.busy.clone() {
+            self.on_busy(&busy, now, out);
+        }
+    }
+
+    /// Next lease on the list, or wait, or leave it.
+    fn on_busy(&mut self, busy: &Busy, now: BootTime, out: &mut Vec<Effect>) {
+        self.phase = Phase::Looking;
+        self.found = None;
+        if self.at + 1 < self.plan.leases.len() {
+            self.at += 1;
+            self.attempts.clear();
+            return self.look(now, out);
+        }
+        if now >= self.wait_until {
+            if let Some(first) = self.busy.clone() {
+                self.done(Outcome::Busy(first), out);
+            }
+            return;
+        }
+        if self.retries == 0 {
+            out.push(Effect::Tell(Event::Waiting(busy.clone())));
+        }
+        let mut pause = backoff(self.retries, self.ids.fresh() ^ self.plan.grant.0);
+        if let Some(ends_in) = busy.ends_in {
+            pause = pause.min(ends_in + Duration::from_millis(1));
+        }
+        self.retries += 1;
+        self.at = 0;
+        self.retry_at = Some(now.plus(pause).min(self.wait_until.max(now)));
+    }
+
+    pub(super) fn on_claim_written(
+        &mut self,
+        record: LeaseRecord,
+        result: Cas,
+        now: BootTime,
+        out: &mut Vec<Effect>,
+    ) {
+        let doubt = match result {
+            Cas::Written { version, store_time } => {
+                let from = self.claim_counts_from(&record, now);
+                return self.on_granted(record, Some(version), from, store_time, now, out);
+            }
+            Cas::Conflict => self.rules.after_doubt(),
+            Cas::Unknown(_) => AfterDoubt::ReadBack,
+        };
+        match doubt {
+            AfterDoubt::ReadBack => self.ask_read(What::ReadBack, now, out),
+            AfterDoubt::TakeAsLost => self.look(now, out),
+            AfterDoubt::TakeAsWon => {
+                let version = Some(Version(alloc::format!("{}", record.write)));
+                let from = self.claim_counts_from(&record, now);
+                self.on_granted(record, version, from, None, now, out);
+            }
+        }
+    }
+
+    fn claim_counts_from(&self, record: &LeaseRecord, now: BootTime) -> BootTime {
+        let attempt = self.attempts.iter().find(|a| a.write == record.write);
+        attempt.map_or(now, |a| self.rules.counts_from(a, now))
+    }
+
+    pub(super) fn on_claim_read_back(
+        &mut self,
+        sent: BootTime,
+        result: Result<Reading, Failure>,
+        now: BootTime,
+        out: &mut Vec<Effect>,
+    ) {
+        let reading = match result {
+            Err(failure) => return self.on_claim_still_in_doubt(failure, now, out),
+            Ok(reading) => reading,
+        };
+        self.doubt_since = None;
+        if let Err(bad) = self.remember_found(sent, reading) {
+            return self.refuse(Refusal::Bad(bad), out);
+        }
+        let Some(found) = self.found.clone() else {
+            return;
+        };
+        let earliest = self.attempts.first().map_or(now, |a| a.sent);
+        rules::prune(&mut self.attempts, found.version.as_ref(), found.record.as_ref().map(|r| r.write));
+        let grant: Grant = self.plan.grant;
+        if let Some(record) = found.record {
+            let age = self.padded(found.age);
+            match self.rules.settle(&record, grant, &self.attempts, sent, age) {
+                // Somebody rewrote our brand-new record (asked us to stop, say): count from our first try.
+                Settled::Ours { from, revoked: _ } => {
+                    let from = from.unwrap_or(earliest);
+                    return self.on_granted(record, found.version, from, None, now, out);
+                }
+                Settled::NotOurs => {}
+            }
+        }
+        // Not ours: what was read is as good as a first look, so decide on it without another.
+        self.phase = Phase::Looking;
+        self.decide(false, now, out);
+    }
+
+    /// The store is silent after a claim was sent: look again for a while, then leave the claim to expire.
+    fn on_claim_still_in_doubt(&mut self, failure: Failure, now: BootTime, out: &mut Vec<Effect>) {
+        let since = *self.doubt_since.get_or_insert(now);
+        if now >= since.plus(self.plan.timing.timeout) {
+            return self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt: true }), out);
+        }
+        self.retries += 1;
+        self.retry_at = Some(now.plus(backoff(self.retries, self.ids.fresh())));
+    }
+
+    /// An age as it may be counted back from: never too young.
+    pub(super) fn padded(&self, age: Option<Duration>) -> Option<Duration> {
+        age.map(|age| age.saturating_add(self.plan.timing.clock.resolution + self.plan.timing.clock.jump))
+    }
+
+    fn on_granted(
+        &mut self,
+        record: LeaseRecord,
+        version: Option<Version>,
+        from: BootTime,
+        store_time: Option<Duration>,
+        now: BootTime,
+        out: &mut Vec<Effect>,
+    ) {
+        let granted = Granted {
+            lease: record.lease.clone(),
+            epoch: record.epoch,
+            token: record.token,
+            grant: self.plan.grant,
+            ttl: self.plan.timing.ttl,
+        };
+        let seen = Seen { epoch: record.epoch, token: record.token };
+        let known = self.plan.leases[self.at].seen;
+        out.push(Effect::Remember { lease: record.lease.clone(), seen: Some(seen), watched: None });
+        if known.is_some_and(|k| k.epoch != record.epoch) {
+            out.push(Effect::Tell(Event::EpochChanged));
+        }
+        rules::prune(&mut self.attempts, version.as_ref(), Some(record.write));
+        let instance: String = record.instance.clone();
+        self.hold = Some(Holding {
+            record,
+            version,
+            instance,
+            confirmed: from,
+            renew_at: from.plus(self.plan.timing.heartbeat),
+            doubt: false,
+            lost: false,
+            store_clock: store_time.map(|t| (t, from)),
+        });
+        self.retries = 0;
+        self.busy = None;
+        out.push(Effect::Tell(Event::Granted(granted.clone())));
+        if let Some(signal) = self.interrupted {
+            return self.release_unstarted(Outcome::NotStarted(NotStarted::Interrupted(signal)), now, out);
+        }
+        if self.plan.by_hand {
+            self.done(Outcome::Granted(granted), out);
+        } else if self.plan.seal {
+            self.phase = Phase::Sealing;
+            out.push(Effect::Seal(granted));
+        } else {
+            self.start_job(granted, now, out);
+        }
+    }
+}

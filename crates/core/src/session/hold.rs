@@ -1,0 +1,362 @@
+//! Keeping a lease: renewals, doubt, naps and giving it back.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::acquire::backoff;
+use super::{
+    Effect, Event, Granted, Holding, Job, NotStarted, Outcome, Phase, Reading, Release, Session, StopReason,
+    What,
+};
+use crate::record::LeaseRecord;
+use crate::rules::{self, AfterDoubt, Rules, Settled};
+use crate::store::{Cas, Failure, Version};
+use crate::time::BootTime;
+
+/// How often a release is tried before it is left to expiry.
+const RELEASE_TRIES: u32 = 3;
+
+impl<R: Rules> Session<R> {
+    pub(super) fn on_sealed(
+        &mut self,
+        result: Result<(), alloc::string::String>,
+        now: BootTime,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(hold) = self.hold.as_ref().filter(|_| self.phase == Phase::Sealing) else {
+            return;
+        };
+        let granted = Granted {
+            lease: hold.record.lease.clone(),
+            epoch: hold.record.epoch,
+            token: hold.record.token,
+            grant: self.plan.grant,
+            ttl: self.plan.timing.ttl,
+        };
+        match (result, self.interrupted) {
+            (_, Some(signal)) => {
+                self.release_unstarted(Outcome::NotStarted(NotStarted::Interrupted(signal)), now, out);
+            }
+            (Err(why), None) => self.release_unstarted(Outcome::NotStarted(NotStarted::Seal(why)), now, out),
+            (Ok(()), None) => self.start_job(granted, now, out),
+        }
+    }
+
+    /// The last look at the clock before anything is started: a grant can arrive late.
+    pub(super) fn start_job(&mut self, granted: Granted, now: BootTime, out: &mut Vec<Effect>) {
+        if self.stop_at().is_none_or(|at| now >= at) {
+            let late = Outcome::Lost { why: StopReason::Deadline, status: None };
+            return self.release_unstarted(late, now, out);
+        }
+        self.phase = Phase::Running;
+        self.job = Job::Running { since: now };
+        self.tree_empty = false;
+        out.push(Effect::Start(granted));
+    }
+
+    pub(super) fn renew_if_due(&mut self, now: BootTime, out: &mut Vec<Effect>) {
+        let Some(hold) = self.hold.as_ref() else {
+            return;
+        };
+        if hold.lost || now < hold.renew_at {
+            return;
+        }
+        if hold.doubt {
+            return self.ask_read(What::ReadBack, now, out);
+        }
+        // Never past the deadline, except for a frozen job after a nap.
+        if self.phase != Phase::Napping && self.stop_at().is_none_or(|at| now >= at) {
+            return self.renew_no_more();
+        }
+        let (record, instance, version) = (hold.record.clone(), hold.instance.clone(), hold.version.clone());
+        let write = self.fresh_write();
+        let renewed = self.rules.renew(&record, write, &instance);
+        self.ask_write(renewed, version, now, out);
+    }
+
+    pub(super) fn on_renewed(
+        &mut self,
+        record: LeaseRecord,
+        result: Cas,
+        now: BootTime,
+        out: &mut Vec<Effect>,
+    ) {
+        let sent = self.attempts.iter().find(|a| a.write == record.write).cloned();
+        let doubt = match result {
+            Cas::Written { version, store_time } => {
+                let from = sent.map(|a| self.rules.counts_from(&a, now));
+                self.adopt(record, Some(version));
+                return self.confirm(from, store_time, now, out);
+            }
+            Cas::Conflict => self.rules.after_doubt(),
+            Cas::Unknown(failure) => {
+                self.tell_failed(&failure, now, out);
+                AfterDoubt::ReadBack
+            }
+        };
+        match doubt {
+            AfterDoubt::ReadBack => {
+                if let Some(hold) = self.hold.as_mut() {
+                    hold.doubt = true;
+                }
+                self.ask_read(What::ReadBack, now, out);
+            }
+            AfterDoubt::TakeAsLost => self.lose(StopReason::Gone, now, out),
+            AfterDoubt::TakeAsWon => {
+                let from = sent.map(|a| a.sent);
+                let version = Version(alloc::format!("{}", record.write));
+                self.adopt(record, Some(version));
+                self.confirm(from, None, now, out);
+            }
+        }
+    }
+
+    fn renew_no_more(&mut self) {
+        if let Some(hold) = self.hold.as_mut() {
+            hold.renew_at = BootTime(Duration::MAX);
+        }
+    }
+
+    fn adopt(&mut self, record: LeaseRecord, version: Option<Version>) {
+        rules::prune(&mut self.attempts, version.as_ref(), Some(record.write));
+        if let Some(hold) = self.hold.as_mut() {
+            hold.record = record;
+            hold.version = version;
+            hold.doubt = false;
+        }
+    }
+
+    /// Moves the deadline, never back; checks the store's clock against ours.
+    fn confirm(
+        &mut self,
+        from: Option<BootTime>,
+        store_time: Option<Duration>,
+        now: BootTime,
+        out: &mut Vec<Effect>,
+    ) {
+        let timing = self.plan.timing;
+        let Some(hold) = self.hold.as_mut() else {
+            return;
+        };
+        let fresh = from.is_some_and(|from| from > hold.confirmed);
+        if let (Some(from), true) = (from, fresh) {
+            hold.confirmed = from;
+            hold.renew_at = from.plus(timing.heartbeat);
+            self.retries = 0;
+            out.push(Effect::Tell(Event::Renewed));
+        } else {
+            // Still ours, but what we sent has not landed: send it again.
+            hold.renew_at = now;
+        }
+        let before = hold.store_clock;
+        if let (Some(store), Some(from)) = (store_time, from) {
+            hold.store_clock = Some((store, from));
+            if let Some((store_before, from_before)) = before
+                && timing.store_ran_ahead(store.saturating_sub(store_before), now.since(from_before))
+            {
+                return self.stop_job(StopReason::StoreClock, now, out);
+            }
+        }
+        if self.phase == Phase::Napping && self.stop_at().is_some_and(|at| now < at) {
+            self.phase = Phase::Running;
+            out.push(Effect::Thaw);
+            out.push(Effect::Tell(Event::Resumed));
+        }
+    }
+
+    fn tell_failed(&mut self, failure: &Failure, now: BootTime, out: &mut Vec<Effect>) {
+        let left = self.stop_at().map_or(Duration::ZERO, |at| at.since(now));
+        let message = failure.message.clone();
+        out.push(Effect::Tell(Event::RenewFailed { message, left }));
+    }
+
+    pub(super) fn on_hold_read_back(
+        &mut self,
+        sent: BootTime,
+        result: Result<Reading, Failure>,
+        now: BootTime,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some((found, version, age)) = (match self.decode_reading(result) {
+            Ok(found) => found,
+            Err(failure) => return self.try_again_later(&failure, now, out),
+        }) else {
+            return self.lose(StopReason::Gone, now, out);
+        };
+        let age = self.padded(age);
+        match self.rules.settle(&found, self.plan.grant, &self.attempts, sent, age) {
+            Settled::NotOurs => {
+                let (token, holder) = (found.token, found.holder.clone());
+                let taken = found.hold.is_some();
+                let why = if taken { StopReason::Taken { token, holder } } else { StopReason::Gone };
+                self.lose(why, now, out);
+            }
+            Settled::Ours { from, revoked } => {
+                self.adopt(found, Some(version));
+                if revoked {
+                    // The deadline stays where it was: we are leaving.
+                    self.renew_no_more();
+                    return self.stop_job(StopReason::Revoked, now, out);
+                }
+                self.confirm(from, None, now, out);
+            }
+        }
+    }
+
+    /// What a read gave: our lease's record if there is one. A record we cannot read is a failure to
+    /// be waited out, not proof of loss.
+    #[allow(clippy::type_complexity)]
+    fn decode_reading(
+        &mut self,
+        result: Result<Reading, Failure>,
+    ) -> Result<Option<(LeaseRecord, Version, Option<Duration>)>, Failure> {
+        let reading = result?;
+        if let Some(hold) = self.hold.as_mut() {
+            hold.instance = reading.instance;
+        }
+        let Some(stored) = reading.stored else {
+            return Ok(None);
+        };
+        let lease = &self.plan.leases[self.at].lease;
+        let record = LeaseRecord::decode(lease, &stored.body).map_err(|bad| Failure {
+            kind: crate::store::FailureKind::Unusable,
+            message: alloc::format!("{bad}"),
+        })?;
+        Ok(Some((record, stored.version, stored.age)))
+    }
+
+    fn try_again_later(&mut self, failure: &Failure, now: BootTime, out: &mut Vec<Effect>) {
+        self.tell_failed(failure, now, out);
+        let pause = backoff(self.retries + 2, self.ids.fresh()).min(self.plan.timing.heartbeat / 2);
+        self.retries += 1;
+        if let Some(hold) = self.hold.as_mut() {
+            hold.renew_at = now.plus(pause);
+        }
+    }
+
+    fn lose(&mut self, why: StopReason, now: BootTime, out: &mut Vec<Effect>) {
+        if let Some(hold) = self.hold.as_mut() {
+            hold.lost = true;
+        }
+        self.stop_job(why, now, out);
+    }
+
+    /// Gives the lease back before any job was started, then ends with `outcome`.
+    pub(super) fn release_unstarted(&mut self, outcome: Outcome, now: BootTime, out: &mut Vec<Effect>) {
+        self.unstarted = Some(outcome);
+        self.begin_release(now, out);
+    }
+
+    /// The tree is empty (or was never there): hand the lease over early.
+    pub(super) fn begin_release(&mut self, now: BootTime, out: &mut Vec<Effect>) {
+        if !self.rules.may_release(self.tree_empty) {
+            return;
+        }
+        self.phase = Phase::Releasing;
+        match &self.hold {
+            Some(hold) if hold.lost => self.finish(Release::AlreadyGone, out),
+            None => self.finish(Release::AlreadyGone, out),
+            // A renewal is still out: its answer comes first, so that one write follows the other.
+            Some(_) if self.pending.is_some() => {}
+            Some(_) => self.send_release(now, out),
+        }
+    }
+
+    fn send_release(&mut self, now: BootTime, out: &mut Vec<Effect>) {
+        let Some(hold) = self.hold.clone() else {
+            return;
+        };
+        self.release_tries += 1;
+        if self.release_tries > RELEASE_TRIES {
+            return self.finish(Release::Unconfirmed, out);
+        }
+        if hold.doubt {
+            return self.ask_read(What::ReadBack, now, out);
+        }
+        let write = self.fresh_write();
+        let freed = self.rules.release(&hold.record, write, &hold.instance);
+        self.ask_write(freed, hold.version, now, out);
+    }
+
+    pub(super) fn on_release_written(
+        &mut self,
+        record: LeaseRecord,
+        result: Cas,
+        now: BootTime,
+        out: &mut Vec<Effect>,
+    ) {
+        let freed = record.hold.is_none();
+        match result {
+            Cas::Written { .. } if freed => self.finish(Release::Done, out),
+            // The answer to a renewal that was still out when the tree became empty.
+            Cas::Written { version, .. } => {
+                self.adopt(record, Some(version));
+                self.send_release(now, out);
+            }
+            Cas::Conflict | Cas::Unknown(_) => {
+                if let Some(hold) = self.hold.as_mut() {
+                    hold.doubt = true;
+                }
+                self.ask_read(What::ReadBack, now, out);
+            }
+        }
+    }
+
+    pub(super) fn on_release_read_back(
+        &mut self,
+        sent: BootTime,
+        result: Result<Reading, Failure>,
+        now: BootTime,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some((found, version, age)) = (match self.decode_reading(result) {
+            Ok(found) => found,
+            // The store is silent and the job is gone: expiry will do.
+            Err(_) => return self.finish(Release::Unconfirmed, out),
+        }) else {
+            return self.finish(Release::AlreadyGone, out);
+        };
+        let ours = found.hold.is_none() && self.attempts.iter().any(|a| a.write == found.write);
+        if ours {
+            return self.finish(Release::Done, out);
+        }
+        match self.rules.settle(&found, self.plan.grant, &self.attempts, sent, age) {
+            Settled::NotOurs => self.finish(Release::AlreadyGone, out),
+            Settled::Ours { .. } => {
+                self.adopt(found, Some(version));
+                self.send_release(now, out);
+            }
+        }
+    }
+
+    fn finish(&mut self, release: Release, out: &mut Vec<Effect>) {
+        let outcome = match (self.unstarted.take(), self.job) {
+            (Some(outcome), _) => outcome,
+            (None, Job::Exited { status }) => self.ended(status, release),
+            (None, Job::NotStarted | Job::Running { .. }) => {
+                let why = self.stop.as_ref().map_or(StopReason::Gone, |s| s.why.clone());
+                Outcome::Lost { why, status: None }
+            }
+        };
+        self.done(outcome, out);
+    }
+
+    fn ended(&self, status: i32, release: Release) -> Outcome {
+        let stopped = self.stop.as_ref().map(|s| s.why.clone());
+        match stopped {
+            Some(why) if why.is_loss() => Outcome::Lost { why, status: Some(status) },
+            // Nobody told us, but it was not ours to give back: protection had ended.
+            _ if release == Release::AlreadyGone => {
+                Outcome::Lost { why: StopReason::Gone, status: Some(status) }
+            }
+            stopped => Outcome::Finished { status, stopped, release },
+        }
+    }
+
+    pub(super) fn next_hold_deadline(&self) -> Option<BootTime> {
+        let hold: &Holding = self.hold.as_ref()?;
+        let active = matches!(self.phase, Phase::Sealing | Phase::Running | Phase::Napping | Phase::Stopping);
+        let renews = active && !hold.lost && self.pending.is_none() && hold.renew_at.0 < Duration::MAX;
+        renews.then_some(hold.renew_at)
+    }
+}

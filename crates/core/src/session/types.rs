@@ -1,0 +1,359 @@
+//! What goes into a session and what comes out of it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::ids::{Epoch, Grant, Token, WriteId};
+use crate::name::Name;
+use crate::record::Holder;
+use crate::rules::{Refusal, Seen};
+use crate::stop::Timing;
+use crate::store::{Cas, Failure, Stored, Version};
+use crate::time::BootTime;
+
+/// The store key of a lease.
+pub fn lease_key(lease: &Name) -> String {
+    alloc::format!("{LEASE_PREFIX}{lease}")
+}
+
+/// All lease keys start with this.
+pub const LEASE_PREFIX: &str = "leases/";
+
+/// A record that was seen without a usable age, and since when it has not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Watched {
+    /// The version watched.
+    pub write: WriteId,
+    /// When we first saw it, on our own clock.
+    pub since: BootTime,
+}
+
+/// One lease that would do, with what this host remembers of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Choice {
+    /// The lease.
+    pub lease: Name,
+    /// The highest token seen here.
+    pub seen: Option<Seen>,
+    /// A version watched by an earlier run.
+    pub watched: Option<Watched>,
+}
+
+/// What a session is to do.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Plan {
+    /// Leases in order of preference; the first free one is taken. Never empty.
+    pub leases: Vec<Choice>,
+    /// The acquisition's identity; random, fresh for every session.
+    pub grant: Grant,
+    /// Checked timing.
+    pub timing: Timing,
+    /// How long to wait when all are held; zero: not at all.
+    pub wait: Duration,
+    /// Stop the job after this long.
+    pub max_run: Option<Duration>,
+    /// Raise fences before the job starts.
+    pub seal: bool,
+    /// End with the grant: someone else renews and releases.
+    pub by_hand: bool,
+    /// Take it even while held. The old job may still run.
+    pub force: bool,
+    /// Evidence of life to put into the record.
+    pub lock: Option<String>,
+    /// For people to read.
+    pub holder: Holder,
+}
+
+/// Names a store call, so that a late answer is not taken for another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u32);
+
+/// What a read gave.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reading {
+    /// The stored body, if any.
+    pub stored: Option<Stored>,
+    /// The store instance that answered.
+    pub instance: String,
+}
+
+/// Signals a wrapper passes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Signal {
+    Int,
+    Term,
+    Hup,
+    Quit,
+    Usr1,
+    Usr2,
+}
+
+/// Something happened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// Begin.
+    Start,
+    /// A read was answered.
+    Read {
+        /// Which.
+        id: RequestId,
+        /// How.
+        result: Result<Reading, Failure>,
+    },
+    /// A conditional write was answered.
+    Cas {
+        /// Which.
+        id: RequestId,
+        /// How.
+        result: Cas,
+    },
+    /// Whether the holder and all it started are provably gone.
+    Probed {
+        /// In doubt: false.
+        gone: bool,
+    },
+    /// Targets are sealed, or why not.
+    Sealed(Result<(), String>),
+    /// The main process ended.
+    JobExited {
+        /// As a shell would say it.
+        status: i32,
+        /// Nothing it started is left.
+        tree_empty: bool,
+    },
+    /// Nothing of the job is left.
+    TreeEmpty,
+    /// A signal for the wrapper.
+    Signal(Signal),
+    /// The armed time came.
+    Timer,
+}
+
+/// A store call to make.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Read the lease.
+    Read,
+    /// Write it if its version is the expected one.
+    Cas {
+        /// Nothing: it must be absent.
+        expected: Option<Version>,
+        /// This attempt.
+        write: WriteId,
+        /// What to store.
+        body: Vec<u8>,
+    },
+}
+
+/// A grant, as the job and its targets see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Granted {
+    /// The lease that was free.
+    pub lease: Name,
+    /// Its life.
+    pub epoch: Epoch,
+    /// The fencing token.
+    pub token: Token,
+    /// The acquisition.
+    pub grant: Grant,
+    /// The lease's duration.
+    pub ttl: Duration,
+}
+
+/// Something for the driver to do, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Send [`Input::Timer`] at this time; replaces the last. Nothing: no timer.
+    Arm(Option<BootTime>),
+    /// Call the store and send the answer.
+    Ask {
+        /// To be sent back with the answer.
+        id: RequestId,
+        /// Which lease.
+        lease: Name,
+        /// What to call.
+        op: Op,
+    },
+    /// Find out whether that holder is gone and send [`Input::Probed`].
+    Probe {
+        /// The holder's acquisition.
+        grant: Grant,
+        /// The holder's run id.
+        run: String,
+        /// The evidence it left.
+        lock: String,
+    },
+    /// Raise every fence to this grant and send [`Input::Sealed`].
+    Seal(Granted),
+    /// Start the job.
+    Start(Granted),
+    /// Ask the whole tree to end.
+    Term,
+    /// End the whole tree.
+    Kill,
+    /// Stop the whole tree's execution.
+    Freeze,
+    /// Let it go on.
+    Thaw,
+    /// Pass a signal on to the job.
+    Forward(Signal),
+    /// Remember this for later runs on this host.
+    Remember {
+        /// Of which lease.
+        lease: Name,
+        /// The highest token seen.
+        seen: Option<Seen>,
+        /// A version being watched.
+        watched: Option<Watched>,
+    },
+    /// Something worth telling.
+    Tell(Event),
+    /// The session is over.
+    Done(Outcome),
+}
+
+/// Something worth telling.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The lease is ours.
+    Granted(Granted),
+    /// Waiting for a held lease.
+    Waiting(Busy),
+    /// A renewal was confirmed.
+    Renewed,
+    /// A renewal failed; it will be tried again until the deadline.
+    RenewFailed {
+        /// What the store said.
+        message: String,
+        /// How long until the job must be stopped.
+        left: Duration,
+    },
+    /// The machine slept past the deadline; the job is frozen.
+    Napped,
+    /// The lease survived the nap.
+    Resumed,
+    /// The job is being ended.
+    Stopping(StopReason),
+    /// Processes survive the job's main process and are being ended.
+    Survivors,
+    /// Killed, and yet not confirmed to be gone.
+    StopUnconfirmed,
+    /// The record's life changed since this host last saw it.
+    EpochChanged,
+}
+
+/// Why the job is being ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum StopReason {
+    /// No renewal was confirmed in time.
+    Deadline,
+    /// Somebody else holds the lease.
+    Taken {
+        /// The token found.
+        token: Token,
+        /// By whom.
+        holder: Holder,
+    },
+    /// The record was freed by someone, or is gone, or belongs to another life.
+    Gone,
+    /// Someone asked for it back.
+    Revoked,
+    /// The store's clock ran ahead: the lease may end early.
+    StoreClock,
+    /// The job ran too long.
+    MaxRun,
+    /// The main process ended and left others behind.
+    Survivors,
+    /// The user insisted.
+    Interrupted,
+}
+
+impl StopReason {
+    /// Whether the lease was lost, as opposed to ended in good order.
+    pub fn is_loss(&self) -> bool {
+        match self {
+            Self::Deadline | Self::Taken { .. } | Self::Gone | Self::Revoked | Self::StoreClock => true,
+            Self::MaxRun | Self::Survivors | Self::Interrupted => false,
+        }
+    }
+}
+
+/// A lease that somebody else holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Busy {
+    /// Which.
+    pub lease: Name,
+    /// The holder's token.
+    pub token: Token,
+    /// The holder's acquisition.
+    pub grant: Grant,
+    /// Who.
+    pub holder: Holder,
+    /// Until when unless renewed; nothing when only watching can tell.
+    pub ends_in: Option<Duration>,
+    /// The lease's duration.
+    pub ttl: Duration,
+}
+
+/// What became of giving the lease back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Release {
+    /// Free for the next.
+    Done,
+    /// It was not ours any more.
+    AlreadyGone,
+    /// The store did not answer: it will expire.
+    Unconfirmed,
+}
+
+/// How a session ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Held by somebody else, to the end of our patience.
+    Busy(Busy),
+    /// Granted, by hand.
+    Granted(Granted),
+    /// The job ran and ended while the lease was ours.
+    Finished {
+        /// Exit status.
+        status: i32,
+        /// If we ended it: why.
+        stopped: Option<StopReason>,
+        /// What became of the lease.
+        release: Release,
+    },
+    /// The lease was lost and the job ended.
+    Lost {
+        /// How.
+        why: StopReason,
+        /// The job's exit status; nothing: it was never started.
+        status: Option<i32>,
+    },
+    /// The job was not started.
+    NotStarted(NotStarted),
+}
+
+/// Why the job was not started.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum NotStarted {
+    /// The store did not answer. `in_doubt`: a claim may land late and block others for one TTL.
+    Store {
+        /// What it said.
+        failure: Failure,
+        /// Whether a claim of ours may still land.
+        in_doubt: bool,
+    },
+    /// The store's content must not be acted on.
+    Refused {
+        /// Which lease.
+        lease: Name,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A target could not be sealed.
+    Seal(String),
+    /// A signal came first.
+    Interrupted(Signal),
+}

@@ -1,0 +1,251 @@
+//! When must the job be dead? The stop rule, and the settings it allows.
+//!
+//! A lease covers `ttl` of store time from the moment a renewal was applied, which is no earlier
+//! than the moment it was sent. So a holder that counts from its own *send* time, on a clock that
+//! does not stop while the machine sleeps, scaled for drift and reduced by the largest step the
+//! store's clock may make, is always early. From that it takes off the time killing needs.
+
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
+use core::time::Duration;
+
+use crate::time::BootTime;
+
+/// Largest rate error of any clock, in parts per million.
+pub const DRIFT_PPM: u64 = 1_000;
+/// Shortest and longest lease that can be asked for.
+pub const TTL_MIN: Duration = Duration::from_millis(500);
+/// Longest lease that can be asked for.
+pub const TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Longest heartbeat: a holder that is silent for longer cannot be told from a dead one by a person.
+const SLACK_MIN: Duration = Duration::from_millis(50);
+
+/// What a user may set; the rest follows from the TTL and the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Wishes {
+    /// How long a silent holder keeps the lease.
+    pub ttl: Option<Duration>,
+    /// Time between renewals.
+    pub heartbeat: Option<Duration>,
+    /// Time between TERM and KILL.
+    pub grace: Option<Duration>,
+}
+
+/// What a store's clock allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StoreClock {
+    /// How coarse ages are.
+    pub resolution: Duration,
+    /// Largest forward step plus largest difference between its clocks (`J`).
+    pub jump: Duration,
+}
+
+/// Checked timing of one lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Timing {
+    /// How long a silent holder keeps the lease (`T`).
+    pub ttl: Duration,
+    /// Time between renewals (`I`).
+    pub heartbeat: Duration,
+    /// Time between TERM and KILL (`G`).
+    pub grace: Duration,
+    /// Time for the kill itself and for being scheduled (`K`).
+    pub margin: Duration,
+    /// How long one store call may take (`r`).
+    pub timeout: Duration,
+    /// What the store's clock allows.
+    pub clock: StoreClock,
+}
+
+/// The default lease, as the source articles arrived at.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(90);
+const DEFAULT_GRACE: Duration = Duration::from_secs(5);
+const DEFAULT_MARGIN: Duration = Duration::from_secs(1);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Settings that cannot keep the promise, with the numbers that show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadTiming(String);
+
+impl fmt::Display for BadTiming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for BadTiming {}
+
+/// `x (1 - p) / (1 + p)`: what is surely left of `x` when both clocks may be off by `p`.
+fn scaled(x: Duration) -> Duration {
+    let nanos = x.as_nanos() * u128::from(1_000_000 - DRIFT_PPM) / u128::from(1_000_000 + DRIFT_PPM);
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+impl Timing {
+    /// Fills in what was not asked for and checks that one renewal may fail without loss:
+    /// two heartbeats and one store call must fit before the job has to begin stopping.
+    pub fn new(wishes: Wishes, clock: StoreClock) -> Result<Self, BadTiming> {
+        let ttl = wishes.ttl.unwrap_or(DEFAULT_TTL);
+        if ttl < TTL_MIN || ttl > TTL_MAX {
+            return Err(BadTiming(format!(
+                "a ttl of {} is outside {}..{}",
+                Text(ttl),
+                Text(TTL_MIN),
+                Text(TTL_MAX)
+            )));
+        }
+        let covered = scaled(ttl.saturating_sub(clock.jump));
+        let heartbeat = wishes.heartbeat.unwrap_or(ttl / 3);
+        if heartbeat.is_zero() {
+            return Err(BadTiming("a heartbeat of 0s would renew without pause".into()));
+        }
+        let slack = covered.saturating_sub(heartbeat * 2);
+        // Shares of the slack: 2/5 grace, 1/5 kill margin, 2/5 one store call; each capped.
+        let margin = DEFAULT_MARGIN.min(slack / 5);
+        let grace = wishes.grace.unwrap_or(DEFAULT_GRACE.min(slack * 2 / 5));
+        let rest = slack.saturating_sub(grace + margin);
+        let timeout = DEFAULT_TIMEOUT.min(rest);
+        let timing = Self { ttl, heartbeat, grace, margin, timeout, clock };
+        if slack < SLACK_MIN || timeout < SLACK_MIN / 5 {
+            return Err(timing.does_not_fit());
+        }
+        Ok(timing)
+    }
+
+    fn does_not_fit(&self) -> BadTiming {
+        let jump = match self.clock.jump {
+            Duration::ZERO => String::new(),
+            jump => format!(" less {} for the store's clock", Text(jump)),
+        };
+        let need =
+            (self.heartbeat * 2 + self.grace + self.margin + SLACK_MIN / 5) * 101 / 100 + self.clock.jump;
+        BadTiming(format!(
+            "a ttl of {}{jump} is too short: two heartbeats of {} and {} to stop the job need at least {}. \
+             Lengthen the ttl, or shorten the heartbeat or the grace",
+            Text(self.ttl),
+            Text(self.heartbeat),
+            Text(self.grace + self.margin),
+            Text(need),
+        ))
+    }
+
+    /// How long after the send time of a confirmed write the job must begin to stop: `D - s`.
+    pub fn trusted_for(&self) -> Duration {
+        scaled(self.ttl.saturating_sub(self.clock.jump)).saturating_sub(self.grace + self.margin)
+    }
+
+    /// When the job must begin to stop (`D`), if the last confirmed write was sent at `sent`.
+    pub fn stop_at(&self, sent: BootTime) -> BootTime {
+        sent.plus(self.trusted_for())
+    }
+
+    /// Whether the store's clock ran ahead of ours by more than it may, between two confirmed writes.
+    pub fn store_ran_ahead(&self, store_elapsed: Duration, ours_elapsed: Duration) -> bool {
+        let most = ours_elapsed + ours_elapsed * (2 * DRIFT_PPM as u32) / 1_000_000;
+        store_elapsed > most + self.clock.jump + self.clock.resolution
+    }
+}
+
+/// A duration as people write it: `1h20m`, `90s`, `1.5s`, `40ms`.
+pub struct Text(pub Duration);
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let millis = self.0.as_millis();
+        if millis < 1_000 {
+            return write!(f, "{millis}ms");
+        }
+        let (secs, rest) = (self.0.as_secs(), self.0.subsec_millis());
+        if secs < 120 {
+            return match rest {
+                0 => write!(f, "{secs}s"),
+                _ => write!(f, "{secs}.{}s", rest / 100),
+            };
+        }
+        let units = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+        let mut left = secs;
+        for (size, unit) in units {
+            if left >= size {
+                write!(f, "{}{unit}", left / size)?;
+                left %= size;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    fn secs(s: u64) -> Duration {
+        Duration::from_secs(s)
+    }
+
+    fn with_ttl(ttl: Duration) -> Wishes {
+        Wishes { ttl: Some(ttl), ..Wishes::default() }
+    }
+
+    #[test]
+    fn the_defaults_are_the_articles() {
+        let t = Timing::new(Wishes::default(), StoreClock::default()).unwrap();
+        assert_eq!((t.ttl, t.heartbeat, t.grace, t.margin), (secs(90), secs(30), secs(5), secs(1)));
+        assert!(t.trusted_for() < secs(84) && t.trusted_for() > secs(83));
+    }
+
+    #[test]
+    fn one_renewal_may_always_fail() {
+        for jump in [0, 1, 3] {
+            let clock = StoreClock { jump: secs(jump), resolution: secs(jump.min(1)) };
+            for millis in (500..120_000).step_by(250) {
+                let Ok(t) = Timing::new(with_ttl(Duration::from_millis(millis)), clock) else {
+                    continue;
+                };
+                assert!(t.heartbeat * 2 + t.timeout <= t.trusted_for() + Duration::from_nanos(10), "{t:?}");
+                assert!(t.trusted_for() + t.grace + t.margin + t.clock.jump < t.ttl, "{t:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_ttls_work_by_scaling_the_grace() {
+        let t = Timing::new(with_ttl(TTL_MIN), StoreClock::default()).unwrap();
+        assert!(t.grace > Duration::from_millis(40) && t.margin > Duration::from_millis(20), "{t:?}");
+    }
+
+    #[test]
+    fn impossible_settings_are_refused_with_numbers() {
+        let wishes = Wishes { ttl: Some(secs(10)), grace: Some(secs(5)), ..Wishes::default() };
+        let error = Timing::new(wishes, StoreClock::default()).unwrap_err().to_string();
+        assert!(error.contains("ttl of 10s") && error.contains("5.6s to stop the job"), "{error}");
+        let three = StoreClock { jump: secs(3), resolution: secs(2) };
+        assert!(Timing::new(with_ttl(secs(8)), three).is_err());
+        let wishes = Wishes { heartbeat: Some(secs(60)), ..Wishes::default() };
+        assert!(Timing::new(wishes, StoreClock::default()).is_err());
+        let wishes = Wishes { heartbeat: Some(Duration::ZERO), ..Wishes::default() };
+        assert!(Timing::new(wishes, StoreClock::default()).is_err());
+        assert!(Timing::new(with_ttl(secs(0)), StoreClock::default()).is_err());
+        assert!(Timing::new(with_ttl(secs(3_000_000_000)), StoreClock::default()).is_err());
+    }
+
+    #[test]
+    fn what_the_error_says_is_enough_really_is() {
+        let wishes = Wishes { ttl: Some(secs(30)), heartbeat: Some(secs(10)), grace: Some(secs(15)) };
+        let error = Timing::new(wishes, StoreClock::default()).unwrap_err().to_string();
+        assert!(error.contains("at least 37."), "{error}");
+        let wishes = Wishes { ttl: Some(secs(38)), ..wishes };
+        assert!(Timing::new(wishes, StoreClock::default()).is_ok(), "{error}");
+    }
+
+    #[test]
+    fn durations_read_well() {
+        let read = |ms| Text(Duration::from_millis(ms)).to_string();
+        assert_eq!(read(40), "40ms");
+        assert_eq!(read(90_000), "90s");
+        assert_eq!(read(1_500), "1.5s");
+        assert_eq!(read(4_800_000), "1h20m");
+        assert_eq!(read(86_400_000), "1d");
+    }
+}
