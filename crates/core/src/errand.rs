@@ -29,6 +29,7 @@ pub enum Verb {
 }
 
 /// What came of it.
+#[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrandOutcome {
     /// Done; with the record as it now is.
@@ -64,6 +65,7 @@ pub enum Found {
 }
 
 /// What the driver does next.
+#[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Call the store and answer.
@@ -154,6 +156,7 @@ impl Errand {
         }
     }
 
+    #[allow(clippy::result_large_err)] // not an error, the other outcome
     fn decide(
         &self,
         record: &LeaseRecord,

@@ -234,8 +234,8 @@ mod tests {
     fn what_the_error_says_is_enough_really_is() {
         let wishes = Wishes { ttl: Some(secs(30)), heartbeat: Some(secs(10)), grace: Some(secs(15)) };
         let error = Timing::new(wishes, StoreClock::default()).unwrap_err().to_string();
-        assert!(error.contains("at least 37."), "{error}");
-        let wishes = Wishes { ttl: Some(secs(38)), ..wishes };
+        assert!(error.contains("at least 36."), "{error}");
+        let wishes = Wishes { ttl: Some(secs(37)), ..wishes };
         assert!(Timing::new(wishes, StoreClock::default()).is_ok(), "{error}");
     }
 

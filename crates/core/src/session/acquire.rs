@@ -94,9 +94,10 @@ impl<R: Rules> Session<R> {
     }
 
     fn decide(&mut self, gone: bool, now: BootTime, out: &mut Vec<Effect>) {
-        let Some(found) = self.found.take() else {
-            return;
-        };
+        let Some(found) = self.found.take() else { return };
+        if let Some(signal) = self.interrupted {
+            return self.done(Outcome::NotStarted(NotStarted::Interrupted(signal)), out);
+        }
         let Choice { lease, seen, .. } = self.plan.leases[self.at].clone();
         let claim = Claim {
             lease,
@@ -128,12 +129,8 @@ impl<R: Rules> Session<R> {
     }
 
     fn on_held(&mut self, found: Found, ends_in: Option<Duration>, now: BootTime, out: &mut Vec<Effect>) {
-        let Some(record) = found.record.clone() else {
-            return;
-        };
-        let Some(hold) = record.hold.clone() else {
-            return;
-        };
+        let Some(record) = found.record.clone() else { return };
+        let Some(hold) = record.hold.clone() else { return };
         let busy = Busy {
             lease: record.lease.clone(),
             token: record.token,
@@ -253,9 +250,7 @@ impl<R: Rules> Session<R> {
         if let Err(bad) = self.remember_found(sent, reading) {
             return self.refuse(Refusal::Bad(bad), out);
         }
-        let Some(found) = self.found.clone() else {
-            return;
-        };
+        let Some(found) = self.found.clone() else { return };
         let earliest = self.attempts.first().map_or(now, |a| a.sent);
         rules::prune(&mut self.attempts, found.version.as_ref(), found.record.as_ref().map(|r| r.write));
         let grant: Grant = self.plan.grant;

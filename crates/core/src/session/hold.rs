@@ -23,9 +23,7 @@ impl<R: Rules> Session<R> {
         now: BootTime,
         out: &mut Vec<Effect>,
     ) {
-        let Some(hold) = self.hold.as_ref().filter(|_| self.phase == Phase::Sealing) else {
-            return;
-        };
+        let Some(hold) = self.hold.as_ref().filter(|_| self.phase == Phase::Sealing) else { return };
         let granted = Granted {
             lease: hold.record.lease.clone(),
             epoch: hold.record.epoch,
@@ -55,9 +53,7 @@ impl<R: Rules> Session<R> {
     }
 
     pub(super) fn renew_if_due(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        let Some(hold) = self.hold.as_ref() else {
-            return;
-        };
+        let Some(hold) = self.hold.as_ref() else { return };
         if hold.lost || now < hold.renew_at {
             return;
         }
@@ -135,9 +131,7 @@ impl<R: Rules> Session<R> {
         out: &mut Vec<Effect>,
     ) {
         let timing = self.plan.timing;
-        let Some(hold) = self.hold.as_mut() else {
-            return;
-        };
+        let Some(hold) = self.hold.as_mut() else { return };
         let fresh = from.is_some_and(|from| from > hold.confirmed);
         if let (Some(from), true) = (from, fresh) {
             hold.confirmed = from;
@@ -263,9 +257,7 @@ impl<R: Rules> Session<R> {
     }
 
     fn send_release(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        let Some(hold) = self.hold.clone() else {
-            return;
-        };
+        let Some(hold) = self.hold.clone() else { return };
         self.release_tries += 1;
         if self.release_tries > RELEASE_TRIES {
             return self.finish(Release::Unconfirmed, out);

@@ -308,9 +308,7 @@ impl<R: Rules> Session<R> {
     }
 
     fn on_cas(&mut self, pending: Pending, result: Cas, now: BootTime, out: &mut Vec<Effect>) {
-        let What::Write(record) = pending.what else {
-            return;
-        };
+        let What::Write(record) = pending.what else { return };
         match self.phase {
             Phase::Taking => self.on_claim_written(record, result, now, out),
             Phase::Releasing => self.on_release_written(record, result, now, out),
@@ -324,9 +322,7 @@ impl<R: Rules> Session<R> {
     /// A store call that took too long is treated as one whose answer was lost.
     fn give_up_on_slow_call(&mut self, now: BootTime, out: &mut Vec<Effect>) {
         let timeout = self.plan.timing.timeout;
-        let Some(pending) = self.pending.take_if(|p| now >= p.sent.plus(timeout)) else {
-            return;
-        };
+        let Some(pending) = self.pending.take_if(|p| now >= p.sent.plus(timeout)) else { return };
         let failure = Failure {
             kind: FailureKind::Unreachable,
             message: alloc::format!("no answer within {}", crate::stop::Text(timeout)),

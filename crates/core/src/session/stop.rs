@@ -92,9 +92,7 @@ impl<R: Rules> Session<R> {
 
     fn kill_if_due(&mut self, now: BootTime, out: &mut Vec<Effect>) {
         let end = self.stop_at().map(|at| at.plus(self.plan.timing.grace));
-        let Some(stop) = self.stop.as_mut() else {
-            return;
-        };
+        let Some(stop) = self.stop.as_mut() else { return };
         let due = stop.kill_at.min(end.unwrap_or(stop.kill_at));
         if now < due && stop.killed.is_none() {
             return;
@@ -112,9 +110,7 @@ impl<R: Rules> Session<R> {
     }
 
     pub(super) fn on_exit(&mut self, status: i32, tree_empty: bool, now: BootTime, out: &mut Vec<Effect>) {
-        let Job::Running { .. } = self.job else {
-            return;
-        };
+        let Job::Running { .. } = self.job else { return };
         self.job = Job::Exited { status };
         self.tree_empty = tree_empty;
         if tree_empty {
