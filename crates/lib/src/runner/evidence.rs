@@ -1,0 +1,334 @@
+//! Is the holder on this machine gone? Asked by a contender, to take over at once after a crash
+//! instead of waiting for the lease to expire. In doubt the answer is [`Probe::Unsure`].
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use leasehold_core::ids::Grant;
+
+/// What can be said about a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// Nothing of its run is left on this machine, and it never ran elsewhere.
+    Gone,
+    /// Something of its run lives.
+    Alive,
+    /// It cannot be told; let the lease expire.
+    Unsure,
+}
+
+/// What the lease record says about a lock file, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Text {
+    boot: String,
+    pid_ns: String,
+    time_ns: String,
+    dev: u64,
+    ino: u64,
+    /// When the file was made, in clock ticks after boot: no process of the run is older.
+    born: u64,
+    mark: Option<u64>,
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            boot,
+            pid_ns,
+            time_ns,
+            dev,
+            ino,
+            born,
+            mark,
+        } = self;
+        let mark = mark.unwrap_or(0);
+        write!(
+            f,
+            "1 {boot} {pid_ns} {time_ns} {dev:x} {ino} {born} {mark:x}"
+        )
+    }
+}
+
+impl Text {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(' ');
+        if parts.next() != Some("1") {
+            return None;
+        }
+        let mut word = || parts.next().filter(|w| !w.is_empty());
+        let text = Self {
+            boot: word()?.to_owned(),
+            pid_ns: word()?.to_owned(),
+            time_ns: word()?.to_owned(),
+            dev: u64::from_str_radix(word()?, 16).ok()?,
+            ino: word()?.parse().ok()?,
+            born: word()?.parse().ok()?,
+            mark: Some(u64::from_str_radix(word()?, 16).ok()?).filter(|m| *m != 0),
+        };
+        parts.next().is_none().then_some(text)
+    }
+}
+
+/// Asks whether anything of the run lives that holds `grant` by the lock file that `text`, from
+/// [`super::lock::HolderLock::describe`], names. Only for a holder on a store that is local to this
+/// machine. Disturbs nobody.
+pub fn probe(dir: &Path, grant: Grant, run_id: &str, text: &str) -> Probe {
+    explain(dir, grant, run_id, text).0
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+mod here {
+    use super::{Grant, Path, Probe, Text, io};
+
+    impl Text {
+        pub(in super::super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
+            let none = || "-".to_owned();
+            Ok(Self {
+                boot: none(),
+                pid_ns: none(),
+                time_ns: none(),
+                dev,
+                ino,
+                born: 0,
+                mark,
+            })
+        }
+    }
+
+    /// [`super::probe`], and why.
+    pub fn explain(_: &Path, _: Grant, _: &str, text: &str) -> (Probe, &'static str) {
+        let _ = Text::parse(text);
+        (Probe::Unsure, "not supported on this system")
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod here {
+    use std::fs::{File, TryLockError};
+    use std::io::Read;
+    use std::os::unix::fs::MetadataExt;
+
+    use super::super::lock;
+    use super::super::proc::{self, Carries, Stat};
+    use super::{Grant, Path, Probe, Text, io};
+
+    impl Text {
+        /// Describes a file just made by this process.
+        pub(in super::super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
+            let namespace = |kind: &str| {
+                let link = std::fs::read_link(format!("/proc/self/ns/{kind}"));
+                // An old kernel has no such kind.
+                link.map_or_else(
+                    |_| "-".to_owned(),
+                    |l| l.to_string_lossy().replace(' ', "_"),
+                )
+            };
+            let mut boot = [0; 36];
+            File::open("/proc/sys/kernel/random/boot_id")?.read_exact(&mut boot)?;
+            Ok(Self {
+                boot: String::from_utf8_lossy(&boot).replace(' ', "_"),
+                pid_ns: namespace("pid"),
+                time_ns: namespace("time"),
+                dev,
+                ino,
+                born: ticks_now(),
+                mark,
+            })
+        }
+    }
+
+    fn ticks_now() -> u64 {
+        let now = crate::clock::boot_time().0;
+        let hz = rustix::param::clock_ticks_per_second();
+        now.as_secs() * hz + u64::from(now.subsec_nanos()) * hz / 1_000_000_000
+    }
+
+    /// File systems whose locks everybody on this machine sees, and nobody else needs to.
+    const LOCAL: [u32; 10] = [
+        0xEF53,      // ext2, 3, 4
+        0x5846_5342, // xfs
+        0x9123_683E, // btrfs
+        0x0102_1994, // tmpfs
+        0x8584_58F6, // ramfs
+        0x794C_7630, // overlay
+        0xF2F5_2010, // f2fs
+        0x2FC1_2FC1, // zfs
+        0xCA45_1A4E, // bcachefs
+        0x3153_464A, // jfs
+    ];
+
+    /// [`super::probe`], and why.
+    pub fn explain(dir: &Path, grant: Grant, run_id: &str, text: &str) -> (Probe, &'static str) {
+        match question(dir, grant, run_id, text) {
+            Ok(()) => (Probe::Gone, "nothing of its run is left"),
+            Err(answer) => answer,
+        }
+    }
+
+    fn unsure(why: &'static str) -> (Probe, &'static str) {
+        (Probe::Unsure, why)
+    }
+
+    fn question(
+        dir: &Path,
+        grant: Grant,
+        run_id: &str,
+        text: &str,
+    ) -> Result<(), (Probe, &'static str)> {
+        // A short id could be somebody else's too; an empty one is everybody's.
+        if run_id.len() < 16 {
+            return Err(unsure("the run id is too short"));
+        }
+        let said = Text::parse(text).ok_or(unsure("the record describes no lock we know"))?;
+        let file = lock::open(dir, grant).map_err(|_| unsure("no lock file"))?;
+        let meta = file
+            .metadata()
+            .map_err(|_| unsure("lock file unreadable"))?;
+        let ours = Text::here(meta.dev(), meta.ino(), None);
+        let ours = ours.map_err(|_| unsure("this boot has no identity"))?;
+        if ours.boot != said.boot {
+            return Err(unsure("another boot"));
+        }
+        if ours.pid_ns != said.pid_ns || ours.time_ns != said.time_ns || said.pid_ns == "-" {
+            return Err(unsure("another container"));
+        }
+        if (ours.dev, ours.ino) != (said.dev, said.ino) || said.born > ours.born {
+            return Err(unsure("another lock file"));
+        }
+        let local = rustix::fs::fstatfs(&file).is_ok_and(|s| LOCAL.contains(&(s.f_type as u32)));
+        if !local {
+            return Err(unsure("not on a local file system"));
+        }
+        // Shared, and let go at once: see the module about why this takes nothing from anyone.
+        match file.try_lock_shared() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err((Probe::Alive, "its lock is held")),
+            Err(TryLockError::Error(_)) => return Err(unsure("the lock cannot be asked")),
+        }
+        let search = Search {
+            run_id,
+            mark: said.mark,
+            // The process times are cut off to whole ticks, like ours.
+            born: said.born.saturating_sub(1),
+            job: job(&file),
+        };
+        drop(file);
+        // The lock is free for good, for it cannot be taken again. What closed it is looked for
+        // twice: a process that forks and ends could slip past one look.
+        search.pass()?;
+        search.pass()
+    }
+
+    /// Pid and process group that the job wrote down just before it executed.
+    fn job(mut file: &File) -> Option<(i32, i32)> {
+        let mut line = [0; 64];
+        let n = file.read(&mut line).ok()?;
+        let line = std::str::from_utf8(&line[..n]).ok()?;
+        let (pid, group) = line
+            .strip_prefix("job ")?
+            .strip_suffix('\n')?
+            .split_once(' ')?;
+        Some((pid.parse().ok()?, group.parse().ok()?))
+    }
+
+    struct Search<'a> {
+        run_id: &'a str,
+        mark: Option<u64>,
+        born: u64,
+        job: Option<(i32, i32)>,
+    }
+
+    impl Search<'_> {
+        /// One look at every process.
+        fn pass(&self) -> Result<(), (Probe, &'static str)> {
+            if self.job.is_none() && self.mark.is_none() {
+                return Err(unsure("the job's process group is not known"));
+            }
+            if !proc::complete() {
+                return Err(unsure("/proc does not show every process"));
+            }
+            let me = rustix::process::getpid().as_raw_pid();
+            let (all, hidden) = proc::all().map_err(|_| unsure("/proc is unreadable"))?;
+            let mut doubt = hidden.then_some("a process may not be looked at");
+            for process in all {
+                // No process of the run is older than its lock. That keeps our own ancestors out,
+                // unless they started inside the run; then it is not gone.
+                if process.start < self.born || process.dead() || process.kernel() {
+                    continue;
+                }
+                match self.judge(&process, process.pid == me) {
+                    (Probe::Gone, _) => {}
+                    (Probe::Alive, why) => return Err((Probe::Alive, why)),
+                    (Probe::Unsure, why) => doubt = Some(why),
+                }
+            }
+            doubt.map_or(Ok(()), |why| Err(unsure(why)))
+        }
+
+        fn judge(&self, process: &Stat, myself: bool) -> (Probe, &'static str) {
+            // The mark first: it survives exec, during which the environment looks empty.
+            if self.mark.is_some() && proc::mark(process.pid) == self.mark {
+                return (Probe::Alive, "a process has its mark");
+            }
+            let mut carries = proc::carries(process, self.run_id);
+            for _ in 0..3 {
+                if carries != Carries::Empty {
+                    break;
+                }
+                std::thread::yield_now();
+                carries = proc::carries(process, self.run_id);
+            }
+            if carries == Carries::Yes {
+                return (Probe::Alive, "a process has its run id");
+            }
+            // In the foreground the group is the caller's, and we may be in it ourselves.
+            if !myself && self.job.is_some_and(|job| in_job(process, job)) {
+                return (Probe::Alive, "a process is in its process group");
+            }
+            match carries {
+                Carries::Empty if self.mark.is_none() && lives(process) => {
+                    unsure("a process with an empty environment")
+                }
+                Carries::Unreadable if !myself && lives(process) => {
+                    unsure("a process whose environment may not be read")
+                }
+                _ => (Probe::Gone, ""),
+            }
+        }
+    }
+
+    fn in_job(process: &Stat, (pid, group): (i32, i32)) -> bool {
+        process.pid == pid
+            || process.group == group
+            || process.group == pid
+            || process.session == pid
+    }
+
+    fn lives(process: &Stat) -> bool {
+        proc::stat(process.pid).is_ok_and(|now| now.same(process) && !now.dead())
+    }
+}
+
+pub use here::explain;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_reads_only_what_it_writes() {
+        let text = Text::here(0x801, 42, Some(7)).unwrap();
+        assert_eq!(Text::parse(&text.to_string()), Some(text.clone()));
+        for bad in [
+            "",
+            "1",
+            "2 a b c 1 2 3 0",
+            "1 a b c 1 2 3",
+            "1 a b c 1 2 3 0 x",
+            "1 a  c 1 2 3 0",
+        ] {
+            assert_eq!(Text::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The holder's lock file: while anyone of the run lives and has not closed it, it is locked.
+//!
+//! The file is named by the grant and locked before the lease is asked for. The lock belongs to
+//! the open file description (`flock`), so the job inherits it and it outlives the wrapper. It is
+//! locked under a temporary name and only then renamed into place: a file of that name that is not
+//! locked has been let go of by everybody. Nobody but its maker ever needs to lock it, so a
+//! neighbour who tries a shared lock for a moment takes nothing from anyone.
+
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use leasehold_core::ids::Grant;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::evidence::Text;
+
+/// A soft limit from here up is a mark. In microseconds of real-time CPU it is 146 000 years, so
+/// it means what no limit means.
+const MARK: u64 = 1 << 62;
+
+/// A lock held by this process and, once started, by its job.
+#[derive(Debug)]
+pub struct HolderLock {
+    file: File,
+    path: PathBuf,
+    text: String,
+    new_mark: Option<u64>,
+}
+
+fn final_path(dir: &Path, grant: Grant) -> PathBuf {
+    dir.join(format!("{grant}.lock"))
+}
+
+fn open_flags() -> i32 {
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32
+}
+
+impl HolderLock {
+    /// Makes and locks `<dir>/<grant>.lock`, readable for this user only. Before the acquire.
+    pub fn create(dir: &Path, grant: Grant) -> io::Result<Self> {
+        let path = final_path(dir, grant);
+        let new = dir.join(format!("{grant}.new"));
+        // A sweeper may take the file away while it is not locked yet.
+        for _ in 0..5 {
+            let file = match create_new(&new) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+                    create_new(&new)?
+                }
+                other => other?,
+            };
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => continue,
+                Err(TryLockError::Error(e)) => return Err(e),
+            }
+            match std::fs::rename(&new, &path) {
+                Ok(()) => return Self::described(file, path, grant),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    fn described(file: File, path: PathBuf, grant: Grant) -> io::Result<Self> {
+        let meta = file.metadata()?;
+        let new_mark = free_mark(grant);
+        let text = Text::here(meta.dev(), meta.ino(), new_mark)?.to_string();
+        Ok(Self {
+            file,
+            path,
+            text,
+            new_mark,
+        })
+    }
+
+    /// What a neighbour needs to find and trust this file; for the lease record.
+    pub fn describe(&self) -> &str {
+        &self.text
+    }
+
+    /// Removes the file, at the clean end of a run, after the release.
+    pub fn remove(self) -> io::Result<()> {
+        std::fs::remove_file(&self.path)
+    }
+
+    pub(super) fn raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// The mark the job is to be given. None inside another run: its mark stays, for its sake.
+    pub(super) fn new_mark(&self) -> Option<u64> {
+        self.new_mark
+    }
+}
+
+impl AsFd for HolderLock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(open_flags())
+        .open(path)
+}
+
+/// Opens a lock file somebody else made.
+pub(super) fn open(dir: &Path, grant: Grant) -> io::Result<File> {
+    open_at(&final_path(dir, grant))
+}
+
+fn open_at(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(open_flags())
+        .open(path)
+}
+
+/// Removes the file of a holder whose lease was taken over.
+pub fn discard(dir: &Path, grant: Grant) -> io::Result<()> {
+    match std::fs::remove_file(final_path(dir, grant)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what crashed runs left behind: files that nobody has locked and whose grant no lease
+/// record names. Returns how many.
+pub fn sweep(dir: &Path, mut in_use: impl FnMut(Grant) -> bool) -> io::Result<usize> {
+    let mut swept = 0;
+    let entries = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(0),
+        other => other?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        let known = match path.extension().and_then(|e| e.to_str()) {
+            Some("lock" | "new") => path
+                .file_stem()
+                .and_then(|s| s.to_str())
+                .and_then(Grant::parse),
+            _ => None,
+        };
+        let Some(grant) = known else { continue };
+        if in_use(grant) {
+            continue;
+        }
+        // Held until after the removal, so that the maker of a `.new` file sees that it lost it.
+        let Ok(file) = open_at(&path) else { continue };
+        if file.try_lock().is_ok() && std::fs::remove_file(&path).is_ok() {
+            swept += 1;
+        }
+    }
+    Ok(swept)
+}
+
+/// Marks every process of the job with a number that nothing short of asking for it removes: not
+/// closing descriptors, not `env -i`, not a new session, not another user. It is the soft limit of
+/// real-time CPU time, set so high that it limits nothing.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn free_mark(grant: Grant) -> Option<u64> {
+    use rustix::process::{Resource, getrlimit};
+    let limit = getrlimit(Resource::Rttime);
+    let mark = MARK | (grant.0 as u64 >> 3);
+    let free = limit.current.is_none() && limit.maximum.is_none();
+    free.then_some(mark)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn free_mark(_: Grant) -> Option<u64> {
+    let _ = MARK;
+    None
+}
+
+/// Puts the mark on the calling process, between fork and exec. Without it the job runs as well.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(super) fn put_mark(mark: u64) {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let limit = Rlimit {
+        current: Some(mark),
+        maximum: None,
+    };
+    let _ = setrlimit(Resource::Rttime, limit);
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub(super) fn put_mark(_: u64) {}

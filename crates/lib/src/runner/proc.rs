@@ -1,0 +1,263 @@
+//! Reads `/proc`. Nothing here is on the path of a run that goes well, except [`ignored_signals`].
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use rustix::io::Errno;
+
+/// The kernel's own threads carry this flag; they have no parent of ours and no environment.
+const PF_KTHREAD: u64 = 0x0020_0000;
+
+/// One process as `/proc/PID/stat` shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) pid: i32,
+    pub(super) state: u8,
+    pub(super) parent: i32,
+    pub(super) group: i32,
+    pub(super) session: i32,
+    flags: u64,
+    threads: u64,
+    /// Clock ticks after boot. With the pid it names a process for good: a pid is not reused
+    /// within one tick.
+    pub(super) start: u64,
+}
+
+impl Stat {
+    /// Dead but not reaped. A leader that ended before its threads shows as a zombie too, and the
+    /// process lives on in them.
+    pub(super) fn dead(&self) -> bool {
+        matches!(self.state, b'X' | b'x') || (self.zombie() && self.threads <= 1)
+    }
+
+    /// The leader is a zombie, whatever its threads do.
+    pub(super) fn zombie(&self) -> bool {
+        self.state == b'Z'
+    }
+
+    /// Stopped by a signal.
+    pub(super) fn stopped(&self) -> bool {
+        self.state == b'T'
+    }
+
+    pub(super) fn kernel(&self) -> bool {
+        self.flags & PF_KTHREAD != 0
+    }
+
+    pub(super) fn same(&self, other: &Stat) -> bool {
+        self.pid == other.pid && self.start == other.start
+    }
+}
+
+/// Reads a small file in one call.
+fn small<'a>(path: &str, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let n = File::open(path)?.read(buffer)?;
+    Ok(&buffer[..n])
+}
+
+/// The process of that number.
+pub(super) fn stat(pid: i32) -> io::Result<Stat> {
+    let mut buffer = [0; 1024];
+    let text = small(&format!("/proc/{pid}/stat"), &mut buffer)?;
+    parse(pid, text).ok_or_else(|| Errno::SRCH.into())
+}
+
+fn parse(pid: i32, text: &[u8]) -> Option<Stat> {
+    // The name is in parentheses and may itself contain any of them: the last one closes it.
+    let close = text.iter().rposition(|b| *b == b')')?;
+    let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
+    let number = |i: usize| fields.get(i)?.parse::<i64>().ok();
+    let unsigned = |i: usize| fields.get(i)?.parse::<u64>().ok();
+    Some(Stat {
+        pid,
+        state: *fields.first()?.as_bytes().first()?,
+        parent: i32::try_from(number(1)?).ok()?,
+        group: i32::try_from(number(2)?).ok()?,
+        session: i32::try_from(number(3)?).ok()?,
+        flags: unsigned(6)?,
+        threads: unsigned(17)?,
+        start: unsigned(19)?,
+    })
+}
+
+fn numbers(dir: &str) -> io::Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        if let Some(n) = entry?.file_name().to_str().and_then(|n| n.parse().ok()) {
+            found.push(n);
+        }
+    }
+    Ok(found)
+}
+
+/// Every process that may be looked at, in the order of their numbers, and whether some may not.
+/// Those that end meanwhile are left out.
+pub(super) fn all() -> io::Result<(Vec<Stat>, bool)> {
+    let mut found = Vec::new();
+    let mut hidden = false;
+    for pid in numbers("/proc")? {
+        match stat(pid) {
+            Ok(stat) => found.push(stat),
+            Err(e) if vanished(&e) => {}
+            Err(_) => hidden = true,
+        }
+    }
+    Ok((found, hidden))
+}
+
+fn vanished(e: &io::Error) -> bool {
+    matches!(Errno::from_io_error(e), Some(Errno::NOENT | Errno::SRCH))
+}
+
+/// What an environment says about a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carries {
+    Yes,
+    No,
+    /// Nothing there: started with an empty environment, just executing, or about to end.
+    Empty,
+    Unreadable,
+    Vanished,
+}
+
+/// Whether the process was started with this run id in [`super::RUN_ID`] or [`super::RUN_CHAIN`].
+pub(super) fn carries(stat: &Stat, run_id: &str) -> Carries {
+    if !stat.zombie() {
+        return environ(&format!("/proc/{}/environ", stat.pid), run_id);
+    }
+    // The leader has given its memory back; its threads still have it.
+    let mut best = Carries::Vanished;
+    for thread in numbers(&format!("/proc/{}/task", stat.pid)).unwrap_or_default() {
+        if thread == stat.pid {
+            continue;
+        }
+        match environ(&format!("/proc/{}/task/{thread}/environ", stat.pid), run_id) {
+            Carries::Vanished => {}
+            answer @ (Carries::Yes | Carries::No) => return answer,
+            other => best = other,
+        }
+    }
+    best
+}
+
+fn environ(path: &str, run_id: &str) -> Carries {
+    let mut text = Vec::new();
+    let read = File::open(path).and_then(|mut f| f.read_to_end(&mut text));
+    match read {
+        Ok(0) => Carries::Empty,
+        Ok(_) if names(&text, run_id) => Carries::Yes,
+        Ok(_) => Carries::No,
+        // No memory map: a process on its way out.
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::SRCH) => Carries::Empty,
+        Err(e) if vanished(&e) => Carries::Vanished,
+        Err(_) => Carries::Unreadable,
+    }
+}
+
+fn names(environ: &[u8], run_id: &str) -> bool {
+    environ.split(|b| *b == 0).any(|entry| {
+        let value = |key: &str| entry.strip_prefix(key.as_bytes())?.strip_prefix(b"=");
+        value(super::RUN_ID) == Some(run_id.as_bytes())
+            || value(super::RUN_CHAIN)
+                .is_some_and(|ids| ids.split(|b| *b == b' ').any(|id| id == run_id.as_bytes()))
+    })
+}
+
+/// The soft limit of real-time CPU time, which may be a mark ([`super::lock`]). Readable for
+/// everybody's processes.
+pub(super) fn mark(pid: i32) -> Option<u64> {
+    let mut buffer = [0; 4096];
+    let text = small(&format!("/proc/{pid}/limits"), &mut buffer).ok()?;
+    let text = std::str::from_utf8(text).ok()?;
+    let line = text
+        .lines()
+        .find_map(|l| l.strip_prefix("Max realtime timeout"))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// The command line for people to read, on one line.
+pub(super) fn command(pid: i32) -> String {
+    const LONGEST: usize = 200;
+    let mut buffer = [0; 4096];
+    let args = small(&format!("/proc/{pid}/cmdline"), &mut buffer).unwrap_or_default();
+    let args = args.strip_suffix(b"\0").unwrap_or(args);
+    let text: String = String::from_utf8_lossy(args)
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(LONGEST)
+        .collect();
+    if !text.trim().is_empty() {
+        return text;
+    }
+    let mut buffer = [0; 64];
+    let name = small(&format!("/proc/{pid}/comm"), &mut buffer).unwrap_or_default();
+    format!("[{}]", String::from_utf8_lossy(name).trim())
+}
+
+/// The signals this process ignores: bit `n - 1` for signal `n`.
+pub(super) fn ignored_signals() -> Option<u64> {
+    let mut buffer = [0; 4096];
+    let text = small("/proc/thread-self/status", &mut buffer).ok()?;
+    let text = std::str::from_utf8(text).ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// Whether this `/proc` shows every process of our own pid namespace.
+pub(super) fn complete() -> bool {
+    let me = rustix::process::getpid().as_raw_pid();
+    let own = std::fs::read_link("/proc/self").ok();
+    if own.is_none_or(|own| own.as_os_str() != me.to_string().as_str()) || stat(1).is_err() {
+        return false;
+    }
+    // Process 1 may be our own and visible although others are hidden.
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else {
+        return false;
+    };
+    let limited = |line: &str| {
+        line.split(' ').nth(4) == Some("/proc")
+            && (line.contains("subset=")
+                || (line.contains("hidepid=") && !line.contains("hidepid=0")))
+    };
+    !mounts.lines().any(limited)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_full_of_parentheses_is_skipped() {
+        let line = b"7 (a) R 1 (b) Z 3 4 5 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 2 0 99 0 0\n";
+        let stat = parse(7, line).unwrap();
+        assert_eq!(
+            (stat.parent, stat.group, stat.session, stat.start),
+            (3, 4, 5, 99)
+        );
+        assert!(stat.kernel() && stat.zombie() && !stat.dead());
+        assert_eq!(parse(7, b"7 (short) R 1"), None);
+    }
+
+    #[test]
+    fn only_our_own_variables_name_a_run() {
+        assert!(names(b"A=1\0LEASEHOLD_RUN_ID=abc\0", "abc"));
+        assert!(names(b"LEASEHOLD_RUN_CHAIN=abc def\0", "abc"));
+        for other in [
+            &b"LEASEHOLD_RUN_ID=abcd\0"[..],
+            b"X=abc\0",
+            b"",
+            b"XLEASEHOLD_RUN_ID=abc",
+        ] {
+            assert!(!names(other, "abc"));
+        }
+    }
+
+    #[test]
+    fn we_see_ourselves() {
+        let me = rustix::process::getpid().as_raw_pid();
+        let mine = stat(me).unwrap();
+        assert!(all().unwrap().0.iter().any(|s| s.same(&mine)));
+        assert!(!command(me).is_empty());
+    }
+}

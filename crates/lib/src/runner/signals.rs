@@ -1,0 +1,87 @@
+//! Signals as a descriptor: handlers only note what came, the main thread reads it in its loop.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::process::Signal;
+use signal_hook::iterator::backend::SignalDelivery;
+use signal_hook::iterator::exfiltrator::SignalOnly;
+
+/// What the wrapper passes on to the job.
+const FORWARDED: [Signal; 6] = [
+    Signal::INT,
+    Signal::TERM,
+    Signal::HUP,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+];
+
+/// The signals that arrived since the last look, without order; repeats count once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// A child ended, stopped or went on: time to reap.
+    pub child: bool,
+    /// Signals meant for the job.
+    pub forward: Vec<Signal>,
+}
+
+/// Installed handlers and the pipe they write to.
+///
+/// A signal that was ignored when we were started (`nohup`'s HUP, INT of a shell's background job)
+/// stays ignored, here and, because ignoring is inherited, in the job. The handlers themselves do
+/// not reach the job: exec resets them.
+#[derive(Debug)]
+pub struct Signals {
+    delivery: SignalDelivery<UnixStream, SignalOnly>,
+}
+
+impl Signals {
+    /// Installs the handlers. Call before the job is started.
+    pub fn install() -> io::Result<Self> {
+        let ignored = ignored();
+        let (read, write) = UnixStream::pair()?;
+        // CHLD gets a handler in any case: while it is ignored the kernel throws exit statuses away.
+        let wanted = FORWARDED
+            .iter()
+            .filter(|s| ignored & (1 << (s.as_raw() - 1)) == 0)
+            .chain([&Signal::CHILD])
+            .map(|s| s.as_raw());
+        let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, wanted)?;
+        Ok(Self { delivery })
+    }
+
+    /// What arrived since the last call. Never blocks; the descriptor is quiet afterwards.
+    pub fn pending(&mut self) -> Pending {
+        let mut pending = Pending::default();
+        for raw in self.delivery.pending() {
+            match Signal::from_named_raw(raw) {
+                Some(Signal::CHILD) => pending.child = true,
+                Some(signal) => pending.forward.push(signal),
+                None => {}
+            }
+        }
+        pending
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.delivery.get_read().as_fd()
+    }
+}
+
+/// The signals ignored in this process, as the kernel prints them: bit `n - 1` for signal `n`.
+///
+/// Asked through `/proc` because the system call is not to be had without `unsafe`.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn ignored() -> u64 {
+    super::proc::ignored_signals().unwrap_or(0)
+}
+
+/// Elsewhere nothing says so without `unsafe`.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn ignored() -> u64 {
+    0
+}

@@ -1,0 +1,165 @@
+//! Starts the job: the only place with `unsafe`, and the only place that forks.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use rustix::io::{Errno, FdFlags};
+use rustix::process::Pid;
+
+use super::lock::HolderLock;
+use super::lookup::Program;
+
+/// What to start, and how.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The command, looked up beforehand.
+    pub program: &'a Program,
+    /// Its arguments, without its own name.
+    pub args: &'a [OsString],
+    /// Variables to set, or with `None` to remove; all others are inherited.
+    pub env: &'a [(OsString, Option<OsString>)],
+    /// Leave the job in our own process group, because it shares a terminal with us.
+    pub foreground: bool,
+    /// The lock the job inherits, as evidence that it lives.
+    pub lock: Option<&'a HolderLock>,
+}
+
+/// Why the job was not started although its command was found.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// The kernel refused to execute it: 126.
+    #[error("{program}: {why}")]
+    Refused {
+        /// The command as the user wrote it.
+        program: String,
+        /// A sentence.
+        why: String,
+    },
+    /// The job would be killed as soon as this thread ends: `PR_SET_PDEATHSIG` is per thread.
+    #[error("a job can only be started from the main thread")]
+    NotMainThread,
+}
+
+impl SpawnError {
+    /// The exit code a shell would give.
+    pub fn exit_code(&self) -> u8 {
+        126
+    }
+}
+
+/// Starts the job from the main thread and returns once it executes.
+///
+/// Standard input, output and error are inherited untouched, and so is every signal that was
+/// ignored when we were started. Two things std does for every child: the signal mask is empty,
+/// and SIGPIPE has its default action (Rust ignores it in us, and what it was before is lost).
+pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    if rustix::thread::gettid() != rustix::process::getpid() {
+        return Err(SpawnError::NotMainThread);
+    }
+    let mut command = Command::new(&job.program.path);
+    command.arg0(&job.program.name).args(job.args);
+    for (key, value) in job.env {
+        match value {
+            Some(value) => command.env(key, value),
+            None => command.env_remove(key),
+        };
+    }
+    if !job.foreground {
+        command.process_group(0);
+    }
+    match forked(command, job.lock) {
+        // Dropping the handle neither waits nor kills; the tree reaps.
+        Ok(child) => Ok(Pid::from_child(&child)),
+        Err(e) => Err(SpawnError::Refused {
+            program: job.program.name.display().to_string(),
+            why: sentence(&e),
+        }),
+    }
+}
+
+/// Keep clear of the low numbers that scripts redirect by hand (`exec 3>…`, `flock 9`).
+const LOCK_FD: RawFd = 100;
+
+#[allow(unsafe_code)]
+fn forked(mut command: Command, lock: Option<&HolderLock>) -> io::Result<Child> {
+    let parent = rustix::process::getpid();
+    let fd = lock.map(HolderLock::raw_fd);
+    let mark = lock.and_then(HolderLock::new_mark);
+    // SAFETY: between fork and exec the closure only makes system calls and formats two integers
+    // on the stack: no allocation, no lock, no memory shared with the parent. The descriptor is
+    // open in the child because `lock` is borrowed, hence open, until `spawn` returns.
+    unsafe {
+        command.pre_exec(move || {
+            die_with(parent)?;
+            if let Some(mark) = mark {
+                super::lock::put_mark(mark);
+            }
+            match fd {
+                Some(fd) => leave_evidence(BorrowedFd::borrow_raw(fd)),
+                None => Ok(()),
+            }
+        });
+    }
+    command.spawn()
+}
+
+/// The kernel kills the job when we die. If we died before it was told so, nobody is waiting.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn die_with(parent: Pid) -> io::Result<()> {
+    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != Some(parent) {
+        return Err(Errno::SRCH.into());
+    }
+    Ok(())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn die_with(_: Pid) -> io::Result<()> {
+    Ok(())
+}
+
+/// Passes the lock on through exec and notes in it who the job is. Here rather than in the parent,
+/// so that no job ever runs whose process group is not written down.
+fn leave_evidence(fd: BorrowedFd<'_>) -> io::Result<()> {
+    use rustix::process::{getpgrp, getpid};
+    let mut line = [0u8; 48];
+    let mut rest = &mut line[..];
+    // It fits: two numbers of at most ten digits.
+    let (pid, group) = (getpid().as_raw_pid(), getpgrp().as_raw_pid());
+    let _ = io::Write::write_fmt(&mut rest, format_args!("job {pid} {group}\n"));
+    let used = 48 - rest.len();
+    // A full disk must not keep the job from running; the mark is evidence enough.
+    let _ = rustix::io::pwrite(fd, &line[..used], 0);
+    match rustix::io::fcntl_dupfd_cloexec(fd, LOCK_FD) {
+        Ok(high) => {
+            rustix::io::fcntl_setfd(&high, FdFlags::empty())?;
+            // Meant to outlive this function, through exec.
+            std::mem::forget(high);
+        }
+        // Few descriptors allowed: then the number it has.
+        Err(_) => rustix::io::fcntl_setfd(fd, FdFlags::empty())?,
+    }
+    Ok(())
+}
+
+fn sentence(e: &io::Error) -> String {
+    match Errno::from_io_error(e) {
+        // It was there a moment ago, so what is missing is what it needs.
+        Some(Errno::NOENT) => {
+            "cannot be executed: the interpreter on its first line, or its loader, does not exist"
+                .into()
+        }
+        Some(Errno::NOEXEC) => "cannot be executed: not a program for this machine".into(),
+        Some(Errno::TOOBIG) => "the arguments and environment are too long".into(),
+        Some(Errno::AGAIN) => "cannot be started: too many processes".into(),
+        Some(Errno::NOMEM) => "cannot be started: out of memory".into(),
+        Some(Errno::TXTBSY) => "cannot be executed: something is still writing to it".into(),
+        Some(Errno::ACCESS) => "cannot be executed: permission denied".into(),
+        _ => format!("cannot be started: {e}"),
+    }
+}

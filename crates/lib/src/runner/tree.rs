@@ -1,0 +1,300 @@
+//! Everything the job started, however far it ran: found, signalled, reaped, named.
+//!
+//! We are the subreaper: a descendant whose parent dies becomes our child, whatever sessions and
+//! groups it made. So the tree is empty exactly when we have no child left (`ECHILD`), and until
+//! then a walk up the parents finds each of them. There is no control group here: creating one
+//! needs a delegated hierarchy, costs several system calls in every run, and `cgroup.kill` finds
+//! nothing that this walk does not.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group,
+    pidfd_open, pidfd_send_signal, set_child_subreaper, wait, waitid,
+};
+
+pub use super::outcome::{Exit, Reaped, Survivor, Sweep};
+use super::proc::{self, Carries, Stat};
+use super::spawn::{self, Job, SpawnError};
+
+/// Passes over `/proc` before giving up on a tree that forks faster than it can be stopped.
+const PASSES: usize = 100;
+
+/// The processes of one run. Owns this process: nobody else may wait for children.
+#[derive(Debug)]
+pub struct Tree {
+    run_id: String,
+    main: Option<Pid>,
+    main_reaped: bool,
+    foreground: bool,
+    /// Children we already had: a shell that started some and then exec'd us. Never touched.
+    foreign: Vec<Stat>,
+    frozen: Vec<Stat>,
+}
+
+impl Tree {
+    /// Makes this process the subreaper of everything the run will start.
+    ///
+    /// `run_id` must be new: a process that carries it in its environment is taken for ours.
+    pub fn become_subreaper(run_id: &str) -> io::Result<Self> {
+        let me = rustix::process::getpid();
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let foreign = match waitid(WaitId::All, peek) {
+            Err(Errno::CHILD) => Vec::new(),
+            _ => children(me.as_raw_pid())?,
+        };
+        set_child_subreaper(Some(me))?;
+        Ok(Self {
+            run_id: run_id.to_owned(),
+            main: None,
+            main_reaped: false,
+            foreground: false,
+            foreign,
+            frozen: Vec::new(),
+        })
+    }
+
+    /// Starts the job in this tree. From the main thread only.
+    pub fn start(&mut self, job: &Job<'_>) -> Result<Pid, SpawnError> {
+        let pid = spawn::spawn(job)?;
+        self.main = Some(pid);
+        self.main_reaped = false;
+        self.foreground = job.foreground;
+        Ok(pid)
+    }
+
+    /// Takes the exit of every child that has ended. Never blocks; no look at `/proc`.
+    pub fn reap(&mut self) -> io::Result<Reaped> {
+        let mut found = Reaped::default();
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if Some(pid) == self.main && !self.main_reaped => {
+                    self.main_reaped = true;
+                    found.main = Exit::of(status);
+                }
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => break,
+                Err(Errno::CHILD) => {
+                    found.empty = true;
+                    return Ok(found);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        // Children that are not of this run never leave us without a child.
+        if !self.foreign.is_empty() && self.main_reaped {
+            found.empty = self.members()?.is_empty();
+        }
+        Ok(found)
+    }
+
+    /// Passes a signal on to the job's process group; in the foreground, where the group is our
+    /// own, to each process of the tree. (There the terminal has sent its own INT and QUIT to the
+    /// job already.)
+    pub fn signal_group(&mut self, signal: Signal) -> io::Result<()> {
+        let Some(main) = self.main else {
+            return Ok(());
+        };
+        if !self.foreground && !self.main_reaped {
+            // Not reaped, so the number is still the job's.
+            return match kill_process_group(main, signal) {
+                Ok(()) | Err(Errno::SRCH) => Ok(()),
+                Err(e) => Err(e.into()),
+            };
+        }
+        for member in self.members()? {
+            if self.foreground || member.group == main.as_raw_pid() {
+                deliver(&member, signal)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// TERM to every process of the tree, once each; the stopped ones are woken to act on it.
+    pub fn terminate(&mut self) -> io::Result<Sweep> {
+        self.sweep(3, |member| {
+            let sent = deliver(member, Signal::TERM)?;
+            if sent == Sent::Yes && member.stopped() {
+                deliver(member, Signal::CONT)?;
+            }
+            Ok(sent)
+        })
+    }
+
+    /// KILL to every process of the tree, until a pass finds nobody new. All are stopped first, so
+    /// that none sees another die and starts a replacement. Returns before they are reaped.
+    pub fn kill(&mut self) -> io::Result<Sweep> {
+        self.sweep(PASSES, |member| deliver(member, Signal::STOP))?;
+        self.frozen.clear();
+        self.sweep(PASSES, |member| deliver(member, Signal::KILL))
+    }
+
+    /// Stops every process of the tree until [`Tree::thaw`].
+    pub fn freeze(&mut self) -> io::Result<Sweep> {
+        let mut frozen = std::mem::take(&mut self.frozen);
+        let sweep = self.sweep(PASSES, |member| {
+            // What the job itself has stopped stays so after the thaw.
+            if !member.stopped() {
+                frozen.push(*member);
+            }
+            deliver(member, Signal::STOP)
+        });
+        self.frozen = frozen;
+        sweep
+    }
+
+    /// Wakes what [`Tree::freeze`] stopped.
+    pub fn thaw(&mut self) -> io::Result<()> {
+        for member in std::mem::take(&mut self.frozen) {
+            deliver(&member, Signal::CONT)?;
+        }
+        Ok(())
+    }
+
+    /// Everything of the tree that still runs.
+    pub fn survivors(&self) -> io::Result<Vec<Survivor>> {
+        Ok(self.members()?.iter().map(survivor).collect())
+    }
+
+    fn sweep(
+        &self,
+        passes: usize,
+        mut send: impl FnMut(&Stat) -> io::Result<Sent>,
+    ) -> io::Result<Sweep> {
+        let mut sweep = Sweep::default();
+        let mut seen = HashSet::new();
+        for _ in 0..passes {
+            let mut news = false;
+            for member in self.members()? {
+                if !seen.insert((member.pid, member.start)) {
+                    continue;
+                }
+                news = true;
+                match send(&member)? {
+                    Sent::Yes => sweep.reached += 1,
+                    Sent::Gone => {}
+                    Sent::Refused => sweep.refused.push(survivor(&member)),
+                }
+            }
+            if !news {
+                sweep.settled = true;
+                break;
+            }
+        }
+        Ok(sweep)
+    }
+
+    /// The living descendants, and the carriers of the run id that got away from us.
+    fn members(&self) -> io::Result<Vec<Stat>> {
+        let me = proc::stat(rustix::process::getpid().as_raw_pid())?;
+        let (all, _) = proc::all()?;
+        let mut known: HashMap<i32, Stat> = all.iter().map(|s| (s.pid, *s)).collect();
+        let mut members = Vec::new();
+        for process in all {
+            if process.dead() || process.kernel() || process.pid == me.pid {
+                continue;
+            }
+            let ours = match ancestor_below(&me, process, &mut known) {
+                Some(top) => self.belongs(&top),
+                None => process.start >= me.start && self.carries(&process),
+            };
+            if ours {
+                members.push(process);
+            }
+        }
+        Ok(members)
+    }
+
+    /// Whether this child of ours, and so everything below it, is of this run.
+    fn belongs(&self, child: &Stat) -> bool {
+        if self.foreign.is_empty() || self.main.is_some_and(|m| m.as_raw_pid() == child.pid) {
+            return true;
+        }
+        // An orphan: of the job, or of a child that is none of our business.
+        !self.foreign.iter().any(|f| f.same(child)) && self.carries(child)
+    }
+
+    fn carries(&self, process: &Stat) -> bool {
+        proc::carries(process, &self.run_id) == Carries::Yes
+    }
+}
+
+fn survivor(stat: &Stat) -> Survivor {
+    Survivor {
+        pid: stat.pid,
+        command: proc::command(stat.pid),
+    }
+}
+
+fn children(of: i32) -> io::Result<Vec<Stat>> {
+    let (all, _) = proc::all()?;
+    Ok(all.into_iter().filter(|s| s.parent == of).collect())
+}
+
+/// The child of `me` that `process` descends from (possibly itself).
+///
+/// The processes were not read at one instant. A parent that ended since is looked up again: its
+/// child has a new one by now. A "parent" younger than its child is another process that got the
+/// same number.
+fn ancestor_below(me: &Stat, process: Stat, known: &mut HashMap<i32, Stat>) -> Option<Stat> {
+    let mut current = process;
+    let mut repairs = 0;
+    loop {
+        if current.parent == me.pid {
+            return (me.start <= current.start).then_some(current);
+        }
+        if current.parent == 0 {
+            return None;
+        }
+        match known.get(&current.parent) {
+            Some(parent) if parent.start <= current.start => current = *parent,
+            _ if repairs == 8 => return None,
+            _ => {
+                repairs += 1;
+                let again = proc::stat(current.pid).ok().filter(|s| s.same(&current))?;
+                if again.parent != me.pid
+                    && let Ok(parent) = proc::stat(again.parent)
+                {
+                    known.insert(parent.pid, parent);
+                }
+                known.insert(again.pid, again);
+                current = again;
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    Yes,
+    Gone,
+    Refused,
+}
+
+/// Sends a signal to exactly that process: the handle is opened first and only then is the number
+/// checked to be still the same process, so the signal cannot reach one that got its number since.
+fn deliver(to: &Stat, signal: Signal) -> io::Result<Sent> {
+    let Some(pid) = Pid::from_raw(to.pid) else {
+        return Ok(Sent::Gone);
+    };
+    let handle = pidfd_open(pid, PidfdFlags::empty());
+    if handle.as_ref().err() == Some(&Errno::SRCH) {
+        return Ok(Sent::Gone);
+    }
+    if !proc::stat(to.pid).is_ok_and(|now| now.same(to)) {
+        return Ok(Sent::Gone);
+    }
+    // Without handles (an old kernel, a strict sandbox, no descriptor left) the number must do.
+    let sent = match handle {
+        Ok(handle) => pidfd_send_signal(&handle, signal),
+        Err(_) => kill_process(pid, signal),
+    };
+    match sent {
+        Ok(()) => Ok(Sent::Yes),
+        Err(Errno::SRCH) => Ok(Sent::Gone),
+        Err(Errno::PERM) => Ok(Sent::Refused),
+        Err(e) => Err(e.into()),
+    }
+}
