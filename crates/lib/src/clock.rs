@@ -33,3 +33,9 @@ pub fn now() -> Now {
 pub fn wall() -> Duration {
     read(ClockId::Realtime)
 }
+
+/// Which boot of this machine we are in; readings of the boot-time clock compare only within one.
+pub fn boot_id() -> Option<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(id.trim().to_owned())
+}

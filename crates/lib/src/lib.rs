@@ -1,8 +1,14 @@
 //! Leasehold: a lease with a fencing token over any store that can compare-and-set.
 
+pub mod byhand;
 pub mod clock;
-#[cfg(unix)]
+pub mod host;
+pub mod keeper;
+pub mod memory;
+pub mod random;
 pub mod runner;
+pub mod shell;
+pub mod state;
 pub mod stores;
 
 pub use leasehold_core as core;

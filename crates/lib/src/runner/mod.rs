@@ -7,10 +7,11 @@
 pub mod evidence;
 pub mod lock;
 pub mod lookup;
-mod outcome;
+pub mod outcome;
 pub mod poll;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod proc;
+pub mod run;
 pub mod signals;
 pub mod spawn;
 #[cfg(any(target_os = "linux", target_os = "android"))]

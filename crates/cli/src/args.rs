@@ -1,0 +1,253 @@
+//! The command line. Help texts here are the documentation people read first.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::duration;
+
+const AFTER_HELP: &str = "\
+Examples:
+  leasehold run site -- ./publish.sh      run it, unless it already runs somewhere
+  leasehold status                        who holds what
+  leasehold help exit-codes               what the exit codes mean
+
+NAME is the thing that must not be touched twice (a repo, a site, a table), not the task.";
+
+/// Run scheduled work once, on whichever machine gets there first.
+#[derive(Debug, Parser)]
+#[command(
+    name = "leasehold",
+    version,
+    about,
+    after_help = AFTER_HELP,
+    disable_help_subcommand = true,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    propagate_version = true
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub everywhere: Everywhere,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Flags that every command takes.
+#[derive(Debug, Args)]
+pub struct Everywhere {
+    /// Where leases are kept: sqlite:PATH or dir:/PATH [env: LEASEHOLD_STORE, LEASEHOLD_STORE_FILE]
+    #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere")]
+    pub store: Option<String>,
+    /// Read this configuration instead of ./leasehold.toml
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
+    pub config: Option<PathBuf>,
+    /// One JSON object per line on stdout
+    #[arg(long, global = true, help_heading = "Everywhere")]
+    pub json: bool,
+    /// Say nothing unless something is wrong
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Everywhere")]
+    pub quiet: bool,
+    /// Say more
+    #[arg(short, long, global = true, help_heading = "Everywhere")]
+    pub verbose: bool,
+    /// Colour: auto, always or never (NO_COLOR is honoured)
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true, help_heading = "Everywhere")]
+    pub color: Color,
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum Color {
+    Auto,
+    Always,
+    Never,
+}
+
+/// The commands, in the order a newcomer needs them.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command while holding a lease
+    Run(Run),
+    /// Who holds what (--watch for live)
+    Status(Status),
+    /// Take a lease by hand, for scripts: prints the token
+    Acquire(Acquire),
+    /// Keep a lease that was acquired by hand
+    Renew(ByHand),
+    /// Give back a lease that was acquired by hand
+    Release(ByHand),
+    /// Ask the holder to stop; the next token is yours
+    Break(Break),
+    /// Test a store and write it to your configuration, so that cron sees it too
+    Use(Use),
+    /// One minute: a frozen job wakes up and its write is refused
+    Demo(Demo),
+    /// Help for a command, or `help exit-codes`
+    Help(Help),
+    /// Print shell completions
+    #[command(hide = true)]
+    Completions(Completions),
+    /// Print the manual page
+    #[command(hide = true)]
+    Man,
+    /// One actor of the demo
+    #[command(hide = true, name = "demo-actor")]
+    DemoActor(DemoActor),
+}
+
+/// Timing of a lease.
+#[derive(Debug, Args)]
+pub struct Timing {
+    /// How long a holder may be silent before others may take over
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
+    pub ttl: Duration,
+    /// Time between renewals [default: a third of the ttl]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub heartbeat: Option<Duration>,
+    /// Time between TERM and KILL when the job must stop [default: 5s, less for a short ttl]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub grace: Option<Duration>,
+}
+
+/// `run`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+If somebody holds the lease the command is not run and the exit code is 0: a skip is not a failure.
+The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID. If the lease is lost, the command
+and all it started are ended before anyone else can hold it, and the exit code is 75.")]
+pub struct Run {
+    /// The thing that must not be touched twice
+    pub name: String,
+    #[command(flatten)]
+    pub timing: Timing,
+    /// End the command after this long; `none` for no limit
+    #[arg(long, value_name = "DURATION", default_value = "6h")]
+    pub max_run: String,
+    /// Wait this long for a busy lease, then skip
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub wait: Option<Duration>,
+    /// Other leases that would do: the first free one is taken, its name is in LEASEHOLD_LEASE
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
+    pub or: Vec<String>,
+    /// What this work is called in status [default: NAME]
+    #[arg(long, value_name = "LABEL")]
+    pub job: Option<String>,
+    /// An identity for this run of your own [default: host, pid and a random part]
+    #[arg(long, value_name = "ID")]
+    pub run_id: Option<String>,
+    /// Exit with this code when skipped
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 0)]
+    pub skip_exit: u8,
+    /// Write what happened to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `status`
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Only this lease
+    pub name: Option<String>,
+    /// Show it again every second until interrupted
+    #[arg(short, long)]
+    pub watch: bool,
+}
+
+/// `acquire`
+#[derive(Debug, Args)]
+#[command(after_help = "Nothing renews in between: renew before the ttl ends, or use `leasehold run`, which does.")]
+pub struct Acquire {
+    /// The thing that must not be touched twice
+    pub name: String,
+    /// How long the lease lasts unless renewed
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
+    pub ttl: Duration,
+    /// Wait this long for a busy lease
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub wait: Option<Duration>,
+    /// What this work is called in status [default: NAME]
+    #[arg(long, value_name = "LABEL")]
+    pub job: Option<String>,
+    /// Print export lines for the shell instead of the token
+    #[arg(long, conflicts_with = "json")]
+    pub eval: bool,
+}
+
+/// `renew` and `release`
+#[derive(Debug, Args)]
+pub struct ByHand {
+    /// The lease
+    pub name: String,
+    /// The token that acquire printed [env: LEASEHOLD_TOKEN]
+    #[arg(long, value_name = "N")]
+    pub token: Option<u64>,
+}
+
+/// `break`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The holder is asked to stop: at its next renewal it ends its job and gives the lease back. Then the
+lease is yours, as if acquired by hand. With --now the lease is taken at once, while the old job may
+still be running: only a fence at the target protects you then.")]
+pub struct Break {
+    /// The lease
+    pub name: String,
+    /// How long your lease lasts unless renewed
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
+    pub ttl: Duration,
+    /// Wait at most this long for the holder [default: until its lease has expired]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub wait: Option<Duration>,
+    /// Do not wait for the holder
+    #[arg(long, conflicts_with = "wait")]
+    pub now: bool,
+}
+
+/// `use`
+#[derive(Debug, Args)]
+pub struct Use {
+    /// The store, for example dir:/srv/leases
+    pub url: String,
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub struct Demo {}
+
+/// `help`
+#[derive(Debug, Args)]
+pub struct Help {
+    /// A command, or `exit-codes`
+    pub topic: Option<String>,
+}
+
+/// `completions`
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// bash, zsh, fish, elvish or powershell
+    pub shell: clap_complete::Shell,
+}
+
+/// One process of the demo; not for people.
+#[derive(Debug, Args)]
+pub struct DemoActor {
+    /// What to write
+    pub text: String,
+    /// Where
+    pub artefact: PathBuf,
+    /// Announces that the work has begun
+    pub ready: PathBuf,
+    /// Check the token at the file
+    #[arg(long)]
+    pub fenced: bool,
+    /// Wait to be frozen before writing
+    #[arg(long)]
+    pub dawdle: bool,
+}

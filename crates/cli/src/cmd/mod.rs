@@ -1,0 +1,167 @@
+//! One file per command; each returns the exit code. What they share is here.
+
+pub mod break_;
+pub mod by_hand;
+pub mod demo;
+pub mod help;
+pub mod run;
+pub mod status;
+pub mod use_;
+
+use std::time::Duration;
+
+use leasehold::core::name::Name;
+use leasehold::core::record::BadRecord;
+use leasehold::core::rules::Refusal;
+use leasehold::core::session::{Busy, NotStarted};
+use leasehold::core::stop::{StoreClock, Text, Timing, Wishes};
+use leasehold::core::store::{Failure, FailureKind};
+use leasehold::memory::Memory;
+use leasehold::runner::run::signal_number;
+use leasehold::state::StateDir;
+use leasehold::stores::Store;
+
+use crate::args::Everywhere;
+use crate::config::{self, Chosen};
+use crate::exit::{self, Failed};
+
+/// A lease name from the command line.
+pub fn name(text: &str) -> Result<Name, Failed> {
+    Name::new(text).map_err(|e| Failed::usage(e.to_string()))
+}
+
+/// Checked timing for this store.
+pub fn timing(wishes: Wishes, store: &dyn Store) -> Result<Timing, Failed> {
+    let facts = store.facts();
+    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
+    Timing::new(wishes, clock).map_err(|e| Failed::usage(format!("{e}. Nothing was run.")))
+}
+
+/// The store, opened, with what this host remembers about it.
+pub struct Opened {
+    /// Which store.
+    pub chosen: Chosen,
+    /// The store itself.
+    pub store: Box<dyn Store>,
+    /// This host's memory of it.
+    pub memory: Memory,
+    /// Where this user keeps state.
+    pub state: StateDir,
+}
+
+/// Chooses and opens the store; `leases` must not have run on another one if nobody named any.
+pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
+    let state = config::state_dir()?;
+    let chosen = config::choose(flags, &state)?;
+    let memory = Memory::new(state.clone(), chosen.shown.clone());
+    for lease in leases {
+        config::refuse_wrong_store(&chosen, &memory, lease)?;
+    }
+    let store = config::open(&chosen)?;
+    Ok(Opened { chosen, store, memory, state })
+}
+
+/// "held by mac-mini/8123 (token 42) for 38s, lease ends in 71s if not renewed"
+pub fn held_by(busy: &Busy) -> String {
+    let holder = &busy.holder;
+    let since = held_for(&holder.since).map(|d| format!(" for {}", Text(d))).unwrap_or_default();
+    let ends = match busy.ends_in {
+        Some(left) => format!("lease ends in {} if not renewed", Text(left)),
+        None => format!("it can be taken over once it has not changed for {}", Text(busy.ttl)),
+    };
+    format!("held by {}/{} (token {}){since}, {ends}", holder.host, holder.pid, busy.token)
+}
+
+/// How long ago a holder says it was granted, by wall clocks; for people only.
+pub fn held_for(since: &str) -> Option<Duration> {
+    let since: jiff::Timestamp = since.parse().ok()?;
+    let since = Duration::from_secs(u64::try_from(since.as_second()).ok()?);
+    leasehold::clock::wall().checked_sub(since).map(|d| Duration::from_secs(d.as_secs()))
+}
+
+/// A job that was not started, as a failure.
+pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &Name) -> Failed {
+    match why {
+        NotStarted::Store { failure, in_doubt } => {
+            let late = if *in_doubt {
+                " A claim may still land: the lease may then stay busy until it expires."
+            } else {
+                ""
+            };
+            let message = format!(
+                "{} ({}). Nothing was run: without the store two machines could run {lease} at once.{late}",
+                failure.message.trim_end_matches('.'),
+                chosen.shown
+            );
+            by_kind(failure.kind, message)
+        }
+        NotStarted::Refused { lease, refusal } => {
+            refused(lease, refusal, &chosen.shown, &memory.place(lease))
+        }
+        NotStarted::Seal(why) => {
+            Failed::new(exit::UNREACHABLE, "seal_failed", format!("{why}. Nothing was run."))
+        }
+        NotStarted::Interrupted(signal) => {
+            let code = 128 + signal_number(*signal);
+            Failed::new(code, "interrupted", "interrupted before anything was run")
+        }
+    }
+}
+
+fn by_kind(kind: FailureKind, message: String) -> Failed {
+    match kind {
+        FailureKind::Unreachable => Failed::new(exit::UNREACHABLE, "store_unreachable", message),
+        FailureKind::Denied => Failed::new(exit::DENIED, "denied", message),
+        FailureKind::Unusable => Failed::new(exit::CONFIG, "store_unusable", message),
+    }
+}
+
+/// A store failure outside of any run.
+pub fn store_failed(failure: &Failure, chosen: &Chosen) -> Failed {
+    by_kind(failure.kind, format!("{} ({})", failure.message.trim_end_matches('.'), chosen.shown))
+}
+
+/// A store whose content must not be acted on.
+fn refused(lease: &Name, refusal: &Refusal, store: &str, memory_file: &str) -> Failed {
+    let needs_you = |word, message| Failed::new(exit::NEEDS_YOU, word, message);
+    match refusal {
+        Refusal::Bad(bad) => bad_record(lease, bad, store),
+        Refusal::Behind { seen, found } => needs_you(
+            "store_rewound",
+            format!(
+                "{store} says token {found} for {lease}, but this machine has seen {seen}: the store was \
+                 rewound (restored from a backup, or it lost writes). Nothing was run: tokens would repeat. \
+                 Find out what happened to the store; to accept it as it is: rm {memory_file}"
+            ),
+        ),
+        Refusal::Vanished { seen } => needs_you(
+            "record_vanished",
+            format!(
+                "{store} has no record of {lease}, but this machine has seen token {seen} there: the record \
+                 was deleted, or this is another store under the same name. Nothing was run: a holder may \
+                 still be working under the lost record. To start over with a new record: rm {memory_file}"
+            ),
+        ),
+        Refusal::Exhausted => needs_you(
+            "tokens_exhausted",
+            format!("{lease} has used up its tokens (2^53 - 1). Nothing was run. Use another lease name"),
+        ),
+    }
+}
+
+/// A record that must not be acted on.
+pub fn bad_record(lease: &Name, bad: &BadRecord, store: &str) -> Failed {
+    match bad {
+        BadRecord::Newer(_) => Failed::config(format!(
+            "{lease} on {store}: {bad}. Nothing was changed. Upgrade leasehold on this machine"
+        )),
+        BadRecord::OtherLease(_) | BadRecord::Damaged(_) => Failed::new(
+            exit::NEEDS_YOU,
+            "bad_record",
+            format!(
+                "{lease} on {store}: {bad}. Nothing was changed: acting on it could let two jobs run. \
+                 Look at what wrote there; restore the record, or use another lease name"
+            ),
+        ),
+    }
+}

@@ -1,0 +1,176 @@
+//! Which store: flag, environment, ./leasehold.toml, the user's configuration, the embedded one.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use leasehold::core::name::Name;
+use leasehold::memory::Memory;
+use leasehold::state::StateDir;
+use leasehold::stores::{self, Store, did_you_mean, masked};
+
+use crate::args::Everywhere;
+use crate::exit::{self, Failed};
+
+/// The store to use, and who said so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// As it is opened.
+    pub url: String,
+    /// As it is shown: without a password.
+    pub shown: String,
+    /// Nobody named a store.
+    pub embedded: bool,
+    /// Where it was named.
+    pub origin: String,
+}
+
+/// Keys a configuration may have.
+const KEYS: [&str; 2] = ["store", "store_file"];
+
+fn env(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+/// The user's state directory, checked.
+pub fn state_dir() -> Result<StateDir, Failed> {
+    let checked = StateDir::locate(env).and_then(|dir| dir.ensure().map(|()| dir));
+    checked.map_err(|e| Failed::config(e.to_string()))
+}
+
+/// Decides which store to use.
+pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
+    if let Some(url) = &flags.store {
+        return named(url, "--store", state);
+    }
+    if let Some(url) = env("LEASEHOLD_STORE") {
+        let url = url.into_string().map_err(|_| Failed::config("LEASEHOLD_STORE is not valid UTF-8"))?;
+        return named(&url, "LEASEHOLD_STORE", state);
+    }
+    if let Some(file) = env("LEASEHOLD_STORE_FILE") {
+        return named(&secret(Path::new(&file), "LEASEHOLD_STORE_FILE")?, "LEASEHOLD_STORE_FILE", state);
+    }
+    let project = match &flags.config {
+        Some(path) => Some(read_config(path)?.ok_or_else(|| missing(path))?),
+        None => read_config(Path::new("leasehold.toml"))?,
+    };
+    if let Some((url, origin)) = project.and_then(|found| found.store) {
+        return named(&url, &origin, state);
+    }
+    let user = user_config().map(|path| read_config(&path)).transpose()?.flatten();
+    if let Some((url, origin)) = user.and_then(|found| found.store) {
+        return named(&url, &origin, state);
+    }
+    let url = format!("sqlite:{}", state.database().display());
+    Ok(Chosen { shown: url.clone(), url, embedded: true, origin: "nobody named a store".into() })
+}
+
+fn named(url: &str, origin: &str, state: &StateDir) -> Result<Chosen, Failed> {
+    let url = url.trim();
+    let url = match url {
+        "sqlite:" => format!("sqlite:{}", state.database().display()),
+        _ => absolute(url),
+    };
+    Ok(Chosen { shown: masked(&url), url, embedded: false, origin: origin.into() })
+}
+
+/// A relative path would name another store in every directory.
+fn absolute(url: &str) -> String {
+    let Some((scheme @ ("sqlite" | "dir"), path)) = url.split_once(':') else { return url.into() };
+    match std::path::absolute(path) {
+        Ok(full) if !path.is_empty() => format!("{scheme}:{}", full.display()),
+        _ => url.into(),
+    }
+}
+
+/// What a configuration file says.
+struct Found {
+    store: Option<(String, String)>,
+}
+
+fn missing(path: &Path) -> Failed {
+    Failed::config(format!("there is no configuration at {}. Nothing was started", path.display()))
+}
+
+fn read_config(path: &Path) -> Result<Option<Found>, Failed> {
+    let shown = path.display();
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Failed::config(format!("cannot read {shown}: {e}. Nothing was started"))),
+    };
+    let bad = |line: usize, what: &str| Failed::config(format!("{shown}:{line}: {what}. Nothing was started"));
+    let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+        bad(line_of(e.span().map_or(0, |s| s.start)), e.message())
+    })?;
+    let line_of_key = |key: &str| {
+        let starts = |line: &str| line.trim_start().trim_start_matches(['[', '"']).starts_with(key);
+        text.lines().position(starts).map_or(1, |n| n + 1)
+    };
+    let mut store = None;
+    for (key, value) in &table {
+        let line = line_of_key(key);
+        if !KEYS.contains(&key.as_str()) {
+            let hint = did_you_mean(key, &KEYS).map(|k| format!(" (did you mean {k:?}?)")).unwrap_or_default();
+            return Err(bad(line, &format!("unknown key {key:?}{hint}")));
+        }
+        let Some(value) = value.as_str() else {
+            return Err(bad(line, &format!("{key} must be a text in quotes")));
+        };
+        if store.is_some() {
+            return Err(bad(line, "store and store_file are both set; keep one"));
+        }
+        let url = if key == "store_file" { secret(Path::new(value), "store_file")? } else { value.into() };
+        store = Some((url, shown.to_string()));
+    }
+    Ok(Some(Found { store }))
+}
+
+fn secret(path: &Path, what: &str) -> Result<String, Failed> {
+    let text = fs::read_to_string(path);
+    let text = text.map_err(|e| Failed::config(format!("cannot read {} ({what}): {e}", path.display())))?;
+    match text.trim() {
+        "" => Err(Failed::config(format!("{} ({what}) is empty", path.display()))),
+        url => Ok(url.into()),
+    }
+}
+
+/// Where `leasehold use` writes.
+pub fn user_config() -> Option<PathBuf> {
+    let absolute = |name| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let base = absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|h| h.join(".config")))?;
+    Some(base.join("leasehold/config.toml"))
+}
+
+/// Opens the chosen store.
+pub fn open(chosen: &Chosen) -> Result<Box<dyn Store>, Failed> {
+    stores::open(&chosen.url).map_err(|e| {
+        let code = match e.kind() {
+            stores::OpenKind::Unreachable => (exit::UNREACHABLE, "store_unreachable"),
+            stores::OpenKind::Denied => (exit::DENIED, "denied"),
+            stores::OpenKind::Unusable => (exit::CONFIG, "store_unusable"),
+        };
+        Failed::new(code.0, code.1, e.to_string())
+    })
+}
+
+/// A lease that ran on a store somebody named is never run on the embedded one: cron does not see
+/// what a shell's profile exports, and each machine would run it by itself.
+pub fn refuse_wrong_store(chosen: &Chosen, memory: &Memory, lease: &Name) -> Result<(), Failed> {
+    if !chosen.embedded {
+        return Ok(());
+    }
+    let Some(other) = memory.other_stores(lease).into_iter().next() else { return Ok(()) };
+    Err(Failed::config(format!(
+        "{lease} ran on {other} before and no store is set now. Nothing was run: another machine could \
+         run it at the same time. (cron does not read your shell's profile.) Run: leasehold use {other} \
+         — or, to keep it on this machine alone from now on: rm {}",
+        memory.place(lease)
+    )))
+}
+
+/// What our lines end with when leases protect against this machine only.
+pub fn scope(chosen: &Chosen) -> &'static str {
+    if chosen.embedded { " (this machine only)" } else { "" }
+}

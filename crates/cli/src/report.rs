@@ -1,0 +1,86 @@
+//! `--report` and `--json` of `run`: the truth that an exit code alone cannot tell.
+
+use std::path::Path;
+
+use leasehold::core::session::{Outcome, StopReason};
+use leasehold::host;
+use leasehold::runner::run::{Ran, Spec};
+use serde_json::{Value, json};
+
+use crate::exit::{self, Failed};
+use crate::out::Out;
+
+/// Writes what happened where it was asked for.
+pub fn write(
+    path: Option<&Path>,
+    out: &Out,
+    spec: &Spec,
+    ran: &Ran,
+    told: &Result<u8, Failed>,
+) -> Result<(), Failed> {
+    if path.is_none() && !out.json {
+        return Ok(());
+    }
+    let value = record(spec, ran, told);
+    if out.json {
+        out.object(&value);
+    }
+    let Some(path) = path else { return Ok(()) };
+    std::fs::write(path, format!("{value}\n")).map_err(|e| {
+        let outcome = value["outcome"].as_str().unwrap_or("?");
+        let shown = path.display();
+        let message = format!("the run is over ({outcome}), but its report could not be written to {shown}: {e}");
+        Failed::new(exit::CONFIG, "report", message)
+    })
+}
+
+fn record(spec: &Spec, ran: &Ran, told: &Result<u8, Failed>) -> Value {
+    let exit = match told {
+        Ok(code) => *code,
+        Err(failed) => failed.code,
+    };
+    let granted = ran.granted.as_ref();
+    let mut value = json!({
+        "v": 1,
+        "time": host::utc(leasehold::clock::wall().as_secs()),
+        "job": spec.job.as_str(),
+        "lease": granted.map_or(spec.leases[0].as_str(), |g| g.lease.as_str()),
+        "run_id": spec.run_id,
+        "exit": exit,
+        "duration_s": ran.lasted.as_secs_f64(),
+    });
+    if let Some(granted) = granted {
+        value["token"] = granted.token.get().into();
+    }
+    let (outcome, reason) = match &ran.outcome {
+        Outcome::Busy(busy) => {
+            value["holder"] = format!("{}/{}", busy.holder.host, busy.holder.pid).into();
+            value["token"] = busy.token.get().into();
+            value["expires_in_s"] = busy.ends_in.map(|d| d.as_secs_f64()).into();
+            ("skipped", Some("overlap"))
+        }
+        Outcome::Lost { why, .. } => ("lost", Some(word(why))),
+        Outcome::NotStarted(_) => ("failed", told.as_ref().err().map(|f| f.word)),
+        Outcome::Finished { stopped: Some(StopReason::MaxRun), .. } => ("killed", Some("max-run")),
+        Outcome::Finished { status: 0, .. } | Outcome::Granted(_) => ("ok", None),
+        Outcome::Finished { .. } => ("failed", None),
+    };
+    value["outcome"] = outcome.into();
+    if let Some(reason) = reason {
+        value["reason"] = reason.into();
+    }
+    value
+}
+
+fn word(why: &StopReason) -> &'static str {
+    match why {
+        StopReason::Deadline => "deadline",
+        StopReason::Taken { .. } => "taken",
+        StopReason::Gone => "gone",
+        StopReason::Revoked => "revoked",
+        StopReason::StoreClock => "store-clock",
+        StopReason::MaxRun => "max-run",
+        StopReason::Survivors => "survivors",
+        StopReason::Interrupted => "interrupted",
+    }
+}

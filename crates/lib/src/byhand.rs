@@ -1,0 +1,102 @@
+//! Leases by hand: acquire, renew, release and revoke without a job. For scripts and operators.
+
+use std::time::Duration;
+
+use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
+use leasehold_core::ids::Grant;
+use leasehold_core::name::Name;
+use leasehold_core::session::{Event, Granted, Input, Op, Outcome, Plan, Reading, Signal, lease_key};
+use leasehold_core::stop::Timing;
+
+use crate::memory::Memory;
+use crate::shell::{Job, Shell};
+use crate::stores::Store;
+use crate::{host, random};
+
+/// What to acquire.
+#[derive(Debug)]
+pub struct Ask {
+    /// The lease.
+    pub lease: Name,
+    /// What the work is called.
+    pub job: Name,
+    /// Checked timing.
+    pub timing: Timing,
+    /// How long to wait while it is held.
+    pub wait: Duration,
+    /// Take it even while held.
+    pub force: bool,
+}
+
+/// Acquires a lease that nobody renews: [`Outcome::Granted`], [`Outcome::Busy`] or not at all.
+pub fn acquire(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Result<Outcome> {
+    let plan = Plan {
+        leases: vec![memory.recall(&ask.lease)],
+        grant: Grant(random::seed()),
+        timing: ask.timing,
+        wait: ask.wait,
+        max_run: None,
+        seal: false,
+        by_hand: true,
+        force: ask.force,
+        lock: None,
+        holder: host::holder(&host::fresh_run_id(), &ask.job),
+    };
+    let mut shell = Shell::new(plan, store, memory)?;
+    let mut ended = shell.step(Input::Start, &mut NoJob);
+    let outcome = loop {
+        if let Some(outcome) = ended {
+            break outcome;
+        }
+        for input in shell.wait(None)?.0 {
+            ended = shell.step(input, &mut NoJob);
+            if ended.is_some() {
+                break;
+            }
+        }
+    };
+    shell.finish(&outcome);
+    Ok(outcome)
+}
+
+/// Renews, releases or revokes.
+pub fn errand(verb: Verb, lease: &Name, store: &mut dyn Store) -> ErrandOutcome {
+    let mut errand = Errand::new(verb, lease.clone(), store.facts().resolution, random::seed());
+    let key = lease_key(lease);
+    let mut op = errand.start();
+    pollster::block_on(async {
+        loop {
+            let next = match op {
+                Op::Read => {
+                    let read = store.read(&key).await;
+                    errand.on_read(read.map(|stored| Reading { stored, instance: store.facts().instance }))
+                }
+                Op::Cas { expected, write, body } => {
+                    errand.on_cas(store.cas(&key, expected.as_ref(), write, &body).await)
+                }
+            };
+            match next {
+                Next::Ask(again) => op = again,
+                Next::Done(outcome) => return outcome,
+            }
+        }
+    })
+}
+
+/// There is no job by hand; the session ends with the grant and asks nothing of one.
+struct NoJob;
+
+impl Job for NoJob {
+    fn start(&mut self, _granted: &Granted) -> Result<(), i32> {
+        Err(126)
+    }
+    fn seal(&mut self, _granted: &Granted) -> Result<(), String> {
+        Err("by hand there is nothing to seal".into())
+    }
+    fn term(&mut self) {}
+    fn kill(&mut self) {}
+    fn freeze(&mut self) {}
+    fn thaw(&mut self) {}
+    fn forward(&mut self, _signal: Signal) {}
+    fn tell(&mut self, _event: &Event) {}
+}

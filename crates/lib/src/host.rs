@@ -1,0 +1,86 @@
+//! Who we are, for people to read and for the environment of a job.
+
+use leasehold_core::ids::{Epoch, Grant, Token};
+use leasehold_core::name::Name;
+use leasehold_core::record::Holder;
+use leasehold_core::session::Granted;
+
+use crate::{clock, random};
+
+/// This machine's name.
+pub fn name() -> String {
+    let uname = rustix::system::uname();
+    uname.nodename().to_string_lossy().into_owned()
+}
+
+/// A run id nobody else has: host, pid and a random part.
+pub fn fresh_run_id() -> String {
+    let pid = rustix::process::getpid().as_raw_nonzero();
+    format!("{}-{pid}-{:08x}", name(), random::seed() as u32)
+}
+
+/// Ourselves as the holder of a lease.
+pub fn holder(run_id: &str, job: &Name) -> Holder {
+    Holder {
+        host: name(),
+        pid: rustix::process::getpid().as_raw_nonzero().get().unsigned_abs(),
+        run: run_id.into(),
+        job: job.as_str().into(),
+        since: utc(clock::wall().as_secs()),
+    }
+}
+
+/// Seconds since 1970 as `2026-11-15T14:02:11Z`, for people to read.
+pub fn utc(secs: u64) -> String {
+    let secs = i64::try_from(secs).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(secs).unwrap_or_default().to_string()
+}
+
+/// What LEASEHOLD_GRANT carries: opaque to the job, enough for a write to act for this run.
+pub fn grant_text(granted: &Granted) -> String {
+    format!("{}.{}", granted.epoch, granted.grant)
+}
+
+/// Reads [`grant_text`].
+pub fn parse_grant_text(text: &str) -> Option<(Epoch, Grant)> {
+    let (epoch, grant) = text.split_once('.')?;
+    Some((Epoch::parse(epoch)?, Grant::parse(grant)?))
+}
+
+/// The run this process is part of, from its environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enclosing {
+    /// Its lease.
+    pub lease: Name,
+    /// Its token.
+    pub token: Token,
+    /// The life of the lease's record.
+    pub epoch: Epoch,
+    /// Its acquisition.
+    pub grant: Grant,
+}
+
+impl Enclosing {
+    /// Reads LEASEHOLD_LEASE, _TOKEN and _GRANT.
+    pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let (epoch, grant) = parse_grant_text(&env("LEASEHOLD_GRANT")?)?;
+        let token = Token::new(env("LEASEHOLD_TOKEN")?.parse().ok()?)?;
+        Some(Self { lease: Name::new(&env("LEASEHOLD_LEASE")?).ok()?, token, epoch, grant })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grant_survives_the_environment() {
+        let (epoch, grant) = (Epoch::first(3), Grant(9));
+        let lease = Name::new("a").unwrap();
+        let token = Token::new(4).unwrap();
+        let ttl = std::time::Duration::from_secs(1);
+        let text = grant_text(&Granted { lease, epoch, token, grant, ttl });
+        assert_eq!(parse_grant_text(&text), Some((epoch, grant)));
+        assert_eq!(parse_grant_text("x"), None);
+    }
+}

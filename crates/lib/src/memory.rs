@@ -1,0 +1,111 @@
+//! What this host remembers of a lease between runs: on which stores it ran, the highest token seen
+//! there, and a version that is being watched because nobody can tell its age.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use leasehold_core::ids::{Epoch, Token, WriteId};
+use leasehold_core::name::Name;
+use leasehold_core::rules::Seen;
+use leasehold_core::session::{Choice, Watched};
+use leasehold_core::time::BootTime;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::boot_id;
+use crate::state::{StateDir, read_private, write_private};
+
+/// One lease's file. A help only: if it is lost or unreadable, the store alone decides.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Page {
+    stores: BTreeMap<String, Entry>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    epoch: Option<Epoch>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<Token>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    watched: Option<EntryWatched>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct EntryWatched {
+    write: WriteId,
+    /// On the boot-time clock of this boot.
+    since_ns: u64,
+    boot: String,
+}
+
+/// What is remembered about leases on one store.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    state: Option<StateDir>,
+    store: String,
+}
+
+impl Memory {
+    /// Memory in `state` about the store named `store` (without secrets).
+    pub fn new(state: StateDir, store: impl Into<String>) -> Self {
+        Self { state: Some(state), store: store.into() }
+    }
+
+    /// No memory at all.
+    pub fn none() -> Self {
+        Self { state: None, store: String::new() }
+    }
+
+    fn file(&self, lease: &Name) -> Option<PathBuf> {
+        self.state.as_ref().map(|state| state.memory_file(lease))
+    }
+
+    fn page(&self, lease: &Name) -> Page {
+        let bytes = self.file(lease).and_then(|path| read_private(&path).ok().flatten());
+        bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+
+    /// The lease with what is remembered of it.
+    pub fn recall(&self, lease: &Name) -> Choice {
+        let entry = self.page(lease).stores.remove(&self.store).unwrap_or_default();
+        let seen = match (entry.epoch, entry.token) {
+            (Some(epoch), Some(token)) => Some(Seen { epoch, token }),
+            _ => None,
+        };
+        // A reading of another boot's clock says nothing today.
+        let watched = entry.watched.filter(|w| boot_id().as_deref() == Some(&w.boot)).map(|w| Watched {
+            write: w.write,
+            since: BootTime(std::time::Duration::from_nanos(w.since_ns)),
+        });
+        Choice { lease: lease.clone(), seen, watched }
+    }
+
+    /// Other stores this lease ran on, from this user's point of view.
+    pub fn other_stores(&self, lease: &Name) -> Vec<String> {
+        self.page(lease).stores.into_keys().filter(|store| *store != self.store).collect()
+    }
+
+    /// Remembers a token or a watched version. Failing to is no reason to stop a job.
+    pub fn remember(&self, lease: &Name, seen: Option<Seen>, watched: Option<Watched>) {
+        let Some(path) = self.file(lease) else { return };
+        let mut page = self.page(lease);
+        let entry = page.stores.entry(self.store.clone()).or_default();
+        if let Some(seen) = seen {
+            entry.epoch = Some(seen.epoch);
+            entry.token = Some(seen.token);
+        }
+        entry.watched = watched.zip(boot_id()).map(|(watched, boot)| EntryWatched {
+            write: watched.write,
+            since_ns: u64::try_from(watched.since.0.as_nanos()).unwrap_or(u64::MAX),
+            boot,
+        });
+        if let Ok(bytes) = serde_json::to_vec(&page) {
+            let _ = write_private(&path, &bytes);
+        }
+    }
+
+    /// The file that holds what is remembered of a lease, to name it to people.
+    pub fn place(&self, lease: &Name) -> String {
+        self.file(lease).map(|path| path.display().to_string()).unwrap_or_default()
+    }
+}

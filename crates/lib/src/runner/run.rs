@@ -1,0 +1,280 @@
+//! `run`: a command under a lease.
+//!
+//! The main thread is one poll loop over a boot-time timer, the keeper's wake-up and the signals. It
+//! starts the job, holds the deadline, and never touches the store while a job lives.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use leasehold_core::ids::Grant;
+use leasehold_core::name::Name;
+use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal};
+use leasehold_core::stop::Timing;
+use leasehold_core::time::BootTime;
+use rustix::process::Signal as OsSignal;
+
+use super::lock::HolderLock;
+use super::lookup::Program;
+use super::outcome::{Exit, Survivor};
+use super::signals::Signals;
+use super::spawn;
+use super::tree::Tree;
+use crate::memory::Memory;
+use crate::shell::{Job, Shell};
+use crate::stores::Store;
+use crate::{clock, host, random};
+
+/// What to run, and under which leases.
+#[derive(Debug)]
+pub struct Spec {
+    /// Leases in order of preference; never empty.
+    pub leases: Vec<Name>,
+    /// What the work is called.
+    pub job: Name,
+    /// This run's own identity; unique.
+    pub run_id: String,
+    /// Checked timing.
+    pub timing: Timing,
+    /// How long to wait when all are held.
+    pub wait: Duration,
+    /// End the job after this long.
+    pub max_run: Option<Duration>,
+    /// The command, looked up beforehand.
+    pub program: Program,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Standard input is a terminal: the job stays in its foreground group.
+    pub foreground: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Ran {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The grant, if there was one.
+    pub granted: Option<Granted>,
+    /// Processes that outlived the command and had to be ended.
+    pub survivors: Vec<Survivor>,
+    /// Why the command could not be started, although it was found.
+    pub spawn_error: Option<String>,
+    /// How long the job ran.
+    pub lasted: Duration,
+}
+
+/// What the caller hears while it runs.
+pub trait Listener {
+    /// Something happened.
+    fn event(&mut self, event: &Event);
+    /// These processes outlived the command and are being ended.
+    fn survivors(&mut self, survivors: &[Survivor]);
+}
+
+/// Runs the command under the lease. Owns the process: signals, children, everything.
+pub fn run(
+    spec: &Spec,
+    store: Box<dyn Store>,
+    memory: Memory,
+    listener: &mut dyn Listener,
+) -> io::Result<Ran> {
+    let signals = Signals::install()?;
+    let grant = Grant(random::seed());
+    // Locked before the claim is made, so that no neighbour can see the claim and a free lock.
+    let lock_dir = store.facts().lock_dir;
+    let lock = lock_dir.and_then(|dir| HolderLock::create(&dir, grant).ok());
+    let plan = Plan {
+        leases: spec.leases.iter().map(|lease| memory.recall(lease)).collect(),
+        grant,
+        timing: spec.timing,
+        wait: spec.wait,
+        max_run: spec.max_run,
+        seal: false,
+        by_hand: false,
+        force: false,
+        lock: lock.as_ref().map(|lock| lock.describe().to_owned()),
+        holder: host::holder(&spec.run_id, &spec.job),
+    };
+    let shell = Shell::new(plan, store, memory)?;
+    let job = Process {
+        spec,
+        lock,
+        listener,
+        tree: None,
+        granted: None,
+        survivors: Vec::new(),
+        spawn_error: None,
+        started: None,
+    };
+    Loop { shell, job, signals }.run()
+}
+
+/// The one loop.
+struct Loop<'a> {
+    shell: Shell,
+    job: Process<'a>,
+    signals: Signals,
+}
+
+impl Loop<'_> {
+    fn run(mut self) -> io::Result<Ran> {
+        let mut ended = self.shell.step(Input::Start, &mut self.job);
+        let outcome = loop {
+            if let Some(outcome) = ended {
+                break outcome;
+            }
+            let (mut inputs, signalled) = self.shell.wait(Some(self.signals.as_fd()))?;
+            if signalled {
+                let pending = self.signals.pending();
+                inputs.extend(pending.forward.into_iter().filter_map(named).map(Input::Signal));
+                if pending.child {
+                    inputs.extend(self.job.reap()?);
+                }
+            }
+            for input in inputs {
+                ended = self.shell.step(input, &mut self.job);
+                if ended.is_some() {
+                    break;
+                }
+            }
+        };
+        self.shell.finish(&outcome);
+        Ok(self.job.ran(outcome))
+    }
+}
+
+const SIGNALS: [(OsSignal, Signal); 6] = [
+    (OsSignal::INT, Signal::Int),
+    (OsSignal::TERM, Signal::Term),
+    (OsSignal::HUP, Signal::Hup),
+    (OsSignal::QUIT, Signal::Quit),
+    (OsSignal::USR1, Signal::Usr1),
+    (OsSignal::USR2, Signal::Usr2),
+];
+
+fn named(signal: OsSignal) -> Option<Signal> {
+    SIGNALS.iter().find(|(os, _)| *os == signal).map(|(_, name)| *name)
+}
+
+/// The number of a signal, for exit codes.
+pub fn signal_number(signal: Signal) -> u8 {
+    let os = SIGNALS.iter().find(|(_, name)| *name == signal).map_or(0, |(os, _)| os.as_raw());
+    u8::try_from(os).unwrap_or(0)
+}
+
+/// The job as a process tree.
+struct Process<'a> {
+    spec: &'a Spec,
+    lock: Option<HolderLock>,
+    listener: &'a mut dyn Listener,
+    tree: Option<Tree>,
+    granted: Option<Granted>,
+    survivors: Vec<Survivor>,
+    spawn_error: Option<String>,
+    started: Option<BootTime>,
+}
+
+impl Process<'_> {
+    fn reap(&mut self) -> io::Result<Option<Input>> {
+        let Some(tree) = self.tree.as_mut() else { return Ok(None) };
+        let reaped = tree.reap()?;
+        Ok(match reaped.main.map(Exit::code) {
+            Some(code) => Some(Input::JobExited { status: code.into(), tree_empty: reaped.empty }),
+            None => reaped.empty.then_some(Input::TreeEmpty),
+        })
+    }
+
+    fn environment(&self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
+        let values = [
+            ("LEASEHOLD_LEASE", granted.lease.to_string()),
+            ("LEASEHOLD_JOB", self.spec.job.to_string()),
+            ("LEASEHOLD_TOKEN", granted.token.to_string()),
+            ("LEASEHOLD_GRANT", host::grant_text(granted)),
+            (super::RUN_ID, self.spec.run_id.clone()),
+            (super::RUN_CHAIN, super::run_chain(&self.spec.run_id)),
+        ];
+        values.into_iter().map(|(key, value)| (key.into(), Some(value.into()))).collect()
+    }
+
+    fn spawn(&self, granted: &Granted) -> Result<Tree, (String, u8)> {
+        let env = self.environment(granted);
+        let job = spawn::Job {
+            program: &self.spec.program,
+            args: &self.spec.args,
+            env: &env,
+            foreground: self.spec.foreground,
+            lock: self.lock.as_ref(),
+        };
+        let tree = Tree::become_subreaper(&self.spec.run_id);
+        let mut tree = tree.map_err(|e| (format!("cannot watch over the job's processes: {e}"), 126))?;
+        tree.start(&job).map_err(|e| (e.to_string(), e.exit_code()))?;
+        Ok(tree)
+    }
+
+    fn ran(self, outcome: Outcome) -> Ran {
+        if let Some(lock) = self.lock {
+            let _ = lock.remove();
+        }
+        let lasted = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
+        let Self { granted, survivors, spawn_error, .. } = self;
+        Ran { outcome, granted, survivors, spawn_error, lasted }
+    }
+}
+
+impl Job for Process<'_> {
+    fn start(&mut self, granted: &Granted) -> Result<(), i32> {
+        self.started = Some(clock::boot_time());
+        match self.spawn(granted) {
+            Ok(tree) => {
+                self.tree = Some(tree);
+                Ok(())
+            }
+            Err((error, code)) => {
+                self.spawn_error = Some(error);
+                Err(code.into())
+            }
+        }
+    }
+
+    fn seal(&mut self, _granted: &Granted) -> Result<(), String> {
+        Err("this run was not given any targets".into())
+    }
+
+    // What a sweep could not reach is tried again: the session repeats KILL until the tree is empty.
+    fn term(&mut self) {
+        let _ = self.tree.as_mut().map(Tree::terminate);
+    }
+
+    fn kill(&mut self) {
+        let _ = self.tree.as_mut().map(Tree::kill);
+    }
+
+    fn freeze(&mut self) {
+        let _ = self.tree.as_mut().map(Tree::freeze);
+    }
+
+    fn thaw(&mut self) {
+        let _ = self.tree.as_mut().map(Tree::thaw);
+    }
+
+    fn forward(&mut self, signal: Signal) {
+        // A terminal sends its own INT and QUIT to the whole foreground group.
+        let by_terminal = self.spec.foreground && matches!(signal, Signal::Int | Signal::Quit);
+        let os = SIGNALS.iter().find(|(_, name)| *name == signal).map(|(os, _)| *os);
+        if let (Some(tree), Some(os), false) = (self.tree.as_mut(), os, by_terminal) {
+            let _ = tree.signal_group(os);
+        }
+    }
+
+    fn tell(&mut self, event: &Event) {
+        if let Event::Granted(granted) = event {
+            self.granted = Some(granted.clone());
+        }
+        if *event == Event::Survivors {
+            self.survivors = self.tree.as_ref().and_then(|t| t.survivors().ok()).unwrap_or_default();
+            self.listener.survivors(&self.survivors);
+        }
+        self.listener.event(event);
+    }
+}

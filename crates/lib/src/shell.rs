@@ -1,0 +1,144 @@
+//! The shell around a session: carries out its effects and decides nothing.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use leasehold_core::session::{Effect, Event, Granted, Input, Outcome, Plan, Session, Signal};
+use leasehold_core::time::BootTime;
+
+use crate::keeper::{Keeper, Work};
+use crate::memory::Memory;
+use crate::runner::poll::{self, Timer, Wake};
+use crate::stores::Store;
+use crate::{clock, random};
+
+/// What a session can do to the work it protects. Two things are: a process tree and a future.
+pub trait Job {
+    /// Starts it. An error is its exit status, as a shell would say it.
+    fn start(&mut self, granted: &Granted) -> Result<(), i32>;
+    /// Raises the fences of the targets named beforehand.
+    fn seal(&mut self, granted: &Granted) -> Result<(), String>;
+    /// Asks all of it to end.
+    fn term(&mut self);
+    /// Ends all of it.
+    fn kill(&mut self);
+    /// Stops its execution.
+    fn freeze(&mut self);
+    /// Lets it go on.
+    fn thaw(&mut self);
+    /// Passes a signal on.
+    fn forward(&mut self, signal: Signal);
+    /// Hears what happens.
+    fn tell(&mut self, event: &Event);
+}
+
+/// A session with its keeper and what wakes it: a boot-time alarm and an inbox.
+#[derive(Debug)]
+pub struct Shell {
+    session: Session,
+    keeper: Keeper,
+    alarm: Option<BootTime>,
+    timer: Timer,
+    wake: Wake,
+    inbox: Receiver<Input>,
+    inputs: InputSender,
+}
+
+/// Hands inputs to a shell from another thread.
+#[derive(Clone, Debug)]
+pub struct InputSender {
+    inputs: Sender<Input>,
+    wake: Wake,
+}
+
+impl InputSender {
+    /// Sends one. A shell that has ended does not hear it.
+    pub fn send(&self, input: Input) {
+        let _ = self.inputs.send(input);
+        self.wake.wake();
+    }
+}
+
+impl Shell {
+    /// A session about to start, and a thread for its store calls.
+    pub fn new(plan: Plan, store: Box<dyn Store>, memory: Memory) -> io::Result<Self> {
+        let (timer, wake) = (Timer::new()?, Wake::new()?);
+        let (inputs, inbox) = mpsc::channel();
+        let inputs = InputSender { inputs, wake: wake.clone() };
+        let replies = inputs.clone();
+        let keeper = Keeper::start(store, memory, move |input| replies.send(input))?;
+        let session = Session::new(plan, random::seed());
+        Ok(Self { session, keeper, alarm: None, timer, wake, inbox, inputs })
+    }
+
+    /// For inputs from elsewhere.
+    pub fn sender(&self) -> InputSender {
+        self.inputs.clone()
+    }
+
+    /// When the job must begin to stop unless a renewal is confirmed.
+    pub fn stop_at(&self) -> Option<BootTime> {
+        self.session.stop_at()
+    }
+
+    /// Sleeps until there is something to step with; `also` is another descriptor to wake for.
+    pub fn wait(&mut self, also: Option<BorrowedFd<'_>>) -> io::Result<(Vec<Input>, bool)> {
+        match self.alarm {
+            Some(at) => self.timer.arm(at)?,
+            None => self.timer.disarm()?,
+        }
+        let ours = [self.timer.as_fd(), self.wake.as_fd()];
+        let ready = match also {
+            Some(also) => poll::wait(&[ours[0], ours[1], also])?,
+            None => poll::wait(&ours)?,
+        };
+        let mut inputs = Vec::new();
+        if ready.has(0) && self.timer.take() {
+            inputs.push(Input::Timer);
+        }
+        if ready.has(1) {
+            self.wake.take();
+            inputs.extend(self.inbox.try_iter());
+        }
+        Ok((inputs, ready.has(2)))
+    }
+
+    /// Steps the session and carries out what it says; the outcome once it is over.
+    pub fn step(&mut self, input: Input, job: &mut dyn Job) -> Option<Outcome> {
+        let mut inputs = VecDeque::from([input]);
+        let mut outcome = None;
+        while let Some(input) = inputs.pop_front() {
+            for effect in self.session.step(input, clock::now()) {
+                match effect {
+                    Effect::Arm(at) => self.alarm = at,
+                    Effect::Ask { id, lease, op } => self.keeper.give(Work::Ask { id, lease, op }),
+                    Effect::Probe { grant, run, lock } => self.keeper.give(Work::Probe { grant, run, lock }),
+                    Effect::Remember { lease, seen, watched } => {
+                        self.keeper.give(Work::Remember { lease, seen, watched });
+                    }
+                    Effect::Seal(granted) => inputs.push_back(Input::Sealed(job.seal(&granted))),
+                    Effect::Start(granted) => {
+                        if let Err(status) = job.start(&granted) {
+                            inputs.push_back(Input::JobExited { status, tree_empty: true });
+                        }
+                    }
+                    Effect::Term => job.term(),
+                    Effect::Kill => job.kill(),
+                    Effect::Freeze => job.freeze(),
+                    Effect::Thaw => job.thaw(),
+                    Effect::Forward(signal) => job.forward(signal),
+                    Effect::Tell(event) => job.tell(&event),
+                    Effect::Done(ended) => outcome = Some(ended),
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Ends the keeper; waits for it unless a store call may hang.
+    pub fn finish(self, outcome: &Outcome) {
+        self.keeper.finish(!matches!(outcome, Outcome::Lost { .. } | Outcome::NotStarted(_)));
+    }
+}

@@ -1,0 +1,216 @@
+//! The state directory: what one user on one machine keeps between runs.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use leasehold_core::name::Name;
+use thiserror::Error;
+
+/// Largest file we read back; ours are far smaller.
+const FILE_MAX: u64 = 64 * 1024;
+
+/// A private directory, created on first use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateDir {
+    path: PathBuf,
+}
+
+/// Why there is no usable state directory.
+#[derive(Debug, Error)]
+pub enum StateError {
+    /// Nothing says where it should be.
+    #[error(
+        "neither XDG_STATE_HOME nor HOME is set, so there is no place to keep state. \
+         Nothing was run. Set HOME, or name a store with --store and set XDG_STATE_HOME"
+    )]
+    Nowhere,
+    /// It belongs to somebody else, or others may write to it.
+    #[error("{path} {problem}, so another user could forge or remove leases. Nothing was run. {fix}")]
+    Unsafe {
+        /// The directory.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+        /// What to do.
+        fix: String,
+    },
+    /// The system said no.
+    #[error("cannot use {path}: {source}. Nothing was run. Check the permissions and the free space there")]
+    Io {
+        /// The file or directory.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl StateError {
+    fn io(path: &Path, source: io::Error) -> Self {
+        Self::Io { path: path.display().to_string(), source }
+    }
+}
+
+impl StateDir {
+    /// `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold`. No other guess: a job whose
+    /// state moved with its environment would be let in twice.
+    pub fn locate(env: impl Fn(&str) -> Option<OsString>) -> Result<Self, StateError> {
+        let absolute = |name| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
+        let base = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|h| h.join(".local/state")));
+        base.map(|base| Self { path: base.join("leasehold") }).ok_or(StateError::Nowhere)
+    }
+
+    /// The directory at `path`; for tests and the library.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Creates the directory (0700) if needed and checks that it is ours alone.
+    pub fn ensure(&self) -> Result<(), StateError> {
+        match fs::symlink_metadata(&self.path) {
+            Ok(found) => self.check(&found),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
+                made.map_err(|e| StateError::io(&self.path, e))?;
+                let found = fs::symlink_metadata(&self.path);
+                self.check(&found.map_err(|e| StateError::io(&self.path, e))?)
+            }
+            Err(e) => Err(StateError::io(&self.path, e)),
+        }
+    }
+
+    fn check(&self, found: &fs::Metadata) -> Result<(), StateError> {
+        let path = self.path.display().to_string();
+        let (problem, fix) = if found.is_symlink() {
+            ("is a symbolic link".into(), format!("Remove it: rm {path}"))
+        } else if !found.is_dir() {
+            ("is not a directory".into(), "Move it away".into())
+        } else if found.uid() != rustix::process::geteuid().as_raw() {
+            (format!("belongs to user {}", found.uid()), "Set XDG_STATE_HOME to a directory of your own".into())
+        } else if found.mode() & 0o022 != 0 {
+            ("can be written by others".into(), format!("Close it: chmod 700 {path}"))
+        } else {
+            return Ok(());
+        };
+        Err(StateError::Unsafe { path, problem, fix })
+    }
+
+    /// The embedded store's database.
+    pub fn database(&self) -> PathBuf {
+        self.path.join("leases.db")
+    }
+
+    /// What this host remembers of a lease.
+    pub fn memory_file(&self, lease: &Name) -> PathBuf {
+        self.path.join("memory").join(format!("{}.json", flat(lease)))
+    }
+
+    /// Where the grant of a lease that was acquired by hand is kept.
+    pub fn grant_file(&self, lease: &Name) -> PathBuf {
+        self.path.join("grants").join(format!("{}.json", flat(lease)))
+    }
+}
+
+/// A lease name as one file name: `/` cannot be in one, and `=` cannot be in a lease name.
+fn flat(lease: &Name) -> String {
+    lease.as_str().replace('/', "=")
+}
+
+/// The content of a private file, if it exists. Symbolic links are not followed.
+pub fn read_private(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits();
+    #[allow(clippy::cast_possible_wrap)]
+    let opened = OpenOptions::new().read(true).custom_flags(flags as i32).open(path);
+    match opened {
+        Ok(file) => {
+            let mut bytes = Vec::new();
+            file.take(FILE_MAX).read_to_end(&mut bytes)?;
+            Ok(Some(bytes))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Replaces a private file as a whole: either the old or the new content is there, never half.
+/// Not synced: what is kept here is a help, never what safety rests on.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let unique = format!(".{:016x}.tmp", crate::random::seed() as u64);
+    let temp = dir.join(unique);
+    let mut file = match create_new(&temp) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+            create_new(&temp)?
+        }
+        other => other?,
+    };
+    let result = file.write_all(bytes).and_then(|()| fs::rename(&temp, path));
+    if result.is_err() {
+        let _ = fs::remove_file(&temp);
+    }
+    result
+}
+
+fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn temp() -> PathBuf {
+        let path = std::env::temp_dir().join(format!("leasehold-state-{:032x}", crate::random::seed()));
+        fs::create_dir(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn the_place_is_never_guessed() {
+        let nowhere = StateDir::locate(|_| None).unwrap_err();
+        assert!(nowhere.to_string().contains("Nothing was run"), "{nowhere}");
+        let relative = StateDir::locate(|name| (name == "HOME").then(|| "tmp".into()));
+        assert!(relative.is_err());
+        let home = StateDir::locate(|name| (name == "HOME").then(|| "/h".into())).unwrap();
+        assert_eq!(home.path(), Path::new("/h/.local/state/leasehold"));
+    }
+
+    #[test]
+    fn planted_and_open_directories_are_refused() {
+        let base = temp();
+        let dir = StateDir::at(base.join("state"));
+        dir.ensure().unwrap();
+        dir.ensure().unwrap();
+        assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(dir.ensure(), Err(StateError::Unsafe { .. })));
+        symlink(dir.path(), base.join("link")).unwrap();
+        assert!(matches!(StateDir::at(base.join("link")).ensure(), Err(StateError::Unsafe { .. })));
+        fs::write(base.join("file"), "").unwrap();
+        assert!(matches!(StateDir::at(base.join("file")).ensure(), Err(StateError::Unsafe { .. })));
+        fs::remove_dir_all(base).unwrap();
+    }
+
+    #[test]
+    fn private_files_are_whole_and_links_are_not_followed() {
+        let base = temp();
+        let path = base.join("memory/a.json");
+        assert_eq!(read_private(&path).unwrap(), None);
+        write_private(&path, b"one").unwrap();
+        write_private(&path, b"two").unwrap();
+        assert_eq!(read_private(&path).unwrap().unwrap(), b"two");
+        assert_eq!(fs::read_dir(base.join("memory")).unwrap().count(), 1, "no temporary file is left");
+        symlink(&path, base.join("link")).unwrap();
+        assert!(read_private(&base.join("link")).is_err());
+        fs::remove_dir_all(base).unwrap();
+    }
+}
