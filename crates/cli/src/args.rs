@@ -84,8 +84,6 @@ pub enum Command {
     Break(Break),
     /// Test a store and write it to your configuration, so that cron sees it too
     Use(Use),
-    /// One minute: a frozen job wakes up and its write is refused
-    Demo(Demo),
     /// Help for a command, or `help exit-codes`
     Help(Help),
     /// Print shell completions
@@ -94,9 +92,6 @@ pub enum Command {
     /// Print the manual page
     #[command(hide = true)]
     Man,
-    /// One actor of the demo
-    #[command(hide = true, name = "demo-actor")]
-    DemoActor(DemoActor),
 }
 
 /// Timing of a lease.
@@ -217,10 +212,6 @@ pub struct Use {
     pub url: String,
 }
 
-/// `demo`
-#[derive(Debug, Args)]
-pub struct Demo {}
-
 /// `help`
 #[derive(Debug, Args)]
 pub struct Help {
@@ -233,21 +224,4 @@ pub struct Help {
 pub struct Completions {
     /// bash, zsh, fish, elvish or powershell
     pub shell: clap_complete::Shell,
-}
-
-/// One process of the demo; not for people.
-#[derive(Debug, Args)]
-pub struct DemoActor {
-    /// What to write
-    pub text: String,
-    /// Where
-    pub artefact: PathBuf,
-    /// Announces that the work has begun
-    pub ready: PathBuf,
-    /// Check the token at the file
-    #[arg(long)]
-    pub fenced: bool,
-    /// Wait to be frozen before writing
-    #[arg(long)]
-    pub dawdle: bool,
 }

@@ -1,1 +1,57 @@
-fn main() {}
+//! The binary `leasehold`: arguments in, exit code out. See `ARCHITECTURE.md` for the walk of one lease.
+
+mod args;
+mod cmd;
+mod config;
+mod duration;
+mod exit;
+mod out;
+mod report;
+
+use std::process::ExitCode;
+
+use args::{Cli, Command};
+use clap::Parser;
+use clap::error::ErrorKind;
+use exit::Failed;
+use out::Out;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return ExitCode::from(usage(&error)),
+    };
+    let out = Out::new(&cli.everywhere);
+    match dispatch(&cli, &out) {
+        Ok(code) => ExitCode::from(code),
+        Err(failed) => {
+            out.fail(&failed);
+            ExitCode::from(failed.code)
+        }
+    }
+}
+
+fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
+    let flags = &cli.everywhere;
+    match &cli.command {
+        Command::Run(args) => cmd::run::run(flags, args, out),
+        Command::Status(args) => cmd::status::run(flags, args, out),
+        Command::Acquire(args) => cmd::by_hand::acquire(flags, args, out),
+        Command::Renew(args) => cmd::by_hand::renew(flags, args, out),
+        Command::Release(args) => cmd::by_hand::release(flags, args, out),
+        Command::Break(args) => cmd::break_::run(flags, args, out),
+        Command::Use(args) => cmd::use_::run(flags, args, out),
+        Command::Help(args) => cmd::help::help(args),
+        Command::Completions(args) => Ok(cmd::help::completions(args)),
+        Command::Man => Ok(cmd::help::man()),
+    }
+}
+
+/// clap's own 2 is never used: to an agent's hook it would mean "block".
+fn usage(error: &clap::Error) -> u8 {
+    let _ = error.print();
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => exit::OK,
+        _ => exit::USAGE,
+    }
+}

@@ -1,0 +1,74 @@
+//! `leasehold break NAME`: ask the holder to stop; the next token is ours.
+
+use std::time::Duration;
+
+use leasehold::byhand::{self, Ask};
+use leasehold::core::errand::{ErrandOutcome, Verb, describe};
+use leasehold::core::name::Name;
+use leasehold::core::stop::{Text, Wishes};
+
+use super::by_hand::{Taken, print, take};
+use super::{Opened, bad_record, held_by, store_failed};
+use crate::args::{Break, Everywhere};
+use crate::exit::{self, Failed};
+use crate::out::Out;
+
+/// Asks, waits and takes; with `--now` takes at once.
+pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
+    let lease = super::name(&args.name)?;
+    let mut opened = super::open(flags, std::slice::from_ref(&lease))?;
+    let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
+    let timing = super::timing(wishes, opened.store.as_ref())?;
+    let wait = match args.now {
+        true => Duration::ZERO,
+        false => ask_holder(&lease, &mut opened, args.wait, out)?,
+    };
+    let ask = Ask { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now };
+    match take(&ask, opened)? {
+        Taken::Granted(granted, chosen) => {
+            print(&granted, false, &chosen.shown, out);
+            if args.now {
+                out.warn(&format!(
+                    "{lease} was taken at once. Its old job may still be running until its next renewal: only a \
+                     fence at the target protects you from it"
+                ));
+            }
+            out.note(&format!(
+                "{lease} is yours for {}: release it with \"leasehold release {lease} --token {}\"",
+                Text(granted.ttl),
+                granted.token
+            ));
+            Ok(exit::OK)
+        }
+        Taken::Busy(busy) => {
+            out.note(&format!("{lease} is still {}", held_by(&busy)));
+            Ok(exit::BUSY)
+        }
+    }
+}
+
+/// Asks the holder to stop; how long to wait for it.
+fn ask_holder(lease: &Name, opened: &mut Opened, wait: Option<Duration>, out: &Out) -> Result<Duration, Failed> {
+    match byhand::errand(Verb::Revoke, lease, opened.store.as_mut()) {
+        ErrandOutcome::Done(record) => {
+            let left = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
+            let holder = &record.holder;
+            out.note(&format!(
+                "asked {}/{} (token {}) to stop; it has until its lease ends, at most {}",
+                holder.host,
+                holder.pid,
+                record.token,
+                Text(left)
+            ));
+            // A little longer than the lease can last, for the look that finds it expired.
+            Ok(wait.unwrap_or(left + Duration::from_secs(2) + opened.store.facts().resolution * 2))
+        }
+        ErrandOutcome::Idle(found) | ErrandOutcome::NotOurs(found) => {
+            out.note(&format!("nobody to ask: {}", describe(&found)));
+            Ok(wait.unwrap_or_default())
+        }
+        ErrandOutcome::Revoked(_) => Ok(wait.unwrap_or_default()),
+        ErrandOutcome::Bad(bad) => Err(bad_record(lease, &bad, &opened.chosen.shown)),
+        ErrandOutcome::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
+    }
+}

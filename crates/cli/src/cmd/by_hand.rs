@@ -1,0 +1,214 @@
+//! `leasehold acquire`, `renew` and `release`: the same lease, by hand, for scripts.
+
+use leasehold::byhand::{self, Ask};
+use leasehold::core::errand::{ErrandOutcome, Verb, describe};
+use leasehold::core::ids::{Epoch, Grant, Token};
+use leasehold::core::name::Name;
+use leasehold::core::session::{Granted, Outcome};
+use leasehold::core::stop::{Text, Wishes};
+use leasehold::host::{Enclosing, grant_text};
+use leasehold::state::{StateDir, read_private, write_private};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Opened, bad_record, held_by, not_started, store_failed};
+use crate::args::{Acquire, ByHand, Everywhere};
+use crate::exit::{self, Failed};
+use crate::out::{self, Out};
+
+/// What is kept privately between `acquire` and `release`.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    store: String,
+    token: Token,
+    epoch: Epoch,
+    grant: Grant,
+}
+
+/// `leasehold acquire NAME`
+pub fn acquire(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed> {
+    let lease = super::name(&args.name)?;
+    let job = args.job.as_deref().map_or_else(|| Ok(lease.clone()), super::name)?;
+    let opened = super::open(flags, std::slice::from_ref(&lease))?;
+    let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
+    let timing = super::timing(wishes, opened.store.as_ref())?;
+    let ask = Ask { lease, job, timing, wait: args.wait.unwrap_or_default(), force: false };
+    let (granted, opened) = match take(&ask, opened)? {
+        Taken::Granted(granted, opened) => (granted, opened),
+        Taken::Busy(busy) => {
+            if out.json {
+                out.object(&json!({
+                    "v": 1, "lease": ask.lease.as_str(), "acquired": false, "token": busy.token.get(),
+                    "holder": format!("{}/{}", busy.holder.host, busy.holder.pid),
+                    "expires_in_s": busy.ends_in.map(|d| d.as_secs_f64()),
+                }));
+            }
+            out.note(&format!("{} is busy: {}", ask.lease, held_by(&busy)));
+            return Ok(exit::BUSY);
+        }
+    };
+    print(&granted, args.eval, &opened.shown, out);
+    let renew = Text(timing.heartbeat);
+    out.note(&format!(
+        "{} is yours for {} and nothing renews it: run \"leasehold renew {} --token {}\" every {renew}, or use \
+         \"leasehold run\", which renews for you",
+        granted.lease,
+        Text(granted.ttl),
+        granted.lease,
+        granted.token
+    ));
+    Ok(exit::OK)
+}
+
+/// The token alone, or export lines, or an object.
+pub fn print(granted: &Granted, eval: bool, store: &str, out: &Out) {
+    if out.json {
+        out.object(&json!({
+            "v": 1, "lease": granted.lease.as_str(), "acquired": true, "token": granted.token.get(),
+            "expires_in_s": granted.ttl.as_secs_f64(), "store": store,
+        }));
+    } else if eval {
+        out::line(&format!("export LEASEHOLD_LEASE={}", granted.lease));
+        out::line(&format!("export LEASEHOLD_TOKEN={}", granted.token));
+        out::line(&format!("export LEASEHOLD_GRANT={}", grant_text(granted)));
+    } else {
+        out::line(&granted.token.to_string());
+    }
+}
+
+/// A claim by hand, decided.
+pub enum Taken {
+    /// Ours, and remembered; with the store it is on.
+    Granted(Granted, crate::config::Chosen),
+    /// Somebody else's.
+    Busy(leasehold::core::session::Busy),
+}
+
+/// Acquires, and keeps the grant for `renew` and `release`.
+pub fn take(ask: &Ask, opened: Opened) -> Result<Taken, Failed> {
+    let Opened { chosen, store, memory, state } = opened;
+    let outcome = byhand::acquire(ask, store, memory.clone())
+        .map_err(|e| Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}")))?;
+    match outcome {
+        Outcome::Granted(granted) => {
+            keep(&state, &granted, &chosen.shown)?;
+            Ok(Taken::Granted(granted, chosen))
+        }
+        Outcome::Busy(busy) => Ok(Taken::Busy(busy)),
+        Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &memory, &ask.lease)),
+        // A session by hand ends with the grant.
+        Outcome::Finished { .. } | Outcome::Lost { .. } => {
+            Err(Failed::new(exit::LOST, "lost", format!("lost {} while acquiring it", ask.lease)))
+        }
+    }
+}
+
+fn keep(state: &StateDir, granted: &Granted, store: &str) -> Result<(), Failed> {
+    let Granted { token, epoch, grant, .. } = *granted;
+    let kept = Kept { store: store.into(), token, epoch, grant };
+    let bytes = serde_json::to_vec(&kept).unwrap_or_default();
+    let path = state.grant_file(&granted.lease);
+    write_private(&path, &bytes).map_err(|e| {
+        Failed::new(exit::CONFIG, "state", format!(
+            "{} was acquired (token {token}), but the grant could not be kept in {}: {e}. It cannot be renewed \
+             or released and will expire in {}",
+            granted.lease, path.display(), Text(granted.ttl)
+        ))
+    })
+}
+
+/// `leasehold renew NAME`
+pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed> {
+    let (lease, mut opened) = begin(flags, args)?;
+    let grant = grant(&lease, args, &opened)?;
+    let outcome = byhand::errand(Verb::Renew(grant), &lease, opened.store.as_mut());
+    match outcome {
+        ErrandOutcome::Done(record) => {
+            let ttl = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
+            say(out, &lease, "renewed", &format!("renewed {lease} (token {}) for {}", record.token, Text(ttl)));
+            Ok(exit::OK)
+        }
+        ErrandOutcome::Revoked(record) => Err(Failed::new(exit::LOST, "revoked", format!(
+            "{lease} (token {}) was asked back: stop your work, then run: leasehold release {lease} --token {}",
+            record.token, record.token
+        ))),
+        ErrandOutcome::NotOurs(found) | ErrandOutcome::Idle(found) => {
+            Err(Failed::new(exit::LOST, "lost", format!(
+                "{lease} is not yours any more: {}. Stop your work: another may be doing it",
+                describe(&found)
+            )))
+        }
+        ErrandOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
+        ErrandOutcome::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
+    }
+}
+
+/// `leasehold release NAME`
+pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed> {
+    let (lease, mut opened) = begin(flags, args)?;
+    let grant = grant(&lease, args, &opened)?;
+    match byhand::errand(Verb::Release(grant), &lease, opened.store.as_mut()) {
+        ErrandOutcome::Done(record) => {
+            say(out, &lease, "released", &format!("released {lease} (token {})", record.token));
+            Ok(exit::OK)
+        }
+        // Twice, late or after a takeover: nothing to do is no error.
+        ErrandOutcome::NotOurs(found) | ErrandOutcome::Idle(found) => {
+            say(out, &lease, "already_released", &format!("{lease} was not yours any more: {}", describe(&found)));
+            Ok(exit::OK)
+        }
+        ErrandOutcome::Revoked(_) => Ok(exit::OK),
+        ErrandOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
+        ErrandOutcome::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
+    }
+}
+
+fn say(out: &Out, lease: &Name, word: &str, text: &str) {
+    if out.json {
+        out.object(&json!({"v": 1, "lease": lease.as_str(), "outcome": word}));
+    }
+    out.note(text);
+}
+
+fn begin(flags: &Everywhere, args: &ByHand) -> Result<(Name, Opened), Failed> {
+    let lease = super::name(&args.name)?;
+    let opened = super::open(flags, std::slice::from_ref(&lease))?;
+    Ok((lease, opened))
+}
+
+/// The grant that goes with the token: from the run we are in, or kept by `acquire`.
+fn grant(lease: &Name, args: &ByHand, opened: &Opened) -> Result<Grant, Failed> {
+    let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let enclosing = Enclosing::from_env(env).filter(|run| run.lease == *lease);
+    let token = match (args.token, env("LEASEHOLD_TOKEN")) {
+        (Some(number), _) => Token::new(number),
+        (None, Some(text)) => text.parse().ok().and_then(Token::new),
+        (None, None) => {
+            return Err(Failed::usage(format!(
+                "which token of {lease}? Add --token N, as \"leasehold acquire {lease}\" printed it, or set \
+                 LEASEHOLD_TOKEN"
+            )));
+        }
+    };
+    let Some(token) = token else {
+        return Err(Failed::usage("a token is a whole number from 1 to 2^53 - 1".to_owned()));
+    };
+    if let Some(run) = enclosing.filter(|run| run.token == token) {
+        return Ok(run.grant);
+    }
+    let path = opened.state.grant_file(lease);
+    let kept = read_private(&path).ok().flatten();
+    let kept = kept.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
+    match kept {
+        Some(kept) if kept.token == token && kept.store == opened.chosen.shown => Ok(kept.grant),
+        Some(kept) => Err(Failed::usage(format!(
+            "the last grant of {lease} kept here is token {} on {}, not token {token} on {}. Nothing was changed",
+            kept.token, kept.store, opened.chosen.shown
+        ))),
+        None => Err(Failed::usage(format!(
+            "no grant of {lease} is kept here ({}): it was not acquired by this user on this machine. Nothing \
+             was changed",
+            path.display()
+        ))),
+    }
+}

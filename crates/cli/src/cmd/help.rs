@@ -1,0 +1,44 @@
+//! `leasehold help`, `help exit-codes`, completions and the manual page.
+
+use std::io::Write;
+
+use clap::CommandFactory;
+
+use crate::args::{Cli, Completions, Help};
+use crate::exit::{self, Failed};
+use crate::out;
+
+/// Help for a command, or the exit codes.
+pub fn help(args: &Help) -> Result<u8, Failed> {
+    let mut cli = Cli::command();
+    match args.topic.as_deref() {
+        None => cli.print_help().ok(),
+        Some("exit-codes") => {
+            let _ = write!(std::io::stdout(), "{}", exit::TABLE);
+            None
+        }
+        Some(topic) => {
+            cli.build();
+            let Some(command) = cli.find_subcommand_mut(topic) else {
+                return Err(Failed::usage(format!("there is no command {topic:?}. See: leasehold --help")));
+            };
+            command.print_long_help().ok()
+        }
+    };
+    Ok(exit::OK)
+}
+
+/// A completion script on stdout.
+pub fn completions(args: &Completions) -> u8 {
+    clap_complete::generate(args.shell, &mut Cli::command(), "leasehold", &mut std::io::stdout());
+    exit::OK
+}
+
+/// The manual page on stdout.
+pub fn man() -> u8 {
+    let mut page = Vec::new();
+    if clap_mangen::Man::new(Cli::command()).render(&mut page).is_ok() {
+        out::line(String::from_utf8_lossy(&page).trim_end());
+    }
+    exit::OK
+}

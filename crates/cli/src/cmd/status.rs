@@ -1,0 +1,190 @@
+//! `leasehold status`: who holds what.
+
+use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use leasehold::clock;
+use leasehold::core::name::Name;
+use leasehold::core::record::{BadRecord, LeaseRecord};
+use leasehold::core::rules::{Rules, Standard, View};
+use leasehold::core::session::{LEASE_PREFIX, lease_key};
+use leasehold::core::stop::Text;
+use leasehold::core::store::Stored;
+use leasehold::runner::poll::{self, Timer};
+use leasehold::stores::Store;
+use serde_json::json;
+
+use super::{held_for, store_failed};
+use crate::args::{Everywhere, Status};
+use crate::config::{Chosen, scope};
+use crate::exit::{self, Failed};
+use crate::out::{self, Out};
+
+const PAGE: usize = 500;
+
+/// One lease as shown.
+struct Row {
+    lease: String,
+    state: &'static str,
+    token: Option<u64>,
+    holder: Option<String>,
+    job: Option<String>,
+    held: Option<Duration>,
+    renewed: Option<Duration>,
+    ends_in: Option<Duration>,
+    problem: Option<String>,
+}
+
+/// Shows it once, or every second.
+pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
+    let only = args.name.as_deref().map(super::name).transpose()?;
+    let mut opened = super::open(flags, &[])?;
+    let timer = Timer::new().map_err(|e| Failed::new(exit::UNREACHABLE, "system", e.to_string()))?;
+    loop {
+        let rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, only.as_ref()))?;
+        let screen = args.watch && !out.json && std::io::stdout().is_terminal();
+        if screen {
+            let _ = write!(std::io::stdout(), "\x1b[H\x1b[2J");
+        }
+        show(&rows, &opened.chosen, only.as_ref(), out);
+        if !args.watch {
+            return Ok(exit::OK);
+        }
+        let armed = timer.arm(clock::boot_time().plus(Duration::from_secs(1)));
+        let waited = armed.and_then(|()| poll::wait(&[timer.as_fd()]));
+        waited.map_err(|e| Failed::new(exit::UNREACHABLE, "system", e.to_string()))?;
+        timer.take();
+    }
+}
+
+async fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Result<Vec<Row>, Failed> {
+    let failed = |failure| store_failed(&failure, chosen);
+    let (resolution, instance) = (store.facts().resolution, store.facts().instance);
+    if let Some(lease) = only {
+        let stored = store.read(&lease_key(lease)).await.map_err(failed)?;
+        return Ok(stored.iter().map(|s| row(lease.as_str(), s, resolution, &instance)).collect());
+    }
+    let (mut rows, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = store.list(LEASE_PREFIX, &after, PAGE).await.map_err(failed)?;
+        let Some(last) = page.last() else { return Ok(rows) };
+        after = last.key.clone();
+        let full = page.len() == PAGE;
+        for listed in page {
+            let stored = match listed.stored {
+                Some(stored) => Some(stored),
+                None => store.read(&listed.key).await.map_err(failed)?,
+            };
+            let lease = listed.key.strip_prefix(LEASE_PREFIX).unwrap_or(&listed.key);
+            rows.extend(stored.iter().map(|s| row(lease, s, resolution, &instance)));
+        }
+        if !full {
+            return Ok(rows);
+        }
+    }
+}
+
+fn row(lease: &str, stored: &Stored, resolution: Duration, instance: &str) -> Row {
+    let decoded = Name::new(lease)
+        .map_err(|e| BadRecord::Damaged(e.to_string()))
+        .and_then(|name| LeaseRecord::decode(&name, &stored.body));
+    let lease = lease.to_owned();
+    let record = match decoded {
+        Ok(record) => record,
+        Err(bad) => {
+            let problem = Some(bad.to_string());
+            return Row {
+                lease,
+                state: "bad",
+                token: None,
+                holder: None,
+                job: None,
+                held: None,
+                renewed: None,
+                ends_in: None,
+                problem,
+            };
+        }
+    };
+    let view = View {
+        record: Some(&record),
+        age: stored.age,
+        resolution,
+        watched: Duration::ZERO,
+        holder_gone: false,
+        instance,
+        seen: None,
+    };
+    let hold = record.hold.as_ref();
+    let state = match hold {
+        None => "free",
+        Some(hold) if Standard.expired(hold, &view) => "expired",
+        Some(hold) if hold.revoke => "asked to stop",
+        Some(_) => "held",
+    };
+    let held = hold.filter(|_| state != "expired");
+    Row {
+        lease,
+        state,
+        token: Some(record.token.get()),
+        holder: hold.map(|_| format!("{}/{}", record.holder.host, record.holder.pid)),
+        job: hold.map(|_| record.holder.job.clone()),
+        held: held.and_then(|_| held_for(&record.holder.since)),
+        renewed: held.and(stored.age),
+        ends_in: held.and_then(|h| stored.age.map(|age| (h.ttl + resolution).saturating_sub(age))),
+        problem: None,
+    }
+}
+
+fn show(rows: &[Row], chosen: &Chosen, only: Option<&Name>, out: &Out) {
+    if out.json {
+        for row in rows {
+            out.object(&object(row));
+        }
+        return;
+    }
+    if rows.is_empty() {
+        let what = only.map_or("no leases".into(), |lease| format!("no lease {lease}"));
+        out::line(&format!("{what} on {} yet{}", chosen.shown, scope(chosen)));
+        return;
+    }
+    let mut table = vec![["LEASE", "STATE", "TOKEN", "HOLDER", "HELD", "RENEWED", "ENDS IN"].map(String::from)];
+    for row in rows {
+        let dash = || "-".to_owned();
+        let time = |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
+        let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", time(Some(d))));
+        table.push([
+            row.lease.clone(),
+            row.state.into(),
+            row.token.map_or_else(dash, |t| t.to_string()),
+            row.holder.clone().unwrap_or_else(dash),
+            time(row.held),
+            ago,
+            time(row.ends_in),
+        ]);
+    }
+    print(&table);
+    for row in rows {
+        if let Some(problem) = &row.problem {
+            out::line(&format!("{}: {problem}", row.lease));
+        }
+    }
+}
+
+fn print(table: &[[String; 7]]) {
+    let widths: [usize; 7] = std::array::from_fn(|i| table.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
+    for row in table {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        out::line(cells.join("  ").trim_end());
+    }
+}
+
+fn object(row: &Row) -> serde_json::Value {
+    let seconds = |d: Option<Duration>| d.map(|d| d.as_secs_f64());
+    json!({
+        "v": 1, "lease": row.lease, "state": row.state, "token": row.token, "holder": row.holder, "job": row.job,
+        "held_s": seconds(row.held), "renewed_s_ago": seconds(row.renewed), "expires_in_s": seconds(row.ends_in),
+        "problem": row.problem,
+    })
+}

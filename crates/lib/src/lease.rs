@@ -1,0 +1,388 @@
+//! The async API: a lease around a future.
+//!
+//! A thread of its own keeps each lease, so a caller that blocks its runtime cannot starve the
+//! renewal, and it works on any runtime. The library never owns the process: no signals, no children.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::thread;
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use leasehold_core::ids::{Grant, Token};
+use leasehold_core::name::Name;
+use leasehold_core::session::{
+    Busy, Event, Granted, Input, NotStarted, Outcome, Plan, Release, Signal, StopReason,
+};
+use leasehold_core::stop::{StoreClock, Timing, Wishes};
+use leasehold_core::time::BootTime;
+use thiserror::Error;
+
+use crate::memory::Memory;
+use crate::shell::{InputSender, Job, Shell};
+use crate::stores::{self, OpenError, Store};
+use crate::{clock, host, random};
+
+type Opener = dyn Fn() -> Result<Box<dyn Store>, OpenError> + Send + Sync;
+
+/// A store to take leases on. Cheap to clone; every lease opens a connection of its own.
+#[derive(Clone)]
+pub struct Leases {
+    open: Arc<Opener>,
+    memory: Memory,
+}
+
+/// Opens the store that `url` names, for example `sqlite:jobs.db` or `dir:/srv/leases`.
+pub fn open(url: &str) -> Result<Leases, OpenError> {
+    stores::open(url)?;
+    let url = url.to_owned();
+    Ok(Leases::on(move || stores::open(&url)))
+}
+
+impl Leases {
+    /// Leases on a store of your own making.
+    pub fn on(open: impl Fn() -> Result<Box<dyn Store>, OpenError> + Send + Sync + 'static) -> Self {
+        Self { open: Arc::new(open), memory: Memory::none() }
+    }
+
+    /// Remembers tokens seen and versions watched there, as the command line does.
+    pub fn remember_in(mut self, memory: Memory) -> Self {
+        self.memory = memory;
+        self
+    }
+
+    /// A lease to ask for. The name is the thing that must not be touched twice.
+    pub fn lease(&self, name: &str) -> Ask {
+        Ask { leases: self.clone(), name: name.into(), wishes: Wishes::default(), wait: Duration::ZERO, job: None }
+    }
+}
+
+/// A lease about to be asked for.
+#[derive(Clone)]
+pub struct Ask {
+    leases: Leases,
+    name: String,
+    wishes: Wishes,
+    wait: Duration,
+    job: Option<String>,
+}
+
+/// Why a lease could not even be asked for, or the asking failed. Busy is not among these.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// Not a lease name, a job label, or timing that can keep the promise.
+    #[error("{0}")]
+    Invalid(String),
+    /// The store could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The store did not answer, or its content must not be acted on.
+    #[error("the lease was not acquired: {0:?}")]
+    NotAcquired(NotStarted),
+    /// The system refused a thread or a descriptor.
+    #[error(transparent)]
+    System(#[from] std::io::Error),
+    /// The lease is lost; stop working.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+/// The lease is lost: not renewed in time, taken over, or asked back.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the lease is lost ({why:?})")]
+pub struct Lost {
+    /// How.
+    pub why: StopReason,
+}
+
+/// What asking came to.
+#[derive(Debug)]
+pub enum Acquired {
+    /// Yours until you let go of it or lose it.
+    Lease(Lease),
+    /// Somebody else's. Not an error.
+    Busy(Busy),
+}
+
+impl Acquired {
+    /// The lease, if it is yours.
+    pub fn lease(self) -> Option<Lease> {
+        match self {
+            Self::Lease(lease) => Some(lease),
+            Self::Busy(_) => None,
+        }
+    }
+}
+
+impl Ask {
+    /// How long a silent holder keeps it; renewed every third of it.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.wishes.ttl = Some(ttl);
+        self
+    }
+
+    /// How long to wait while somebody else holds it.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// What the work is called in `leasehold status`.
+    pub fn job(mut self, label: &str) -> Self {
+        self.job = Some(label.into());
+        self
+    }
+
+    /// Asks for it.
+    pub async fn acquire(self) -> Result<Acquired, Error> {
+        let (reply, answer) = oneshot::channel();
+        // Opening a store may block; so it happens on the lease's own thread.
+        thread::Builder::new().name("lease".into()).spawn(move || {
+            let mut reply = Some(reply);
+            if let Err(error) = self.keep(&mut reply)
+                && let Some(reply) = reply
+            {
+                let _ = reply.send(Err(error));
+            }
+        })?;
+        // The thread always answers, unless it panicked.
+        answer.await.unwrap_or_else(|_| Err(Error::System(std::io::ErrorKind::Other.into())))
+    }
+
+    fn keep(self, reply: &mut Option<oneshot::Sender<Result<Acquired, Error>>>) -> Result<(), Error> {
+        let invalid = |e: &dyn std::fmt::Display| Error::Invalid(e.to_string());
+        let lease = Name::new(&self.name).map_err(|e| invalid(&e))?;
+        let job = self.job.as_deref().map_or_else(|| Ok(lease.clone()), Name::new).map_err(|e| invalid(&e))?;
+        let store = (self.leases.open)()?;
+        let facts = store.facts();
+        let store_clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
+        let plan = Plan {
+            leases: vec![self.leases.memory.recall(&lease)],
+            grant: Grant(random::seed()),
+            timing: Timing::new(self.wishes, store_clock).map_err(|e| invalid(&e))?,
+            wait: self.wait,
+            max_run: None,
+            seal: false,
+            by_hand: false,
+            force: false,
+            lock: None,
+            holder: host::holder(&host::fresh_run_id(), &job),
+        };
+        let mut shell = Shell::new(plan, store, self.leases.memory)?;
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let mut work = Work { reply: reply.take(), shared: shared.clone(), inputs: shell.sender(), gone: None };
+        let mut ended = shell.step(Input::Start, &mut work);
+        let outcome = loop {
+            lock(&shared).stop_at = shell.stop_at();
+            if let Some(outcome) = ended {
+                break outcome;
+            }
+            for input in shell.wait(None)?.0 {
+                ended = shell.step(input, &mut work);
+                if ended.is_some() {
+                    break;
+                }
+            }
+        };
+        shell.finish(&outcome);
+        work.ended(outcome);
+        Ok(())
+    }
+}
+
+/// What the lease's thread and its owner both see.
+#[derive(Debug, Default)]
+struct Shared {
+    /// When work must stop unless a renewal is confirmed.
+    stop_at: Option<BootTime>,
+    lost: Option<StopReason>,
+    released: Option<oneshot::Sender<Release>>,
+}
+
+fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The owner's work, as a session's job.
+struct Work {
+    reply: Option<oneshot::Sender<Result<Acquired, Error>>>,
+    shared: Arc<Mutex<Shared>>,
+    inputs: InputSender,
+    /// Tells the owner that the lease is lost, by being dropped.
+    gone: Option<oneshot::Sender<()>>,
+}
+
+impl Work {
+    /// The last word, whichever question is still open.
+    fn ended(&mut self, outcome: Outcome) {
+        let answer = match outcome {
+            Outcome::Busy(busy) => Ok(Acquired::Busy(busy)),
+            Outcome::NotStarted(why) => Err(Error::NotAcquired(why)),
+            Outcome::Lost { why, .. } => {
+                self.lose(why.clone());
+                Err(Error::Lost(Lost { why }))
+            }
+            Outcome::Finished { release, .. } => {
+                if let Some(released) = lock(&self.shared).released.take() {
+                    let _ = released.send(release);
+                }
+                return;
+            }
+            Outcome::Granted(_) => return,
+        };
+        if let Some(reply) = self.reply.take() {
+            let _ = reply.send(answer);
+        }
+    }
+
+    fn lose(&mut self, why: StopReason) {
+        lock(&self.shared).lost.get_or_insert(why);
+        self.gone = None;
+    }
+}
+
+impl Job for Work {
+    fn start(&mut self, granted: &Granted) -> Result<(), i32> {
+        let (gone, lost) = oneshot::channel();
+        self.gone = Some(gone);
+        let lease = Lease {
+            granted: granted.clone(),
+            shared: self.shared.clone(),
+            inputs: self.inputs.clone(),
+            lost: Some(lost),
+        };
+        match self.reply.take().map(|reply| reply.send(Ok(Acquired::Lease(lease)))) {
+            Some(Ok(())) => Ok(()),
+            // Nobody waits for it any more. (The lease, dropped with the answer, said so already.)
+            _ => Err(0),
+        }
+    }
+
+    fn seal(&mut self, _granted: &Granted) -> Result<(), String> {
+        Err("this lease was not given any targets".into())
+    }
+
+    fn term(&mut self) {
+        self.gone = None;
+    }
+
+    fn kill(&mut self) {
+        self.gone = None;
+    }
+
+    // A future cannot be frozen; `token()` fails meanwhile, because its deadline has passed.
+    fn freeze(&mut self) {}
+    fn thaw(&mut self) {}
+    fn forward(&mut self, _signal: Signal) {}
+
+    fn tell(&mut self, event: &Event) {
+        if let Event::Stopping(why) = event {
+            self.lose(why.clone());
+        }
+    }
+}
+
+/// A lease that is yours. Dropping it gives it back as best it can; expiry is what counts.
+#[derive(Debug)]
+pub struct Lease {
+    granted: Granted,
+    shared: Arc<Mutex<Shared>>,
+    inputs: InputSender,
+    lost: Option<oneshot::Receiver<()>>,
+}
+
+impl Lease {
+    /// The fencing token, to hand to whatever is written. Fails once the lease may have expired.
+    pub fn token(&self) -> Result<Token, Lost> {
+        self.check().map(|()| self.granted.token)
+    }
+
+    /// The whole grant.
+    pub fn granted(&self) -> &Granted {
+        &self.granted
+    }
+
+    /// Whether it is still safe to work.
+    pub fn check(&self) -> Result<(), Lost> {
+        let shared = lock(&self.shared);
+        if let Some(why) = shared.lost.clone() {
+            return Err(Lost { why });
+        }
+        match shared.stop_at {
+            Some(at) if clock::boot_time() < at => Ok(()),
+            _ => Err(Lost { why: StopReason::Deadline }),
+        }
+    }
+
+    /// Does the work while the lease is held, then gives it back. If the lease is lost the work is
+    /// dropped where it awaits, and the answer is [`Error::Lost`].
+    pub async fn run<T, F>(mut self, work: impl FnOnce(Handle) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = T>,
+    {
+        let mut lost = self.lost.take();
+        let handle = Handle { granted: self.granted.clone(), shared: self.shared.clone() };
+        let done = {
+            let mut work = pin!(work(handle));
+            poll_fn(|cx| {
+                if let Some(lost) = lost.as_mut()
+                    && pin!(lost).as_mut().poll(cx).is_ready()
+                {
+                    return Poll::Ready(None);
+                }
+                work.as_mut().poll(cx).map(Some)
+            })
+            .await
+        };
+        // Work that ended after the deadline ended without protection.
+        let verdict = self.check();
+        match (done, verdict) {
+            (Some(value), Ok(())) => {
+                self.release().await;
+                Ok(value)
+            }
+            (_, Err(lost)) => Err(lost.into()),
+            (None, Ok(())) => Err(Lost { why: StopReason::Deadline }.into()),
+        }
+    }
+
+    /// Gives it back and waits for the answer.
+    pub async fn release(self) -> Release {
+        let (sender, released) = oneshot::channel();
+        lock(&self.shared).released = Some(sender);
+        drop(self);
+        released.await.unwrap_or(Release::AlreadyGone)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.inputs.send(Input::JobExited { status: 0, tree_empty: true });
+    }
+}
+
+/// What the work inside [`Lease::run`] sees of its lease.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    granted: Granted,
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl Handle {
+    /// The fencing token. Fails once the lease may have expired.
+    pub fn token(&self) -> Result<Token, Lost> {
+        let shared = lock(&self.shared);
+        match (&shared.lost, shared.stop_at) {
+            (None, Some(at)) if clock::boot_time() < at => Ok(self.granted.token),
+            (Some(why), _) => Err(Lost { why: why.clone() }),
+            _ => Err(Lost { why: StopReason::Deadline }),
+        }
+    }
+
+    /// The whole grant.
+    pub fn granted(&self) -> &Granted {
+        &self.granted
+    }
+}
