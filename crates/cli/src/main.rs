@@ -1,1 +1,3 @@
+//! The command `leasehold`.
+
 fn main() {}
