@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the tests need, and how to get it. Sourced by ./test; nothing here runs by itself.
 # On Debian 12 with Rust and git, `setup` installs the rest; where it may not, it says what to install.
 
@@ -52,17 +53,17 @@ install_packages() {
     local missing packages apt
     missing=$(lacking)
     [ -n "$missing" ] || return 0
-    packages=$(cut -d ' ' -f 3- <<<"$missing" | tr ' ' '\n' | sort -u | tr '\n' ' ')
-    apt="apt-get install --yes --no-install-recommends $packages"
+    mapfile -t packages < <(cut -d ' ' -f 3- <<<"$missing" | tr ' ' '\n' | sort -u)
+    apt=(apt-get install --yes --no-install-recommends "${packages[@]}")
     if ! command -v apt-get >/dev/null || ! as_root true 2>/dev/null; then
         echo "test: missing or too old: $(cut -d ' ' -f 1,2 <<<"$missing" | paste -s -d ,)" >&2
-        echo "test: install it as root, then run ./test again:  $apt" >&2
+        echo "test: install it as root, then run ./test again:  ${apt[*]}" >&2
         return 1
     fi
-    echo "== setup      $apt"
+    echo "== setup      ${apt[*]}"
     {
         as_root timeout 300 apt-get update &&
-            as_root env DEBIAN_FRONTEND=noninteractive timeout 900 $apt
+            as_root env DEBIAN_FRONTEND=noninteractive timeout 900 "${apt[@]}"
     } >>"$1" 2>&1 </dev/null || {
         tail -n 30 "$1"
         echo "test: that did not work" >&2
