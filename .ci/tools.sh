@@ -1,0 +1,120 @@
+# shellcheck shell=bash
+# What the tests need, and how to get it. Sourced by ./test; nothing here runs by itself.
+# On Debian 12 with Rust and git, `setup` installs the rest; where it may not, it says what to install.
+
+# COMMAND, oldest version that will do, Debian packages that bring it. Debian's own version is not
+# pinned: a patch level vanishes from the mirrors when the next one appears.
+tools='
+git       2.30  git
+gcc       10.0  gcc libc6-dev
+python3   3.9   python3
+sqlite3   3.34  sqlite3
+strace    5.10  strace
+faketime  0.9   faketime
+valgrind  3.16  valgrind
+flock     2.36  util-linux
+script    2.36  bsdutils
+'
+
+# Built from source, so pinned exactly.
+cargo_deny_version=0.20.2
+
+# have COMMAND OLDEST: it is installed, and new enough by its own word.
+have() {
+    local said
+    command -v "$1" >/dev/null || return 1
+    said=$("$1" --version 2>&1 | grep -oE '[0-9]+(\.[0-9]+)+' | head -n 1)
+    printf '%s\n%s\n' "$2" "$said" | sort --version-sort --check=quiet
+}
+
+# lacking: the commands that are missing or too old. Lines of COMMAND OLDEST PACKAGES.
+lacking() {
+    local command oldest packages
+    while read -r command oldest packages; do
+        [ -n "$command" ] || continue
+        have "$command" "$oldest" || echo "$command $oldest $packages"
+    done <<<"$tools"
+    if command -v gcc >/dev/null && ! gcc -E -x c -o /dev/null - <<<'#include <stdio.h>' 2>/dev/null; then
+        echo "libc-headers - libc6-dev"
+    fi
+}
+
+# as_root COMMAND...: as root, or by a sudo that asks nothing; fails otherwise.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        sudo -n -- "$@"
+    fi
+}
+
+# install_packages LOG: installs what `lacking` names, or says what to install.
+install_packages() {
+    local missing packages apt
+    missing=$(lacking)
+    [ -n "$missing" ] || return 0
+    mapfile -t packages < <(cut -d ' ' -f 3- <<<"$missing" | tr ' ' '\n' | sort -u)
+    apt=(apt-get install --yes --no-install-recommends "${packages[@]}")
+    if ! command -v apt-get >/dev/null || ! as_root true 2>/dev/null; then
+        echo "test: missing or too old: $(cut -d ' ' -f 1,2 <<<"$missing" | paste -s -d ,)" >&2
+        echo "test: install it as root, then run ./test again:  ${apt[*]}" >&2
+        return 1
+    fi
+    echo "== setup      ${apt[*]}"
+    {
+        as_root timeout 300 apt-get update &&
+            as_root env DEBIAN_FRONTEND=noninteractive timeout 900 "${apt[@]}"
+    } >>"$1" 2>&1 </dev/null || {
+        tail -n 30 "$1"
+        echo "test: that did not work" >&2
+        return 1
+    }
+    missing=$(lacking)
+    [ -z "$missing" ] || {
+        echo "test: still missing or too old: $(cut -d ' ' -f 1,2 <<<"$missing" | paste -s -d ,)" >&2
+        return 1
+    }
+}
+
+# check_rust: cargo with rustfmt and clippy.
+check_rust() {
+    command -v cargo >/dev/null || PATH=$HOME/.cargo/bin:$PATH
+    local part
+    for part in cargo cargo-fmt cargo-clippy; do
+        "$part" --version >/dev/null 2>&1 || {
+            echo "test: $part is missing; install Rust with the components rustfmt and clippy" >&2
+            return 1
+        }
+    done
+}
+
+# fetch_crates LOG: the locked dependencies; from then on no cargo command uses the network.
+fetch_crates() {
+    cargo fetch --locked --offline >/dev/null 2>&1 || cargo fetch --locked >>"$1" 2>&1 || {
+        tail -n 30 "$1"
+        echo "test: cargo fetch --locked failed" >&2
+        return 1
+    }
+}
+
+# install_cargo_deny ROOT LOG: unless that very version is there already, on PATH or under ROOT.
+# Hardly optimised: it builds in two minutes instead of four, and checks in 0.3 s all the same.
+install_cargo_deny() {
+    local wanted="cargo-deny $cargo_deny_version"
+    [ "$(PATH=$1/bin:$PATH cargo-deny --version 2>/dev/null)" != "$wanted" ] || return 0
+    echo "== setup      $wanted from source, once; about two minutes"
+    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+        timeout --kill-after=20 1500 cargo install --locked --version "$cargo_deny_version" \
+        --root "$1" --target-dir "$1/build" cargo-deny >>"$2" 2>&1 </dev/null || {
+        tail -n 30 "$2"
+        echo "test: could not install $wanted" >&2
+        return 1
+    }
+    rm -rf "$1/build"
+}
+
+# setup ROOT LOG: everything above, in order.
+setup() {
+    : >"$2"
+    check_rust && install_packages "$2" && fetch_crates "$2" && install_cargo_deny "$1" "$2"
+}
