@@ -54,7 +54,14 @@ pub struct Everywhere {
     #[arg(short, long, global = true, help_heading = "Everywhere")]
     pub verbose: bool,
     /// Colour: auto, always or never (NO_COLOR is honoured)
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true, help_heading = "Everywhere")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        help_heading = "Everywhere"
+    )]
     pub color: Color,
 }
 
@@ -157,7 +164,9 @@ pub struct Status {
 
 /// `acquire`
 #[derive(Debug, Args)]
-#[command(after_help = "Nothing renews in between: renew before the ttl ends, or use `leasehold run`, which does.")]
+#[command(
+    after_help = "Nothing renews in between: renew before the ttl ends, or use `leasehold run`, which does."
+)]
 pub struct Acquire {
     /// The thing that must not be touched twice
     pub name: String,

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use leasehold::core::name::Name;
 use leasehold::memory::Memory;
 use leasehold::state::StateDir;
-use leasehold::stores::{self, Store, did_you_mean, masked};
+use leasehold::stores::{self, FailureKind, OpenError, Store};
+use leasehold::text::{did_you_mean, masked};
 
 use crate::args::Everywhere;
 use crate::exit::{self, Failed};
@@ -99,11 +100,12 @@ fn read_config(path: &Path) -> Result<Option<Found>, Failed> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Failed::config(format!("cannot read {shown}: {e}. Nothing was started"))),
     };
-    let bad = |line: usize, what: &str| Failed::config(format!("{shown}:{line}: {what}. Nothing was started"));
+    let bad =
+        |line: usize, what: &str| Failed::config(format!("{shown}:{line}: {what}. Nothing was started"));
     let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
-    let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
-        bad(line_of(e.span().map_or(0, |s| s.start)), e.message())
-    })?;
+    let table: toml::Table = text
+        .parse()
+        .map_err(|e: toml::de::Error| bad(line_of(e.span().map_or(0, |s| s.start)), e.message()))?;
     let line_of_key = |key: &str| {
         let starts = |line: &str| line.trim_start().trim_start_matches(['[', '"']).starts_with(key);
         text.lines().position(starts).map_or(1, |n| n + 1)
@@ -112,7 +114,8 @@ fn read_config(path: &Path) -> Result<Option<Found>, Failed> {
     for (key, value) in &table {
         let line = line_of_key(key);
         if !KEYS.contains(&key.as_str()) {
-            let hint = did_you_mean(key, &KEYS).map(|k| format!(" (did you mean {k:?}?)")).unwrap_or_default();
+            let hint =
+                did_you_mean(key, &KEYS).map(|k| format!(" (did you mean {k:?}?)")).unwrap_or_default();
             return Err(bad(line, &format!("unknown key {key:?}{hint}")));
         }
         let Some(value) = value.as_str() else {
@@ -146,12 +149,15 @@ pub fn user_config() -> Option<PathBuf> {
 /// Opens the chosen store.
 pub fn open(chosen: &Chosen) -> Result<Box<dyn Store>, Failed> {
     stores::open(&chosen.url).map_err(|e| {
-        let code = match e.kind() {
-            stores::OpenKind::Unreachable => (exit::UNREACHABLE, "store_unreachable"),
-            stores::OpenKind::Denied => (exit::DENIED, "denied"),
-            stores::OpenKind::Unusable => (exit::CONFIG, "store_unusable"),
+        let (code, word) = match &e {
+            OpenError::Url(_) => (exit::CONFIG, "bad_url"),
+            OpenError::Store(failure) => match failure.kind {
+                FailureKind::Unreachable => (exit::UNREACHABLE, "store_unreachable"),
+                FailureKind::Denied => (exit::DENIED, "denied"),
+                FailureKind::Unusable => (exit::CONFIG, "store_unusable"),
+            },
         };
-        Failed::new(code.0, code.1, e.to_string())
+        Failed::new(code, word, format!("{e} Nothing was run."))
     })
 }
 

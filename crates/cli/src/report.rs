@@ -29,7 +29,8 @@ pub fn write(
     std::fs::write(path, format!("{value}\n")).map_err(|e| {
         let outcome = value["outcome"].as_str().unwrap_or("?");
         let shown = path.display();
-        let message = format!("the run is over ({outcome}), but its report could not be written to {shown}: {e}");
+        let message =
+            format!("the run is over ({outcome}), but its report could not be written to {shown}: {e}");
         Failed::new(exit::CONFIG, "report", message)
     })
 }

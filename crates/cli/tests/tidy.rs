@@ -122,10 +122,7 @@ fn long_function(file: &File) -> Vec<String> {
         let lines = end.map_or(0, |end| code[at..end].lines().count());
         if lines > FUNCTION_LINES {
             let place = line(&code, at);
-            complaints.push(format!(
-                "{}:{place}: a function of {lines} lines",
-                file.path
-            ));
+            complaints.push(format!("{}:{place}: a function of {lines} lines", file.path));
         }
     }
     complaints
@@ -142,18 +139,8 @@ fn functions_are_short() {
     let module = format!("#[cfg(test)]\nmod t {{\n{long}}}\n");
     catches(long_function, "a.rs", &module, 0);
     catches(long_function, "a.rs", &format!("{module}{long}"), 1);
-    catches(
-        long_function,
-        "a.rs",
-        &format!("#[cfg(test)]\nuse a;\n{long}"),
-        1,
-    );
-    catches(
-        long_function,
-        "a.rs",
-        &format!("trait T {{ fn g(); }}\n{long}"),
-        1,
-    );
+    catches(long_function, "a.rs", &format!("#[cfg(test)]\nuse a;\n{long}"), 1);
+    catches(long_function, "a.rs", &format!("trait T {{ fn g(); }}\n{long}"), 1);
 }
 
 fn std_in_core(file: &File) -> Vec<String> {
@@ -169,19 +156,9 @@ fn std_in_core(file: &File) -> Vec<String> {
 fn core_is_pure() {
     let core = |path: &str| rust(path) && path.starts_with("crates/core/src/");
     all(core, std_in_core);
-    catches(
-        std_in_core,
-        "src/a.rs",
-        "use std::time::Instant; // std::",
-        1,
-    );
+    catches(std_in_core, "src/a.rs", "use std::time::Instant; // std::", 1);
     catches(std_in_core, "src/lib.rs", "//! #![no_std]\npub mod a;", 1);
-    catches(
-        std_in_core,
-        "src/lib.rs",
-        "//! Not std::.\n#![no_std]\npub mod a;",
-        0,
-    );
+    catches(std_in_core, "src/lib.rs", "//! Not std::.\n#![no_std]\npub mod a;", 0);
 }
 
 /// The names of what a manifest depends on, tests apart.
@@ -195,11 +172,7 @@ fn dependencies(manifest: &str) -> Vec<String> {
             let found = table.rsplit_once("dependencies");
             let found = found.filter(|(head, _)| !head.ends_with("dev-"));
             listing = found.is_some_and(|(_, name)| name.is_empty());
-            names.extend(
-                found
-                    .and_then(|(_, name)| name.strip_prefix('.'))
-                    .map(String::from),
-            );
+            names.extend(found.and_then(|(_, name)| name.strip_prefix('.')).map(String::from));
         } else if listing && !key.is_empty() && !key.starts_with('#') {
             names.push(key.to_string());
         }
@@ -216,65 +189,29 @@ fn heavy_core(file: &File) -> Vec<String> {
 #[test]
 fn core_depends_on_serde_only() {
     all(|path| path == "crates/core/Cargo.toml", heavy_core);
-    let fine =
-        "[dependencies]\nserde.workspace = true\n# x\n[dev-dependencies]\nproptest = \"1\"\n";
+    let fine = "[dependencies]\nserde.workspace = true\n# x\n[dev-dependencies]\nproptest = \"1\"\n";
     catches(heavy_core, "Cargo.toml", fine, 0);
-    catches(
-        heavy_core,
-        "Cargo.toml",
-        "[dependencies]\nserde = \"1\"\nlibc = \"1\"\n",
-        1,
-    );
-    catches(
-        heavy_core,
-        "Cargo.toml",
-        "[dependencies.libc]\nversion = \"1\"\n",
-        1,
-    );
-    catches(
-        heavy_core,
-        "Cargo.toml",
-        "[target.'cfg(unix)'.dependencies]\nlibc = \"1\"\n",
-        1,
-    );
+    catches(heavy_core, "Cargo.toml", "[dependencies]\nserde = \"1\"\nlibc = \"1\"\n", 1);
+    catches(heavy_core, "Cargo.toml", "[dependencies.libc]\nversion = \"1\"\n", 1);
+    catches(heavy_core, "Cargo.toml", "[target.'cfg(unix)'.dependencies]\nlibc = \"1\"\n", 1);
 }
 
 fn clock_call(file: &File) -> Vec<String> {
     let code = without_test_modules(&code(&file.text));
-    banned(
-        file,
-        &code,
-        &CLOCK_CALLS,
-        "only the clock module asks what time it is",
-    )
+    banned(file, &code, &CLOCK_CALLS, "only the clock module asks what time it is")
 }
 
 #[test]
 fn one_file_asks_the_time() {
     all(|path| shipped(path) && path != CLOCK_FILE, clock_call);
     catches(clock_call, "a.rs", "let t = std::time::Instant::now();", 1);
-    catches(
-        clock_call,
-        "a.rs",
-        "clock_gettime(x); SystemTime::now();",
-        2,
-    );
+    catches(clock_call, "a.rs", "clock_gettime(x); SystemTime::now();", 2);
     catches(clock_call, "a.rs", "// Instant::now is not for us.", 0);
-    catches(
-        clock_call,
-        "a.rs",
-        "#[cfg(test)]\nmod t { fn f() { Instant::now(); } }",
-        0,
-    );
+    catches(clock_call, "a.rs", "#[cfg(test)]\nmod t { fn f() { Instant::now(); } }", 0);
 }
 
 fn unsafe_code(file: &File) -> Vec<String> {
-    banned(
-        file,
-        &code(&file.text),
-        &["unsafe"],
-        "only the spawn module may",
-    )
+    banned(file, &code(&file.text), &["unsafe"], "only the spawn module may")
 }
 
 #[test]
@@ -282,18 +219,8 @@ fn one_file_is_unsafe() {
     all(|path| rust(path) && path != UNSAFE_FILE, unsafe_code);
     catches(unsafe_code, "a.rs", "fn f() { unsafe { g() } }", 1);
     catches(unsafe_code, "a.rs", "#![forbid(unsafe_code)] // unsafe", 0);
-    catches(
-        unsafe_code,
-        "a.rs",
-        "let a = r#\"unsafe \"quoted\" unsafe\"#; let b = 'u';",
-        0,
-    );
-    catches(
-        unsafe_code,
-        "a.rs",
-        "fn f<'a>(x: &'a str) { /* /* */ */ unsafe { g(x) } }",
-        1,
-    );
+    catches(unsafe_code, "a.rs", "let a = r#\"unsafe \"quoted\" unsafe\"#; let b = 'u';", 0);
+    catches(unsafe_code, "a.rs", "fn f<'a>(x: &'a str) { /* /* */ */ unsafe { g(x) } }", 1);
 }
 
 fn left_over(file: &File) -> Vec<String> {
@@ -313,12 +240,7 @@ fn nothing_is_left_over() {
     catches(left_over, "a.rs", concat!("// TO", "DO: later"), 1);
     catches(left_over, "a.rs", concat!("fn f() {} // FIX", "ME"), 1);
     catches(left_over, "a.rs", "dbg!(x);", 1);
-    catches(
-        left_over,
-        "a.rs",
-        "#[test]\n#[ ignore = \"slow\"]\nfn f() {}",
-        1,
-    );
+    catches(left_over, "a.rs", "#[test]\n#[ ignore = \"slow\"]\nfn f() {}", 1);
     catches(left_over, "a.rs", "#[ignore]\nfn f() {}", 1);
     catches(left_over, "a.rs", "// Nothing is #[ignore]d.", 0);
 }
@@ -381,7 +303,6 @@ fn documents_name_files_that_exist() {
             assert!(missing.is_empty(), "{document} names {missing:?}");
         }
     }
-    let sample =
-        "`crates/core/gone.rs`, `clock.rs`, `nope.rs`, `a b.rs`\n```\n`x.rs`\n```\n`crates/cli`";
+    let sample = "`crates/core/gone.rs`, `clock.rs`, `nope.rs`, `a b.rs`\n```\n`x.rs`\n```\n`crates/cli`";
     assert_eq!(missing(sample, &files), ["crates/core/gone.rs", "nope.rs"]);
 }

@@ -62,17 +62,18 @@ impl Keeper {
         reply: impl Fn(Input) + Send + 'static,
     ) -> std::io::Result<Self> {
         let (work, inbox) = mpsc::channel();
-        let thread = thread::Builder::new().name("keeper".into()).stack_size(256 * 1024).spawn(move || {
-            for work in inbox {
-                match work {
-                    Work::Ask { id, lease, op } => reply(ask(store.as_mut(), id, &lease, op)),
-                    Work::Probe { grant, run, lock } => {
-                        reply(Input::Probed { gone: probe(store.as_ref(), grant, &run, &lock) });
+        let thread =
+            thread::Builder::new().name("keeper".into()).stack_size(256 * 1024).spawn(move || {
+                for work in inbox {
+                    match work {
+                        Work::Ask { id, lease, op } => reply(ask(store.as_mut(), id, &lease, op)),
+                        Work::Probe { grant, run, lock } => {
+                            reply(Input::Probed { gone: probe(store.as_ref(), grant, &run, &lock) });
+                        }
+                        Work::Remember { lease, seen, watched } => memory.remember(&lease, seen, watched),
                     }
-                    Work::Remember { lease, seen, watched } => memory.remember(&lease, seen, watched),
                 }
-            }
-        })?;
+            })?;
         Ok(Self { work, thread })
     }
 

@@ -55,7 +55,13 @@ impl Leases {
 
     /// A lease to ask for. The name is the thing that must not be touched twice.
     pub fn lease(&self, name: &str) -> Ask {
-        Ask { leases: self.clone(), name: name.into(), wishes: Wishes::default(), wait: Duration::ZERO, job: None }
+        Ask {
+            leases: self.clone(),
+            name: name.into(),
+            wishes: Wishes::default(),
+            wait: Duration::ZERO,
+            job: None,
+        }
     }
 }
 
@@ -154,7 +160,8 @@ impl Ask {
     fn keep(self, reply: &mut Option<oneshot::Sender<Result<Acquired, Error>>>) -> Result<(), Error> {
         let invalid = |e: &dyn std::fmt::Display| Error::Invalid(e.to_string());
         let lease = Name::new(&self.name).map_err(|e| invalid(&e))?;
-        let job = self.job.as_deref().map_or_else(|| Ok(lease.clone()), Name::new).map_err(|e| invalid(&e))?;
+        let job =
+            self.job.as_deref().map_or_else(|| Ok(lease.clone()), Name::new).map_err(|e| invalid(&e))?;
         let store = (self.leases.open)()?;
         let facts = store.facts();
         let store_clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
@@ -172,7 +179,8 @@ impl Ask {
         };
         let mut shell = Shell::new(plan, store, self.leases.memory)?;
         let shared = Arc::new(Mutex::new(Shared::default()));
-        let mut work = Work { reply: reply.take(), shared: shared.clone(), inputs: shell.sender(), gone: None };
+        let mut work =
+            Work { reply: reply.take(), shared: shared.clone(), inputs: shell.sender(), gone: None };
         let mut ended = shell.step(Input::Start, &mut work);
         let outcome = loop {
             lock(&shared).stop_at = shell.stop_at();
@@ -253,11 +261,9 @@ impl Job for Work {
             inputs: self.inputs.clone(),
             lost: Some(lost),
         };
-        match self.reply.take().map(|reply| reply.send(Ok(Acquired::Lease(lease)))) {
-            Some(Ok(())) => Ok(()),
-            // Nobody waits for it any more. (The lease, dropped with the answer, said so already.)
-            _ => Err(0),
-        }
+        let heard = self.reply.take().is_some_and(|reply| reply.send(Ok(Acquired::Lease(lease))).is_ok());
+        // Nobody waits for it any more. (The lease, dropped with the answer, said so already.)
+        if heard { Ok(()) } else { Err(0) }
     }
 
     fn seal(&mut self, _granted: &Granted) -> Result<(), String> {

@@ -93,7 +93,10 @@ impl StateDir {
         } else if !found.is_dir() {
             ("is not a directory".into(), "Move it away".into())
         } else if found.uid() != rustix::process::geteuid().as_raw() {
-            (format!("belongs to user {}", found.uid()), "Set XDG_STATE_HOME to a directory of your own".into())
+            (
+                format!("belongs to user {}", found.uid()),
+                "Set XDG_STATE_HOME to a directory of your own".into(),
+            )
         } else if found.mode() & 0o022 != 0 {
             ("can be written by others".into(), format!("Close it: chmod 700 {path}"))
         } else {

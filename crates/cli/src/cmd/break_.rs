@@ -48,7 +48,12 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
 }
 
 /// Asks the holder to stop; how long to wait for it.
-fn ask_holder(lease: &Name, opened: &mut Opened, wait: Option<Duration>, out: &Out) -> Result<Duration, Failed> {
+fn ask_holder(
+    lease: &Name,
+    opened: &mut Opened,
+    wait: Option<Duration>,
+    out: &Out,
+) -> Result<Duration, Failed> {
     match byhand::errand(Verb::Revoke, lease, opened.store.as_mut()) {
         ErrandOutcome::Done(record) => {
             let left = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();

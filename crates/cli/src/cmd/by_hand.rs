@@ -125,19 +125,30 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
     match outcome {
         ErrandOutcome::Done(record) => {
             let ttl = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
-            say(out, &lease, "renewed", &format!("renewed {lease} (token {}) for {}", record.token, Text(ttl)));
+            say(
+                out,
+                &lease,
+                "renewed",
+                &format!("renewed {lease} (token {}) for {}", record.token, Text(ttl)),
+            );
             Ok(exit::OK)
         }
-        ErrandOutcome::Revoked(record) => Err(Failed::new(exit::LOST, "revoked", format!(
-            "{lease} (token {}) was asked back: stop your work, then run: leasehold release {lease} --token {}",
-            record.token, record.token
-        ))),
-        ErrandOutcome::NotOurs(found) | ErrandOutcome::Idle(found) => {
-            Err(Failed::new(exit::LOST, "lost", format!(
+        ErrandOutcome::Revoked(record) => Err(Failed::new(
+            exit::LOST,
+            "revoked",
+            format!(
+                "{lease} (token {}) was asked back: stop your work, then run: leasehold release {lease} --token {}",
+                record.token, record.token
+            ),
+        )),
+        ErrandOutcome::NotOurs(found) | ErrandOutcome::Idle(found) => Err(Failed::new(
+            exit::LOST,
+            "lost",
+            format!(
                 "{lease} is not yours any more: {}. Stop your work: another may be doing it",
                 describe(&found)
-            )))
-        }
+            ),
+        )),
         ErrandOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
         ErrandOutcome::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
     }
@@ -154,7 +165,12 @@ pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Faile
         }
         // Twice, late or after a takeover: nothing to do is no error.
         ErrandOutcome::NotOurs(found) | ErrandOutcome::Idle(found) => {
-            say(out, &lease, "already_released", &format!("{lease} was not yours any more: {}", describe(&found)));
+            say(
+                out,
+                &lease,
+                "already_released",
+                &format!("{lease} was not yours any more: {}", describe(&found)),
+            );
             Ok(exit::OK)
         }
         ErrandOutcome::Revoked(_) => Ok(exit::OK),

@@ -149,10 +149,12 @@ fn show(rows: &[Row], chosen: &Chosen, only: Option<&Name>, out: &Out) {
         out::line(&format!("{what} on {} yet{}", chosen.shown, scope(chosen)));
         return;
     }
-    let mut table = vec![["LEASE", "STATE", "TOKEN", "HOLDER", "HELD", "RENEWED", "ENDS IN"].map(String::from)];
+    let mut table =
+        vec![["LEASE", "STATE", "TOKEN", "HOLDER", "HELD", "RENEWED", "ENDS IN"].map(String::from)];
     for row in rows {
         let dash = || "-".to_owned();
-        let time = |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
+        let time =
+            |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
         let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", time(Some(d))));
         table.push([
             row.lease.clone(),
@@ -173,9 +175,11 @@ fn show(rows: &[Row], chosen: &Chosen, only: Option<&Name>, out: &Out) {
 }
 
 fn print(table: &[[String; 7]]) {
-    let widths: [usize; 7] = std::array::from_fn(|i| table.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
+    let widths: [usize; 7] =
+        std::array::from_fn(|i| table.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
     for row in table {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         out::line(cells.join("  ").trim_end());
     }
 }

@@ -24,17 +24,27 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let mut store = config::open(&chosen)?;
     pollster::block_on(check(store.as_mut(), &chosen))?;
     let Some(path) = config::user_config() else {
-        return Err(Failed::config("neither XDG_CONFIG_HOME nor HOME is set, so there is no configuration to write"));
+        return Err(Failed::config(
+            "neither XDG_CONFIG_HOME nor HOME is set, so there is no configuration to write",
+        ));
     };
     let old = std::fs::read_to_string(&path).unwrap_or_default();
     let written = write_private(&path, with_store(&old, &chosen.url).as_bytes());
     written.map_err(|e| {
-        Failed::new(exit::CONFIG, "config", format!("{} works, but {} could not be written: {e}", chosen.shown, path.display()))
+        Failed::new(
+            exit::CONFIG,
+            "config",
+            format!("{} works, but {} could not be written: {e}", chosen.shown, path.display()),
+        )
     })?;
     if out.json {
         out.object(&json!({"v": 1, "store": chosen.shown, "config": path.display().to_string()}));
     }
-    out.note(&format!("{} compares and sets; written to {}, where cron sees it too", chosen.shown, path.display()));
+    out.note(&format!(
+        "{} compares and sets; written to {}, where cron sees it too",
+        chosen.shown,
+        path.display()
+    ));
     Ok(exit::OK)
 }
 
@@ -57,9 +67,11 @@ async fn check(store: &mut dyn Store, chosen: &Chosen) -> Result<(), Failed> {
 fn won(cas: Cas, chosen: &Chosen) -> Result<Version, Failed> {
     match cas {
         Cas::Written { version, .. } => Ok(version),
-        Cas::Conflict => Err(Failed::new(exit::UNREACHABLE, "busy", format!(
-            "somebody else is testing {} at this moment; try again", chosen.shown
-        ))),
+        Cas::Conflict => Err(Failed::new(
+            exit::UNREACHABLE,
+            "busy",
+            format!("somebody else is testing {} at this moment; try again", chosen.shown),
+        )),
         Cas::Unknown(failure) => Err(store_failed(&failure, chosen)),
     }
 }

@@ -109,8 +109,7 @@ pub(crate) fn without_test_modules(code: &str) -> String {
 /// Byte offsets of `word` in `text` where it is not part of a longer word.
 pub(crate) fn words(text: &str, word: &str) -> Vec<usize> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
-    let whole =
-        |at: &usize| !text[..*at].ends_with(part) && !text[*at + word.len()..].starts_with(part);
+    let whole = |at: &usize| !text[..*at].ends_with(part) && !text[*at + word.len()..].starts_with(part);
     let places = text.match_indices(word).map(|(at, _)| at);
     places.filter(whole).collect()
 }

@@ -33,20 +33,9 @@ pub(super) struct Text {
 
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            boot,
-            pid_ns,
-            time_ns,
-            dev,
-            ino,
-            born,
-            mark,
-        } = self;
+        let Self { boot, pid_ns, time_ns, dev, ino, born, mark } = self;
         let mark = mark.unwrap_or(0);
-        write!(
-            f,
-            "1 {boot} {pid_ns} {time_ns} {dev:x} {ino} {born} {mark:x}"
-        )
+        write!(f, "1 {boot} {pid_ns} {time_ns} {dev:x} {ino} {born} {mark:x}")
     }
 }
 
@@ -84,15 +73,7 @@ mod here {
     impl Text {
         pub(in super::super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
             let none = || "-".to_owned();
-            Ok(Self {
-                boot: none(),
-                pid_ns: none(),
-                time_ns: none(),
-                dev,
-                ino,
-                born: 0,
-                mark,
-            })
+            Ok(Self { boot: none(), pid_ns: none(), time_ns: none(), dev, ino, born: 0, mark })
         }
     }
 
@@ -119,10 +100,7 @@ mod here {
             let namespace = |kind: &str| {
                 let link = std::fs::read_link(format!("/proc/self/ns/{kind}"));
                 // An old kernel has no such kind.
-                link.map_or_else(
-                    |_| "-".to_owned(),
-                    |l| l.to_string_lossy().replace(' ', "_"),
-                )
+                link.map_or_else(|_| "-".to_owned(), |l| l.to_string_lossy().replace(' ', "_"))
             };
             let mut boot = [0; 36];
             File::open("/proc/sys/kernel/random/boot_id")?.read_exact(&mut boot)?;
@@ -170,21 +148,14 @@ mod here {
         (Probe::Unsure, why)
     }
 
-    fn question(
-        dir: &Path,
-        grant: Grant,
-        run_id: &str,
-        text: &str,
-    ) -> Result<(), (Probe, &'static str)> {
+    fn question(dir: &Path, grant: Grant, run_id: &str, text: &str) -> Result<(), (Probe, &'static str)> {
         // A short id could be somebody else's too; an empty one is everybody's.
         if run_id.len() < 16 {
             return Err(unsure("the run id is too short"));
         }
         let said = Text::parse(text).ok_or(unsure("the record describes no lock we know"))?;
         let file = lock::open(dir, grant).map_err(|_| unsure("no lock file"))?;
-        let meta = file
-            .metadata()
-            .map_err(|_| unsure("lock file unreadable"))?;
+        let meta = file.metadata().map_err(|_| unsure("lock file unreadable"))?;
         let ours = Text::here(meta.dev(), meta.ino(), None);
         let ours = ours.map_err(|_| unsure("this boot has no identity"))?;
         if ours.boot != said.boot {
@@ -225,10 +196,7 @@ mod here {
         let mut line = [0; 64];
         let n = file.read(&mut line).ok()?;
         let line = std::str::from_utf8(&line[..n]).ok()?;
-        let (pid, group) = line
-            .strip_prefix("job ")?
-            .strip_suffix('\n')?
-            .split_once(' ')?;
+        let (pid, group) = line.strip_prefix("job ")?.strip_suffix('\n')?.split_once(' ')?;
         Some((pid.parse().ok()?, group.parse().ok()?))
     }
 
@@ -299,10 +267,7 @@ mod here {
     }
 
     fn in_job(process: &Stat, (pid, group): (i32, i32)) -> bool {
-        process.pid == pid
-            || process.group == group
-            || process.group == pid
-            || process.session == pid
+        process.pid == pid || process.group == group || process.group == pid || process.session == pid
     }
 
     fn lives(process: &Stat) -> bool {
@@ -320,14 +285,7 @@ mod tests {
     fn the_text_reads_only_what_it_writes() {
         let text = Text::here(0x801, 42, Some(7)).unwrap();
         assert_eq!(Text::parse(&text.to_string()), Some(text.clone()));
-        for bad in [
-            "",
-            "1",
-            "2 a b c 1 2 3 0",
-            "1 a b c 1 2 3",
-            "1 a b c 1 2 3 0 x",
-            "1 a  c 1 2 3 0",
-        ] {
+        for bad in ["", "1", "2 a b c 1 2 3 0", "1 a b c 1 2 3", "1 a b c 1 2 3 0 x", "1 a  c 1 2 3 0"] {
             assert_eq!(Text::parse(bad), None, "{bad}");
         }
     }

@@ -71,12 +71,7 @@ impl HolderLock {
         let meta = file.metadata()?;
         let new_mark = free_mark(grant);
         let text = Text::here(meta.dev(), meta.ino(), new_mark)?.to_string();
-        Ok(Self {
-            file,
-            path,
-            text,
-            new_mark,
-        })
+        Ok(Self { file, path, text, new_mark })
     }
 
     /// What a neighbour needs to find and trust this file; for the lease record.
@@ -121,10 +116,7 @@ pub(super) fn open(dir: &Path, grant: Grant) -> io::Result<File> {
 }
 
 fn open_at(path: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(open_flags())
-        .open(path)
+    OpenOptions::new().read(true).custom_flags(open_flags()).open(path)
 }
 
 /// Removes the file of a holder whose lease was taken over.
@@ -146,10 +138,7 @@ pub fn sweep(dir: &Path, mut in_use: impl FnMut(Grant) -> bool) -> io::Result<us
     for entry in entries {
         let path = entry?.path();
         let known = match path.extension().and_then(|e| e.to_str()) {
-            Some("lock" | "new") => path
-                .file_stem()
-                .and_then(|s| s.to_str())
-                .and_then(Grant::parse),
+            Some("lock" | "new") => path.file_stem().and_then(|s| s.to_str()).and_then(Grant::parse),
             _ => None,
         };
         let Some(grant) = known else { continue };
@@ -187,10 +176,7 @@ fn free_mark(_: Grant) -> Option<u64> {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn put_mark(mark: u64) {
     use rustix::process::{Resource, Rlimit, setrlimit};
-    let limit = Rlimit {
-        current: Some(mark),
-        maximum: None,
-    };
+    let limit = Rlimit { current: Some(mark), maximum: None };
     let _ = setrlimit(Resource::Rttime, limit);
 }
 

@@ -50,10 +50,7 @@ pub fn lookup(name: &OsStr, path: Option<&OsStr>) -> Result<Program, LookupError
     }
     if name.as_bytes().contains(&b'/') {
         return match examine(Path::new(name)) {
-            Ok(()) => Ok(Program {
-                name: name.into(),
-                path: name.into(),
-            }),
+            Ok(()) => Ok(Program { name: name.into(), path: name.into() }),
             Err(Refusal::Absent(why)) => Err(LookupError::NotFound(format!("{shown}: {why}"))),
             Err(Refusal::Unfit(why)) => Err(LookupError::NotExecutable(format!("{shown}: {why}"))),
         };
@@ -67,10 +64,7 @@ pub fn lookup(name: &OsStr, path: Option<&OsStr>) -> Result<Program, LookupError
         let found = Path::new(OsStr::from_bytes(dir)).join(name);
         match examine(&found) {
             Ok(()) => {
-                return Ok(Program {
-                    name: name.into(),
-                    path: found,
-                });
+                return Ok(Program { name: name.into(), path: found });
             }
             Err(Refusal::Unfit(why)) if unfit.is_none() => {
                 unfit = Some(format!("{}: {why}", found.display()));

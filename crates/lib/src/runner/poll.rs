@@ -38,9 +38,8 @@ pub fn wait(fds: &[BorrowedFd<'_>]) -> io::Result<Ready> {
     let Some(first) = fds.first() else {
         return Err(Errno::INVAL.into());
     };
-    let mut polled: [PollFd<'_>; MAX] = std::array::from_fn(|i| {
-        PollFd::from_borrowed_fd(*fds.get(i).unwrap_or(first), PollFlags::IN)
-    });
+    let mut polled: [PollFd<'_>; MAX] =
+        std::array::from_fn(|i| PollFd::from_borrowed_fd(*fds.get(i).unwrap_or(first), PollFlags::IN));
     let polled = &mut polled[..fds.len()];
     loop {
         match rustix::event::poll(polled, None) {
@@ -89,21 +88,12 @@ mod timer {
 
         /// Never fires until armed again; a firing nobody has seen yet is forgotten.
         pub fn disarm(&self) -> io::Result<()> {
-            self.set(Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            })
+            self.set(Timespec { tv_sec: 0, tv_nsec: 0 })
         }
 
         fn set(&self, it_value: Timespec) -> io::Result<()> {
-            let it_interval = Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
-            let spec = Itimerspec {
-                it_interval,
-                it_value,
-            };
+            let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+            let spec = Itimerspec { it_interval, it_value };
             timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &spec)?;
             Ok(())
         }
@@ -218,10 +208,7 @@ impl Wake {
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
         write.set_nonblocking(true)?;
-        Ok(Self {
-            read: Arc::new(read.into()),
-            write: Arc::new(write.into()),
-        })
+        Ok(Self { read: Arc::new(read.into()), write: Arc::new(write.into()) })
     }
 
     /// Makes the descriptor ready. Never blocks: when it is full, it is ready already.

@@ -170,9 +170,7 @@ pub(super) fn mark(pid: i32) -> Option<u64> {
     let mut buffer = [0; 4096];
     let text = small(&format!("/proc/{pid}/limits"), &mut buffer).ok()?;
     let text = std::str::from_utf8(text).ok()?;
-    let line = text
-        .lines()
-        .find_map(|l| l.strip_prefix("Max realtime timeout"))?;
+    let line = text.lines().find_map(|l| l.strip_prefix("Max realtime timeout"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
@@ -217,8 +215,7 @@ pub(super) fn complete() -> bool {
     };
     let limited = |line: &str| {
         line.split(' ').nth(4) == Some("/proc")
-            && (line.contains("subset=")
-                || (line.contains("hidepid=") && !line.contains("hidepid=0")))
+            && (line.contains("subset=") || (line.contains("hidepid=") && !line.contains("hidepid=0")))
     };
     !mounts.lines().any(limited)
 }
@@ -231,10 +228,7 @@ mod tests {
     fn a_name_full_of_parentheses_is_skipped() {
         let line = b"7 (a) R 1 (b) Z 3 4 5 0 -1 2097152 0 0 0 0 0 0 0 0 20 0 2 0 99 0 0\n";
         let stat = parse(7, line).unwrap();
-        assert_eq!(
-            (stat.parent, stat.group, stat.session, stat.start),
-            (3, 4, 5, 99)
-        );
+        assert_eq!((stat.parent, stat.group, stat.session, stat.start), (3, 4, 5, 99));
         assert!(stat.kernel() && stat.zombie() && !stat.dead());
         assert_eq!(parse(7, b"7 (short) R 1"), None);
     }
@@ -243,12 +237,7 @@ mod tests {
     fn only_our_own_variables_name_a_run() {
         assert!(names(b"A=1\0LEASEHOLD_RUN_ID=abc\0", "abc"));
         assert!(names(b"LEASEHOLD_RUN_CHAIN=abc def\0", "abc"));
-        for other in [
-            &b"LEASEHOLD_RUN_ID=abcd\0"[..],
-            b"X=abc\0",
-            b"",
-            b"XLEASEHOLD_RUN_ID=abc",
-        ] {
+        for other in [&b"LEASEHOLD_RUN_ID=abcd\0"[..], b"X=abc\0", b"", b"XLEASEHOLD_RUN_ID=abc"] {
             assert!(!names(other, "abc"));
         }
     }

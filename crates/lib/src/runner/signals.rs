@@ -9,14 +9,8 @@ use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
 /// What the wrapper passes on to the job.
-const FORWARDED: [Signal; 6] = [
-    Signal::INT,
-    Signal::TERM,
-    Signal::HUP,
-    Signal::QUIT,
-    Signal::USR1,
-    Signal::USR2,
-];
+const FORWARDED: [Signal; 6] =
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
 /// The signals that arrived since the last look, without order; repeats count once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

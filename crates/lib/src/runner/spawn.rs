@@ -74,10 +74,9 @@ pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
     match forked(command, job.lock) {
         // Dropping the handle neither waits nor kills; the tree reaps.
         Ok(child) => Ok(Pid::from_child(&child)),
-        Err(e) => Err(SpawnError::Refused {
-            program: job.program.name.display().to_string(),
-            why: sentence(&e),
-        }),
+        Err(e) => {
+            Err(SpawnError::Refused { program: job.program.name.display().to_string(), why: sentence(&e) })
+        }
     }
 }
 
@@ -151,8 +150,7 @@ fn sentence(e: &io::Error) -> String {
     match Errno::from_io_error(e) {
         // It was there a moment ago, so what is missing is what it needs.
         Some(Errno::NOENT) => {
-            "cannot be executed: the interpreter on its first line, or its loader, does not exist"
-                .into()
+            "cannot be executed: the interpreter on its first line, or its loader, does not exist".into()
         }
         Some(Errno::NOEXEC) => "cannot be executed: not a program for this machine".into(),
         Some(Errno::TOOBIG) => "the arguments and environment are too long".into(),

@@ -158,11 +158,7 @@ impl Tree {
         Ok(self.members()?.iter().map(survivor).collect())
     }
 
-    fn sweep(
-        &self,
-        passes: usize,
-        mut send: impl FnMut(&Stat) -> io::Result<Sent>,
-    ) -> io::Result<Sweep> {
+    fn sweep(&self, passes: usize, mut send: impl FnMut(&Stat) -> io::Result<Sent>) -> io::Result<Sweep> {
         let mut sweep = Sweep::default();
         let mut seen = HashSet::new();
         for _ in 0..passes {
@@ -222,10 +218,7 @@ impl Tree {
 }
 
 fn survivor(stat: &Stat) -> Survivor {
-    Survivor {
-        pid: stat.pid,
-        command: proc::command(stat.pid),
-    }
+    Survivor { pid: stat.pid, command: proc::command(stat.pid) }
 }
 
 fn children(of: i32) -> io::Result<Vec<Stat>> {

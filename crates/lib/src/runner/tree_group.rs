@@ -22,11 +22,7 @@ pub struct Tree {
 impl Tree {
     /// Only prepares: there is no subreaper here.
     pub fn become_subreaper(_run_id: &str) -> io::Result<Self> {
-        Ok(Self {
-            main: None,
-            main_reaped: false,
-            foreground: false,
-        })
+        Ok(Self { main: None, main_reaped: false, foreground: false })
     }
 
     /// Starts the job.
@@ -51,8 +47,8 @@ impl Tree {
             self.main_reaped = true;
             found.main = Exit::of(status);
         }
-        found.empty = self.main_reaped
-            && (self.foreground || test_kill_process_group(main) == Err(Errno::SRCH));
+        found.empty =
+            self.main_reaped && (self.foreground || test_kill_process_group(main) == Err(Errno::SRCH));
         Ok(found)
     }
 
@@ -74,11 +70,7 @@ impl Tree {
 
     fn sweep(&mut self, signal: Signal) -> io::Result<Sweep> {
         self.signal_group(signal)?;
-        Ok(Sweep {
-            reached: 1,
-            refused: Vec::new(),
-            settled: true,
-        })
+        Ok(Sweep { reached: 1, refused: Vec::new(), settled: true })
     }
 
     /// TERM to the group.
