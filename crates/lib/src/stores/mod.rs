@@ -2,6 +2,18 @@
 //!
 //! A store gets keys, bodies and versions. It never sees an owner, an expiry or a token.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(feature = "dir")]
+pub mod dir;
+pub mod local;
+pub mod memory;
+mod open;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+pub use open::{OpenError, SCHEMES, Scheme, open};
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -1,0 +1,180 @@
+//! What every store must do, as checks that a store of your own can run.
+//!
+//! ```
+//! use leasehold::stores::conformance::{Harness, suite};
+//! use leasehold::stores::memory::MemoryStore;
+//!
+//! // `make` is called once per check and gives an empty store; `Harness` opens handles on it.
+//! suite(&|| {
+//!     let store = MemoryStore::new().unwrap();
+//!     Harness::new(move || Box::new(store.clone()))
+//! });
+//! ```
+
+mod races;
+mod rules;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub use races::*;
+pub use rules::*;
+
+use super::{Cas, Failure, Listed, Store, Stored, Version, local};
+use leasehold_core::ids::WriteId;
+
+/// What a check found wrong, as a sentence.
+pub type Broken = String;
+
+/// One check.
+pub type Check = fn(&Harness) -> Result<(), Broken>;
+
+/// A unit of work that a [`Harness`] drives to its end.
+pub type Work<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// How to open handles on one store that is empty at first, and how to wait for its answers.
+#[derive(Clone)]
+pub struct Harness {
+    open: Arc<dyn Fn() -> Box<dyn Store> + Send + Sync>,
+    drive: Arc<dyn Fn(Work<'_>) + Send + Sync>,
+}
+
+impl Harness {
+    /// A harness whose futures need no runtime.
+    pub fn new(open: impl Fn() -> Box<dyn Store> + Send + Sync + 'static) -> Self {
+        Self { open: Arc::new(open), drive: Arc::new(|work| pollster::block_on(work)) }
+    }
+
+    /// Drives every future with `drive`; for stores whose client needs a runtime. It is called on
+    /// several threads at once.
+    pub fn driven_by(mut self, drive: impl Fn(Work<'_>) + Send + Sync + 'static) -> Self {
+        self.drive = Arc::new(drive);
+        self
+    }
+
+    /// Another handle on the same store.
+    pub fn open(&self) -> Handle {
+        Handle { store: (self.open)(), drive: Arc::clone(&self.drive) }
+    }
+}
+
+/// A store whose calls block, and whose failures are findings.
+pub struct Handle {
+    store: Box<dyn Store>,
+    drive: Arc<dyn Fn(Work<'_>) + Send + Sync>,
+}
+
+impl Handle {
+    fn wait<T>(drive: &(dyn Fn(Work<'_>) + Send + Sync), work: impl Future<Output = T>) -> Result<T, Broken> {
+        let mut answer = None;
+        drive(Box::pin(async { answer = Some(work.await) }));
+        answer.ok_or_else(|| "The harness did not drive a call to its end.".into())
+    }
+
+    /// What the store says about itself.
+    pub fn facts(&self) -> super::Facts {
+        self.store.facts()
+    }
+
+    /// [`Store::read`].
+    pub fn read(&mut self, key: &str) -> Result<Option<Stored>, Broken> {
+        let read: Result<_, Failure> = Self::wait(&*self.drive, self.store.read(key))?;
+        read.map_err(|f| format!("Reading {key:?} failed: {}", f.message))
+    }
+
+    /// [`Store::read`] of a key that must be there.
+    pub fn get(&mut self, key: &str) -> Result<Stored, Broken> {
+        self.read(key)?.ok_or_else(|| format!("{key:?} was written and is not there."))
+    }
+
+    /// [`Store::cas`] with a fresh write id.
+    pub fn cas(&mut self, key: &str, expected: Option<&Version>, body: &[u8]) -> Result<Cas, Broken> {
+        self.cas_as(key, expected, fresh()?, body)
+    }
+
+    /// [`Store::cas`].
+    pub fn cas_as(
+        &mut self,
+        key: &str,
+        expected: Option<&Version>,
+        write: WriteId,
+        body: &[u8],
+    ) -> Result<Cas, Broken> {
+        Self::wait(&*self.drive, self.store.cas(key, expected, write, body))
+    }
+
+    /// [`Store::list`].
+    pub fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Broken> {
+        let found = Self::wait(&*self.drive, self.store.list(prefix, after, limit))?;
+        found.map_err(|f| format!("Listing {prefix:?} failed: {}", f.message))
+    }
+
+    /// [`Store::remove`].
+    pub fn remove(&mut self, key: &str, version: &Version) -> Result<Cas, Broken> {
+        Self::wait(&*self.drive, self.store.remove(key, version))
+    }
+
+    /// A write that must succeed; gives its version.
+    pub fn write(&mut self, key: &str, expected: Option<&Version>, body: &[u8]) -> Result<Version, Broken> {
+        match self.cas(key, expected, body)? {
+            Cas::Written { version, .. } => Ok(version),
+            other => Err(format!("A write to {key:?} that nothing opposed gave {other:?}.")),
+        }
+    }
+
+    /// Finds fault unless the attempt met a conflict and left the key as it was.
+    fn refused(&mut self, key: &str, what: &str, got: &Cas, before: Option<&Stored>) -> Result<(), Broken> {
+        if *got != Cas::Conflict {
+            return Err(format!("{what} gave {got:?} where only a conflict is right."));
+        }
+        let after = self.read(key)?;
+        let same = after.as_ref().map(|s| (&s.version, &s.body)) == before.map(|s| (&s.version, &s.body));
+        ensure(same, || format!("{what} was refused, and yet the key changed from {before:?} to {after:?}."))
+    }
+}
+
+/// A write id that was never used.
+pub fn fresh() -> Result<WriteId, Broken> {
+    local::random_id().map(WriteId).map_err(|f| f.message)
+}
+
+fn ensure(good: bool, message: impl FnOnce() -> Broken) -> Result<(), Broken> {
+    if good { Ok(()) } else { Err(message()) }
+}
+
+/// Every check by name, the ones that decide over two holders first.
+pub const CHECKS: &[(&str, Check)] = &[
+    ("stale_holder", stale_holder),
+    ("late_landing_write", late_landing_write),
+    ("recreated_record", recreated_record),
+    ("create_if_absent", create_if_absent),
+    ("read_your_writes", read_your_writes),
+    ("equal_bodies_differ_in_version", equal_bodies_differ_in_version),
+    ("remove_needs_the_version", remove_needs_the_version),
+    ("listing", listing),
+    ("keys", keys),
+    ("bodies", bodies),
+    ("ages", ages),
+    ("identity", identity),
+    ("racing_creates", racing_creates),
+    ("racing_updates", racing_updates),
+    ("no_lost_update", no_lost_update),
+];
+
+/// Runs every check, each on a store of its own, and gives what each found.
+pub fn findings(make: &dyn Fn() -> Harness) -> Vec<(&'static str, Result<(), Broken>)> {
+    CHECKS.iter().map(|(name, check)| (*name, check(&make()))).collect()
+}
+
+/// Runs every check and panics with all that is wrong.
+///
+/// # Panics
+/// If any check finds fault.
+pub fn suite(make: &dyn Fn() -> Harness) {
+    let wrong: Vec<String> = findings(make)
+        .into_iter()
+        .filter_map(|(name, found)| found.err().map(|e| format!("{name}: {e}")))
+        .collect();
+    assert!(wrong.is_empty(), "this store is not safe to use:\n{}", wrong.join("\n"));
+}

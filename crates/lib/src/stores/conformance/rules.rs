@@ -1,0 +1,286 @@
+//! Checks with one caller at a time.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::{Broken, Handle, Harness, ensure};
+use crate::clock::boot_time;
+use crate::stores::{Cas, Clock};
+
+const KEY: &str = "leases/repo/main";
+
+/// A version that was replaced is refused: after a renewal, after a release, after a new grant.
+pub fn stale_holder(harness: &Harness) -> Result<(), Broken> {
+    let (mut old, mut new) = (harness.open(), harness.open());
+    let held = old.write(KEY, None, b"held by old")?;
+    let mut versions = vec![held];
+    for step in ["renewed by old", "free", "held by new"] {
+        let last = versions[versions.len() - 1].clone();
+        let next = new.write(KEY, Some(&last), step.as_bytes())?;
+        let now = new.get(KEY)?;
+        for stale in &versions {
+            let got = old.cas(KEY, Some(stale), b"stale")?;
+            old.refused(KEY, "A write on a replaced version", &got, Some(&now))?;
+        }
+        let got = old.cas(KEY, None, b"stale")?;
+        old.refused(KEY, "A create over an existing key", &got, Some(&now))?;
+        versions.push(next);
+    }
+    Ok(())
+}
+
+/// A write prepared long ago and executed after others moved on changes nothing.
+pub fn late_landing_write(harness: &Harness) -> Result<(), Broken> {
+    let (mut late, mut others) = (harness.open(), harness.open());
+    let mut version = others.write(KEY, None, b"0")?;
+    let seen = late.get(KEY)?.version;
+    // Enough steps for a store that keeps old versions to have swept the one that was seen.
+    for step in 1..=12_u8 {
+        version = others.write(KEY, Some(&version), &[step])?;
+        let now = others.get(KEY)?;
+        let got = late.cas(KEY, Some(&seen), b"late")?;
+        others.refused(KEY, "A late write", &got, Some(&now))?;
+    }
+    ensure(others.get(KEY)?.version == version, || "A late write moved the version.".into())
+}
+
+/// A record that was removed and made again never takes a write meant for its predecessor.
+pub fn recreated_record(harness: &Harness) -> Result<(), Broken> {
+    let (mut stale, mut other) = (harness.open(), harness.open());
+    let mut before = Vec::new();
+    for round in 0..4_u8 {
+        let created = stale.write(KEY, None, b"same body")?;
+        let updated = stale.write(KEY, Some(&created), &[round])?;
+        for version in [&created, &updated] {
+            ensure(!before.contains(version), || {
+                format!("Version {version:?} was given twice, before and after a removal.")
+            })?;
+        }
+        let now = other.get(KEY)?;
+        for version in before.iter().chain([&created]) {
+            let got = stale.cas(KEY, Some(version), b"stale")?;
+            other.refused(KEY, "A write on a version of a removed record", &got, Some(&now))?;
+            let got = stale.remove(KEY, version)?;
+            other.refused(KEY, "A removal by a version of a removed record", &got, Some(&now))?;
+        }
+        match other.remove(KEY, &updated)? {
+            Cas::Written { .. } => {}
+            got => return Err(format!("Removing the current version gave {got:?}.")),
+        }
+        let got = stale.cas(KEY, Some(&updated), b"stale")?;
+        other.refused(KEY, "A write on a removed record", &got, None)?;
+        before.extend([created, updated]);
+    }
+    Ok(())
+}
+
+/// Expecting nothing creates only where nothing is; expecting something never creates.
+pub fn create_if_absent(harness: &Harness) -> Result<(), Broken> {
+    let (mut one, mut two) = (harness.open(), harness.open());
+    ensure(one.read(KEY)?.is_none(), || "The store was not empty to begin with.".into())?;
+    let elsewhere = one.write("leases/other", None, b"x")?;
+    let got = one.cas(KEY, Some(&elsewhere), b"x")?;
+    one.refused(KEY, "An update of an absent key", &got, None)?;
+    one.write(KEY, None, b"first")?;
+    let now = two.get(KEY)?;
+    let got = two.cas(KEY, None, b"second")?;
+    two.refused(KEY, "A second create", &got, Some(&now))?;
+    let got = two.cas(KEY, Some(&elsewhere), b"second")?;
+    two.refused(KEY, "An update with another key's version", &got, Some(&now))
+}
+
+/// What was acknowledged is read back at once, by every handle, old or new.
+pub fn read_your_writes(harness: &Harness) -> Result<(), Broken> {
+    let (mut one, mut two) = (harness.open(), harness.open());
+    let mut version = None;
+    for round in 0..10_u8 {
+        let body = vec![round; usize::from(round)];
+        let written = one.write(KEY, version.as_ref(), &body)?;
+        for handle in [&mut one, &mut two, &mut harness.open()] {
+            let read = handle.get(KEY)?;
+            ensure(read.version == written && read.body == body, || {
+                format!("Wrote {body:?} as {written:?} and read {read:?}.")
+            })?;
+        }
+        version = Some(written);
+        std::mem::swap(&mut one, &mut two);
+    }
+    Ok(())
+}
+
+/// Equal bodies get different versions, or a stale writer could not be told from a current one.
+pub fn equal_bodies_differ_in_version(harness: &Harness) -> Result<(), Broken> {
+    let mut store = harness.open();
+    let first = store.write(KEY, None, b"free")?;
+    let second = store.write(KEY, Some(&first), b"held")?;
+    let third = store.write(KEY, Some(&second), b"free")?;
+    let now = store.get(KEY)?;
+    let got = store.cas(KEY, Some(&first), b"stale")?;
+    store.refused(KEY, "A write on the first of two equal bodies", &got, Some(&now))?;
+    let same = store.write(KEY, Some(&third), b"free")?;
+    let distinct: BTreeSet<_> = [&first, &second, &third, &same].into();
+    ensure(distinct.len() == 4, || {
+        format!("Four writes gave the versions {first:?}, {second:?}, {third:?}, {same:?}.")
+    })
+}
+
+/// A removal needs the current version, and happens once.
+pub fn remove_needs_the_version(harness: &Harness) -> Result<(), Broken> {
+    let mut store = harness.open();
+    let old = store.write(KEY, None, b"1")?;
+    let got = store.remove("leases/absent", &old)?;
+    store.refused("leases/absent", "Removing an absent key", &got, None)?;
+    let new = store.write(KEY, Some(&old), b"2")?;
+    let now = store.get(KEY)?;
+    let got = store.remove(KEY, &old)?;
+    store.refused(KEY, "Removing by an old version", &got, Some(&now))?;
+    match store.remove(KEY, &new)? {
+        Cas::Written { .. } => {}
+        got => return Err(format!("Removing the current version gave {got:?}.")),
+    }
+    let got = store.remove(KEY, &new)?;
+    store.refused(KEY, "Removing a second time", &got, None)?;
+    ensure(store.list("", "", 10)?.is_empty(), || "A removed key is still listed.".into())
+}
+
+/// Keys come in byte order, only those with the prefix, only those after, never more than asked.
+pub fn listing(harness: &Harness) -> Result<(), Broken> {
+    let mut store = harness.open();
+    let mut keys = ["a", "a/1", "a/10", "a/2", "a-b", "a.b", "a_b", "ab", "b/1", "runs/x/0001"];
+    for key in keys {
+        store.write(key, None, key.as_bytes())?;
+    }
+    keys.sort_unstable();
+    for prefix in ["", "a", "a/", "a/1", "b", "c", "runs/"] {
+        for after in ["", "a", "a/1", "a/11", "b/1", "z"] {
+            for limit in [0, 1, 3, 100] {
+                let want: Vec<&str> =
+                    keys.into_iter().filter(|k| k.starts_with(prefix) && *k > after).take(limit).collect();
+                check_list(&mut store, (prefix, after, limit), &want)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_list(store: &mut Handle, asked: (&str, &str, usize), want: &[&str]) -> Result<(), Broken> {
+    let found = store.list(asked.0, asked.1, asked.2)?;
+    let keys: Vec<&str> = found.iter().map(|l| l.key.as_str()).collect();
+    ensure(keys == want, || format!("Listing {asked:?} gave {keys:?} and should give {want:?}."))?;
+    for listed in &found {
+        let Some(stored) = &listed.stored else {
+            continue;
+        };
+        let read = store.get(&listed.key)?;
+        ensure((&stored.version, &stored.body) == (&read.version, &read.body), || {
+            format!("Listing and reading {:?} differ.", listed.key)
+        })?;
+    }
+    Ok(())
+}
+
+/// Keys that look alike stay apart, and keys up to 255 bytes are kept.
+pub fn keys(harness: &Harness) -> Result<(), Broken> {
+    let mut store = harness.open();
+    let long = ["a".repeat(255), "a".repeat(254), ".".repeat(255), "é".repeat(127)];
+    let mut keys: Vec<&str> = vec![
+        "a",
+        "a/b",
+        "a.b",
+        "a-b",
+        "a_b",
+        "a/b/c",
+        "a//b",
+        "a%2fb",
+        "0",
+        "-",
+        "_",
+        ".",
+        "..",
+        "a b",
+        "A",
+        "B",
+        "b",
+        "ä",
+        "a+",
+        "%",
+        "leases/x.y",
+        "a'b\"c;--",
+        "*",
+        "a\\b",
+    ];
+    keys.extend(long.iter().map(String::as_str));
+    for key in &keys {
+        ensure(store.read(key)?.is_none(), || format!("{key:?} is there and was not written."))?;
+        store.write(key, None, key.as_bytes())?;
+    }
+    for key in &keys {
+        let read = store.get(key)?;
+        ensure(read.body == key.as_bytes(), || format!("{key:?} was mixed up with another key."))?;
+    }
+    keys.sort_unstable();
+    check_list(&mut store, ("", "", keys.len() + 1), &keys)
+}
+
+/// Bodies are bytes: empty, binary, and 16 KiB long.
+pub fn bodies(harness: &Harness) -> Result<(), Broken> {
+    let mut store = harness.open();
+    let all: Vec<u8> = (0..=255).collect();
+    let large: Vec<u8> = all.iter().copied().cycle().take(16 * 1024).collect();
+    let mut version = None;
+    for body in [&b""[..], b"\0", b"\n\r\n", &all, &large, b"small again", &large] {
+        version = Some(store.write(KEY, version.as_ref(), body)?);
+        let read = store.get(KEY)?;
+        ensure(read.body == body, || {
+            format!("Wrote {} bytes and read {} others.", body.len(), read.body.len())
+        })?;
+    }
+    Ok(())
+}
+
+/// Ages are told or not told as declared, move forward, and begin again at every write.
+pub fn ages(harness: &Harness) -> Result<(), Broken> {
+    let (mut store, mut other) = (harness.open(), harness.open());
+    let facts = store.facts();
+    let begun = boot_time();
+    let version = store.write(KEY, None, b"1")?;
+    let first = other.get(KEY)?.age;
+    let slack = facts.resolution + facts.jump;
+    if facts.clock == Clock::Observed {
+        return ensure(first.is_none(), || {
+            format!("The store declares that it knows no age, and says {first:?}.")
+        });
+    }
+    let Some(first) = first else {
+        return Err("The store declares a clock and gives no age for a fresh write.".into());
+    };
+    let since = boot_time().since(begun);
+    ensure(first <= since + slack, || format!("A record written {since:?} ago at most has age {first:?}."))?;
+    // Long enough for the coarsest clock declared to move on.
+    let patience = boot_time().plus(slack * 3 + Duration::from_secs(5));
+    let mut last = first;
+    while last < first + facts.resolution.max(Duration::from_millis(20)) {
+        let age = other.get(KEY)?.age;
+        let Some(age) = age.filter(|age| *age + slack >= last) else {
+            return Err(format!("An age went from {last:?} back to {age:?}."));
+        };
+        ensure(boot_time() < patience, || format!("An age stands still at {age:?}."))?;
+        last = last.max(age);
+    }
+    let begun = boot_time();
+    store.write(KEY, Some(&version), b"2")?;
+    let again = other.get(KEY)?.age;
+    let since = boot_time().since(begun);
+    ensure(again.is_some_and(|age| age <= since + slack), || {
+        format!("A record written {since:?} ago at most has age {again:?}.")
+    })
+}
+
+/// All handles meet in one store and know it by one name that is not empty.
+pub fn identity(harness: &Harness) -> Result<(), Broken> {
+    let (one, two) = (harness.open().facts(), harness.open().facts());
+    ensure(!one.instance.is_empty() && !one.url.is_empty(), || {
+        "The store has no identity or no name.".into()
+    })?;
+    ensure(one == two, || format!("Two handles on one store declare {one:?} and {two:?}."))
+}

@@ -1,0 +1,497 @@
+//! A store in a directory, for a local disk or a mount that several machines share.
+//!
+//! ```text
+//! leasehold-dir        format and identity
+//! keys/<key>/41        the version before
+//! keys/<key>/42        the newest version
+//! keys/<key>/t43-<id>  a prepared version
+//! tmp/                 key directories being prepared
+//! ```
+//!
+//! # Compare-and-set with link(2)
+//!
+//! A key's directory is renamed into place with version 0, which says "absent", inside; so it never
+//! exists empty and version 0 is never made again. A version file holds its write id, the write id of
+//! the version before, a stamp, and the body or "absent". Removing a key adds a version that says absent.
+//!
+//! *read*: list; take the highest number `m`; step forward while `m+1` exists; read `m`, then `m-1`.
+//! If one of them is gone, or `m-1` is not the version that `m` names, list again.
+//!
+//! *cas*: read `n`, which must be as expected. Write and sync a prepared file, `link` it as `n+1`.
+//! The name exists: conflict. Else sync the directory and read `n` again: if it still holds the write
+//! id that was expected, written; otherwise nobody can tell, and the caller reads back.
+//!
+//! *sweep*, after a write of `n+1`: remove versions below `n`, each only after the number below it was
+//! seen to be free and its own prepared file is gone. Prepared files for `n` and below go too; they
+//! could not win. No clock is asked, and a writer whose prepared file vanished has written nothing.
+//!
+//! # Why this is safe
+//!
+//! `link` alone is not enough. A writer paused before its `link` of `n+1` may wake when `n+1` was
+//! written by another, superseded and swept: the name is free again, and `link` succeeds. Call such a
+//! file a latecomer. Three facts keep it from passing for a version:
+//!
+//! 1. *No file is linked twice under its number.* Each attempt has a write id and a prepared file of
+//!    its own. Only a network client may repeat a `link` whose answer was lost, and it cannot do so
+//!    after a sweep, since the prepared file is removed before the version.
+//! 2. *While version `v` still holds its write id, no version above `v` was ever swept.* To sweep
+//!    `v+1` the sweeper must have seen number `v` free; `v` existed before `v+1` did, so it had been
+//!    swept; and by (1) what appears there later has another write id.
+//! 3. *So if `n` still holds the expected write id after our `link` of `n+1`*, that number had never
+//!    been used before, and ours is the one and only version `n+1`.
+//!
+//! Two paused writers one behind the other gain nothing: the second expects the write id it once read
+//! under `n`, and the first puts its own there. Readers apply the same test to what they found,
+//! because a listing that overlaps two writes and a sweep may show nothing but a latecomer. When a
+//! reader's test succeeds, (2) says that `m` was the newest version when `m+1` was looked for in vain:
+//! reads are linearizable. The newest two are never swept, so the test succeeds as soon as nobody
+//! writes in between.
+//!
+//! All this needs a file system whose `link`, `rename` and lookups are atomic and seen by all at once.
+//! Local ones are; a network mount is only as good as its server and its caches, and says so in
+//! [`Facts::caution`].
+
+mod chain;
+mod key;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use self::chain::{Added, Entry, read_file, write_file};
+use super::local::{Domain, Place, Stamp, is_local, random_id, trouble, unusable};
+use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
+
+const FORMAT_FILE: &str = "leasehold-dir";
+const FORMAT: u64 = 1;
+const KEYS: &str = "keys";
+const TEMP: &str = "tmp";
+/// Starts the name of a format file that is being prepared.
+const NEW: &str = ".leasehold-new-";
+/// A key directory that was prepared this long ago, and is not in place, never will be.
+const ABANDONED: Duration = Duration::from_secs(600);
+
+/// A store in one directory.
+pub struct DirStore {
+    path: PathBuf,
+    /// Device and inode, to notice when the directory is replaced under its path.
+    place: (u64, u64),
+    keys: OwnedFd,
+    temp: OwnedFd,
+    instance: String,
+    /// Nothing on a shared mount: there, boot-time clocks of several machines would meet.
+    domain: Option<Domain>,
+    #[cfg(test)]
+    before_link: Option<Box<dyn FnMut() + Send>>,
+    #[cfg(test)]
+    naive: bool,
+}
+
+impl DirStore {
+    /// Opens the store in the directory at `path`; creates the directory if it does not exist.
+    pub fn open(path: &str) -> Result<Self, Failure> {
+        let at = Place::find(path.trim_end_matches('/'))?;
+        let shown = at.path();
+        let root = open_root(&at)?;
+        let stat = rustix::fs::fstat(&root)
+            .map_err(|e| trouble(e, &format!("{} cannot be looked at", shown.display())))?;
+        let instance = match identify(root.as_fd(), &shown.display().to_string())? {
+            Some(instance) => instance,
+            None => initialise(root.as_fd(), &shown.display().to_string())?,
+        };
+        let local = is_local(&root)
+            .map_err(|e| trouble(e, &format!("The file system of {} cannot be told", shown.display())))?;
+        let part = |name: &str| {
+            open_dir(root.as_fd(), name).map_err(|e| {
+                trouble(e, &format!("{name}/ in the store {} cannot be opened", shown.display()))
+            })
+        };
+        Ok(Self {
+            keys: part(KEYS)?,
+            temp: part(TEMP)?,
+            path: shown,
+            place: (stat.st_dev, stat.st_ino),
+            instance,
+            domain: local.then(Domain::here),
+            #[cfg(test)]
+            before_link: None,
+            #[cfg(test)]
+            naive: false,
+        })
+    }
+
+    /// Fails if the path no longer leads to the directory that is open.
+    fn still_there(&self) -> Result<(), Failure> {
+        match rustix::fs::lstat(&self.path) {
+            Ok(stat) if (stat.st_dev, stat.st_ino) == self.place => Ok(()),
+            Ok(_) | Err(Errno::NOENT) => Err(unusable(format!(
+                "The store {} was moved or replaced while it was in use, so what is read or written here no longer counts. Start again, and do not move a store that is in use.",
+                self.path.display()
+            ))),
+            Err(e) => Err(trouble(e, &format!("The store {} cannot be looked at", self.path.display()))),
+        }
+    }
+
+    /// The directory of a key, if it was ever written.
+    fn key_dir(&self, parts: &[String]) -> Result<Option<OwnedFd>, Failure> {
+        let mut dir: Option<OwnedFd> = None;
+        for part in parts {
+            let parent = dir.as_ref().map_or(self.keys.as_fd(), |d| d.as_fd());
+            match open_dir(parent, part) {
+                Ok(next) => dir = Some(next),
+                Err(Errno::NOENT) => return Ok(None),
+                Err(e) => {
+                    return Err(trouble(e, &format!("The key directory {part} cannot be opened")));
+                }
+            }
+        }
+        Ok(dir)
+    }
+
+    /// Puts a directory with version 0 in place, unless somebody else was first.
+    fn create_key(&self, parts: &[String]) -> Result<(), Failure> {
+        let what = "A key could not be created in the store";
+        let failed = |e| trouble(e, what);
+        self.clear_abandoned();
+        let (last, above) = parts.split_last().ok_or_else(|| unusable(format!("{what}.")))?;
+        let mut parent = self.keys.try_clone().map_err(|_| failed(Errno::MFILE))?;
+        for part in above {
+            make_dir(parent.as_fd(), part).map_err(failed)?;
+            parent = open_dir(parent.as_fd(), part).map_err(failed)?;
+        }
+        let first =
+            Entry { seq: 0, write: WriteId(random_id()?), previous: None, stamp: self.stamp(), body: None };
+        let temp = format!("{:032x}", random_id()?);
+        rustix::fs::mkdirat(&self.temp, &temp, Mode::RWXU).map_err(failed)?;
+        let placed = open_dir(self.temp.as_fd(), &temp).and_then(|dir| {
+            write_file(dir.as_fd(), "0", &first.encode())?;
+            rustix::fs::fsync(&dir)?;
+            match rustix::fs::renameat(&self.temp, &temp, &parent, last.as_str()) {
+                // The first rename of a lost answer leaves nothing to rename; the caller looks again.
+                Ok(()) | Err(Errno::NOENT | Errno::EXIST | Errno::NOTEMPTY) => Ok(()),
+                Err(e) => Err(e),
+            }
+        });
+        // Gone already if it was placed.
+        self.discard(&temp);
+        placed.map_err(failed)?;
+        rustix::fs::fsync(&parent).map_err(failed)
+    }
+
+    /// Removes a prepared key directory. Renamed first, so that it cannot be put in place half empty.
+    fn discard(&self, name: &str) {
+        let dead = format!("{name}.dead");
+        if !name.ends_with(".dead")
+            && rustix::fs::renameat(&self.temp, name, &self.temp, dead.as_str()).is_err()
+        {
+            return;
+        }
+        let dead = if name.ends_with(".dead") { name } else { &dead };
+        let _ = rustix::fs::unlinkat(&self.temp, format!("{dead}/0"), AtFlags::empty());
+        let _ = rustix::fs::unlinkat(&self.temp, dead, AtFlags::REMOVEDIR);
+    }
+
+    /// Removes what crashed writers prepared. Best effort: nothing depends on it.
+    fn clear_abandoned(&self) {
+        let Some(domain) = &self.domain else { return };
+        for name in names(self.temp.as_fd()).unwrap_or_default() {
+            let age = open_dir(self.temp.as_fd(), &name).ok().and_then(|dir| {
+                let first = chain::version(dir.as_fd(), 0).ok()??;
+                domain.age(&first.stamp?)
+            });
+            if age.is_some_and(|age| age > ABANDONED) {
+                self.discard(&name);
+            }
+        }
+    }
+
+    fn stamp(&self) -> Option<Stamp> {
+        self.domain.as_ref().map(Domain::stamp)
+    }
+
+    fn stored(&self, entry: Entry) -> Option<Stored> {
+        let age = entry.stamp.and_then(|stamp| self.domain.as_ref()?.age(&stamp));
+        Some(Stored { version: Version(entry.write.to_string()), body: entry.body?, age })
+    }
+
+    fn read_key(&self, parts: &[String]) -> Result<Option<Stored>, Failure> {
+        match self.key_dir(parts)? {
+            None => Ok(None),
+            Some(dir) => Ok(self.stored(chain::newest(&dir)?.newest)),
+        }
+    }
+
+    /// Adds a version with `body`, or one that says absent, after the one that is expected.
+    fn change(
+        &mut self,
+        key: &str,
+        expected: Option<&Version>,
+        write: WriteId,
+        body: Option<&[u8]>,
+    ) -> Result<Cas, Failure> {
+        let parts = key::encode(key)?;
+        let dir = match self.key_dir(&parts)? {
+            Some(dir) => dir,
+            None if expected.is_some() => return Ok(Cas::Conflict),
+            None => {
+                self.create_key(&parts)?;
+                self.key_dir(&parts)?.ok_or_else(|| Failure {
+                    kind: FailureKind::Unreachable,
+                    message: "A key was not in the store right after it was created there, and nothing was written. Try again.".into(),
+                })?
+            }
+        };
+        let seen = chain::newest(&dir)?;
+        let newest = &seen.newest;
+        let there = newest.body.as_ref().map(|_| newest.write.to_string());
+        if there.as_deref() != expected.map(|v| v.0.as_str()) {
+            return Ok(Cas::Conflict);
+        }
+        let seq = newest.seq.checked_add(1).ok_or_else(|| {
+            unusable("The version numbers of a key are used up, which takes longer than any machine lives: the directory was tampered with. Restore it from a backup.".into())
+        })?;
+        self.pause();
+        let entry = Entry {
+            seq,
+            write,
+            previous: Some(newest.write),
+            stamp: self.stamp(),
+            body: body.map(<[u8]>::to_vec),
+        };
+        let added = chain::add(&dir, &seen, &entry, self.confirms())?;
+        self.still_there()?;
+        Ok(match added {
+            Added::Written => Cas::Written {
+                version: Version(write.to_string()),
+                store_time: entry.stamp.map(|stamp| stamp.boot_time.0),
+            },
+            Added::Conflict => Cas::Conflict,
+            Added::Unsure => Cas::Unknown(Failure {
+                kind: FailureKind::Unreachable,
+                message: "Others wrote the same record while this write was on its way, so whether it counted must be read back.".into(),
+            }),
+        })
+    }
+
+    #[cfg(not(test))]
+    fn pause(&mut self) {}
+
+    #[cfg(not(test))]
+    fn confirms(&self) -> bool {
+        true
+    }
+
+    #[cfg(test)]
+    fn pause(&mut self) {
+        if let Some(hook) = &mut self.before_link {
+            hook();
+        }
+    }
+
+    #[cfg(test)]
+    fn confirms(&self) -> bool {
+        !self.naive
+    }
+
+    /// All keys that were ever written below `dir`, whose own parts are `above`.
+    fn walk(
+        dir: BorrowedFd<'_>,
+        above: &[String],
+        found: &mut Vec<(String, Vec<String>)>,
+    ) -> Result<(), Failure> {
+        let failed = |e| trouble(e, "The store's keys cannot be listed");
+        for name in names(dir).map_err(failed)? {
+            let mut parts = above.to_vec();
+            parts.push(name.clone());
+            if key::leads_on(&name) {
+                let next = open_dir(dir, &name).map_err(failed)?;
+                Self::walk(next.as_fd(), &parts, found)?;
+            } else if let Some(key) = key::decode(&parts) {
+                found.push((key, parts));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens a directory without following a link; `ELOOP` if it is one.
+fn open_dir(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::empty()).map_err(|e| {
+        let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+        match stat {
+            Ok(s) if FileType::from_raw_mode(s.st_mode) == FileType::Symlink => Errno::LOOP,
+            _ => e,
+        }
+    })
+}
+
+/// Makes a directory that may exist already, and keeps it.
+fn make_dir(parent: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+        Ok(()) => rustix::fs::fsync(parent),
+        Err(Errno::EXIST) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+fn names(dir: BorrowedFd<'_>) -> Result<Vec<String>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy();
+        if name != "." && name != ".." {
+            names.push(name.into_owned());
+        }
+    }
+    Ok(names)
+}
+
+fn open_root(at: &Place) -> Result<OwnedFd, Failure> {
+    let what = || format!("The store {} cannot be opened", at.path().display());
+    let parent = at.parent.as_fd();
+    match open_dir(parent, &at.name) {
+        Err(Errno::NOENT) => {
+            make_dir(parent, &at.name).map_err(|e| {
+                trouble(e, &format!("The directory {} cannot be created", at.path().display()))
+            })?;
+            open_dir(parent, &at.name).map_err(|e| trouble(e, &what()))
+        }
+        opened => opened.map_err(|e| trouble(e, &what())),
+    }
+}
+
+/// The identity in the format file; nothing if there is no such file.
+fn identify(root: BorrowedFd<'_>, path: &str) -> Result<Option<String>, Failure> {
+    let Some(bytes) = read_file(root, FORMAT_FILE)? else {
+        return Ok(None);
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words[..] {
+        [FORMAT_FILE, "1", instance] if WriteId::parse(instance).is_some() => Ok(Some(instance.to_owned())),
+        [FORMAT_FILE, number, ..] if number.parse::<u64>().is_ok_and(|n| n > FORMAT) => {
+            Err(unusable(format!(
+                "The store {path} has format {number} and this version knows {FORMAT}, so it was left as it is. Use the version of Leasehold that wrote it, or a newer one."
+            )))
+        }
+        _ => Err(unusable(format!(
+            "{path}/{FORMAT_FILE} is damaged, so the store was left as it is. Restore it from a backup."
+        ))),
+    }
+}
+
+/// Makes an empty directory a store. Whoever links the format file first gives the identity.
+fn initialise(root: BorrowedFd<'_>, path: &str) -> Result<String, Failure> {
+    let what = format!("The directory {path} cannot be made a store");
+    let failed = |e| trouble(e, &what);
+    if !looks_fresh(root).map_err(failed)? {
+        // Somebody else may have finished in between; then it is a store.
+        return identify(root, path)?.ok_or_else(|| {
+            unusable(format!(
+                "{path} is not empty and not a store, so it was left as it is. Name an empty directory, or one that does not exist yet."
+            ))
+        });
+    }
+    make_dir(root, KEYS).map_err(failed)?;
+    make_dir(root, TEMP).map_err(failed)?;
+    let temp = format!("{NEW}{:032x}", random_id()?);
+    let text = format!("{FORMAT_FILE} {FORMAT} {:032x}\n", random_id()?);
+    write_file(root, &temp, text.as_bytes()).map_err(failed)?;
+    let linked = rustix::fs::linkat(root, &temp, root, FORMAT_FILE, AtFlags::empty());
+    let _ = rustix::fs::unlinkat(root, &temp, AtFlags::empty());
+    match linked {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(Errno::PERM) => return Err(failed(Errno::NOSYS)),
+        Err(e) => return Err(failed(e)),
+    }
+    rustix::fs::fsync(root).map_err(failed)?;
+    identify(root, path)?.ok_or_else(|| failed(Errno::IO))
+}
+
+/// Whether nothing is here but what a first start, by us or by somebody else just now, leaves.
+fn looks_fresh(root: BorrowedFd<'_>) -> Result<bool, Errno> {
+    for name in names(root)? {
+        let fresh = match name.as_str() {
+            KEYS | TEMP => names(open_dir(root, &name)?.as_fd())?.is_empty(),
+            "lost+found" => true,
+            other => other.starts_with(NEW),
+        };
+        if !fresh {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[async_trait(?Send)]
+impl Store for DirStore {
+    fn facts(&self) -> Facts {
+        let local = self.domain.is_some();
+        Facts {
+            url: format!("dir:{}", self.path.display()),
+            instance: self.instance.clone(),
+            clock: if local { Clock::BootTime } else { Clock::Observed },
+            resolution: Duration::ZERO,
+            jump: Duration::ZERO,
+            this_machine_only: local,
+            lock_dir: local.then(|| self.path.join("locks")),
+            durability: "Every acknowledged write was synced to its file system; on a local disk it survives a crash or a power cut.",
+            caution: (!local).then(|| {
+                format!(
+                    "{} is not on a file system known to be local: one winner per lease is promised only if the server links files atomically and no client caches names (on NFS: mount with lookupcache=none and noac), an abandoned lease is taken over only after it was watched for a full TTL, and a fence at the target is what keeps a stale job out.",
+                    self.path.display()
+                )
+            }),
+        }
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        let stored = self.read_key(&key::encode(key)?)?;
+        self.still_there()?;
+        Ok(stored)
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        self.change(key, expected, write, Some(body)).unwrap_or_else(Cas::Unknown)
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        let mut keys = Vec::new();
+        Self::walk(self.keys.as_fd(), &[], &mut keys)?;
+        keys.retain(|(key, _)| key.starts_with(prefix) && key.as_str() > after);
+        keys.sort_unstable();
+        let mut found = Vec::new();
+        for (key, parts) in keys {
+            if found.len() == limit {
+                break;
+            }
+            // Removed keys keep their directory, which says absent.
+            if let Some(stored) = self.read_key(&parts)? {
+                let stored = Some(stored);
+                found.push(Listed { key, stored });
+            }
+        }
+        self.still_there()?;
+        Ok(found)
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        let write = match random_id() {
+            Ok(id) => WriteId(id),
+            Err(failure) => return Cas::Unknown(failure),
+        };
+        match self.change(key, Some(version), write, None) {
+            Ok(Cas::Written { store_time, .. }) => Cas::Written { version: version.clone(), store_time },
+            Ok(other) => other,
+            Err(failure) => Cas::Unknown(failure),
+        }
+    }
+}

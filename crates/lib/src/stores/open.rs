@@ -1,0 +1,162 @@
+//! From a URL to a store. Adding a store adds one line to [`SCHEMES`].
+
+use super::{Failure, Store, memory};
+
+/// One kind of store.
+pub struct Scheme {
+    /// What comes before the colon.
+    pub name: &'static str,
+    /// What a URL of this kind looks like.
+    pub example: &'static str,
+    /// The cargo feature that brings it.
+    pub feature: Option<&'static str>,
+    open: fn(&str) -> Result<Box<dyn Store>, OpenError>,
+}
+
+/// Every kind of store built in, in the order people are told about them.
+pub const SCHEMES: &[Scheme] = &[
+    #[cfg(feature = "sqlite")]
+    Scheme {
+        name: "sqlite",
+        example: "sqlite:PATH",
+        feature: Some("sqlite"),
+        open: |rest| opened(super::sqlite::SqliteStore::open(path("sqlite", rest)?)),
+    },
+    #[cfg(feature = "dir")]
+    Scheme {
+        name: "dir",
+        example: "dir:/PATH",
+        feature: Some("dir"),
+        open: |rest| opened(super::dir::DirStore::open(path("dir", rest)?)),
+    },
+    Scheme {
+        name: "memory",
+        example: "memory:",
+        feature: None,
+        open: |rest| match rest {
+            "" => opened(memory::MemoryStore::new()),
+            _ => Err(bad_url("\"memory:\" takes nothing after the colon. Leave it out.".into())),
+        },
+    },
+];
+
+/// Why a URL led to no store.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The URL says nothing we can open; the sentence says what would do.
+    #[error("{0}")]
+    Url(String),
+    /// The URL is fine and the store is not.
+    #[error("{}", .0.message)]
+    Store(Failure),
+}
+
+fn opened<S: Store + 'static>(store: Result<S, Failure>) -> Result<Box<dyn Store>, OpenError> {
+    match store {
+        Ok(store) => Ok(Box::new(store)),
+        Err(failure) => Err(OpenError::Store(failure)),
+    }
+}
+
+fn bad_url(message: String) -> OpenError {
+    OpenError::Url(message)
+}
+
+/// The path after `scheme:`, which may be written `scheme:///like/this`.
+#[cfg(any(feature = "dir", feature = "sqlite"))]
+fn path<'a>(scheme: &str, rest: &'a str) -> Result<&'a str, OpenError> {
+    let path = match rest.strip_prefix("//") {
+        Some(absolute) if absolute.starts_with('/') => absolute,
+        Some(_) => {
+            return Err(bad_url(format!(
+                "\"{scheme}:{rest}\" names a host, and this store is a path on this machine. Write {scheme}:/PATH."
+            )));
+        }
+        None => rest,
+    };
+    if path.is_empty() || path.contains('\0') {
+        return Err(bad_url(format!(
+            "\"{scheme}:\" has no usable path after the colon, so there is nothing to open. Write {scheme}:/PATH."
+        )));
+    }
+    Ok(path)
+}
+
+/// Opens the store that `url` names.
+pub fn open(url: &str) -> Result<Box<dyn Store>, OpenError> {
+    let known: Vec<&str> = SCHEMES.iter().map(|s| s.example).collect();
+    let known = known.join(", ");
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(bad_url(format!(
+            "{url:?} is not a store: it has no scheme before a colon. Known: {known}."
+        )));
+    };
+    if let Some(found) = SCHEMES.iter().find(|s| s.name == scheme) {
+        return (found.open)(rest);
+    }
+    // The rest of the URL may hold a password; only the scheme is repeated.
+    let meant = SCHEMES
+        .iter()
+        .map(|s| (distance(&scheme.to_lowercase(), s.name), s.name))
+        .filter(|(distance, _)| *distance <= 2)
+        .min();
+    let hint = meant.map_or(String::new(), |(_, name)| format!(" Did you mean {name}:?"));
+    Err(bad_url(format!("\"{scheme}:\" is not a kind of store this build knows.{hint} Known: {known}.")))
+}
+
+/// How many letters to change, add or drop to get from one to the other.
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let change = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(url: &str) -> String {
+        match open(url) {
+            Err(OpenError::Url(message)) => message,
+            Err(OpenError::Store(failure)) => panic!("{url}: {}", failure.message),
+            Ok(_) => panic!("{url} opened"),
+        }
+    }
+
+    #[test]
+    fn memory_opens() {
+        assert_eq!(open("memory:").ok().unwrap().facts().url, "memory:");
+        assert!(refused("memory:x").contains("nothing after the colon"));
+    }
+
+    #[test]
+    #[cfg(all(feature = "dir", feature = "sqlite"))]
+    fn a_wrong_url_says_what_would_do() {
+        assert!(refused("sqllite:/x").contains("Did you mean sqlite:?"));
+        assert!(refused("SQLITE:/x").contains("Did you mean sqlite:?"));
+        assert!(refused("dri:/x").contains("Did you mean dir:?"));
+        let unknown = refused("postgres://user:secret@host/db");
+        assert!(!unknown.contains("Did you mean") && !unknown.contains("secret"), "{unknown}");
+        assert!(unknown.contains("Known: sqlite:PATH, dir:/PATH, memory:."), "{unknown}");
+        for url in ["", "x", "/a/path", "sqlite:", "dir:", "dir://host/x", "sqlite://", ":"] {
+            assert!(refused(url).ends_with('.'), "{url}");
+        }
+    }
+
+    #[test]
+    fn distances() {
+        assert_eq!(distance("dir", "dir"), 0);
+        assert_eq!(distance("", "dir"), 3);
+        assert_eq!(distance("sqllite", "sqlite"), 1);
+        assert_eq!(distance("dri", "dir"), 2);
+    }
+}
