@@ -18,6 +18,7 @@ crate::tests!(
     a_script_without_interpreter_line_runs,
     streams_and_descriptors_are_untouched,
     ignored_signals_stay_ignored,
+    blocked_signals_stay_blocked_and_are_noticed,
     signals_reach_the_group_and_no_further,
     the_exit_code_is_the_jobs,
     only_the_main_thread_starts_jobs,
@@ -151,6 +152,26 @@ fn ignored_signals_stay_ignored() {
     // Without nohup the supervisor passes it on and the job dies of it.
     let out = plain(&["sh", "-c", "kill -HUP $PPID; while :; do sleep 0.01; done"]);
     assert_eq!(out.status.code(), Some(129));
+}
+
+fn blocked_signals_stay_blocked_and_are_noticed() {
+    let run = new_run();
+    let blocking = |signal: &str| {
+        let supervisor = supervisor("deaf", &run, None);
+        let mut python = Command::new("python3");
+        let script = "import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, sys.argv[1])])
+os.execv(sys.argv[2], sys.argv[2:])";
+        python.args(["-c", script, signal]);
+        python.arg(supervisor.get_program());
+        python.args(["grep", "SigBlk", "/proc/self/status"]);
+        for (key, value) in supervisor.get_envs() {
+            python.env(key, value.unwrap());
+        }
+        String::from_utf8(python.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(blocking("SIGCHLD"), "deaf\n");
+    assert_eq!(blocking("SIGWINCH"), "SigBlk:\t0000000008000000\n");
 }
 
 fn signals_reach_the_group_and_no_further() {

@@ -35,6 +35,11 @@ pub(crate) fn play(role: &str) -> ! {
     let code = match role {
         "driven" => driven(),
         "plain" => plain(),
+        "deaf" if Signals::install().unwrap().deaf() => {
+            say("deaf");
+            0
+        }
+        "deaf" => plain(),
         "thread" => std::thread::spawn(plain).join().unwrap(),
         other => panic!("no role {other}"),
     };
