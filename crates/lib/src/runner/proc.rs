@@ -1,4 +1,4 @@
-//! Reads `/proc`. Nothing here is on the path of a run that goes well, except [`ignored_signals`].
+//! Reads `/proc`. Nothing here is on the path of a run that goes well, except [`signal_state`].
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -193,13 +193,16 @@ pub(super) fn command(pid: i32) -> String {
     format!("[{}]", String::from_utf8_lossy(name).trim())
 }
 
-/// The signals this process ignores: bit `n - 1` for signal `n`.
-pub(super) fn ignored_signals() -> Option<u64> {
+/// The signals this thread blocks and this process ignores: bit `n - 1` for signal `n`.
+pub(super) fn signal_state() -> Option<(u64, u64)> {
     let mut buffer = [0; 4096];
     let text = small("/proc/thread-self/status", &mut buffer).ok()?;
     let text = std::str::from_utf8(text).ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("SigIgn:"))?;
-    u64::from_str_radix(line.trim(), 16).ok()
+    let bits = |key: &str| {
+        let line = text.lines().find_map(|l| l.strip_prefix(key))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    };
+    Some((bits("SigBlk:")?, bits("SigIgn:")?))
 }
 
 /// Whether this `/proc` shows every process of our own pid namespace.

@@ -29,21 +29,29 @@ pub struct Pending {
 #[derive(Debug)]
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
+    deaf: bool,
 }
 
 impl Signals {
     /// Installs the handlers. Call before the job is started.
     pub fn install() -> io::Result<Self> {
-        let ignored = ignored();
+        let (blocked, ignored) = inherited();
         let (read, write) = UnixStream::pair()?;
         // CHLD gets a handler in any case: while it is ignored the kernel throws exit statuses away.
         let wanted = FORWARDED
             .iter()
-            .filter(|s| ignored & (1 << (s.as_raw() - 1)) == 0)
+            .filter(|s| !contains(ignored, **s))
             .chain([&Signal::CHILD])
             .map(|s| s.as_raw());
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, wanted)?;
-        Ok(Self { delivery })
+        let deaf = contains(blocked, Signal::CHILD) || contains(blocked, Signal::TERM);
+        Ok(Self { delivery, deaf })
+    }
+
+    /// We were started with CHLD or TERM blocked, cannot undo that without `unsafe`, and would wait
+    /// for ever: refuse to run, or look at the tree by the clock.
+    pub fn deaf(&self) -> bool {
+        self.deaf
     }
 
     /// What arrived since the last call. Never blocks; the descriptor is quiet afterwards.
@@ -66,16 +74,20 @@ impl AsFd for Signals {
     }
 }
 
-/// The signals ignored in this process, as the kernel prints them: bit `n - 1` for signal `n`.
+/// What was blocked and what was ignored when we were started: bit `n - 1` for signal `n`.
 ///
 /// Asked through `/proc` because the system call is not to be had without `unsafe`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn ignored() -> u64 {
-    super::proc::ignored_signals().unwrap_or(0)
+fn inherited() -> (u64, u64) {
+    super::proc::signal_state().unwrap_or((0, 0))
 }
 
 /// Elsewhere nothing says so without `unsafe`.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn ignored() -> u64 {
-    0
+fn inherited() -> (u64, u64) {
+    (0, 0)
+}
+
+fn contains(set: u64, signal: Signal) -> bool {
+    set & (1 << (signal.as_raw() - 1)) != 0
 }

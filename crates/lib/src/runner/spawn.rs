@@ -52,9 +52,9 @@ impl SpawnError {
 
 /// Starts the job from the main thread and returns once it executes.
 ///
-/// Standard input, output and error are inherited untouched, and so is every signal that was
-/// ignored when we were started. Two things std does for every child: the signal mask is empty,
-/// and SIGPIPE has its default action (Rust ignores it in us, and what it was before is lost).
+/// Standard input, output and error are inherited untouched, and so are the signal mask and every
+/// signal that was ignored when we were started. The exception is SIGPIPE, which has its default
+/// action in the job: Rust ignores it in us from the start, and what it was before is lost.
 pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if rustix::thread::gettid() != rustix::process::getpid() {
