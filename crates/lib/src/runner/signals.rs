@@ -38,11 +38,8 @@ impl Signals {
         let (blocked, ignored) = inherited();
         let (read, write) = UnixStream::pair()?;
         // CHLD gets a handler in any case: while it is ignored the kernel throws exit statuses away.
-        let wanted = FORWARDED
-            .iter()
-            .filter(|s| !contains(ignored, **s))
-            .chain([&Signal::CHILD])
-            .map(|s| s.as_raw());
+        let wanted =
+            FORWARDED.iter().filter(|s| !contains(ignored, **s)).chain([&Signal::CHILD]).map(|s| s.as_raw());
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, wanted)?;
         let deaf = contains(blocked, Signal::CHILD) || contains(blocked, Signal::TERM);
         Ok(Self { delivery, deaf })

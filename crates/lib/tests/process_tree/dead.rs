@@ -23,8 +23,7 @@ crate::tests!(
 pub(crate) const SETSID: &str = "setsid sh -c 'echo up setsid $$; exec sleep 1000' &";
 const PLAIN: &str = "sh -c 'echo up plain $$; exec sleep 1000' &";
 const DAEMON: &str = r#"setsid sh -c 'sh -c "echo up daemon \$\$; exec sleep 1000" & exit' &"#;
-const STUBBORN: &str =
-    r#"sh -c 'trap "" TERM INT HUP; echo up stubborn $$; while :; do sleep 1000; done' &"#;
+const STUBBORN: &str = r#"sh -c 'trap "" TERM INT HUP; echo up stubborn $$; while :; do sleep 1000; done' &"#;
 const STOPPED: &str = "sh -c 'echo up stopped $$; kill -STOP $$; sleep 1000' &";
 const PYTHON: &str = r#"python3 -c '
 import os, subprocess, time
@@ -56,10 +55,7 @@ fn all_dead(script: &str, names: &[&str]) -> u128 {
 fn a_session_of_its_own() {
     let mut times: Vec<u128> = (0..20).map(|_| all_dead(SETSID, &["setsid"])).collect();
     times.sort_unstable();
-    println!(
-        "kill() to empty tree of 3: median {} µs, worst {} µs",
-        times[10], times[19]
-    );
+    println!("kill() to empty tree of 3: median {} µs, worst {} µs", times[10], times[19]);
 }
 
 fn a_daemon_that_forked_twice() {
@@ -193,9 +189,7 @@ fn children_we_already_had_are_left_alone() {
 
 fn fifty_rounds_of_everything() {
     let script = [SETSID, DAEMON, STUBBORN, STOPPED, PYTHON, FORKER, PLAIN].concat();
-    let names = [
-        "setsid", "daemon", "stubborn", "stopped", "group", "python", "forker", "plain",
-    ];
+    let names = ["setsid", "daemon", "stubborn", "stopped", "group", "python", "forker", "plain"];
     let mut times: Vec<u128> = (0..50).map(|_| all_dead(&script, &names)).collect();
     times.sort_unstable();
     let (median, worst) = (times[25], times[49]);

@@ -41,8 +41,7 @@ impl Seen {
     }
 
     pub(crate) fn alive(self) -> bool {
-        self.fields()
-            .is_some_and(|f| !matches!(f[0].as_str(), "Z" | "X") || f[17] != "1")
+        self.fields().is_some_and(|f| !matches!(f[0].as_str(), "Z" | "X") || f[17] != "1")
     }
 
     pub(crate) fn stopped(self) -> bool {
@@ -66,10 +65,7 @@ impl Seen {
         if !self.alive() {
             return true;
         }
-        let patience = Timespec {
-            tv_sec: PATIENCE.as_secs() as i64,
-            tv_nsec: 0,
-        };
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
         let mut fds = [PollFd::new(&handle, PollFlags::IN)];
         rustix::event::poll(&mut fds, Some(&patience)).unwrap() == 1
     }
@@ -171,11 +167,7 @@ impl Driven {
 
     pub(crate) fn send(&mut self, command: &str) {
         let line = format!("{command}\n");
-        self.stdin
-            .as_mut()
-            .unwrap()
-            .write_all(line.as_bytes())
-            .unwrap();
+        self.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
     }
 
     /// Sends a command and returns the numbers of its answer.

@@ -53,10 +53,7 @@ fn the_job_dies_with_its_supervisor() {
 /// expects `Gone`.
 fn outlives(script: &str, name: &str, why: &str) {
     let dir = Dir::new();
-    let mut run = Driven::job(
-        Some(&dir.0),
-        &["bash", "-c", &format!("{script} wait; sleep 1000")],
-    );
+    let mut run = Driven::job(Some(&dir.0), &["bash", "-c", &format!("{script} wait; sleep 1000")]);
     let main = Seen::now(run.main).unwrap();
     let left = run.up(name);
     run.murder();
@@ -120,24 +117,14 @@ fn what_does_not_match_is_unsure() {
     assert_gone(&run, &dir);
     let id = grant(&run.run);
     let unsure = |text: &str, run_id: &str| {
-        assert_eq!(
-            probe(&dir.0, id, run_id, text),
-            Probe::Unsure,
-            "{text} {run_id}"
-        );
+        assert_eq!(probe(&dir.0, id, run_id, text), Probe::Unsure, "{text} {run_id}");
     };
     unsure(&run.text, "");
     unsure("", &run.run);
     let parts: Vec<&str> = run.text.split(' ').collect();
-    for (i, other) in [
-        (0, "2"),
-        (1, "0"),
-        (2, "pid:[1]"),
-        (3, "-x"),
-        (4, "ffff"),
-        (5, "1"),
-        (6, "99999999999"),
-    ] {
+    for (i, other) in
+        [(0, "2"), (1, "0"), (2, "pid:[1]"), (3, "-x"), (4, "ffff"), (5, "1"), (6, "99999999999")]
+    {
         let mut changed = parts.clone();
         changed[i] = other;
         unsure(&changed.join(" "), &run.run);
@@ -155,10 +142,8 @@ fn what_does_not_match_is_unsure() {
 }
 
 fn files(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|e| e.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<String> =
+        std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -177,11 +162,7 @@ fn a_lock_file_is_made_once_and_swept_when_stray() {
     assert_eq!(mode(&nested), 0o700);
     assert_eq!(mode(&nested.join(format!("{held}.lock"))), 0o600);
     assert_eq!(lock::sweep(&nested, |g| g == named).unwrap(), 2);
-    let left = [
-        format!("{held}.lock"),
-        format!("{named}.lock"),
-        "notes.lock".into(),
-    ];
+    let left = [format!("{held}.lock"), format!("{named}.lock"), "notes.lock".into()];
     assert_eq!(files(&nested), left);
     lock.remove().unwrap();
     assert_eq!(lock::sweep(&dir.0.join("absent"), |_| false).unwrap(), 0);
@@ -216,13 +197,6 @@ fn a_sweeper_cannot_hurt_one_who_is_just_creating() {
 fn a_clean_end_leaves_no_file() {
     let dir = Dir::new();
     let mut command = supervisor("plain", &new_run(), Some(&dir.0));
-    assert_eq!(
-        command
-            .args(["sh", "-c", "exit 7"])
-            .status()
-            .unwrap()
-            .code(),
-        Some(7)
-    );
+    assert_eq!(command.args(["sh", "-c", "exit 7"]).status().unwrap().code(), Some(7));
     assert_eq!(files(&dir.0), [""; 0]);
 }

@@ -45,17 +45,11 @@ fn a_command_is_found_as_a_shell_would() {
     assert_eq!(find("/bin/sh", None).unwrap(), "/bin/sh");
     assert_eq!(find("sh", None).unwrap(), "/bin/sh");
     let (code, why) = refusal("no-such-command", Some("/bin"));
-    assert_eq!(
-        (code, why.as_str()),
-        (127, "no-such-command: command not found in PATH")
-    );
+    assert_eq!((code, why.as_str()), (127, "no-such-command: command not found in PATH"));
     assert_eq!(refusal("./no-such-file", Some("/bin")).0, 127);
     assert_eq!(refusal("", Some("/bin")).0, 127);
     let (code, why) = refusal("plain", Some(&at));
-    assert!(
-        code == 126 && why.ends_with("did you forget chmod +x?"),
-        "{why}"
-    );
+    assert!(code == 126 && why.ends_with("did you forget chmod +x?"), "{why}");
     assert_eq!(refusal(&plain.display().to_string(), None).0, 126);
     let (code, why) = refusal("sub", Some(&at));
     assert!(code == 126 && why.ends_with("is a directory"), "{why}");
@@ -84,19 +78,13 @@ fn a_job_that_cannot_start_says_why() {
     let dir = Dir::new();
     let out = plain(&[&script(&dir, "#!/no/such/interpreter\n")]);
     let why = String::from_utf8(out.stderr).unwrap();
-    assert!(
-        out.status.code() == Some(126) && why.contains("interpreter"),
-        "{why}"
-    );
+    assert!(out.status.code() == Some(126) && why.contains("interpreter"), "{why}");
 }
 
 fn a_script_without_interpreter_line_runs() {
     let dir = Dir::new();
     let out = plain(&[&script(&dir, "echo $1\nexit 3\n"), "hello"]);
-    assert_eq!(
-        (out.status.code(), &out.stdout[..]),
-        (Some(3), &b"hello\n"[..])
-    );
+    assert_eq!((out.status.code(), &out.stdout[..]), (Some(3), &b"hello\n"[..]));
 }
 
 /// What a process finds: where each descriptor leads and how it is opened; its name; its signals.
@@ -112,10 +100,7 @@ fn look(mut command: Command, dir: &Dir) -> String {
     };
     std::fs::create_dir_all(&dir.0).unwrap();
     command.args(["sh", "-c", LOOK]);
-    command
-        .stdin(open("in"))
-        .stdout(open("out"))
-        .stderr(open("err"));
+    command.stdin(open("in")).stdout(open("out")).stderr(open("err"));
     assert!(command.status().unwrap().success());
     let text = std::fs::read_to_string(dir.0.join("out")).unwrap();
     std::fs::write(dir.0.join("out"), "").unwrap();
@@ -127,10 +112,7 @@ fn streams_and_descriptors_are_untouched() {
     let mut direct = Command::new("env");
     direct.arg("--");
     let direct = look(direct, &dir);
-    let under = look(
-        supervisor("plain", &new_run(), Some(&dir.0.join("locks"))),
-        &dir,
-    );
+    let under = look(supervisor("plain", &new_run(), Some(&dir.0.join("locks"))), &dir);
     let (lock, rest): (Vec<&str>, Vec<&str>) = under.lines().partition(|l| l.starts_with("100 "));
     assert!(lock.len() == 1 && lock[0].contains(".lock"), "{under}");
     assert_eq!(rest, direct.lines().collect::<Vec<_>>());
@@ -176,9 +158,7 @@ os.execv(sys.argv[2], sys.argv[2:])";
 
 fn signals_reach_the_group_and_no_further() {
     let trap = |name: &str| {
-        format!(
-            "sh -c 'trap \"echo got {name}\" USR1; echo up {name} $$; while :; do sleep 0.01; done' &"
-        )
+        format!("sh -c 'trap \"echo got {name}\" USR1; echo up {name} $$; while :; do sleep 0.01; done' &")
     };
     let script = format!(
         "trap 'echo got main' USR1; {} setsid {} while :; do sleep 0.01; done",
@@ -196,31 +176,16 @@ fn signals_reach_the_group_and_no_further() {
 }
 
 fn the_exit_code_is_the_jobs() {
-    for (script, code) in [
-        ("exit 0", 0),
-        ("exit 42", 42),
-        ("kill -9 $$", 137),
-        ("kill $$", 143),
-    ] {
-        assert_eq!(
-            plain(&["sh", "-c", script]).status.code(),
-            Some(code),
-            "{script}"
-        );
+    for (script, code) in [("exit 0", 0), ("exit 42", 42), ("kill -9 $$", 137), ("kill $$", 143)] {
+        assert_eq!(plain(&["sh", "-c", script]).status.code(), Some(code), "{script}");
     }
     assert_eq!(plain(&["no-such-command"]).status.code(), Some(127));
 }
 
 fn only_the_main_thread_starts_jobs() {
-    let out = supervisor("thread", &new_run(), None)
-        .arg("true")
-        .output()
-        .unwrap();
+    let out = supervisor("thread", &new_run(), None).arg("true").output().unwrap();
     let why = String::from_utf8(out.stderr).unwrap();
-    assert!(
-        out.status.code() == Some(126) && why.contains("main thread"),
-        "{why}"
-    );
+    assert!(out.status.code() == Some(126) && why.contains("main thread"), "{why}");
 }
 
 fn the_timer_and_the_wake_up() {

@@ -69,22 +69,9 @@ fn start() -> Result<Started, (i32, String)> {
         (RUN.into(), None),
         (DIR.into(), None),
     ];
-    let job = Job {
-        program: &program,
-        args: &args[1..],
-        env: &env,
-        foreground: false,
-        lock: lock.as_ref(),
-    };
-    let main = tree
-        .start(&job)
-        .map_err(|e| (e.exit_code().into(), e.to_string()))?;
-    Ok(Started {
-        signals,
-        tree,
-        lock,
-        main,
-    })
+    let job = Job { program: &program, args: &args[1..], env: &env, foreground: false, lock: lock.as_ref() };
+    let main = tree.start(&job).map_err(|e| (e.exit_code().into(), e.to_string()))?;
+    Ok(Started { signals, tree, lock, main })
 }
 
 /// As `run` does it: start, pass signals on, wait for the empty tree, exit like the job.
@@ -155,10 +142,7 @@ fn driven() -> i32 {
 
 fn swept(verb: &str, begun: u128, sweep: &Sweep) {
     let refused = sweep.refused.len();
-    say(&format!(
-        "done {verb} {begun} {} {refused} {}",
-        sweep.reached, sweep.settled
-    ));
+    say(&format!("done {verb} {begun} {} {refused} {}", sweep.reached, sweep.settled));
 }
 
 fn command(run: &mut Started, line: &str) {
