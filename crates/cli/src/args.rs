@@ -138,7 +138,7 @@ pub struct Run {
     /// What this work is called in status [default: NAME]
     #[arg(long, value_name = "LABEL")]
     pub job: Option<String>,
-    /// An identity for this run of your own [default: host, pid and a random part]
+    /// A label for this run's identity; a random part is added [default: host and pid]
     #[arg(long, value_name = "ID")]
     pub run_id: Option<String>,
     /// Exit with this code when skipped

@@ -40,7 +40,7 @@ pub fn acquire(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Res
         by_hand: true,
         force: ask.force,
         lock: None,
-        holder: host::holder(&host::fresh_run_id(), &ask.job),
+        holder: host::holder(&host::fresh_run_id(None), &ask.job),
     };
     let mut shell = Shell::new(plan, store, memory)?;
     let mut ended = shell.step(Input::Start, &mut NoJob);

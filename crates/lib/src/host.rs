@@ -13,10 +13,12 @@ pub fn name() -> String {
     uname.nodename().to_string_lossy().into_owned()
 }
 
-/// A run id nobody else has: host, pid and a random part.
-pub fn fresh_run_id() -> String {
+/// A run id nobody else has: host and pid, or a label of the user's own, and always a random part.
+/// Processes that carry it are taken for this run's and ended with it, so a label alone would not do.
+pub fn fresh_run_id(label: Option<&str>) -> String {
     let pid = rustix::process::getpid().as_raw_nonzero();
-    format!("{}-{pid}-{:08x}", name(), random::seed() as u32)
+    let label = label.map_or_else(|| format!("{}-{pid}", name()), str::to_owned);
+    format!("{label}-{:016x}", random::seed() as u64)
 }
 
 /// Ourselves as the holder of a lease.

@@ -175,15 +175,22 @@ impl Ask {
             by_hand: false,
             force: false,
             lock: None,
-            holder: host::holder(&host::fresh_run_id(), &job),
+            holder: host::holder(&host::fresh_run_id(None), &job),
         };
         let mut shell = Shell::new(plan, store, self.leases.memory)?;
         let shared = Arc::new(Mutex::new(Shared::default()));
-        let mut work =
-            Work { reply: reply.take(), shared: shared.clone(), inputs: shell.sender(), gone: None };
+        let mut work = Work {
+            reply: reply.take(),
+            shared: shared.clone(),
+            inputs: shell.sender(),
+            granted: None,
+            gone: None,
+        };
         let mut ended = shell.step(Input::Start, &mut work);
         let outcome = loop {
+            // The deadline first: a lease must not be seen without one.
             lock(&shared).stop_at = shell.stop_at();
+            work.hand_over();
             if let Some(outcome) = ended {
                 break outcome;
             }
@@ -218,6 +225,8 @@ struct Work {
     reply: Option<oneshot::Sender<Result<Acquired, Error>>>,
     shared: Arc<Mutex<Shared>>,
     inputs: InputSender,
+    /// A grant that the owner has not heard of yet.
+    granted: Option<Granted>,
     /// Tells the owner that the lease is lost, by being dropped.
     gone: Option<oneshot::Sender<()>>,
 }
@@ -245,6 +254,16 @@ impl Work {
         }
     }
 
+    /// Gives a new lease to whoever asked. If nobody waits for it any more, dropping it gives it back.
+    fn hand_over(&mut self) {
+        let Some(granted) = self.granted.take() else { return };
+        let Some(reply) = self.reply.take() else { return };
+        let (gone, lost) = oneshot::channel();
+        self.gone = Some(gone);
+        let (shared, inputs) = (self.shared.clone(), self.inputs.clone());
+        let _ = reply.send(Ok(Acquired::Lease(Lease { granted, shared, inputs, lost: Some(lost) })));
+    }
+
     fn lose(&mut self, why: StopReason) {
         lock(&self.shared).lost.get_or_insert(why);
         self.gone = None;
@@ -253,17 +272,8 @@ impl Work {
 
 impl Job for Work {
     fn start(&mut self, granted: &Granted) -> Result<(), i32> {
-        let (gone, lost) = oneshot::channel();
-        self.gone = Some(gone);
-        let lease = Lease {
-            granted: granted.clone(),
-            shared: self.shared.clone(),
-            inputs: self.inputs.clone(),
-            lost: Some(lost),
-        };
-        let heard = self.reply.take().is_some_and(|reply| reply.send(Ok(Acquired::Lease(lease))).is_ok());
-        // Nobody waits for it any more. (The lease, dropped with the answer, said so already.)
-        if heard { Ok(()) } else { Err(0) }
+        self.granted = Some(granted.clone());
+        Ok(())
     }
 
     fn seal(&mut self, _granted: &Granted) -> Result<(), String> {

@@ -1,4 +1,26 @@
-//! Leasehold: a lease with a fencing token over any store that can compare-and-set.
+//! Leasehold stops scheduled jobs and agents from running, or writing, twice: a lease with a fencing
+//! token over any store that can compare-and-set.
+//!
+//! ```
+//! # fn main() -> Result<(), leasehold::Error> { pollster::block_on(async {
+//! # let dir = std::env::temp_dir().join(format!("leasehold-doc-{}", std::process::id()));
+//! # let url = format!("sqlite:{}", dir.display());
+//! let leases = leasehold::open(&url)?;
+//! let Some(lease) = leases.lease("site").acquire().await?.lease() else {
+//!     return Ok(()); // somebody else is at it: not an error
+//! };
+//! lease.run(async |held| {
+//!     let token = held.token()?; // fails once the lease may have expired
+//!     println!("publishing with token {token}");
+//!     Ok::<_, leasehold::Lost>(())
+//! }).await??; // dropped where it awaits if the lease is lost; given back otherwise
+//! # for suffix in ["", "-wal", "-shm"] { let _ = std::fs::remove_file(format!("{}{suffix}", dir.display())); }
+//! # Ok(()) }) }
+//! ```
+//!
+//! The rules are in [`leasehold_core`], re-exported as [`core`](crate::core); everything that touches
+//! the world is here. [`stores`] are where leases live, [`runner`] is `leasehold run`, [`lease`] is the
+//! API above.
 
 pub mod byhand;
 pub mod clock;
@@ -7,10 +29,12 @@ pub mod keeper;
 pub mod lease;
 pub mod memory;
 pub mod random;
+#[cfg(unix)]
 pub mod runner;
 pub mod shell;
 pub mod state;
 pub mod stores;
 pub mod text;
 
+pub use lease::{Acquired, Error, Lease, Leases, Lost, open};
 pub use leasehold_core as core;

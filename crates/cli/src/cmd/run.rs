@@ -73,14 +73,14 @@ fn find(args: &Run, lease: &Name) -> Result<Program, Failed> {
 
 /// Long or odd run ids would not survive an environment or a look through `/proc`.
 fn run_id(args: &Run) -> Result<String, Failed> {
-    let Some(id) = args.run_id.clone() else { return Ok(host::fresh_run_id()) };
+    let Some(id) = &args.run_id else { return Ok(host::fresh_run_id(None)) };
     let good = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
-    if id.is_empty() || id.len() > 128 || !id.chars().all(good) {
+    if id.is_empty() || id.len() > 100 || !id.chars().all(good) {
         return Err(Failed::usage(format!(
-            "{id:?} is not a run id: use up to 128 letters, digits and . _ : / @ -. Nothing was run."
+            "{id:?} is not a run id: use up to 100 letters, digits and . _ : / @ -. Nothing was run."
         )));
     }
-    Ok(id)
+    Ok(host::fresh_run_id(Some(id)))
 }
 
 /// Says what happens while it runs.
