@@ -153,7 +153,7 @@ pub struct Text(pub Duration);
 impl fmt::Display for Text {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let millis = self.0.as_millis();
-        if millis < 1_000 {
+        if (1..1_000).contains(&millis) {
             return write!(f, "{millis}ms");
         }
         let (secs, rest) = (self.0.as_secs(), self.0.subsec_millis());

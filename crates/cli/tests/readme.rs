@@ -1,0 +1,150 @@
+//! Every console block of the README is typed as it stands, and must print what it says.
+//!
+//! `$ ` starts a command; the lines below it are what it prints, with other holders and durations. A
+//! command that ends in ` &` is left running, and the next one waits until it holds its lease.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+struct World {
+    dir: PathBuf,
+    running: Vec<Child>,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = std::env::temp_dir().join(format!("leasehold-readme-{:032x}", leasehold::random::seed()));
+        std::fs::create_dir(&dir).unwrap();
+        let bin = dir.join("bin");
+        std::fs::create_dir(&bin).unwrap();
+        std::os::unix::fs::symlink(binary(), bin.join("leasehold")).unwrap();
+        Self { dir, running: Vec::new() }
+    }
+
+    fn shell(&self, line: &str) -> Command {
+        let mut command = Command::new("bash");
+        let path = format!("{}:{}", self.dir.join("bin").display(), std::env::var("PATH").unwrap());
+        command.arg("-c").arg(format!("exec 2>&1; {line}")).current_dir(&self.dir).env_clear();
+        command.env("HOME", &self.dir).env("PATH", path).stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+    }
+
+    fn type_line(&mut self, line: &str) -> String {
+        if let Some(line) = line.strip_suffix(" &") {
+            self.running.push(self.shell(&format!("exec {line}")).spawn().unwrap());
+            self.wait_until_held();
+            return String::new();
+        }
+        let mut child = self.shell(line).spawn().unwrap();
+        let mut printed = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+        child.wait().unwrap();
+        printed
+    }
+
+    fn wait_until_held(&self) {
+        let end = leasehold::clock::boot_time().plus(Duration::from_secs(60));
+        loop {
+            let output = self.shell("leasehold status --json").output().unwrap();
+            if String::from_utf8_lossy(&output.stdout).contains("\"held\"") {
+                return;
+            }
+            assert!(leasehold::clock::boot_time() < end, "nothing took the lease");
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for child in &mut self.running {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn binary() -> PathBuf {
+    let named = std::env::var_os("LEASEHOLD_BIN").map(PathBuf::from);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    named.map_or_else(|| env!("CARGO_BIN_EXE_leasehold").into(), |path| root.join(path))
+}
+
+/// The commands of a document's console blocks, each with what it should print.
+fn commands(text: &str) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    let mut inside = false;
+    for line in text.lines() {
+        if line.starts_with("```") {
+            inside = line == "```console";
+        } else if let (true, Some(command)) = (inside, line.strip_prefix("$ ")) {
+            found.push((command.into(), String::new()));
+        } else if let (true, Some((_, expected))) = (inside, found.last_mut()) {
+            expected.push_str(line);
+            expected.push('\n');
+        }
+    }
+    found
+}
+
+/// Whether the text is as expected: the same words, where any holder stands for any other and any
+/// duration for any other.
+fn matches(expected: &str, actual: &str) -> bool {
+    let lines = |text: &str| text.lines().map(plain).collect::<Vec<_>>();
+    lines(expected) == lines(actual)
+}
+
+fn plain(line: &str) -> String {
+    let words = line.split_whitespace().map(|word| {
+        let bare = word.trim_end_matches(',');
+        let tail = &word[bare.len()..];
+        if is_holder(bare) {
+            format!("HOLDER{tail}")
+        } else if is_duration(bare) {
+            format!("DURATION{tail}")
+        } else {
+            word.to_owned()
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+fn is_holder(word: &str) -> bool {
+    let parts = word.split_once('/');
+    parts.is_some_and(|(host, pid)| {
+        !host.is_empty() && !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit())
+    })
+}
+
+fn is_duration(word: &str) -> bool {
+    let number = word.trim_end_matches(['m', 's', 'h']);
+    let digits = |c: char| c.is_ascii_digit() || c == '.';
+    !number.is_empty() && number.len() < word.len() && number.chars().all(digits)
+}
+
+#[test]
+fn the_readme_does_not_lie() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let commands = commands(&text);
+    assert!(commands.len() >= 4, "the README has lost its console blocks");
+    let mut world = World::new();
+    for (command, expected) in commands {
+        let printed = world.type_line(&command);
+        assert!(matches(&expected, &printed), "$ {command}\nexpected:\n{expected}\nprinted:\n{printed}");
+    }
+}
+
+#[test]
+fn a_readme_that_lies_is_caught() {
+    assert!(matches("held by mac/8 (token 2) for 3s, ends\n", "held by vm/17 (token 2) for 1.5s,  ends\n"));
+    assert!(!matches("held by mac/8 (token 2)\n", "held by vm/17 (token 3)\n"));
+    assert!(!matches("held by mac/8 for 3s\n", "held by somebody for 3s\n"));
+    assert!(!matches("published\n", ""));
+    assert!(!matches("", "published\n"));
+    assert!(!matches("a\n", "a b\n"));
+    let mut world = World::new();
+    assert!(!matches("published twice\n", &world.type_line("leasehold run site -- echo published")));
+}
