@@ -154,7 +154,7 @@ impl Stamp {
 
 /// File systems that only this machine can have mounted. Whatever is not listed counts as shared:
 /// a missing entry costs convenience, a wrong one costs the lease.
-const LOCAL_FILE_SYSTEMS: [(u64, &str); 14] = [
+const LOCAL_FILE_SYSTEMS: [(u64, &str); 13] = [
     (0xEF53, "ext2, ext3, ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683E, "btrfs"),
@@ -168,7 +168,6 @@ const LOCAL_FILE_SYSTEMS: [(u64, &str); 14] = [
     (0x5265_4973, "reiserfs"),
     (0x3434, "nilfs2"),
     (0x2405_1905, "ubifs"),
-    (0xF15F, "ecryptfs"),
 ];
 
 /// Whether the file system under `fd` can be reached from this machine alone.

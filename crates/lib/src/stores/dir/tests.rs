@@ -195,3 +195,18 @@ fn a_mount_that_may_be_shared_tells_no_ages_and_says_so() {
     let mut local = scratch.store();
     assert_eq!(block_on(local.read(KEY)).unwrap().unwrap().age, None);
 }
+
+#[test]
+fn a_version_is_never_swept_before_the_one_below_it_nor_before_its_prepared_file() {
+    let scratch = Scratch::new();
+    let mut store = scratch.store();
+    advance(&mut store, None, 1..=9);
+    let dir = std::fs::File::open(scratch.file(9).parent().unwrap()).unwrap();
+    // A listing that missed 8 must not lead to 9 being swept: a writer that waits on 8 would win again.
+    assert!(!chain::sweep_one(dir.as_fd(), 9));
+    assert!(scratch.file(9).exists());
+    let prepared = scratch.file(8).with_file_name(format!("t8-{}", WriteId(8)));
+    std::fs::hard_link(scratch.file(8), &prepared).unwrap();
+    assert!(chain::sweep_one(dir.as_fd(), 8));
+    assert!(!scratch.file(8).exists() && !prepared.exists());
+}
