@@ -91,7 +91,6 @@ impl SqliteStore {
             .db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
             .and_then(|_| self.db.busy_timeout(BUSY_TIMEOUT))
-            // One transaction for the schema, both settings and the identity saves locking calls.
             .and_then(|()| {
                 self.db.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 64;")
             });

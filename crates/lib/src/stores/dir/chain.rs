@@ -294,7 +294,7 @@ fn sweep(dir: BorrowedFd<'_>, listing: &Listing, keep: u64) {
 }
 
 /// Removes one version, once the one below it and its own prepared file are gone.
-fn sweep_one(dir: BorrowedFd<'_>, seq: u64) -> bool {
+pub(super) fn sweep_one(dir: BorrowedFd<'_>, seq: u64) -> bool {
     if let Some(below) = seq.checked_sub(1)
         && !matches!(exists(dir, below), Ok(false))
     {
