@@ -176,8 +176,7 @@ mod here {
         run_id: &str,
         text: &str,
     ) -> Result<(), (Probe, &'static str)> {
-        // A short id could be somebody else's too; an empty one is everybody's.
-        if run_id.len() < 16 {
+        if run_id.len() < super::super::RUN_ID_SHORTEST {
             return Err(unsure("the run id is too short"));
         }
         let said = Text::parse(text).ok_or(unsure("the record describes no lock we know"))?;
