@@ -1,6 +1,6 @@
 //! After `kill` nothing of the job lives, however it tried to get away.
 
-use crate::driver::{Driven, Seen};
+use crate::driver::{Driven, Seen, eventually};
 
 crate::tests!(
     a_session_of_its_own,
@@ -160,11 +160,14 @@ fn terminate_reaches_everyone_once() {
 fn freeze_and_thaw() {
     let mut run = Driven::shell(None, &format!("{SETSID}{STOPPED}{PLAIN} wait"));
     let [setsid, stopped, plain] = ["setsid", "stopped", "plain"].map(|name| run.up(name));
+    assert!(eventually(|| stopped.stopped()));
     run.ask("freeze");
     let main = Seen::now(run.main).unwrap();
-    assert!([setsid, stopped, plain, main].iter().all(|s| s.stopped()));
+    let all = [setsid, stopped, plain, main];
+    assert!(eventually(|| all.iter().all(|s| s.stopped())));
     run.ask("thaw");
-    assert!(![setsid, plain, main].iter().any(|s| s.stopped()));
+    let ours = [setsid, plain, main];
+    assert!(eventually(|| !ours.iter().any(|s| s.stopped())));
     assert!(stopped.stopped(), "what the job stopped stays stopped");
     run.ask("freeze");
     run.kill_all();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use leasehold::clock;
 use leasehold::core::ids::Grant;
 use leasehold::runner::evidence::{Probe, explain, probe};
 use leasehold::runner::lock::{self, HolderLock};
@@ -43,7 +44,9 @@ fn the_job_dies_with_its_supervisor() {
     assert_eq!(ask(&run, &dir), (Probe::Alive, "its lock is held"));
     run.murder();
     assert!(job.ends());
+    let begun = clock::boot_time();
     assert_gone(&run, &dir);
+    println!("probe: {:?}", clock::boot_time().since(begun));
     lock::discard(&dir.0, grant(&run.run)).unwrap();
     lock::discard(&dir.0, grant(&run.run)).unwrap();
     assert_eq!(ask(&run, &dir).0, Probe::Unsure);
