@@ -286,9 +286,8 @@ mod here {
                 return (Probe::Alive, "a process is in its process group");
             }
             match carries {
-                Carries::Empty if self.mark.is_none() && lives(process) => {
-                    unsure("a process with an empty environment")
-                }
+                // `env -i`, or caught between two programs.
+                Carries::Empty if lives(process) => unsure("a process with an empty environment"),
                 Carries::Unreadable if !myself && lives(process) => {
                     unsure("a process whose environment may not be read")
                 }
@@ -305,7 +304,7 @@ mod here {
     }
 
     fn lives(process: &Stat) -> bool {
-        proc::stat(process.pid).is_ok_and(|now| now.same(process) && !now.dead())
+        proc::stat(process.pid).is_ok_and(|now| now.same(process) && !now.dead() && !now.dying())
     }
 }
 
