@@ -149,8 +149,7 @@ mod here {
     }
 
     fn question(dir: &Path, grant: Grant, run_id: &str, text: &str) -> Result<(), (Probe, &'static str)> {
-        // A short id could be somebody else's too; an empty one is everybody's.
-        if run_id.len() < 16 {
+        if run_id.len() < super::super::RUN_ID_SHORTEST {
             return Err(unsure("the run id is too short"));
         }
         let said = Text::parse(text).ok_or(unsure("the record describes no lock we know"))?;
@@ -255,9 +254,8 @@ mod here {
                 return (Probe::Alive, "a process is in its process group");
             }
             match carries {
-                Carries::Empty if self.mark.is_none() && lives(process) => {
-                    unsure("a process with an empty environment")
-                }
+                // `env -i`, or caught between two programs.
+                Carries::Empty if lives(process) => unsure("a process with an empty environment"),
                 Carries::Unreadable if !myself && lives(process) => {
                     unsure("a process whose environment may not be read")
                 }
@@ -271,7 +269,7 @@ mod here {
     }
 
     fn lives(process: &Stat) -> bool {
-        proc::stat(process.pid).is_ok_and(|now| now.same(process) && !now.dead())
+        proc::stat(process.pid).is_ok_and(|now| now.same(process) && !now.dead() && !now.dying())
     }
 }
 

@@ -45,8 +45,13 @@ impl HolderLock {
         let path = final_path(dir, grant);
         let new = dir.join(format!("{grant}.new"));
         // A sweeper may take the file away while it is not locked yet.
-        for _ in 0..5 {
+        for attempt in 0..100 {
             let file = match create_new(&new) {
+                // Ours, from the last attempt: the sweeper has locked it and is about to remove it.
+                Err(e) if attempt > 0 && e.kind() == io::ErrorKind::AlreadyExists => {
+                    std::thread::yield_now();
+                    continue;
+                }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
                     create_new(&new)?
@@ -161,7 +166,8 @@ pub fn sweep(dir: &Path, mut in_use: impl FnMut(Grant) -> bool) -> io::Result<us
 fn free_mark(grant: Grant) -> Option<u64> {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::Rttime);
-    let mark = MARK | (grant.0 as u64 >> 3);
+    // The low bits: ids counted from one seed differ in them.
+    let mark = MARK | (grant.0 as u64 & (MARK / 2 - 1));
     let free = limit.current.is_none() && limit.maximum.is_none();
     free.then_some(mark)
 }

@@ -23,6 +23,9 @@ pub mod tree;
 /// The variable that marks every process of a run.
 pub const RUN_ID: &str = "LEASEHOLD_RUN_ID";
 
+/// A shorter run id could be somebody else's too; an empty one is everybody's.
+pub const RUN_ID_SHORTEST: usize = 16;
+
 /// The run ids of the enclosing runs, outermost first, then this one. A run inside a run replaces
 /// [`RUN_ID`], and what is left of it must still be recognised as part of the outer run.
 pub const RUN_CHAIN: &str = "LEASEHOLD_RUN_CHAIN";

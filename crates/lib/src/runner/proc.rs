@@ -21,6 +21,7 @@ pub(super) struct Stat {
     /// Clock ticks after boot. With the pid it names a process for good: a pid is not reused
     /// within one tick.
     pub(super) start: u64,
+    memory: u64,
 }
 
 impl Stat {
@@ -33,6 +34,12 @@ impl Stat {
     /// The leader is a zombie, whatever its threads do.
     pub(super) fn zombie(&self) -> bool {
         self.state == b'Z'
+    }
+
+    /// Has given its memory back and can run no more code of its own. A process that is just
+    /// executing has memory, though no environment yet.
+    pub(super) fn dying(&self) -> bool {
+        self.memory == 0 && self.threads <= 1
     }
 
     /// Stopped by a signal.
@@ -66,7 +73,7 @@ fn parse(pid: i32, text: &[u8]) -> Option<Stat> {
     // The name is in parentheses and may itself contain any of them: the last one closes it.
     let close = text.iter().rposition(|b| *b == b')')?;
     let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;
-    let fields: Vec<&str> = rest.split_ascii_whitespace().take(20).collect();
+    let fields: Vec<&str> = rest.split_ascii_whitespace().take(21).collect();
     let number = |i: usize| fields.get(i)?.parse::<i64>().ok();
     let unsigned = |i: usize| fields.get(i)?.parse::<u64>().ok();
     Some(Stat {
@@ -78,6 +85,7 @@ fn parse(pid: i32, text: &[u8]) -> Option<Stat> {
         flags: unsigned(6)?,
         threads: unsigned(17)?,
         start: unsigned(19)?,
+        memory: unsigned(20)?,
     })
 }
 

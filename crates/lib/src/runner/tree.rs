@@ -37,8 +37,12 @@ pub struct Tree {
 impl Tree {
     /// Makes this process the subreaper of everything the run will start.
     ///
-    /// `run_id` must be new: a process that carries it in its environment is taken for ours.
+    /// `run_id` must be new and hard to guess: a process that carries it in its environment is
+    /// taken for ours, and killed as such.
     pub fn become_subreaper(run_id: &str) -> io::Result<Self> {
+        if run_id.len() < super::RUN_ID_SHORTEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the run id is too short"));
+        }
         let me = rustix::process::getpid();
         let peek = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let foreign = match waitid(WaitId::All, peek) {

@@ -71,6 +71,19 @@ impl Seen {
     }
 }
 
+/// Looks again and again until it is so; says whether it became so in time.
+pub(crate) fn eventually(mut so: impl FnMut() -> bool) -> bool {
+    let (_keep, never) = channel::<()>();
+    let end = clock::boot_time().plus(PATIENCE);
+    while !so() {
+        if clock::boot_time() > end {
+            return false;
+        }
+        let _ = never.recv_timeout(Duration::from_millis(1));
+    }
+    true
+}
+
 /// A run id (also used as grant) never used before.
 pub(crate) fn new_run() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
