@@ -1,6 +1,7 @@
 //! From a URL to a store. Adding a store adds one line to [`SCHEMES`].
 
 use super::{Failure, Store, memory};
+use crate::text::did_you_mean;
 
 /// One kind of store.
 pub struct Scheme {
@@ -95,29 +96,10 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, OpenError> {
         return (found.open)(rest);
     }
     // The rest of the URL may hold a password; only the scheme is repeated.
-    let meant = SCHEMES
-        .iter()
-        .map(|s| (distance(&scheme.to_lowercase(), s.name), s.name))
-        .filter(|(distance, _)| *distance <= 2)
-        .min();
-    let hint = meant.map_or(String::new(), |(_, name)| format!(" Did you mean {name}:?"));
+    let names: Vec<&str> = SCHEMES.iter().map(|s| s.name).collect();
+    let meant = did_you_mean(scheme, &names);
+    let hint = meant.map_or(String::new(), |name| format!(" Did you mean {name}:?"));
     Err(bad_url(format!("\"{scheme}:\" is not a kind of store this build knows.{hint} Known: {known}.")))
-}
-
-/// How many letters to change, add or drop to get from one to the other.
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let change = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }
 
 #[cfg(test)]
@@ -150,13 +132,5 @@ mod tests {
         for url in ["", "x", "/a/path", "sqlite:", "dir:", "dir://host/x", "sqlite://", ":"] {
             assert!(refused(url).ends_with('.'), "{url}");
         }
-    }
-
-    #[test]
-    fn distances() {
-        assert_eq!(distance("dir", "dir"), 0);
-        assert_eq!(distance("", "dir"), 3);
-        assert_eq!(distance("sqllite", "sqlite"), 1);
-        assert_eq!(distance("dri", "dir"), 2);
     }
 }

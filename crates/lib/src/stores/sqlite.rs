@@ -15,7 +15,7 @@ use leasehold_core::ids::WriteId;
 use leasehold_core::time::BootTime;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 
 use super::local::{Domain, Place, Stamp, is_local, random_id, trouble, unusable};
@@ -72,6 +72,7 @@ impl SqliteStore {
             None => create(&place)?,
         };
         check_file(&shown, &stat)?;
+        ensure_log(&place, &stat)?;
         let db = connect(&shown)?;
         let mut store =
             Self { db, path: shown, file: identity(&stat), instance: String::new(), domain: Domain::here() };
@@ -293,6 +294,27 @@ fn build(place: &Place, temp: &str) -> Result<(), Failure> {
         Err(Errno::NOENT) => Ok(()),
         _ => Err(trouble(Errno::IO, &what())),
     }
+}
+
+/// Makes the log's name durable before anything is acknowledged in it. It is never removed by us, but
+/// other tools remove it when they close the database.
+fn ensure_log(place: &Place, db: &Stat) -> Result<(), Failure> {
+    let log = format!("{}-wal", place.name);
+    let what = || format!("The log beside the database {} could not be created", place.path().display());
+    match rustix::fs::statat(&place.parent, &log, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(_) => return Ok(()),
+        Err(Errno::NOENT) => {}
+        Err(e) => return Err(trouble(e, &what())),
+    }
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let made = rustix::fs::openat(&place.parent, &log, flags, Mode::from_raw_mode(db.st_mode & 0o777));
+    let made = made.map_err(|e| trouble(e, &what()))?;
+    // As SQLite does: a log that root made must stay usable for the database's owner.
+    if rustix::process::geteuid().is_root() {
+        let (owner, group) = (Uid::from_raw(db.st_uid), Gid::from_raw(db.st_gid));
+        rustix::fs::fchown(&made, Some(owner), Some(group)).map_err(|e| trouble(e, &what()))?;
+    }
+    rustix::fs::fsync(&place.parent).map_err(|e| trouble(e, &what()))
 }
 
 /// A write-ahead log without its database would be replayed into a new one of the same name.
