@@ -4,7 +4,7 @@
 pub fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     let typed = typed.to_lowercase();
     let near = known.iter().map(|word| (distance(&typed, word), *word));
-    near.filter(|(distance, word)| *distance <= word.len() / 2).min().map(|(_, word)| word)
+    near.filter(|(distance, word)| *distance <= word.len().div_ceil(2)).min().map(|(_, word)| word)
 }
 
 /// How many letters to change, add or drop to get from one to the other.
