@@ -167,11 +167,16 @@ impl Tree {
         let mut seen = HashSet::new();
         for _ in 0..passes {
             let mut news = false;
-            for member in self.members()? {
+            for member in self.census()? {
                 if !seen.insert((member.pid, member.start)) {
                     continue;
                 }
+                // A new corpse is news too. One that forks and ends faster than we look is never
+                // met alive, but leaves them: we do not reap now, and its parents are stopped.
                 news = true;
+                if member.dead() {
+                    continue;
+                }
                 match send(&member)? {
                     Sent::Yes => sweep.reached += 1,
                     Sent::Gone => {}
@@ -186,19 +191,27 @@ impl Tree {
         Ok(sweep)
     }
 
-    /// The living descendants, and the carriers of the run id that got away from us.
+    /// What lives of the run.
     fn members(&self) -> io::Result<Vec<Stat>> {
+        let mut members = self.census()?;
+        members.retain(|m| !m.dead());
+        Ok(members)
+    }
+
+    /// Our descendants, also those dead and not reaped, and the carriers of the run id that got
+    /// away from us.
+    fn census(&self) -> io::Result<Vec<Stat>> {
         let me = proc::stat(rustix::process::getpid().as_raw_pid())?;
         let (all, _) = proc::all()?;
         let mut known: HashMap<i32, Stat> = all.iter().map(|s| (s.pid, *s)).collect();
         let mut members = Vec::new();
         for process in all {
-            if process.dead() || process.kernel() || process.pid == me.pid {
+            if process.kernel() || process.pid == me.pid {
                 continue;
             }
             let ours = match ancestor_below(&me, process, &mut known) {
                 Some(top) => self.belongs(&top),
-                None => process.start >= me.start && self.carries(&process),
+                None => process.start >= me.start && !process.dead() && self.carries(&process),
             };
             if ours {
                 members.push(process);
