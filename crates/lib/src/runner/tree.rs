@@ -116,11 +116,12 @@ impl Tree {
         Ok(())
     }
 
-    /// TERM to every process of the tree, once each; the stopped ones are woken to act on it.
+    /// TERM to every process of the tree, once each, then CONT: a stopped one must wake to act on
+    /// it, and one that was seen running may have stopped since.
     pub fn terminate(&mut self) -> io::Result<Sweep> {
         self.sweep(3, |member| {
             let sent = deliver(member, Signal::TERM)?;
-            if sent == Sent::Yes && member.stopped() {
+            if sent == Sent::Yes {
                 deliver(member, Signal::CONT)?;
             }
             Ok(sent)
