@@ -1,0 +1,73 @@
+//! A lost lease ends the whole tree, in time.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustix::process::Signal;
+
+use crate::common::{Home, alone, fresh_run_id, rounds};
+use crate::round::{KINDS, Kind, WAYS, Way, come_up, play, survivors};
+
+/// Rounds at one time: they mostly wait.
+const AT_ONCE: usize = 5;
+
+#[test]
+fn a_lost_lease_ends_every_process_before_the_next_grant() {
+    let _alone = alone();
+    let plan: Vec<(Way, Kind)> = WAYS.iter().flat_map(|w| KINDS.map(|k| (*w, k))).collect();
+    let count = plan.len() * rounds(8, 80);
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let least: Mutex<BTreeMap<String, (usize, f64)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= count {
+                        return;
+                    }
+                    let (way, kind) = plan[number % plan.len()];
+                    match play(way, kind) {
+                        Ok(figures) if figures.spare_ms > 0.0 => {
+                            let mut least = least.lock().unwrap();
+                            let entry = least.entry(format!("{way:?}")).or_insert((0, f64::MAX));
+                            *entry = (entry.0 + 1, entry.1.min(figures.spare_ms));
+                        }
+                        Ok(late) => failed.lock().unwrap().push(format!("{way:?} {kind:?}: {late:?}")),
+                        Err(why) => failed.lock().unwrap().push(format!("{way:?} {kind:?}: {why}")),
+                    }
+                }
+            });
+        }
+    });
+    for (way, (count, spare)) in least.into_inner().unwrap() {
+        println!("{way}: {count} rounds, all dead at least {spare:.0} ms before they had to be");
+    }
+    let failed = failed.into_inner().unwrap();
+    println!("{count} rounds, {} failed", failed.len());
+    assert!(failed.is_empty(), "\n{}", failed.join("\n"));
+}
+
+/// What the same checker says of a wrapper that knows only the process it started.
+fn left_by_flock(kind: Kind) -> Vec<String> {
+    let home = Home::new();
+    let run_id = fresh_run_id();
+    let (job, count) = kind.command();
+    let mut command = home.command("flock");
+    command.arg("lock").args(job).env("LEASEHOLD_RUN_ID", &run_id);
+    let mut started = come_up(command, &home, count).unwrap();
+    let main = started.up.iter().find(|s| ["plain", "main", "deaf"].contains(&s.name.as_str())).unwrap();
+    main.signal(Signal::KILL);
+    started.end().unwrap();
+    survivors(&started.up, &run_id)
+}
+
+#[test]
+fn the_checker_sees_what_a_lesser_wrapper_leaves() {
+    let _alone = alone();
+    for kind in KINDS {
+        let left = left_by_flock(kind);
+        assert_eq!(left.is_empty(), kind == Kind::Plain, "{kind:?}: {left:?}");
+    }
+}
