@@ -94,10 +94,9 @@ impl Memory {
             entry.epoch = Some(seen.epoch);
             entry.token = Some(seen.token);
         }
-        entry.watched = watched.zip(boot_id()).map(|(watched, boot)| EntryWatched {
-            write: watched.write,
-            since_ns: u64::try_from(watched.since.0.as_nanos()).unwrap_or(u64::MAX),
-            boot,
+        entry.watched = watched.and_then(|watched| {
+            let since_ns = u64::try_from(watched.since.0.as_nanos()).unwrap_or(u64::MAX);
+            Some(EntryWatched { write: watched.write, since_ns, boot: boot_id()? })
         });
         if let Ok(bytes) = serde_json::to_vec(&page) {
             let _ = write_private(&path, &bytes);

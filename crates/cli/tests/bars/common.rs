@@ -149,11 +149,15 @@ pub(crate) struct Started {
 }
 
 impl Started {
-    pub(crate) fn new(mut command: Command, home: &Home) -> Self {
+    pub(crate) fn new(command: Command, home: &Home) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let errors = home.0.join(format!("stderr-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
         let file = std::fs::File::create(&errors).unwrap();
-        let mut child = command.stdout(Stdio::piped()).stderr(file).spawn().unwrap();
+        Self::with_stderr(command, file.into(), errors)
+    }
+
+    pub(crate) fn with_stderr(mut command: Command, stderr: Stdio, errors: PathBuf) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let (send, lines) = channel();
         let stdout = child.stdout.take().unwrap();
         std::thread::spawn(move || {

@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use std::io::{PipeReader, PipeWriter, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::fs::OFlags;
 use rustix::process::Signal;
 
-use crate::common::{Home, alone, fresh_run_id, rounds};
+use crate::common::{Home, LEASE, Started, alone, fresh_run_id, rounds};
 use crate::round::{KINDS, Kind, WAYS, Way, come_up, play, survivors};
 
 /// Rounds at one time: they mostly wait.
@@ -70,4 +75,29 @@ fn the_checker_sees_what_a_lesser_wrapper_leaves() {
         let left = left_by_flock(kind);
         assert_eq!(left.is_empty(), kind == Kind::Plain, "{kind:?}: {left:?}");
     }
+}
+
+/// A pipe that takes nothing more because nobody reads it.
+fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    rustix::fs::fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();
+    while writer.write(&[b'x'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&writer, OFlags::empty()).unwrap();
+    (reader, writer)
+}
+
+#[test]
+fn a_reader_of_stderr_that_stands_still_does_not_keep_the_job_alive() {
+    let _alone = alone();
+    let home = Home::new();
+    let (reader, writer) = full_pipe();
+    let script = "echo up job $$; exec sleep 1000";
+    let command = home.leasehold(&["run", LEASE, "--ttl", "1500ms", "-v", "--", "sh", "-c", script]);
+    let mut run = Started::with_stderr(command, writer.into(), PathBuf::new());
+    run.one_up().unwrap();
+    let broken = home.leasehold(&["break", LEASE, "--now", "-q"]).output().unwrap();
+    assert!(broken.status.success(), "{broken:?}");
+    assert!(run.up[0].ends_within(Duration::from_secs(15)), "the job lives on");
+    drop(reader);
+    assert_eq!(run.end().unwrap().code(), Some(75));
 }

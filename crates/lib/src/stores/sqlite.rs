@@ -4,8 +4,9 @@
 //! process ever sees half a database and opening never has to create or change anything. What is
 //! there and is not ours is refused, never replaced.
 //!
-//! A won `cas` is one fsync (of the write-ahead log; SQLite adds one of the directory to the first
-//! write of each connection). A lost `cas` and a read write nothing and sync nothing.
+//! A won `cas` is one fsync of the write-ahead log. A lost `cas` and a read write nothing and sync
+//! nothing. (A SQLite that was not built by this workspace adds one fsync of the directory to the
+//! first write of each connection; see `.cargo/config.toml`.)
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,7 +30,9 @@ const APPLICATION_ID: i64 = 0x4c65_6148;
 /// The layout of the tables.
 const LAYOUT: i64 = 1;
 
-// The layout never changes under a running database, so all of it is said once, here.
+// The layout never changes under a running database, so all of it is said once, here. A table with
+// row ids keeps a whole lease in one page, so that a write is one page of the log; without them the
+// record would spill over into three more.
 const CREATE: &str = "
 PRAGMA page_size = 1024;
 PRAGMA journal_mode = WAL;
@@ -39,7 +42,7 @@ PRAGMA application_id = 0x4c656148;
 PRAGMA user_version = 1;
 CREATE TABLE records(
   key TEXT PRIMARY KEY, version TEXT NOT NULL, body BLOB NOT NULL, stamp TEXT NOT NULL
-) WITHOUT ROWID;
+);
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
@@ -72,11 +75,19 @@ impl SqliteStore {
             None => create(&place)?,
         };
         check_file(&shown, &stat)?;
+        let log = size_of_log(&shown);
         let db = connect(&shown)?;
         let mut store =
             Self { db, path: shown, file: identity(&stat), instance: String::new(), domain: Domain::here() };
         store.configure()?;
         store.instance = store.identify()?;
+        // SQLite has made the log by now. Its name must be on disk before anything in it counts; once
+        // there is something in it, whoever wrote that has seen to it.
+        if log == 0 {
+            rustix::fs::fsync(&place.parent).map_err(|e| {
+                trouble(e, &format!("The log of {} could not be kept", store.path.display()))
+            })?;
+        }
         Ok(store)
     }
 
@@ -296,11 +307,16 @@ fn build(place: &Place, temp: &str) -> Result<(), Failure> {
     }
 }
 
-/// A write-ahead log without its database would be replayed into a new one of the same name.
-fn refuse_orphaned_log(path: &Path) -> Result<(), Failure> {
+/// How much is in the write-ahead log; none if it does not exist.
+fn size_of_log(path: &Path) -> i64 {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
-    let left = rustix::fs::lstat(Path::new(&log)).is_ok_and(|stat| stat.st_size > 0);
+    rustix::fs::lstat(Path::new(&log)).map_or(0, |stat| stat.st_size)
+}
+
+/// A write-ahead log without its database would be replayed into a new one of the same name.
+fn refuse_orphaned_log(path: &Path) -> Result<(), Failure> {
+    let left = size_of_log(path) > 0;
     // Somebody else may have created both in between; then the log is not an orphan.
     if !left || found(path)?.is_some() {
         return Ok(());
