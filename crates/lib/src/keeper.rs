@@ -103,9 +103,10 @@ impl Keeper {
         {
             return desk.perform(work);
         }
-        if let State::Here(desk, reply) = std::mem::replace(&mut self.state, State::Gone) {
-            self.state = away(desk, reply).unwrap_or(State::Gone);
-        }
+        self.state = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Here(desk, reply) => away(desk, reply).unwrap_or(State::Gone),
+            begun => begun,
+        };
         if let State::Away(thread, _) = &self.state {
             let _ = thread.send(work);
         }
