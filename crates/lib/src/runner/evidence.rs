@@ -102,10 +102,9 @@ mod here {
                 // An old kernel has no such kind.
                 link.map_or_else(|_| "-".to_owned(), |l| l.to_string_lossy().replace(' ', "_"))
             };
-            let mut boot = [0; 36];
-            File::open("/proc/sys/kernel/random/boot_id")?.read_exact(&mut boot)?;
+            let boot = crate::clock::boot_id().ok_or(rustix::io::Errno::NOENT)?;
             Ok(Self {
-                boot: String::from_utf8_lossy(&boot).replace(' ', "_"),
+                boot: boot.replace(' ', "_"),
                 pid_ns: namespace("pid"),
                 time_ns: namespace("time"),
                 dev,

@@ -32,6 +32,8 @@ pub struct Tree {
     /// Children we already had: a shell that started some and then exec'd us. Never touched.
     foreign: Vec<Stat>,
     frozen: Vec<Stat>,
+    /// We were left without a child. Nothing of the tree can appear after that.
+    empty: bool,
 }
 
 impl Tree {
@@ -57,6 +59,7 @@ impl Tree {
             foreground: false,
             foreign,
             frozen: Vec::new(),
+            empty: false,
         })
     }
 
@@ -65,6 +68,7 @@ impl Tree {
         let pid = spawn::spawn(job)?;
         self.main = Some(pid);
         self.main_reaped = false;
+        self.empty = false;
         self.foreground = job.foreground;
         Ok(pid)
     }
@@ -82,6 +86,7 @@ impl Tree {
                 Ok(None) => break,
                 Err(Errno::CHILD) => {
                     found.empty = true;
+                    self.empty = true;
                     return Ok(found);
                 }
                 Err(e) => return Err(e.into()),
@@ -130,7 +135,12 @@ impl Tree {
 
     /// KILL to every process of the tree, until a pass finds nobody new. All are stopped first, so
     /// that none sees another die and starts a replacement. Returns before they are reaped.
+    ///
+    /// The descendants come first: looking at every process of a busy machine takes longer than the
+    /// lease may have left.
     pub fn kill(&mut self) -> io::Result<Sweep> {
+        self.descend(|member| deliver(member, Signal::STOP));
+        self.descend(|member| deliver(member, Signal::KILL));
         self.sweep(PASSES, |member| deliver(member, Signal::STOP))?;
         self.frozen.clear();
         self.sweep(PASSES, |member| deliver(member, Signal::KILL))
@@ -163,8 +173,33 @@ impl Tree {
         Ok(self.members()?.iter().map(survivor).collect())
     }
 
+    /// Sends to all descendants without a look at anybody else. Those that fork meanwhile may be
+    /// missed, so a sweep must follow.
+    fn descend(&self, mut send: impl FnMut(&Stat) -> io::Result<Sent>) {
+        let me = rustix::process::getpid().as_raw_pid();
+        let mut seen = HashSet::new();
+        for _ in 0..PASSES {
+            let before = seen.len();
+            let mut next = proc::children(me);
+            next.retain(|child| self.belongs(child));
+            while let Some(member) = next.pop() {
+                if seen.insert((member.pid, member.start)) {
+                    // Whoever could not be reached is met again by the sweep, which says so.
+                    let _ = send(&member);
+                }
+                next.extend(proc::children(member.pid));
+            }
+            if seen.len() == before {
+                return;
+            }
+        }
+    }
+
     fn sweep(&self, passes: usize, mut send: impl FnMut(&Stat) -> io::Result<Sent>) -> io::Result<Sweep> {
-        let mut sweep = Sweep::default();
+        let mut sweep = Sweep { settled: self.empty, ..Sweep::default() };
+        if self.empty {
+            return Ok(sweep);
+        }
         let mut seen = HashSet::new();
         for _ in 0..passes {
             let mut news = false;
