@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use leasehold::core::ids::Token;
 
 use crate::duration;
 
@@ -118,8 +119,8 @@ pub struct Timing {
 /// `run`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-If somebody holds the lease the command is not run and the exit code is 0: a skip is not a failure.
-The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID. If the lease is lost, the command
+If somebody holds the lease the command is not run and the exit code is 0: a skip is not a failure. \
+The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID. If the lease is lost, the command \
 and all it started are ended before anyone else can hold it, and the exit code is 75.")]
 pub struct Run {
     /// The thing that must not be touched twice
@@ -148,7 +149,7 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
@@ -190,15 +191,21 @@ pub struct ByHand {
     /// The lease
     pub name: String,
     /// The token that acquire printed [env: LEASEHOLD_TOKEN]
-    #[arg(long, value_name = "N")]
-    pub token: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = token)]
+    pub token: Option<Token>,
+}
+
+/// A token as `acquire` printed it.
+pub fn token(text: &str) -> Result<Token, String> {
+    let token = text.parse().ok().and_then(Token::new);
+    token.ok_or_else(|| format!("{text:?} is not a token: a token is a whole number from 1 to 2^53 - 1"))
 }
 
 /// `break`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The holder is asked to stop: at its next renewal it ends its job and gives the lease back. Then the
-lease is yours, as if acquired by hand. With --now the lease is taken at once, while the old job may
+The holder is asked to stop: at its next renewal it ends its job and gives the lease back. Then the \
+lease is yours, as if acquired by hand. With --now the lease is taken at once, while the old job may \
 still be running: only a fence at the target protects you then.")]
 pub struct Break {
     /// The lease

@@ -8,7 +8,7 @@ use leasehold::core::name::Name;
 use leasehold::memory::Memory;
 use leasehold::state::StateDir;
 use leasehold::stores::{self, FailureKind, OpenError, Store};
-use leasehold::text::{did_you_mean, masked};
+use leasehold::text::{MASK, did_you_mean, masked};
 
 use crate::args::Everywhere;
 use crate::exit::{self, Failed};
@@ -68,6 +68,13 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
 
 fn named(url: &str, origin: &str, state: &StateDir) -> Result<Chosen, Failed> {
     let url = url.trim();
+    if masked(url) == url && url.contains(MASK) {
+        return Err(Failed::config(format!(
+            "{origin} is {url}: its password was masked, because a job gets no store credentials. Nothing was \
+             run. Put the URL into a file that only you can read and set LEASEHOLD_STORE_FILE, or run: \
+             leasehold use URL"
+        )));
+    }
     let url = match url {
         "sqlite:" => format!("sqlite:{}", state.database().display()),
         _ => absolute(url),

@@ -49,9 +49,19 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
 
 /// clap's own 2 is never used: to an agent's hook it would mean "block".
 fn usage(error: &clap::Error) -> u8 {
-    let _ = error.print();
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => exit::OK,
-        _ => exit::USAGE,
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            exit::OK
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            exit::USAGE
+        }
+        _ => {
+            let text = error.render().to_string();
+            out::say(text.trim_start_matches("error: ").trim_end());
+            exit::USAGE
+        }
     }
 }

@@ -95,13 +95,18 @@ impl Out {
         let _ = writeln!(anstream::stderr().lock(), "leasehold: {text}");
     }
 
-    /// One object on stdout.
-    pub fn object(&self, value: &Value) {
-        line(&value.to_string());
+    /// One object on stdout; whether anyone still reads.
+    pub fn object(&self, value: &Value) -> bool {
+        line(&value.to_string())
     }
 }
 
-/// A line on stdout. A reader that went away is no reason to panic.
-pub fn line(text: &str) {
-    let _ = writeln!(anstream::stdout().lock(), "{text}");
+/// A line on stdout. A reader that went away is no reason to panic; whether it is still there.
+pub fn line(text: &str) -> bool {
+    writeln!(anstream::stdout().lock(), "{text}").is_ok()
+}
+
+/// A line of ours on stderr.
+pub fn say(text: &str) {
+    let _ = writeln!(anstream::stderr().lock(), "leasehold: {text}");
 }

@@ -3,12 +3,21 @@
 use std::path::Path;
 
 use leasehold::core::session::{Outcome, StopReason};
-use leasehold::host;
 use leasehold::runner::run::{Ran, Spec};
+use leasehold::{host, state};
 use serde_json::{Value, json};
 
 use crate::exit::{self, Failed};
 use crate::out::Out;
+
+/// Finds out before anything is run whether a report can be written.
+pub fn check(path: Option<&Path>) -> Result<(), Failed> {
+    let Some(path) = path else { return Ok(()) };
+    state::check_writable(path).map_err(|e| {
+        let message = format!("the report could not be written to {}: {e}. Nothing was run", path.display());
+        Failed::new(exit::CONFIG, "report", message)
+    })
+}
 
 /// Writes what happened where it was asked for.
 pub fn write(

@@ -12,6 +12,9 @@ use thiserror::Error;
 /// Largest file we read back; ours are far smaller.
 const FILE_MAX: u64 = 64 * 1024;
 
+/// What is kept inside it in directories of their own.
+const INSIDE: [&str; 3] = ["memory", "grants", "leases.db-locks"];
+
 /// A private directory, created on first use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateDir {
@@ -72,37 +75,15 @@ impl StateDir {
         &self.path
     }
 
-    /// Creates the directory (0700) if needed and checks that it is ours alone.
+    /// Creates the directory (0700) if needed and checks that it is ours alone, and that nothing in it
+    /// leads elsewhere.
     pub fn ensure(&self) -> Result<(), StateError> {
-        match fs::symlink_metadata(&self.path) {
-            Ok(found) => self.check(&found),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
-                made.map_err(|e| StateError::io(&self.path, e))?;
-                let found = fs::symlink_metadata(&self.path);
-                self.check(&found.map_err(|e| StateError::io(&self.path, e))?)
-            }
-            Err(e) => Err(StateError::io(&self.path, e)),
+        if !check(&self.path)? {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
+            made.map_err(|e| StateError::io(&self.path, e))?;
+            check(&self.path)?;
         }
-    }
-
-    fn check(&self, found: &fs::Metadata) -> Result<(), StateError> {
-        let path = self.path.display().to_string();
-        let (problem, fix) = if found.is_symlink() {
-            ("is a symbolic link".into(), format!("Remove it: rm {path}"))
-        } else if !found.is_dir() {
-            ("is not a directory".into(), "Move it away".into())
-        } else if found.uid() != rustix::process::geteuid().as_raw() {
-            (
-                format!("belongs to user {}", found.uid()),
-                "Set XDG_STATE_HOME to a directory of your own".into(),
-            )
-        } else if found.mode() & 0o022 != 0 {
-            ("can be written by others".into(), format!("Close it: chmod 700 {path}"))
-        } else {
-            return Ok(());
-        };
-        Err(StateError::Unsafe { path, problem, fix })
+        INSIDE.iter().try_for_each(|name| check(&self.path.join(name)).map(|_| ()))
     }
 
     /// The embedded store's database.
@@ -119,6 +100,28 @@ impl StateDir {
     pub fn grant_file(&self, lease: &Name) -> PathBuf {
         self.path.join("grants").join(format!("{}.json", flat(lease)))
     }
+}
+
+/// Whether there is a directory at `path`; an error if it is anything but a directory of our own.
+fn check(path: &Path) -> Result<bool, StateError> {
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(e) => return Err(StateError::io(path, e)),
+    };
+    let path = path.display().to_string();
+    let (problem, fix) = if found.is_symlink() {
+        ("is a symbolic link".into(), format!("Remove it: rm {path}"))
+    } else if !found.is_dir() {
+        ("is not a directory".into(), "Move it away".into())
+    } else if found.uid() != rustix::process::geteuid().as_raw() {
+        (format!("belongs to user {}", found.uid()), "Set XDG_STATE_HOME to a directory of your own".into())
+    } else if found.mode() & 0o022 != 0 {
+        ("can be written by others".into(), format!("Close it: chmod 700 {path}"))
+    } else {
+        return Ok(true);
+    };
+    Err(StateError::Unsafe { path, problem, fix })
 }
 
 /// A lease name as one file name: `/` cannot be in one, and `=` cannot be in a lease name.
@@ -160,6 +163,20 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&temp);
     }
     result
+}
+
+/// Whether a file could be written there, without touching anything.
+pub fn check_writable(path: &Path) -> io::Result<()> {
+    use rustix::fs::{Access, access};
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(_) => Ok(access(path, Access::WRITE_OK)?),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Ok(access(dir, Access::WRITE_OK | Access::EXEC_OK)?)
+        }
+        Err(e) => Err(e),
+    }
 }
 
 fn create_new(path: &Path) -> io::Result<File> {

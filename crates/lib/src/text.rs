@@ -23,15 +23,34 @@ fn distance(from: &str, to: &str) -> usize {
     row[to.len()]
 }
 
-/// A URL as it may be shown: the password, if any, is masked.
+/// What a password is shown as.
+pub const MASK: &str = "***";
+
+/// A URL as it may be shown: passwords are masked, before the host and among the parameters.
 pub fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let Some((user, host)) = authority.rsplit_once('@') else { return url.into() };
-    match user.split_once(':') {
-        Some((name, _)) => format!("{scheme}://{name}:***@{host}{path}"),
-        None => url.into(),
+    let path = masked_parameters(path);
+    match authority.rsplit_once('@').map(|(user, host)| (user.split_once(':'), host)) {
+        Some((Some((name, _)), host)) => format!("{scheme}://{name}:{MASK}@{host}{path}"),
+        _ => format!("{scheme}://{authority}{path}"),
     }
+}
+
+fn masked_parameters(path: &str) -> String {
+    let Some((path, query)) = path.split_once('?') else { return path.into() };
+    let secret = |key: &str| {
+        let key = key.to_ascii_lowercase();
+        ["password", "passwd", "secret", "token", "signature"].iter().any(|word| key.contains(word))
+    };
+    let shown: Vec<String> = query
+        .split('&')
+        .map(|pair| match pair.split_once('=') {
+            Some((key, _)) if secret(key) => format!("{key}={MASK}"),
+            _ => pair.into(),
+        })
+        .collect();
+    format!("{path}?{}", shown.join("&"))
 }
 
 #[cfg(test)]
@@ -53,6 +72,8 @@ mod tests {
         assert_eq!(masked("postgres://ops:s3cret@db/ops"), "postgres://ops:***@db/ops");
         assert_eq!(masked("postgres://ops:p@ss@db:5432/ops?x=1"), "postgres://ops:***@db:5432/ops?x=1");
         assert_eq!(masked("redis://:s3cret@h"), "redis://:***@h");
+        assert_eq!(masked("pg://db/a?password=s3cret&x=1"), "pg://db/a?password=***&x=1");
+        assert_eq!(masked("https://h/l?access_TOKEN=s3cret"), "https://h/l?access_TOKEN=***");
         for plain in ["sqlite:/a/b@c:d", "dir:/x", "postgres://db/ops", "postgres://ops@db/a:b@c"] {
             assert_eq!(masked(plain), plain);
         }

@@ -7,7 +7,7 @@ use leasehold::core::errand::{ErrandOutcome, Verb, describe};
 use leasehold::core::name::Name;
 use leasehold::core::stop::{Text, Wishes};
 
-use super::by_hand::{Taken, print, take};
+use super::by_hand::{Taken, not_acquired, print, take};
 use super::{Opened, bad_record, held_by, store_failed};
 use crate::args::{Break, Everywhere};
 use crate::exit::{self, Failed};
@@ -41,6 +41,9 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
             Ok(exit::OK)
         }
         Taken::Busy(busy) => {
+            if out.json {
+                out.object(&not_acquired(&busy));
+            }
             out.note(&format!("{lease} is still {}", held_by(&busy)));
             Ok(exit::BUSY)
         }

@@ -1,25 +1,33 @@
 //! `leasehold acquire`, `renew` and `release`: the same lease, by hand, for scripts.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use leasehold::byhand::{self, Ask};
 use leasehold::core::errand::{ErrandOutcome, Verb, describe};
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
-use leasehold::core::session::{Granted, Outcome};
+use leasehold::core::session::{Busy, Granted, Outcome};
 use leasehold::core::stop::{Text, Wishes};
 use leasehold::host::{Enclosing, grant_text};
+use leasehold::random;
 use leasehold::state::{StateDir, read_private, write_private};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Opened, bad_record, held_by, not_started, store_failed};
-use crate::args::{Acquire, ByHand, Everywhere};
+use crate::args::{Acquire, ByHand, Everywhere, token};
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
-/// What is kept privately between `acquire` and `release`.
-#[derive(Serialize, Deserialize)]
+/// What is kept privately between `acquire` and `release`: the last grant on each store.
+#[derive(Default, Serialize, Deserialize)]
 struct Kept {
-    store: String,
+    stores: BTreeMap<String, KeptGrant>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptGrant {
     token: Token,
     epoch: Epoch,
     grant: Grant,
@@ -37,11 +45,7 @@ pub fn acquire(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Fail
         Taken::Granted(granted, opened) => (granted, opened),
         Taken::Busy(busy) => {
             if out.json {
-                out.object(&json!({
-                    "v": 1, "lease": ask.lease.as_str(), "acquired": false, "token": busy.token.get(),
-                    "holder": format!("{}/{}", busy.holder.host, busy.holder.pid),
-                    "expires_in_s": busy.ends_in.map(|d| d.as_secs_f64()),
-                }));
+                out.object(&not_acquired(&busy));
             }
             out.note(&format!("{} is busy: {}", ask.lease, held_by(&busy)));
             return Ok(exit::BUSY);
@@ -58,6 +62,15 @@ pub fn acquire(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Fail
         granted.token
     ));
     Ok(exit::OK)
+}
+
+/// Somebody else holds it, as an object.
+pub fn not_acquired(busy: &Busy) -> Value {
+    json!({
+        "v": 1, "lease": busy.lease.as_str(), "acquired": false, "token": busy.token.get(),
+        "holder": format!("{}/{}", busy.holder.host, busy.holder.pid),
+        "expires_in_s": busy.ends_in.map(|d| d.as_secs_f64()),
+    })
 }
 
 /// The token alone, or export lines, or an object.
@@ -81,7 +94,7 @@ pub enum Taken {
     /// Ours, and remembered; with the store it is on.
     Granted(Granted, crate::config::Chosen),
     /// Somebody else's.
-    Busy(leasehold::core::session::Busy),
+    Busy(Busy),
 }
 
 /// Acquires, and keeps the grant for `renew` and `release`.
@@ -105,9 +118,14 @@ pub fn take(ask: &Ask, opened: Opened) -> Result<Taken, Failed> {
 
 fn keep(state: &StateDir, granted: &Granted, store: &str) -> Result<(), Failed> {
     let Granted { token, epoch, grant, .. } = *granted;
-    let kept = Kept { store: store.into(), token, epoch, grant };
-    let bytes = serde_json::to_vec(&kept).unwrap_or_default();
     let path = state.grant_file(&granted.lease);
+    let mut kept = kept(&path);
+    // We may be late: after us somebody else of this user may have been granted it already.
+    if kept.stores.get(store).is_some_and(|other| other.epoch == epoch && other.token > token) {
+        return Ok(());
+    }
+    kept.stores.insert(store.into(), KeptGrant { token, epoch, grant });
+    let bytes = serde_json::to_vec(&kept).unwrap_or_default();
     write_private(&path, &bytes).map_err(|e| {
         Failed::new(exit::CONFIG, "state", format!(
             "{} was acquired (token {token}), but the grant could not be kept in {}: {e}. It cannot be renewed \
@@ -115,6 +133,11 @@ fn keep(state: &StateDir, granted: &Granted, store: &str) -> Result<(), Failed> 
             granted.lease, path.display(), Text(granted.ttl)
         ))
     })
+}
+
+fn kept(path: &Path) -> Kept {
+    let bytes = read_private(path).ok().flatten();
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
 /// `leasehold renew NAME`
@@ -197,8 +220,8 @@ fn grant(lease: &Name, args: &ByHand, opened: &Opened) -> Result<Grant, Failed> 
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let enclosing = Enclosing::from_env(env).filter(|run| run.lease == *lease);
     let token = match (args.token, env("LEASEHOLD_TOKEN")) {
-        (Some(number), _) => Token::new(number),
-        (None, Some(text)) => text.parse().ok().and_then(Token::new),
+        (Some(token), _) => token,
+        (None, Some(text)) => token(&text).map_err(|e| Failed::usage(format!("LEASEHOLD_TOKEN: {e}")))?,
         (None, None) => {
             return Err(Failed::usage(format!(
                 "which token of {lease}? Add --token N, as \"leasehold acquire {lease}\" printed it, or set \
@@ -206,24 +229,23 @@ fn grant(lease: &Name, args: &ByHand, opened: &Opened) -> Result<Grant, Failed> 
             )));
         }
     };
-    let Some(token) = token else {
-        return Err(Failed::usage("a token is a whole number from 1 to 2^53 - 1".to_owned()));
-    };
     if let Some(run) = enclosing.filter(|run| run.token == token) {
         return Ok(run.grant);
     }
     let path = opened.state.grant_file(lease);
-    let kept = read_private(&path).ok().flatten();
-    let kept = kept.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
-    match kept {
-        Some(kept) if kept.token == token && kept.store == opened.chosen.shown => Ok(kept.grant),
+    let store = &opened.chosen.shown;
+    match kept(&path).stores.get(store) {
+        Some(kept) if kept.token == token => Ok(kept.grant),
+        // Granted again since, so this token is lost. A grant that nobody holds finds out to whom.
+        Some(kept) if kept.token > token => Ok(Grant(random::seed())),
         Some(kept) => Err(Failed::usage(format!(
-            "the last grant of {lease} kept here is token {} on {}, not token {token} on {}. Nothing was changed",
-            kept.token, kept.store, opened.chosen.shown
+            "token {token} of {lease} was not granted to this user on this machine; the last one here is {} \
+             ({store}). Nothing was changed",
+            kept.token
         ))),
         None => Err(Failed::usage(format!(
-            "no grant of {lease} is kept here ({}): it was not acquired by this user on this machine. Nothing \
-             was changed",
+            "no grant of {lease} on {store} is kept here ({}): it was not acquired there by this user on this \
+             machine. Nothing was changed",
             path.display()
         ))),
     }

@@ -63,7 +63,8 @@ pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
 /// "held by mac-mini/8123 (token 42) for 38s, lease ends in 71s if not renewed"
 pub fn held_by(busy: &Busy) -> String {
     let holder = &busy.holder;
-    let since = held_for(&holder.since).map(|d| format!(" for {}", Text(d))).unwrap_or_default();
+    let since = held_for(&holder.since).filter(|d| !d.is_zero());
+    let since = since.map(|d| format!(" for {}", Text(d))).unwrap_or_default();
     let ends = match busy.ends_in {
         Some(left) => format!("lease ends in {} if not renewed", Text(left)),
         None => format!("it can be taken over once it has not changed for {}", Text(busy.ttl)),

@@ -1,11 +1,13 @@
 //! `leasehold run NAME -- CMD`
 
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use leasehold::core::name::Name;
 use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, StopReason};
 use leasehold::core::stop::{Text, Wishes};
 use leasehold::host::{self, Enclosing};
+use leasehold::runner::RUN_CHAIN;
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::outcome::Survivor;
 use leasehold::runner::run::{self, Listener, Ran, Spec};
@@ -25,6 +27,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
     // Before anything is spent: a typo must not cost a token or block another machine.
     let program = find(args, &leases[0])?;
+    report::check(args.report.as_deref())?;
     let opened = super::open(flags, &leases)?;
     let timing = &args.timing;
     let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
@@ -33,7 +36,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         leases,
         job,
         run_id: run_id(args)?,
-        wait: args.wait.unwrap_or_default(),
+        wait: patience(args),
         max_run,
         program,
         args: args.command[1..].to_vec(),
@@ -63,6 +66,12 @@ fn leases(args: &Run) -> Result<Vec<Name>, Failed> {
         leases.push(other);
     }
     Ok(leases)
+}
+
+/// A run nested in the one that holds its only lease would wait for its own parent.
+fn patience(args: &Run) -> Duration {
+    let nested = std::env::var("LEASEHOLD_LEASE").is_ok_and(|outer| outer == args.name);
+    args.wait.filter(|_| !nested || !args.or.is_empty()).unwrap_or_default()
 }
 
 fn find(args: &Run, lease: &Name) -> Result<Program, Failed> {
@@ -120,6 +129,8 @@ impl Listener for Voice<'_> {
                 "this machine slept past the lease; the job is frozen while we ask whether it is still ours",
             ),
             Event::Resumed => out.warn("the lease is still ours; the job goes on with the same token"),
+            // Their names were said already.
+            Event::Stopping(StopReason::Survivors) => {}
             Event::Stopping(why) => out.warn(&stopping(why, self.spec)),
             Event::StopUnconfirmed => out.warn(
                 "killed, but not gone: something is stuck in the kernel. The lease is kept until it is",
@@ -166,9 +177,11 @@ impl Voice<'_> {
     }
 
     fn skipped(&self, busy: &Busy, skip_exit: u8) -> Result<u8, Failed> {
-        let inside = Enclosing::from_env(|name| std::env::var(name).ok());
-        if let Some(outer) = inside.filter(|outer| outer.grant == busy.grant) {
-            let (lease, token, pid) = (&outer.lease, outer.token, busy.holder.pid);
+        let outer_runs = std::env::var(RUN_CHAIN).unwrap_or_default();
+        let by_hand = Enclosing::from_env(|name| std::env::var(name).ok());
+        let nested = outer_runs.split(' ').any(|run| run == busy.holder.run);
+        if nested || by_hand.is_some_and(|outer| outer.grant == busy.grant) {
+            let (lease, token, pid) = (&busy.lease, busy.token, busy.holder.pid);
             return Err(Failed::usage(format!(
                 "{lease} is held by this very run (token {token}, pid {pid}): \"leasehold run {lease}\" is \
                  nested inside itself. The inner call would wait for its parent. Nothing was run. Use \

@@ -47,8 +47,8 @@ pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
         if screen {
             let _ = write!(std::io::stdout(), "\x1b[H\x1b[2J");
         }
-        show(&rows, &opened.chosen, only.as_ref(), out);
-        if !args.watch {
+        let read = show(&rows, &opened.chosen, only.as_ref(), out);
+        if !args.watch || !read {
             return Ok(exit::OK);
         }
         let armed = timer.arm(clock::boot_time().plus(Duration::from_secs(1)));
@@ -137,17 +137,14 @@ fn row(lease: &str, stored: &Stored, resolution: Duration, instance: &str) -> Ro
     }
 }
 
-fn show(rows: &[Row], chosen: &Chosen, only: Option<&Name>, out: &Out) {
+/// Whether anyone still reads it.
+fn show(rows: &[Row], chosen: &Chosen, only: Option<&Name>, out: &Out) -> bool {
     if out.json {
-        for row in rows {
-            out.object(&object(row));
-        }
-        return;
+        return rows.iter().all(|row| out.object(&object(row)));
     }
     if rows.is_empty() {
         let what = only.map_or("no leases".into(), |lease| format!("no lease {lease}"));
-        out::line(&format!("{what} on {} yet{}", chosen.shown, scope(chosen)));
-        return;
+        return out::line(&format!("{what} on {} yet{}", chosen.shown, scope(chosen)));
     }
     let mut table =
         vec![["LEASE", "STATE", "TOKEN", "HOLDER", "HELD", "RENEWED", "ENDS IN"].map(String::from)];
@@ -166,22 +163,18 @@ fn show(rows: &[Row], chosen: &Chosen, only: Option<&Name>, out: &Out) {
             time(row.ends_in),
         ]);
     }
-    print(&table);
-    for row in rows {
-        if let Some(problem) = &row.problem {
-            out::line(&format!("{}: {problem}", row.lease));
-        }
-    }
+    let problems = rows.iter().filter_map(|row| row.problem.as_ref().map(|problem| (&row.lease, problem)));
+    print(&table) && problems.into_iter().all(|(lease, problem)| out::line(&format!("{lease}: {problem}")))
 }
 
-fn print(table: &[[String; 7]]) {
+fn print(table: &[[String; 7]]) -> bool {
     let widths: [usize; 7] =
         std::array::from_fn(|i| table.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
-    for row in table {
+    table.iter().all(|row| {
         let cells: Vec<String> =
             row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        out::line(cells.join("  ").trim_end());
-    }
+        out::line(cells.join("  ").trim_end())
+    })
 }
 
 fn object(row: &Row) -> serde_json::Value {

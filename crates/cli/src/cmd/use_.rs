@@ -23,7 +23,8 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let chosen = config::choose(&flags, &state)?;
     let mut store = config::open(&chosen)?;
     pollster::block_on(check(store.as_mut(), &chosen))?;
-    let Some(path) = config::user_config() else {
+    // Configurations are often links into a repository; the file they lead to is the one to replace.
+    let Some(path) = config::user_config().map(|path| std::fs::canonicalize(&path).unwrap_or(path)) else {
         return Err(Failed::config(
             "neither XDG_CONFIG_HOME nor HOME is set, so there is no configuration to write",
         ));

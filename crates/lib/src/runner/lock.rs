@@ -42,6 +42,10 @@ fn open_flags() -> i32 {
 impl HolderLock {
     /// Makes and locks `<dir>/<grant>.lock`, readable for this user only. Before the acquire.
     pub fn create(dir: &Path, grant: Grant) -> io::Result<Self> {
+        // A link could lead our files anywhere; without a lock the lease is as safe, only slower to recover.
+        if std::fs::symlink_metadata(dir).is_ok_and(|found| !found.is_dir()) {
+            return Err(Errno::NOTDIR.into());
+        }
         let path = final_path(dir, grant);
         let new = dir.join(format!("{grant}.new"));
         // A sweeper may take the file away while it is not locked yet.

@@ -99,7 +99,7 @@ fn examine(path: &Path) -> Result<(), Refusal> {
             Ok(stat) => {
                 regular(&stat)?;
                 Err(Refusal::Unfit(if stat.st_mode & 0o111 == 0 {
-                    "not executable; did you forget chmod +x?".into()
+                    format!("not executable (chmod +x {} would make it so)", path.display())
                 } else {
                     "not executable by this user, or on a file system mounted noexec".into()
                 }))

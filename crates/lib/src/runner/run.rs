@@ -24,6 +24,7 @@ use super::tree::Tree;
 use crate::memory::Memory;
 use crate::shell::{Job, Shell};
 use crate::stores::Store;
+use crate::text::masked;
 use crate::{clock, host, random};
 
 /// What to run, and under which leases.
@@ -194,7 +195,11 @@ impl Process<'_> {
             (super::RUN_ID, self.spec.run_id.clone()),
             (super::RUN_CHAIN, super::run_chain(&self.spec.run_id)),
         ];
-        values.into_iter().map(|(key, value)| (key.into(), Some(value.into()))).collect()
+        // A job gets no store credentials. The rest of the URL stays: without it a run inside this one
+        // would quietly use another store.
+        let store = std::env::var("LEASEHOLD_STORE").ok().map(|url| ("LEASEHOLD_STORE", masked(&url)));
+        let values = values.into_iter().chain(store);
+        values.map(|(key, value)| (key.into(), Some(value.into()))).collect()
     }
 
     fn spawn(&self, granted: &Granted) -> Result<Tree, (String, u8)> {

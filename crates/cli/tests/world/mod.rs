@@ -1,0 +1,320 @@
+//! A world of its own for one test: a private home, no settings of whoever runs the tests, and
+//! whatever was started in it is gone when it ends.
+#![allow(dead_code)] // each test file uses its own part of it
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::clock::boot_time;
+use leasehold::runner::poll::{self, Timer};
+use rustix::process::{Pid, Signal};
+
+/// How long anything may take before a test fails: long, for busy machines.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+pub fn binary() -> PathBuf {
+    std::env::var_os("LEASEHOLD_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_leasehold").into()).into()
+}
+
+pub fn long() -> bool {
+    std::env::var_os("LEASEHOLD_LONG").is_some()
+}
+
+/// Asks again and again until there is an answer.
+pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = boot_time().plus(PATIENCE);
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(boot_time() < end, "in vain: {what}");
+        pause(Duration::from_millis(5));
+    }
+}
+
+/// Between two questions.
+pub fn pause(time: Duration) {
+    let timer = Timer::new().unwrap();
+    timer.arm(boot_time().plus(time)).unwrap();
+    poll::wait(&[timer.as_fd()]).unwrap();
+}
+
+pub struct World {
+    dir: PathBuf,
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Self { code: code(output.status), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// As a shell would say it.
+pub fn code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+}
+
+impl Ended {
+    /// Exit code, and a part of what was said on stderr.
+    #[track_caller]
+    pub fn is(self, code: i32, said: &str) -> Self {
+        assert_eq!(self.code, code, "{self:#?}");
+        assert!(self.err.contains(said), "should say {said:?}: {self:#?}");
+        self
+    }
+
+    /// It went well, and said nothing of its own.
+    #[track_caller]
+    pub fn quiet(self) -> Self {
+        assert_eq!((self.code, self.err.as_str()), (0, ""), "{self:#?}");
+        self
+    }
+
+    /// The one line of JSON on stdout.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        assert_eq!(self.out.lines().count(), 1, "{self:#?}");
+        let value: serde_json::Value = serde_json::from_str(&self.out).unwrap();
+        assert_eq!(value["v"], 1, "{self:#?}");
+        value
+    }
+
+    #[track_caller]
+    pub fn token(&self) -> u64 {
+        assert_eq!(self.code, 0, "{self:#?}");
+        self.out.trim().parse().unwrap_or_else(|_| panic!("no token: {self:#?}"))
+    }
+}
+
+impl World {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("leasehold-cli-{}-{number}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir(&dir).unwrap();
+        // Whoever asks for the real path gets this one.
+        Self { dir: dir.canonicalize().unwrap() }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// As text, for arguments.
+    pub fn at(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.path(".local/state/leasehold")
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub fn script(&self, name: &str, text: &str) -> String {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.write(name, text);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    /// Any program, in this world.
+    pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("HOME", &self.dir).env("PATH", std::env::var_os("PATH").unwrap());
+        command.current_dir(&self.dir).stdin(Stdio::null());
+        command
+    }
+
+    /// The binary under test with these arguments.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.program(binary());
+        command.args(args);
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ended {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// A shell line, in which `leasehold` is the binary under test.
+    pub fn sh(&self, line: &str) -> Ended {
+        let line = format!("leasehold() {{ \"$LEASEHOLD_BIN\" \"$@\"; }}; {line}");
+        self.program("bash").args(["-c", &line]).env("LEASEHOLD_BIN", binary()).output().unwrap().into()
+    }
+
+    pub fn start(&self, args: &[&str]) -> Running {
+        Running::new(self.command(args))
+    }
+
+    /// The lease's row of `status --json`.
+    pub fn status(&self, store: &[&str], lease: &str) -> serde_json::Value {
+        let mut args = store.to_vec();
+        args.extend(["--json", "status", lease]);
+        self.run(&args).json()
+    }
+
+    /// Everything below `name`: kind, owner, mode and content. SQLite's shared memory is left out, for
+    /// readers change it too.
+    pub fn snapshot(&self, name: &str) -> BTreeMap<PathBuf, String> {
+        let mut found = BTreeMap::new();
+        walk(&self.path(name), &mut found);
+        found
+    }
+
+    /// What `act` gives; it must leave everything as it was.
+    #[track_caller]
+    pub fn unchanged(&self, act: impl FnOnce() -> Ended) -> Ended {
+        let before = self.snapshot("");
+        let ended = act();
+        assert_eq!(self.snapshot(""), before, "something changed: {ended:#?}");
+        ended
+    }
+}
+
+fn walk(path: &Path, found: &mut BTreeMap<PathBuf, String>) {
+    let Ok(meta) = std::fs::symlink_metadata(path) else { return };
+    if path.to_string_lossy().ends_with("-shm") {
+        return;
+    }
+    let content = if meta.is_symlink() {
+        format!("{:?}", std::fs::read_link(path).unwrap())
+    } else if meta.is_file() {
+        format!("{:?}", String::from_utf8_lossy(&std::fs::read(path).unwrap()))
+    } else {
+        String::new()
+    };
+    found.insert(path.into(), format!("{:o} {} {content}", meta.mode(), meta.uid()));
+    if meta.is_dir() {
+        for entry in std::fs::read_dir(path).unwrap() {
+            walk(&entry.unwrap().path(), found);
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A command that runs beside the test and ends with it.
+pub struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    out: Vec<u8>,
+    err: Vec<u8>,
+}
+
+impl Running {
+    pub fn new(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        Self { child, stdin, out: Vec::new(), err: Vec::new() }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(self.pid(), signal);
+    }
+
+    pub fn type_in(&mut self, text: &str) {
+        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Waits until its output contains a whole line; gives that line.
+    #[track_caller]
+    pub fn line(&mut self) -> String {
+        self.line_or_end().unwrap_or_else(|| panic!("it ended: {}", String::from_utf8_lossy(&self.out)))
+    }
+
+    /// A whole line of its output, or nothing if it has closed it.
+    #[track_caller]
+    pub fn line_or_end(&mut self) -> Option<String> {
+        let timer = Timer::new().unwrap();
+        timer.arm(boot_time().plus(PATIENCE)).unwrap();
+        loop {
+            if let Some(end) = self.out.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.out.drain(..=end).collect();
+                return Some(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            let stdout = self.child.stdout.as_mut().unwrap();
+            let ready = poll::wait(&[stdout.as_fd(), timer.as_fd()]).unwrap();
+            assert!(ready.has(0), "no line in time");
+            let mut bytes = [0; 4096];
+            match stdout.read(&mut bytes).unwrap() {
+                0 => return None,
+                n => self.out.extend_from_slice(&bytes[..n]),
+            }
+        }
+    }
+
+    /// Waits for its end.
+    pub fn ended(mut self) -> Ended {
+        self.stdin = None;
+        let (mut out, mut err) = (self.child.stdout.take().unwrap(), self.child.stderr.take().unwrap());
+        let reader = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = err.read_to_end(&mut text);
+            text
+        });
+        let status = until("the end of a command", || self.child.try_wait().unwrap());
+        let _ = out.read_to_end(&mut self.out);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        self.err = reader.join().unwrap();
+        Ended { code: code(status), out: text(&self.out), err: text(&self.err) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+pub fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// Whether the process is there and is no zombie.
+pub fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
+    state.is_some_and(|state| state != 'Z' && state != 'X')
+}
