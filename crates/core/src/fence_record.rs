@@ -249,7 +249,8 @@ mod tests {
     #[test]
     fn a_person_can_read_it() {
         let text = text(&pending());
-        let start = r#"{"leasehold_fence":1,"lease":"site","token":42,"seq":2,"state":"pending","mode":"enforce","#;
+        let start =
+            r#"{"leasehold_fence":1,"lease":"site","token":42,"seq":2,"state":"pending","mode":"enforce","#;
         assert!(text.starts_with(start) && text.ends_with("}\n"), "{text}");
     }
 

@@ -11,6 +11,7 @@ pub mod runner;
 pub mod shell;
 pub mod state;
 pub mod stores;
+pub mod targets;
 pub mod text;
 
 pub use leasehold_core as core;
