@@ -1,6 +1,7 @@
 //! What the processes under test do: one attempt on the artefact, between two lines on stdout.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use leasehold::targets::TargetError;
@@ -18,6 +19,7 @@ pub(crate) const OVER: &str = "over";
 /// The exit codes of an attempt.
 pub(crate) const TAKEN: i32 = 0;
 pub(crate) const REFUSED: i32 = 76;
+const FAILED: i32 = 70;
 
 /// `ROLE path token content`
 pub(crate) fn play(role: &str) -> ! {
@@ -39,17 +41,10 @@ pub(crate) fn play(role: &str) -> ! {
         other => panic!("no role {other}"),
     };
     println!("{OVER}");
-    std::process::exit(match result {
-        Ok(()) => TAKEN,
-        Err(TargetError::Refused(refused)) => {
-            eprintln!("{refused}");
-            REFUSED
-        }
-        Err(other) => {
-            eprintln!("{other}");
-            70
-        }
-    });
+    let Err(error) = result else { std::process::exit(TAKEN) };
+    // In one piece, because strace speaks on the same stream.
+    let _ = std::io::stderr().write_all(format!("{error}\n").as_bytes());
+    std::process::exit(if matches!(error, TargetError::Refused(_)) { REFUSED } else { FAILED });
 }
 
 /// How it is often done, and why it leaks: fence and artefact are each replaced as a whole, the
