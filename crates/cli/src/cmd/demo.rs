@@ -174,8 +174,11 @@ fn race(screen: Screen, facts: &mut Facts) -> Result<Scene, Trouble> {
         ],
         &[
             bad("Both run."),
-            plain(format!("pid {} has published {NINE},", other.pid())),
-            plain(format!("pid {} is about to do it again.", bare.pid())),
+            plain(format!(
+                "pid {} has published {NINE}, pid {} is about to do it again.",
+                other.pid(),
+                bare.pid()
+            )),
         ],
     );
     Ok(Scene { frozen: holder, bare, stage })
@@ -225,8 +228,7 @@ fn take_over(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(),
     screen.step(
         &[
             plain(format!("It waits {} until the silent lease has expired.", Text(facts.waited))),
-            good(format!("It gets token {second}, seals the file with it,")),
-            good(format!("and publishes {TEN}.")),
+            good(format!("It gets token {second}, seals the file with it and publishes {TEN}.")),
         ],
         &[plain(format!("It publishes {TEN}."))],
     );
@@ -261,13 +263,19 @@ fn wake(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(), Trou
     let (first, second) = (facts.first_token, facts.second_token);
     let Refusal { token, sealed, exit, message, .. } = &facts.refusal;
     let right = (*token, *sealed, *exit) == (first, second, i32::from(exit::REFUSED));
-    let (exit, message) = (*exit, message.clone());
+    let (exit, message, wrapper) = (*exit, message.clone(), facts.wrapper_exit);
+    let lost = wrapper == i32::from(exit::LOST) && facts.wrapper_outcome == "lost";
+    facts.check(lost, || format!("the wrapper did not notice the loss: exit {wrapper}"));
     facts.check(right, || {
         format!("the stale write was not refused as it should: {line}, exit {exit}: {message}")
     });
     facts.check(bare_exit == 0, || format!("the bare run ended with exit {bare_exit}: {}", bare.said()));
     screen.step(
-        &[good(format!("Refused, exit {exit}:")), quoted(message)],
+        &[
+            good(format!("Refused, exit {exit}:")),
+            quoted(message),
+            plain(format!("Its wrapper sees the loss too: exit {wrapper}, {LEASE} lost.")),
+        ],
         &[bad(format!("Written, exit {bare_exit}.")), plain("Nobody notices.")],
     );
     Ok(())
@@ -294,7 +302,7 @@ fn farewell(screen: Screen, elapsed: Duration) {
         ("leasehold status", "who holds what"),
         ("leasehold help exit-codes", "75, 76 and the others"),
     ] {
-        screen.line(&format!("  {command:<36}{what}"));
+        screen.command(command, what);
     }
     screen.gap();
     screen.say(&plain(format!("(That took {}; every process and file of it is gone.)", Text(elapsed))));

@@ -63,9 +63,13 @@ impl Screen {
         }
     }
 
-    /// A line as it is, to be copied.
-    pub fn line(self, text: &str) {
-        self.print(text);
+    /// A command to be copied, so never wrapped, and what it does if there is room.
+    pub fn command(self, command: &str, what: &str) {
+        if self.side_by_side() {
+            self.print(&format!("  {command:<36}{what}"));
+        } else {
+            self.print(&format!("  {command}"));
+        }
     }
 
     /// A heading.
