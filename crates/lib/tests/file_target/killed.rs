@@ -1,4 +1,5 @@
-//! kill -9 on the way into every system call: never torn, never behind, always recovered.
+//! kill -9 on the way into every system call, or an error from it: never torn, never behind, always
+//! recovered.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,6 +9,7 @@ use leasehold::targets::TargetError;
 use leasehold::targets::file::digest;
 
 use crate::kit::{Attempt, Place, bearer, publish};
+use crate::role::{FAILED, TAKEN};
 
 crate::tests!(
     a_writer_killed_anywhere,
@@ -15,6 +17,7 @@ crate::tests!(
     a_sealer_killed_anywhere,
     whoever_finishes_for_the_dead_killed_anywhere,
     whoever_takes_back_for_the_dead_killed_anywhere,
+    a_writer_whose_system_calls_fail,
 );
 
 const OLD: &str = "report of token 32";
@@ -156,4 +159,37 @@ fn whoever_finishes_for_the_dead_killed_anywhere() {
 fn whoever_takes_back_for_the_dead_killed_anywhere() {
     assert_eq!(kill_settlers(&pending_33(None), OLD), 2);
     assert_eq!(kill_settlers(&pending_33(Some("half a rep")), OLD), 2);
+}
+
+/// Each answer is true: taken, nothing changed, or nobody knows.
+fn a_writer_whose_system_calls_fail() {
+    let start = sealed_33(Some(OLD));
+    let attempt = Attempt { role: "write", token: 33, content: NEW };
+    let mut seen = BTreeMap::new();
+    for point in attempt.points(&start, false) {
+        let place = start.copy();
+        let (code, said) = attempt.failing_at(&place, &point, "EIO");
+        let state = state(&place, Some(OLD));
+        let answer = match code {
+            TAKEN => {
+                assert_eq!(place.content(), NEW, "{point:?}");
+                "taken"
+            }
+            FAILED if said.contains("is unknown") => "unknown",
+            // Also a fence that could not be read.
+            FAILED => {
+                assert!(said.contains("Nothing was"), "{point:?}: {said}");
+                assert_eq!(state, "fence 33.0 done, artefact old", "{point:?}: {said}");
+                "nothing changed"
+            }
+            other => panic!("{point:?}: {other}: {said}"),
+        };
+        *seen.entry(format!("{answer}: {state}")).or_insert(0) += 1;
+        retry_lands(&place.copy());
+        next_one_recovers(&place);
+    }
+    println!("{seen:#?}");
+    for answer in ["taken", "nothing changed", "unknown"] {
+        assert!(seen.keys().any(|key| key.starts_with(answer)), "never {answer:?}");
+    }
 }

@@ -195,6 +195,15 @@ impl Attempt<'_> {
         assert!(String::from_utf8_lossy(&output.stdout).starts_with(READY), "{point:?}: too early");
     }
 
+    /// Makes the attempt and lets that call fail: exit code, and what was said.
+    pub(crate) fn failing_at(&self, place: &Place, point: &Point, errno: &str) -> (i32, String) {
+        let logs = Place::new();
+        let inject = format!("{}:error={errno}:when={}", point.name, point.nth);
+        let output = self.strace(place, &logs.dir().join("log"), Some(inject)).output().unwrap();
+        let code = output.status.code().unwrap_or_else(|| panic!("{point:?}: {output:?}"));
+        (code, String::from_utf8(output.stderr).unwrap())
+    }
+
     /// Makes the attempt and freezes it in that call; returns when it is frozen.
     pub(crate) fn frozen_at(&self, place: &Place, point: &Point) -> Frozen {
         let inject = format!("{}:signal=STOP:when={}", point.name, point.nth);

@@ -19,7 +19,7 @@ pub(crate) const OVER: &str = "over";
 /// The exit codes of an attempt.
 pub(crate) const TAKEN: i32 = 0;
 pub(crate) const REFUSED: i32 = 76;
-const FAILED: i32 = 70;
+pub(crate) const FAILED: i32 = 70;
 
 /// `ROLE path token content`
 pub(crate) fn play(role: &str) -> ! {
