@@ -8,7 +8,11 @@ use leasehold::targets::TargetError;
 use crate::kit::{Attempt, Place, bearer, publish};
 use crate::role::{REFUSED, TAKEN, naive};
 
-crate::tests!(a_frozen_zombie_is_refused, without_lock_and_pending_it_must_leak);
+crate::tests!(
+    a_frozen_zombie_is_refused,
+    without_lock_and_pending_it_must_leak,
+    sealing_leaves_the_payloads_of_the_living,
+);
 
 const OLD: &str = "report of token 32";
 const ZOMBIE: &str = "stale report of token 33";
@@ -72,4 +76,25 @@ fn without_lock_and_pending_it_must_leak() {
     }
     println!("{leaked} leaked, {rewound} rewound the fence");
     assert!(leaked > 0 && rewound > 0, "the harness cannot see a leak");
+}
+
+/// Sealing sweeps what the dead left; a payload of its own run that is on its way is not that.
+fn sealing_leaves_the_payloads_of_the_living() {
+    let sealed = Place::new();
+    publish(&sealed, 32, OLD);
+    let start = sealed.copy();
+    sealed.target().seal(&bearer(33)).unwrap();
+    let early = Attempt { role: "write", token: 33, content: "early" };
+    let points = early.points(&sealed, false);
+    // The payload is on the disk then, and the lock not yet asked for.
+    let point = points.iter().find(|point| point.name == "fsync").unwrap();
+    let frozen = early.frozen_at(&start, point);
+    let left = start.dir().join(".today.json.leasehold-new-left-by-the-dead");
+    fs::write(&left, "left").unwrap();
+    start.target().seal(&bearer(33)).unwrap();
+    assert!(!left.exists(), "not swept");
+    let (code, said) = frozen.thaw();
+    assert_eq!(code, TAKEN, "{said}");
+    assert_eq!(start.content(), "early");
+    start.assert_tidy();
 }
