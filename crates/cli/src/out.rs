@@ -14,7 +14,8 @@ use crate::exit::Failed;
 pub struct Out {
     /// One object per line on stdout.
     pub json: bool,
-    quiet: bool,
+    /// Nothing, unless something is wrong.
+    pub quiet: bool,
     verbose: bool,
     /// Somebody is watching stderr.
     terminal: bool,
