@@ -89,11 +89,8 @@ impl Job for Counted {
 
 fn plan() -> Plan {
     let lease = Name::new("thing").unwrap();
-    let wishes = Wishes {
-        ttl: Some(Duration::from_secs(60)),
-        heartbeat: Some(Duration::from_millis(5)),
-        grace: None,
-    };
+    let wishes =
+        Wishes { ttl: Some(Duration::from_secs(60)), heartbeat: Some(Duration::from_millis(5)), grace: None };
     Plan {
         leases: vec![Memory::none().recall(&lease)],
         grant: Grant(random::seed()),

@@ -43,7 +43,8 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
     }
-    let mut voice = Voice { out, live: out.hurried(), spec: &spec, shown: &chosen.shown, scope: scope(&chosen) };
+    let mut voice =
+        Voice { out, live: out.hurried(), spec: &spec, shown: &chosen.shown, scope: scope(&chosen) };
     let ran = run::run(&spec, store, memory.clone(), &mut voice)
         .map_err(|e| Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}")))?;
     let refusal = |why: &NotStarted| not_started(why, &chosen, &memory, &spec.leases[0]);

@@ -108,7 +108,11 @@ impl Left {
             ],
             // No environment, no session, and the descriptor of the lock closed.
             Self::Bare => {
-                vec!["bash", "-c", "exec 100>&-; env -i setsid sh -c 'echo up left $$; exec sleep 1000' & wait"]
+                vec![
+                    "bash",
+                    "-c",
+                    "exec 100>&-; env -i setsid sh -c 'echo up left $$; exec sleep 1000' & wait",
+                ]
             }
         }
     }
@@ -172,7 +176,11 @@ fn what_lives_on_is_overtaken_when_the_ttl_ends_and_not_before() {
             let (new, granted) = record(&kept.url(&home));
             assert!(run.up[0].alive() && next.up[0].alive());
             assert!(new.token > old.token, "{new:?}");
-            assert!(granted >= written.plus(TTL), "{kept:?}, {left:?}: {:?} early", written.plus(TTL).since(granted));
+            assert!(
+                granted >= written.plus(TTL),
+                "{kept:?}, {left:?}: {:?} early",
+                written.plus(TTL).since(granted)
+            );
         }
     }
 }

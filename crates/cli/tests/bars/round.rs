@@ -35,10 +35,9 @@ impl Kind {
         let shell = |script| vec!["sh", "-c", script];
         match self {
             Self::Plain => (shell("echo up plain $$; exec sleep 1000"), 1),
-            Self::Setsid => (
-                shell("setsid sh -c 'echo up setsid $$; exec sleep 1000' & echo up main $$; wait"),
-                2,
-            ),
+            Self::Setsid => {
+                (shell("setsid sh -c 'echo up setsid $$; exec sleep 1000' & echo up main $$; wait"), 2)
+            }
             // Its parent and its parent's parent are gone at once.
             Self::Daemon => (
                 shell(

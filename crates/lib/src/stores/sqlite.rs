@@ -84,9 +84,8 @@ impl SqliteStore {
         // SQLite has made the log by now. Its name must be on disk before anything in it counts; once
         // there is something in it, whoever wrote that has seen to it.
         if log == 0 {
-            rustix::fs::fsync(&place.parent).map_err(|e| {
-                trouble(e, &format!("The log of {} could not be kept", store.path.display()))
-            })?;
+            rustix::fs::fsync(&place.parent)
+                .map_err(|e| trouble(e, &format!("The log of {} could not be kept", store.path.display())))?;
         }
         Ok(store)
     }
