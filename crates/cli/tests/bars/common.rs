@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
@@ -263,4 +263,32 @@ pub(crate) fn sqlite_url(home: &Home) -> String {
 /// A run id that nobody has used.
 pub(crate) fn fresh_run_id() -> String {
     format!("bars-{}", leasehold::host::fresh_run_id(None))
+}
+
+/// Notes when this machine keeps a thread waiting that only wants to wake up.
+pub(crate) struct Stalls(Arc<Mutex<Vec<(BootTime, Duration)>>>);
+
+impl Stalls {
+    /// Watches until dropped.
+    pub(crate) fn watch() -> Self {
+        let log: Arc<Mutex<Vec<(BootTime, Duration)>>> = Arc::default();
+        let seen = Arc::downgrade(&log);
+        std::thread::spawn(move || {
+            while let Some(log) = seen.upgrade() {
+                let due = boot_time().plus(Duration::from_millis(5));
+                until(due);
+                let late = boot_time().since(due);
+                if late > Duration::from_millis(20) {
+                    log.lock().unwrap().push((due, late));
+                }
+            }
+        });
+        Self(log)
+    }
+
+    /// The longest of those that began after `start`.
+    pub(crate) fn longest_since(&self, start: BootTime) -> Duration {
+        let log = self.0.lock().unwrap();
+        log.iter().filter(|(at, _)| *at >= start).map(|(_, late)| *late).max().unwrap_or_default()
+    }
 }

@@ -8,14 +8,20 @@ use std::io::{PipeReader, PipeWriter, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use leasehold::clock::boot_time;
 use rustix::fs::OFlags;
 use rustix::process::Signal;
 
-use crate::common::{Home, LEASE, Started, alone, fresh_run_id, rounds};
+use crate::common::{Home, LEASE, Stalls, Started, alone, fresh_run_id, rounds};
 use crate::round::{KINDS, Kind, WAYS, Way, come_up, play, survivors};
 
 /// Rounds at one time: they mostly wait.
 const AT_ONCE: usize = 5;
+
+/// The promise holds while a process that wakes up runs within the kill margin, which is about
+/// 200 ms here. A round that ends late while the machine kept even this test waiting for this long
+/// is out of bounds: it is played again.
+const STALL: Duration = Duration::from_millis(50);
 
 #[test]
 fn a_lost_lease_ends_every_process_before_the_next_grant() {
@@ -24,6 +30,8 @@ fn a_lost_lease_ends_every_process_before_the_next_grant() {
     let count = plan.len() * rounds(8, 80);
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let least: Mutex<BTreeMap<String, (usize, f64)>> = Mutex::default();
+    let out_of_bounds = AtomicUsize::new(0);
+    let stalls = Stalls::watch();
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
@@ -33,19 +41,30 @@ fn a_lost_lease_ends_every_process_before_the_next_grant() {
                         return;
                     }
                     let (way, kind) = plan[number % plan.len()];
-                    match play(way, kind) {
-                        Ok(figures) if figures.spare_ms > 0.0 => {
-                            let mut least = least.lock().unwrap();
-                            let entry = least.entry(format!("{way:?}")).or_insert((0, f64::MAX));
-                            *entry = (entry.0 + 1, entry.1.min(figures.spare_ms));
+                    loop {
+                        let begun = boot_time();
+                        match play(way, kind) {
+                            Ok(figures) if figures.spare_ms > 0.0 => {
+                                let mut least = least.lock().unwrap();
+                                let entry = least.entry(format!("{way:?}")).or_insert((0, f64::MAX));
+                                *entry = (entry.0 + 1, entry.1.min(figures.spare_ms));
+                            }
+                            Ok(_) if stalls.longest_since(begun) >= STALL => {
+                                out_of_bounds.fetch_add(1, Ordering::Relaxed);
+                                continue;
+                            }
+                            Ok(late) => failed.lock().unwrap().push(format!("{way:?} {kind:?}: {late:?}")),
+                            Err(why) => failed.lock().unwrap().push(format!("{way:?} {kind:?}: {why}")),
                         }
-                        Ok(late) => failed.lock().unwrap().push(format!("{way:?} {kind:?}: {late:?}")),
-                        Err(why) => failed.lock().unwrap().push(format!("{way:?} {kind:?}: {why}")),
+                        break;
                     }
                 }
             });
         }
     });
+    let repeated = out_of_bounds.into_inner();
+    println!("{repeated} rounds were late while the machine stood still and were played again");
+    assert!(repeated <= count / 10, "this machine is too busy to measure on");
     for (way, (count, spare)) in least.into_inner().unwrap() {
         println!("{way}: {count} rounds, all dead at least {spare:.0} ms before they had to be");
     }
