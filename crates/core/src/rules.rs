@@ -180,14 +180,15 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         }
     }
 
-    /// The record after a renewal: only the write id is new, so only the age restarts.
-    fn renew(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
-        LeaseRecord { write, instance: instance.into(), ..record.clone() }
+    /// The record after a renewal: only the write id is new, so only the age restarts. The instance
+    /// stays that of the grant: if the store has changed since, the next grant must still skip.
+    fn renew(&self, record: &LeaseRecord, write: WriteId, _instance: &str) -> LeaseRecord {
+        LeaseRecord { write, ..record.clone() }
     }
 
-    /// The record after a release: free, the token kept, the grant cleared.
-    fn release(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
-        LeaseRecord { write, instance: instance.into(), hold: None, ..record.clone() }
+    /// The record after a release: free, the token kept, the grant cleared, the instance as above.
+    fn release(&self, record: &LeaseRecord, write: WriteId, _instance: &str) -> LeaseRecord {
+        LeaseRecord { write, hold: None, ..record.clone() }
     }
 
     /// What to do when a conditional write was refused or its answer is missing.
