@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{
-    Busy, Choice, Effect, Event, Found, Granted, Holding, NotStarted, Outcome, Phase, Reading, Session, What,
+    Busy, Choice, Effect, Event, Found, Granted, Holding, NotStarted, Outcome, Phase, Reading, Session,
+    StopReason, What,
 };
 use crate::ids::Grant;
 use crate::record::{BadRecord, LeaseRecord};
@@ -257,9 +258,10 @@ impl<R: Rules> Session<R> {
         if let Some(record) = found.record {
             let age = self.padded(found.age);
             match self.rules.settle(&record, grant, &self.attempts, sent, age) {
-                // Somebody rewrote our brand-new record (asked us to stop, say): count from our first try.
-                Settled::Ours { from, revoked: _ } => {
-                    let from = from.unwrap_or(earliest);
+                // Somebody rewrote our brand-new record. A renewal counts as settled; a request to stop
+                // kept only what was left of the TTL, so count from our first try.
+                Settled::Ours { from, revoked } => {
+                    let from = from.filter(|_| !revoked).unwrap_or(earliest);
                     return self.on_granted(record, found.version, from, None, now, out);
                 }
                 Settled::NotOurs => {}
@@ -308,6 +310,7 @@ impl<R: Rules> Session<R> {
             out.push(Effect::Tell(Event::EpochChanged));
         }
         rules::prune(&mut self.attempts, version.as_ref(), Some(record.write));
+        let revoked = record.hold.as_ref().is_some_and(|h| h.revoke);
         let instance: String = record.instance.clone();
         self.hold = Some(Holding {
             record,
@@ -324,6 +327,10 @@ impl<R: Rules> Session<R> {
         out.push(Effect::Tell(Event::Granted(granted.clone())));
         if let Some(signal) = self.interrupted {
             return self.release_unstarted(Outcome::NotStarted(NotStarted::Interrupted(signal)), now, out);
+        }
+        if revoked {
+            let lost = Outcome::Lost { why: StopReason::Revoked, status: None };
+            return self.release_unstarted(lost, now, out);
         }
         if self.plan.by_hand {
             self.done(Outcome::Granted(granted), out);

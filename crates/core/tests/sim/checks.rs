@@ -243,10 +243,7 @@ impl<R: Rules> World<R> {
             return;
         }
         let overlap = self.trees.iter().find(|t| {
-            t.lease == lease
-                && self.now > t.excused
-                && self.executing(t)
-                && self.ledger.superseded(t.index)
+            t.lease == lease && self.now > t.excused && self.executing(t) && self.ledger.superseded(t.index)
         });
         if let Some(tree) = overlap {
             let (w, n) = tree.owner;
@@ -429,7 +426,8 @@ impl<R: Rules> World<R> {
             return;
         }
         if self.promises_p3() {
-            return self.violate("liveness: nobody holds the lease although nothing stands in the way".into());
+            return self
+                .violate("liveness: nobody holds the lease although nothing stands in the way".into());
         }
         self.drain();
     }

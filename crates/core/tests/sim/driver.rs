@@ -423,7 +423,9 @@ fn answer(from: From, input: Input) -> Event {
         (From::Session(owner, id), Input::Read { result, .. }) => {
             Event::Input(owner, Input::Read { id, result })
         }
-        (From::Session(owner, id), Input::Cas { result, .. }) => Event::Input(owner, Input::Cas { id, result }),
+        (From::Session(owner, id), Input::Cas { result, .. }) => {
+            Event::Input(owner, Input::Cas { id, result })
+        }
         (From::Session(owner, _), input) => Event::Input(owner, input),
     }
 }

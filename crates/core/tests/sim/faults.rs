@@ -145,10 +145,8 @@ fn choose_timing(rng: &mut Rng, age: AgeMode) -> Timing {
         let ttl = ttls[usize::try_from(rng.below(6)).unwrap_or(0)] + rng.below(500);
         let jump = jumps[usize::try_from(rng.below(5)).unwrap_or(0)];
         let wishes = Wishes { ttl: Some(Duration::from_millis(ttl)), ..Wishes::default() };
-        let clock = StoreClock {
-            resolution: Duration::from_millis(resolution),
-            jump: Duration::from_millis(jump),
-        };
+        let clock =
+            StoreClock { resolution: Duration::from_millis(resolution), jump: Duration::from_millis(jump) };
         if let Ok(timing) = Timing::new(wishes, clock) {
             return timing;
         }

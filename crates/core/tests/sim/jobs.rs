@@ -185,16 +185,14 @@ impl<R: Rules> World<R> {
         let (owner, main) = (tree.owner, tree.main);
         (tree.main, tree.others) = (false, false);
         trace!(self, "tree of w{}.{} is gone", owner.0, owner.1);
-        let input =
-            if main { Input::JobExited { status: 137, tree_empty: true } } else { Input::TreeEmpty };
+        let input = if main { Input::JobExited { status: 137, tree_empty: true } } else { Input::TreeEmpty };
         self.after(0, Event::Input(owner, input));
     }
 
     /// Whether that run is provably over, seen from the asker's host.
     pub(crate) fn probe(&mut self, owner: Owner, run: &str) {
-        let asked: Option<Owner> = run
-            .split_once('.')
-            .and_then(|(w, count)| Some((w.parse().ok()?, count.parse().ok()?)));
+        let asked: Option<Owner> =
+            run.split_once('.').and_then(|(w, count)| Some((w.parse().ok()?, count.parse().ok()?)));
         let mut gone = false;
         if let Some((w, count)) = asked {
             let same_host = self.workers[w].host == self.workers[owner.0].host;

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
 use leasehold_core::record::{Hold, LeaseRecord};
-use leasehold_core::rules::{
-    AfterDoubt, Attempt, Claim, Decision, Rules, Settled, Standard, View, granted,
-};
+use leasehold_core::rules::{AfterDoubt, Attempt, Claim, Decision, Rules, Settled, Standard, View, granted};
 use leasehold_core::time::BootTime;
 
 macro_rules! mutants {
@@ -99,9 +97,11 @@ impl Rules for Broken {
                 Standard.acquire(&View { holder_gone: true, ..view.clone() }, claim)
             }
             // The standard rule would ask its own `expired`.
-            (Mutant::ClientClock | Mutant::NeverExpires, Some(record)) if record.hold.is_some() => {
-                Standard.acquire(&View { age: Some(Duration::ZERO), instance: &record.instance, ..view.clone() }, claim)
-            }
+            (Mutant::ClientClock | Mutant::NeverExpires, Some(record)) if record.hold.is_some() => Standard
+                .acquire(
+                    &View { age: Some(Duration::ZERO), instance: &record.instance, ..view.clone() },
+                    claim,
+                ),
             _ => Standard.acquire(view, claim),
         }
     }
