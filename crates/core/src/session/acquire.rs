@@ -256,12 +256,10 @@ impl<R: Rules> Session<R> {
         rules::prune(&mut self.attempts, found.version.as_ref(), found.record.as_ref().map(|r| r.write));
         let grant: Grant = self.plan.grant;
         if let Some(record) = found.record {
-            let age = self.padded(found.age);
-            match self.rules.settle(&record, grant, &self.attempts, sent, age) {
-                // Somebody rewrote our brand-new record. A renewal counts as settled; a request to stop
-                // kept only what was left of the TTL, so count from our first try.
-                Settled::Ours { from, revoked } => {
-                    let from = from.filter(|_| !revoked).unwrap_or(earliest);
+            match self.rules.settle(&record, grant, &self.attempts, sent, found.age) {
+                // Somebody rewrote our brand-new record (asked us to stop, say): count from our first try.
+                Settled::Ours { from, .. } => {
+                    let from = from.unwrap_or(earliest);
                     return self.on_granted(record, found.version, from, None, now, out);
                 }
                 Settled::NotOurs => {}
@@ -280,11 +278,6 @@ impl<R: Rules> Session<R> {
         }
         self.retries += 1;
         self.retry_at = Some(now.plus(backoff(self.retries, self.ids.fresh())));
-    }
-
-    /// An age as it may be counted back from: never too young.
-    pub(super) fn padded(&self, age: Option<Duration>) -> Option<Duration> {
-        age.map(|age| age.saturating_add(self.plan.timing.clock.resolution + self.plan.timing.clock.jump))
     }
 
     fn on_granted(

@@ -177,7 +177,6 @@ impl<R: Rules> Session<R> {
         }) else {
             return self.lose(StopReason::Gone, now, out);
         };
-        let age = self.padded(age);
         match self.rules.settle(&found, self.plan.grant, &self.attempts, sent, age) {
             Settled::NotOurs => {
                 let (token, holder) = (found.token, found.holder.clone());

@@ -279,6 +279,9 @@ impl<R: Rules> World<R> {
             Fault::UnknownButLanded => request.muffled = true,
             Fault::LandLate => return self.after(far, Event::Land(request)),
             Fault::RequestTwice => {
+                if let (From::Session((w, _), _), true) = (from, frees(&request.op)) {
+                    self.workers[w].mark.doubled_release = true;
+                }
                 let first = Request { reply: None, ..request.clone() };
                 self.after(there, Event::Land(first));
                 return self.after(there + self.config.latency, Event::Land(request));
@@ -428,4 +431,9 @@ fn answer(from: From, input: Input) -> Event {
         }
         (From::Session(owner, _), input) => Event::Input(owner, input),
     }
+}
+
+fn frees(op: &Op) -> bool {
+    let Op::Cas { body, .. } = op else { return false };
+    body.windows(14).any(|w| w == b"\"state\":\"free\"")
 }

@@ -55,6 +55,8 @@ impl<R: Rules> World<R> {
             self.violate(format!("P1: w{}.{} started a job without a stored grant", owner.0, owner.1));
         }
         let usual = !self.quiet;
+        let outside = index.is_some_and(|i| self.ledger.grants[i].forced_off)
+            || self.workers[owner.0].mark.clock_broken;
         let tree = Tree {
             owner,
             lease,
@@ -63,7 +65,7 @@ impl<R: Rules> World<R> {
             main: true,
             others: self.rng.chance(400),
             frozen: false,
-            excused: if loose { u64::MAX } else { 0 },
+            excused: if loose || outside { u64::MAX } else { 0 },
             loose,
             obeys: self.rng.chance(600),
             survivors: usual && self.rng.chance(150),
