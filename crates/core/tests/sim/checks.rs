@@ -415,7 +415,9 @@ impl<R: Rules> World<R> {
         }
         match outcome {
             Outcome::Lost { why: StopReason::Taken { .. } | StopReason::Gone, .. } => self.check_loss(owner),
-            Outcome::Finished { release: Release::Done, .. } if self.promises_p3() => {
+            Outcome::Finished { release: Release::Done, .. }
+                if self.promises_p3() && !self.workers[owner.0].mark.clock_broken =>
+            {
                 let mine = |g: &&Landed| g.owner == owner;
                 let ended = |g: &Landed| g.end == Some(End::Released) || g.forced_off;
                 let released = self.ledger.grants.iter().filter(mine).any(ended);
