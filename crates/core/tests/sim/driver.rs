@@ -63,7 +63,8 @@ impl<R: Rules> World<R> {
         let usual = !self.quiet;
         let by_hand = usual && self.rng.chance(60);
         let force = usual && self.rng.chance(15);
-        let wait = if self.rng.chance(500) { 0 } else { self.rng.below(2 * ttl) };
+        let patience = if self.rng.chance(200) { 2 * ttl } else { ttl / 2 };
+        let wait = if self.rng.chance(600) { 0 } else { self.rng.below(patience) };
         let max_run = (usual && self.rng.chance(100)).then(|| Duration::from_nanos(self.rng.below(2 * ttl)));
         for (fault, is) in [(Fault::ByHand, by_hand), (Fault::Forced, force), (Fault::Waited, wait > 0)] {
             if is {
@@ -102,7 +103,7 @@ impl<R: Rules> World<R> {
         let blocked = self.blocked_until(owner.0);
         if blocked > self.now {
             let at = blocked + self.rng.below(self.config.lag);
-            return self.at(at, Event::Input(owner, input));
+            return self.at(at, Event::Input(owner, Box::new(input)));
         }
         let newest = self.workers[owner.0].last_request;
         let input = match (self.mutant, input) {
@@ -265,7 +266,7 @@ impl<R: Rules> World<R> {
             return;
         }
         if self.quiet || !self.rng.chance(self.config.noise) {
-            return self.after(there, Event::Land(request));
+            return self.after(there, Event::Land(Box::new(request)));
         }
         self.trouble(from, 1);
         let far = self.far();
@@ -277,14 +278,14 @@ impl<R: Rules> World<R> {
             Fault::ReplyLate => request.reply = Some(far),
             Fault::ReplyTwice => request.again = Some(back + self.config.latency * 3),
             Fault::UnknownButLanded => request.muffled = true,
-            Fault::LandLate => return self.after(far, Event::Land(request)),
+            Fault::LandLate => return self.after(far, Event::Land(Box::new(request))),
             Fault::RequestTwice => {
                 if let (From::Session((w, _), _), true) = (from, frees(&request.op)) {
                     self.workers[w].mark.doubled_release = true;
                 }
                 let first = Request { reply: None, ..request.clone() };
-                self.after(there, Event::Land(first));
-                return self.after(there + self.config.latency, Event::Land(request));
+                self.after(there, Event::Land(Box::new(first)));
+                return self.after(there + self.config.latency, Event::Land(Box::new(request)));
             }
             _ => {
                 if let From::Errand(_) = from {
@@ -293,7 +294,7 @@ impl<R: Rules> World<R> {
                 return;
             }
         }
-        self.after(there, Event::Land(request));
+        self.after(there, Event::Land(Box::new(request)));
     }
 
     /// An errand has no timeout of its own; its driver makes a lost answer an unknown one.
@@ -422,14 +423,14 @@ impl<R: Rules> World<R> {
 /// The answer as an event, with the id of the request it belongs to.
 fn answer(from: From, input: Input) -> Event {
     match (from, input) {
-        (From::Errand(errand), input) => Event::ErrandInput(errand, input),
+        (From::Errand(errand), input) => Event::ErrandInput(errand, Box::new(input)),
         (From::Session(owner, id), Input::Read { result, .. }) => {
-            Event::Input(owner, Input::Read { id, result })
+            Event::Input(owner, Box::new(Input::Read { id, result }))
         }
         (From::Session(owner, id), Input::Cas { result, .. }) => {
-            Event::Input(owner, Input::Cas { id, result })
+            Event::Input(owner, Box::new(Input::Cas { id, result }))
         }
-        (From::Session(owner, _), input) => Event::Input(owner, input),
+        (From::Session(owner, _), input) => Event::Input(owner, Box::new(input)),
     }
 }
 

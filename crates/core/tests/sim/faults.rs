@@ -138,11 +138,13 @@ pub(crate) fn nanos(d: Duration) -> u64 {
 }
 
 fn choose_timing(rng: &mut Rng, age: AgeMode) -> Timing {
-    let ttls = [700, 1_500, 4_000, 10_000, 30_000, 90_000];
+    // Long leases mean many polls by those who wait, so they are rarer.
+    let ttls =
+        [700, 700, 1_500, 1_500, 1_500, 4_000, 4_000, 4_000, 4_000, 4_000, 10_000, 10_000, 30_000, 90_000];
     let jumps = [0, 0, 100, 1_000, 3_000];
     let resolution = if age == AgeMode::Coarse { 1_000 } else { 0 };
     loop {
-        let ttl = ttls[usize::try_from(rng.below(6)).unwrap_or(0)] + rng.below(500);
+        let ttl = ttls[usize::try_from(rng.below(ttls.len() as u64)).unwrap_or(0)] + rng.below(500);
         let jump = jumps[usize::try_from(rng.below(5)).unwrap_or(0)];
         let wishes = Wishes { ttl: Some(Duration::from_millis(ttl)), ..Wishes::default() };
         let clock =

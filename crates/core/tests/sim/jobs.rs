@@ -130,7 +130,7 @@ impl<R: Rules> World<R> {
     fn kill_main_only(&mut self, t: usize) {
         let owner = self.trees[t].owner;
         self.trees[t].main = false;
-        self.after(0, Event::Input(owner, Input::JobExited { status: 137, tree_empty: true }));
+        self.input_after(0, owner, Input::JobExited { status: 137, tree_empty: true });
     }
 
     pub(crate) fn set_frozen(&mut self, owner: Owner, frozen: bool) {
@@ -171,7 +171,7 @@ impl<R: Rules> World<R> {
             self.met.add(Fault::LeavesSurvivors);
         }
         let takes = self.rng.below(self.config.lag);
-        self.after(takes, Event::Input(owner, Input::JobExited { status: 0, tree_empty: !left }));
+        self.input_after(takes, owner, Input::JobExited { status: 0, tree_empty: !left });
     }
 
     /// Killed, or obeyed: nothing of the tree is left.
@@ -188,7 +188,7 @@ impl<R: Rules> World<R> {
         (tree.main, tree.others) = (false, false);
         trace!(self, "tree of w{}.{} is gone", owner.0, owner.1);
         let input = if main { Input::JobExited { status: 137, tree_empty: true } } else { Input::TreeEmpty };
-        self.after(0, Event::Input(owner, input));
+        self.input_after(0, owner, input);
     }
 
     /// Whether that run is provably over, seen from the asker's host.
@@ -204,7 +204,7 @@ impl<R: Rules> World<R> {
         }
         self.met.add(if gone { Fault::ProbedGone } else { Fault::ProbedAlive });
         let wait = self.rng.below(self.config.latency);
-        self.after(wait, Event::Input(owner, Input::Probed { gone }));
+        self.input_after(wait, owner, Input::Probed { gone });
     }
 
     pub(crate) fn remember(
@@ -238,7 +238,7 @@ impl<R: Rules> World<R> {
         if !self.quiet && self.rng.chance(30) {
             self.met.add(Fault::SealFails);
             let why = Err("the target did not answer".into());
-            return self.after(0, Event::Input(owner, Input::Sealed(why)));
+            return self.input_after(0, owner, Input::Sealed(why));
         }
         let Some(grant) = self.ledger.index_of(owner, lease).map(|i| self.ledger.grants[i].clone()) else {
             return;
@@ -258,7 +258,7 @@ impl<R: Rules> World<R> {
         if result.is_ok() {
             self.check_accept(lease, &bearer, owner, 0);
         }
-        self.after(self.config.latency, Event::Input(owner, Input::Sealed(result)));
+        self.input_after(self.config.latency, owner, Input::Sealed(result));
     }
 
     fn target_verdict(&self, lease: usize, bearer: &Bearer, offer: &Offer) -> Verdict {
@@ -288,7 +288,7 @@ impl<R: Rules> World<R> {
                 let seq = fence.seq;
                 if self.mutant == Mutant::CheckThenWrite && seq > 0 {
                     let gap = self.rng.below(self.ttl());
-                    self.after(gap, Event::WriteCommits(t, fence, seq));
+                    self.after(gap, Event::WriteCommits(t, Box::new(fence), seq));
                 } else {
                     self.fences[lease] = Some(fence);
                     self.check_accept(lease, &bearer, owner, seq);

@@ -316,7 +316,7 @@ impl<R: Rules> World<R> {
         }
         self.deliver(owner, Input::Signal(Signal::Int));
         let wait = self.rng.below(self.ttl() / 3);
-        self.after(wait, Event::Input(owner, Input::Signal(Signal::Int)));
+        self.input_after(wait, owner, Input::Signal(Signal::Int));
     }
 
     /// `renew`, `release` or `revoke` by hand, on whatever the store now holds.

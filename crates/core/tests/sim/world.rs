@@ -57,20 +57,19 @@ pub(crate) struct Request {
     pub(crate) muffled: bool,
 }
 
-#[allow(clippy::large_enum_variant)] // short-lived, and moved rarely
 pub(crate) enum Event {
     Begin(usize),
-    Input(Owner, Input),
+    Input(Owner, Box<Input>),
     Timer(usize, u32),
-    Land(Request),
+    Land(Box<Request>),
     Refused(From, bool),
-    ErrandInput(usize, Input),
+    ErrandInput(usize, Box<Input>),
     Sealing(Owner, usize),
     JobEnds(usize),
     Dies(usize),
     Write(usize),
     WriteLands(usize, u64, Option<u64>),
-    WriteCommits(usize, Fence, u64),
+    WriteCommits(usize, Box<Fence>, u64),
     WriteAnswered(usize, u64, bool),
     Plague(Fault),
     Wake(usize, u64, bool),
@@ -243,6 +242,10 @@ impl<R: Rules> World<R> {
         nanos(self.config.timing.ttl)
     }
 
+    pub(crate) fn input_after(&mut self, wait: u64, owner: Owner, input: Input) {
+        self.after(wait, Event::Input(owner, Box::new(input)));
+    }
+
     /// Runs to the end, or to the first broken promise.
     pub(crate) fn run(&mut self) {
         let mut events = 0;
@@ -273,17 +276,17 @@ impl<R: Rules> World<R> {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Begin(w) => self.begin(w),
-            Event::Input(owner, input) => self.deliver(owner, input),
+            Event::Input(owner, input) => self.deliver(owner, *input),
             Event::Timer(w, count) => self.timer(w, count),
-            Event::Land(request) => self.land(request),
+            Event::Land(request) => self.land(*request),
             Event::Refused(from, write) => self.answer_unreachable(from, write),
-            Event::ErrandInput(errand, input) => self.errand_input(errand, input),
+            Event::ErrandInput(errand, input) => self.errand_input(errand, *input),
             Event::Sealing(owner, lease) => self.seal_lands(owner, lease),
             Event::JobEnds(tree) => self.job_ends(tree),
             Event::Dies(tree) => self.tree_dies(tree),
             Event::Write(tree) => self.job_writes(tree),
             Event::WriteLands(tree, seq, reply) => self.write_lands(tree, seq, reply),
-            Event::WriteCommits(tree, fence, seq) => self.write_commits(tree, fence, seq),
+            Event::WriteCommits(tree, fence, seq) => self.write_commits(tree, *fence, seq),
             Event::WriteAnswered(tree, seq, accepted) => self.write_answered(tree, seq, accepted),
             Event::Plague(fault) => self.plague(fault),
             Event::Wake(host, length, stopped) => self.wake(host, length, stopped),
