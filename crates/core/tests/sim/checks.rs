@@ -4,7 +4,7 @@ use leasehold_core::fence::Bearer;
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::{Rules, Seen};
-use leasehold_core::session::{Effect, Event, NotStarted, Outcome, Plan, Release, StopReason};
+use leasehold_core::session::{Effect, Event, NotStarted, Outcome, Plan, Release, StopReason, Watched};
 use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
 
@@ -332,6 +332,15 @@ impl<R: Rules> World<R> {
         }
     }
 
+    /// A version is watched from a moment at which it was already stored, or it could expire early.
+    pub(crate) fn check_watched(&mut self, w: usize, lease: usize, watched: Watched) {
+        let Some(row) = &self.store.rows[lease] else { return };
+        let clock = &self.hosts[self.workers[w].host].clock;
+        if row.record.write == watched.write && clock.boot_time(row.landed) > watched.since {
+            self.violate(format!("watched: w{w} counts from before the version was stored"));
+        }
+    }
+
     pub(crate) fn on_event(&mut self, owner: Owner, event: &Event) {
         match event {
             Event::Granted(granted) => {
@@ -375,6 +384,8 @@ impl<R: Rules> World<R> {
             StopReason::Taken { .. } | StopReason::Gone => self.check_loss(owner),
             // A machine that stood still sees everyone else's clock run ahead, and is right to stop.
             StopReason::StoreClock if self.workers[owner.0].mark.clock_broken => {}
+            // These two must be caught by what they lead to.
+            StopReason::StoreClock if matches!(self.mutant, Mutant::NapIgnored | Mutant::JumpIgnored) => {}
             StopReason::StoreClock => {
                 self.violate("liveness: stopped for a store clock that kept within its bounds".into());
             }

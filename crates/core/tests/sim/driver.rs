@@ -207,7 +207,11 @@ impl<R: Rules> World<R> {
             Effect::Forward(_) => self.forward(owner),
             Effect::Remember { lease, seen, watched } => {
                 let (lease, host) = (self.lease_index(&lease), self.workers[w].host);
-                self.remember(host, lease, seen, watched.map(|x| self.watched_from(w, x)));
+                let watched = watched.map(|x| self.watched_from(w, x));
+                if let Some(watched) = watched {
+                    self.check_watched(w, lease, watched);
+                }
+                self.remember(host, lease, seen, watched);
             }
             Effect::Tell(event) => self.on_event(owner, &event),
             Effect::Done(outcome) => self.on_done(owner, outcome),

@@ -181,13 +181,13 @@ impl Config {
             loss,
             age,
             noise: if rng.chance(250) { 0 } else { rng.between(20, 250) },
-            quiet_at: nanos(timing.ttl) * rng.between(3, 7),
+            quiet_at: nanos(timing.ttl) * rng.between(4, 10) / 2,
             lag,
             latency: (nanos(timing.timeout) / 20).min(20_000_000).max(1_000),
             evidence: shared && rng.chance(700),
             seals: rng.chance(800),
             drift: i64::try_from(DRIFT_PPM).unwrap_or(0) * if wild { 50 } else { 1 },
-            plagues: rng.between(1, 7),
+            plagues: rng.between(1, 6),
             timing,
         }
     }

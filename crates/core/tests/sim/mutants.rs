@@ -45,6 +45,7 @@ mutants! {
     JumpIgnored = "the store clock's step is not taken off",
     ResolutionIgnored = "coarse ages taken as exact",
     WatchedFromSend = "watched time counted from before the request",
+    InstanceHidden = "a renewal or release writes the new store instance",
     InstanceIgnored = "a new store instance goes unnoticed",
     HostMemoryIgnored = "the host forgets what it has seen",
     KillsMainOnly = "only the main process is killed",
@@ -106,9 +107,18 @@ impl Rules for Broken {
         }
     }
 
+    fn renew(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
+        let renewed = Standard.renew(record, write, instance);
+        match self.mutant {
+            Mutant::InstanceHidden => LeaseRecord { instance: instance.into(), ..renewed },
+            _ => renewed,
+        }
+    }
+
     fn release(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
         let freed = Standard.release(record, write, instance);
         match self.mutant {
+            Mutant::InstanceHidden => LeaseRecord { instance: instance.into(), ..freed },
             Mutant::TokenReset => LeaseRecord { token: Token::FIRST, ..freed },
             _ => freed,
         }

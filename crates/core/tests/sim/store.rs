@@ -15,7 +15,9 @@ const SECOND: i64 = 1_000_000_000;
 pub(crate) struct Row {
     pub(crate) body: Vec<u8>,
     pub(crate) version: Version,
-    pub(crate) stamp: i64,
+    stamp: i64,
+    /// When it really landed.
+    pub(crate) landed: u64,
     pub(crate) record: LeaseRecord,
 }
 
@@ -91,7 +93,7 @@ impl Store {
     pub(crate) fn put(&mut self, lease: usize, body: Vec<u8>, record: LeaseRecord, now: u64) -> Version {
         let version = Version(record.write.to_string());
         let stamp = self.clock(now);
-        let row = Rc::new(Row { body, version: version.clone(), stamp, record });
+        let row = Rc::new(Row { body, version: version.clone(), stamp, landed: now, record });
         self.set(lease, Some(row));
         version
     }
