@@ -13,6 +13,7 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold run site -- ./publish.sh      run it, unless it already runs somewhere
   leasehold status                        who holds what
+  leasehold demo                          what it protects you from, in ten seconds
   leasehold help exit-codes               what the exit codes mean
 
 NAME is the thing that must not be touched twice (a repo, a site, a table), not the task.";
@@ -92,6 +93,8 @@ pub enum Command {
     Break(Break),
     /// Test a store and write it to your configuration, so that cron sees it too
     Use(Use),
+    /// See it work: a job frozen past its lease wakes up, and its write is refused
+    Demo,
     /// Help for a command, or `help exit-codes`
     Help(Help),
     /// Print shell completions
@@ -100,6 +103,9 @@ pub enum Command {
     /// Print the manual page
     #[command(hide = true)]
     Man,
+    /// A process of the demo
+    #[command(hide = true)]
+    DemoActor(DemoActor),
 }
 
 /// Timing of a lease.
@@ -240,4 +246,16 @@ pub struct Help {
 pub struct Completions {
     /// bash, zsh, fish, elvish or powershell
     pub shell: clap_complete::Shell,
+}
+
+/// `demo-actor`
+#[derive(Debug, Args)]
+pub struct DemoActor {
+    /// What to write
+    pub file: PathBuf,
+    /// With what
+    pub content: String,
+    /// As it is done without Leasehold
+    #[arg(long)]
+    pub unprotected: bool,
 }

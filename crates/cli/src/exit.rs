@@ -10,6 +10,8 @@ pub const USAGE: u8 = 64;
 pub const UNREACHABLE: u8 = 69;
 /// The lease was lost and the job stopped; or `renew` found it lost.
 pub const LOST: u8 = 75;
+/// A write was refused: stale token.
+pub const REFUSED: u8 = 76;
 /// We may not.
 pub const DENIED: u8 = 77;
 /// Configuration, bad URL, unsafe store, wrong store.

@@ -12,14 +12,13 @@ use std::process::ExitCode;
 
 use args::{Cli, Command};
 use clap::Parser;
-use clap::error::ErrorKind;
 use exit::Failed;
 use out::Out;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return ExitCode::from(usage(&error)),
+        Err(error) => return ExitCode::from(cmd::help::usage(&error)),
     };
     let out = Out::new(&cli.everywhere);
     match dispatch(&cli, &out) {
@@ -41,27 +40,10 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Release(args) => cmd::by_hand::release(flags, args, out),
         Command::Break(args) => cmd::break_::run(flags, args, out),
         Command::Use(args) => cmd::use_::run(flags, args, out),
+        Command::Demo => cmd::demo::run(out),
+        Command::DemoActor(args) => cmd::demo::actor::run(args),
         Command::Help(args) => cmd::help::help(args),
         Command::Completions(args) => Ok(cmd::help::completions(args)),
         Command::Man => Ok(cmd::help::man()),
-    }
-}
-
-/// clap's own 2 is never used: to an agent's hook it would mean "block".
-fn usage(error: &clap::Error) -> u8 {
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            exit::OK
-        }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
-            exit::USAGE
-        }
-        _ => {
-            let text = error.render().to_string();
-            out::say(text.trim_start_matches("error: ").trim_end());
-            exit::USAGE
-        }
     }
 }

@@ -1,7 +1,9 @@
 //! What we say and where: human lines on stderr, `--json` on stdout, nothing in between the job's own.
 
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 
+use leasehold::runner::poll::takes_a_line;
 use serde_json::{Value, json};
 
 use crate::args::{Color, Everywhere};
@@ -12,10 +14,13 @@ use crate::exit::Failed;
 pub struct Out {
     /// One object per line on stdout.
     pub json: bool,
-    quiet: bool,
+    /// Nothing, unless something is wrong.
+    pub quiet: bool,
     verbose: bool,
     /// Somebody is watching stderr.
     terminal: bool,
+    /// Rather leave a line out than wait for whoever reads stderr.
+    hurried: bool,
 }
 
 impl Out {
@@ -34,7 +39,13 @@ impl Out {
             quiet: flags.quiet,
             verbose: flags.verbose,
             terminal: std::io::stderr().is_terminal(),
+            hurried: false,
         }
+    }
+
+    /// The same while a job runs: a reader that stands still must not keep us from ending the job.
+    pub fn hurried(&self) -> Self {
+        Self { hurried: true, ..*self }
     }
 
     /// Whether the ordinary course of things is worth a line: somebody watches, or asked for it.
@@ -45,26 +56,26 @@ impl Out {
     /// A line for the ordinary course of things.
     pub fn chat(&self, text: &str) {
         if self.chatty() {
-            say(text);
+            self.say(text);
         }
     }
 
     /// A line that is always said, unless `--quiet`.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            say(text);
+            self.say(text);
         }
     }
 
     /// A line that is said whatever was asked for: something is wrong.
     pub fn warn(&self, text: &str) {
-        say(text);
+        self.say(text);
     }
 
     /// A detail, with `--verbose` only.
     pub fn detail(&self, text: &str) {
         if self.verbose {
-            say(text);
+            self.say(text);
         }
     }
 
@@ -74,8 +85,15 @@ impl Out {
             let error = json!({"code": failed.word, "message": failed.message, "exit": failed.code});
             let _ = writeln!(std::io::stderr(), "{}", json!({"v": 1, "error": error}));
         } else {
-            say(&failed.message);
+            self.say(&failed.message);
         }
+    }
+
+    fn say(&self, text: &str) {
+        if self.hurried && !takes_a_line(std::io::stderr().as_fd()) {
+            return;
+        }
+        let _ = writeln!(anstream::stderr().lock(), "leasehold: {text}");
     }
 
     /// One object on stdout; whether anyone still reads.

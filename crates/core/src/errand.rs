@@ -16,6 +16,8 @@ use crate::store::{Cas, Failure, FailureKind, Version};
 
 /// How often a lost race is run again.
 const TRIES: u32 = 8;
+/// The largest step or difference of clocks that any store declares.
+const JUMP_MOST: Duration = Duration::from_secs(3);
 
 /// What to do with the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,7 +179,7 @@ impl Errand {
             Verb::Release(_) => Ok(Standard.release(record, write, instance)),
             Verb::Revoke if expired => Err(self.nothing(Found::Expired(record.token))),
             Verb::Revoke if hold.revoke => Err(ErrandOutcome::Done(record.clone())),
-            Verb::Revoke => Ok(revoked(record, hold, age, write)),
+            Verb::Revoke => Ok(revoked(record, hold, age, self.resolution, write)),
         }
     }
 
@@ -196,9 +198,18 @@ impl Errand {
 }
 
 /// The record with a request to stop. Writing it restarts its age, so only what is left of the TTL is
-/// kept: asking must not prolong the lease of a holder that no longer hears.
-fn revoked(record: &LeaseRecord, hold: &Hold, age: Option<Duration>, write: WriteId) -> LeaseRecord {
-    let left = hold.ttl.saturating_sub(age.unwrap_or_default()).max(Duration::from_millis(1));
+/// kept: asking must not prolong the lease of a holder that no longer hears. What is left is never
+/// understated, or the lease could be granted again before that holder stops: the age may be too old
+/// by the store's resolution and by a step of its clock, and will be again when the rest is measured.
+fn revoked(
+    record: &LeaseRecord,
+    hold: &Hold,
+    age: Option<Duration>,
+    resolution: Duration,
+    write: WriteId,
+) -> LeaseRecord {
+    let surely = age.unwrap_or_default().saturating_sub(resolution + JUMP_MOST);
+    let left = hold.ttl.saturating_sub(surely).max(Duration::from_millis(1));
     let hold = Hold { revoke: true, ttl: left, ..hold.clone() };
     LeaseRecord { write, hold: Some(hold), ..record.clone() }
 }

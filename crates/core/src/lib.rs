@@ -15,6 +15,7 @@ extern crate std;
 
 pub mod errand;
 pub mod fence;
+pub mod fence_record;
 pub mod ids;
 pub mod name;
 pub mod record;

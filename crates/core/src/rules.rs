@@ -180,14 +180,15 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         }
     }
 
-    /// The record after a renewal: only the write id is new, so only the age restarts.
-    fn renew(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
-        LeaseRecord { write, instance: instance.into(), ..record.clone() }
+    /// The record after a renewal: only the write id is new, so only the age restarts. The instance
+    /// stays that of the grant: if the store has changed since, the next grant must still skip.
+    fn renew(&self, record: &LeaseRecord, write: WriteId, _instance: &str) -> LeaseRecord {
+        LeaseRecord { write, ..record.clone() }
     }
 
-    /// The record after a release: free, the token kept, the grant cleared.
-    fn release(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
-        LeaseRecord { write, instance: instance.into(), hold: None, ..record.clone() }
+    /// The record after a release: free, the token kept, the grant cleared, the instance as above.
+    fn release(&self, record: &LeaseRecord, write: WriteId, _instance: &str) -> LeaseRecord {
+        LeaseRecord { write, hold: None, ..record.clone() }
     }
 
     /// What to do when a conditional write was refused or its answer is missing.
@@ -197,20 +198,20 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
 
     /// Whose the record is, and from when it counts. Any write id this process sent is ours; the
     /// deadline moves by the send time of *that* attempt. Our grant with a foreign write id (a renewal
-    /// or a revocation by hand) counts from the read's own send time, less the record's age.
+    /// or a revocation by hand) moves no deadline: its age is the store's word, which a step back of
+    /// the store's clock or a new instance makes too young, while watchers count for themselves.
     fn settle(
         &self,
         found: &LeaseRecord,
         grant: Grant,
         attempts: &[Attempt],
-        read_sent: BootTime,
-        age: Option<Duration>,
+        _read_sent: BootTime,
+        _age: Option<Duration>,
     ) -> Settled {
         let Some(hold) = found.hold.as_ref().filter(|h| h.grant == grant) else {
             return Settled::NotOurs;
         };
-        let own = attempts.iter().find(|a| a.write == found.write).map(|a| a.sent);
-        let from = own.or_else(|| age.map(|age| read_sent.minus(age)));
+        let from = attempts.iter().find(|a| a.write == found.write).map(|a| a.sent);
         Settled::Ours { from, revoked: hold.revoke }
     }
 

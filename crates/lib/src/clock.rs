@@ -1,5 +1,8 @@
 //! The only file that asks what time it is.
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use leasehold_core::time::{BootTime, Now};
@@ -38,7 +41,13 @@ pub fn wall() -> Duration {
 }
 
 /// Which boot of this machine we are in; readings of the boot-time clock compare only within one.
-pub fn boot_id() -> Option<String> {
-    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    Some(id.trim().to_owned())
+/// It cannot change while we live, so it is read once.
+pub fn boot_id() -> Option<&'static str> {
+    static ID: OnceLock<Option<String>> = OnceLock::new();
+    let read = || -> io::Result<String> {
+        let mut id = [0; 64];
+        let length = File::open("/proc/sys/kernel/random/boot_id")?.read(&mut id)?;
+        Ok(String::from_utf8_lossy(&id[..length]).trim().to_owned())
+    };
+    ID.get_or_init(|| read().ok().filter(|id| !id.is_empty())).as_deref()
 }

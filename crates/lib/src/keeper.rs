@@ -1,7 +1,9 @@
-//! The keeper: one thread that makes every store call of a session.
+//! The keeper makes every store call of a session: on a thread of its own, so that a call that hangs
+//! does not keep the thread that owns the job from stopping it in time.
 //!
-//! It decides nothing and holds no deadline. If a call hangs, the thread that owns the job still
-//! stops it in time.
+//! While no job lives there is nothing to stop. Then a store on this machine is called where we are,
+//! and a run that ends before its first renewal never starts the thread. The keeper decides nothing
+//! and holds no deadline.
 
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
@@ -47,47 +49,96 @@ pub enum Work {
     },
 }
 
-/// A running keeper.
-#[derive(Debug)]
+/// What the work is done with.
+struct Desk {
+    store: Box<dyn Store>,
+    memory: Memory,
+}
+
+impl Desk {
+    fn perform(&mut self, work: Work) -> Option<Input> {
+        match work {
+            Work::Ask { id, lease, op } => Some(ask(self.store.as_mut(), id, &lease, op)),
+            Work::Probe { grant, run, lock } => {
+                Some(Input::Probed { gone: probe(self.store.as_ref(), grant, &run, &lock) })
+            }
+            Work::Remember { lease, seen, watched } => {
+                self.memory.remember(&lease, seen, watched);
+                None
+            }
+        }
+    }
+}
+
+type Reply = Box<dyn Fn(Input) + Send>;
+
+enum State {
+    /// Not yet on a thread.
+    Here(Desk, Reply),
+    Away(Sender<Work>, JoinHandle<()>),
+    /// The thread could not be started: nothing is answered any more.
+    Gone,
+}
+
+/// The keeper of one session.
 pub struct Keeper {
-    work: Sender<Work>,
-    thread: JoinHandle<()>,
+    state: State,
+    /// The store is on this machine, so that a call takes no longer than its files do.
+    near: bool,
 }
 
 impl Keeper {
-    /// Starts the thread; `reply` gets every answer.
-    pub fn start(
-        mut store: Box<dyn Store>,
-        memory: Memory,
-        reply: impl Fn(Input) + Send + 'static,
-    ) -> std::io::Result<Self> {
-        let (work, inbox) = mpsc::channel();
-        let thread =
-            thread::Builder::new().name("keeper".into()).stack_size(256 * 1024).spawn(move || {
-                for work in inbox {
-                    match work {
-                        Work::Ask { id, lease, op } => reply(ask(store.as_mut(), id, &lease, op)),
-                        Work::Probe { grant, run, lock } => {
-                            reply(Input::Probed { gone: probe(store.as_ref(), grant, &run, &lock) });
-                        }
-                        Work::Remember { lease, seen, watched } => memory.remember(&lease, seen, watched),
-                    }
-                }
-            })?;
-        Ok(Self { work, thread })
+    /// A keeper without a thread yet; `reply` gets what the thread answers.
+    pub fn new(store: Box<dyn Store>, memory: Memory, reply: impl Fn(Input) + Send + 'static) -> Self {
+        let near = store.facts().this_machine_only;
+        Self { state: State::Here(Desk { store, memory }, Box::new(reply)), near }
     }
 
-    /// Hands over work. A keeper that died answers nothing, and the session's deadlines do the rest.
-    pub fn give(&self, work: Work) {
-        let _ = self.work.send(work);
+    /// Does the work now and answers, if nothing has to be stopped in time; hands it over otherwise.
+    /// A keeper that died answers nothing, and the session's deadlines do the rest.
+    pub fn give(&mut self, work: Work, job_lives: bool) -> Option<Input> {
+        if let State::Here(desk, _) = &mut self.state
+            && self.near
+            && !job_lives
+        {
+            return desk.perform(work);
+        }
+        self.state = match std::mem::replace(&mut self.state, State::Gone) {
+            State::Here(desk, reply) => away(desk, reply).unwrap_or(State::Gone),
+            begun => begun,
+        };
+        if let State::Away(thread, _) = &self.state {
+            let _ = thread.send(work);
+        }
+        None
     }
 
     /// Lets the keeper finish what it was given, unless it hangs in a call.
     pub fn finish(self, wait: bool) {
-        drop(self.work);
-        if wait {
-            let _ = self.thread.join();
+        if let State::Away(work, thread) = self.state {
+            drop(work);
+            if wait {
+                let _ = thread.join();
+            }
         }
+    }
+}
+
+fn away(mut desk: Desk, reply: Reply) -> std::io::Result<State> {
+    let (work, inbox) = mpsc::channel();
+    let thread = thread::Builder::new().name("keeper".into()).stack_size(256 * 1024).spawn(move || {
+        for work in inbox {
+            if let Some(input) = desk.perform(work) {
+                reply(input);
+            }
+        }
+    })?;
+    Ok(State::Away(work, thread))
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keeper").field("near", &self.near).finish_non_exhaustive()
     }
 }
 

@@ -34,6 +34,7 @@ pub mod runner;
 pub mod shell;
 pub mod state;
 pub mod stores;
+pub mod targets;
 pub mod text;
 
 pub use lease::{Acquired, Error, Lease, Leases, Lost, open};

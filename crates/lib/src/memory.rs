@@ -73,7 +73,7 @@ impl Memory {
             _ => None,
         };
         // A reading of another boot's clock says nothing today.
-        let watched = entry.watched.filter(|w| boot_id().as_deref() == Some(&w.boot)).map(|w| Watched {
+        let watched = entry.watched.filter(|w| boot_id() == Some(w.boot.as_str())).map(|w| Watched {
             write: w.write,
             since: BootTime(std::time::Duration::from_nanos(w.since_ns)),
         });
@@ -94,10 +94,9 @@ impl Memory {
             entry.epoch = Some(seen.epoch);
             entry.token = Some(seen.token);
         }
-        entry.watched = watched.zip(boot_id()).map(|(watched, boot)| EntryWatched {
-            write: watched.write,
-            since_ns: u64::try_from(watched.since.0.as_nanos()).unwrap_or(u64::MAX),
-            boot,
+        entry.watched = watched.and_then(|watched| {
+            let since_ns = u64::try_from(watched.since.0.as_nanos()).unwrap_or(u64::MAX);
+            Some(EntryWatched { write: watched.write, since_ns, boot: boot_id()?.to_owned() })
         });
         if let Ok(bytes) = serde_json::to_vec(&page) {
             let _ = write_private(&path, &bytes);

@@ -39,6 +39,8 @@ pub trait Job {
 pub struct Shell {
     session: Session,
     keeper: Keeper,
+    /// Something may have to be stopped in time.
+    job_lives: bool,
     alarm: Option<BootTime>,
     timer: Timer,
     wake: Wake,
@@ -68,9 +70,9 @@ impl Shell {
         let (inputs, inbox) = mpsc::channel();
         let inputs = InputSender { inputs, wake: wake.clone() };
         let replies = inputs.clone();
-        let keeper = Keeper::start(store, memory, move |input| replies.send(input))?;
+        let keeper = Keeper::new(store, memory, move |input| replies.send(input));
         let session = Session::new(plan, random::seed());
-        Ok(Self { session, keeper, alarm: None, timer, wake, inbox, inputs })
+        Ok(Self { session, keeper, job_lives: false, alarm: None, timer, wake, inbox, inputs })
     }
 
     /// For inputs from elsewhere.
@@ -110,16 +112,25 @@ impl Shell {
         let mut inputs = VecDeque::from([input]);
         let mut outcome = None;
         while let Some(input) = inputs.pop_front() {
+            if let Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty = input {
+                self.job_lives = false;
+            }
             for effect in self.session.step(input, clock::now()) {
                 match effect {
                     Effect::Arm(at) => self.alarm = at,
-                    Effect::Ask { id, lease, op } => self.keeper.give(Work::Ask { id, lease, op }),
-                    Effect::Probe { grant, run, lock } => self.keeper.give(Work::Probe { grant, run, lock }),
+                    Effect::Ask { id, lease, op } => {
+                        inputs.extend(self.keeper.give(Work::Ask { id, lease, op }, self.job_lives));
+                    }
+                    Effect::Probe { grant, run, lock } => {
+                        inputs.extend(self.keeper.give(Work::Probe { grant, run, lock }, self.job_lives));
+                    }
                     Effect::Remember { lease, seen, watched } => {
-                        self.keeper.give(Work::Remember { lease, seen, watched });
+                        let work = Work::Remember { lease, seen, watched };
+                        inputs.extend(self.keeper.give(work, self.job_lives));
                     }
                     Effect::Seal(granted) => inputs.push_back(Input::Sealed(job.seal(&granted))),
                     Effect::Start(granted) => {
+                        self.job_lives = true;
                         if let Err(status) = job.start(&granted) {
                             inputs.push_back(Input::JobExited { status, tree_empty: true });
                         }

@@ -136,7 +136,7 @@ pub fn read_private(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let opened = OpenOptions::new().read(true).custom_flags(flags as i32).open(path);
     match opened {
         Ok(file) => {
-            let mut bytes = Vec::new();
+            let mut bytes = Vec::with_capacity(1024);
             file.take(FILE_MAX).read_to_end(&mut bytes)?;
             Ok(Some(bytes))
         }

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use clap::CommandFactory;
+use clap::error::ErrorKind;
 
 use crate::args::{Cli, Completions, Help};
 use crate::exit::{self, Failed};
@@ -41,4 +42,23 @@ pub fn man() -> u8 {
         out::line(String::from_utf8_lossy(&page).trim_end());
     }
     exit::OK
+}
+
+/// clap's own 2 is never used: to an agent's hook it would mean "block".
+pub fn usage(error: &clap::Error) -> u8 {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let _ = error.print();
+            exit::OK
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            exit::USAGE
+        }
+        _ => {
+            let text = error.render().to_string();
+            out::say(text.trim_start_matches("error: ").trim_end());
+            exit::USAGE
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 pub mod break_;
 pub mod by_hand;
+pub mod demo;
 pub mod help;
 pub mod run;
 pub mod status;

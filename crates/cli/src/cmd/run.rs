@@ -46,7 +46,8 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
     }
-    let mut voice = Voice { out, spec: &spec, shown: &chosen.shown, scope: scope(&chosen) };
+    let mut voice =
+        Voice { out, live: out.hurried(), spec: &spec, shown: &chosen.shown, scope: scope(&chosen) };
     let ran = run::run(&spec, store, memory.clone(), &mut voice)
         .map_err(|e| Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}")))?;
     let refusal = |why: &NotStarted| not_started(why, &chosen, &memory, &spec.leases[0]);
@@ -95,6 +96,8 @@ fn run_id(args: &Run) -> Result<String, Failed> {
 /// Says what happens while it runs.
 struct Voice<'a> {
     out: &'a Out,
+    /// For what is said while the job runs.
+    live: Out,
     spec: &'a Spec,
     shown: &'a str,
     scope: &'static str,
@@ -102,7 +105,7 @@ struct Voice<'a> {
 
 impl Listener for Voice<'_> {
     fn event(&mut self, event: &Event) {
-        let (out, timing) = (self.out, &self.spec.timing);
+        let (out, timing) = (&self.live, &self.spec.timing);
         match event {
             Event::Granted(granted) => out.chat(&format!(
                 "{} token {}, lease {}, renew every {} ({}){}",
@@ -143,7 +146,7 @@ impl Listener for Voice<'_> {
     fn survivors(&mut self, survivors: &[Survivor]) {
         let names: Vec<String> = survivors.iter().map(|s| format!("{} ({})", s.pid, s.command)).collect();
         let them = if survivors.len() == 1 { "it" } else { "them" };
-        self.out.note(&format!(
+        self.live.note(&format!(
             "the command ended and left {} behind; ending {them} before the lease is given back",
             names.join(", "),
         ));

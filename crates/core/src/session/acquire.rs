@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{
-    Busy, Choice, Effect, Event, Found, Granted, Holding, NotStarted, Outcome, Phase, Reading, Session, What,
+    Busy, Choice, Effect, Event, Found, Granted, Holding, NotStarted, Outcome, Phase, Reading, Session,
+    StopReason, What,
 };
 use crate::ids::Grant;
 use crate::record::{BadRecord, LeaseRecord};
@@ -255,10 +256,9 @@ impl<R: Rules> Session<R> {
         rules::prune(&mut self.attempts, found.version.as_ref(), found.record.as_ref().map(|r| r.write));
         let grant: Grant = self.plan.grant;
         if let Some(record) = found.record {
-            let age = self.padded(found.age);
-            match self.rules.settle(&record, grant, &self.attempts, sent, age) {
+            match self.rules.settle(&record, grant, &self.attempts, sent, found.age) {
                 // Somebody rewrote our brand-new record (asked us to stop, say): count from our first try.
-                Settled::Ours { from, revoked: _ } => {
+                Settled::Ours { from, .. } => {
                     let from = from.unwrap_or(earliest);
                     return self.on_granted(record, found.version, from, None, now, out);
                 }
@@ -278,11 +278,6 @@ impl<R: Rules> Session<R> {
         }
         self.retries += 1;
         self.retry_at = Some(now.plus(backoff(self.retries, self.ids.fresh())));
-    }
-
-    /// An age as it may be counted back from: never too young.
-    pub(super) fn padded(&self, age: Option<Duration>) -> Option<Duration> {
-        age.map(|age| age.saturating_add(self.plan.timing.clock.resolution + self.plan.timing.clock.jump))
     }
 
     fn on_granted(
@@ -308,6 +303,7 @@ impl<R: Rules> Session<R> {
             out.push(Effect::Tell(Event::EpochChanged));
         }
         rules::prune(&mut self.attempts, version.as_ref(), Some(record.write));
+        let revoked = record.hold.as_ref().is_some_and(|h| h.revoke);
         let instance: String = record.instance.clone();
         self.hold = Some(Holding {
             record,
@@ -324,6 +320,10 @@ impl<R: Rules> Session<R> {
         out.push(Effect::Tell(Event::Granted(granted.clone())));
         if let Some(signal) = self.interrupted {
             return self.release_unstarted(Outcome::NotStarted(NotStarted::Interrupted(signal)), now, out);
+        }
+        if revoked {
+            let lost = Outcome::Lost { why: StopReason::Revoked, status: None };
+            return self.release_unstarted(lost, now, out);
         }
         if self.plan.by_hand {
             self.done(Outcome::Granted(granted), out);

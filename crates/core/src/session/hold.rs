@@ -177,7 +177,6 @@ impl<R: Rules> Session<R> {
         }) else {
             return self.lose(StopReason::Gone, now, out);
         };
-        let age = self.padded(age);
         match self.rules.settle(&found, self.plan.grant, &self.attempts, sent, age) {
             Settled::NotOurs => {
                 let (token, holder) = (found.token, found.holder.clone());
@@ -285,7 +284,8 @@ impl<R: Rules> Session<R> {
                 self.adopt(record, Some(version));
                 self.send_release(now, out);
             }
-            Cas::Conflict | Cas::Unknown(_) => {
+            doubtful @ (Cas::Conflict | Cas::Unknown(_)) => {
+                self.release_open |= freed && matches!(doubtful, Cas::Unknown(_));
                 if let Some(hold) = self.hold.as_mut() {
                     hold.doubt = true;
                 }
@@ -308,11 +308,18 @@ impl<R: Rules> Session<R> {
         }) else {
             return self.finish(Release::AlreadyGone, out);
         };
+        let token = self.hold.as_ref().map_or(found.token, |h| h.record.token);
         let ours = found.hold.is_none() && self.attempts.iter().any(|a| a.write == found.write);
         if ours {
             return self.finish(Release::Done, out);
         }
         match self.rules.settle(&found, self.plan.grant, &self.attempts, sent, age) {
+            // Our release may have landed and the next one been quick. Before D nobody could take the
+            // lease without it.
+            Settled::NotOurs if self.release_open && found.token > token => {
+                let early = self.stop_at().is_some_and(|at| now < at);
+                self.finish(if early { Release::Done } else { Release::Unconfirmed }, out);
+            }
             Settled::NotOurs => self.finish(Release::AlreadyGone, out),
             Settled::Ours { .. } => {
                 self.adopt(found, Some(version));

@@ -151,6 +151,8 @@ pub struct Session<R: Rules = Standard> {
     /// Until when a job frozen after a nap may still turn out to be ours.
     nap_until: Option<BootTime>,
     release_tries: u32,
+    /// A release was sent and never answered: it may have landed.
+    release_open: bool,
     /// How the session ends once the lease is given back, if the job was never started.
     unstarted: Option<Outcome>,
     interrupted: Option<Signal>,
@@ -189,6 +191,7 @@ impl<R: Rules> Session<R> {
             stop: None,
             nap_until: None,
             release_tries: 0,
+            release_open: false,
             unstarted: None,
             interrupted: None,
             interrupts: 0,

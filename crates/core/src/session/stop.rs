@@ -112,8 +112,9 @@ impl<R: Rules> Session<R> {
     pub(super) fn on_exit(&mut self, status: i32, tree_empty: bool, now: BootTime, out: &mut Vec<Effect>) {
         let Job::Running { .. } = self.job else { return };
         self.job = Job::Exited { status };
-        self.tree_empty = tree_empty;
-        if tree_empty {
+        // The news may come in either order; an empty tree stays empty.
+        self.tree_empty |= tree_empty;
+        if self.tree_empty {
             return self.begin_release(now, out);
         }
         if matches!(self.phase, Phase::Running | Phase::Napping) {

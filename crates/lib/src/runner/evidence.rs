@@ -102,10 +102,9 @@ mod here {
                 // An old kernel has no such kind.
                 link.map_or_else(|_| "-".to_owned(), |l| l.to_string_lossy().replace(' ', "_"))
             };
-            let mut boot = [0; 36];
-            File::open("/proc/sys/kernel/random/boot_id")?.read_exact(&mut boot)?;
+            let boot = crate::clock::boot_id().ok_or(rustix::io::Errno::NOENT)?;
             Ok(Self {
-                boot: String::from_utf8_lossy(&boot).replace(' ', "_"),
+                boot: boot.replace(' ', "_"),
                 pid_ns: namespace("pid"),
                 time_ns: namespace("time"),
                 dev,
@@ -186,8 +185,8 @@ mod here {
         drop(file);
         // The lock is free for good, for it cannot be taken again. What closed it is looked for
         // twice: a process that forks and ends could slip past one look.
-        search.pass()?;
-        search.pass()
+        search.settled_pass()?;
+        search.settled_pass()
     }
 
     /// Pid and process group that the job wrote down just before it executed.
@@ -199,6 +198,9 @@ mod here {
         Some((pid.parse().ok()?, group.parse().ok()?))
     }
 
+    /// `env -i`, or caught between two programs: that passes.
+    const EMPTY: &str = "a process with an empty environment";
+
     struct Search<'a> {
         run_id: &'a str,
         mark: Option<u64>,
@@ -207,6 +209,17 @@ mod here {
     }
 
     impl Search<'_> {
+        /// A pass in which nobody was just executing, if there is one among a few.
+        fn settled_pass(&self) -> Result<(), (Probe, &'static str)> {
+            for _ in 0..5 {
+                match self.pass() {
+                    Err(answer) if answer == unsure(EMPTY) => {}
+                    other => return other,
+                }
+            }
+            Err(unsure(EMPTY))
+        }
+
         /// One look at every process.
         fn pass(&self) -> Result<(), (Probe, &'static str)> {
             if self.job.is_none() && self.mark.is_none() {
@@ -227,6 +240,8 @@ mod here {
                 match self.judge(&process, process.pid == me) {
                     (Probe::Gone, _) => {}
                     (Probe::Alive, why) => return Err((Probe::Alive, why)),
+                    // One that passes must not hide one that does not.
+                    (Probe::Unsure, why) if why == EMPTY => doubt = doubt.or(Some(why)),
                     (Probe::Unsure, why) => doubt = Some(why),
                 }
             }
@@ -238,14 +253,7 @@ mod here {
             if self.mark.is_some() && proc::mark(process.pid) == self.mark {
                 return (Probe::Alive, "a process has its mark");
             }
-            let mut carries = proc::carries(process, self.run_id);
-            for _ in 0..3 {
-                if carries != Carries::Empty {
-                    break;
-                }
-                std::thread::yield_now();
-                carries = proc::carries(process, self.run_id);
-            }
+            let carries = proc::carries(process, self.run_id);
             if carries == Carries::Yes {
                 return (Probe::Alive, "a process has its run id");
             }
@@ -254,8 +262,7 @@ mod here {
                 return (Probe::Alive, "a process is in its process group");
             }
             match carries {
-                // `env -i`, or caught between two programs.
-                Carries::Empty if lives(process) => unsure("a process with an empty environment"),
+                Carries::Empty if lives(process) => unsure(EMPTY),
                 Carries::Unreadable if !myself && lives(process) => {
                     unsure("a process whose environment may not be read")
                 }

@@ -57,6 +57,19 @@ pub fn wait(fds: &[BorrowedFd<'_>]) -> io::Result<Ready> {
     Ok(ready)
 }
 
+/// Whether a line can be written to `fd` now without waiting for whoever reads there.
+pub fn takes_a_line(fd: BorrowedFd<'_>) -> bool {
+    let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    loop {
+        match rustix::event::poll(&mut polled, Some(&now)) {
+            Err(Errno::INTR) => {}
+            Ok(1) => return polled[0].revents().contains(PollFlags::OUT),
+            _ => return false,
+        }
+    }
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod timer {
     use super::{AsFd, BootTime, BorrowedFd, Errno, OwnedFd, io};

@@ -149,12 +149,34 @@ pub(super) fn carries(stat: &Stat, run_id: &str) -> Carries {
     best
 }
 
+/// More than an environment or a list of children can be; bounds what a look costs.
+const LONGEST: u64 = 4 << 20;
+
+/// Reads a file of unknown size in as few calls as may be. (`/proc` says 0 for every size.)
+fn large(path: &str) -> io::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(8192);
+    File::open(path)?.take(LONGEST).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// The living children of all threads of a process, as the kernel keeps them: without a look at
+/// anybody else, and none where the kernel does not tell. While they fork it may miss some.
+pub(super) fn children(of: i32) -> Vec<Stat> {
+    let mut found = Vec::new();
+    for thread in numbers(&format!("/proc/{of}/task")).unwrap_or_default() {
+        let list = large(&format!("/proc/{of}/task/{thread}/children")).unwrap_or_default();
+        let list = String::from_utf8_lossy(&list);
+        let pids = list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+        found.extend(pids.filter_map(|pid| stat(pid).ok()).filter(|child| !child.dead()));
+    }
+    found
+}
+
 fn environ(path: &str, run_id: &str) -> Carries {
-    let mut text = Vec::new();
-    let read = File::open(path).and_then(|mut f| f.read_to_end(&mut text));
+    let read = large(path);
     match read {
-        Ok(0) => Carries::Empty,
-        Ok(_) if names(&text, run_id) => Carries::Yes,
+        Ok(text) if text.is_empty() => Carries::Empty,
+        Ok(text) if names(&text, run_id) => Carries::Yes,
         Ok(_) => Carries::No,
         // No memory map: a process on its way out.
         Err(e) if Errno::from_io_error(&e) == Some(Errno::SRCH) => Carries::Empty,

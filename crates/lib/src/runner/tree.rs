@@ -32,6 +32,8 @@ pub struct Tree {
     /// Children we already had: a shell that started some and then exec'd us. Never touched.
     foreign: Vec<Stat>,
     frozen: Vec<Stat>,
+    /// We were left without a child. Nothing of the tree can appear after that.
+    empty: bool,
 }
 
 impl Tree {
@@ -57,6 +59,7 @@ impl Tree {
             foreground: false,
             foreign,
             frozen: Vec::new(),
+            empty: false,
         })
     }
 
@@ -65,6 +68,7 @@ impl Tree {
         let pid = spawn::spawn(job)?;
         self.main = Some(pid);
         self.main_reaped = false;
+        self.empty = false;
         self.foreground = job.foreground;
         Ok(pid)
     }
@@ -82,6 +86,7 @@ impl Tree {
                 Ok(None) => break,
                 Err(Errno::CHILD) => {
                     found.empty = true;
+                    self.empty = true;
                     return Ok(found);
                 }
                 Err(e) => return Err(e.into()),
@@ -116,11 +121,12 @@ impl Tree {
         Ok(())
     }
 
-    /// TERM to every process of the tree, once each; the stopped ones are woken to act on it.
+    /// TERM to every process of the tree, once each, then CONT: a stopped one must wake to act on
+    /// it, and one that was seen running may have stopped since.
     pub fn terminate(&mut self) -> io::Result<Sweep> {
         self.sweep(3, |member| {
             let sent = deliver(member, Signal::TERM)?;
-            if sent == Sent::Yes && member.stopped() {
+            if sent == Sent::Yes {
                 deliver(member, Signal::CONT)?;
             }
             Ok(sent)
@@ -130,6 +136,10 @@ impl Tree {
     /// KILL to every process of the tree, until a pass finds nobody new. All are stopped first, so
     /// that none sees another die and starts a replacement. Returns before they are reaped.
     pub fn kill(&mut self) -> io::Result<Sweep> {
+        // Looking at every process of a busy machine may take longer than the lease has left.
+        let mut none = Sweep::default();
+        self.descend(&mut none, &mut |member| deliver(member, Signal::STOP));
+        self.descend(&mut none, &mut |member| deliver(member, Signal::KILL));
         self.sweep(PASSES, |member| deliver(member, Signal::STOP))?;
         self.frozen.clear();
         self.sweep(PASSES, |member| deliver(member, Signal::KILL))
@@ -162,9 +172,39 @@ impl Tree {
         Ok(self.members()?.iter().map(survivor).collect())
     }
 
+    /// Sends to all descendants without a look at anybody else; who they were. Those that fork
+    /// meanwhile may be missed.
+    fn descend(&self, sweep: &mut Sweep, send: &mut impl FnMut(&Stat) -> io::Result<Sent>) -> Seen {
+        let me = rustix::process::getpid().as_raw_pid();
+        let mut seen = Seen::new();
+        for _ in 0..PASSES {
+            let before = seen.len();
+            let mut next = proc::children(me);
+            next.retain(|child| self.belongs(child));
+            while let Some(member) = next.pop() {
+                let again = seen.contains(&(member.pid, member.start));
+                // Whoever could not be reached is met again by the sweep.
+                if !again && let Ok(sent) = send(&member) {
+                    seen.insert((member.pid, member.start));
+                    sweep.note(sent, &member);
+                }
+                next.extend(proc::children(member.pid));
+            }
+            if seen.len() == before {
+                break;
+            }
+        }
+        seen
+    }
+
+    /// Sends to everything of the tree, once each: the descendants, then whoever else a look at
+    /// every process finds, until a pass finds nobody new.
     fn sweep(&self, passes: usize, mut send: impl FnMut(&Stat) -> io::Result<Sent>) -> io::Result<Sweep> {
-        let mut sweep = Sweep::default();
-        let mut seen = HashSet::new();
+        let mut sweep = Sweep { settled: self.empty, ..Sweep::default() };
+        if self.empty {
+            return Ok(sweep);
+        }
+        let mut seen = self.descend(&mut sweep, &mut send);
         for _ in 0..passes {
             let mut news = false;
             for member in self.census()? {
@@ -174,13 +214,8 @@ impl Tree {
                 // A new corpse is news too. One that forks and ends faster than we look is never
                 // met alive, but leaves them: we do not reap now, and its parents are stopped.
                 news = true;
-                if member.dead() {
-                    continue;
-                }
-                match send(&member)? {
-                    Sent::Yes => sweep.reached += 1,
-                    Sent::Gone => {}
-                    Sent::Refused => sweep.refused.push(survivor(&member)),
+                if !member.dead() {
+                    sweep.note(send(&member)?, &member);
                 }
             }
             if !news {
@@ -231,6 +266,19 @@ impl Tree {
 
     fn carries(&self, process: &Stat) -> bool {
         proc::carries(process, &self.run_id) == Carries::Yes
+    }
+}
+
+/// Processes that were sent to: number and start.
+type Seen = HashSet<(i32, u64)>;
+
+impl Sweep {
+    fn note(&mut self, sent: Sent, member: &Stat) {
+        match sent {
+            Sent::Yes => self.reached += 1,
+            Sent::Gone => {}
+            Sent::Refused => self.refused.push(survivor(member)),
+        }
     }
 }
 

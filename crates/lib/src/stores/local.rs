@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{Failure, FailureKind};
-use crate::clock::boot_time;
+use crate::clock::{boot_id, boot_time};
 
 /// The clock domain of a boot-time reading: two readings compare only within one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ impl Domain {
         let namespace = std::fs::read_link("/proc/self/ns/time").ok();
         Self {
             machine: small_file("/etc/machine-id").and_then(|t| hex_id(&t)),
-            boot: small_file("/proc/sys/kernel/random/boot_id").and_then(|t| hex_id(&t)),
+            boot: boot_id().and_then(hex_id),
             // Kernels before 5.6 have no time namespaces, so there all processes share one.
             time_namespace: Some(namespace.map_or_else(
                 || "none".into(),

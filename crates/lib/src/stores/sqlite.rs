@@ -4,8 +4,9 @@
 //! process ever sees half a database and opening never has to create or change anything. What is
 //! there and is not ours is refused, never replaced.
 //!
-//! A won `cas` is one fsync (of the write-ahead log; SQLite adds one of the directory to the first
-//! write of each connection). A lost `cas` and a read write nothing and sync nothing.
+//! A won `cas` is one fsync of the write-ahead log. A lost `cas` and a read write nothing and sync
+//! nothing. (A SQLite that was not built by this workspace adds one fsync of the directory to the
+//! first write of each connection; see `.cargo/config.toml`.)
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use leasehold_core::ids::WriteId;
 use leasehold_core::time::BootTime;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::local::{Domain, Place, Stamp, is_local, random_id, trouble, unusable};
@@ -29,7 +30,9 @@ const APPLICATION_ID: i64 = 0x4c65_6148;
 /// The layout of the tables.
 const LAYOUT: i64 = 1;
 
-// The layout never changes under a running database, so all of it is said once, here.
+// The layout never changes under a running database, so all of it is said once, here. A table with
+// row ids keeps a whole lease in one page, so that a write is one page of the log; without them the
+// record would spill over into three more.
 const CREATE: &str = "
 PRAGMA page_size = 1024;
 PRAGMA journal_mode = WAL;
@@ -39,7 +42,7 @@ PRAGMA application_id = 0x4c656148;
 PRAGMA user_version = 1;
 CREATE TABLE records(
   key TEXT PRIMARY KEY, version TEXT NOT NULL, body BLOB NOT NULL, stamp TEXT NOT NULL
-) WITHOUT ROWID;
+);
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
@@ -72,12 +75,18 @@ impl SqliteStore {
             None => create(&place)?,
         };
         check_file(&shown, &stat)?;
-        ensure_log(&place, &stat)?;
+        let log = size_of_log(&shown);
         let db = connect(&shown)?;
         let mut store =
             Self { db, path: shown, file: identity(&stat), instance: String::new(), domain: Domain::here() };
         store.configure()?;
         store.instance = store.identify()?;
+        // SQLite has made the log by now. Its name must be on disk before anything in it counts; once
+        // there is something in it, whoever wrote that has seen to it.
+        if log == 0 {
+            rustix::fs::fsync(&place.parent)
+                .map_err(|e| trouble(e, &format!("The log of {} could not be kept", store.path.display())))?;
+        }
         Ok(store)
     }
 
@@ -92,6 +101,7 @@ impl SqliteStore {
             .db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
             .and_then(|_| self.db.busy_timeout(BUSY_TIMEOUT))
+            // One transaction for the schema, both settings and the identity saves locking calls.
             .and_then(|()| {
                 self.db.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 64;")
             });
@@ -296,32 +306,16 @@ fn build(place: &Place, temp: &str) -> Result<(), Failure> {
     }
 }
 
-/// Makes the log's name durable before anything is acknowledged in it. It is never removed by us, but
-/// other tools remove it when they close the database.
-fn ensure_log(place: &Place, db: &Stat) -> Result<(), Failure> {
-    let log = format!("{}-wal", place.name);
-    let what = || format!("The log beside the database {} could not be created", place.path().display());
-    match rustix::fs::statat(&place.parent, &log, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(_) => return Ok(()),
-        Err(Errno::NOENT) => {}
-        Err(e) => return Err(trouble(e, &what())),
-    }
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let made = rustix::fs::openat(&place.parent, &log, flags, Mode::from_raw_mode(db.st_mode & 0o777));
-    let made = made.map_err(|e| trouble(e, &what()))?;
-    // As SQLite does: a log that root made must stay usable for the database's owner.
-    if rustix::process::geteuid().is_root() {
-        let (owner, group) = (Uid::from_raw(db.st_uid), Gid::from_raw(db.st_gid));
-        rustix::fs::fchown(&made, Some(owner), Some(group)).map_err(|e| trouble(e, &what()))?;
-    }
-    rustix::fs::fsync(&place.parent).map_err(|e| trouble(e, &what()))
+/// How much is in the write-ahead log; none if it does not exist.
+fn size_of_log(path: &Path) -> i64 {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    rustix::fs::lstat(Path::new(&log)).map_or(0, |stat| stat.st_size)
 }
 
 /// A write-ahead log without its database would be replayed into a new one of the same name.
 fn refuse_orphaned_log(path: &Path) -> Result<(), Failure> {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    let left = rustix::fs::lstat(Path::new(&log)).is_ok_and(|stat| stat.st_size > 0);
+    let left = size_of_log(path) > 0;
     // Somebody else may have created both in between; then the log is not an orphan.
     if !left || found(path)?.is_some() {
         return Ok(());

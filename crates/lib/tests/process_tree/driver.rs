@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::role::{DIR, ROLE, RUN};
 
 /// Long enough for a loaded machine; only a failure ever waits for it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process seen alive once: its number and when it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

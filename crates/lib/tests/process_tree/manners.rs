@@ -90,7 +90,7 @@ fn a_script_without_interpreter_line_runs() {
 /// What a process finds: where each descriptor leads and how it is opened; its name; its signals.
 const LOOK: &str = r#"for f in /proc/$$/fd/*; do n=${f##*/};
     if [ -e $f ]; then echo $n $(readlink /proc/$$/fd/$n) $(grep flags /proc/$$/fdinfo/$n); fi; done;
-    echo name $0; grep Sig[BIC] /proc/$$/status; ulimit -n"#;
+    echo name $0; grep Sig[BIC] /proc/self/status; ulimit -n"#;
 
 fn look(mut command: Command, dir: &Dir) -> String {
     let open = |name: &str| {

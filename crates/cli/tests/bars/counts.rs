@@ -1,0 +1,103 @@
+//! Fast, by counting: what does not depend on how busy the machine is.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use crate::common::{Home, LEASE, Started, alone, binary};
+
+/// Runs it under strace; the lines about these calls, in all its processes and threads.
+fn traced(home: &Home, calls: &str, args: &[&str]) -> Vec<String> {
+    let log = home.0.join("strace");
+    let mut command = home.command("strace");
+    command.args(["-f", "-y", "-qq", "-e", "signal=none", "-e"]).arg(format!("trace={calls}"));
+    command.arg("-o").arg(&log).arg(binary()).args(args);
+    let status = command.stderr(Stdio::null()).status().expect("strace runs");
+    assert!(status.success(), "{status}");
+    let text = std::fs::read_to_string(&log).unwrap();
+    // "PID call(...": a call that was interrupted by another thread's has a second line.
+    text.lines().filter(|l| l.contains('(') && !l.contains("resumed>")).map(str::to_owned).collect()
+}
+
+const SYNC: &str = "fsync,fdatasync,sync_file_range,syncfs,sync,msync";
+
+fn plain_run(home: &Home) -> Vec<String> {
+    traced(home, SYNC, &["run", LEASE, "--", "true"])
+}
+
+#[test]
+fn a_run_syncs_twice() {
+    let _alone = alone();
+    let home = Home::new();
+    let first = plain_run(&home).len();
+    const RUNS: usize = 100;
+    let counts: Vec<usize> = (0..RUNS).map(|_| plain_run(&home).len()).collect();
+    let (least, total) = (*counts.iter().min().unwrap(), counts.iter().sum::<usize>());
+    let twice = counts.iter().filter(|n| **n == 2).count();
+    println!(
+        "fsyncs: {first} in the first run, which makes the database; then {least} in {twice} of {RUNS} runs, \
+         {:.2} on average with checkpoints",
+        total as f64 / RUNS as f64
+    );
+    assert_eq!(least, 2, "one for the grant, one for the release");
+    assert!(twice >= RUNS * 8 / 10 && total <= RUNS * 5 / 2, "{counts:?}");
+    // The control: a run whose renewals are due does sync more.
+    let slow = ["run", LEASE, "--ttl", "600ms", "--", "sleep", "0.5"];
+    let renewing = traced(&home, SYNC, &slow).len();
+    assert!(renewing > 2, "{renewing}");
+}
+
+/// The lines that wrote to the database or its log, whatever the call.
+fn written(lines: &[String], database: &Path) -> Vec<String> {
+    let name = database.to_str().unwrap();
+    let files = [format!("<{name}>"), format!("<{name}-wal>")];
+    lines.iter().filter(|l| files.iter().any(|f| l.contains(f.as_str()))).cloned().collect()
+}
+
+const WRITES: &str = "write,pwrite64,writev,pwritev,pwritev2,ftruncate,fallocate,fsync,fdatasync,msync";
+
+#[test]
+fn finding_it_held_writes_and_syncs_nothing() {
+    let _alone = alone();
+    let home = Home::new();
+    let script = "echo up job $$; exec sleep 1000";
+    let mut holder = Started::new(home.leasehold(&["run", LEASE, "--", "sh", "-c", script]), &home);
+    holder.one_up().unwrap();
+    let lines = traced(&home, WRITES, &["run", LEASE, "--", "true"]);
+    let syncs: Vec<&String> = lines.iter().filter(|l| l.contains("sync(")).collect();
+    assert!(syncs.is_empty(), "{syncs:?}");
+    let touched = written(&lines, &home.database());
+    assert!(touched.is_empty(), "{touched:?}");
+    // The control: the same look at a run that finds it free sees its writes.
+    let lines = traced(&home, WRITES, &["run", "other", "--", "true"]);
+    assert!(!written(&lines, &home.database()).is_empty(), "{lines:?}");
+}
+
+fn status(pid: i32, key: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|l| l.strip_prefix(key)).unwrap();
+    line.split_ascii_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_wrapper_is_small() {
+    let _alone = alone();
+    let home = Home::new();
+    let script = "echo up job $$; exec sleep 1000";
+    // A short heartbeat, so that the measure is taken after a renewal.
+    let flags = ["run", LEASE, "--ttl", "2s", "--heartbeat", "50ms", "-v", "--", "sh", "-c", script];
+    let mut holder = Started::new(home.leasehold(&flags), &home);
+    holder.one_up().unwrap();
+    let until = leasehold::clock::boot_time().plus(crate::common::PATIENCE);
+    while !holder.said().contains("renewed") {
+        let now = leasehold::clock::boot_time();
+        assert!(now < until, "{}", holder.said());
+        crate::common::until(now.plus(std::time::Duration::from_millis(20)));
+    }
+    let pid = holder.wrapper.pid;
+    let (most, now, threads) = (status(pid, "VmHWM:"), status(pid, "VmRSS:"), status(pid, "Threads:"));
+    println!("while wrapping sleep: {now} kB resident, {most} kB at most, {threads} threads");
+    // Debug builds are larger; the bar is for what users get.
+    let optimised = !cfg!(debug_assertions) || std::env::var_os("LEASEHOLD_BIN").is_some();
+    assert!(most <= if optimised { 8_192 } else { 24_576 }, "{most} kB");
+    assert!(threads <= 2, "{threads} threads");
+}

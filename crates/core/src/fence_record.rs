@@ -1,0 +1,300 @@
+//! The fence as it lies beside a file: JSON that a person can read, decoded strictly.
+//!
+//! A write that has been let in but not finished is `pending` and says how to finish it, or how to
+//! take it back. Without that, a crash between fence and artefact would be answered as done.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fence::{Fence, Mode};
+use crate::ids::{Epoch, Grant, Token};
+use crate::name::Name;
+
+/// The format this version reads and writes.
+pub const FORMAT: u64 = 1;
+/// Longest body that is decoded at all.
+pub const BODY_MAX: usize = 16 * 1024;
+
+/// A fence as stored. `fence.done` is false exactly while `pending` says something.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FenceRecord {
+    /// What the rule looks at.
+    pub fence: Fence,
+    /// The write that has been let in and may not be finished.
+    pub pending: Option<Pending>,
+}
+
+/// What is needed to finish a write, or to take it back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pending {
+    /// Where the payload waits: a bare file name beside the artefact.
+    pub temp: String,
+    /// The digest before this write; empty: there was none.
+    pub before: String,
+}
+
+/// Why a body is not a fence we may act on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BadFence {
+    /// Written by a later version of Leasehold.
+    Newer(u64),
+    /// Nothing in it.
+    Empty,
+    /// Not a fence: damaged, or written by something else.
+    Damaged(String),
+}
+
+impl fmt::Display for BadFence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Newer(format) => {
+                write!(f, "the fence has format {format} and this version reads {FORMAT}")
+            }
+            Self::Empty => f.write_str("the fence is empty"),
+            Self::Damaged(why) => write!(f, "the fence is not readable ({why})"),
+        }
+    }
+}
+
+/// The JSON shape. Field order is the order a person reads.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    leasehold_fence: u64,
+    lease: String,
+    token: Token,
+    seq: u64,
+    state: WireState,
+    mode: WireMode,
+    epoch: Epoch,
+    grant: Grant,
+    digest: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    temp: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    before: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WireState {
+    Done,
+    Pending,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WireMode {
+    Enforce,
+    Observe,
+}
+
+/// Only the format number, so that a later version is named as such before anything else is read.
+#[derive(Deserialize)]
+struct Format {
+    leasehold_fence: u64,
+}
+
+impl FenceRecord {
+    /// A fence with nothing under way.
+    pub fn done(fence: Fence) -> Self {
+        Self { fence: Fence { done: true, ..fence }, pending: None }
+    }
+
+    /// The write that makes `fence`, let in and not finished.
+    pub fn pending(fence: Fence, pending: Pending) -> Self {
+        Self { fence: Fence { done: false, ..fence }, pending: Some(pending) }
+    }
+
+    /// The fence once the pending write is in place.
+    pub fn finished(&self) -> Self {
+        Self::done(self.fence.clone())
+    }
+
+    /// The fence as if the pending write had never been let in.
+    pub fn taken_back(&self) -> Self {
+        let Some(pending) = &self.pending else { return self.clone() };
+        let (seq, digest) = (self.fence.seq.saturating_sub(1), pending.before.clone());
+        Self::done(Fence { seq, digest, ..self.fence.clone() })
+    }
+
+    /// The bytes to store; a line of its own, for people who use `cat`.
+    pub fn encode(&self) -> Vec<u8> {
+        let fence = &self.fence;
+        let pending = self.pending.as_ref();
+        let wire = Wire {
+            leasehold_fence: FORMAT,
+            lease: fence.lease.as_str().into(),
+            token: fence.token,
+            seq: fence.seq,
+            state: if pending.is_some() { WireState::Pending } else { WireState::Done },
+            mode: match fence.mode {
+                Mode::Enforce => WireMode::Enforce,
+                Mode::Observe => WireMode::Observe,
+            },
+            epoch: fence.epoch,
+            grant: fence.grant,
+            digest: fence.digest.clone(),
+            temp: pending.map(|p| p.temp.clone()),
+            before: pending.map(|p| p.before.clone()),
+        };
+        // Strings, numbers and derived structs only: encoding cannot fail.
+        let mut bytes = serde_json::to_vec(&wire).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes
+    }
+
+    /// Reads what `encode` writes. Anything out of the ordinary is refused.
+    pub fn decode(body: &[u8]) -> Result<Self, BadFence> {
+        let damaged = |why: String| BadFence::Damaged(why);
+        if body.is_empty() {
+            return Err(BadFence::Empty);
+        }
+        if body.len() > BODY_MAX {
+            return Err(damaged(format!("more than {BODY_MAX} bytes long")));
+        }
+        let format: Format = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        if format.leasehold_fence > FORMAT {
+            return Err(BadFence::Newer(format.leasehold_fence));
+        }
+        if format.leasehold_fence < FORMAT {
+            return Err(damaged(format!("unknown format {}", format.leasehold_fence)));
+        }
+        let wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        let lease = Name::new(&wire.lease).map_err(|e| damaged(e.to_string()))?;
+        let pending = match (wire.state, wire.temp, wire.before) {
+            (WireState::Done, None, None) => None,
+            (WireState::Pending, Some(temp), Some(before)) if wire.seq > 0 && is_bare(&temp) => {
+                Some(Pending { temp, before })
+            }
+            _ => return Err(damaged("its state contradicts the rest".into())),
+        };
+        // A sealed fence has written nothing; a write always has a digest.
+        if (wire.seq == 0) != wire.digest.is_empty() {
+            return Err(damaged("its number of writes contradicts its digest".into()));
+        }
+        let mode = match wire.mode {
+            WireMode::Enforce => Mode::Enforce,
+            WireMode::Observe => Mode::Observe,
+        };
+        let fence = Fence {
+            lease,
+            epoch: wire.epoch,
+            token: wire.token,
+            grant: wire.grant,
+            seq: wire.seq,
+            digest: wire.digest,
+            done: pending.is_none(),
+            mode,
+        };
+        Ok(Self { fence, pending })
+    }
+}
+
+/// A name in the same directory and no way out of it: what a fence says is renamed.
+fn is_bare(name: &str) -> bool {
+    !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn fence() -> Fence {
+        Fence {
+            lease: Name::new("site").unwrap(),
+            epoch: Epoch::first(5),
+            token: Token::new(42).unwrap(),
+            grant: Grant(7),
+            seq: 2,
+            digest: "d2".into(),
+            done: true,
+            mode: Mode::Enforce,
+        }
+    }
+
+    fn pending() -> FenceRecord {
+        FenceRecord::pending(fence(), Pending { temp: ".a.leasehold-new".into(), before: "d1".into() })
+    }
+
+    fn text(record: &FenceRecord) -> String {
+        String::from_utf8(record.encode()).unwrap()
+    }
+
+    fn decode(text: &str) -> Result<FenceRecord, BadFence> {
+        FenceRecord::decode(text.as_bytes())
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let sealed = FenceRecord::done(Fence { seq: 0, digest: String::new(), ..fence() });
+        let observed = FenceRecord::done(Fence { mode: Mode::Observe, ..fence() });
+        for record in [FenceRecord::done(fence()), sealed, observed, pending()] {
+            assert_eq!(decode(&text(&record)), Ok(record));
+        }
+    }
+
+    #[test]
+    fn a_pending_write_is_finished_or_taken_back() {
+        assert_eq!(pending().finished(), FenceRecord::done(fence()));
+        let before = Fence { seq: 1, digest: "d1".into(), ..fence() };
+        assert_eq!(pending().taken_back(), FenceRecord::done(before));
+    }
+
+    #[test]
+    fn a_person_can_read_it() {
+        let text = text(&pending());
+        let start =
+            r#"{"leasehold_fence":1,"lease":"site","token":42,"seq":2,"state":"pending","mode":"enforce","#;
+        assert!(text.starts_with(start) && text.ends_with("}\n"), "{text}");
+    }
+
+    #[test]
+    fn a_newer_format_is_named_even_with_fields_we_do_not_know() {
+        let text = text(&pending()).replace("_fence\":1,", "_fence\":2,\"colour\":\"red\",");
+        assert_eq!(decode(&text), Err(BadFence::Newer(2)));
+    }
+
+    #[test]
+    fn strict_about_everything_else() {
+        let (good, done) = (text(&pending()), text(&FenceRecord::done(fence())));
+        let bad = vec![
+            good.replace("\"token\":42", "\"token\":9007199254740992"),
+            good.replace("\"token\":42", "\"token\":0"),
+            good.replace("\"token\":42", "\"token\":42.0"),
+            good.replace("\"token\":42", "\"token\":42,\"token\":43"),
+            good.replace("\"token\":42", "\"token\":42,\"colour\":\"red\""),
+            good.replace("\"lease\":\"site\"", "\"lease\":\"../site\""),
+            good.replace("\"seq\":2", "\"seq\":0"),
+            good.replace("\"seq\":2", "\"seq\":-1"),
+            good.replace("\"state\":\"pending\"", "\"state\":\"done\""),
+            good.replace("\"state\":\"pending\"", "\"state\":\"Pending\""),
+            good.replace("\"mode\":\"enforce\"", "\"mode\":\"off\""),
+            good.replace(".a.leasehold-new", "../elsewhere"),
+            good.replace(".a.leasehold-new", ".."),
+            good.replace(".a.leasehold-new", ""),
+            good.replace("_fence\":1", "_fence\":0"),
+            good.replace("_fence\":1", "\":1"),
+            done.replace("\"state\":\"done\"", "\"state\":\"pending\""),
+            done.replace("\"seq\":2", "\"seq\":0"),
+            done.replace("\"digest\":\"d2\"", "\"digest\":\"\""),
+            format!("{good} {{}}"),
+            format!("{good}x"),
+            good[..good.len() - 2].into(),
+            "\n".into(),
+            "null".into(),
+            "42".into(),
+            "<html>busy</html>".into(),
+            good.replace("d1", &"d".repeat(BODY_MAX)),
+        ];
+        for text in bad {
+            assert!(matches!(decode(&text), Err(BadFence::Damaged(_))), "{text}");
+        }
+        assert_eq!(decode(""), Err(BadFence::Empty));
+    }
+}

@@ -1,0 +1,167 @@
+//! Rules broken on purpose, one at a time. A mutant that nobody catches means a blind checker.
+
+use std::time::Duration;
+
+use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
+use leasehold_core::record::{Hold, LeaseRecord};
+use leasehold_core::rules::{AfterDoubt, Attempt, Claim, Decision, Rules, Settled, Standard, View, granted};
+use leasehold_core::time::BootTime;
+
+macro_rules! mutants {
+    ($($name:ident = $text:literal),* $(,)?) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub(crate) enum Mutant {
+            /// The production rules.
+            None,
+            $($name),*
+        }
+
+        /// Every mutant, with what it does wrong.
+        pub(crate) const MUTANTS: &[(Mutant, &str)] = &[$((Mutant::$name, $text)),*];
+    };
+}
+
+mutants! {
+    ReleaseDeletes = "release deletes the record",
+    ReleaseUnconditional = "release ignores whose record it frees",
+    AcquireByPut = "acquire by plain put",
+    OwnerIsHost = "the grant is the host's name",
+    RenewUnconditional = "renew without version",
+    DeadlineFromReply = "deadline counted from the reply",
+    DeadlineFromRetry = "deadline moved by a retry's send time",
+    ClientClock = "expiry by the client's clock",
+    ConflictIsLoss = "conflict taken as lost without reading back",
+    ConflictIsWin = "conflict taken as won",
+    GrantIsEnough = "own grant credited with the newest attempt",
+    ForkAccepted = "the fence lets an equal token of another grant in",
+    SealSkipped = "the seal is skipped",
+    CheckThenWrite = "the target checks, then writes",
+    TokenReset = "the token starts again after a release",
+    SameEpoch = "the same epoch after re-creation",
+    SameOwnerReenters = "the same owner is let in twice",
+    ReleaseEarly = "release before the tree is empty",
+    NapIgnored = "a clock that stops in suspend",
+    StopMarginIgnored = "no time taken off for killing",
+    JumpIgnored = "the store clock's step is not taken off",
+    ResolutionIgnored = "coarse ages taken as exact",
+    WatchedFromSend = "watched time counted from before the request",
+    InstanceHidden = "a renewal or release writes the new store instance",
+    InstanceIgnored = "a new store instance goes unnoticed",
+    HostMemoryIgnored = "the host forgets what it has seen",
+    KillsMainOnly = "only the main process is killed",
+    StaleReplyTaken = "a late reply taken for the newest request's",
+    StaleAccepted = "the fence lets a smaller token in",
+    RetryWritesAgain = "a retried write is applied twice",
+    NeverExpires = "a silent holder keeps the lease for ever",
+}
+
+impl Mutant {
+    pub(crate) fn by_name(name: &str) -> Option<Self> {
+        MUTANTS.iter().map(|(m, _)| *m).find(|m| format!("{m:?}") == name)
+    }
+}
+
+/// The rules with one of them broken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Broken {
+    mutant: Mutant,
+    /// The wall clock's error on this host, in nanoseconds.
+    skew: i64,
+}
+
+pub(crate) fn broken(mutant: Mutant, skew: i64) -> Broken {
+    Broken { mutant, skew }
+}
+
+impl Rules for Broken {
+    fn expired(&self, hold: &Hold, view: &View<'_>) -> bool {
+        match (self.mutant, view.age) {
+            (Mutant::ClientClock, Some(age)) => {
+                let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX).saturating_add(self.skew);
+                age >= i64::try_from(hold.ttl.as_nanos()).unwrap_or(i64::MAX)
+            }
+            (Mutant::ResolutionIgnored, Some(age)) => age >= hold.ttl,
+            (Mutant::NeverExpires, _) => false,
+            _ => Standard.expired(hold, view),
+        }
+    }
+
+    fn acquire(&self, view: &View<'_>, claim: &Claim) -> Decision {
+        match (self.mutant, view.record) {
+            (Mutant::SameEpoch, None) => {
+                Decision::Take(granted(claim, Epoch::first(1), Token::FIRST, view.instance))
+            }
+            (Mutant::SameOwnerReenters, Some(record)) if record.holder.host == claim.holder.host => {
+                Standard.acquire(&View { holder_gone: true, ..view.clone() }, claim)
+            }
+            (_, Some(record)) if record.hold.as_ref().is_some_and(|hold| self.expired(hold, view)) => {
+                Standard.acquire(&View { holder_gone: true, ..view.clone() }, claim)
+            }
+            // The standard rule would ask its own `expired`.
+            (Mutant::ClientClock | Mutant::NeverExpires, Some(record)) if record.hold.is_some() => Standard
+                .acquire(
+                    &View { age: Some(Duration::ZERO), instance: &record.instance, ..view.clone() },
+                    claim,
+                ),
+            _ => Standard.acquire(view, claim),
+        }
+    }
+
+    fn renew(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
+        let renewed = Standard.renew(record, write, instance);
+        match self.mutant {
+            Mutant::InstanceHidden => LeaseRecord { instance: instance.into(), ..renewed },
+            _ => renewed,
+        }
+    }
+
+    fn release(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
+        let freed = Standard.release(record, write, instance);
+        match self.mutant {
+            Mutant::InstanceHidden => LeaseRecord { instance: instance.into(), ..freed },
+            Mutant::TokenReset => LeaseRecord { token: Token::FIRST, ..freed },
+            _ => freed,
+        }
+    }
+
+    fn after_doubt(&self) -> AfterDoubt {
+        match self.mutant {
+            Mutant::ConflictIsLoss => AfterDoubt::TakeAsLost,
+            Mutant::ConflictIsWin => AfterDoubt::TakeAsWon,
+            _ => AfterDoubt::ReadBack,
+        }
+    }
+
+    fn settle(
+        &self,
+        found: &LeaseRecord,
+        grant: Grant,
+        attempts: &[Attempt],
+        read_sent: BootTime,
+        age: Option<Duration>,
+    ) -> Settled {
+        let settled = Standard.settle(found, grant, attempts, read_sent, age);
+        let newest = attempts.iter().map(|a| a.sent).max();
+        let own = attempts.iter().any(|a| a.write == found.write);
+        match (self.mutant, settled) {
+            (Mutant::DeadlineFromRetry, Settled::Ours { revoked, .. }) if own => {
+                Settled::Ours { from: newest, revoked }
+            }
+            (Mutant::GrantIsEnough, Settled::Ours { revoked, .. }) => {
+                Settled::Ours { from: newest.max(Some(read_sent)), revoked }
+            }
+            (_, settled) => settled,
+        }
+    }
+
+    fn counts_from(&self, attempt: &Attempt, replied: BootTime) -> BootTime {
+        match self.mutant {
+            Mutant::DeadlineFromReply => replied,
+            _ => Standard.counts_from(attempt, replied),
+        }
+    }
+
+    fn may_release(&self, tree_empty: bool) -> bool {
+        self.mutant == Mutant::ReleaseEarly || tree_empty
+    }
+}

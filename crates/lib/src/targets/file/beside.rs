@@ -1,0 +1,318 @@
+//! The artefact's directory and what is kept in it beside the artefact.
+//!
+//! Everything goes through one open directory, so nothing ever crosses a file system, and no
+//! symbolic link is followed.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::fchown;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+
+use crate::runner::poll::{self, Timer};
+use crate::{clock, random};
+
+const PAUSE_FIRST: Duration = Duration::from_millis(1);
+const PAUSE_MOST: Duration = Duration::from_millis(25);
+/// A new file, before the user's mask.
+const PLAIN: u32 = 0o644;
+const PRIVATE: u32 = 0o600;
+
+/// What our own files are called; the artefact's name stands before it.
+pub(super) const MARK: &str = ".leasehold-";
+
+/// One artefact's place.
+#[derive(Debug)]
+pub(super) struct Beside {
+    dir: OwnedFd,
+    name: String,
+}
+
+/// The critical section; left when dropped, or when the process dies.
+#[derive(Debug)]
+pub(super) struct Inside {
+    _lock: File,
+}
+
+/// Why the critical section was not entered.
+pub(super) enum NotInside {
+    /// Somebody else was there to the end; its process id, if it can be told.
+    Busy(Option<u32>),
+    /// The system said no.
+    Io(io::Error),
+}
+
+impl<E: Into<io::Error>> From<E> for NotInside {
+    fn from(e: E) -> Self {
+        Self::Io(e.into())
+    }
+}
+
+/// A payload on disk under a name of its own; removed when dropped, unless it was put in place.
+///
+/// Locked while its writer lives, so that a sweep tells it from what a dead one left.
+#[derive(Debug)]
+pub(super) struct Payload<'a> {
+    beside: &'a Beside,
+    file: File,
+    pub(super) name: String,
+    keep: bool,
+}
+
+impl Payload<'_> {
+    /// Somebody else's business from now on.
+    pub(super) fn keep(&mut self) {
+        self.keep = true;
+    }
+
+    /// Takes over owner and permissions of what it will replace.
+    pub(super) fn look_like(&self, found: &Stat) -> io::Result<()> {
+        let mine = rustix::fs::fstat(&self.file)?;
+        let mut mode = found.st_mode & 0o7777;
+        if (mine.st_uid, mine.st_gid) != (found.st_uid, found.st_gid)
+            && fchown(&self.file, Some(found.st_uid), Some(found.st_gid)).is_err()
+        {
+            // Somebody else's file: its special bits would now mean us.
+            mode &= 0o777;
+        }
+        if mine.st_mode & 0o7777 != mode {
+            rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode))?;
+            rustix::fs::fsync(&self.file)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Payload<'_> {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = self.beside.unlink(&self.name);
+        }
+    }
+}
+
+/// The digest of a content, as fences keep it.
+pub fn digest(bytes: &[u8]) -> String {
+    format!("sha256:{:x}", Sha256::digest(bytes))
+}
+
+impl Beside {
+    pub(super) fn open(dir: &Path, name: &str) -> io::Result<Self> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
+        Ok(Self { dir: rustix::fs::open(dir, flags, Mode::empty())?, name: name.into() })
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        crate::stores::local::is_local(&self.dir).unwrap_or(false)
+    }
+
+    fn side(&self, what: &str) -> String {
+        format!(".{}{MARK}{what}", self.name)
+    }
+
+    pub(super) fn fence_name(&self) -> String {
+        self.side("fence")
+    }
+
+    /// What every payload's name starts with.
+    pub(super) fn payload_prefix(&self) -> String {
+        self.side("new-")
+    }
+
+    /// The artefact as it is, whatever it is.
+    pub(super) fn look(&self) -> io::Result<Option<Stat>> {
+        match rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn open_at(&self, name: &str, flags: OFlags, mode: u32) -> Result<File, Errno> {
+        // Without NONBLOCK a planted pipe would hold us up for ever.
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        Ok(rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode))?.into())
+    }
+
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Enters the critical section, waiting at most so long. The lock file stays for ever: if it
+    /// were removed, two processes could each lock one of that name.
+    pub(super) fn enter(&self, patience: Duration) -> Result<Inside, NotInside> {
+        let until = clock::boot_time().plus(patience);
+        let mut pause = PAUSE_FIRST;
+        let mut timer = None;
+        loop {
+            let lock = self.open_lock()?;
+            match lock.try_lock() {
+                Ok(()) if self.is_lock(&lock)? => return Ok(Inside { _lock: lock }),
+                // Removed by somebody while we waited: the one there now counts.
+                Ok(()) | Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(e)) => return Err(e.into()),
+            }
+            let now = clock::boot_time();
+            if now >= until {
+                return Err(NotInside::Busy(holder(&lock)));
+            }
+            let timer = match &mut timer {
+                Some(timer) => timer,
+                none => none.insert(Timer::new()?),
+            };
+            timer.arm(now.plus(pause).min(until))?;
+            poll::wait(&[timer.as_fd()])?;
+            timer.take();
+            pause = (pause * 2).min(PAUSE_MOST);
+        }
+    }
+
+    fn open_lock(&self) -> io::Result<File> {
+        let name = self.side("lock");
+        let file = match self.open_at(&name, OFlags::RDWR | OFlags::CREATE, PLAIN) {
+            // Made by another user: to lock it, reading is enough.
+            Err(Errno::ACCESS | Errno::PERM) => self.open_at(&name, OFlags::RDONLY, 0)?,
+            other => other?,
+        };
+        let stat = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other(format!("{name} is not a plain file")));
+        }
+        Ok(file)
+    }
+
+    fn is_lock(&self, file: &File) -> io::Result<bool> {
+        let mine = rustix::fs::fstat(file)?;
+        match rustix::fs::statat(&self.dir, self.side("lock"), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => Ok((there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)),
+            Err(Errno::NOENT) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Writes the payload to the disk under a name nobody else has.
+    pub(super) fn payload(&self, bytes: &[u8], found: Option<&Stat>) -> io::Result<Payload<'_>> {
+        let mode = if found.is_some() { PRIVATE } else { PLAIN };
+        for _ in 0..5 {
+            let name = format!("{}{:032x}", self.payload_prefix(), random::seed());
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+            let mut payload =
+                Payload { file: self.open_at(&name, flags, mode)?, beside: self, name, keep: false };
+            // A sweep may have taken it for a dead one's before it was locked.
+            if payload.file.try_lock().is_err() || rustix::fs::fstat(&payload.file)?.st_nlink == 0 {
+                continue;
+            }
+            payload.file.write_all(bytes)?;
+            rustix::fs::fsync(&payload.file)?;
+            if let Some(found) = found {
+                payload.look_like(found)?;
+            }
+            return Ok(payload);
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    /// Puts a payload in the artefact's place.
+    pub(super) fn place(&self, payload: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.dir, payload, &self.dir, &self.name)?)
+    }
+
+    /// Makes names durable.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.dir)?)
+    }
+
+    /// The fence's bytes; nothing if there is none. One byte too many is enough to be refused.
+    pub(super) fn read_fence(&self, most: usize) -> io::Result<Option<Vec<u8>>> {
+        let file = match self.open_at(&self.fence_name(), OFlags::RDONLY, 0) {
+            Err(Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        let mut bytes = Vec::new();
+        file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Replaces the fence as a whole, durably. Only inside the critical section.
+    pub(super) fn replace_fence(&self, bytes: &[u8]) -> io::Result<()> {
+        let new = self.side("fence-new");
+        // Left by somebody who died here; made anew rather than opened, so that it is ours.
+        self.unlink(&new)?;
+        let written = (|| {
+            let mut file = self.open_at(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, PLAIN)?;
+            file.write_all(bytes)?;
+            rustix::fs::fsync(&file)?;
+            io::Result::Ok(rustix::fs::renameat(&self.dir, &new, &self.dir, self.fence_name())?)
+        })();
+        if written.is_err() {
+            let _ = self.unlink(&new);
+        }
+        written?;
+        self.sync()
+    }
+
+    /// The digest of a file here, by its name; nothing if there is none.
+    pub(super) fn digest_of(&self, name: Option<&str>) -> io::Result<Option<String>> {
+        let mut file = match self.open_at(name.unwrap_or(&self.name), OFlags::RDONLY, 0) {
+            Err(Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        let (mut hash, mut block) = (Sha256::new(), vec![0; 64 * 1024]);
+        loop {
+            match file.read(&mut block) {
+                Ok(0) => return Ok(Some(format!("sha256:{:x}", hash.finalize()))),
+                Ok(n) => hash.update(&block[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Removes a payload that will not be put in place.
+    pub(super) fn discard(&self, payload: &str) {
+        let _ = self.unlink(payload);
+    }
+
+    /// Removes payloads whose writers are dead. Best effort: nothing depends on it.
+    pub(super) fn sweep(&self) {
+        let prefix = self.payload_prefix();
+        let Ok(entries) = Dir::read_from(&self.dir) else { return };
+        for entry in entries.flatten() {
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if !name.starts_with(&prefix) {
+                continue;
+            }
+            let Ok(file) = self.open_at(name, OFlags::RDONLY, 0) else { continue };
+            if file.try_lock().is_ok() {
+                let _ = self.unlink(name);
+            }
+        }
+    }
+}
+
+/// Who has the lock, for the person who must decide whether to end it.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn holder(lock: &File) -> Option<u32> {
+    let inode = rustix::fs::fstat(lock).ok()?.st_ino;
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    // 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1835 0 EOF; those who wait have an arrow after the number.
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, "FLOCK", _, "WRITE", pid, place, ..] = words[..] else { return None };
+        let same = place.rsplit(':').next()?.parse() == Ok(inode);
+        same.then(|| pid.parse().ok()).flatten()
+    })
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn holder(_: &File) -> Option<u32> {
+    None
+}

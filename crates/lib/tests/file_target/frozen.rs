@@ -1,0 +1,100 @@
+//! A writer frozen in every system call while a successor seals, without writing: P2 itself.
+
+use std::fs;
+use std::time::Duration;
+
+use leasehold::targets::TargetError;
+
+use crate::kit::{Attempt, Place, bearer, publish};
+use crate::role::{REFUSED, TAKEN, naive};
+
+crate::tests!(
+    a_frozen_zombie_is_refused,
+    without_lock_and_pending_it_must_leak,
+    sealing_leaves_the_payloads_of_the_living,
+);
+
+const OLD: &str = "report of token 32";
+const ZOMBIE: &str = "stale report of token 33";
+
+fn a_frozen_zombie_is_refused() {
+    let start = Place::new();
+    publish(&start, 32, OLD);
+    start.target().seal(&bearer(33)).unwrap();
+    let zombie = Attempt { role: "write", token: 33, content: ZOMBIE };
+    let (mut refused, mut kept_out, mut too_late) = (0, 0, 0);
+    for point in zombie.points(&start, false) {
+        let place = start.copy();
+        let frozen = zombie.frozen_at(&place, &point);
+        let successor = place.target().with_patience(Duration::from_millis(30));
+        match successor.seal(&bearer(34)) {
+            // It stands outside the lock: sealed. What is there now is what stays.
+            Ok(()) => {
+                let kept = place.content();
+                let (code, said) = frozen.thaw();
+                assert_eq!(place.content(), kept, "{point:?}: the zombie landed");
+                assert_eq!(place.stored().fence.token.get(), 34);
+                if kept == OLD {
+                    assert_eq!(code, REFUSED, "{point:?}: {said}");
+                    assert!(said.contains("your token 33 is older than 34, already sealed for"), "{said}");
+                    refused += 1;
+                } else {
+                    assert_eq!(code, TAKEN, "{point:?}: it had written before the seal");
+                    too_late += 1;
+                }
+            }
+            // It stands inside: the successor does not start, and is told whom to end.
+            Err(TargetError::Busy { holder, .. }) => {
+                assert_eq!(holder, u32::try_from(frozen.pid).ok(), "{point:?}");
+                assert_eq!(frozen.thaw().0, TAKEN);
+                successor.seal(&bearer(34)).unwrap();
+                assert_eq!(place.content(), ZOMBIE, "a write before the seal is seen by whoever seals");
+                kept_out += 1;
+            }
+            Err(other) => panic!("{point:?}: {other}"),
+        }
+        place.assert_tidy();
+    }
+    println!("{refused} refused, {kept_out} kept the successor out, {too_late} had written before");
+    assert!(refused >= 3 && kept_out >= 3, "the sweep missed a side of the lock");
+}
+
+/// The negative control: if this did not leak, the test above would prove nothing.
+fn without_lock_and_pending_it_must_leak() {
+    let start = Place::new();
+    fs::write(start.artefact(), OLD).unwrap();
+    fs::write(start.dir().join("today.fence"), "33").unwrap();
+    let zombie = Attempt { role: "naive", token: 33, content: ZOMBIE };
+    let (mut leaked, mut rewound) = (0, 0);
+    for point in zombie.points(&start, false) {
+        let place = start.copy();
+        let frozen = zombie.frozen_at(&place, &point);
+        assert!(naive(&place.artefact(), 34, "report of token 34"));
+        frozen.thaw();
+        leaked += usize::from(place.content() == ZOMBIE);
+        rewound += usize::from(place.naive_fence() == "33");
+    }
+    println!("{leaked} leaked, {rewound} rewound the fence");
+    assert!(leaked > 0 && rewound > 0, "the harness cannot see a leak");
+}
+
+/// Sealing sweeps what the dead left; a payload of its own run that is on its way is not that.
+fn sealing_leaves_the_payloads_of_the_living() {
+    let sealed = Place::new();
+    publish(&sealed, 32, OLD);
+    let start = sealed.copy();
+    sealed.target().seal(&bearer(33)).unwrap();
+    let early = Attempt { role: "write", token: 33, content: "early" };
+    let points = early.points(&sealed, false);
+    // The payload is on the disk then, and the lock not yet asked for.
+    let point = points.iter().find(|point| point.name == "fsync").unwrap();
+    let frozen = early.frozen_at(&start, point);
+    let left = start.dir().join(".today.json.leasehold-new-left-by-the-dead");
+    fs::write(&left, "left").unwrap();
+    start.target().seal(&bearer(33)).unwrap();
+    assert!(!left.exists(), "not swept");
+    let (code, said) = frozen.thaw();
+    assert_eq!(code, TAKEN, "{said}");
+    assert_eq!(start.content(), "early");
+    start.assert_tidy();
+}

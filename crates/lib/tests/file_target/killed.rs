@@ -1,0 +1,195 @@
+//! kill -9 on the way into every system call, or an error from it: never torn, never behind, always
+//! recovered.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use leasehold::core::fence_record::{FenceRecord, Pending};
+use leasehold::targets::TargetError;
+use leasehold::targets::file::digest;
+
+use crate::kit::{Attempt, Place, bearer, publish};
+use crate::role::{FAILED, TAKEN};
+
+crate::tests!(
+    a_writer_killed_anywhere,
+    a_first_write_killed_anywhere,
+    a_sealer_killed_anywhere,
+    whoever_finishes_for_the_dead_killed_anywhere,
+    whoever_takes_back_for_the_dead_killed_anywhere,
+    a_writer_whose_system_calls_fail,
+);
+
+const OLD: &str = "report of token 32";
+const NEW: &str = "report of token 33, somewhat longer";
+
+/// What a crash left, in words; fails if the fence is behind the artefact or either is torn.
+fn state(place: &Place, old: Option<&str>) -> String {
+    let content = fs::read_to_string(place.artefact()).ok();
+    let known = content.as_deref() == old || content.as_deref() == Some(NEW);
+    assert!(known, "torn: {content:?}");
+    let stored = place.stored();
+    if content.as_deref() == Some(NEW) {
+        assert_eq!(stored.fence.token.get(), 33, "the fence is behind the artefact");
+        assert_eq!(stored.fence.digest, digest(NEW.as_bytes()), "the fence is behind the artefact");
+    }
+    let (token, seq, new) = (stored.fence.token, stored.fence.seq, content.as_deref() == Some(NEW));
+    let pending = if stored.pending.is_some() { "pending" } else { "done" };
+    format!("fence {token}.{seq} {pending}, artefact {}", if new { "new" } else { "old" })
+}
+
+/// Whoever comes next is let in, and those before are not.
+fn next_one_recovers(place: &Place) {
+    let target = place.target();
+    target.seal(&bearer(40)).unwrap();
+    place.stored().pending.ok_or(()).unwrap_err();
+    let kept = fs::read_to_string(place.artefact()).ok();
+    for stale in [32, 33, 34] {
+        let refused = target.write_next(&bearer(stale), b"stale").unwrap_err();
+        assert!(matches!(refused, TargetError::Refused(_)), "{refused}");
+    }
+    assert_eq!(fs::read_to_string(place.artefact()).ok(), kept);
+    target.write(&bearer(40), 1, b"report of token 40").unwrap();
+    assert_eq!(place.content(), "report of token 40");
+    place.assert_tidy();
+}
+
+/// The same write once more: never answered as done while the artefact is old.
+fn retry_lands(place: &Place) {
+    place.target().write(&bearer(33), 1, NEW.as_bytes()).unwrap();
+    assert_eq!(place.content(), NEW);
+    assert_eq!(place.stored().fence.seq, 1);
+    assert!(place.stored().fence.done);
+}
+
+fn sealed_33(old: Option<&str>) -> Place {
+    let start = Place::new();
+    if let Some(old) = old {
+        publish(&start, 32, old);
+    }
+    start.target().seal(&bearer(33)).unwrap();
+    start
+}
+
+fn kill_writers(old: Option<&str>) -> BTreeMap<String, usize> {
+    let start = sealed_33(old);
+    let attempt = Attempt { role: "write", token: 33, content: NEW };
+    let mut seen = BTreeMap::new();
+    for point in attempt.points(&start, old.is_some()) {
+        let place = start.copy();
+        attempt.killed_at(&place, &point);
+        *seen.entry(state(&place, old)).or_insert(0) += 1;
+        retry_lands(&place.copy());
+        next_one_recovers(&place);
+    }
+    println!("{seen:#?}");
+    seen
+}
+
+fn a_writer_killed_anywhere() {
+    let seen = kill_writers(Some(OLD));
+    let all = [
+        "fence 33.0 done, artefact old",
+        "fence 33.1 pending, artefact old",
+        "fence 33.1 pending, artefact new",
+        "fence 33.1 done, artefact new",
+    ];
+    assert!(all.iter().all(|state| seen.contains_key(*state)), "the sweep missed a state");
+    assert_eq!(seen.len(), all.len());
+}
+
+fn a_first_write_killed_anywhere() {
+    assert_eq!(kill_writers(None).len(), 4);
+}
+
+fn a_sealer_killed_anywhere() {
+    let start = Place::new();
+    publish(&start, 32, OLD);
+    let attempt = Attempt { role: "seal", token: 33, content: "" };
+    let mut seen = BTreeMap::new();
+    for point in attempt.points(&start, false) {
+        let place = start.copy();
+        attempt.killed_at(&place, &point);
+        assert_eq!(place.content(), OLD);
+        *seen.entry(state(&place, Some(OLD))).or_insert(0) += 1;
+        next_one_recovers(&place);
+    }
+    println!("{seen:#?}");
+    assert_eq!(seen.len(), 2);
+}
+
+/// As a writer with token 33 leaves it that dies between fence and rename.
+fn pending_33(payload: Option<&str>) -> Place {
+    let start = sealed_33(Some(OLD));
+    let temp = ".today.json.leasehold-new-0123456789abcdef0123456789abcdef".to_owned();
+    if let Some(payload) = payload {
+        fs::write(start.dir().join(&temp), payload).unwrap();
+    }
+    let mut fence = start.stored().fence;
+    (fence.seq, fence.digest) = (1, digest(NEW.as_bytes()));
+    let record = FenceRecord::pending(fence, Pending { temp, before: String::new() });
+    fs::write(start.fence(), record.encode()).unwrap();
+    start
+}
+
+fn kill_settlers(start: &Place, settled: &str) -> usize {
+    let attempt = Attempt { role: "seal", token: 34, content: "" };
+    let mut seen = BTreeMap::new();
+    for point in attempt.points(start, false) {
+        let place = start.copy();
+        attempt.killed_at(&place, &point);
+        let sealed = place.stored().fence.token.get() == 34;
+        if !sealed {
+            *seen.entry(state(&place, Some(OLD))).or_insert(0) += 1;
+            retry_lands(&place.copy());
+        }
+        place.target().seal(&bearer(35)).unwrap();
+        assert_eq!(place.content(), settled);
+        next_one_recovers(&place);
+    }
+    println!("{seen:#?}");
+    seen.len()
+}
+
+fn whoever_finishes_for_the_dead_killed_anywhere() {
+    assert_eq!(kill_settlers(&pending_33(Some(NEW)), NEW), 3);
+}
+
+/// The payload is gone, or is not what the fence says: a power cut may do that, and a person.
+fn whoever_takes_back_for_the_dead_killed_anywhere() {
+    assert_eq!(kill_settlers(&pending_33(None), OLD), 2);
+    assert_eq!(kill_settlers(&pending_33(Some("half a rep")), OLD), 2);
+}
+
+/// Each answer is true: taken, nothing changed, or nobody knows.
+fn a_writer_whose_system_calls_fail() {
+    let start = sealed_33(Some(OLD));
+    let attempt = Attempt { role: "write", token: 33, content: NEW };
+    let mut seen = BTreeMap::new();
+    for point in attempt.points(&start, false) {
+        let place = start.copy();
+        let (code, said) = attempt.failing_at(&place, &point, "EIO");
+        let state = state(&place, Some(OLD));
+        let answer = match code {
+            TAKEN => {
+                assert_eq!(place.content(), NEW, "{point:?}");
+                "taken"
+            }
+            FAILED if said.contains("is unknown") => "unknown",
+            // Also a fence that could not be read.
+            FAILED => {
+                assert!(said.contains("Nothing was"), "{point:?}: {said}");
+                assert_eq!(state, "fence 33.0 done, artefact old", "{point:?}: {said}");
+                "nothing changed"
+            }
+            other => panic!("{point:?}: {other}: {said}"),
+        };
+        *seen.entry(format!("{answer}: {state}")).or_insert(0) += 1;
+        retry_lands(&place.copy());
+        next_one_recovers(&place);
+    }
+    println!("{seen:#?}");
+    for answer in ["taken", "nothing changed", "unknown"] {
+        assert!(seen.keys().any(|key| key.starts_with(answer)), "never {answer:?}");
+    }
+}

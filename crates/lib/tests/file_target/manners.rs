@@ -1,0 +1,301 @@
+//! Everything else a file target must get right.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use leasehold::core::fence::{Bearer, Reason};
+use leasehold::core::name::Name;
+use leasehold::targets::file::{FileTarget, digest};
+use leasehold::targets::{Class, TargetError};
+
+use crate::kit::{Place, actor, bearer, publish};
+
+crate::tests!(
+    several_writes_and_a_retry,
+    two_writers_of_one_run,
+    a_file_without_a_fence_is_only_sealed,
+    damaged_fences_refuse_everybody,
+    another_lease_is_refused_by_name,
+    links_and_directories_are_refused,
+    permissions_are_kept,
+    a_busy_lock_has_an_end,
+    a_removed_lock_file_is_noticed,
+    a_full_disk_changes_nothing,
+);
+
+fn reason(error: &TargetError) -> Option<Reason> {
+    match error {
+        TargetError::Refused(refused) => Some(refused.reason),
+        _ => None,
+    }
+}
+
+fn several_writes_and_a_retry() {
+    let place = Place::new();
+    let (target, me) = (place.target(), bearer(41));
+    assert_eq!(target.class(), Class::Atomic);
+    assert_eq!(target.show().unwrap(), None);
+    target.seal(&me).unwrap();
+    target.seal(&me).unwrap();
+    let first = target.write(&me, 1, b"one").unwrap();
+    let again = target.write(&me, 1, b"one").unwrap();
+    assert_eq!((first.repeat, again.repeat), (false, true));
+    assert_eq!(reason(&target.write(&me, 1, b"uno").unwrap_err()), Some(Reason::Sequence));
+    assert_eq!(target.write_next(&me, b"two").unwrap().seq, 2);
+    assert_eq!(place.content(), "two");
+    assert_eq!(place.stored().fence.digest, digest(b"two"));
+    target.seal(&bearer(42)).unwrap();
+    let refused = target.write_next(&me, b"three").unwrap_err().to_string();
+    let path = place.artefact();
+    let wanted = format!(
+        "write refused: your token 41 is older than 42, already sealed for {}. This run lost its lease while \
+         it was paused; its output is stale and was not written. Nothing to repair: run it again.",
+        path.display()
+    );
+    assert_eq!(refused, wanted);
+    place.assert_tidy();
+}
+
+fn two_writers_of_one_run() {
+    let place = Place::quick();
+    place.target().seal(&bearer(5)).unwrap();
+    // Each takes the next number; nobody is refused, nothing is lost.
+    let children = ["a", "b"].map(|content| actor("many", &place, 5, content).spawn().unwrap());
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert_eq!(place.stored().fence.seq, 40);
+    place.assert_tidy();
+    // Both insist on the same number: one is in, the other is told.
+    for round in 0..10 {
+        place.target().seal(&bearer(6 + round)).unwrap();
+        let children = ["a", "b"].map(|content| actor("write", &place, 6 + round, content).spawn().unwrap());
+        let outputs = children.map(|child| child.wait_with_output().unwrap());
+        let mut codes = outputs.each_ref().map(|output| output.status.code().unwrap());
+        let winner = if codes[0] == 0 { "a" } else { "b" };
+        assert_eq!(place.content(), winner);
+        codes.sort_unstable();
+        assert_eq!(codes, [0, 76], "{outputs:?}");
+    }
+}
+
+fn a_file_without_a_fence_is_only_sealed() {
+    let place = Place::new();
+    fs::write(place.artefact(), "made by hand").unwrap();
+    let target = place.target();
+    let refused = target.write_next(&bearer(3), b"x").unwrap_err();
+    assert_eq!(reason(&refused), Some(Reason::NotSealed));
+    assert!(refused.to_string().contains("was never sealed"), "{refused}");
+    assert_eq!((place.content().as_str(), target.show().unwrap()), ("made by hand", None));
+    target.seal(&bearer(3)).unwrap();
+    assert_eq!(place.content(), "made by hand", "sealing writes nothing");
+    target.write_next(&bearer(3), b"x").unwrap();
+    assert_eq!(place.content(), "x");
+}
+
+fn damaged_fences_refuse_everybody() {
+    let place = Place::new();
+    publish(&place, 3, "good");
+    let good = fs::read_to_string(place.fence()).unwrap();
+    let pending = good
+        .replace("\"state\":\"done\"", "\"state\":\"pending\"")
+        .replace("}\n", ",\"temp\":\"other.json\",\"before\":\"\"}\n");
+    let newer = good.replace("_fence\":1", "_fence\":2");
+    let half = &good[..good.len() / 2];
+    let others_file = place.dir().join("other.json");
+    fs::write(&others_file, "good").unwrap();
+    for bad in ["", "\n", "34", half, "{}", &pending, &newer] {
+        fs::write(place.fence(), bad).unwrap();
+        let target = place.target();
+        for error in [
+            target.seal(&bearer(9)).unwrap_err(),
+            target.write_next(&bearer(3), b"x").unwrap_err(),
+            target.show().unwrap_err(),
+        ] {
+            assert!(matches!(error, TargetError::BadFence { .. }), "{bad:?}: {error}");
+            assert!(error.to_string().contains("Nothing was written"), "{error}");
+        }
+        assert_eq!(place.content(), "good");
+        assert_eq!(fs::read_to_string(place.fence()).unwrap(), bad, "a fence nobody understands stays");
+    }
+    fs::remove_file(place.fence()).unwrap();
+    symlink("other.json", place.fence()).unwrap();
+    assert!(matches!(place.target().seal(&bearer(9)).unwrap_err(), TargetError::BadFence { .. }));
+    assert_eq!(fs::read_to_string(others_file).unwrap(), "good");
+}
+
+fn another_lease_is_refused_by_name() {
+    let place = Place::new();
+    publish(&place, 50, "good");
+    let other = Bearer { lease: Name::new("other").unwrap(), ..bearer(70) };
+    for error in
+        [place.target().seal(&other).unwrap_err(), place.target().write_next(&other, b"x").unwrap_err()]
+    {
+        assert_eq!(reason(&error), Some(Reason::OtherLease));
+        assert!(error.to_string().contains("belongs to the lease site and you hold other"), "{error}");
+    }
+    assert_eq!(place.content(), "good");
+}
+
+fn links_and_directories_are_refused() {
+    let place = Place::new();
+    let real = place.dir().join("real.json");
+    fs::write(&real, "real").unwrap();
+    symlink("real.json", place.artefact()).unwrap();
+    let unfit = |error: TargetError, word: &str| {
+        assert!(matches!(error, TargetError::Unfit { .. }), "{error}");
+        assert!(error.to_string().contains(word), "{error}");
+    };
+    unfit(place.target().seal(&bearer(1)).unwrap_err(), "symbolic link");
+    unfit(place.target().write_next(&bearer(1), b"x").unwrap_err(), "symbolic link");
+    fs::remove_file(place.artefact()).unwrap();
+    // A link put there after sealing is not written through, nor replaced.
+    place.target().seal(&bearer(1)).unwrap();
+    symlink("real.json", place.artefact()).unwrap();
+    unfit(place.target().write_next(&bearer(1), b"x").unwrap_err(), "symbolic link");
+    assert_eq!(fs::read_to_string(&real).unwrap(), "real");
+    fs::remove_file(place.artefact()).unwrap();
+    fs::create_dir(place.artefact()).unwrap();
+    unfit(place.target().write_next(&bearer(1), b"x").unwrap_err(), "directory");
+    fs::remove_dir(place.artefact()).unwrap();
+    symlink("real.json", place.dir().join(".leasehold-lock")).unwrap();
+    fs::remove_file(place.dir().join(".today.json.leasehold-lock")).unwrap();
+    symlink("real.json", place.dir().join(".today.json.leasehold-lock")).unwrap();
+    assert!(matches!(place.target().seal(&bearer(1)).unwrap_err(), TargetError::Io { .. }));
+    let long = "x".repeat(230);
+    for bad in ["", ".", "..", "a/", &long, ".today.json.leasehold-fence"] {
+        let path = format!("{}/{bad}", place.dir().display());
+        assert!(matches!(FileTarget::open(&path), Err(TargetError::Unfit { .. })) || bad == ".", "{bad:?}");
+    }
+    assert!(matches!(FileTarget::open(place.dir().join("no/where")), Err(TargetError::Io { .. })));
+}
+
+fn permissions_are_kept() {
+    let place = Place::new();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    publish(&place, 1, "new");
+    // What the shell's own redirection would have made of it.
+    let plain = place.dir().join("plain");
+    assert!(Command::new("sh").arg("-c").arg("> \"$0\"").arg(&plain).status().unwrap().success());
+    assert_eq!(mode(&place.artefact()), mode(&plain) & 0o644);
+    for wanted in [0o600, 0o640, 0o755, 0o444] {
+        fs::set_permissions(place.artefact(), fs::Permissions::from_mode(wanted)).unwrap();
+        place.target().write_next(&bearer(1), b"again").unwrap();
+        assert_eq!(mode(&place.artefact()), wanted);
+    }
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(place.artefact(), Some(12345), Some(54321)).unwrap();
+        place.target().write_next(&bearer(1), b"again").unwrap();
+        let found = fs::metadata(place.artefact()).unwrap();
+        assert_eq!((found.uid(), found.gid()), (12345, 54321));
+    }
+}
+
+fn a_busy_lock_has_an_end() {
+    let place = Place::new();
+    place.target().seal(&bearer(1)).unwrap();
+    let lock = fs::File::open(place.dir().join(".today.json.leasehold-lock")).unwrap();
+    lock.lock().unwrap();
+    let hasty = place.target().with_patience(Duration::from_millis(40));
+    for error in [hasty.seal(&bearer(2)).unwrap_err(), hasty.write_next(&bearer(1), b"x").unwrap_err()] {
+        let me = std::process::id();
+        let named = matches!(error, TargetError::Busy { holder: Some(pid), .. } if pid == me);
+        assert!(named, "{error}");
+        assert!(error.to_string().contains(&format!("kill -9 {me}")), "{error}");
+    }
+    // And a lock that is let go of is waited for.
+    let waiting = std::thread::spawn({
+        let target = place.target();
+        move || target.seal(&bearer(2))
+    });
+    drop(lock);
+    waiting.join().unwrap().unwrap();
+}
+
+fn a_removed_lock_file_is_noticed() {
+    let place = Place::new();
+    place.target().seal(&bearer(1)).unwrap();
+    let path = place.dir().join(".today.json.leasehold-lock");
+    let old = fs::File::open(&path).unwrap();
+    old.lock().unwrap();
+    let waiting = std::thread::spawn({
+        let target = place.target();
+        move || target.seal(&bearer(2))
+    });
+    // Whoever waits for the old one must not think it is inside when it gets that.
+    fs::remove_file(&path).unwrap();
+    drop(old);
+    waiting.join().unwrap().unwrap();
+    place.target().write_next(&bearer(2), b"x").unwrap();
+    place.assert_tidy();
+}
+
+/// A file system of 64 KiB.
+struct Tiny(Place);
+
+impl Tiny {
+    fn mount() -> Self {
+        let place = Place::new();
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(place.dir()).output();
+        let mounted = mount.as_ref().is_ok_and(|output| output.status.success());
+        if !mounted {
+            println!("SKIPPED: a tmpfs of 64 KiB cannot be mounted here: {mount:?}");
+        }
+        assert!(mounted, "this test needs to mount a tmpfs: run it as root");
+        Self(place)
+    }
+}
+
+impl Drop for Tiny {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.dir()).status();
+    }
+}
+
+fn a_full_disk_changes_nothing() {
+    let tiny = Tiny::mount();
+    let place = &tiny.0;
+    publish(place, 1, "good");
+    let before = fs::read(place.fence()).unwrap();
+    let full = |error: TargetError| {
+        let said = error.to_string();
+        assert!(matches!(error, TargetError::Io { .. }), "{said}");
+        assert!(said.contains("No space left") && said.contains("Nothing was changed"), "{said}");
+        assert_eq!(fs::read(place.fence()).unwrap(), before);
+        assert_eq!(place.content(), "good");
+    };
+    full(place.target().write_next(&bearer(1), &vec![b'x'; 100_000]).unwrap_err());
+    place.assert_tidy();
+    // Room for the payload, none for the fence: found by filling up all but 0, 1, 2... pages.
+    let (mut refused, mut fitted) = (0, 0);
+    for pages in 0..8 {
+        let filler = place.dir().join("filler");
+        let _ = fs::write(&filler, vec![0; 100_000]);
+        let size = fs::metadata(&filler).unwrap().len();
+        let file = fs::File::options().write(true).open(&filler).unwrap();
+        file.set_len(size.saturating_sub(pages * 4096)).unwrap();
+        match place.target().write_next(&bearer(1), b"good") {
+            Ok(_) => fitted += 1,
+            Err(error) => {
+                assert_eq!(fitted, 0, "more room, and yet: {error}");
+                full(error);
+                refused += 1;
+            }
+        }
+        match place.target().seal(&bearer(1)) {
+            Ok(()) => {}
+            Err(error) => full(error),
+        }
+        fs::remove_file(&filler).unwrap();
+        place.assert_tidy();
+    }
+    println!("{refused} refused for want of room, {fitted} fitted");
+    assert!(refused >= 2 && fitted >= 1);
+    place.target().write_next(&bearer(1), b"after").unwrap();
+    assert_eq!(place.content(), "after");
+}

@@ -1,0 +1,64 @@
+//! What the processes under test do: one attempt on the artefact, between two lines on stdout.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use leasehold::targets::TargetError;
+use leasehold::targets::file::FileTarget;
+
+use crate::kit::bearer;
+
+/// The variable that makes this binary one of the processes under test.
+pub(crate) const ROLE: &str = "LEASEHOLD_FILE_TARGET_ROLE";
+/// Said right before the attempt, with the process id.
+pub(crate) const READY: &str = "ready";
+/// Said right after it.
+pub(crate) const OVER: &str = "over";
+
+/// The exit codes of an attempt.
+pub(crate) const TAKEN: i32 = 0;
+pub(crate) const REFUSED: i32 = 76;
+pub(crate) const FAILED: i32 = 70;
+
+/// `ROLE path token content`
+pub(crate) fn play(role: &str) -> ! {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (path, token, content) = (&args[0], args[1].parse().unwrap(), &args[2]);
+    let me = bearer(token);
+    // The directory is opened beforehand, so that every system call in between is about the target.
+    let target = FileTarget::open(path).unwrap();
+    println!("{READY} {}", std::process::id());
+    let result = match role {
+        "seal" => target.seal(&me),
+        "write" => target.write(&me, 1, content.as_bytes()).map(drop),
+        "many" => (0..20).try_for_each(|_| target.write_next(&me, content.as_bytes()).map(drop)),
+        "naive" => {
+            let taken = naive(Path::new(path), token, content);
+            println!("{OVER}");
+            std::process::exit(if taken { TAKEN } else { REFUSED });
+        }
+        other => panic!("no role {other}"),
+    };
+    println!("{OVER}");
+    let Err(error) = result else { std::process::exit(TAKEN) };
+    // In one piece, because strace speaks on the same stream.
+    let _ = std::io::stderr().write_all(format!("{error}\n").as_bytes());
+    std::process::exit(if matches!(error, TargetError::Refused(_)) { REFUSED } else { FAILED });
+}
+
+/// How it is often done, and why it leaks: fence and artefact are each replaced as a whole, the
+/// fence is compared first, and nothing keeps anybody from waking up in between.
+pub(crate) fn naive(path: &Path, token: u64, content: &str) -> bool {
+    let fence = path.with_extension("fence");
+    let stored: u64 = fs::read_to_string(&fence).unwrap().parse().unwrap();
+    if token < stored {
+        return false;
+    }
+    for (file, text) in [(fence.as_path(), token.to_string()), (path, content.to_owned())] {
+        let new = file.with_extension(format!("new-{token}"));
+        fs::write(&new, text).unwrap();
+        fs::rename(new, file).unwrap();
+    }
+    true
+}
