@@ -114,7 +114,7 @@ fn commands_that_cannot_be_run_cost_no_token() {
     );
     assert_eq!(world.status(&[], "site")["token"], 1);
     let script = world.script("bad-interpreter", "#!/nonexistent/interpreter\n");
-    world.run(&["run", "site", &script]).is(127, "The lease was given back.");
+    world.run(&["run", "site", &script]).is(126, "The lease was given back.");
     assert_eq!(world.status(&[], "site")["state"], "free");
 }
 
