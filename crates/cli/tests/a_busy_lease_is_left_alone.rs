@@ -4,7 +4,7 @@ mod world;
 
 use leasehold::clock::boot_time;
 use std::time::Duration;
-use world::{Running, World, until};
+use world::{Running, World};
 
 const HOLD: &str = "echo $LEASEHOLD_TOKEN; exec cat";
 
@@ -41,15 +41,11 @@ fn waiting_gets_it_after_the_release() {
     let world = World::new();
     let mut first = holder(&world);
     let mut waiting = world.start(&["-v", "run", "site", "--wait", "55s", "sh", "-c", HOLD]);
-    // It says that it waits before it looks again.
-    until("the second to look", || {
-        let status = world.status(&[], "site");
-        (status["token"] == 1).then_some(())
-    });
+    waiting.said("waiting up to 55s for site: held by");
     first.close_stdin();
     first.ended().quiet();
     assert_eq!(waiting.line(), "2");
-    waiting.ended().is(0, "waiting up to 55s for site: held by");
+    waiting.ended().is(0, "site token 2");
 }
 
 #[test]
