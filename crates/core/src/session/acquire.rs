@@ -122,6 +122,8 @@ impl<R: Rules> Session<R> {
             Decision::Take(record) => {
                 self.phase = Phase::Taking;
                 self.retry_at = None;
+                let before = found.record.as_ref().and_then(|r| r.hold.as_ref());
+                self.predecessor = before.filter(|h| h.lock.is_some()).map(|h| h.grant);
                 self.ask_write(record, found.version, now, out);
             }
             Decision::Refuse(refusal) => self.refuse(refusal, out),
@@ -317,6 +319,7 @@ impl<R: Rules> Session<R> {
         });
         self.retries = 0;
         self.busy = None;
+        out.extend(self.predecessor.take().map(Effect::Discard));
         out.push(Effect::Tell(Event::Granted(granted.clone())));
         if let Some(signal) = self.interrupted {
             return self.release_unstarted(Outcome::NotStarted(NotStarted::Interrupted(signal)), now, out);

@@ -23,7 +23,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::ids::{Ids, WriteId};
+use crate::ids::{Grant, Ids, WriteId};
 use crate::record::LeaseRecord;
 use crate::rules::{Attempt, Rules, Standard};
 use crate::store::{Cas, Failure, FailureKind, Version};
@@ -143,6 +143,8 @@ pub struct Session<R: Rules = Standard> {
     doubt_since: Option<BootTime>,
     busy: Option<Busy>,
     found: Option<Found>,
+    /// The holder our claim replaces, if it left a lock file.
+    predecessor: Option<Grant>,
     attempts: Vec<Attempt>,
     hold: Option<Holding>,
     job: Job,
@@ -184,6 +186,7 @@ impl<R: Rules> Session<R> {
             doubt_since: None,
             busy: None,
             found: None,
+            predecessor: None,
             attempts: Vec::new(),
             hold: None,
             job: Job::NotStarted,

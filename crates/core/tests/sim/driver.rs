@@ -213,6 +213,8 @@ impl<R: Rules> World<R> {
                 }
                 self.remember(host, lease, seen, watched);
             }
+            // Only a file goes; the simulated evidence is the processes themselves.
+            Effect::Discard(_) => {}
             Effect::Tell(event) => self.on_event(owner, &event),
             Effect::Done(outcome) => self.on_done(owner, outcome),
         }
