@@ -34,6 +34,12 @@ impl<R: Rules> World<R> {
         trace!(self, "w{w}.{} begins, wait {:?}, on host {host}", owner.1, plan.wait);
         let worker = &mut self.workers[w];
         worker.mark = crate::checks::Mark::new(&plan);
+        if plan.by_hand {
+            self.ledger.by_hand.push(owner);
+        }
+        if plan.force {
+            self.ledger.forcing.push(owner);
+        }
         worker.mark.seen.clone_from(&self.hosts[host].seen);
         worker.session = Some(Session::with_rules(plan, seed, rules));
         worker.tree = None;
