@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -191,7 +192,10 @@ impl World {
     pub fn unchanged(&self, act: impl FnOnce() -> Ended) -> Ended {
         let before = self.snapshot("");
         let ended = act();
-        assert_eq!(self.snapshot(""), before, "something changed: {ended:#?}");
+        let after = self.snapshot("");
+        let changed: Vec<_> =
+            before.keys().chain(after.keys()).filter(|path| before.get(*path) != after.get(*path)).collect();
+        assert!(changed.is_empty(), "changed: {changed:?}: {ended:#?}");
         ended
     }
 }
@@ -204,7 +208,10 @@ fn walk(path: &Path, found: &mut BTreeMap<PathBuf, String>) {
     let content = if meta.is_symlink() {
         format!("{:?}", std::fs::read_link(path).unwrap())
     } else if meta.is_file() {
-        format!("{:?}", String::from_utf8_lossy(&std::fs::read(path).unwrap()))
+        let bytes = std::fs::read(path).unwrap();
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        format!("{} bytes, {:x}", bytes.len(), hasher.finish())
     } else {
         String::new()
     };

@@ -1,0 +1,160 @@
+//! One contender's wall clock is an hour off. Nobody is let in twice, no lease ends early and none
+//! stays for ever. The control shows that the moved clock is really seen by the process.
+
+mod world;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use leasehold::clock::{boot_time, wall};
+use world::{Ended, Running, World, until};
+
+const HOUR: i64 = 3600;
+const SHORT: Duration = Duration::from_secs(1);
+
+const JOB: &str = "echo $LEASEHOLD_TOKEN; exec cat";
+
+/// A world in which every command can be given a moved clock.
+struct Moved {
+    world: World,
+    store: String,
+    library: PathBuf,
+    offset: i64,
+}
+
+fn library() -> PathBuf {
+    let dirs = std::fs::read_dir("/usr/lib").unwrap().flatten().map(|entry| entry.path());
+    let found = dirs.map(|dir| dir.join("faketime/libfaketime.so.1")).find(|path| path.exists());
+    found.expect("SKIPPED: there is no libfaketime here; install the package faketime")
+}
+
+impl Moved {
+    fn new(scheme: &str, offset: i64) -> Self {
+        let world = World::new();
+        let store = format!("{scheme}:{}", world.at("store"));
+        Self { world, store, library: library(), offset }
+    }
+
+    fn command(&self, moved: bool, args: &[&str]) -> Command {
+        let mut command = self.world.command(&[&["--store", &self.store], args].concat());
+        if moved {
+            // Only the wall clock: the clocks that count from boot are not a client's to move.
+            command.env("LD_PRELOAD", &self.library).env("FAKETIME", format!("{:+}s", self.offset));
+            command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("DONT_FAKE_MONOTONIC", "1");
+        }
+        command
+    }
+
+    fn run(&self, moved: bool, args: &[&str]) -> Ended {
+        self.command(moved, args).output().unwrap().into()
+    }
+
+    fn release(&self, token: u64) {
+        self.run(false, &["release", "site", "--token", &token.to_string()]).is(0, "released");
+    }
+
+    /// The control: the process and its job see the moved clock.
+    fn is_seen(&self) {
+        let job = self.run(true, &["run", "site", "date", "+%s"]).quiet();
+        let off = job.out.trim().parse::<i64>().unwrap() - i64::try_from(wall().as_secs()).unwrap();
+        assert!((off - self.offset).abs() < 600, "the job's clock is {off} s off");
+        // What others are told about how long it has been held comes from the holder's own wall clock.
+        let token = self.run(true, &["acquire", "site"]).token();
+        let held = self.world.status(&["--store", &self.store], "site")["held_s"].as_f64();
+        match self.offset > 0 {
+            true => assert_eq!(held, None, "since an hour from now"),
+            false => assert!(held.unwrap() > 3000.0, "{held:?}"),
+        }
+        self.release(token);
+    }
+
+    /// Held by one, asked for by the other: busy, with all of its time left.
+    fn nobody_gets_in_twice(&self) {
+        for moved in [false, true] {
+            let token = self.run(moved, &["acquire", "site", "--ttl", "10m"]).token();
+            let other = self.run(!moved, &["--json", "acquire", "site"]).is(11, "busy").json();
+            let left = other["expires_in_s"].as_f64().unwrap();
+            assert!((300.0..=600.0).contains(&left), "{other}");
+            self.run(!moved, &["run", "site", "-E", "75", "true"]).is(75, "skipped");
+            self.release(token);
+        }
+    }
+
+    /// A short lease that nobody renews ends when it should: not before, and not never.
+    fn expiry_comes_when_due(&self) {
+        for moved in [false, true] {
+            let (begun, token) = until("a short lease", || {
+                let begun = boot_time();
+                let taken = self.run(moved, &["acquire", "site", "--ttl", "1s"]);
+                // On a busy machine the answer may come too late for so short a lease.
+                if taken.code == 0 {
+                    Some((begun, taken.token()))
+                } else {
+                    assert_ne!(taken.code, 78);
+                    None
+                }
+            });
+            let next = self.run(!moved, &["acquire", "site", "--wait", "50s"]).token();
+            let lasted = boot_time().since(begun);
+            assert!(lasted >= SHORT, "taken over after {lasted:?}");
+            assert_eq!(next, token + 1);
+            self.release(next);
+        }
+    }
+
+    /// A holder that renews keeps a short lease for much longer than its TTL.
+    fn renewals_count(&self) {
+        for moved in [false, true] {
+            let args = ["run", "site", "--ttl", "4s", "--heartbeat", "500ms", "sh", "-c", JOB];
+            let mut holder = Running::new(self.command(moved, &args));
+            let token: u64 = holder.line().parse().unwrap();
+            let end = boot_time().plus(Duration::from_secs(6));
+            until("six seconds", || {
+                let other = self.run(!moved, &["--json", "acquire", "site"]).is(11, "busy").json();
+                assert_eq!(other["token"], token);
+                (boot_time() >= end).then_some(())
+            });
+            let ended = holder.ended();
+            assert_eq!(ended.code, 0, "{ended:#?}");
+        }
+    }
+
+    fn all(&self) {
+        self.is_seen();
+        self.nobody_gets_in_twice();
+        self.expiry_comes_when_due();
+        self.renewals_count();
+    }
+}
+
+#[test]
+fn sqlite_with_a_clock_ahead() {
+    Moved::new("sqlite", HOUR).all();
+}
+
+#[test]
+fn sqlite_with_a_clock_behind() {
+    Moved::new("sqlite", -HOUR).all();
+}
+
+#[test]
+fn a_directory_with_a_clock_ahead() {
+    Moved::new("dir", HOUR).all();
+}
+
+#[test]
+fn a_directory_with_a_clock_behind() {
+    Moved::new("dir", -HOUR).all();
+}
+
+/// What these tests would see if a client's clock decided: the same record, judged by the wall clock.
+#[test]
+fn a_clock_that_decided_would_be_caught() {
+    let moved = Moved::new("sqlite", HOUR);
+    let token = moved.run(false, &["acquire", "site", "--ttl", "10m"]).token();
+    let now = moved.run(true, &["run", "other", "date", "+%s"]).quiet().out;
+    let ends = wall().as_secs() + 600;
+    assert!(now.trim().parse::<u64>().unwrap() > ends, "by that clock the lease is long over");
+    moved.run(true, &["acquire", "site"]).is(11, &format!("token {token}"));
+}

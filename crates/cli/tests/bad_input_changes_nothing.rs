@@ -1,0 +1,202 @@
+//! Whatever is typed wrongly is told in a sentence, has its exit code, and leaves everything as it was.
+
+mod world;
+
+use world::World;
+
+/// A world in which `site` has run once, so that there is something to be changed.
+fn lived_in() -> World {
+    let world = World::new();
+    world.run(&["run", "site", "true"]).quiet();
+    world
+}
+
+/// Each line: the arguments, the exit code, what is said.
+#[track_caller]
+fn refused(world: &World, cases: &[(&[&str], i32, &str)]) {
+    for (args, code, said) in cases {
+        let ended = world.unchanged(|| world.run(args)).is(*code, said);
+        assert!(ended.err.starts_with("leasehold: "), "{args:?}: {ended:#?}");
+        assert_eq!(ended.out, "", "{args:?}");
+    }
+}
+
+#[test]
+fn names() {
+    let long = "n".repeat(129);
+    refused(
+        &lived_in(),
+        &[
+            (&["run", "Gemi Lab", "true"], 64, "\"Gemi Lab\" is not a valid name"),
+            (&["run", "Gemi Lab", "true"], 64, "for example: gemi-lab"),
+            (&["run", "a..b", "true"], 64, "not a valid name"),
+            (&["run", "", "true"], 64, "not a valid name"),
+            (&["run", "é", "true"], 64, "not a valid name"),
+            (&["run", "-x", "true"], 64, "unexpected argument '-x'"),
+            (&["run", &long, "true"], 64, "at most 128"),
+            (&["acquire", "../x"], 64, "not a valid name"),
+            (&["status", "A"], 64, "not a valid name"),
+            (&["run", "site", "--job", "My Job", "true"], 64, "not a valid name"),
+            (&["run", "site", "--or", "Other", "true"], 64, "not a valid name"),
+            (&["run", "site", "--or", "b,b", "true"], 64, "b is named twice. Nothing was run."),
+            (&["run", "site", "--or", "site", "true"], 64, "site is named twice"),
+            (&["run", "site", "--run-id", "a b", "true"], 64, "is not a run id"),
+        ],
+    );
+}
+
+#[test]
+fn durations() {
+    refused(
+        &lived_in(),
+        &[
+            (&["run", "site", "--ttl", "90", "true"], 64, "\"90\" has no unit: write 90s, 90m or 90h"),
+            (&["run", "site", "--ttl", "1M", "true"], 64, "write 1m for minutes"),
+            (&["run", "site", "--ttl", "soon", "true"], 64, "write it like 90s, 80m, 1h20m or 1d"),
+            (&["run", "site", "--ttl=-5s", "true"], 64, "is not a duration"),
+            (&["run", "site", "--ttl", "0s", "true"], 64, "a ttl of 0s is outside 500ms..7d"),
+            (&["run", "site", "--max-run", "5", "true"], 64, "write 5s, 5m or 5h (or none)"),
+            (&["acquire", "site", "--ttl", "1ms"], 64, "outside 500ms..7d"),
+            (&["acquire", "site", "--wait", "1"], 64, "has no unit"),
+            (
+                &["run", "site", "--ttl", "10s", "--grace", "5s", "true"],
+                64,
+                "a ttl of 10s is too short: two heartbeats of 3.3s and 5.6s to stop the job need at least 12.",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn flags_and_words() {
+    refused(
+        &lived_in(),
+        &[
+            (&["--nope"], 64, "unexpected argument '--nope'"),
+            (&["run", "site", "--nope", "--", "true"], 64, "unexpected argument '--nope'"),
+            (&["run", "site", "--tll", "9s", "true"], 64, "'--ttl'"),
+            (&["staus"], 64, "'status'"),
+            (&["run", "site"], 64, "<COMMAND>"),
+            (&["run", "site", "--"], 64, "<COMMAND>"),
+            (&["run"], 64, "<NAME>"),
+            (&["run", "site", "-E", "256", "true"], 64, "256 is not in 0..=255"),
+            (&["run", "site", "-E", "-1", "true"], 64, "-1"),
+            (&["-q", "-v", "status"], 64, "cannot be used with"),
+            (&["release", "site"], 64, "which token of site?"),
+            (&["release", "site", "--token", "x"], 64, "a token is a whole number from 1 to 2^53 - 1"),
+            (&["release", "site", "--token", "0"], 64, "a token is a whole number"),
+            (&["release", "site", "--token", "9007199254740992"], 64, "a token is a whole number"),
+            (&["release", "site", "--token", "1"], 64, "no grant of site on sqlite:"),
+            (&["acquire", "site", "--eval", "--json"], 64, "cannot be used with"),
+            (&["break", "site", "--now", "--wait", "1s"], 64, "cannot be used with"),
+            (&["help", "nope"], 64, "there is no command \"nope\""),
+        ],
+    );
+}
+
+#[test]
+fn commands_that_cannot_be_run_cost_no_token() {
+    let world = lived_in();
+    world.write("plain", "echo hi");
+    refused(
+        &world,
+        &[
+            (&["run", "site", "nope"], 127, "nope: command not found in PATH. Nothing was acquired"),
+            (&["run", "site", "./nope"], 127, "./nope: no such file"),
+            (&["run", "site", ""], 127, "the command is empty"),
+            (
+                &["run", "site", "./plain"],
+                126,
+                "./plain: not executable (chmod +x ./plain would make it so).",
+            ),
+            (&["run", "site", "/tmp"], 126, "/tmp: is a directory"),
+        ],
+    );
+    assert_eq!(world.status(&[], "site")["token"], 1);
+    let script = world.script("bad-interpreter", "#!/nonexistent/interpreter\n");
+    world.run(&["run", "site", &script]).is(126, "The lease was given back.");
+    assert_eq!(world.status(&[], "site")["state"], "free");
+}
+
+#[test]
+fn stores() {
+    let world = lived_in();
+    world.write("text.db", "this is not a database, and it is longer than a header would be, isn't it?");
+    world.write("empty.db", "");
+    world.write("empty-url", " \n");
+    let at = |scheme: &str, name: &str| format!("{scheme}:{}", world.at(name));
+    refused(
+        &world,
+        &[
+            (&["--store", "sqllite:/x", "run", "site", "true"], 78, "Did you mean sqlite:?"),
+            (&["--store", "nonsense", "run", "site", "true"], 78, "it has no scheme before a colon"),
+            (&["--store", "", "run", "site", "true"], 78, "is not a store"),
+            (&["--store", "dir:", "run", "site", "true"], 78, "Write dir:/PATH"),
+            (&["--store", "dir://host/x", "run", "site", "true"], 78, "names a host"),
+            (&["--store", "memory:x", "run", "site", "true"], 78, "nothing after the colon"),
+            (&["--store", &at("sqlite", "text.db"), "run", "site", "true"], 78, "it is not a database"),
+            (&["--store", &at("sqlite", "empty.db"), "run", "site", "true"], 78, "is empty"),
+            (&["--store", &at("sqlite", "no/such.db"), "run", "site", "true"], 78, "it does not exist"),
+            (&["--store", &at("dir", "text.db"), "run", "site", "true"], 78, "not a directory"),
+            (&["use", "sqllite:/x"], 78, "Did you mean sqlite:?"),
+        ],
+    );
+    for (file, said) in [("no-such-file", "cannot read"), ("empty-url", "is empty")] {
+        let mut command = world.command(&["run", "site", "true"]);
+        command.env("LEASEHOLD_STORE_FILE", world.path(file));
+        world.unchanged(|| command.output().unwrap().into()).is(78, said);
+    }
+}
+
+#[test]
+fn configurations() {
+    let world = lived_in();
+    for (text, said) in [
+        ("# mine\nstor = \"dir:/x\"\n", "leasehold.toml:2: unknown key \"stor\" (did you mean \"store\"?)"),
+        ("store = 5\n", "leasehold.toml:1: store must be a text in quotes"),
+        ("store = \"a\"\nstore_file = \"b\"\n", "leasehold.toml:2: store and store_file are both set"),
+        ("\n\nstore = \n", "leasehold.toml:3: "),
+        ("store_file = \"/no/such/file\"\n", "cannot read /no/such/file"),
+    ] {
+        world.write("leasehold.toml", text);
+        world.unchanged(|| world.run(&["run", "site", "true"])).is(78, said);
+    }
+    std::fs::remove_file(world.path("leasehold.toml")).unwrap();
+    refused(
+        &world,
+        &[(&["--config", "nope.toml", "run", "site", "true"], 78, "there is no configuration at nope.toml")],
+    );
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_anything_is_run() {
+    let world = lived_in();
+    let touch = ["touch", "ran"];
+    for (report, said) in [("no/such/dir/r.json", "No such file"), (".local", "directory")] {
+        let args = [&["run", "site", "--report", report], &touch[..]].concat();
+        world.unchanged(|| world.run(&args)).is(78, said).is(78, "Nothing was run");
+    }
+    let args = [&["run", "site", "--report", "r.json"], &touch[..]].concat();
+    world.run(&args).quiet();
+    assert!(world.path("ran").exists(), "the control: a good place is no obstacle");
+}
+
+#[test]
+fn a_run_inside_itself_is_not_started_and_does_not_wait() {
+    let world = lived_in();
+    let inner = "\"$0\" run site --wait 1h touch ran; echo $?";
+    let binary = world::binary();
+    let args = ["run", "site", "sh", "-c", inner, binary.to_str().unwrap()];
+    let ended = world.run(&args).is(0, "\"leasehold run site\" is nested inside itself");
+    assert_eq!(ended.out, "64\n");
+    // Also with another run in between.
+    let inner = "\"$0\" run other \"$0\" run site touch ran; echo $?";
+    let args = ["run", "site", "sh", "-c", inner, binary.to_str().unwrap()];
+    let ended = world.run(&args).is(0, "\"leasehold run site\" is nested inside itself");
+    assert_eq!(ended.out, "64\n");
+    assert!(!world.path("ran").exists());
+    let inner = "\"$0\" run other touch ran; echo $?";
+    let args = ["run", "site", "sh", "-c", inner, binary.to_str().unwrap()];
+    assert_eq!(world.run(&args).quiet().out, "0\n", "the control: another lease is fine");
+    assert!(world.path("ran").exists());
+}
