@@ -48,15 +48,6 @@ impl Seen {
         self.fields().is_some_and(|f| f[0] == "T")
     }
 
-    /// Waits until it has taken the signal that stops it, which nothing tells us of.
-    pub(crate) fn stops(self) -> bool {
-        let until = clock::boot_time().plus(PATIENCE);
-        while self.alive() && !self.stopped() && clock::boot_time() < until {
-            std::thread::yield_now();
-        }
-        self.stopped()
-    }
-
     pub(crate) fn kill(self) {
         let handle = Pid::from_raw(self.pid).map(|p| pidfd_open(p, PidfdFlags::empty()));
         if let Some(Ok(handle)) = handle
