@@ -46,8 +46,14 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
     }
-    let mut voice =
-        Voice { out, live: out.hurried(), spec: &spec, shown: &chosen.shown, scope: scope(&chosen) };
+    let mut voice = Voice {
+        out,
+        live: out.hurried(),
+        spec: &spec,
+        shown: &chosen.shown,
+        scope: scope(&chosen),
+        failing: false,
+    };
     let ran = run::run(&spec, store, memory.clone(), &mut voice)
         .map_err(|e| Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}")))?;
     let refusal = |why: &NotStarted| not_started(why, &chosen, &memory, &spec.leases[0]);
@@ -101,6 +107,8 @@ struct Voice<'a> {
     spec: &'a Spec,
     shown: &'a str,
     scope: &'static str,
+    /// The last renewal failed, which was told.
+    failing: bool,
 }
 
 impl Listener for Voice<'_> {
@@ -120,11 +128,24 @@ impl Listener for Voice<'_> {
                 let patience = Text(self.spec.wait);
                 out.chat(&format!("waiting up to {patience} for {}: {}", busy.lease, held_by(busy)));
             }
-            Event::Renewed => out.detail("renewed"),
-            Event::RenewFailed { message, left } => out.warn(&format!(
-                "a renewal failed: {message}. The job goes on; unless a renewal succeeds it is stopped in {}",
-                Text(*left)
-            )),
+            Event::Renewed => {
+                if std::mem::take(&mut self.failing) {
+                    out.note("the lease is renewed again");
+                }
+                out.detail("renewed");
+            }
+            Event::RenewFailed { message, left } => {
+                let message = message.trim_end_matches('.');
+                let line = format!(
+                    "a renewal failed: {message}. The job goes on; unless a renewal succeeds it is stopped in {}",
+                    Text(*left)
+                );
+                // Once, however often it is tried again.
+                match std::mem::replace(&mut self.failing, true) {
+                    false => out.warn(&line),
+                    true => out.detail(&line),
+                }
+            }
             Event::Napped => out.warn(
                 "this machine slept past the lease; the job is frozen while we ask whether it is still ours",
             ),

@@ -12,7 +12,7 @@ use crate::ids::Grant;
 use crate::record::{BadRecord, LeaseRecord};
 use crate::rules::{self, AfterDoubt, Claim, Decision, Refusal, Rules, Seen, Settled, View};
 use crate::session::types::Watched;
-use crate::store::{Cas, Failure, Version};
+use crate::store::{Cas, Failure, FailureKind, Version};
 use crate::time::BootTime;
 
 const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -220,7 +220,11 @@ impl<R: Rules> Session<R> {
                 return self.on_granted(record, Some(version), from, store_time, now, out);
             }
             Cas::Conflict => self.rules.after_doubt(),
-            Cas::Unknown(_) => AfterDoubt::ReadBack,
+            Cas::Unknown(failure) => {
+                self.doubt_since.get_or_insert(now);
+                self.claim_failed = Some(failure);
+                AfterDoubt::ReadBack
+            }
         };
         match doubt {
             AfterDoubt::ReadBack => self.ask_read(What::ReadBack, now, out),
@@ -249,7 +253,6 @@ impl<R: Rules> Session<R> {
             Err(failure) => return self.on_claim_still_in_doubt(failure, now, out),
             Ok(reading) => reading,
         };
-        self.doubt_since = None;
         if let Err(bad) = self.remember_found(sent, reading) {
             return self.refuse(Refusal::Bad(bad), out);
         }
@@ -267,15 +270,24 @@ impl<R: Rules> Session<R> {
                 Settled::NotOurs => {}
             }
         }
+        // Nothing changed since our claim: it failed, or is under way. A store that can be read and not
+        // written (a full disk, a right that is missing) must not be asked for ever.
+        if let (Some(failure), false) = (self.claim_failed.take(), self.attempts.is_empty()) {
+            return self.on_claim_still_in_doubt(failure, now, out);
+        }
+        if self.attempts.is_empty() {
+            self.doubt_since = None;
+        }
         // Not ours: what was read is as good as a first look, so decide on it without another.
         self.phase = Phase::Looking;
         self.decide(false, now, out);
     }
 
-    /// The store is silent after a claim was sent: look again for a while, then leave the claim to expire.
+    /// The store does not do what a claim asked of it: try again for a while if that may help, then
+    /// leave the claim to expire, should it ever land.
     fn on_claim_still_in_doubt(&mut self, failure: Failure, now: BootTime, out: &mut Vec<Effect>) {
         let since = *self.doubt_since.get_or_insert(now);
-        if now >= since.plus(self.plan.timing.timeout) {
+        if failure.kind != FailureKind::Unreachable || now >= since.plus(self.plan.timing.timeout) {
             return self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt: true }), out);
         }
         self.retries += 1;

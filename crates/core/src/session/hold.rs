@@ -139,8 +139,11 @@ impl<R: Rules> Session<R> {
             self.retries = 0;
             out.push(Effect::Tell(Event::Renewed));
         } else {
-            // Still ours, but what we sent has not landed: send it again.
-            hold.renew_at = now;
+            // Still ours, but what we sent has not landed: send it again, and not without end in a store
+            // that can be read and not written.
+            let pause = backoff(self.retries, self.ids.fresh()).min(timing.heartbeat / 2);
+            self.retries += 1;
+            hold.renew_at = now.plus(pause);
         }
         let before = hold.store_clock;
         if let (Some(store), Some(from)) = (store_time, from) {

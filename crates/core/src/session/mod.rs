@@ -141,6 +141,8 @@ pub struct Session<R: Rules = Standard> {
     retries: u32,
     /// When the claim first fell into doubt.
     doubt_since: Option<BootTime>,
+    /// Why the last claim got no answer, until it is known whether it landed.
+    claim_failed: Option<Failure>,
     busy: Option<Busy>,
     found: Option<Found>,
     /// The holder our claim replaces, if it left a lock file.
@@ -184,6 +186,7 @@ impl<R: Rules> Session<R> {
             wait_until: BootTime::default(),
             retries: 0,
             doubt_since: None,
+            claim_failed: None,
             busy: None,
             found: None,
             predecessor: None,

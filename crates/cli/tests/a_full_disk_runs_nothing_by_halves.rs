@@ -1,0 +1,126 @@
+//! The state directory is on a disk that is full, or becomes so: a job is run whole or not at all, its
+//! exit code is its own, and no token is ever granted twice.
+
+mod world;
+
+use std::fs;
+use std::process::Command;
+
+use world::World;
+
+/// A disk of its own, in memory.
+struct Disk<'a> {
+    world: &'a World,
+}
+
+impl<'a> Disk<'a> {
+    fn new(world: &'a World, kilobytes: u32) -> Self {
+        assert!(rustix::process::geteuid().is_root(), "SKIPPED: only root can mount a disk; run it as root");
+        fs::create_dir_all(world.state()).unwrap();
+        let size = format!("size={kilobytes}k,mode=700");
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(world.state()).status();
+        assert!(mount.unwrap().success(), "SKIPPED: a tmpfs cannot be mounted here");
+        Self { world }
+    }
+
+    /// Takes all the room that is left.
+    fn fill(&self) {
+        let filler = self.world.state().join("filler");
+        assert!(fs::write(filler, vec![b'x'; 64 * 1024 * 1024]).is_err(), "the disk has no end");
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.world.state().join("filler")).unwrap();
+    }
+}
+
+impl Drop for Disk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.world.state()).status();
+    }
+}
+
+/// Runs a job that notes its token elsewhere; the tokens so far, after checking all that must hold.
+fn ran(world: &World) -> (bool, Vec<u64>) {
+    let tokens = || -> Vec<u64> {
+        let text = fs::read_to_string(world.path("tokens")).unwrap_or_default();
+        text.lines().map(|line| line.parse().unwrap()).collect()
+    };
+    let before = tokens().len();
+    let ended = world.run(&["run", "site", "sh", "-c", "echo $LEASEHOLD_TOKEN >> tokens; exit 7"]);
+    let all = tokens();
+    let ran = all.len() > before;
+    match ended.code {
+        7 => assert!(ran, "{ended:#?}"),
+        69 | 77 | 78 => assert!(!ran && ended.err.contains("Nothing was run"), "{ended:#?}"),
+        _ => panic!("{ended:#?}"),
+    }
+    assert!(all.windows(2).all(|pair| pair[0] < pair[1]), "{all:?}");
+    (ran, all)
+}
+
+#[test]
+fn however_small_the_disk() {
+    let mut outcomes = Vec::new();
+    for kilobytes in [16, 32, 48, 56, 64, 72, 80, 88, 96, 128, 1024] {
+        let world = World::new();
+        let disk = Disk::new(&world, kilobytes);
+        for _ in 0..10 {
+            outcomes.push(ran(&world).0);
+        }
+        drop(disk);
+    }
+    assert!(!outcomes[0] && *outcomes.last().unwrap(), "the sizes span both: {outcomes:?}");
+}
+
+#[test]
+fn a_disk_that_fills_up_during_the_job_costs_no_token() {
+    let world = World::new();
+    let disk = Disk::new(&world, 512);
+    assert_eq!(ran(&world), (true, vec![1]));
+    let mut held =
+        world.start(&["run", "--ttl", "4s", "site", "sh", "-c", "echo $LEASEHOLD_TOKEN; exec cat"]);
+    assert_eq!(held.line(), "2");
+    disk.fill();
+    let ended = held.ended();
+    // Released or not, the job's own end is told; or that it was stopped when nothing could be renewed.
+    assert!([0, 75].contains(&ended.code), "{ended:#?}");
+    let full = world.run(&["acquire", "other"]);
+    assert!([0, 69, 77, 78].contains(&full.code), "{full:#?}");
+    disk.make_room();
+    let next = world.run(&["acquire", "site", "--wait", "50s"]).token();
+    assert!(next > 2, "token {next} was granted before");
+}
+
+#[test]
+fn what_could_not_be_released_can_be_released_later() {
+    let world = World::new();
+    let disk = Disk::new(&world, 512);
+    let token = world.run(&["acquire", "site", "--ttl", "1h"]).token().to_string();
+    disk.fill();
+    let mut tries = Vec::new();
+    for _ in 0..3 {
+        tries.push(world.run(&["release", "site", "--token", &token]).code);
+    }
+    assert!(tries.iter().all(|code| [0, 69].contains(code)), "{tries:?}");
+    disk.make_room();
+    world.run(&["release", "site", "--token", &token]).is(0, "");
+    let next = world.run(&["acquire", "site"]).token();
+    assert_eq!(next.to_string(), "2");
+}
+
+#[test]
+fn a_disk_that_stays_full_stops_the_job_in_time_and_is_told_once() {
+    let world = World::new();
+    let disk = Disk::new(&world, 256);
+    let job = "echo $LEASEHOLD_TOKEN; exec tail -f /dev/null";
+    let mut held = world.start(&["run", "--ttl", "4s", "site", "sh", "-c", job]);
+    assert_eq!(held.line(), "1");
+    disk.fill();
+    let ended = held.ended().is(75, "lost site (token 1)");
+    assert_eq!(ended.err.matches("a renewal failed").count(), 1, "{ended:#?}");
+    assert!(ended.err.lines().count() <= 3, "{ended:#?}");
+    disk.make_room();
+    assert_eq!(world.run(&["acquire", "site", "--wait", "50s"]).token(), 2);
+}
