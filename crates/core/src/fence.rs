@@ -160,6 +160,10 @@ fn announce(fence: &Fence, bearer: &Bearer) -> Verdict {
 }
 
 fn within_grant(fence: &Fence, seq: u64, digest: &str) -> Verdict {
+    // Writes are counted from one: number zero is the seal itself.
+    if seq == 0 {
+        return Verdict::Refuse(Reason::Sequence);
+    }
     if seq == fence.seq && digest == fence.digest && fence.done {
         return Verdict::Repeat;
     }

@@ -13,6 +13,8 @@ use crate::name::Name;
 
 /// The format this version reads and writes.
 pub const FORMAT: u64 = 1;
+/// No lease lasts longer; a record that says so would block its lease for ever.
+const TTL_MAX_MS: u64 = crate::stop::TTL_MAX.as_secs() * 1_000;
 /// Longest body that is decoded at all.
 pub const BODY_MAX: usize = 16 * 1024;
 
@@ -162,7 +164,7 @@ impl LeaseRecord {
             return Err(BadRecord::OtherLease(wire.lease));
         }
         let hold = match (wire.state, wire.grant, wire.ttl_ms) {
-            (WireState::Held, Some(grant), Some(ttl_ms)) if ttl_ms > 0 => {
+            (WireState::Held, Some(grant), Some(ttl_ms)) if (1..=TTL_MAX_MS).contains(&ttl_ms) => {
                 Some(Hold { grant, ttl: Duration::from_millis(ttl_ms), revoke: wire.revoke, lock: wire.lock })
             }
             (WireState::Free, None, None) if !wire.revoke && wire.lock.is_none() => None,
@@ -257,6 +259,7 @@ mod tests {
             good.replace("\"state\":\"held\"", "\"state\":\"Held\""),
             good.replace("\"leasehold\":1", "\"leasehold\":0"),
             good.replace("\"ttl_ms\":90000", "\"ttl_ms\":0"),
+            good.replace("\"ttl_ms\":90000", "\"ttl_ms\":18446744073709551615"),
             format!("{good} {{}}"),
             format!("{good}x"),
             good[..good.len() - 1].into(),

@@ -18,7 +18,7 @@ pub const DRIFT_PPM: u64 = 1_000;
 pub const TTL_MIN: Duration = Duration::from_millis(500);
 /// Longest lease that can be asked for.
 pub const TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Longest heartbeat: a holder that is silent for longer cannot be told from a dead one by a person.
+/// Less than this between two heartbeats and the deadline is no time for a store call and a kill.
 const SLACK_MIN: Duration = Duration::from_millis(50);
 
 /// What a user may set; the rest follows from the TTL and the store.
@@ -97,8 +97,12 @@ impl Timing {
         }
         let covered = scaled(ttl.saturating_sub(clock.jump));
         let heartbeat = wishes.heartbeat.unwrap_or(ttl / 3);
-        if heartbeat.is_zero() {
-            return Err(BadTiming("a heartbeat of 0s would renew without pause".into()));
+        if heartbeat.is_zero() || heartbeat > TTL_MAX {
+            return Err(BadTiming(format!("a heartbeat of {} makes no sense", Text(heartbeat))));
+        }
+        let too_long = |grace: &Duration| *grace > TTL_MAX;
+        if let Some(grace) = wishes.grace.filter(too_long) {
+            return Err(BadTiming(format!("a grace of {} is longer than any lease", Text(grace))));
         }
         let slack = covered.saturating_sub(heartbeat * 2);
         // Shares of the slack: 2/5 grace, 1/5 kill margin, 2/5 one store call; each capped.
@@ -224,7 +228,11 @@ mod tests {
         assert!(Timing::new(with_ttl(secs(8)), three).is_err());
         let wishes = Wishes { heartbeat: Some(secs(60)), ..Wishes::default() };
         assert!(Timing::new(wishes, StoreClock::default()).is_err());
-        let wishes = Wishes { heartbeat: Some(Duration::ZERO), ..Wishes::default() };
+        for odd in [Duration::ZERO, Duration::MAX] {
+            let wishes = Wishes { heartbeat: Some(odd), ..Wishes::default() };
+            assert!(Timing::new(wishes, StoreClock::default()).is_err());
+        }
+        let wishes = Wishes { grace: Some(Duration::MAX), ..Wishes::default() };
         assert!(Timing::new(wishes, StoreClock::default()).is_err());
         assert!(Timing::new(with_ttl(secs(0)), StoreClock::default()).is_err());
         assert!(Timing::new(with_ttl(secs(3_000_000_000)), StoreClock::default()).is_err());

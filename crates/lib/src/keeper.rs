@@ -15,6 +15,7 @@ use leasehold_core::session::{Input, Op, Reading, RequestId, Watched, lease_key}
 
 use crate::memory::Memory;
 use crate::runner::evidence::{self, Probe};
+use crate::runner::lock;
 use crate::stores::Store;
 
 /// Work for the keeper, done in order.
@@ -38,6 +39,8 @@ pub enum Work {
         /// The evidence it left.
         lock: String,
     },
+    /// Remove the lock file of a holder whose lease was taken over.
+    Discard(Grant),
     /// Write to this host's memory.
     Remember {
         /// The lease.
@@ -61,6 +64,13 @@ impl Desk {
             Work::Ask { id, lease, op } => Some(ask(self.store.as_mut(), id, &lease, op)),
             Work::Probe { grant, run, lock } => {
                 Some(Input::Probed { gone: probe(self.store.as_ref(), grant, &run, &lock) })
+            }
+            Work::Discard(grant) => {
+                if let Some(dir) = self.store.facts().lock_dir {
+                    // Best effort: a file that stays behind misleads nobody.
+                    let _ = lock::discard(&dir, grant);
+                }
+                None
             }
             Work::Remember { lease, seen, watched } => {
                 self.memory.remember(&lease, seen, watched);

@@ -118,16 +118,14 @@ impl Shell {
             for effect in self.session.step(input, clock::now()) {
                 match effect {
                     Effect::Arm(at) => self.alarm = at,
-                    Effect::Ask { id, lease, op } => {
-                        inputs.extend(self.keeper.give(Work::Ask { id, lease, op }, self.job_lives));
-                    }
+                    Effect::Ask { id, lease, op } => inputs.extend(self.give(Work::Ask { id, lease, op })),
                     Effect::Probe { grant, run, lock } => {
-                        inputs.extend(self.keeper.give(Work::Probe { grant, run, lock }, self.job_lives));
+                        inputs.extend(self.give(Work::Probe { grant, run, lock }));
                     }
                     Effect::Remember { lease, seen, watched } => {
-                        let work = Work::Remember { lease, seen, watched };
-                        inputs.extend(self.keeper.give(work, self.job_lives));
+                        inputs.extend(self.give(Work::Remember { lease, seen, watched }));
                     }
+                    Effect::Discard(grant) => inputs.extend(self.give(Work::Discard(grant))),
                     Effect::Seal(granted) => inputs.push_back(Input::Sealed(job.seal(&granted))),
                     Effect::Start(granted) => {
                         self.job_lives = true;
@@ -146,6 +144,10 @@ impl Shell {
             }
         }
         outcome
+    }
+
+    fn give(&mut self, work: Work) -> Option<Input> {
+        self.keeper.give(work, self.job_lives)
     }
 
     /// Ends the keeper; waits for it unless a store call may hang.

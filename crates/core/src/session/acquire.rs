@@ -122,6 +122,8 @@ impl<R: Rules> Session<R> {
             Decision::Take(record) => {
                 self.phase = Phase::Taking;
                 self.retry_at = None;
+                let before = found.record.as_ref().and_then(|r| r.hold.as_ref());
+                self.predecessor = before.filter(|h| h.lock.is_some()).map(|h| h.grant);
                 self.ask_write(record, found.version, now, out);
             }
             Decision::Refuse(refusal) => self.refuse(refusal, out),
@@ -310,7 +312,7 @@ impl<R: Rules> Session<R> {
         };
         let seen = Seen { epoch: record.epoch, token: record.token };
         let known = self.plan.leases[self.at].seen;
-        out.push(Effect::Remember { lease: record.lease.clone(), seen: Some(seen), watched: None });
+        let lease = record.lease.clone();
         if known.is_some_and(|k| k.epoch != record.epoch) {
             out.push(Effect::Tell(Event::EpochChanged));
         }
@@ -330,20 +332,25 @@ impl<R: Rules> Session<R> {
         self.retries = 0;
         self.busy = None;
         out.push(Effect::Tell(Event::Granted(granted.clone())));
-        if let Some(signal) = self.interrupted {
-            return self.release_unstarted(Outcome::NotStarted(NotStarted::Interrupted(signal)), now, out);
-        }
-        if revoked {
-            let lost = Outcome::Lost { why: StopReason::Revoked, status: None };
-            return self.release_unstarted(lost, now, out);
-        }
-        if self.plan.by_hand {
+        let seen = Effect::Remember { lease, seen: Some(seen), watched: None };
+        let notes = [Some(seen), self.predecessor.take().map(Effect::Discard)].into_iter().flatten();
+        let interrupted = self.interrupted.map(|s| Outcome::NotStarted(NotStarted::Interrupted(s)));
+        let revoked = revoked.then_some(Outcome::Lost { why: StopReason::Revoked, status: None });
+        if let Some(unstarted) = interrupted.or(revoked) {
+            out.extend(notes);
+            self.release_unstarted(unstarted, now, out);
+        } else if self.plan.by_hand {
+            out.extend(notes);
             self.done(Outcome::Granted(granted), out);
-        } else if self.plan.seal {
-            self.phase = Phase::Sealing;
-            out.push(Effect::Seal(granted));
         } else {
-            self.start_job(granted, now, out);
+            if self.plan.seal {
+                self.phase = Phase::Sealing;
+                out.push(Effect::Seal(granted));
+            } else {
+                self.start_job(granted, now, out);
+            }
+            // Afterwards: no slow disk may come between the last look at the clock and the start.
+            out.extend(notes);
         }
     }
 }

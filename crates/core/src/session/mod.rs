@@ -23,7 +23,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::ids::{Ids, WriteId};
+use crate::ids::{Grant, Ids, WriteId};
 use crate::record::LeaseRecord;
 use crate::rules::{Attempt, Rules, Standard};
 use crate::store::{Cas, Failure, FailureKind, Version};
@@ -145,6 +145,8 @@ pub struct Session<R: Rules = Standard> {
     claim_failed: Option<Failure>,
     busy: Option<Busy>,
     found: Option<Found>,
+    /// The holder our claim replaces, if it left a lock file.
+    predecessor: Option<Grant>,
     attempts: Vec<Attempt>,
     hold: Option<Holding>,
     job: Job,
@@ -187,6 +189,7 @@ impl<R: Rules> Session<R> {
             claim_failed: None,
             busy: None,
             found: None,
+            predecessor: None,
             attempts: Vec::new(),
             hold: None,
             job: Job::NotStarted,

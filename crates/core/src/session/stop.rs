@@ -11,6 +11,8 @@ use crate::time::BootTime;
 const NAP_PATIENCE: Duration = Duration::from_secs(30);
 /// KILL is sent again this often until the tree is empty: processes can be born while we kill.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
+/// … and less and less often, while something is stuck.
+const KILL_AGAIN_LAST: Duration = Duration::from_secs(5);
 /// A tree that outlives KILL by this much is worth telling: something is stuck in the kernel.
 const UNCONFIRMED_AFTER: Duration = Duration::from_secs(10);
 
@@ -65,7 +67,7 @@ impl<R: Rules> Session<R> {
             _ => return,
         }
         self.phase = Phase::Stopping;
-        out.push(Effect::Tell(Event::Stopping(why.clone())));
+        let told = Effect::Tell(Event::Stopping(why.clone()));
         let end = self.stop_at().unwrap_or(now).plus(self.plan.timing.grace);
         let somebody_else = self.hold.as_ref().is_none_or(|h| h.lost);
         let at_once = frozen || somebody_else || why == StopReason::Interrupted;
@@ -75,6 +77,7 @@ impl<R: Rules> Session<R> {
         }
         self.stop = Some(Stop { why, kill_at, killed: None, unconfirmed: false });
         self.kill_if_due(now, out);
+        out.push(told);
     }
 
     /// A second, worse reason while already stopping: a loss overrides and shortens the grace.
@@ -103,7 +106,7 @@ impl<R: Rules> Session<R> {
         }
         out.push(Effect::Kill);
         let first = *stop.killed.get_or_insert(now);
-        stop.kill_at = now.plus(KILL_AGAIN);
+        stop.kill_at = now.plus((now.since(first) / 2).clamp(KILL_AGAIN, KILL_AGAIN_LAST));
         if !stop.unconfirmed && now.since(first) >= UNCONFIRMED_AFTER {
             stop.unconfirmed = true;
             out.push(Effect::Tell(Event::StopUnconfirmed));

@@ -208,6 +208,8 @@ pub enum Effect {
         /// A version being watched.
         watched: Option<Watched>,
     },
+    /// The lock file of this earlier holder has served its purpose: its lease is ours now.
+    Discard(Grant),
     /// Something worth telling.
     Tell(Event),
     /// The session is over.

@@ -34,6 +34,12 @@ impl<R: Rules> World<R> {
         trace!(self, "w{w}.{} begins, wait {:?}, on host {host}", owner.1, plan.wait);
         let worker = &mut self.workers[w];
         worker.mark = crate::checks::Mark::new(&plan);
+        if plan.by_hand {
+            self.ledger.by_hand.push(owner);
+        }
+        if plan.force {
+            self.ledger.forcing.push(owner);
+        }
         worker.mark.seen.clone_from(&self.hosts[host].seen);
         worker.session = Some(Session::with_rules(plan, seed, rules));
         worker.tree = None;
@@ -213,6 +219,8 @@ impl<R: Rules> World<R> {
                 }
                 self.remember(host, lease, seen, watched);
             }
+            // Only a file goes; the simulated evidence is the processes themselves.
+            Effect::Discard(_) => {}
             Effect::Tell(event) => self.on_event(owner, &event),
             Effect::Done(outcome) => self.on_done(owner, outcome),
         }

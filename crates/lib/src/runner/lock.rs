@@ -18,6 +18,9 @@ use rustix::io::Errno;
 
 use super::evidence::Text;
 
+/// How long the lock file of a run that nobody took over is kept.
+const KEPT: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
 /// A soft limit from here up is a mark. In microseconds of real-time CPU it is 146 000 years, so
 /// it means what no limit means.
 const MARK: u64 = 1 << 62;
@@ -128,8 +131,15 @@ fn open_at(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(open_flags()).open(path)
 }
 
-/// Removes the file of a holder whose lease was taken over.
+/// Removes the file of a holder whose lease was taken over, and what other crashes left behind long
+/// ago. (A file that is missed makes a contender wait for the TTL, nothing worse, so a wall clock will
+/// do to tell old ones.)
 pub fn discard(dir: &Path, grant: Grant) -> io::Result<()> {
+    sweep(dir, |other| {
+        let modified = std::fs::metadata(final_path(dir, other)).and_then(|meta| meta.modified());
+        let age = modified.ok().and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+        other != grant && age.is_some_and(|at| crate::clock::wall() < at + KEPT)
+    })?;
     match std::fs::remove_file(final_path(dir, grant)) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),

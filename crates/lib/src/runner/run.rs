@@ -81,6 +81,10 @@ pub fn run(
     listener: &mut dyn Listener,
 ) -> io::Result<Ran> {
     let signals = Signals::install()?;
+    if signals.deaf() {
+        let why = "it was started with SIGCHLD or SIGTERM blocked, so the job's end could not be seen";
+        return Err(io::Error::other(why));
+    }
     let grant = Grant(random::seed());
     // Locked before the claim is made, so that no neighbour can see the claim and a free lock.
     let lock_dir = store.facts().lock_dir;

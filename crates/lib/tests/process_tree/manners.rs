@@ -87,10 +87,12 @@ fn a_script_without_interpreter_line_runs() {
     assert_eq!((out.status.code(), &out.stdout[..]), (Some(3), &b"hello\n"[..]));
 }
 
-/// What a process finds: where each descriptor leads and how it is opened; its name; its signals.
+/// What a process finds: where each descriptor leads and how it is opened; its name; its signals,
+/// read by the shell itself, because it blocks them for the moment in which it starts another.
 const LOOK: &str = r#"for f in /proc/$$/fd/*; do n=${f##*/};
     if [ -e $f ]; then echo $n $(readlink /proc/$$/fd/$n) $(grep flags /proc/$$/fdinfo/$n); fi; done;
-    echo name $0; grep Sig[BIC] /proc/self/status; ulimit -n"#;
+    echo name $0; while read -r line; do case $line in Sig[BIC]*) echo "$line";; esac; done </proc/$$/status;
+    ulimit -n"#;
 
 fn look(mut command: Command, dir: &Dir) -> String {
     let open = |name: &str| {

@@ -1,0 +1,167 @@
+//! The production session under a model checker: every interleaving of a few clients, a store whose
+//! replies get lost and whose requests land late, and a fenced target.
+//!
+//! Pausing needs no action of its own: any client may take no step while time and the others go on.
+//! Three clients; four with `LEASEHOLD_LONG=1`. Timing (P3) is the simulator's business.
+
+mod state;
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use leasehold_core::ids::{Token, WriteId};
+use leasehold_core::record::LeaseRecord;
+use leasehold_core::rules::{AfterDoubt, Rules, Standard};
+use stateright::{Checker, HasDiscoveries, Model, Property};
+
+use state::{Act, Flaw, Sights, State};
+
+/// The model's bounds, the rules it runs under and what is broken outside of them.
+#[derive(Clone)]
+pub(crate) struct Leases<R: Rules> {
+    pub(crate) rules: R,
+    pub(crate) flaw: Flaw,
+    pub(crate) clients: usize,
+    pub(crate) ticks: u64,
+    pub(crate) lost: u8,
+    pub(crate) crashes: u8,
+    pub(crate) writes: u8,
+    pub(crate) sights: Arc<Sights>,
+}
+
+impl<R: Rules + Send + Sync + 'static> Model for Leases<R> {
+    type State = State<R>;
+    type Action = Act;
+
+    fn init_states(&self) -> Vec<State<R>> {
+        vec![State::new(self)]
+    }
+
+    fn actions(&self, state: &State<R>, actions: &mut Vec<Act>) {
+        state.actions(self, actions);
+    }
+
+    fn next_state(&self, last: &State<R>, action: Act) -> Option<State<R>> {
+        let mut next = last.clone();
+        next.act(self, action);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("P1: one token, one grant", |_, s: &State<R>| !s.ghost.two_grants),
+            Property::always("P1: tokens only grow", |_, s: &State<R>| !s.ghost.token_back),
+            Property::always("P2: no stale write", |_, s: &State<R>| !s.ghost.stale_write),
+            Property::always("only the holder releases", |_, s: &State<R>| !s.ghost.foreign_release),
+            Property::always("no release while the job lives", |_, s: &State<R>| !s.ghost.early_release),
+        ]
+    }
+}
+
+fn standard(clients: usize) -> Leases<Standard> {
+    let get = |n: &str, d: u64| std::env::var(n).ok().and_then(|t| t.parse().ok()).unwrap_or(d);
+    Leases {
+        rules: Standard,
+        flaw: Flaw::None,
+        clients,
+        ticks: get("TK", 4),
+        lost: get("LO", 1) as u8,
+        crashes: get("CR", 1) as u8,
+        writes: 1,
+        sights: Arc::default(),
+    }
+}
+
+/// Past the test harness's capture: numbers people want to see on success too.
+fn report(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}");
+}
+
+#[test]
+fn every_interleaving_keeps_the_promises() {
+    let long = std::env::var_os("LEASEHOLD_LONG").is_some();
+    let clients = std::env::var("CL").ok().and_then(|t| t.parse().ok()).unwrap_or(if long { 4 } else { 3 });
+    #[allow(clippy::disallowed_methods)] // for the report only
+    let began = std::time::Instant::now();
+    let model = standard(clients);
+    let sights = model.sights.clone();
+    let checker = model
+        .checker()
+        .timeout(Duration::from_secs(40))
+        .finish_when(HasDiscoveries::AnyFailures)
+        .spawn_bfs()
+        .join();
+    let (states, took) = (checker.unique_state_count(), began.elapsed().as_secs_f64());
+    report(&format!(
+        "model: {clients} clients, {states} unique states in {took:.1} s, depth {}",
+        checker.max_depth()
+    ));
+    checker.assert_properties();
+    let seen = [&sights.passed_on, &sights.refused_stale, &sights.recovered, &sights.landed_late];
+    let seen: Vec<bool> = seen.iter().map(|s| s.load(Ordering::Relaxed)).collect();
+    assert_eq!(seen, [true; 4], "passed on, stale write refused, lost reply survived, landed late");
+    assert!(states > 100_000, "too small a model to mean anything: {states}");
+}
+
+/// The rules with one of them broken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Broken {
+    ConflictIsWin,
+    TokenReset,
+    ReleaseEarly,
+}
+
+impl Rules for Broken {
+    fn after_doubt(&self) -> AfterDoubt {
+        if *self == Self::ConflictIsWin { AfterDoubt::TakeAsWon } else { AfterDoubt::ReadBack }
+    }
+
+    fn release(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
+        let freed = Standard.release(record, write, instance);
+        match self {
+            Self::TokenReset => LeaseRecord { token: Token::FIRST, ..freed },
+            _ => freed,
+        }
+    }
+
+    fn may_release(&self, tree_empty: bool) -> bool {
+        *self == Self::ReleaseEarly || tree_empty
+    }
+}
+
+/// Which promise the model finds broken.
+fn finds<R: Rules + Send + Sync + 'static>(model: Leases<R>) -> Vec<&'static str> {
+    let properties = model.properties();
+    let checker = model
+        .checker()
+        .finish_when(HasDiscoveries::AnyFailures)
+        .timeout(Duration::from_secs(60))
+        .spawn_bfs()
+        .join();
+    let found = checker.discoveries();
+    let broken = properties.iter().filter(|p| p.expectation == stateright::Expectation::Always);
+    broken.map(|p| p.name).filter(|name| found.contains_key(name)).collect()
+}
+
+#[test]
+fn broken_rules_are_found() {
+    for rules in [Broken::ConflictIsWin, Broken::TokenReset, Broken::ReleaseEarly] {
+        let Leases { flaw, clients, ticks, lost, crashes, writes, sights, .. } = standard(3);
+        let found =
+            finds(Leases { rules: rules.clone(), flaw, clients, ticks, lost, crashes, writes, sights });
+        report(&format!("model: {rules:?} breaks {found:?}"));
+        assert!(!found.is_empty(), "{rules:?} was not found");
+    }
+}
+
+#[test]
+fn a_broken_store_or_target_is_found() {
+    for flaw in [Flaw::ClaimByPut, Flaw::ReleaseBlind, Flaw::CheckThenWrite, Flaw::NoSeal] {
+        let found = finds(Leases { flaw, ..standard(3) });
+        report(&format!("model: {flaw:?} breaks {found:?}"));
+        assert!(!found.is_empty(), "{flaw:?} was not found");
+    }
+}

@@ -1,0 +1,443 @@
+//! One state of the model and the steps that lead out of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Fence, Offer, Reason, Verdict, verdict};
+use leasehold_core::ids::{Epoch, Grant, Token};
+use leasehold_core::name::Name;
+use leasehold_core::record::{Holder, LeaseRecord};
+use leasehold_core::rules::Rules;
+use leasehold_core::session::{
+    Choice, Effect, Event, Granted, Input, Op, Phase, Plan, Reading, RequestId, Session,
+};
+use leasehold_core::stop::{StoreClock, Timing};
+use leasehold_core::store::{Cas, Stored, Version};
+use leasehold_core::time::{BootTime, Now};
+
+use crate::Leases;
+
+const TTL: u64 = 3;
+const INSTANCE: &str = "i";
+
+/// What is broken outside of the rules; negative controls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    None,
+    ClaimByPut,
+    ReleaseBlind,
+    CheckThenWrite,
+    NoSeal,
+}
+
+/// Something that can happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Tick,
+    Begin(usize),
+    /// The request at this place reaches the store.
+    Land(usize),
+    /// The same, and its answer is lost.
+    LandLost(usize),
+    Timer(usize),
+    Seal(usize),
+    Write(usize),
+    Commit(usize),
+    Exit(usize),
+    Crash(usize),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Message {
+    client: usize,
+    id: RequestId,
+    op: Op,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Job {
+    granted: Granted,
+    grant: usize,
+    acked: u64,
+    left: u8,
+    /// Only under check-then-write: what was checked and is yet to be written.
+    checked: Option<Fence>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Client<R: Rules> {
+    session: Option<Session<R>>,
+    begun: bool,
+    armed: Option<BootTime>,
+    waiting: Option<RequestId>,
+    sealing: Option<Granted>,
+    job: Option<Job>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Row {
+    body: Vec<u8>,
+    version: Version,
+    stamp: u64,
+    record: LeaseRecord,
+}
+
+/// What really happened, known to nobody in the model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Ghost {
+    pub(crate) grants: Vec<(Epoch, Token, usize)>,
+    told: Vec<(Epoch, Token, usize)>,
+    /// The newest grant a target was promised to be safe from.
+    high: usize,
+    pub(crate) two_grants: bool,
+    pub(crate) token_back: bool,
+    pub(crate) stale_write: bool,
+    pub(crate) foreign_release: bool,
+    pub(crate) early_release: bool,
+}
+
+/// What was seen on the way. Kept out of the state, which it would only multiply.
+#[derive(Default)]
+pub(crate) struct Sights {
+    pub(crate) refused_stale: AtomicBool,
+    pub(crate) recovered: AtomicBool,
+    pub(crate) landed_late: AtomicBool,
+    pub(crate) passed_on: AtomicBool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct State<R: Rules> {
+    tick: u64,
+    clients: Vec<Client<R>>,
+    network: Vec<Message>,
+    row: Option<Row>,
+    fence: Option<Fence>,
+    lost_left: u8,
+    crashes_left: u8,
+    pub(crate) ghost: Ghost,
+}
+
+fn lease() -> Name {
+    Name::new("site").expect("a valid name")
+}
+
+fn grant_of(client: usize) -> Grant {
+    Grant(100 + client as u128)
+}
+
+fn plan(client: usize) -> Plan {
+    let second = Duration::from_secs(1);
+    let timing = Timing {
+        ttl: second * u32::try_from(TTL).unwrap_or(1),
+        heartbeat: second * 2,
+        grace: Duration::ZERO,
+        margin: Duration::ZERO,
+        timeout: second,
+        clock: StoreClock::default(),
+    };
+    let holder = Holder {
+        host: "h".into(),
+        pid: u32::try_from(client).unwrap_or(0),
+        run: String::new(),
+        job: String::new(),
+        since: String::new(),
+    };
+    Plan {
+        leases: vec![Choice { lease: lease(), seen: None, watched: None }],
+        grant: grant_of(client),
+        timing,
+        wait: Duration::ZERO,
+        max_run: None,
+        seal: true,
+        by_hand: false,
+        force: false,
+        lock: None,
+        holder,
+    }
+}
+
+fn bearer(granted: &Granted) -> Bearer {
+    Bearer { lease: granted.lease.clone(), epoch: granted.epoch, token: granted.token, grant: granted.grant }
+}
+
+impl<R: Rules> State<R> {
+    pub(crate) fn new(model: &Leases<R>) -> Self {
+        let client =
+            Client { session: None, begun: false, armed: None, waiting: None, sealing: None, job: None };
+        Self {
+            tick: 1,
+            clients: vec![client; model.clients],
+            network: Vec::new(),
+            row: None,
+            fence: None,
+            lost_left: model.lost,
+            crashes_left: model.crashes,
+            ghost: Ghost::default(),
+        }
+    }
+
+    fn now(&self) -> Now {
+        let now = Duration::from_secs(self.tick);
+        Now { boot: BootTime(now), awake: now }
+    }
+
+    pub(crate) fn actions(&self, model: &Leases<R>, actions: &mut Vec<Act>) {
+        if self.tick < model.ticks {
+            actions.push(Act::Tick);
+        }
+        // Clients differ only in their ids, so they begin in order.
+        if let Some(c) = self.clients.iter().position(|c| !c.begun) {
+            actions.push(Act::Begin(c));
+        }
+        for (at, message) in self.network.iter().enumerate() {
+            actions.push(Act::Land(at));
+            let awaited = self.clients[message.client].waiting == Some(message.id);
+            if awaited && self.lost_left > 0 && matches!(message.op, Op::Cas { .. }) {
+                actions.push(Act::LandLost(at));
+            }
+        }
+        for (c, client) in self.clients.iter().enumerate() {
+            let due = client.armed.is_some_and(|at| at <= self.now().boot);
+            if due && client.session.is_some() {
+                actions.push(Act::Timer(c));
+            }
+            if client.sealing.is_some() {
+                actions.push(Act::Seal(c));
+            }
+            if let Some(job) = &client.job {
+                match job.checked {
+                    Some(_) => actions.push(Act::Commit(c)),
+                    None if job.left > 0 => actions.push(Act::Write(c)),
+                    None => {}
+                }
+                if client.session.is_some() {
+                    actions.push(Act::Exit(c));
+                }
+            }
+            if self.crashes_left > 0 && client.session.is_some() {
+                actions.push(Act::Crash(c));
+            }
+        }
+    }
+
+    pub(crate) fn act(&mut self, model: &Leases<R>, act: Act) {
+        match act {
+            Act::Tick => self.tick += 1,
+            Act::Begin(c) => {
+                let seed = (c as u128 + 1) << 64;
+                self.clients[c].begun = true;
+                self.clients[c].session = Some(Session::with_rules(plan(c), seed, model.rules.clone()));
+                self.step(model, c, Input::Start);
+            }
+            Act::Land(at) => self.land(model, at, false),
+            Act::LandLost(at) => self.land(model, at, true),
+            Act::Timer(c) => self.step(model, c, Input::Timer),
+            Act::Seal(c) => self.seal(model, c),
+            Act::Write(c) => self.write(model, c),
+            Act::Commit(c) => self.commit(c),
+            Act::Exit(c) => {
+                self.clients[c].job = None;
+                self.step(model, c, Input::JobExited { status: 0, tree_empty: true });
+            }
+            Act::Crash(c) => {
+                // What it started lives on: only the fence can stop it.
+                self.crashes_left -= 1;
+                self.end(c);
+            }
+        }
+    }
+
+    fn end(&mut self, c: usize) {
+        let client = &mut self.clients[c];
+        client.session = None;
+        client.armed = None;
+        client.waiting = None;
+        client.sealing = None;
+        // Reads of a session that is over can change nothing.
+        self.network.retain(|m| m.client != c || m.op != Op::Read);
+        self.forget_hopeless();
+    }
+
+    fn step(&mut self, model: &Leases<R>, c: usize, input: Input) {
+        let now = self.now();
+        let Some(session) = self.clients[c].session.as_mut() else { return };
+        let effects = session.step(input, now);
+        for effect in effects {
+            self.carry_out(model, c, effect);
+        }
+    }
+
+    fn carry_out(&mut self, model: &Leases<R>, c: usize, effect: Effect) {
+        match effect {
+            Effect::Arm(at) => self.clients[c].armed = at,
+            Effect::Ask { id, op, .. } => {
+                // The session ignores answers to what it gave up on; only late writes matter.
+                self.network.retain(|m| m.client != c || m.op != Op::Read);
+                self.clients[c].waiting = Some(id);
+                self.network.push(Message { client: c, id, op });
+                self.network.sort_by_key(|m| (m.client, m.id));
+                self.forget_hopeless();
+            }
+            Effect::Seal(granted) => self.clients[c].sealing = Some(granted),
+            Effect::Start(granted) => {
+                let mine = (granted.epoch, granted.token, c);
+                let grant = self.ghost.grants.iter().position(|g| *g == mine).unwrap_or(0);
+                let left = model.writes;
+                self.clients[c].job = Some(Job { granted, grant, acked: 0, left, checked: None });
+            }
+            Effect::Kill => {
+                if self.clients[c].job.take().is_some() {
+                    self.step(model, c, Input::JobExited { status: 137, tree_empty: true });
+                }
+            }
+            Effect::Tell(Event::Granted(granted)) => self.told(model, c, &granted),
+            Effect::Done(_) => self.end(c),
+            _ => {}
+        }
+    }
+
+    fn told(&mut self, model: &Leases<R>, c: usize, granted: &Granted) {
+        let same = |t: &(Epoch, Token, usize)| t.0 == granted.epoch && t.1 == granted.token && t.2 != c;
+        self.ghost.two_grants |= self.ghost.told.iter().any(same);
+        self.ghost.told.push((granted.epoch, granted.token, c));
+        if self.ghost.told.len() > 1 {
+            model.sights.passed_on.store(true, Ordering::Relaxed);
+        }
+        if self.lost_left < model.lost {
+            model.sights.recovered.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn land(&mut self, model: &Leases<R>, at: usize, lose: bool) {
+        let Message { client: c, id, op } = self.network.remove(at);
+        let input = match op {
+            Op::Read => {
+                let stored = self.row.as_ref().map(|row| Stored {
+                    body: row.body.clone(),
+                    version: row.version.clone(),
+                    age: Some(Duration::from_secs(self.tick - row.stamp)),
+                });
+                Input::Read { id, result: Ok(Reading { stored, instance: INSTANCE.into() }) }
+            }
+            Op::Cas { expected, body, .. } => {
+                let result = self.land_cas(model, c, expected.as_ref(), body);
+                if matches!(result, Cas::Written { .. }) && self.clients[c].waiting != Some(id) {
+                    model.sights.landed_late.store(true, Ordering::Relaxed);
+                }
+                Input::Cas { id, result }
+            }
+        };
+        if lose {
+            self.lost_left -= 1;
+        } else if self.clients[c].waiting == Some(id) {
+            // A late answer needs no step of its own: acting on it later is the same as whatever
+            // follows from it being late, and an answer that comes too late is a lost one.
+            self.step(model, c, input);
+        }
+        self.forget_hopeless();
+    }
+
+    /// A version never comes back, so a write that expects another one can only be refused; unless
+    /// somebody waits for that refusal, it makes no difference any more.
+    fn forget_hopeless(&mut self) {
+        let version = self.row.as_ref().map(|r| &r.version);
+        let clients = &self.clients;
+        self.network.retain(|m| match &m.op {
+            Op::Read => true,
+            Op::Cas { expected, .. } => {
+                expected.as_ref() == version || clients[m.client].waiting == Some(m.id)
+            }
+        });
+    }
+
+    fn land_cas(&mut self, model: &Leases<R>, c: usize, expected: Option<&Version>, body: Vec<u8>) -> Cas {
+        let record = LeaseRecord::decode(&lease(), &body).expect("a body the session wrote");
+        let before = self.row.as_ref().map(|r| &r.record);
+        let claim = record.held_by(grant_of(c)) && before.is_none_or(|b| b.token != record.token);
+        let blind = match model.flaw {
+            Flaw::ClaimByPut => claim,
+            Flaw::ReleaseBlind => record.hold.is_none(),
+            _ => false,
+        };
+        if !blind && self.row.as_ref().map(|r| &r.version) != expected {
+            return Cas::Conflict;
+        }
+        self.judge(c, &record);
+        let version = Version(record.write.to_string());
+        self.row = Some(Row { body, version: version.clone(), stamp: self.tick, record });
+        Cas::Written { version, store_time: None }
+    }
+
+    /// Compares what is about to be stored with what is.
+    fn judge(&mut self, c: usize, record: &LeaseRecord) {
+        let before = self.row.as_ref().map(|r| &r.record);
+        let ghost = &mut self.ghost;
+        if record.hold.is_none() {
+            ghost.foreign_release |= !before.is_some_and(|b| b.held_by(grant_of(c)));
+            let session = self.clients[c].session.is_some();
+            ghost.early_release |= session && self.clients[c].job.is_some();
+        } else if !before.is_some_and(|b| b.token == record.token && b.held_by(grant_of(c))) {
+            let clash = ghost.grants.iter().find(|g| g.0 == record.epoch && g.1 >= record.token);
+            ghost.two_grants |= clash.is_some_and(|g| g.1 == record.token);
+            ghost.token_back |= clash.is_some_and(|g| g.1 > record.token);
+            ghost.grants.push((record.epoch, record.token, c));
+        }
+    }
+
+    fn seal(&mut self, model: &Leases<R>, c: usize) {
+        let Some(granted) = self.clients[c].sealing.take() else { return };
+        let result = match verdict(self.fence.as_ref(), &bearer(&granted), &Offer::Seal) {
+            _ if model.flaw == Flaw::NoSeal => Ok(()),
+            Verdict::Accept(fence) => {
+                self.fence = Some(fence);
+                Ok(())
+            }
+            Verdict::Repeat => Ok(()),
+            Verdict::Refuse(reason) => Err(reason.word().to_owned()),
+        };
+        if result.is_ok() {
+            let mine = (granted.epoch, granted.token, c);
+            let index = self.ghost.grants.iter().position(|g| *g == mine).unwrap_or(0);
+            self.let_in(index);
+        }
+        // A session that lost its lease meanwhile has moved on and does not listen.
+        if self.clients[c].session.as_ref().is_some_and(|s| s.phase() == Phase::Sealing) {
+            self.step(model, c, Input::Sealed(result));
+        }
+    }
+
+    fn let_in(&mut self, grant: usize) {
+        self.ghost.stale_write |= grant < self.ghost.high;
+        self.ghost.high = self.ghost.high.max(grant);
+    }
+
+    fn write(&mut self, model: &Leases<R>, c: usize) {
+        let Some(job) = self.clients[c].job.as_mut() else { return };
+        let offer = Offer::Write { seq: job.acked + 1, digest: "d".into() };
+        job.left -= 1;
+        let grant = job.grant;
+        match verdict(self.fence.as_ref(), &bearer(&job.granted), &offer) {
+            Verdict::Accept(fence) if model.flaw == Flaw::CheckThenWrite => job.checked = Some(fence),
+            Verdict::Accept(fence) => {
+                job.acked += 1;
+                self.fence = Some(fence);
+                self.let_in(grant);
+            }
+            Verdict::Repeat => {}
+            Verdict::Refuse(reason) => {
+                if reason == Reason::Stale {
+                    model.sights.refused_stale.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, c: usize) {
+        let Some(job) = self.clients[c].job.as_mut() else { return };
+        let grant = job.grant;
+        if let Some(fence) = job.checked.take() {
+            self.fence = Some(fence);
+            self.let_in(grant);
+        }
+    }
+}
