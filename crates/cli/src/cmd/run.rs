@@ -164,14 +164,26 @@ impl Listener for Voice<'_> {
         }
     }
 
+    fn untouchable(&mut self, processes: &[Survivor]) {
+        self.live.warn(&format!(
+            "{} should be gone, and we may not end {}: another user's. The lease is kept until then",
+            names(processes),
+            if processes.len() == 1 { "it" } else { "them" }
+        ));
+    }
+
     fn survivors(&mut self, survivors: &[Survivor]) {
-        let names: Vec<String> = survivors.iter().map(|s| format!("{} ({})", s.pid, s.command)).collect();
         let them = if survivors.len() == 1 { "it" } else { "them" };
         self.live.note(&format!(
             "the command ended and left {} behind; ending {them} before the lease is given back",
-            names.join(", "),
+            names(survivors),
         ));
     }
+}
+
+fn names(processes: &[Survivor]) -> String {
+    let names: Vec<String> = processes.iter().map(|s| format!("{} ({})", s.pid, s.command)).collect();
+    names.join(", ")
 }
 
 impl Voice<'_> {

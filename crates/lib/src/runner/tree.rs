@@ -161,10 +161,12 @@ impl Tree {
 
     /// Wakes what [`Tree::freeze`] stopped.
     pub fn thaw(&mut self) -> io::Result<()> {
+        let mut result = Ok(());
         for member in std::mem::take(&mut self.frozen) {
-            deliver(&member, Signal::CONT)?;
+            // One that cannot be woken is no reason to leave the others asleep.
+            result = deliver(&member, Signal::CONT).map(drop).and(result);
         }
-        Ok(())
+        result
     }
 
     /// Everything of the tree that still runs.
