@@ -90,6 +90,8 @@ impl Out {
     }
 
     fn say(&self, text: &str) {
+        // A pipe that says it is ready has room for this much, and not for any line whatever.
+        let text = if self.hurried { shortened(text) } else { text.into() };
         if self.hurried && !takes_a_line(std::io::stderr().as_fd()) {
             return;
         }
@@ -110,4 +112,13 @@ pub fn line(text: &str) -> bool {
 /// A line of ours on stderr.
 pub fn say(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "leasehold: {text}");
+}
+
+/// At most what a pipe takes at once.
+fn shortened(text: &str) -> std::borrow::Cow<'_, str> {
+    const MOST: usize = 1_000;
+    match text.char_indices().find(|(at, _)| *at >= MOST) {
+        None => text.into(),
+        Some((at, _)) => format!("{} …", &text[..at]).into(),
+    }
 }

@@ -208,8 +208,9 @@ mod here {
 
         /// One look at every process.
         fn pass(&self) -> Result<(), (Probe, &'static str)> {
-            if self.job.is_none() && self.mark.is_none() {
-                return Err(unsure("the job's process group is not known"));
+            // Inside another run, or under a limit of the user's own, the job could not be marked.
+            if self.mark.is_none() {
+                return Err(unsure("the job has no mark of its own"));
             }
             if !proc::complete() {
                 return Err(unsure("/proc does not show every process"));

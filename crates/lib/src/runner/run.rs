@@ -88,6 +88,10 @@ pub fn run(
         let why = "it was started with SIGCHLD or SIGTERM blocked, so the job's end could not be seen";
         return Err(io::Error::other(why));
     }
+    if !Tree::can_see() {
+        let why = "/proc is missing or shows another container's processes, so the job could not be ended";
+        return Err(io::Error::other(why));
+    }
     let grant = Grant(random::seed());
     // Locked before the claim is made, so that no neighbour can see the claim and a free lock.
     let lock_dir = store.facts().lock_dir;
@@ -294,8 +298,11 @@ impl Job for Process<'_> {
 
     fn kill(&mut self) {
         self.killing = true;
-        if let Some(Ok(sweep)) = self.tree.as_mut().map(Tree::kill) {
-            self.refused = sweep.refused;
+        let Some(tree) = self.tree.as_mut() else { return };
+        match tree.kill() {
+            Ok(sweep) => self.refused = sweep.refused,
+            // `/proc` went away under us: what can be reached without it.
+            Err(_) => drop(tree.signal_group(OsSignal::KILL)),
         }
     }
 
