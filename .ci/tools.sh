@@ -14,6 +14,7 @@ faketime  0.9   faketime
 valgrind  3.16  valgrind
 flock     2.36  util-linux
 script    2.36  bsdutils
+man       2.9   man-db
 '
 
 # Built from source, so pinned exactly.

@@ -37,7 +37,9 @@ impl Moved {
     }
 
     fn command(&self, moved: bool, args: &[&str]) -> Command {
-        let mut command = self.world.command(&[&["--store", &self.store], args].concat());
+        // Not the shipped binary: it is linked statically, and no library can be put before it.
+        let mut command = self.world.program(env!("CARGO_BIN_EXE_leasehold"));
+        command.args(["--store", &self.store]).args(args);
         if moved {
             // Only the wall clock: the clocks that count from boot are not a client's to move.
             command.env("LD_PRELOAD", &self.library).env("FAKETIME", format!("{:+}s", self.offset));

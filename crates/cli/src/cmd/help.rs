@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use crate::args::{Cli, Completions, Help};
 use crate::exit::{self, Failed};
@@ -18,13 +18,13 @@ pub fn help(args: &Help) -> Result<u8, Failed> {
             let _ = write!(std::io::stdout(), "{}", exit::TABLE);
             None
         }
-        Some(topic) => {
-            cli.build();
-            let Some(command) = cli.find_subcommand_mut(topic) else {
-                return Err(Failed::usage(format!("there is no command {topic:?}. See: leasehold --help")));
-            };
-            command.print_long_help().ok()
-        }
+        // The same as `leasehold TOPIC --help`, whatever that is.
+        Some(topic) => match Cli::try_parse_from(["leasehold", topic, "--help"]) {
+            Err(help) if help.kind() == ErrorKind::DisplayHelp && !topic.starts_with('-') => {
+                help.print().ok()
+            }
+            _ => return Err(Failed::usage(format!("there is no command {topic:?}. See: leasehold --help"))),
+        },
     };
     Ok(exit::OK)
 }

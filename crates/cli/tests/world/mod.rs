@@ -288,6 +288,21 @@ impl Running {
         }
     }
 
+    /// Waits until it has said this on stderr.
+    #[track_caller]
+    pub fn said(&mut self, text: &str) {
+        let timer = Timer::new().unwrap();
+        timer.arm(boot_time().plus(PATIENCE)).unwrap();
+        while !String::from_utf8_lossy(&self.err).contains(text) {
+            let stderr = self.child.stderr.as_mut().unwrap();
+            let ready = poll::wait(&[stderr.as_fd(), timer.as_fd()]).unwrap();
+            let mut bytes = [0; 4096];
+            let n = if ready.has(0) { stderr.read(&mut bytes).unwrap() } else { 0 };
+            assert_ne!(n, 0, "never said {text:?}: {}", String::from_utf8_lossy(&self.err));
+            self.err.extend_from_slice(&bytes[..n]);
+        }
+    }
+
     /// Waits for its end.
     pub fn ended(mut self) -> Ended {
         self.stdin = None;
@@ -300,7 +315,7 @@ impl Running {
         let status = until("the end of a command", || self.child.try_wait().unwrap());
         let _ = out.read_to_end(&mut self.out);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        self.err = reader.join().unwrap();
+        self.err.extend(reader.join().unwrap());
         Ended { code: code(status), out: text(&self.out), err: text(&self.err) }
     }
 }

@@ -70,7 +70,8 @@ impl<R: Rules> Session<R> {
         let told = Effect::Tell(Event::Stopping(why.clone()));
         let end = self.stop_at().unwrap_or(now).plus(self.plan.timing.grace);
         let somebody_else = self.hold.as_ref().is_none_or(|h| h.lost);
-        let kill_at = if frozen || somebody_else { now } else { now.plus(self.plan.timing.grace).min(end) };
+        let at_once = frozen || somebody_else || why == StopReason::Interrupted;
+        let kill_at = if at_once { now } else { now.plus(self.plan.timing.grace).min(end) };
         if kill_at > now {
             out.push(Effect::Term);
         }

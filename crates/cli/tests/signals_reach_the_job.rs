@@ -1,0 +1,130 @@
+//! What is sent to the wrapper reaches the whole process group of the job, once; at a terminal the job
+//! stays in the foreground and Ctrl-C is not doubled.
+
+mod world;
+
+use rustix::process::Signal;
+use world::{Running, World, binary, lives};
+
+/// Says which signals it and its child got; ends with a line on its input.
+const LISTENER: &str = r#"
+import os, signal, sys, threading
+wanted = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGQUIT}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+who = 'child' if os.fork() == 0 else 'parent'
+count = 0
+def until_told():
+    if sys.stdin.readline():
+        os.write(1, ('%d signals\n' % count).encode())
+        os._exit(5)
+if who == 'parent':
+    threading.Thread(target=until_told).start()
+os.write(1, b'ready\n')
+while True:
+    number = signal.sigwait(wanted)
+    count += 1
+    os.write(1, ('%s %s\n' % (who, signal.Signals(number).name)).encode())
+"#;
+
+#[test]
+fn off_a_terminal_the_whole_group_gets_each_of_them() {
+    let world = World::new();
+    let script = world.write("listener.py", LISTENER);
+    let mut run = world.start(&["run", "site", "python3", script.to_str().unwrap()]);
+    assert_eq!((run.line(), run.line()), ("ready".into(), "ready".into()));
+    let signals = [
+        (Signal::TERM, "SIGTERM"),
+        (Signal::HUP, "SIGHUP"),
+        (Signal::USR1, "SIGUSR1"),
+        (Signal::USR2, "SIGUSR2"),
+        (Signal::QUIT, "SIGQUIT"),
+        (Signal::INT, "SIGINT"),
+    ];
+    for (signal, name) in signals {
+        run.signal(signal);
+        let mut got = [run.line(), run.line()];
+        got.sort();
+        assert_eq!(got, [format!("child {name}"), format!("parent {name}")]);
+    }
+    run.type_in("end\n");
+    assert_eq!(run.line(), "6 signals", "each of them once");
+    // The child outlives the parent and is ended with it.
+    run.ended().is(5, "left");
+}
+
+#[test]
+fn a_second_interrupt_kills() {
+    let world = World::new();
+    let script = world.write("listener.py", LISTENER);
+    let mut run = world.start(&["run", "site", "python3", script.to_str().unwrap()]);
+    assert_eq!((run.line(), run.line()), ("ready".into(), "ready".into()));
+    run.signal(Signal::INT);
+    assert!(run.line().ends_with("SIGINT") && run.line().ends_with("SIGINT"));
+    run.signal(Signal::INT);
+    run.said("interrupted twice; killing the job");
+    let ended = run.ended();
+    assert_eq!((ended.code, ended.out.as_str()), (137, ""), "at once, without another word: {ended:#?}");
+    assert_eq!(world.status(&[], "site")["state"], "free");
+}
+
+#[test]
+fn interrupted_while_waiting_nothing_is_run() {
+    let world = World::new();
+    world.run(&["acquire", "site"]).token();
+    let mut waiting = world.start(&["-v", "run", "site", "--wait", "50s", "touch", "ran"]);
+    waiting.said("waiting up to");
+    waiting.signal(Signal::TERM);
+    waiting.ended().is(143, "interrupted before anything was run");
+    assert!(!world.path("ran").exists());
+    assert_eq!(world.status(&[], "site")["token"], 1);
+}
+
+/// The binary at a terminal of its own; what is typed goes through the terminal.
+fn at_a_terminal(world: &World, args: &str) -> Running {
+    let line = format!("exec {} {args}", binary().display());
+    let mut command = world.program("script");
+    command.args(["--quiet", "--return", "--flush", "--echo", "never", "--command", &line, "/dev/null"]);
+    Running::new(command)
+}
+
+const AT_A_TERMINAL: &str = r#"
+import os, signal, sys
+count = 0
+def got(number, frame):
+    global count
+    count += 1
+    os.write(1, b'got it\n')
+signal.signal(signal.SIGINT, got)
+os.write(1, ('foreground %s\n' % (os.getpgrp() == os.tcgetpgrp(0))).encode())
+os.write(1, ('read %s\n' % sys.stdin.readline().strip()).encode())
+sys.stdin.readline()
+os.write(1, ('%d interrupts\n' % count).encode())
+"#;
+
+#[test]
+fn at_a_terminal_the_job_stays_in_the_foreground_and_ctrl_c_arrives_once() {
+    let world = World::new();
+    let script = world.write("job.py", AT_A_TERMINAL);
+    let mut run = at_a_terminal(&world, &format!("run site python3 {}", script.display()));
+    assert!(run.line().contains("site token 1, lease 90s"), "somebody is watching, so it is told");
+    assert_eq!(run.line(), "foreground True");
+    run.type_in("hello\n");
+    assert_eq!(run.line(), "read hello");
+    run.type_in("\x03");
+    assert_eq!(run.line(), "got it");
+    run.type_in("end\n");
+    assert_eq!(run.line(), "1 interrupts");
+    assert!(run.line().contains("site done in"));
+    assert_eq!(run.ended().code, 0);
+}
+
+#[test]
+fn at_a_terminal_ctrl_c_ends_an_ordinary_command() {
+    let world = World::new();
+    let mut run = at_a_terminal(&world, "-q run site sh -c 'echo $$; exec tail -f /dev/null'");
+    let job = run.line().parse().unwrap();
+    run.type_in("\x03");
+    assert_eq!(run.ended().code, 130);
+    assert!(!lives(job));
+    assert_eq!(world.status(&[], "site")["state"], "free");
+}
