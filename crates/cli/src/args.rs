@@ -102,7 +102,7 @@ pub enum Command {
     Completions(Completions),
     /// Print the manual page
     #[command(hide = true)]
-    Man,
+    Man(Man),
     /// A process of the demo
     #[command(hide = true)]
     DemoActor(DemoActor),
@@ -171,9 +171,14 @@ pub struct Status {
 
 /// `acquire`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Nothing renews in between: renew before the ttl ends, or use `leasehold run`, which does."
-)]
+#[command(after_help = "\
+Examples:
+  T=$(leasehold acquire NAME) || exit 0              busy is exit code 11: nothing to do now
+  eval \"$(leasehold acquire NAME --eval)\" || exit   the same with LEASEHOLD_LEASE, _TOKEN and _GRANT set
+  leasehold renew NAME --token \"$T\"
+  leasehold release NAME --token \"$T\"
+
+Nothing renews in between: renew before the ttl ends, or use `leasehold run`, which does.")]
 pub struct Acquire {
     /// The thing that must not be touched twice
     pub name: String,
@@ -246,6 +251,13 @@ pub struct Help {
 pub struct Completions {
     /// bash, zsh, fish, elvish or powershell
     pub shell: clap_complete::Shell,
+}
+
+/// `man`
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Only this command's
+    pub name: Option<String>,
 }
 
 /// `demo-actor`

@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold::byhand::{self, Ask};
 use leasehold::core::errand::{ErrandOutcome, Verb, describe};
 use leasehold::core::name::Name;
+use leasehold::core::session::lease_key;
 use leasehold::core::stop::{Text, Wishes};
 
 use super::by_hand::{Taken, not_acquired, print, take};
@@ -19,6 +20,7 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
     let mut opened = super::open(flags, std::slice::from_ref(&lease))?;
     let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
+    refuse_unknown(&lease, &mut opened)?;
     let wait = match args.now {
         true => Duration::ZERO,
         false => ask_holder(&lease, &mut opened, args.wait, out)?,
@@ -26,7 +28,7 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
     let ask = Ask { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now };
     match take(&ask, opened)? {
         Taken::Granted(granted, chosen) => {
-            print(&granted, false, &chosen.shown, out);
+            print(&granted, false, &chosen, out)?;
             if args.now {
                 out.warn(&format!(
                     "{lease} was taken at once. Its old job may still be running until its next renewal: only a \
@@ -34,9 +36,10 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
                 ));
             }
             out.note(&format!(
-                "{lease} is yours for {}: release it with \"leasehold release {lease} --token {}\"",
-                Text(granted.ttl),
-                granted.token
+                "{lease} is yours: nobody else can run {lease} until you release it (\"leasehold release {lease} \
+                 --token {}\") or {} have passed",
+                granted.token,
+                Text(granted.ttl)
             ));
             Ok(exit::OK)
         }
@@ -44,9 +47,25 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
             if out.json {
                 out.object(&not_acquired(&busy));
             }
-            out.note(&format!("{lease} is still {}", held_by(&busy)));
+            out.note(&format!(
+                "{lease} is still {}. The request stands: it stops at its next renewal",
+                held_by(&busy)
+            ));
             Ok(exit::BUSY)
         }
+    }
+}
+
+/// A mistyped name must not become a lease.
+fn refuse_unknown(lease: &Name, opened: &mut Opened) -> Result<(), Failed> {
+    let found = pollster::block_on(opened.store.read(&lease_key(lease)));
+    match found.map_err(|failure| store_failed(&failure, &opened.chosen))? {
+        Some(_) => Ok(()),
+        None if opened.memory.recall(lease).seen.is_some() => Ok(()),
+        None => Err(Failed::usage(format!(
+            "no such lease: {lease} on {}. Nothing was changed. See: leasehold status",
+            opened.chosen.shown
+        ))),
     }
 }
 
