@@ -126,6 +126,7 @@ pub struct Timing {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 If somebody holds the lease the command is not run and the exit code is 0: a skip is not a failure. \
+With --json, what happened is one object, the last line on stdout, below whatever the command printed. \
 The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID. If the lease is lost, the command \
 and all it started are ended before anyone else can hold it, and the exit code is 75.")]
 pub struct Run {
@@ -133,7 +134,7 @@ pub struct Run {
     pub name: String,
     #[command(flatten)]
     pub timing: Timing,
-    /// End the command after this long; `none` for no limit
+    /// End the command after this long (it then exits with 143 or 137); `none` for no limit
     #[arg(long, value_name = "DURATION", default_value = "6h")]
     pub max_run: String,
     /// Wait this long for a busy lease, then skip
