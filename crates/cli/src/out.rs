@@ -17,7 +17,8 @@ pub struct Out {
     pub json: bool,
     /// Nothing, unless something is wrong.
     pub quiet: bool,
-    verbose: bool,
+    /// Also what is rarely asked for.
+    pub verbose: bool,
     /// Somebody is watching stderr.
     terminal: bool,
     /// Rather leave a line out than wait for whoever reads stderr.

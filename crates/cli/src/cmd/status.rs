@@ -15,7 +15,7 @@ use leasehold::runner::poll::{self, Timer};
 use leasehold::stores::Store;
 use serde_json::json;
 
-use super::{held_for, store_failed};
+use super::{Opened, held_for, store_failed};
 use crate::args::{Everywhere, Status};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, Failed};
@@ -42,12 +42,14 @@ pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
     let mut opened = super::open(flags, &[])?;
     let timer = Timer::new().map_err(|e| Failed::new(exit::UNREACHABLE, "system", e.to_string()))?;
     loop {
-        let rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, only.as_ref()))?;
+        let mut rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, only.as_ref()))?;
+        // What is at work comes first.
+        rows.sort_by_key(|row| !["held", "revoked"].contains(&row.state));
         let screen = args.watch && !out.json && std::io::stdout().is_terminal();
         if screen {
             let _ = write!(std::io::stdout(), "\x1b[H\x1b[2J");
         }
-        let read = show(&rows, &opened.chosen, only.as_ref(), out);
+        let read = show(&rows, &opened, only.as_ref(), out);
         if !args.watch || !read {
             return Ok(exit::OK);
         }
@@ -120,7 +122,7 @@ fn row(lease: &str, stored: &Stored, resolution: Duration, instance: &str) -> Ro
     let state = match hold {
         None => "free",
         Some(hold) if Standard.expired(hold, &view) => "expired",
-        Some(hold) if hold.revoke => "asked to stop",
+        Some(hold) if hold.revoke => "revoked",
         Some(_) => "held",
     };
     let held = hold.filter(|_| state != "expired");
@@ -138,41 +140,72 @@ fn row(lease: &str, stored: &Stored, resolution: Duration, instance: &str) -> Ro
 }
 
 /// Whether anyone still reads it.
-fn show(rows: &[Row], chosen: &Chosen, only: Option<&Name>, out: &Out) -> bool {
+fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
     if out.json {
         return rows.iter().all(|row| out.object(&object(row)));
     }
+    let chosen = &opened.chosen;
     if rows.is_empty() {
-        let what = only.map_or("no leases".into(), |lease| format!("no lease {lease}"));
-        return out::line(&format!("{what} on {} yet{}", chosen.shown, scope(chosen)));
+        return out::line(&nothing(opened, only));
     }
-    let mut table =
-        vec![["LEASE", "STATE", "TOKEN", "HOLDER", "HELD", "RENEWED", "ENDS IN"].map(String::from)];
-    for row in rows {
-        let dash = || "-".to_owned();
-        let time =
-            |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
-        let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", time(Some(d))));
-        table.push([
-            row.lease.clone(),
-            row.state.into(),
-            row.token.map_or_else(dash, |t| t.to_string()),
-            row.holder.clone().unwrap_or_else(dash),
-            time(row.held),
-            ago,
-            time(row.ends_in),
-        ]);
+    let named = std::io::stdout().is_terminal() || out.verbose;
+    if named && !out::line(&format!("store: {}{}", chosen.shown, scope(chosen))) {
+        return false;
     }
+    // Mostly a job is called as its lease; then the column says nothing.
+    let jobs = rows.iter().any(|row| row.job.as_ref().is_some_and(|job| *job != row.lease));
+    let mut columns = vec!["LEASE", "STATE", "TOKEN", "HOLDER", "HELD", "RENEWED", "ENDS IN"];
+    if jobs {
+        columns.insert(1, "JOB");
+    }
+    let mut table = vec![columns.into_iter().map(String::from).collect()];
+    table.extend(rows.iter().map(|row| cells(row, jobs)));
     let problems = rows.iter().filter_map(|row| row.problem.as_ref().map(|problem| (&row.lease, problem)));
     print(&table) && problems.into_iter().all(|(lease, problem)| out::line(&format!("{lease}: {problem}")))
 }
 
-fn print(table: &[[String; 7]]) -> bool {
-    let widths: [usize; 7] =
-        std::array::from_fn(|i| table.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
+/// Why there is nothing to show.
+fn nothing(opened: &Opened, only: Option<&Name>) -> String {
+    let (chosen, memory) = (&opened.chosen, &opened.memory);
+    let Some(lease) = only else { return format!("no leases on {} yet{}", chosen.shown, scope(chosen)) };
+    match memory.recall(lease).seen {
+        Some(seen) => format!(
+            "no lease {lease} on {}, but this machine has seen token {} there: the record was deleted, or this is \
+             another store under the same name. It will not be run until you decide; to start over: rm {}",
+            chosen.shown,
+            seen.token,
+            memory.place(lease)
+        ),
+        None => format!("no lease {lease} on {} yet{}", chosen.shown, scope(chosen)),
+    }
+}
+
+fn cells(row: &Row, jobs: bool) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let time =
+        |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
+    let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", time(Some(d))));
+    let state = if row.state == "revoked" { "asked to stop" } else { row.state };
+    let mut cells = vec![
+        row.lease.clone(),
+        state.into(),
+        row.token.map_or_else(dash, |t| t.to_string()),
+        row.holder.clone().unwrap_or_else(dash),
+        time(row.held),
+        ago,
+        time(row.ends_in),
+    ];
+    if jobs {
+        cells.insert(1, row.job.clone().unwrap_or_else(dash));
+    }
+    cells
+}
+
+fn print(table: &[Vec<String>]) -> bool {
+    let width = |i: usize| table.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
     table.iter().all(|row| {
         let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            row.iter().enumerate().map(|(i, cell)| format!("{cell:<0$}", width(i))).collect();
         out::line(cells.join("  ").trim_end())
     })
 }
