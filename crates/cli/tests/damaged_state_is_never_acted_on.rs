@@ -189,7 +189,7 @@ fn rewrite(store: &str, change: impl Fn(&str) -> String) {
 fn records_that_must_not_be_acted_on() {
     for scheme in ["sqlite", "dir"] {
         let world = World::new();
-        let store = format!("{scheme}:{}", world.at("store"));
+        let store = world.store(scheme);
         let run = || world.run(&["--store", &store, "run", "site", "touch", "ran"]);
         run().quiet();
         fs::remove_file(world.path("ran")).unwrap();

@@ -147,7 +147,7 @@ fn status_says_what_is_at_work_first_and_what_is_gone() {
     let broken = world.run(&["break", "a"]).is(0, "nobody else can run a until you release it");
     assert!(broken.err.contains("or 90s have passed"), "{broken:#?}");
     for file in std::fs::read_dir(world.state()).unwrap().flatten() {
-        if file.file_name().to_string_lossy().contains(".db") {
+        if file.file_name().to_string_lossy().contains(".db") && file.path().is_file() {
             std::fs::remove_file(file.path()).unwrap();
         }
     }
@@ -165,4 +165,22 @@ fn the_manual_has_every_command() {
     let one = world.run(&["man", "run"]).quiet().out;
     assert!(one.contains("max\\-run") && one.len() < all.len());
     world.run(&["man", "nope"]).is(64, "there is no command");
+}
+
+#[test]
+fn a_terminal_is_left_as_it_was_found() {
+    let world = World::new();
+    // In a terminal of its own: the job turns the echo off and is killed by its limit.
+    let binary = world::binary();
+    let job = "stty -echo; exec sleep 60";
+    let line = format!("{} run site --max-run 500ms sh -c '{job}'; stty -a", binary.display());
+    let ended: world::Ended = world
+        .program("script")
+        .args(["-qec", &line, "/dev/null"])
+        .env("SHELL", "/bin/sh")
+        .output()
+        .unwrap()
+        .into();
+    assert!(ended.out.contains("ran longer than 500ms"), "{ended:#?}");
+    assert!(ended.out.contains(" echo ") && !ended.out.contains("-echo "), "{ended:#?}");
 }
