@@ -13,7 +13,7 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold run site -- ./publish.sh      run it, unless it already runs somewhere
   leasehold status                        who holds what
-  leasehold demo                          what it protects you from, in ten seconds
+  leasehold demo                          what it protects you from, in a few seconds
   leasehold help exit-codes               what the exit codes mean
 
 NAME is the thing that must not be touched twice (a repo, a site, a table), not the task.";
@@ -91,7 +91,7 @@ pub enum Command {
     Release(ByHand),
     /// Ask the holder to stop; the next token is yours
     Break(Break),
-    /// Test a store and write it to your configuration, so that cron sees it too
+    /// Test a store (a new directory is made) and write it to your configuration, so that cron sees it too
     Use(Use),
     /// See it work: a job frozen past its lease wakes up, and its write is refused
     Demo,

@@ -155,15 +155,15 @@ fn absolute(url: &str) -> String {
 }
 
 /// What names a store here before the user's configuration is asked.
-pub fn overriding(flags: &Everywhere) -> Result<Option<String>, Failed> {
-    for name in ["LEASEHOLD_STORE", "LEASEHOLD_STORE_FILE"] {
-        if env(name).is_some() {
-            return Ok(Some(name.into()));
-        }
+pub fn overriding(flags: &Everywhere) -> Option<String> {
+    let set = |name: &&&str| env(name).is_some();
+    if let Some(name) = ["LEASEHOLD_STORE", "LEASEHOLD_STORE_FILE"].iter().find(set) {
+        return Some((*name).into());
     }
-    let path = flags.config.as_deref().unwrap_or(Path::new("leasehold.toml"));
-    let found = read_config(path)?.and_then(|found| found.store);
-    Ok(found.map(|(_, origin)| if flags.config.is_some() { origin } else { format!("./{origin}") }))
+    let path = flags.config.as_deref().unwrap_or(Path::new("./leasehold.toml"));
+    // One that cannot be read stands in the way as well.
+    let names_one = read_config(path).map_or(true, |found| found.is_some_and(|found| found.store.is_some()));
+    names_one.then(|| path.display().to_string())
 }
 
 /// What a configuration file says.

@@ -119,6 +119,7 @@ fn commands_that_cannot_be_run_cost_no_token() {
             (&["run", "/bin/sh", "x"], 64, "leasehold run NAME -- /bin/sh x"),
             (&["run", "site", "echo hi | cat"], 127, "leasehold run site -- sh -c '…'"),
             (&["run", "site", "A=1", "true"], 127, "leasehold run site -- sh -c '…'"),
+            (&["run", "echo", "--", "nope"], 127, "echo is free to run elsewhere.\n"),
             (&["run", "site", "plain"], 127, "There is one here: ./plain"),
             (&["run", "site", "—", "true"], 127, "That is a long dash; type --"),
         ],

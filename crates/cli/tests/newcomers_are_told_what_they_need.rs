@@ -126,6 +126,8 @@ fn use_makes_a_store_and_says_where_it_does_not_count() {
     world::Ended::from(command.output().unwrap()).is(0, "not used: LEASEHOLD_STORE comes first");
     world.write("leasehold.toml", "store = \"sqlite:\"\n");
     world.run(&["use", &url]).is(0, "not used: ./leasehold.toml comes first");
+    world.write("leasehold.toml", "nonsense");
+    world.run(&["use", &url]).is(0, "not used: ./leasehold.toml comes first");
     // A configuration that cannot be read is not replaced.
     let config = world.path(".config/leasehold/config.toml");
     std::fs::write(&config, b"# \xff\n").unwrap();
@@ -153,6 +155,7 @@ fn status_says_what_is_at_work_first_and_what_is_gone() {
     }
     let gone = world.run(&["status", "a"]);
     assert!(gone.out.contains("this machine has seen token 2 there"), "{gone:#?}");
+    assert_eq!(world.status(&[], "a")["state"], "bad");
 }
 
 #[test]

@@ -21,8 +21,8 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
     let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
     refuse_unknown(&lease, &mut opened)?;
-    let wait = match args.now {
-        true => Duration::ZERO,
+    let (asked, wait) = match args.now {
+        true => (false, Duration::ZERO),
         false => ask_holder(&lease, &mut opened, args.wait, out)?,
     };
     let ask = Ask { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now };
@@ -47,10 +47,8 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
             if out.json {
                 out.object(&not_acquired(&busy));
             }
-            out.note(&format!(
-                "{lease} is still {}. The request stands: it stops at its next renewal",
-                held_by(&busy)
-            ));
+            let stands = if asked { ". The request stands: it stops at its next renewal" } else { "" };
+            out.note(&format!("{lease} is still {}{stands}", held_by(&busy)));
             Ok(exit::BUSY)
         }
     }
@@ -69,13 +67,13 @@ fn refuse_unknown(lease: &Name, opened: &mut Opened) -> Result<(), Failed> {
     }
 }
 
-/// Asks the holder to stop; how long to wait for it.
+/// Asks the holder to stop; whether there was one, and how long to wait for it.
 fn ask_holder(
     lease: &Name,
     opened: &mut Opened,
     wait: Option<Duration>,
     out: &Out,
-) -> Result<Duration, Failed> {
+) -> Result<(bool, Duration), Failed> {
     match byhand::errand(Verb::Revoke, lease, opened.store.as_mut()) {
         ErrandOutcome::Done(record) => {
             let left = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
@@ -88,13 +86,13 @@ fn ask_holder(
                 Text(left)
             ));
             // A little longer than the lease can last, for the look that finds it expired.
-            Ok(wait.unwrap_or(left + Duration::from_secs(2) + opened.store.facts().resolution * 2))
+            Ok((true, wait.unwrap_or(left + Duration::from_secs(2) + opened.store.facts().resolution * 2)))
         }
         ErrandOutcome::Idle(found) | ErrandOutcome::NotOurs(found) => {
             out.note(&format!("nobody to ask: {}", describe(&found)));
-            Ok(wait.unwrap_or_default())
+            Ok((false, wait.unwrap_or_default()))
         }
-        ErrandOutcome::Revoked(_) => Ok(wait.unwrap_or_default()),
+        ErrandOutcome::Revoked(_) => Ok((true, wait.unwrap_or_default())),
         ErrandOutcome::Bad(bad) => Err(bad_record(lease, &bad, &opened.chosen.shown)),
         ErrandOutcome::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
     }

@@ -114,7 +114,8 @@ fn patience(args: &Run) -> Duration {
 
 fn find(args: &Run, lease: &Name) -> Result<Program, Failed> {
     lookup(&args.command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
-        let hint = hints::unknown_command(args).map(|hint| format!(" {hint}")).unwrap_or_default();
+        let hint = (e.exit_code() == 127).then(|| hints::unknown_command(args)).flatten();
+        let hint = hint.map(|hint| format!(" {hint}")).unwrap_or_default();
         let message = format!("{e}. Nothing was acquired: {lease} is free to run elsewhere.{hint}");
         Failed::new(e.exit_code(), "command", message)
     })

@@ -36,6 +36,23 @@ struct Row {
     problem: Option<String>,
 }
 
+impl Row {
+    /// A lease nothing can be said about but what is wrong with it.
+    fn bad(lease: String, problem: String) -> Self {
+        Self {
+            lease,
+            state: "bad",
+            token: None,
+            holder: None,
+            job: None,
+            held: None,
+            renewed: None,
+            ends_in: None,
+            problem: Some(problem),
+        }
+    }
+}
+
 /// Shows it once, or every second.
 pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
     let only = args.name.as_deref().map(super::name).transpose()?;
@@ -43,6 +60,9 @@ pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
     let timer = Timer::new().map_err(|e| Failed::new(exit::UNREACHABLE, "system", e.to_string()))?;
     loop {
         let mut rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, only.as_ref()))?;
+        if let (true, Some(lease)) = (rows.is_empty(), &only) {
+            rows.extend(vanished(lease, &opened));
+        }
         // What is at work comes first.
         rows.sort_by_key(|row| !["held", "revoked"].contains(&row.state));
         let screen = args.watch && !out.json && std::io::stdout().is_terminal();
@@ -94,20 +114,7 @@ fn row(lease: &str, stored: &Stored, resolution: Duration, instance: &str) -> Ro
     let lease = lease.to_owned();
     let record = match decoded {
         Ok(record) => record,
-        Err(bad) => {
-            let problem = Some(bad.to_string());
-            return Row {
-                lease,
-                state: "bad",
-                token: None,
-                holder: None,
-                job: None,
-                held: None,
-                renewed: None,
-                ends_in: None,
-                problem,
-            };
-        }
+        Err(bad) => return Row::bad(lease, bad.to_string()),
     };
     let view = View {
         record: Some(&record),
@@ -146,7 +153,8 @@ fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
     }
     let chosen = &opened.chosen;
     if rows.is_empty() {
-        return out::line(&nothing(opened, only));
+        let what = only.map_or("no leases".into(), |lease| format!("no lease {lease}"));
+        return out::line(&format!("{what} on {} yet{}", chosen.shown, scope(chosen)));
     }
     let named = std::io::stdout().is_terminal() || out.verbose;
     if named && !out::line(&format!("store: {}{}", chosen.shown, scope(chosen))) {
@@ -164,20 +172,17 @@ fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
     print(&table) && problems.into_iter().all(|(lease, problem)| out::line(&format!("{lease}: {problem}")))
 }
 
-/// Why there is nothing to show.
-fn nothing(opened: &Opened, only: Option<&Name>) -> String {
-    let (chosen, memory) = (&opened.chosen, &opened.memory);
-    let Some(lease) = only else { return format!("no leases on {} yet{}", chosen.shown, scope(chosen)) };
-    match memory.recall(lease).seen {
-        Some(seen) => format!(
-            "no lease {lease} on {}, but this machine has seen token {} there: the record was deleted, or this is \
-             another store under the same name. It will not be run until you decide; to start over: rm {}",
-            chosen.shown,
-            seen.token,
-            memory.place(lease)
-        ),
-        None => format!("no lease {lease} on {} yet{}", chosen.shown, scope(chosen)),
-    }
+/// A lease that this machine has seen on the store, and that is not there any more.
+fn vanished(lease: &Name, opened: &Opened) -> Option<Row> {
+    let seen = opened.memory.recall(lease).seen?;
+    let problem = format!(
+        "{} has no record of it, but this machine has seen token {} there: the record was deleted, or this is \
+         another store under the same name. It is not run until you decide; to start over: rm {}",
+        opened.chosen.shown,
+        seen.token,
+        opened.memory.place(lease)
+    );
+    Some(Row::bad(lease.to_string(), problem))
 }
 
 fn cells(row: &Row, jobs: bool) -> Vec<String> {

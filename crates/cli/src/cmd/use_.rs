@@ -46,7 +46,7 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
         chosen.shown,
         path.display()
     ));
-    if let Some(other) = config::overriding(flags)? {
+    if let Some(other) = config::overriding(flags) {
         out.warn(&format!("here it is not used: {other} comes first"));
     }
     Ok(exit::OK)

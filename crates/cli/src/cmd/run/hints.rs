@@ -28,7 +28,14 @@ pub fn unknown_command(args: &Run) -> Option<String> {
     if !text.is_empty() && !text.contains('/') && Path::new(first).is_file() {
         return Some(format!("There is one here: ./{text}"));
     }
-    on_path(args.name.as_ref()).then(|| taken_as_name(args))
+    (on_path(args.name.as_ref()) && !set_apart(&args.name)).then(|| taken_as_name(args))
+}
+
+/// Whether the NAME was written before a `--`: then it was meant to be one.
+fn set_apart(name: &str) -> bool {
+    let words: Vec<_> = std::env::args_os().collect();
+    let dashes = words.iter().position(|word| word == "--");
+    dashes.is_some_and(|at| words[..at].iter().any(|word| word == name))
 }
 
 /// The same for a NAME that cannot be one: it may be the command.
