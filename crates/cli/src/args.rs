@@ -13,7 +13,7 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold run site -- ./publish.sh      run it, unless it already runs somewhere
   leasehold status                        who holds what
-  leasehold demo                          what it protects you from, in ten seconds
+  leasehold demo                          what it protects you from, in a few seconds
   leasehold help exit-codes               what the exit codes mean
 
 NAME is the thing that must not be touched twice (a repo, a site, a table), not the task.";
@@ -91,7 +91,7 @@ pub enum Command {
     Release(ByHand),
     /// Ask the holder to stop; the next token is yours
     Break(Break),
-    /// Test a store and write it to your configuration, so that cron sees it too
+    /// Test a store (a new directory is made) and write it to your configuration, so that cron sees it too
     Use(Use),
     /// See it work: a job frozen past its lease wakes up, and its write is refused
     Demo,
@@ -102,7 +102,7 @@ pub enum Command {
     Completions(Completions),
     /// Print the manual page
     #[command(hide = true)]
-    Man,
+    Man(Man),
     /// A process of the demo
     #[command(hide = true)]
     DemoActor(DemoActor),
@@ -126,6 +126,7 @@ pub struct Timing {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 If somebody holds the lease the command is not run and the exit code is 0: a skip is not a failure. \
+With --json, what happened is one object, the last line on stdout, below whatever the command printed. \
 The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID. If the lease is lost, the command \
 and all it started are ended before anyone else can hold it, and the exit code is 75.")]
 pub struct Run {
@@ -133,7 +134,7 @@ pub struct Run {
     pub name: String,
     #[command(flatten)]
     pub timing: Timing,
-    /// End the command after this long; `none` for no limit
+    /// End the command after this long (it then exits with 143 or 137); `none` for no limit
     #[arg(long, value_name = "DURATION", default_value = "6h")]
     pub max_run: String,
     /// Wait this long for a busy lease, then skip
@@ -171,9 +172,14 @@ pub struct Status {
 
 /// `acquire`
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Nothing renews in between: renew before the ttl ends, or use `leasehold run`, which does."
-)]
+#[command(after_help = "\
+Examples:
+  T=$(leasehold acquire NAME) || exit 0              busy is exit code 11: nothing to do now
+  eval \"$(leasehold acquire NAME --eval)\" || exit   the same with LEASEHOLD_LEASE, _TOKEN and _GRANT set
+  leasehold renew NAME --token \"$T\"
+  leasehold release NAME --token \"$T\"
+
+Nothing renews in between: renew before the ttl ends, or use `leasehold run`, which does.")]
 pub struct Acquire {
     /// The thing that must not be touched twice
     pub name: String,
@@ -246,6 +252,13 @@ pub struct Help {
 pub struct Completions {
     /// bash, zsh, fish, elvish or powershell
     pub shell: clap_complete::Shell,
+}
+
+/// `man`
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Only this command's
+    pub name: Option<String>,
 }
 
 /// `demo-actor`

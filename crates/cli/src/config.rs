@@ -13,6 +13,15 @@ use leasehold::text::{MASK, did_you_mean, masked};
 use crate::args::Everywhere;
 use crate::exit::{self, Failed};
 
+/// What to do about a directory that is no store yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// A mistyped path or a share that is not mounted must not become a second store.
+    Refuse,
+    /// `leasehold use` was asked to.
+    Create,
+}
+
 /// The store to use, and who said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
@@ -75,11 +84,65 @@ fn named(url: &str, origin: &str, state: &StateDir) -> Result<Chosen, Failed> {
              leasehold use URL"
         )));
     }
+    refuse_kind(url)?;
     let url = match url {
         "sqlite:" => format!("sqlite:{}", state.database().display()),
         _ => absolute(url),
     };
     Ok(Chosen { shown: masked(&url), url, embedded: false, origin: origin.into() })
+}
+
+/// Kinds of store that people know and this program does not.
+const OTHERS: [&str; 12] = [
+    "redis",
+    "rediss",
+    "postgres",
+    "postgresql",
+    "s3",
+    "gs",
+    "az",
+    "firestore",
+    "https",
+    "http",
+    "etcd",
+    "mysql",
+];
+
+/// URLs whose mistake we can name better than "unknown".
+fn refuse_kind(url: &str) -> Result<(), Failed> {
+    let refuse = |what: String| Err(Failed::new(exit::CONFIG, "bad_url", format!("{what} Nothing was run.")));
+    let Some((kind, path)) = url.split_once(':') else {
+        return match url.starts_with(['/', '.', '~']) {
+            true => refuse(format!("{url:?} is not a store; did you mean dir:{}?", home(url))),
+            false => {
+                refuse(format!("{url:?} is not a store: it has no scheme before a colon. Known: {KNOWN}."))
+            }
+        };
+    };
+    match kind {
+        "dir" | "sqlite" if path.starts_with('~') => {
+            refuse(format!("~ is not expanded after \"{kind}:\"; write {kind}:{}.", home(path)))
+        }
+        "memory" => refuse(
+            "\"memory:\" lives only as long as one process; it is for tests of the Rust library.".into(),
+        ),
+        // The rest of the URL may hold a password; only the kind is repeated.
+        _ if OTHERS.contains(&kind) => {
+            refuse(format!("stores of the kind \"{kind}:\" are not supported. Known: {KNOWN}."))
+        }
+        "dir" | "sqlite" => Ok(()),
+        _ => {
+            let hint = did_you_mean(kind, &["sqlite", "dir"]).map(|k| format!(" Did you mean {k}:?"));
+            refuse(format!("\"{kind}:\" is not a kind of store.{} Known: {KNOWN}.", hint.unwrap_or_default()))
+        }
+    }
+}
+
+/// What the command line can open.
+const KNOWN: &str = "sqlite:PATH, dir:/PATH";
+
+fn home(path: &str) -> String {
+    path.strip_prefix('~').map_or_else(|| path.into(), |rest| format!("$HOME{rest}"))
 }
 
 /// A relative path would name another store in every directory.
@@ -89,6 +152,18 @@ fn absolute(url: &str) -> String {
         Ok(full) if !path.is_empty() => format!("{scheme}:{}", full.display()),
         _ => url.into(),
     }
+}
+
+/// What names a store here before the user's configuration is asked.
+pub fn overriding(flags: &Everywhere) -> Option<String> {
+    let set = |name: &&&str| env(name).is_some();
+    if let Some(name) = ["LEASEHOLD_STORE", "LEASEHOLD_STORE_FILE"].iter().find(set) {
+        return Some((*name).into());
+    }
+    let path = flags.config.as_deref().unwrap_or(Path::new("./leasehold.toml"));
+    // One that cannot be read stands in the way as well.
+    let names_one = read_config(path).map_or(true, |found| found.is_some_and(|found| found.store.is_some()));
+    names_one.then(|| path.display().to_string())
 }
 
 /// What a configuration file says.
@@ -153,8 +228,31 @@ pub fn user_config() -> Option<PathBuf> {
     Some(base.join("leasehold/config.toml"))
 }
 
+/// Whether the URL names a directory that could become a store and is none yet.
+pub fn no_store_yet(chosen: &Chosen) -> bool {
+    let Some(path) = chosen.url.strip_prefix("dir:") else { return false };
+    if path.is_empty() || path.starts_with("//") {
+        return false;
+    }
+    let ours =
+        |name: &str| ["keys", "tmp", "lost+found"].contains(&name) || name.starts_with(".leasehold-new-");
+    match fs::read_dir(path) {
+        // Where other things are, the store itself refuses to begin.
+        Ok(entries) => entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(ours)),
+        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+    }
+}
+
 /// Opens the chosen store.
-pub fn open(chosen: &Chosen) -> Result<Box<dyn Store>, Failed> {
+pub fn open(chosen: &Chosen, missing: Missing) -> Result<Box<dyn Store>, Failed> {
+    if missing == Missing::Refuse && no_store_yet(chosen) {
+        let shown = &chosen.shown;
+        let message = format!(
+            "{shown} is not a leasehold store yet (is the share mounted?). Nothing was run. First time? \
+             leasehold use {shown}"
+        );
+        return Err(Failed::new(exit::UNREACHABLE, "no_store", message));
+    }
     stores::open(&chosen.url).map_err(|e| {
         let (code, word) = match &e {
             OpenError::Url(_) => (exit::CONFIG, "bad_url"),

@@ -33,7 +33,13 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 
 /// Reads a duration, or `none`.
 pub fn parse_or_none(text: &str) -> Result<Option<Duration>, String> {
-    if text == "none" { Ok(None) } else { parse(text).map(Some) }
+    match text {
+        "none" => Ok(None),
+        _ => match parse(text)? {
+            Duration::ZERO => Err(format!("{text:?} leaves no time at all: write none for no limit")),
+            limit => Ok(Some(limit)),
+        },
+    }
 }
 
 #[cfg(test)]

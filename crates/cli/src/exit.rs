@@ -2,7 +2,7 @@
 
 /// Ran, or rightly did nothing: skipped because busy.
 pub const OK: u8 = 0;
-/// `acquire` found the lease held.
+/// `acquire` or `break` found the lease held.
 pub const BUSY: u8 = 11;
 /// The command line makes no sense.
 pub const USAGE: u8 = 64;
@@ -25,7 +25,7 @@ leasehold exits with:
 
   the command's own code   the command ran under the lease to its end
   0     also: skipped because somebody holds the lease (change with -E CODE)
-  11    busy (acquire)
+  11    busy (acquire, break)
   64    usage: the command line makes no sense
   69    store unreachable: nothing was run
   75    the lease was lost and the job stopped; or renew found it lost
@@ -34,7 +34,7 @@ leasehold exits with:
   78    configuration, bad URL, unsafe or wrong store
   79    needs you: outcome unknown, or the store was rewound
   126   the command is not executable         127   command not found
-  128+n the command was ended by signal n
+  128+n the command was ended by signal n; by --max-run: 143 or 137, and `killed` in --report
 
 A command may itself exit with one of these numbers; `run --report FILE` tells which it was.
 ";

@@ -34,7 +34,7 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
     let flags = &cli.everywhere;
     match &cli.command {
         Command::Run(args) => cmd::run::run(flags, args, out),
-        Command::Status(args) => cmd::status::run(flags, args, out),
+        Command::Status(args) => cmd::status::run(flags, args, out).and_then(out::all_written),
         Command::Acquire(args) => cmd::by_hand::acquire(flags, args, out),
         Command::Renew(args) => cmd::by_hand::renew(flags, args, out),
         Command::Release(args) => cmd::by_hand::release(flags, args, out),
@@ -42,8 +42,8 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Use(args) => cmd::use_::run(flags, args, out),
         Command::Demo => cmd::demo::run(out),
         Command::DemoActor(args) => cmd::demo::actor::run(args),
-        Command::Help(args) => cmd::help::help(args),
-        Command::Completions(args) => Ok(cmd::help::completions(args)),
-        Command::Man => Ok(cmd::help::man()),
+        Command::Help(args) => cmd::help::help(args).and_then(out::all_written),
+        Command::Completions(args) => out::all_written(cmd::help::completions(args)),
+        Command::Man(args) => cmd::help::man(args).and_then(out::all_written),
     }
 }

@@ -1,13 +1,14 @@
 //! What we say and where: human lines on stderr, `--json` on stdout, nothing in between the job's own.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold::runner::poll::takes_a_line;
 use serde_json::{Value, json};
 
 use crate::args::{Color, Everywhere};
-use crate::exit::Failed;
+use crate::exit::{self, Failed};
 
 /// How to talk.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +17,8 @@ pub struct Out {
     pub json: bool,
     /// Nothing, unless something is wrong.
     pub quiet: bool,
-    verbose: bool,
+    /// Also what is rarely asked for.
+    pub verbose: bool,
     /// Somebody is watching stderr.
     terminal: bool,
     /// Rather leave a line out than wait for whoever reads stderr.
@@ -90,6 +92,8 @@ impl Out {
     }
 
     fn say(&self, text: &str) {
+        // A pipe that says it is ready has room for this much, and not for any line whatever.
+        let text = if self.hurried { shortened(text) } else { text.into() };
         if self.hurried && !takes_a_line(std::io::stderr().as_fd()) {
             return;
         }
@@ -104,10 +108,40 @@ impl Out {
 
 /// A line on stdout. A reader that went away is no reason to panic; whether it is still there.
 pub fn line(text: &str) -> bool {
-    writeln!(anstream::stdout().lock(), "{text}").is_ok()
+    written(writeln!(anstream::stdout().lock(), "{text}"))
+}
+
+/// Something of stdout was lost, and not because its reader had seen enough.
+static UNWRITTEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether it could be written; if not, [`all_written`] will tell.
+pub fn written(result: io::Result<()>) -> bool {
+    if result.as_ref().is_err_and(|e| e.kind() != io::ErrorKind::BrokenPipe) {
+        UNWRITTEN.store(true, Ordering::Relaxed);
+    }
+    result.is_ok()
+}
+
+/// The code, unless what was asked for could not be printed.
+pub fn all_written(code: u8) -> Result<u8, Failed> {
+    match UNWRITTEN.load(Ordering::Relaxed) {
+        false => Ok(code),
+        true => {
+            Err(Failed::new(exit::CONFIG, "output", "the output could not be written (is the disk full?)"))
+        }
+    }
 }
 
 /// A line of ours on stderr.
 pub fn say(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "leasehold: {text}");
+}
+
+/// At most what a pipe takes at once.
+fn shortened(text: &str) -> std::borrow::Cow<'_, str> {
+    const MOST: usize = 1_000;
+    match text.char_indices().find(|(at, _)| *at >= MOST) {
+        None => text.into(),
+        Some((at, _)) => format!("{} …", &text[..at]).into(),
+    }
 }

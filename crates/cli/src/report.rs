@@ -7,6 +7,7 @@ use leasehold::runner::run::{Ran, Spec};
 use leasehold::{host, state};
 use serde_json::{Value, json};
 
+use crate::args::Run;
 use crate::exit::{self, Failed};
 use crate::out::Out;
 
@@ -19,32 +20,41 @@ pub fn check(path: Option<&Path>) -> Result<(), Failed> {
     })
 }
 
-/// Writes what happened where it was asked for.
-pub fn write(
-    path: Option<&Path>,
-    out: &Out,
-    spec: &Spec,
-    ran: &Ran,
-    told: &Result<u8, Failed>,
-) -> Result<(), Failed> {
+/// Writes what happened where it was asked for. Failing to is told, and changes no exit code.
+pub fn write(path: Option<&Path>, out: &Out, record: impl FnOnce() -> Value) {
     if path.is_none() && !out.json {
-        return Ok(());
+        return;
     }
-    let value = record(spec, ran, told);
+    let value = record();
     if out.json {
         out.object(&value);
     }
-    let Some(path) = path else { return Ok(()) };
-    std::fs::write(path, format!("{value}\n")).map_err(|e| {
+    let Some(path) = path else { return };
+    if let Err(e) = std::fs::write(path, format!("{value}\n")) {
         let outcome = value["outcome"].as_str().unwrap_or("?");
         let shown = path.display();
-        let message =
-            format!("the run is over ({outcome}), but its report could not be written to {shown}: {e}");
-        Failed::new(exit::CONFIG, "report", message)
+        out.warn(&format!(
+            "the run is over ({outcome}), but its report could not be written to {shown}: {e}"
+        ));
+    }
+}
+
+/// A run that came to nothing before a lease was asked for.
+pub fn early(args: &Run, failed: &Failed) -> Value {
+    json!({
+        "v": 1,
+        "time": host::utc(leasehold::clock::wall().as_secs()),
+        "job": args.job.as_ref().unwrap_or(&args.name),
+        "lease": args.name,
+        "exit": failed.code,
+        "duration_s": 0.0,
+        "outcome": "failed",
+        "reason": failed.word,
     })
 }
 
-fn record(spec: &Spec, ran: &Ran, told: &Result<u8, Failed>) -> Value {
+/// What happened.
+pub fn record(spec: &Spec, ran: &Ran, told: &Result<u8, Failed>) -> Value {
     let exit = match told {
         Ok(code) => *code,
         Err(failed) => failed.code,
@@ -73,7 +83,7 @@ fn record(spec: &Spec, ran: &Ran, told: &Result<u8, Failed>) -> Value {
         Outcome::NotStarted(_) => ("failed", told.as_ref().err().map(|f| f.word)),
         Outcome::Finished { stopped: Some(StopReason::MaxRun), .. } => ("killed", Some("max-run")),
         Outcome::Finished { status: 0, .. } | Outcome::Granted(_) => ("ok", None),
-        Outcome::Finished { .. } => ("failed", None),
+        Outcome::Finished { .. } => ("failed", told.as_ref().err().map(|f| f.word)),
     };
     value["outcome"] = outcome.into();
     if let Some(reason) = reason {

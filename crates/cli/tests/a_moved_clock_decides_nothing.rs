@@ -32,7 +32,7 @@ fn library() -> PathBuf {
 impl Moved {
     fn new(scheme: &str, offset: i64) -> Self {
         let world = World::new();
-        let store = format!("{scheme}:{}", world.at("store"));
+        let store = world.store(scheme);
         Self { world, store, library: library(), offset }
     }
 

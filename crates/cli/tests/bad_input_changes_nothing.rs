@@ -56,6 +56,7 @@ fn durations() {
             (&["run", "site", "--ttl=-5s", "true"], 64, "is not a duration"),
             (&["run", "site", "--ttl", "0s", "true"], 64, "a ttl of 0s is outside 500ms..7d"),
             (&["run", "site", "--max-run", "5", "true"], 64, "write 5s, 5m or 5h (or none)"),
+            (&["run", "site", "--max-run", "0s", "true"], 64, "write none for no limit"),
             (&["acquire", "site", "--ttl", "1ms"], 64, "outside 500ms..7d"),
             (&["acquire", "site", "--wait", "1"], 64, "has no unit"),
             (
@@ -87,7 +88,6 @@ fn flags_and_words() {
             (&["release", "site", "--token", "0"], 64, "a token is a whole number"),
             (&["release", "site", "--token", "9007199254740992"], 64, "a token is a whole number"),
             (&["release", "site", "--token", "1"], 64, "no grant of site on sqlite:"),
-            (&["acquire", "site", "--eval", "--json"], 64, "cannot be used with"),
             (&["break", "site", "--now", "--wait", "1s"], 64, "cannot be used with"),
             (&["help", "nope"], 64, "there is no command \"nope\""),
         ],
@@ -110,6 +110,18 @@ fn commands_that_cannot_be_run_cost_no_token() {
                 "./plain: not executable (chmod +x ./plain would make it so).",
             ),
             (&["run", "site", "/tmp"], 126, "/tmp: is a directory"),
+            (
+                &["run", "echo", "hi"],
+                127,
+                "\"echo\" was taken as the lease NAME. Write: leasehold run NAME -- echo hi",
+            ),
+            (&["run", "--", "echo", "hi"], 127, "leasehold run NAME -- echo hi"),
+            (&["run", "/bin/sh", "x"], 64, "leasehold run NAME -- /bin/sh x"),
+            (&["run", "site", "echo hi | cat"], 127, "leasehold run site -- sh -c '…'"),
+            (&["run", "site", "A=1", "true"], 127, "leasehold run site -- sh -c '…'"),
+            (&["run", "echo", "--", "nope"], 127, "echo is free to run elsewhere.\n"),
+            (&["run", "site", "plain"], 127, "There is one here: ./plain"),
+            (&["run", "site", "—", "true"], 127, "That is a long dash; type --"),
         ],
     );
     assert_eq!(world.status(&[], "site")["token"], 1);
@@ -124,6 +136,7 @@ fn stores() {
     world.write("text.db", "this is not a database, and it is longer than a header would be, isn't it?");
     world.write("empty.db", "");
     world.write("empty-url", " \n");
+    std::fs::create_dir(world.path("mounted")).unwrap();
     let at = |scheme: &str, name: &str| format!("{scheme}:{}", world.at(name));
     refused(
         &world,
@@ -133,12 +146,22 @@ fn stores() {
             (&["--store", "", "run", "site", "true"], 78, "is not a store"),
             (&["--store", "dir:", "run", "site", "true"], 78, "Write dir:/PATH"),
             (&["--store", "dir://host/x", "run", "site", "true"], 78, "names a host"),
-            (&["--store", "memory:x", "run", "site", "true"], 78, "nothing after the colon"),
+            (&["--store", "memory:", "run", "site", "true"], 78, "lives only as long as one process"),
             (&["--store", &at("sqlite", "text.db"), "run", "site", "true"], 78, "it is not a database"),
             (&["--store", &at("sqlite", "empty.db"), "run", "site", "true"], 78, "is empty"),
             (&["--store", &at("sqlite", "no/such.db"), "run", "site", "true"], 78, "it does not exist"),
             (&["--store", &at("dir", "text.db"), "run", "site", "true"], 78, "not a directory"),
             (&["use", "sqllite:/x"], 78, "Did you mean sqlite:?"),
+            (&["use", "memory:"], 78, "lives only as long as one process"),
+            (&["--store", "dir:~/x", "status"], 78, "~ is not expanded after \"dir:\"; write dir:$HOME/x"),
+            (&["--store", "/srv/x", "status"], 78, "did you mean dir:/srv/x?"),
+            (&["--store", "redis://:secret@h", "status"], 78, "\"redis:\" are not supported"),
+            (&["--store", "s3://bucket/x", "status"], 78, "not supported"),
+            (&["--store", &at("dir", "new"), "run", "site", "true"], 69, "is not a leasehold store yet"),
+            (&["--store", &at("dir", "new"), "status"], 69, "First time? leasehold use dir:/"),
+            (&["--store", &at("dir", "new"), "acquire", "site"], 69, "Nothing was run"),
+            (&["--store", &at("dir", "mounted"), "status"], 69, "is the share mounted?"),
+            (&["break", "nobodys"], 64, "no such lease: nobodys"),
         ],
     );
     for (file, said) in [("no-such-file", "cannot read"), ("empty-url", "is empty")] {

@@ -104,19 +104,23 @@ fn what_this_user_may_not_write_is_told() {
         fs::create_dir_all(world.path(dir)).unwrap();
         chown(world.path(dir), Some(SOMEBODY), Some(SOMEBODY)).unwrap();
     }
-    let run = |store: &str| {
+    let call = |args: &[&str]| {
         let mut command: Command = world.program(&binary);
-        command.args(["--store", store, "run", "site", "touch", "ran"]).uid(SOMEBODY).gid(SOMEBODY);
+        command.args(args).uid(SOMEBODY).gid(SOMEBODY);
         Ended::from(command.output().unwrap())
     };
+    let run = |store: &str| call(&["--store", store, "run", "site", "touch", "ran"]);
+    call(&["use", &format!("dir:{}", world.at("open/d"))]).is(0, "created");
     run(&format!("sqlite:{}", world.at("open/a.db"))).quiet();
     run(&format!("dir:{}", world.at("open/d"))).quiet();
     fs::remove_file(world.path("ran")).unwrap();
     mode(&world.path("closed"), 0o500);
-    for scheme in ["sqlite", "dir"] {
-        let store = format!("{scheme}:{}", world.at("closed/new"));
-        world.unchanged(|| run(&store)).is(77, "this user may not do that");
-    }
+    world
+        .unchanged(|| run(&format!("sqlite:{}", world.at("closed/new"))))
+        .is(77, "this user may not do that");
+    let directory = format!("dir:{}", world.at("closed/new"));
+    world.unchanged(|| call(&["use", &directory])).is(77, "this user may not do that");
+    world.unchanged(|| run(&directory)).is(69, "not a leasehold store yet");
     mode(&world.path("open/a.db"), 0o000);
     world.unchanged(|| run(&format!("sqlite:{}", world.at("open/a.db")))).is(77, "permissions");
     mode(&world.path("open/a.db"), 0o400);
@@ -185,7 +189,7 @@ fn rewrite(store: &str, change: impl Fn(&str) -> String) {
 fn records_that_must_not_be_acted_on() {
     for scheme in ["sqlite", "dir"] {
         let world = World::new();
-        let store = format!("{scheme}:{}", world.at("store"));
+        let store = world.store(scheme);
         let run = || world.run(&["--store", &store, "run", "site", "touch", "ran"]);
         run().quiet();
         fs::remove_file(world.path("ran")).unwrap();

@@ -90,7 +90,7 @@ impl Lane {
             rustix::fs::mkfifoat(rustix::fs::CWD, world.path(&format!("gate{n}")), Mode::RUSR | Mode::WUSR)
                 .unwrap();
         }
-        let store = format!("{scheme}:{}", world.at("store"));
+        let store = world.store(scheme);
         Self { world, store }
     }
 

@@ -10,14 +10,13 @@ use core::time::Duration;
 use crate::ids::{Grant, Ids, Token, WriteId};
 use crate::name::Name;
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
-use crate::rules::{Rules, Standard, View};
+use crate::rules::{Rules, Standard, Standing, View};
 use crate::session::{Op, Reading};
+use crate::stop::StoreClock;
 use crate::store::{Cas, Failure, FailureKind, Version};
 
 /// How often a lost race is run again.
 const TRIES: u32 = 8;
-/// The largest step or difference of clocks that any store declares.
-const JUMP_MOST: Duration = Duration::from_secs(3);
 
 /// What to do with the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +80,7 @@ pub enum Next {
 pub struct Errand {
     verb: Verb,
     lease: Name,
-    resolution: Duration,
+    clock: StoreClock,
     ids: Ids,
     sent: Vec<WriteId>,
     offered: Option<LeaseRecord>,
@@ -90,9 +89,9 @@ pub struct Errand {
 
 impl Errand {
     /// An errand; `seed` must be random.
-    pub fn new(verb: Verb, lease: Name, resolution: Duration, seed: u128) -> Self {
+    pub fn new(verb: Verb, lease: Name, clock: StoreClock, seed: u128) -> Self {
         let ids = Ids::new(seed);
-        Self { verb, lease, resolution, ids, sent: Vec::new(), offered: None, tries: 0 }
+        Self { verb, lease, clock, ids, sent: Vec::new(), offered: None, tries: 0 }
     }
 
     /// The first call to make.
@@ -119,15 +118,15 @@ impl Errand {
         let view = View {
             record: Some(&record),
             age: stored.age,
-            resolution: self.resolution,
+            resolution: self.clock.resolution,
             watched: Duration::ZERO,
             holder_gone: false,
             instance: &reading.instance,
             seen: None,
         };
-        let expired = record.hold.as_ref().is_some_and(|hold| Standard.expired(hold, &view));
+        let standing = Standard.standing(&record, &view);
         let write = WriteId(self.ids.fresh());
-        match self.decide(&record, expired, stored.age, write, &reading.instance) {
+        match self.decide(&record, standing, write, &reading.instance) {
             Ok(next) => self.offer(next, stored.version),
             Err(outcome) => Next::Done(outcome),
         }
@@ -162,8 +161,7 @@ impl Errand {
     fn decide(
         &self,
         record: &LeaseRecord,
-        expired: bool,
-        age: Option<Duration>,
+        standing: Standing,
         write: WriteId,
         instance: &str,
     ) -> Result<LeaseRecord, ErrandOutcome> {
@@ -173,14 +171,21 @@ impl Errand {
         let others = || self.nothing(Found::Held(record.token, record.holder.clone()));
         match self.verb {
             Verb::Renew(grant) | Verb::Release(grant) if hold.grant != grant => Err(others()),
-            Verb::Renew(_) if expired => Err(self.nothing(Found::Expired(record.token))),
+            Verb::Renew(_) if standing == Standing::Expired => {
+                Err(self.nothing(Found::Expired(record.token)))
+            }
             Verb::Renew(_) if hold.revoke => Err(ErrandOutcome::Revoked(record.clone())),
             Verb::Renew(_) => Ok(Standard.renew(record, write, instance)),
             Verb::Release(_) => Ok(Standard.release(record, write, instance)),
-            Verb::Revoke if expired => Err(self.nothing(Found::Expired(record.token))),
+            Verb::Revoke if standing == Standing::Expired => Err(self.nothing(Found::Expired(record.token))),
             Verb::Revoke if hold.revoke => Err(ErrandOutcome::Done(record.clone())),
-            Verb::Revoke => Ok(revoked(record, hold, age, self.resolution, write)),
+            Verb::Revoke => Ok(revoked(record, hold, standing, self.clock, write)),
         }
+    }
+
+    /// The lease this errand is about.
+    pub fn lease(&self) -> &Name {
+        &self.lease
     }
 
     fn offer(&mut self, record: LeaseRecord, version: Version) -> Next {
@@ -190,27 +195,24 @@ impl Errand {
         self.offered = Some(record);
         Next::Ask(op)
     }
-
-    /// The lease this errand is about.
-    pub fn lease(&self) -> &Name {
-        &self.lease
-    }
 }
 
 /// The record with a request to stop. Writing it restarts its age, so only what is left of the TTL is
 /// kept: asking must not prolong the lease of a holder that no longer hears. What is left is never
-/// understated, or the lease could be granted again before that holder stops: the age may be too old
-/// by the store's resolution and by a step of its clock, and will be again when the rest is measured.
+/// understated, or the lease could be granted again before that holder stops.
 fn revoked(
     record: &LeaseRecord,
     hold: &Hold,
-    age: Option<Duration>,
-    resolution: Duration,
+    standing: Standing,
+    clock: StoreClock,
     write: WriteId,
 ) -> LeaseRecord {
-    let surely = age.unwrap_or_default().saturating_sub(resolution + JUMP_MOST);
-    let left = hold.ttl.saturating_sub(surely).max(Duration::from_millis(1));
-    let hold = Hold { revoke: true, ttl: left, ..hold.clone() };
+    let left = match standing {
+        Standing::Held { ends_in: Some(left) } => left.saturating_add(clock.jump),
+        Standing::Held { ends_in: None } | Standing::Free | Standing::Expired => hold.ttl,
+    };
+    let ttl = left.clamp(Duration::from_millis(1), hold.ttl);
+    let hold = Hold { revoke: true, ttl, ..hold.clone() };
     LeaseRecord { write, hold: Some(hold), ..record.clone() }
 }
 

@@ -5,7 +5,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt::Debug;
+use core::fmt::{self, Debug};
 use core::hash::Hash;
 use core::time::Duration;
 
@@ -86,6 +86,19 @@ pub enum Refusal {
     Exhausted,
 }
 
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bad(bad) => write!(f, "{bad}"),
+            Self::Behind { seen, found } => {
+                write!(f, "the store was rewound: it says token {found}, and {seen} was seen here")
+            }
+            Self::Vanished { seen } => write!(f, "the record is gone, and token {seen} was seen here"),
+            Self::Exhausted => write!(f, "no token is left"),
+        }
+    }
+}
+
 /// What a claim comes to.
 #[allow(clippy::large_enum_variant)] // lives for one step
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +150,20 @@ pub enum AfterDoubt {
     TakeAsWon,
 }
 
+/// What a record means at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nobody holds it.
+    Free,
+    /// Held on paper, but for longer than it may be without a renewal.
+    Expired,
+    /// Held; until when unless renewed, if anyone can tell.
+    Held {
+        /// Nothing when only watching can tell.
+        ends_in: Option<Duration>,
+    },
+}
+
 /// The rules. Every method has the production rule as its body.
 pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
     /// Whether a held record has expired.
@@ -146,6 +173,19 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
             Some(age) if same_instance => age >= hold.ttl.saturating_add(view.resolution),
             // An instance that may have lost writes has no say about ages.
             _ => view.watched >= hold.ttl,
+        }
+    }
+
+    /// What a record means at this moment.
+    fn standing(&self, record: &LeaseRecord, view: &View<'_>) -> Standing {
+        match &record.hold {
+            None => Standing::Free,
+            Some(hold) if self.expired(hold, view) => Standing::Expired,
+            Some(hold) => {
+                let age = view.age.filter(|_| record.instance == view.instance);
+                let end = hold.ttl.saturating_add(view.resolution);
+                Standing::Held { ends_in: age.map(|age| end.saturating_sub(age)) }
+            }
         }
     }
 
@@ -164,13 +204,9 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         {
             return Decision::Refuse(Refusal::Behind { seen: seen.token, found: record.token });
         }
-        if let Some(hold) = &record.hold
+        if let Standing::Held { ends_in } = self.standing(record, view)
             && !view.holder_gone
-            && !self.expired(hold, view)
         {
-            let same_instance = record.instance == view.instance;
-            let age = view.age.filter(|_| same_instance);
-            let ends_in = age.map(|age| (hold.ttl + view.resolution).saturating_sub(age));
             return Decision::Held { ends_in };
         }
         let steps = if record.instance == view.instance { 1 } else { INSTANCE_SKIP };

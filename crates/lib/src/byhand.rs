@@ -5,9 +5,10 @@ use std::time::Duration;
 use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
-use leasehold_core::session::{Event, Granted, Input, Op, Outcome, Plan, Reading, Signal, lease_key};
-use leasehold_core::stop::Timing;
+use leasehold_core::session::{Event, Granted, Outcome, Plan, Signal};
+use leasehold_core::stop::{StoreClock, Timing};
 
+use crate::keeper::{Answer, call};
 use crate::memory::Memory;
 use crate::shell::{Job, Shell};
 use crate::stores::Store;
@@ -43,44 +44,27 @@ pub fn acquire(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Res
         holder: host::holder(&host::fresh_run_id(None), &ask.job),
     };
     let mut shell = Shell::new(plan, store, memory)?;
-    let mut ended = shell.step(Input::Start, &mut NoJob);
-    let outcome = loop {
-        if let Some(outcome) = ended {
-            break outcome;
-        }
-        for input in shell.wait(None)?.0 {
-            ended = shell.step(input, &mut NoJob);
-            if ended.is_some() {
-                break;
-            }
-        }
-    };
+    let outcome = shell.drive(&mut NoJob, |_, _| true)?;
     shell.finish(&outcome);
     Ok(outcome)
 }
 
 /// Renews, releases or revokes.
 pub fn errand(verb: Verb, lease: &Name, store: &mut dyn Store) -> ErrandOutcome {
-    let mut errand = Errand::new(verb, lease.clone(), store.facts().resolution, random::seed());
-    let key = lease_key(lease);
+    let facts = store.facts();
+    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
+    let mut errand = Errand::new(verb, lease.clone(), clock, random::seed());
     let mut op = errand.start();
-    pollster::block_on(async {
-        loop {
-            let next = match op {
-                Op::Read => {
-                    let read = store.read(&key).await;
-                    errand.on_read(read.map(|stored| Reading { stored, instance: store.facts().instance }))
-                }
-                Op::Cas { expected, write, body } => {
-                    errand.on_cas(store.cas(&key, expected.as_ref(), write, &body).await)
-                }
-            };
-            match next {
-                Next::Ask(again) => op = again,
-                Next::Done(outcome) => return outcome,
-            }
+    loop {
+        let next = match call(store, lease, op) {
+            Answer::Read(result) => errand.on_read(result),
+            Answer::Cas(result) => errand.on_cas(result),
+        };
+        match next {
+            Next::Ask(again) => op = again,
+            Next::Done(outcome) => return outcome,
         }
-    })
+    }
 }
 
 /// There is no job by hand; the session ends with the grant and asks nothing of one.

@@ -40,13 +40,28 @@ pub fn wall() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
 
+/// What `statfs` says of a real `/proc`.
+const PROC_SUPER_MAGIC: rustix::fs::FsWord = 0x9fa0;
+
+/// Which clock readings of ours can be compared with: of this boot and this time namespace.
+pub fn clock_domain() -> Option<String> {
+    let namespace = std::fs::read_link("/proc/self/ns/time").ok();
+    let namespace = namespace.map_or_else(|| "none".into(), |path| path.display().to_string());
+    boot_id().map(|boot| format!("{boot} {namespace}"))
+}
+
 /// Which boot of this machine we are in; readings of the boot-time clock compare only within one.
 /// It cannot change while we live, so it is read once.
 pub fn boot_id() -> Option<&'static str> {
     static ID: OnceLock<Option<String>> = OnceLock::new();
     let read = || -> io::Result<String> {
         let mut id = [0; 64];
-        let length = File::open("/proc/sys/kernel/random/boot_id")?.read(&mut id)?;
+        let mut file = File::open("/proc/sys/kernel/random/boot_id")?;
+        // Container tools mount a file of their own there: that is no boot of this machine's.
+        if rustix::fs::fstatfs(&file)?.f_type != PROC_SUPER_MAGIC {
+            return Ok(String::new());
+        }
+        let length = file.read(&mut id)?;
         Ok(String::from_utf8_lossy(&id[..length]).trim().to_owned())
     };
     ID.get_or_init(|| read().ok().filter(|id| !id.is_empty())).as_deref()

@@ -16,7 +16,7 @@ use leasehold_core::session::{Input, Op, Reading, RequestId, Watched, lease_key}
 use crate::memory::Memory;
 use crate::runner::evidence::{self, Probe};
 use crate::runner::lock;
-use crate::stores::Store;
+use crate::stores::{Cas, Failure, FailureKind, Store};
 
 /// Work for the keeper, done in order.
 #[derive(Debug)]
@@ -83,16 +83,15 @@ impl Desk {
 type Reply = Box<dyn Fn(Input) + Send>;
 
 enum State {
-    /// Not yet on a thread.
-    Here(Desk, Reply),
+    /// Not yet on a thread; with notes to be made when there is time for them.
+    Here(Desk, Reply, Vec<Work>),
     Away(Sender<Work>, JoinHandle<()>),
-    /// The thread could not be started: nothing is answered any more.
-    Gone,
 }
 
 /// The keeper of one session.
 pub struct Keeper {
-    state: State,
+    /// Nothing only while it is being changed.
+    state: Option<State>,
     /// The store is on this machine, so that a call takes no longer than its files do.
     near: bool,
 }
@@ -101,49 +100,95 @@ impl Keeper {
     /// A keeper without a thread yet; `reply` gets what the thread answers.
     pub fn new(store: Box<dyn Store>, memory: Memory, reply: impl Fn(Input) + Send + 'static) -> Self {
         let near = store.facts().this_machine_only;
-        Self { state: State::Here(Desk { store, memory }, Box::new(reply)), near }
+        Self { state: Some(State::Here(Desk { store, memory }, Box::new(reply), Vec::new())), near }
     }
 
     /// Does the work now and answers, if nothing has to be stopped in time; hands it over otherwise.
-    /// A keeper that died answers nothing, and the session's deadlines do the rest.
+    /// Notes wait for other work, or the end: nothing depends on them.
     pub fn give(&mut self, work: Work, job_lives: bool) -> Option<Input> {
-        if let State::Here(desk, _) = &mut self.state
-            && self.near
-            && !job_lives
-        {
-            return desk.perform(work);
+        match self.state.take()? {
+            State::Here(desk, reply, mut notes) if job_lives && work.is_note() => {
+                notes.push(work);
+                self.state = Some(State::Here(desk, reply, notes));
+                None
+            }
+            State::Here(mut desk, reply, notes) if self.near && !job_lives => {
+                notes.into_iter().for_each(|note| drop(desk.perform(note)));
+                let answer = desk.perform(work);
+                self.state = Some(State::Here(desk, reply, Vec::new()));
+                answer
+            }
+            State::Here(desk, reply, notes) => self.go_away(desk, reply, notes, work),
+            State::Away(thread, handle) => {
+                let _ = thread.send(work);
+                self.state = Some(State::Away(thread, handle));
+                None
+            }
         }
-        self.state = match std::mem::replace(&mut self.state, State::Gone) {
-            State::Here(desk, reply) => away(desk, reply).unwrap_or(State::Gone),
-            begun => begun,
-        };
-        if let State::Away(thread, _) = &self.state {
-            let _ = thread.send(work);
+    }
+
+    /// Starts the thread. If the system refuses one, the call is answered so, and tried again next time.
+    fn go_away(&mut self, desk: Desk, reply: Reply, notes: Vec<Work>, work: Work) -> Option<Input> {
+        let (sender, inbox) = mpsc::channel();
+        let (hand, over) = mpsc::channel::<(Desk, Reply)>();
+        let builder = thread::Builder::new().name("keeper".into()).stack_size(256 * 1024);
+        let spawned = builder.spawn(move || {
+            let Ok((mut desk, reply)) = over.recv() else { return };
+            for work in inbox {
+                if let Some(input) = desk.perform(work) {
+                    reply(input);
+                }
+            }
+        });
+        match spawned {
+            Ok(handle) => {
+                let _ = hand.send((desk, reply));
+                notes.into_iter().chain([work]).for_each(|work| drop(sender.send(work)));
+                self.state = Some(State::Away(sender, handle));
+                None
+            }
+            Err(e) => {
+                self.state = Some(State::Here(desk, reply, notes));
+                work.refused(&format!("no thread could be started to call the store ({e})"))
+            }
         }
-        None
     }
 
     /// Lets the keeper finish what it was given, unless it hangs in a call.
     pub fn finish(self, wait: bool) {
-        if let State::Away(work, thread) = self.state {
-            drop(work);
-            if wait {
-                let _ = thread.join();
+        match self.state {
+            Some(State::Away(work, thread)) => {
+                drop(work);
+                if wait {
+                    let _ = thread.join();
+                }
             }
+            Some(State::Here(mut desk, _, notes)) => {
+                notes.into_iter().for_each(|note| drop(desk.perform(note)))
+            }
+            None => {}
         }
     }
 }
 
-fn away(mut desk: Desk, reply: Reply) -> std::io::Result<State> {
-    let (work, inbox) = mpsc::channel();
-    let thread = thread::Builder::new().name("keeper".into()).stack_size(256 * 1024).spawn(move || {
-        for work in inbox {
-            if let Some(input) = desk.perform(work) {
-                reply(input);
+impl Work {
+    /// Nobody waits for an answer to it.
+    fn is_note(&self) -> bool {
+        matches!(self, Self::Discard(_) | Self::Remember { .. })
+    }
+
+    /// The answer when it cannot be done at all.
+    fn refused(self, why: &str) -> Option<Input> {
+        let failure = Failure { kind: FailureKind::Unreachable, message: why.into() };
+        match self {
+            Self::Ask { id, op: Op::Read, .. } => Some(Input::Read { id, result: Err(failure) }),
+            Self::Ask { id, op: Op::Cas { .. }, .. } => {
+                Some(Input::Cas { id, result: Cas::Unknown(failure) })
             }
+            Self::Probe { .. } => Some(Input::Probed { gone: false }),
+            Self::Discard(_) | Self::Remember { .. } => None,
         }
-    })?;
-    Ok(State::Away(work, thread))
+    }
 }
 
 impl std::fmt::Debug for Keeper {
@@ -153,17 +198,31 @@ impl std::fmt::Debug for Keeper {
 }
 
 fn ask(store: &mut dyn Store, id: RequestId, lease: &Name, op: Op) -> Input {
+    match call(store, lease, op) {
+        Answer::Read(result) => Input::Read { id, result },
+        Answer::Cas(result) => Input::Cas { id, result },
+    }
+}
+
+/// What a store said to one call.
+pub(crate) enum Answer {
+    /// To a read.
+    Read(Result<Reading, Failure>),
+    /// To a conditional write.
+    Cas(Cas),
+}
+
+/// Makes one store call for a lease.
+pub(crate) fn call(store: &mut dyn Store, lease: &Name, op: Op) -> Answer {
     let key = lease_key(lease);
     pollster::block_on(async {
         match op {
             Op::Read => {
-                let result = store.read(&key).await;
-                let result = result.map(|stored| Reading { stored, instance: store.facts().instance });
-                Input::Read { id, result }
+                let stored = store.read(&key).await;
+                Answer::Read(stored.map(|stored| Reading { stored, instance: store.facts().instance }))
             }
             Op::Cas { expected, write, body } => {
-                let result = store.cas(&key, expected.as_ref(), write, &body).await;
-                Input::Cas { id, result }
+                Answer::Cas(store.cas(&key, expected.as_ref(), write, &body).await)
             }
         }
     })

@@ -22,6 +22,7 @@ use thiserror::Error;
 
 use crate::memory::Memory;
 use crate::shell::{InputSender, Job, Shell};
+use crate::stores::memory::{MEMORY, MemoryStore};
 use crate::stores::{self, OpenError, Store};
 use crate::{clock, host, random};
 
@@ -36,8 +37,14 @@ pub struct Leases {
 
 /// Opens the store that `url` names, for example `sqlite:jobs.db` or `dir:/srv/leases`.
 pub fn open(url: &str) -> Result<Leases, OpenError> {
-    stores::open(url)?;
-    let url = url.to_owned();
+    let store = stores::open(url)?;
+    // By its full name from now on: a relative path would be another store in another directory.
+    let url = store.facts().url;
+    if url == MEMORY {
+        // Every lease must meet in the same memory.
+        let store = MemoryStore::new().map_err(OpenError::Store)?;
+        return Ok(Leases::on(move || Ok(Box::new(store.clone()))));
+    }
     Ok(Leases::on(move || stores::open(&url)))
 }
 
@@ -66,6 +73,7 @@ impl Leases {
 }
 
 /// A lease about to be asked for.
+#[must_use = "nothing is asked for until `acquire` is awaited"]
 #[derive(Clone)]
 pub struct Ask {
     leases: Leases,
@@ -77,6 +85,7 @@ pub struct Ask {
 
 /// Why a lease could not even be asked for, or the asking failed. Busy is not among these.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Not a lease name, a job label, or timing that can keep the promise.
     #[error("{0}")]
@@ -85,7 +94,7 @@ pub enum Error {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The store did not answer, or its content must not be acted on.
-    #[error("the lease was not acquired: {0:?}")]
+    #[error("the lease was not acquired: {0}")]
     NotAcquired(NotStarted),
     /// The system refused a thread or a descriptor.
     #[error(transparent)]
@@ -97,13 +106,14 @@ pub enum Error {
 
 /// The lease is lost: not renewed in time, taken over, or asked back.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the lease is lost ({why:?})")]
+#[error("the lease is lost: {why}")]
 pub struct Lost {
     /// How.
     pub why: StopReason,
 }
 
 /// What asking came to.
+#[must_use = "a lease that is dropped is given back at once"]
 #[derive(Debug)]
 pub enum Acquired {
     /// Yours until you let go of it or lose it.
@@ -154,7 +164,7 @@ impl Ask {
             }
         })?;
         // The thread always answers, unless it panicked.
-        answer.await.unwrap_or_else(|_| Err(Error::System(std::io::ErrorKind::Other.into())))
+        answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
     fn keep(self, reply: &mut Option<oneshot::Sender<Result<Acquired, Error>>>) -> Result<(), Error> {
@@ -186,23 +196,14 @@ impl Ask {
             granted: None,
             gone: None,
         };
-        let mut ended = shell.step(Input::Start, &mut work);
-        let outcome = loop {
+        let outcome = shell.drive(&mut work, |shell, work| {
             // The deadline first: a lease must not be seen without one.
             lock(&shared).stop_at = shell.stop_at();
             work.hand_over();
-            if let Some(outcome) = ended {
-                break outcome;
-            }
-            for input in shell.wait(None)?.0 {
-                ended = shell.step(input, &mut work);
-                if ended.is_some() {
-                    break;
-                }
-            }
-        };
+            !work.forsaken()
+        })?;
+        work.ended(&outcome);
         shell.finish(&outcome);
-        work.ended(outcome);
         Ok(())
     }
 }
@@ -214,6 +215,10 @@ struct Shared {
     stop_at: Option<BootTime>,
     lost: Option<StopReason>,
     released: Option<oneshot::Sender<Release>>,
+}
+
+fn gone() -> Error {
+    Error::System(std::io::ErrorKind::Other.into())
 }
 
 fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
@@ -232,25 +237,29 @@ struct Work {
 }
 
 impl Work {
+    /// Whoever asked has gone away without waiting for the answer.
+    fn forsaken(&self) -> bool {
+        self.reply.as_ref().is_some_and(oneshot::Sender::is_canceled)
+    }
+
     /// The last word, whichever question is still open.
-    fn ended(&mut self, outcome: Outcome) {
-        let answer = match outcome {
-            Outcome::Busy(busy) => Ok(Acquired::Busy(busy)),
-            Outcome::NotStarted(why) => Err(Error::NotAcquired(why)),
+    fn ended(&mut self, outcome: &Outcome) {
+        let (answer, release) = match outcome.clone() {
+            Outcome::Busy(busy) => (Ok(Acquired::Busy(busy)), Release::AlreadyGone),
+            Outcome::NotStarted(why) => (Err(Error::NotAcquired(why)), Release::AlreadyGone),
             Outcome::Lost { why, .. } => {
                 self.lose(why.clone());
-                Err(Error::Lost(Lost { why }))
+                (Err(Error::Lost(Lost { why })), Release::AlreadyGone)
             }
-            Outcome::Finished { release, .. } => {
-                if let Some(released) = lock(&self.shared).released.take() {
-                    let _ = released.send(release);
-                }
-                return;
-            }
-            Outcome::Granted(_) => return,
+            // A session of this API is never by hand, and one that finished has handed its lease over.
+            Outcome::Finished { release, .. } => (Err(gone()), release),
+            Outcome::Granted(_) => (Err(gone()), Release::AlreadyGone),
         };
         if let Some(reply) = self.reply.take() {
             let _ = reply.send(answer);
+        }
+        if let Some(released) = lock(&self.shared).released.take() {
+            let _ = released.send(release);
         }
     }
 
@@ -301,6 +310,7 @@ impl Job for Work {
 }
 
 /// A lease that is yours. Dropping it gives it back as best it can; expiry is what counts.
+#[must_use = "a lease that is dropped is given back at once"]
 #[derive(Debug)]
 pub struct Lease {
     granted: Granted,

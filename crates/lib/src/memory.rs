@@ -11,7 +11,7 @@ use leasehold_core::session::{Choice, Watched};
 use leasehold_core::time::BootTime;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::boot_id;
+use crate::clock::clock_domain;
 use crate::state::{StateDir, read_private, write_private};
 
 /// One lease's file. A help only: if it is lost or unreadable, the store alone decides.
@@ -33,9 +33,9 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct EntryWatched {
     write: WriteId,
-    /// On the boot-time clock of this boot.
+    /// On the boot-time clock of this domain.
     since_ns: u64,
-    boot: String,
+    clock: String,
 }
 
 /// What is remembered about leases on one store.
@@ -73,10 +73,11 @@ impl Memory {
             _ => None,
         };
         // A reading of another boot's clock says nothing today.
-        let watched = entry.watched.filter(|w| boot_id() == Some(w.boot.as_str())).map(|w| Watched {
-            write: w.write,
-            since: BootTime(std::time::Duration::from_nanos(w.since_ns)),
-        });
+        let watched =
+            entry.watched.filter(|w| clock_domain().as_deref() == Some(w.clock.as_str())).map(|w| Watched {
+                write: w.write,
+                since: BootTime(std::time::Duration::from_nanos(w.since_ns)),
+            });
         Choice { lease: lease.clone(), seen, watched }
     }
 
@@ -96,7 +97,7 @@ impl Memory {
         }
         entry.watched = watched.and_then(|watched| {
             let since_ns = u64::try_from(watched.since.0.as_nanos()).unwrap_or(u64::MAX);
-            Some(EntryWatched { write: watched.write, since_ns, boot: boot_id()?.to_owned() })
+            Some(EntryWatched { write: watched.write, since_ns, clock: clock_domain()?.to_owned() })
         });
         if let Ok(bytes) = serde_json::to_vec(&page) {
             let _ = write_private(&path, &bytes);

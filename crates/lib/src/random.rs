@@ -1,14 +1,12 @@
 //! The only file that asks for randomness.
 
-use rustix::rand::{GetRandomFlags, getrandom};
-
-/// 128 bits from the kernel. Every grant and every write id starts here.
+/// 128 random bits from the system. Every grant and every write id starts here.
+///
+/// # Panics
+///
+/// If the system has no randomness to give: without it no grant would be unique.
 pub fn seed() -> u128 {
     let mut bytes = [0; 16];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        // Fails only when interrupted before the pool is ready, which is worth waiting for.
-        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty()).unwrap_or(0);
-    }
+    getrandom::fill(&mut bytes).expect("the system gives no random numbers");
     u128::from_le_bytes(bytes)
 }

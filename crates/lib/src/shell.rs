@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use leasehold_core::session::{Effect, Event, Granted, Input, Outcome, Plan, Session, Signal};
+use leasehold_core::session::{Effect, Event, Granted, Input, Outcome, Plan, Release, Session, Signal};
 use leasehold_core::time::BootTime;
 
 use crate::keeper::{Keeper, Work};
@@ -150,8 +150,36 @@ impl Shell {
         self.keeper.give(work, self.job_lives)
     }
 
-    /// Ends the keeper; waits for it unless a store call may hang.
+    /// Runs the session to its end. `each` sees the shell and the job after every step that did not
+    /// end it; if it says no, the session is interrupted.
+    pub fn drive<J: Job>(
+        &mut self,
+        job: &mut J,
+        mut each: impl FnMut(&Self, &mut J) -> bool,
+    ) -> io::Result<Outcome> {
+        let mut inputs = vec![Input::Start];
+        loop {
+            for input in inputs {
+                if let Some(outcome) = self.step(input, job) {
+                    return Ok(outcome);
+                }
+            }
+            if !each(self, job)
+                && let Some(outcome) = self.step(Input::Signal(Signal::Term), job)
+            {
+                return Ok(outcome);
+            }
+            inputs = self.wait(None)?.0;
+        }
+    }
+
+    /// Ends the keeper; waits for it, unless the outcome says that a store call may hang.
     pub fn finish(self, outcome: &Outcome) {
-        self.keeper.finish(!matches!(outcome, Outcome::Lost { .. } | Outcome::NotStarted(_)));
+        let answered = match outcome {
+            Outcome::Busy(_) | Outcome::Granted(_) => true,
+            Outcome::Finished { release, .. } => *release != Release::Unconfirmed,
+            Outcome::Lost { .. } | Outcome::NotStarted(_) => false,
+        };
+        self.keeper.finish(answered);
     }
 }

@@ -99,7 +99,7 @@ impl Drop for OnDrop {
 
 #[test]
 fn a_silent_store_costs_the_lease_in_time() {
-    let store = Switched { inner: MemoryStore::new().unwrap(), down: Arc::default() };
+    let store = Switched::new(Trouble::Refuse);
     let (opened, down) = (store.clone(), store.down.clone());
     let leases = Leases::on(move || Ok(Box::new(opened.clone())));
     let lease = acquire(&leases);
@@ -113,7 +113,7 @@ fn a_silent_store_costs_the_lease_in_time() {
 
 #[test]
 fn a_token_is_not_handed_out_after_the_deadline() {
-    let store = Switched { inner: MemoryStore::new().unwrap(), down: Arc::default() };
+    let store = Switched::new(Trouble::Refuse);
     let (opened, down) = (store.clone(), store.down.clone());
     let leases = Leases::on(move || Ok(Box::new(opened.clone())));
     let lease = acquire(&leases);
@@ -135,6 +135,39 @@ fn a_dropped_lease_is_given_back() {
 }
 
 #[test]
+fn one_memory_is_one_store() {
+    let leases = leasehold::open("memory:").unwrap();
+    let held = acquire(&leases);
+    let second = block_on(leases.lease("site").ttl(TTL).acquire()).unwrap();
+    assert!(matches!(second, Acquired::Busy(_)), "two holders in one memory");
+    drop(held);
+}
+
+#[test]
+fn releasing_what_was_taken_over_is_answered_while_a_handle_lives() {
+    let store = MemoryStore::new().unwrap();
+    let leases = leases(&store);
+    let lease = acquire(&leases);
+    let name = Name::new("site").unwrap();
+    let grant = lease.granted().grant;
+    let gone = byhand::errand(Verb::Release(grant), &name, &mut store.clone());
+    assert!(matches!(gone, ErrandOutcome::Done(_)), "{gone:?}");
+    let _other = acquire(&leases);
+    assert_eq!(block_on(lease.release()), Release::AlreadyGone);
+}
+
+#[test]
+fn a_store_that_hangs_does_not_keep_a_release_waiting() {
+    let store = Switched::new(Trouble::Hang);
+    let (opened, down) = (store.clone(), store.down.clone());
+    let leases = Leases::on(move || Ok(Box::new(opened.clone())));
+    let lease = acquire(&leases);
+    *down.lock().unwrap() = true;
+    assert_eq!(block_on(lease.release()), Release::Unconfirmed);
+    *down.lock().unwrap() = false;
+}
+
+#[test]
 fn bad_names_and_timing_are_errors_before_anything_happens() {
     let leases = leases(&MemoryStore::new().unwrap());
     let bad = [leases.lease("Gemi Lab"), leases.lease("a").job("B"), leases.lease("a").ttl(Duration::ZERO)];
@@ -144,15 +177,30 @@ fn bad_names_and_timing_are_errors_before_anything_happens() {
     assert!(leasehold::open("sqllite:/x").is_err());
 }
 
+/// What a store does when it is down.
+#[derive(Clone, Copy, PartialEq)]
+enum Trouble {
+    Refuse,
+    Hang,
+}
+
 /// A memory store that can be made to stop answering.
 #[derive(Clone)]
 struct Switched {
     inner: MemoryStore,
     down: Arc<Mutex<bool>>,
+    trouble: Trouble,
 }
 
 impl Switched {
+    fn new(trouble: Trouble) -> Self {
+        Self { inner: MemoryStore::new().unwrap(), down: Arc::default(), trouble }
+    }
+
     fn up(&self) -> Result<(), Failure> {
+        while self.trouble == Trouble::Hang && *self.down.lock().unwrap() {
+            std::thread::yield_now();
+        }
         let failure = Failure { kind: FailureKind::Unreachable, message: "unplugged".into() };
         if *self.down.lock().unwrap() { Err(failure) } else { Ok(()) }
     }
@@ -161,7 +209,8 @@ impl Switched {
 #[async_trait::async_trait(?Send)]
 impl Store for Switched {
     fn facts(&self) -> Facts {
-        self.inner.facts()
+        // As a store far away: its calls are made on a thread.
+        Facts { this_machine_only: false, ..self.inner.facts() }
     }
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
         self.up()?;

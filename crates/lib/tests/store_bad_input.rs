@@ -28,7 +28,7 @@ fn store(url: &str) -> Box<dyn Store> {
 }
 
 fn write(store: &mut dyn Store, key: &str, size: usize) -> Cas {
-    let write = WriteId(leasehold::stores::local::random_id().unwrap());
+    let write = WriteId(leasehold::random::seed());
     block_on(store.cas(key, None, write, &vec![7; size]))
 }
 

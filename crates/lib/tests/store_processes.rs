@@ -140,7 +140,7 @@ fn racer() {
 }
 
 fn attempt(store: Option<&mut Box<dyn Store>>, key: &str, expected: Option<Version>) -> String {
-    let write = WriteId(local::random_id().unwrap());
+    let write = WriteId(leasehold::random::seed());
     let body = write.to_string();
     let cas = store.unwrap().cas(key, expected.as_ref(), write, body.as_bytes());
     match block_on(cas) {

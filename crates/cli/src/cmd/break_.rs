@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold::byhand::{self, Ask};
 use leasehold::core::errand::{ErrandOutcome, Verb, describe};
 use leasehold::core::name::Name;
+use leasehold::core::session::lease_key;
 use leasehold::core::stop::{Text, Wishes};
 
 use super::by_hand::{Taken, not_acquired, print, take};
@@ -19,14 +20,15 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
     let mut opened = super::open(flags, std::slice::from_ref(&lease))?;
     let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
-    let wait = match args.now {
-        true => Duration::ZERO,
+    refuse_unknown(&lease, &mut opened)?;
+    let (asked, wait) = match args.now {
+        true => (false, Duration::ZERO),
         false => ask_holder(&lease, &mut opened, args.wait, out)?,
     };
     let ask = Ask { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now };
     match take(&ask, opened)? {
         Taken::Granted(granted, chosen) => {
-            print(&granted, false, &chosen.shown, out);
+            print(&granted, false, &chosen, out)?;
             if args.now {
                 out.warn(&format!(
                     "{lease} was taken at once. Its old job may still be running until its next renewal: only a \
@@ -34,9 +36,10 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
                 ));
             }
             out.note(&format!(
-                "{lease} is yours for {}: release it with \"leasehold release {lease} --token {}\"",
-                Text(granted.ttl),
-                granted.token
+                "{lease} is yours: nobody else can run {lease} until you release it (\"leasehold release {lease} \
+                 --token {}\") or {} have passed",
+                granted.token,
+                Text(granted.ttl)
             ));
             Ok(exit::OK)
         }
@@ -44,19 +47,33 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
             if out.json {
                 out.object(&not_acquired(&busy));
             }
-            out.note(&format!("{lease} is still {}", held_by(&busy)));
+            let stands = if asked { ". The request stands: it stops at its next renewal" } else { "" };
+            out.note(&format!("{lease} is still {}{stands}", held_by(&busy)));
             Ok(exit::BUSY)
         }
     }
 }
 
-/// Asks the holder to stop; how long to wait for it.
+/// A mistyped name must not become a lease.
+fn refuse_unknown(lease: &Name, opened: &mut Opened) -> Result<(), Failed> {
+    let found = pollster::block_on(opened.store.read(&lease_key(lease)));
+    match found.map_err(|failure| store_failed(&failure, &opened.chosen))? {
+        Some(_) => Ok(()),
+        None if opened.memory.recall(lease).seen.is_some() => Ok(()),
+        None => Err(Failed::usage(format!(
+            "no such lease: {lease} on {}. Nothing was changed. See: leasehold status",
+            opened.chosen.shown
+        ))),
+    }
+}
+
+/// Asks the holder to stop; whether there was one, and how long to wait for it.
 fn ask_holder(
     lease: &Name,
     opened: &mut Opened,
     wait: Option<Duration>,
     out: &Out,
-) -> Result<Duration, Failed> {
+) -> Result<(bool, Duration), Failed> {
     match byhand::errand(Verb::Revoke, lease, opened.store.as_mut()) {
         ErrandOutcome::Done(record) => {
             let left = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
@@ -69,13 +86,13 @@ fn ask_holder(
                 Text(left)
             ));
             // A little longer than the lease can last, for the look that finds it expired.
-            Ok(wait.unwrap_or(left + Duration::from_secs(2) + opened.store.facts().resolution * 2))
+            Ok((true, wait.unwrap_or(left + Duration::from_secs(2) + opened.store.facts().resolution * 2)))
         }
         ErrandOutcome::Idle(found) | ErrandOutcome::NotOurs(found) => {
             out.note(&format!("nobody to ask: {}", describe(&found)));
-            Ok(wait.unwrap_or_default())
+            Ok((false, wait.unwrap_or_default()))
         }
-        ErrandOutcome::Revoked(_) => Ok(wait.unwrap_or_default()),
+        ErrandOutcome::Revoked(_) => Ok((true, wait.unwrap_or_default())),
         ErrandOutcome::Bad(bad) => Err(bad_record(lease, &bad, &opened.chosen.shown)),
         ErrandOutcome::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
     }

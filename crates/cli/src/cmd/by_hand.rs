@@ -11,12 +11,14 @@ use leasehold::core::session::{Busy, Granted, Outcome};
 use leasehold::core::stop::{Text, Wishes};
 use leasehold::host::{Enclosing, grant_text};
 use leasehold::random;
+use leasehold::runner::RUN_ID;
 use leasehold::state::{StateDir, read_private, write_private};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Opened, bad_record, held_by, not_started, store_failed};
 use crate::args::{Acquire, ByHand, Everywhere, token};
+use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
@@ -35,14 +37,24 @@ struct KeptGrant {
 
 /// `leasehold acquire NAME`
 pub fn acquire(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed> {
+    let told = acquired(flags, args, out);
+    let code = told.as_ref().map_or_else(|failed| failed.code, |code| *code);
+    if args.eval && code != exit::OK {
+        // What a shell evaluates must fail as we do: nothing at all would be a success.
+        out::line(&format!("(exit {code})"));
+    }
+    told
+}
+
+fn acquired(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed> {
     let lease = super::name(&args.name)?;
     let job = args.job.as_deref().map_or_else(|| Ok(lease.clone()), super::name)?;
     let opened = super::open(flags, std::slice::from_ref(&lease))?;
     let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
     let ask = Ask { lease, job, timing, wait: args.wait.unwrap_or_default(), force: false };
-    let (granted, opened) = match take(&ask, opened)? {
-        Taken::Granted(granted, opened) => (granted, opened),
+    let (granted, chosen) = match take(&ask, opened)? {
+        Taken::Granted(granted, chosen) => (granted, chosen),
         Taken::Busy(busy) => {
             if out.json {
                 out.object(&not_acquired(&busy));
@@ -51,7 +63,7 @@ pub fn acquire(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Fail
             return Ok(exit::BUSY);
         }
     };
-    print(&granted, args.eval, &opened.shown, out);
+    print(&granted, args.eval, &chosen, out)?;
     let renew = Text(timing.heartbeat);
     out.note(&format!(
         "{} is yours for {} and nothing renews it: run \"leasehold renew {} --token {}\" every {renew}, or use \
@@ -73,26 +85,43 @@ pub fn not_acquired(busy: &Busy) -> Value {
     })
 }
 
-/// The token alone, or export lines, or an object.
-pub fn print(granted: &Granted, eval: bool, store: &str, out: &Out) {
-    if out.json {
-        out.object(&json!({
-            "v": 1, "lease": granted.lease.as_str(), "acquired": true, "token": granted.token.get(),
-            "expires_in_s": granted.ttl.as_secs_f64(), "store": store,
-        }));
+/// The token alone, or export lines, or an object. A lease whose token nobody got is given back.
+pub fn print(granted: &Granted, eval: bool, chosen: &Chosen, out: &Out) -> Result<(), Failed> {
+    let Granted { lease, token, ttl, .. } = granted;
+    let text = if out.json {
+        let (token, ttl, store) = (token.get(), ttl.as_secs_f64(), &chosen.shown);
+        json!({
+            "v": 1, "lease": lease.as_str(), "acquired": true, "token": token, "expires_in_s": ttl, "store": store,
+        })
+        .to_string()
     } else if eval {
-        out::line(&format!("export LEASEHOLD_LEASE={}", granted.lease));
-        out::line(&format!("export LEASEHOLD_TOKEN={}", granted.token));
-        out::line(&format!("export LEASEHOLD_GRANT={}", grant_text(granted)));
+        let grant = grant_text(granted);
+        format!(
+            "export LEASEHOLD_LEASE={lease}\nexport LEASEHOLD_TOKEN={token}\nexport LEASEHOLD_GRANT={grant}"
+        )
     } else {
-        out::line(&granted.token.to_string());
+        token.to_string()
+    };
+    if out::line(&text) {
+        return Ok(());
     }
+    let verb = Verb::Release(granted.grant);
+    let released =
+        config::open(chosen, Missing::Refuse).map(|mut store| byhand::errand(verb, lease, store.as_mut()));
+    let end = match released {
+        Ok(ErrandOutcome::Done(_) | ErrandOutcome::NotOurs(_) | ErrandOutcome::Idle(_)) => {
+            "so it was released again".into()
+        }
+        _ => format!("and it could not be released either: it expires in {}", Text(*ttl)),
+    };
+    let message = format!("{lease} was acquired (token {token}), but the token could not be printed, {end}");
+    Err(Failed::new(exit::CONFIG, "output", message))
 }
 
 /// A claim by hand, decided.
 pub enum Taken {
     /// Ours, and remembered; with the store it is on.
-    Granted(Granted, crate::config::Chosen),
+    Granted(Granted, Chosen),
     /// Somebody else's.
     Busy(Busy),
 }
@@ -148,12 +177,13 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
     match outcome {
         ErrandOutcome::Done(record) => {
             let ttl = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
-            say(
-                out,
-                &lease,
-                "renewed",
-                &format!("renewed {lease} (token {}) for {}", record.token, Text(ttl)),
-            );
+            if out.json {
+                out.object(&json!({
+                    "v": 1, "lease": lease.as_str(), "outcome": "renewed", "token": record.token.get(),
+                    "expires_in_s": ttl.as_secs_f64(),
+                }));
+            }
+            out.note(&format!("renewed {lease} (token {}) for {}", record.token, Text(ttl)));
             Ok(exit::OK)
         }
         ErrandOutcome::Revoked(record) => Err(Failed::new(
@@ -180,6 +210,13 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
 /// `leasehold release NAME`
 pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed> {
     let (lease, mut opened) = begin(flags, args)?;
+    let run = Enclosing::from_env(|name| std::env::var(name).ok()).filter(|run| run.lease == lease);
+    if run.is_some() && std::env::var_os(RUN_ID).is_some() {
+        return Err(Failed::usage(format!(
+            "{lease} is held by the run we are in, and something of it is still at work. Nothing was changed: \
+             it is released when the run ends"
+        )));
+    }
     let grant = grant(&lease, args, &opened)?;
     match byhand::errand(Verb::Release(grant), &lease, opened.store.as_mut()) {
         ErrandOutcome::Done(record) => {

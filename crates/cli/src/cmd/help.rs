@@ -1,11 +1,9 @@
 //! `leasehold help`, `help exit-codes`, completions and the manual page.
 
-use std::io::Write;
-
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Completions, Help};
+use crate::args::{Cli, Completions, Help, Man};
 use crate::exit::{self, Failed};
 use crate::out;
 
@@ -13,17 +11,14 @@ use crate::out;
 pub fn help(args: &Help) -> Result<u8, Failed> {
     let mut cli = Cli::command();
     match args.topic.as_deref() {
-        None => cli.print_help().ok(),
-        Some("exit-codes") => {
-            let _ = write!(std::io::stdout(), "{}", exit::TABLE);
-            None
-        }
+        None => out::written(cli.print_help()),
+        Some("exit-codes") => out::line(exit::TABLE.trim_end()),
         // The same as `leasehold TOPIC --help`, whatever that is.
         Some(topic) => match Cli::try_parse_from(["leasehold", topic, "--help"]) {
             Err(help) if help.kind() == ErrorKind::DisplayHelp && !topic.starts_with('-') => {
-                help.print().ok()
+                out::written(help.print())
             }
-            _ => return Err(Failed::usage(format!("there is no command {topic:?}. See: leasehold --help"))),
+            _ => return Err(no_command(topic)),
         },
     };
     Ok(exit::OK)
@@ -31,25 +26,46 @@ pub fn help(args: &Help) -> Result<u8, Failed> {
 
 /// A completion script on stdout.
 pub fn completions(args: &Completions) -> u8 {
-    clap_complete::generate(args.shell, &mut Cli::command(), "leasehold", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "leasehold", &mut script);
+    out::line(String::from_utf8_lossy(&script).trim_end());
     exit::OK
 }
 
-/// The manual page on stdout.
-pub fn man() -> u8 {
+/// The manual page on stdout: of one command, or of everything.
+pub fn man(args: &Man) -> Result<u8, Failed> {
+    let mut cli = Cli::command();
+    cli.build();
+    let commands = || cli.get_subcommands().filter(|c| !c.is_hide_set());
+    let pages = match args.name.as_deref() {
+        Some(name) => {
+            let found = cli.get_subcommands().find(|c| c.get_name() == name);
+            page(found.ok_or_else(|| no_command(name))?)
+        }
+        None => std::iter::once(page(&cli)).chain(commands().map(page)).collect(),
+    };
+    out::line(pages.trim_end());
+    Ok(exit::OK)
+}
+
+fn page(command: &clap::Command) -> String {
     let mut page = Vec::new();
-    if clap_mangen::Man::new(Cli::command()).render(&mut page).is_ok() {
-        out::line(String::from_utf8_lossy(&page).trim_end());
-    }
-    exit::OK
+    let full = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    // In memory: it cannot fail.
+    let _ = clap_mangen::Man::new(command.clone()).title(full).render(&mut page);
+    String::from_utf8_lossy(&page).into_owned()
+}
+
+fn no_command(name: &str) -> Failed {
+    Failed::usage(format!("there is no command {name:?}. See: leasehold --help"))
 }
 
 /// clap's own 2 is never used: to an agent's hook it would mean "block".
 pub fn usage(error: &clap::Error) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            let _ = error.print();
-            exit::OK
+            out::written(error.print());
+            out::all_written(exit::OK).unwrap_or_else(|failed| failed.code)
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();
@@ -58,7 +74,16 @@ pub fn usage(error: &clap::Error) -> u8 {
         _ => {
             let text = error.render().to_string();
             out::say(text.trim_start_matches("error: ").trim_end());
+            if for_eval(std::env::args_os()) {
+                out::line(&format!("(exit {})", exit::USAGE));
+            }
             exit::USAGE
         }
     }
+}
+
+/// Whether a shell is about to evaluate what we print: `acquire --eval`.
+fn for_eval(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    let args: Vec<_> = args.skip(1).take_while(|arg| arg != "--").collect();
+    args.iter().any(|arg| arg == "acquire") && args.iter().any(|arg| arg == "--eval")
 }

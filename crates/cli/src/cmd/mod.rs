@@ -22,7 +22,7 @@ use leasehold::state::StateDir;
 use leasehold::stores::Store;
 
 use crate::args::Everywhere;
-use crate::config::{self, Chosen};
+use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
 
 /// A lease name from the command line.
@@ -57,7 +57,7 @@ pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
     for lease in leases {
         config::refuse_wrong_store(&chosen, &memory, lease)?;
     }
-    let store = config::open(&chosen)?;
+    let store = config::open(&chosen, Missing::Refuse)?;
     Ok(Opened { chosen, store, memory, state })
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::clock;
 use leasehold::core::name::Name;
 use leasehold::core::record::{BadRecord, LeaseRecord};
-use leasehold::core::rules::{Rules, Standard, View};
+use leasehold::core::rules::{Rules, Standard, Standing, View};
 use leasehold::core::session::{LEASE_PREFIX, lease_key};
 use leasehold::core::stop::Text;
 use leasehold::core::store::Stored;
@@ -15,7 +15,7 @@ use leasehold::runner::poll::{self, Timer};
 use leasehold::stores::Store;
 use serde_json::json;
 
-use super::{held_for, store_failed};
+use super::{Opened, held_for, store_failed};
 use crate::args::{Everywhere, Status};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, Failed};
@@ -36,18 +36,40 @@ struct Row {
     problem: Option<String>,
 }
 
+impl Row {
+    /// A lease nothing can be said about but what is wrong with it.
+    fn bad(lease: String, problem: String) -> Self {
+        Self {
+            lease,
+            state: "bad",
+            token: None,
+            holder: None,
+            job: None,
+            held: None,
+            renewed: None,
+            ends_in: None,
+            problem: Some(problem),
+        }
+    }
+}
+
 /// Shows it once, or every second.
 pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
     let only = args.name.as_deref().map(super::name).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let timer = Timer::new().map_err(|e| Failed::new(exit::UNREACHABLE, "system", e.to_string()))?;
     loop {
-        let rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, only.as_ref()))?;
+        let mut rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, only.as_ref()))?;
+        if let (true, Some(lease)) = (rows.is_empty(), &only) {
+            rows.extend(vanished(lease, &opened));
+        }
+        // What is at work comes first.
+        rows.sort_by_key(|row| !["held", "revoked"].contains(&row.state));
         let screen = args.watch && !out.json && std::io::stdout().is_terminal();
         if screen {
             let _ = write!(std::io::stdout(), "\x1b[H\x1b[2J");
         }
-        let read = show(&rows, &opened.chosen, only.as_ref(), out);
+        let read = show(&rows, &opened, only.as_ref(), out);
         if !args.watch || !read {
             return Ok(exit::OK);
         }
@@ -92,20 +114,7 @@ fn row(lease: &str, stored: &Stored, resolution: Duration, instance: &str) -> Ro
     let lease = lease.to_owned();
     let record = match decoded {
         Ok(record) => record,
-        Err(bad) => {
-            let problem = Some(bad.to_string());
-            return Row {
-                lease,
-                state: "bad",
-                token: None,
-                holder: None,
-                job: None,
-                held: None,
-                renewed: None,
-                ends_in: None,
-                problem,
-            };
-        }
+        Err(bad) => return Row::bad(lease, bad.to_string()),
     };
     let view = View {
         record: Some(&record),
@@ -117,11 +126,11 @@ fn row(lease: &str, stored: &Stored, resolution: Duration, instance: &str) -> Ro
         seen: None,
     };
     let hold = record.hold.as_ref();
-    let state = match hold {
-        None => "free",
-        Some(hold) if Standard.expired(hold, &view) => "expired",
-        Some(hold) if hold.revoke => "asked to stop",
-        Some(_) => "held",
+    let (state, ends_in) = match Standard.standing(&record, &view) {
+        Standing::Free => ("free", None),
+        Standing::Expired => ("expired", None),
+        Standing::Held { ends_in } if hold.is_some_and(|h| h.revoke) => ("revoked", ends_in),
+        Standing::Held { ends_in } => ("held", ends_in),
     };
     let held = hold.filter(|_| state != "expired");
     Row {
@@ -132,47 +141,76 @@ fn row(lease: &str, stored: &Stored, resolution: Duration, instance: &str) -> Ro
         job: hold.map(|_| record.holder.job.clone()),
         held: held.and_then(|_| held_for(&record.holder.since)),
         renewed: held.and(stored.age),
-        ends_in: held.and_then(|h| stored.age.map(|age| (h.ttl + resolution).saturating_sub(age))),
+        ends_in,
         problem: None,
     }
 }
 
 /// Whether anyone still reads it.
-fn show(rows: &[Row], chosen: &Chosen, only: Option<&Name>, out: &Out) -> bool {
+fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
     if out.json {
         return rows.iter().all(|row| out.object(&object(row)));
     }
+    let chosen = &opened.chosen;
     if rows.is_empty() {
         let what = only.map_or("no leases".into(), |lease| format!("no lease {lease}"));
         return out::line(&format!("{what} on {} yet{}", chosen.shown, scope(chosen)));
     }
-    let mut table =
-        vec![["LEASE", "STATE", "TOKEN", "HOLDER", "HELD", "RENEWED", "ENDS IN"].map(String::from)];
-    for row in rows {
-        let dash = || "-".to_owned();
-        let time =
-            |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
-        let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", time(Some(d))));
-        table.push([
-            row.lease.clone(),
-            row.state.into(),
-            row.token.map_or_else(dash, |t| t.to_string()),
-            row.holder.clone().unwrap_or_else(dash),
-            time(row.held),
-            ago,
-            time(row.ends_in),
-        ]);
+    let named = std::io::stdout().is_terminal() || out.verbose;
+    if named && !out::line(&format!("store: {}{}", chosen.shown, scope(chosen))) {
+        return false;
     }
+    // Mostly a job is called as its lease; then the column says nothing.
+    let jobs = rows.iter().any(|row| row.job.as_ref().is_some_and(|job| *job != row.lease));
+    let mut columns = vec!["LEASE", "STATE", "TOKEN", "HOLDER", "HELD", "RENEWED", "ENDS IN"];
+    if jobs {
+        columns.insert(1, "JOB");
+    }
+    let mut table = vec![columns.into_iter().map(String::from).collect()];
+    table.extend(rows.iter().map(|row| cells(row, jobs)));
     let problems = rows.iter().filter_map(|row| row.problem.as_ref().map(|problem| (&row.lease, problem)));
     print(&table) && problems.into_iter().all(|(lease, problem)| out::line(&format!("{lease}: {problem}")))
 }
 
-fn print(table: &[[String; 7]]) -> bool {
-    let widths: [usize; 7] =
-        std::array::from_fn(|i| table.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
+/// A lease that this machine has seen on the store, and that is not there any more.
+fn vanished(lease: &Name, opened: &Opened) -> Option<Row> {
+    let seen = opened.memory.recall(lease).seen?;
+    let problem = format!(
+        "{} has no record of it, but this machine has seen token {} there: the record was deleted, or this is \
+         another store under the same name. It is not run until you decide; to start over: rm {}",
+        opened.chosen.shown,
+        seen.token,
+        opened.memory.place(lease)
+    );
+    Some(Row::bad(lease.to_string(), problem))
+}
+
+fn cells(row: &Row, jobs: bool) -> Vec<String> {
+    let dash = || "-".to_owned();
+    let time =
+        |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
+    let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", time(Some(d))));
+    let state = if row.state == "revoked" { "asked to stop" } else { row.state };
+    let mut cells = vec![
+        row.lease.clone(),
+        state.into(),
+        row.token.map_or_else(dash, |t| t.to_string()),
+        row.holder.clone().unwrap_or_else(dash),
+        time(row.held),
+        ago,
+        time(row.ends_in),
+    ];
+    if jobs {
+        cells.insert(1, row.job.clone().unwrap_or_else(dash));
+    }
+    cells
+}
+
+fn print(table: &[Vec<String>]) -> bool {
+    let width = |i: usize| table.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
     table.iter().all(|row| {
         let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+            row.iter().enumerate().map(|(i, cell)| format!("{cell:<0$}", width(i))).collect();
         out::line(cells.join("  ").trim_end())
     })
 }

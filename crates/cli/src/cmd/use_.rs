@@ -1,5 +1,7 @@
 //! `leasehold use URL`: test a store, then write it to the user's configuration.
 
+use std::path::PathBuf;
+
 use leasehold::core::ids::WriteId;
 use leasehold::core::store::{Cas, Failure, Version};
 use leasehold::random;
@@ -9,7 +11,7 @@ use serde_json::json;
 
 use super::store_failed;
 use crate::args::{Everywhere, Use};
-use crate::config::{self, Chosen};
+use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
 use crate::out::Out;
 
@@ -19,17 +21,13 @@ const PROBE: &str = "probe/use";
 /// Tests and writes.
 pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let state = config::state_dir()?;
-    let flags = Everywhere { store: Some(args.url.clone()), config: None, ..*flags };
-    let chosen = config::choose(&flags, &state)?;
-    let mut store = config::open(&chosen)?;
+    let named = Everywhere { store: Some(args.url.clone()), config: None, ..*flags };
+    let chosen = config::choose(&named, &state)?;
+    let created = config::no_store_yet(&chosen);
+    // Before anything is made: what could not be read must not be replaced.
+    let (path, old) = configuration()?;
+    let mut store = config::open(&chosen, Missing::Create)?;
     pollster::block_on(check(store.as_mut(), &chosen))?;
-    // Configurations are often links into a repository; the file they lead to is the one to replace.
-    let Some(path) = config::user_config().map(|path| std::fs::canonicalize(&path).unwrap_or(path)) else {
-        return Err(Failed::config(
-            "neither XDG_CONFIG_HOME nor HOME is set, so there is no configuration to write",
-        ));
-    };
-    let old = std::fs::read_to_string(&path).unwrap_or_default();
     let written = write_private(&path, with_store(&old, &chosen.url).as_bytes());
     written.map_err(|e| {
         Failed::new(
@@ -39,14 +37,37 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
         )
     })?;
     if out.json {
-        out.object(&json!({"v": 1, "store": chosen.shown, "config": path.display().to_string()}));
+        let config = path.display().to_string();
+        out.object(&json!({"v": 1, "store": chosen.shown, "config": config, "created": created}));
     }
+    let created = if created { "created; it " } else { "" };
     out.note(&format!(
-        "{} compares and sets; written to {}, where cron sees it too",
+        "{} {created}works (a test record was written and compared); saved to {}, where cron sees it too",
         chosen.shown,
         path.display()
     ));
+    if let Some(other) = config::overriding(flags) {
+        out.warn(&format!("here it is not used: {other} comes first"));
+    }
     Ok(exit::OK)
+}
+
+/// The user's configuration: where, and what it says now.
+fn configuration() -> Result<(PathBuf, String), Failed> {
+    // Configurations are often links into a repository; the file they lead to is the one to replace.
+    let Some(path) = config::user_config().map(|path| std::fs::canonicalize(&path).unwrap_or(path)) else {
+        return Err(Failed::config(
+            "neither XDG_CONFIG_HOME nor HOME is set, so there is no configuration to write",
+        ));
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(old) => Ok((path, old)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok((path, String::new())),
+        Err(e) => Err(Failed::config(format!(
+            "{} cannot be read ({e}), so it was not replaced. Nothing was changed",
+            path.display()
+        ))),
+    }
 }
 
 /// The four answers that make a store a store.

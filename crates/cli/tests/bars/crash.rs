@@ -23,7 +23,12 @@ impl Kept {
     fn url(self, home: &Home) -> String {
         match self {
             Self::Embedded => sqlite_url(home),
-            Self::Directory => format!("dir:{}", home.0.join("leases").display()),
+            Self::Directory => {
+                let url = format!("dir:{}", home.0.join("leases").display());
+                // A run does not make a store.
+                leasehold::stores::open(&url).unwrap_or_else(|e| panic!("{e}"));
+                url
+            }
         }
     }
 

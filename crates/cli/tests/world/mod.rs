@@ -180,6 +180,15 @@ impl World {
         Running::new(self.command(args))
     }
 
+    /// A store of this kind, made: a run makes none where a mistyped path could become a second one.
+    pub fn store(&self, scheme: &str) -> String {
+        let url = format!("{scheme}:{}", self.at("store"));
+        if scheme == "dir" {
+            leasehold::stores::open(&url).unwrap_or_else(|e| panic!("{e}"));
+        }
+        url
+    }
+
     /// The lease's row of `status --json`.
     pub fn status(&self, store: &[&str], lease: &str) -> serde_json::Value {
         let mut args = store.to_vec();

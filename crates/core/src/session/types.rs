@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
@@ -272,6 +273,23 @@ pub enum StopReason {
     Interrupted,
 }
 
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deadline => write!(f, "no renewal was confirmed in time"),
+            Self::Taken { token, holder } => {
+                write!(f, "{}/{} took it over (token {token})", holder.host, holder.pid)
+            }
+            Self::Gone => write!(f, "its record was freed or replaced"),
+            Self::Revoked => write!(f, "somebody asked for it back"),
+            Self::StoreClock => write!(f, "the store's clock ran ahead"),
+            Self::MaxRun => write!(f, "it ran too long"),
+            Self::Survivors => write!(f, "its main process ended"),
+            Self::Interrupted => write!(f, "it was interrupted"),
+        }
+    }
+}
+
 impl StopReason {
     /// Whether the lease was lost, as opposed to ended in good order.
     pub fn is_loss(&self) -> bool {
@@ -358,4 +376,15 @@ pub enum NotStarted {
     Seal(String),
     /// A signal came first.
     Interrupted(Signal),
+}
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store { failure, .. } => write!(f, "{}", failure.message),
+            Self::Refused { lease, refusal } => write!(f, "{lease}: {refusal}"),
+            Self::Seal(why) => write!(f, "{why}"),
+            Self::Interrupted(_) => write!(f, "interrupted"),
+        }
+    }
 }

@@ -316,11 +316,13 @@ impl<R: Rules> World<R> {
 
     fn far(&mut self) -> u64 {
         let timeout = nanos(self.config.timing.timeout);
-        match self.rng.below(3) {
+        let far = match self.rng.below(3) {
             0 => self.rng.between(timeout / 2, 2 * timeout),
             1 => self.rng.between(timeout, self.ttl()),
             _ => self.rng.between(timeout, 3 * self.ttl()),
-        }
+        };
+        // What is under way has landed when the faults stop, or they would not have stopped.
+        far.min(self.config.quiet_at.saturating_sub(self.now))
     }
 
     fn choose_noise(&mut self, write: bool) -> Fault {

@@ -188,21 +188,3 @@ fn the_same_seed_gives_the_same_trace() {
         assert_eq!(first.trace, second.trace, "seed {seed}");
     }
 }
-
-/// For hunting: every kind of violation in a range, with its first seed.
-#[test]
-#[ignore = "a tool, not a test"]
-fn survey() {
-    let count = variable("LEASEHOLD_SCHEDULES").unwrap_or(20_000);
-    let base = variable("LEASEHOLD_BASE").unwrap_or(BASE);
-    let mut kinds = std::collections::BTreeMap::<String, (u64, u64)>::new();
-    for seed in base..base + count {
-        if let Some(what) = run(seed, Mutant::None, false).violation {
-            let kind: String = what.chars().filter(|c| !c.is_ascii_digit()).collect();
-            kinds.entry(kind).or_insert((0, seed)).0 += 1;
-        }
-    }
-    for (kind, (times, seed)) in kinds {
-        report(&format!("{times:>6} x {kind} (first: {seed})"));
-    }
-}

@@ -1,7 +1,5 @@
 //! The large faults: crashes, pauses, sleep, partitions, and a store that breaks its word.
 
-use std::time::Duration;
-
 use leasehold_core::errand::{Errand, Verb};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{Input, Signal};
@@ -341,8 +339,8 @@ impl<R: Rules> World<R> {
         };
         self.met.add(fault);
         trace!(self, "errand {}: {verb:?}", self.errands.len());
-        let resolution: Duration = self.config.timing.clock.resolution;
-        let errand = Errand::new(verb, self.names[lease].clone(), resolution, self.rng.wide());
+        let clock = self.config.timing.clock;
+        let errand = Errand::new(verb, self.names[lease].clone(), clock, self.rng.wide());
         let op = errand.start();
         self.errands.push(Some(errand));
         self.send(From::Errand(self.errands.len() - 1), lease, op);

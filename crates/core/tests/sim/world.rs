@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use leasehold_core::errand::Errand;
 use leasehold_core::fence::Fence;
@@ -13,7 +14,7 @@ use leasehold_core::time::BootTime;
 
 use crate::checks::{Ledger, Mark};
 use crate::clock::Clock;
-use crate::faults::{Config, Fault, Met, Rng, nanos};
+use crate::faults::{AgeMode, Config, Fault, Met, Rng, nanos};
 use crate::jobs::Tree;
 use crate::mutants::Mutant;
 use crate::store::Store;
@@ -311,7 +312,10 @@ impl<R: Rules> World<R> {
         let soon = self.now + self.config.latency * 4;
         self.queue.retain(|e| !(matches!(e.event, Event::Land(_)) && e.at > soon));
         let timing = self.config.timing;
-        let most = timing.ttl + timing.clock.resolution + timing.heartbeat * 2 + timing.timeout * 2;
+        // Where only watching tells, the time counts from the first look, and nobody may look at once.
+        let first_look = if self.config.age == AgeMode::Never { timing.ttl } else { Duration::ZERO };
+        let most =
+            first_look + timing.ttl + timing.clock.resolution + timing.heartbeat * 2 + timing.timeout * 2;
         let slack = nanos(most) / 200 + 1_200_000_000 + self.config.lag * 4;
         self.after(nanos(most) + slack + self.stepped_back, Event::MustHold);
     }

@@ -121,20 +121,6 @@ mod here {
         now.as_secs() * hz + u64::from(now.subsec_nanos()) * hz / 1_000_000_000
     }
 
-    /// File systems whose locks everybody on this machine sees, and nobody else needs to.
-    const LOCAL: [u32; 10] = [
-        0xEF53,      // ext2, 3, 4
-        0x5846_5342, // xfs
-        0x9123_683E, // btrfs
-        0x0102_1994, // tmpfs
-        0x8584_58F6, // ramfs
-        0x794C_7630, // overlay
-        0xF2F5_2010, // f2fs
-        0x2FC1_2FC1, // zfs
-        0xCA45_1A4E, // bcachefs
-        0x3153_464A, // jfs
-    ];
-
     /// [`super::probe`], and why.
     pub fn explain(dir: &Path, grant: Grant, run_id: &str, text: &str) -> (Probe, &'static str) {
         match question(dir, grant, run_id, text) {
@@ -165,7 +151,7 @@ mod here {
         if (ours.dev, ours.ino) != (said.dev, said.ino) || said.born > ours.born {
             return Err(unsure("another lock file"));
         }
-        let local = rustix::fs::fstatfs(&file).is_ok_and(|s| LOCAL.contains(&(s.f_type as u32)));
+        let local = crate::stores::local::is_local(&file).unwrap_or(false);
         if !local {
             return Err(unsure("not on a local file system"));
         }
@@ -222,8 +208,9 @@ mod here {
 
         /// One look at every process.
         fn pass(&self) -> Result<(), (Probe, &'static str)> {
-            if self.job.is_none() && self.mark.is_none() {
-                return Err(unsure("the job's process group is not known"));
+            // Inside another run, or under a limit of the user's own, the job could not be marked.
+            if self.mark.is_none() {
+                return Err(unsure("the job has no mark of its own"));
             }
             if !proc::complete() {
                 return Err(unsure("/proc does not show every process"));

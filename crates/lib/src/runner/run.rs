@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
-use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal};
+use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason};
 use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
 use rustix::process::Signal as OsSignal;
@@ -18,6 +18,7 @@ use rustix::process::Signal as OsSignal;
 use super::lock::HolderLock;
 use super::lookup::Program;
 use super::outcome::{Exit, Survivor};
+use super::poll::{self, Timer};
 use super::signals::Signals;
 use super::spawn;
 use super::tree::Tree;
@@ -71,6 +72,8 @@ pub trait Listener {
     fn event(&mut self, event: &Event);
     /// These processes outlived the command and are being ended.
     fn survivors(&mut self, survivors: &[Survivor]);
+    /// These processes should be gone, and we may not end them: they run as somebody else.
+    fn untouchable(&mut self, processes: &[Survivor]);
 }
 
 /// Runs the command under the lease. Owns the process: signals, children, everything.
@@ -83,6 +86,10 @@ pub fn run(
     let signals = Signals::install()?;
     if signals.deaf() {
         let why = "it was started with SIGCHLD or SIGTERM blocked, so the job's end could not be seen";
+        return Err(io::Error::other(why));
+    }
+    if !Tree::can_see() {
+        let why = "/proc is missing or shows another container's processes, so the job could not be ended";
         return Err(io::Error::other(why));
     }
     let grant = Grant(random::seed());
@@ -111,6 +118,8 @@ pub fn run(
         survivors: Vec::new(),
         spawn_error: None,
         started: None,
+        killing: false,
+        refused: Vec::new(),
     };
     Loop { shell, job, signals }.run()
 }
@@ -129,14 +138,10 @@ impl Loop<'_> {
             if let Some(outcome) = ended {
                 break outcome;
             }
-            let (mut inputs, signalled) = self.shell.wait(Some(self.signals.as_fd()))?;
-            if signalled {
-                let pending = self.signals.pending();
-                inputs.extend(pending.forward.into_iter().filter_map(named).map(Input::Signal));
-                if pending.child {
-                    inputs.extend(self.job.reap()?);
-                }
-            }
+            let inputs = match self.inputs() {
+                Ok(inputs) => inputs,
+                Err(e) => return self.give_up(e),
+            };
             for input in inputs {
                 ended = self.shell.step(input, &mut self.job);
                 if ended.is_some() {
@@ -146,6 +151,38 @@ impl Loop<'_> {
         };
         self.shell.finish(&outcome);
         Ok(self.job.ran(outcome))
+    }
+
+    fn inputs(&mut self) -> io::Result<Vec<Input>> {
+        let (mut inputs, signalled) = self.shell.wait(Some(self.signals.as_fd()))?;
+        let mut reap = self.job.killing;
+        if signalled {
+            let pending = self.signals.pending();
+            inputs.extend(pending.forward.into_iter().filter_map(named).map(Input::Signal));
+            reap |= pending.child;
+        }
+        // Also after a kill: what was not our child ends without a signal to us.
+        if reap {
+            inputs.extend(self.job.reap()?);
+        }
+        Ok(inputs)
+    }
+
+    /// The system fails us. Whatever runs is ended first: nobody would watch over it any more.
+    fn give_up(mut self, error: io::Error) -> io::Result<Ran> {
+        let Some(tree) = self.job.tree.as_mut() else { return Err(error) };
+        let timer = Timer::new()?;
+        loop {
+            let _ = tree.kill();
+            if tree.reap().is_ok_and(|reaped| reaped.empty) {
+                break;
+            }
+            timer.arm(clock::boot_time().plus(Duration::from_millis(50)))?;
+            poll::wait(&[timer.as_fd()])?;
+            timer.take();
+        }
+        self.job.spawn_error = Some(format!("the system refused: {error}"));
+        Ok(self.job.ran(Outcome::Lost { why: StopReason::Interrupted, status: None }))
     }
 }
 
@@ -178,6 +215,10 @@ struct Process<'a> {
     survivors: Vec<Survivor>,
     spawn_error: Option<String>,
     started: Option<BootTime>,
+    /// KILL was sent.
+    killing: bool,
+    /// Processes that may not be signalled: they run as somebody else.
+    refused: Vec<Survivor>,
 }
 
 impl Process<'_> {
@@ -256,11 +297,21 @@ impl Job for Process<'_> {
     }
 
     fn kill(&mut self) {
-        let _ = self.tree.as_mut().map(Tree::kill);
+        self.killing = true;
+        let Some(tree) = self.tree.as_mut() else { return };
+        match tree.kill() {
+            Ok(sweep) => self.refused = sweep.refused,
+            // `/proc` went away under us: what can be reached without it.
+            Err(_) => drop(tree.signal_group(OsSignal::KILL)),
+        }
     }
 
     fn freeze(&mut self) {
-        let _ = self.tree.as_mut().map(Tree::freeze);
+        // A job that cannot be held still may not go on past its lease.
+        let still = self.tree.as_mut().map(Tree::freeze);
+        if !still.is_some_and(|sweep| sweep.is_ok_and(|sweep| sweep.settled && sweep.refused.is_empty())) {
+            self.kill();
+        }
     }
 
     fn thaw(&mut self) {
@@ -283,6 +334,9 @@ impl Job for Process<'_> {
         if *event == Event::Survivors {
             self.survivors = self.tree.as_ref().and_then(|t| t.survivors().ok()).unwrap_or_default();
             self.listener.survivors(&self.survivors);
+        }
+        if *event == Event::StopUnconfirmed && !self.refused.is_empty() {
+            return self.listener.untouchable(&self.refused);
         }
         self.listener.event(event);
     }

@@ -15,6 +15,7 @@ use rustix::process::{
     pidfd_open, pidfd_send_signal, set_child_subreaper, wait, waitid,
 };
 
+use super::lock::HolderLock;
 pub use super::outcome::{Exit, Reaped, Survivor, Sweep};
 use super::proc::{self, Carries, Stat};
 use super::spawn::{self, Job, SpawnError};
@@ -32,6 +33,8 @@ pub struct Tree {
     /// Children we already had: a shell that started some and then exec'd us. Never touched.
     foreign: Vec<Stat>,
     frozen: Vec<Stat>,
+    /// What every process of the job is marked with, if it could be.
+    mark: Option<u64>,
     /// We were left without a child. Nothing of the tree can appear after that.
     empty: bool,
 }
@@ -59,13 +62,23 @@ impl Tree {
             foreground: false,
             foreign,
             frozen: Vec::new(),
+            mark: None,
             empty: false,
         })
+    }
+
+    /// Whether `/proc` is there and shows our own processes. Without it a tree cannot be ended, and
+    /// with another namespace's the numbers in it are strangers.
+    pub fn can_see() -> bool {
+        let me = rustix::process::getpid().as_raw_pid();
+        let own = std::fs::read_link("/proc/self").ok();
+        own.is_some_and(|own| own.as_os_str() == me.to_string().as_str()) && proc::stat(me).is_ok()
     }
 
     /// Starts the job in this tree. From the main thread only.
     pub fn start(&mut self, job: &Job<'_>) -> Result<Pid, SpawnError> {
         let pid = spawn::spawn(job)?;
+        self.mark = job.lock.and_then(HolderLock::new_mark);
         self.main = Some(pid);
         self.main_reaped = false;
         self.empty = false;
@@ -161,10 +174,12 @@ impl Tree {
 
     /// Wakes what [`Tree::freeze`] stopped.
     pub fn thaw(&mut self) -> io::Result<()> {
+        let mut result = Ok(());
         for member in std::mem::take(&mut self.frozen) {
-            deliver(&member, Signal::CONT)?;
+            // One that cannot be woken is no reason to leave the others asleep.
+            result = deliver(&member, Signal::CONT).map(drop).and(result);
         }
-        Ok(())
+        result
     }
 
     /// Everything of the tree that still runs.
@@ -180,7 +195,7 @@ impl Tree {
         for _ in 0..PASSES {
             let before = seen.len();
             let mut next = proc::children(me);
-            next.retain(|child| self.belongs(child));
+            next.retain(|child| self.belongs(child) && !child.kernel());
             while let Some(member) = next.pop() {
                 let again = seen.contains(&(member.pid, member.start));
                 // Whoever could not be reached is met again by the sweep.
@@ -261,7 +276,8 @@ impl Tree {
             return true;
         }
         // An orphan: of the job, or of a child that is none of our business.
-        !self.foreign.iter().any(|f| f.same(child)) && self.carries(child)
+        let marked = self.mark.is_some() && proc::mark(child.pid) == self.mark;
+        !self.foreign.iter().any(|f| f.same(child)) && (marked || self.carries(child))
     }
 
     fn carries(&self, process: &Stat) -> bool {

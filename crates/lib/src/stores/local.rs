@@ -9,7 +9,6 @@ use leasehold_core::time::BootTime;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{Failure, FailureKind};
 use crate::clock::{boot_id, boot_time};
@@ -229,18 +228,6 @@ fn real_path(fd: &OwnedFd, given: &Path) -> Result<PathBuf, Errno> {
         return Ok(path);
     }
     std::fs::canonicalize(given).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
-}
-
-/// 128 random bits.
-pub fn random_id() -> Result<u128, Failure> {
-    let mut bytes = [0_u8; 16];
-    match getrandom(&mut bytes, GetRandomFlags::empty()) {
-        Ok(16) => Ok(u128::from_ne_bytes(bytes)),
-        _ => Err(Failure {
-            kind: FailureKind::Unreachable,
-            message: "The kernel gave no random numbers, so no new identity can be made. Try again.".into(),
-        }),
-    }
 }
 
 /// A failure of the kind that no retry mends.

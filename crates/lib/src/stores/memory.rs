@@ -9,8 +9,11 @@ use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use leasehold_core::time::BootTime;
 
-use super::{Cas, Clock, Facts, Failure, Listed, Store, Stored, Version, local};
+use super::{Cas, Clock, Facts, Failure, Listed, Store, Stored, Version};
 use crate::clock::boot_time;
+
+/// The URL of every memory store.
+pub const MEMORY: &str = "memory:";
 
 /// A map that every clone shares. Each clone is a [`Store`] handle of its own.
 #[derive(Clone, Debug)]
@@ -52,7 +55,7 @@ impl Record {
 impl MemoryStore {
     /// An empty map with an identity of its own.
     pub fn new() -> Result<Self, Failure> {
-        Ok(Self { instance: format!("{:032x}", local::random_id()?), shared: Arc::default() })
+        Ok(Self { instance: format!("{:032x}", crate::random::seed()), shared: Arc::default() })
     }
 
     /// An empty map whose clock stands still until [`MemoryStore::set_time`].
@@ -77,7 +80,7 @@ impl MemoryStore {
 impl Store for MemoryStore {
     fn facts(&self) -> Facts {
         Facts {
-            url: "memory:".into(),
+            url: MEMORY.into(),
             instance: self.instance.clone(),
             clock: Clock::BootTime,
             resolution: Duration::ZERO,

@@ -19,7 +19,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::local::{Domain, Place, Stamp, is_local, random_id, trouble, unusable};
+use super::local::{Domain, Place, Stamp, is_local, trouble, unusable};
 use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
 
 /// How long a call waits for another process's write, unless [`SqliteStore::busy_timeout`] says otherwise.
@@ -255,7 +255,7 @@ fn explain(path: &Path, error: &rusqlite::Error, what: &str) -> Failure {
 fn create(place: &Place) -> Result<Stat, Failure> {
     let path = place.path();
     refuse_orphaned_log(&path)?;
-    let temp = format!(".{}.new-{:032x}", place.name, random_id()?);
+    let temp = format!(".{}.new-{:032x}", place.name, crate::random::seed());
     let built = build(place, &temp);
     let linked = built.and_then(|()| {
         let parent = &place.parent;
@@ -289,7 +289,7 @@ fn build(place: &Place, temp: &str) -> Result<(), Failure> {
         .map_err(|e| trouble(e, &what()))?;
     // Closed before SQLite opens it: closing it later would drop SQLite's locks.
     drop(file);
-    let instance = format!("{:032x}", random_id()?);
+    let instance = format!("{:032x}", crate::random::seed());
     let db = connect(&path)?;
     db.execute_batch(CREATE)
         .and_then(|()| db.execute("INSERT INTO meta VALUES ('instance', ?1)", [instance]))

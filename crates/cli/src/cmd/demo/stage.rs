@@ -219,6 +219,8 @@ impl Stage {
         for side in [Side::With, Side::Without] {
             fs::create_dir(stage.dir.join(side.dir()))?;
         }
+        // Made here, for a run does not make a store.
+        leasehold::stores::open(&stage.store()).map_err(std::io::Error::other)?;
         Ok(stage)
     }
 

@@ -68,7 +68,7 @@ use rustix::io::Errno;
 
 use self::chain::{Added, Entry, write_file};
 use self::root::{KEYS, TEMP, identify, initialise, make_dir, names, open_dir, open_root};
-use super::local::{Domain, Place, Stamp, is_local, random_id, trouble, unusable};
+use super::local::{Domain, Place, Stamp, is_local, trouble, unusable};
 use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
 
 /// A key directory that was prepared this long ago, and is not in place, never will be.
@@ -162,9 +162,14 @@ impl DirStore {
             make_dir(parent.as_fd(), part).map_err(failed)?;
             parent = open_dir(parent.as_fd(), part).map_err(failed)?;
         }
-        let first =
-            Entry { seq: 0, write: WriteId(random_id()?), previous: None, stamp: self.stamp(), body: None };
-        let temp = format!("{:032x}", random_id()?);
+        let first = Entry {
+            seq: 0,
+            write: WriteId(crate::random::seed()),
+            previous: None,
+            stamp: self.stamp(),
+            body: None,
+        };
+        let temp = format!("{:032x}", crate::random::seed());
         rustix::fs::mkdirat(&self.temp, &temp, Mode::RWXU).map_err(failed)?;
         let placed = open_dir(self.temp.as_fd(), &temp).and_then(|dir| {
             write_file(dir.as_fd(), "0", &first.encode())?;
@@ -370,10 +375,7 @@ impl Store for DirStore {
     }
 
     async fn remove(&mut self, key: &str, version: &Version) -> Cas {
-        let write = match random_id() {
-            Ok(id) => WriteId(id),
-            Err(failure) => return Cas::Unknown(failure),
-        };
+        let write = WriteId(crate::random::seed());
         match self.change(key, Some(version), write, None) {
             Ok(Cas::Written { store_time, .. }) => Cas::Written { version: version.clone(), store_time },
             Ok(other) => other,

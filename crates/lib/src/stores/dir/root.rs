@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use leasehold_core::ids::WriteId;
 
 use super::super::Failure;
-use super::super::local::{Place, random_id, trouble, unusable};
+use super::super::local::{Place, trouble, unusable};
 use super::chain::{read_file, write_file};
 
 const FORMAT_FILE: &str = "leasehold-dir";
@@ -98,8 +98,8 @@ pub(super) fn initialise(root: BorrowedFd<'_>, path: &str) -> Result<String, Fai
     }
     make_dir(root, KEYS).map_err(failed)?;
     make_dir(root, TEMP).map_err(failed)?;
-    let temp = format!("{NEW}{:032x}", random_id()?);
-    let text = format!("{FORMAT_FILE} {FORMAT} {:032x}\n", random_id()?);
+    let temp = format!("{NEW}{:032x}", crate::random::seed());
+    let text = format!("{FORMAT_FILE} {FORMAT} {:032x}\n", crate::random::seed());
     write_file(root, &temp, text.as_bytes()).map_err(failed)?;
     let linked = rustix::fs::linkat(root, &temp, root, FORMAT_FILE, AtFlags::empty());
     let _ = rustix::fs::unlinkat(root, &temp, AtFlags::empty());

@@ -14,7 +14,7 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new() -> Self {
-        let name = format!("leasehold-dir-{:032x}", random_id().unwrap());
+        let name = format!("leasehold-dir-{:032x}", crate::random::seed());
         Self(std::env::temp_dir().join(name))
     }
 

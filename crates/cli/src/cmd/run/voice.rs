@@ -1,0 +1,272 @@
+//! What a run says, while it runs and at its end.
+
+use leasehold::clock;
+use leasehold::core::name::Name;
+use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, StopReason};
+use leasehold::core::stop::Text;
+use leasehold::core::time::BootTime;
+use leasehold::host::Enclosing;
+use leasehold::runner::RUN_CHAIN;
+use leasehold::runner::outcome::Survivor;
+use leasehold::runner::run::{Listener, Ran, Spec};
+
+use crate::cmd::held_by;
+use crate::config::{Chosen, scope};
+use crate::exit::{self, Failed};
+use crate::out::Out;
+
+/// Says what happens while it runs.
+pub struct Voice<'a> {
+    out: &'a Out,
+    /// For what is said while the job runs.
+    live: Out,
+    spec: &'a Spec,
+    shown: &'a str,
+    scope: &'static str,
+    /// The last renewal failed, which was told.
+    failing: bool,
+    /// Which of the leases it is.
+    lease: &'a Name,
+    /// When the store last confirmed that the lease is ours.
+    confirmed: Option<BootTime>,
+    /// We found the lease run out when we came to: nobody kept it, and nobody stopped the job in time.
+    paused: bool,
+}
+
+impl<'a> Voice<'a> {
+    pub fn new(out: &'a Out, spec: &'a Spec, chosen: &'a Chosen) -> Self {
+        Self {
+            out,
+            live: out.hurried(),
+            spec,
+            shown: &chosen.shown,
+            scope: scope(chosen),
+            failing: false,
+            lease: &spec.leases[0],
+            confirmed: None,
+            paused: false,
+        }
+    }
+}
+
+impl Listener for Voice<'_> {
+    fn event(&mut self, event: &Event) {
+        self.note(event);
+        let (out, timing) = (&self.live, &self.spec.timing);
+        match event {
+            Event::Granted(granted) => out.chat(&format!(
+                "{} token {}, lease {}, renew every {} ({}){}",
+                granted.lease,
+                granted.token,
+                Text(timing.ttl),
+                Text(timing.heartbeat),
+                self.shown,
+                self.scope
+            )),
+            Event::Waiting(busy) => {
+                let patience = Text(self.spec.wait);
+                out.chat(&format!("waiting up to {patience} for {}: {}", busy.lease, held_by(busy)));
+            }
+            Event::Renewed => {
+                if std::mem::take(&mut self.failing) {
+                    out.note("the lease is renewed again");
+                }
+                out.detail("renewed");
+            }
+            Event::RenewFailed { message, left } => {
+                let message = message.trim_end_matches('.');
+                let line = format!(
+                    "a renewal failed: {message}. The job goes on; unless a renewal succeeds it is stopped in {}",
+                    Text(*left)
+                );
+                // Once, however often it is tried again.
+                match std::mem::replace(&mut self.failing, true) {
+                    false => out.warn(&line),
+                    true => out.detail(&line),
+                }
+            }
+            Event::Napped => out.warn(
+                "this machine slept past the lease; the job is frozen while we ask whether it is still ours",
+            ),
+            Event::Resumed => out.warn("the lease is still ours; the job goes on with the same token"),
+            // Their names were said already.
+            Event::Stopping(StopReason::Survivors) => {}
+            Event::Stopping(why) => out.warn(&self.stopping(why)),
+            Event::StopUnconfirmed => out.warn(
+                "killed, but not gone: something is stuck in the kernel. The lease is kept until it is",
+            ),
+            Event::EpochChanged => out.warn(
+                "the lease's record was created anew since this machine last saw it; fences that remember \
+                 the old one will refuse this run",
+            ),
+            Event::Survivors => {}
+        }
+    }
+
+    fn untouchable(&mut self, processes: &[Survivor]) {
+        let them = if processes.len() == 1 { "it" } else { "them" };
+        self.live.warn(&format!(
+            "{} should be gone, and we may not end {them}: another user's. {} is kept until then",
+            names(processes),
+            self.lease
+        ));
+    }
+
+    fn survivors(&mut self, survivors: &[Survivor]) {
+        let them = if survivors.len() == 1 { "it" } else { "them" };
+        self.live.note(&format!(
+            "the command ended and left {} behind; ending {them} before the lease is given back",
+            names(survivors),
+        ));
+    }
+}
+
+/// The first few, by number and command.
+fn names(processes: &[Survivor]) -> String {
+    const MOST: usize = 8;
+    let named = processes.iter().take(MOST).map(|s| format!("{} ({})", s.pid, s.command));
+    let mut names: Vec<String> = named.collect();
+    if processes.len() > MOST {
+        names.push(format!("{} more", processes.len() - MOST));
+    }
+    names.join(", ")
+}
+
+impl Voice<'_> {
+    /// Keeps what later messages need.
+    fn note(&mut self, event: &Event) {
+        let now = clock::boot_time();
+        match event {
+            Event::Granted(granted) => {
+                let same = |lease: &&Name| **lease == granted.lease;
+                self.lease = self.spec.leases.iter().find(same).unwrap_or(self.lease);
+                self.confirmed = Some(now);
+            }
+            Event::Renewed | Event::Resumed => self.confirmed = Some(now),
+            Event::Stopping(StopReason::Deadline) => {
+                self.paused = self.confirmed.is_some_and(|at| now >= at.plus(self.spec.timing.ttl));
+            }
+            _ => {}
+        }
+    }
+
+    /// The last line and the exit code.
+    pub fn ended(
+        &self,
+        ran: &Ran,
+        skip_exit: u8,
+        refusal: impl Fn(&NotStarted) -> Failed,
+    ) -> Result<u8, Failed> {
+        match &ran.outcome {
+            Outcome::Busy(busy) => self.skipped(busy, skip_exit),
+            Outcome::NotStarted(why) => Err(refusal(why)),
+            Outcome::Lost { why, .. } => {
+                let because = ran.spawn_error.as_ref().map(|e| format!(" ({e})")).unwrap_or_default();
+                Err(Failed::new(exit::LOST, "lost", self.lost(why, ran) + &because))
+            }
+            Outcome::Finished { status, release, .. } => {
+                let code = u8::try_from(*status).unwrap_or(u8::MAX);
+                if let Some(error) = &ran.spawn_error {
+                    return Err(Failed::new(code, "command", format!("{error}. The lease was given back.")));
+                }
+                self.finished(ran, code, *release);
+                Ok(code)
+            }
+            // Only by hand.
+            Outcome::Granted(_) => Ok(exit::OK),
+        }
+    }
+
+    fn skipped(&self, busy: &Busy, skip_exit: u8) -> Result<u8, Failed> {
+        let outer_runs = std::env::var(RUN_CHAIN).unwrap_or_default();
+        let by_hand = Enclosing::from_env(|name| std::env::var(name).ok());
+        let nested = outer_runs.split(' ').any(|run| run == busy.holder.run);
+        if nested || by_hand.is_some_and(|outer| outer.grant == busy.grant) {
+            let (lease, token, pid) = (&busy.lease, busy.token, busy.holder.pid);
+            return Err(Failed::usage(format!(
+                "{lease} is held by this very run (token {token}, pid {pid}): \"leasehold run {lease}\" is \
+                 nested inside itself. The inner call would wait for its parent. Nothing was run. Use \
+                 another name, or just run the command; LEASEHOLD_TOKEN is already set."
+            )));
+        }
+        let Spec { leases, job, wait, .. } = self.spec;
+        let waited = if wait.is_zero() { String::new() } else { format!(" after waiting {}", Text(*wait)) };
+        let which = match &leases[..] {
+            [only] if only == job => String::new(),
+            [only] => format!("{only} is "),
+            all => {
+                let all: Vec<&str> = all.iter().map(Name::as_str).collect();
+                format!("{} are all busy; {} is ", all.join(", "), busy.lease)
+            }
+        };
+        self.out.note(&format!("skipped {job}{waited}: {which}{}{}", held_by(busy), self.scope));
+        Ok(skip_exit)
+    }
+
+    fn finished(&self, ran: &Ran, code: u8, release: Release) {
+        let Some(granted) = &ran.granted else { return };
+        let end = match release {
+            Release::Done => "released",
+            Release::AlreadyGone => "already released",
+            Release::Unconfirmed => "not confirmed as released: it will expire",
+        };
+        let line = format!("{} done in {} (exit {code}), {end}", granted.lease, Text(ran.lasted));
+        match release {
+            Release::Unconfirmed => self.out.note(&line),
+            _ => self.out.chat(&line),
+        }
+    }
+
+    fn stopping(&self, why: &StopReason) -> String {
+        let (lease, spec) = (self.lease, self.spec);
+        let politely = format!("(TERM, then KILL after {})", Text(spec.timing.grace));
+        match why {
+            StopReason::Deadline if self.paused => format!(
+                "{lease}'s lease ran out while this job was paused; another run may have started. Stopping the job"
+            ),
+            StopReason::Deadline => format!(
+                "no renewal of {lease} was confirmed in time; stopping the job {politely} before anyone else \
+             can hold the lease"
+            ),
+            StopReason::Taken { token, holder } => {
+                format!("{}/{} holds {lease} now (token {token}); killing the job", holder.host, holder.pid)
+            }
+            StopReason::Gone => format!("{lease} is not ours any more; killing the job"),
+            StopReason::Revoked => format!("somebody asked for {lease} back; stopping the job {politely}"),
+            StopReason::StoreClock => {
+                format!("the store's clock ran ahead, so {lease} may end early; stopping the job {politely}")
+            }
+            StopReason::MaxRun => {
+                let limit = spec.max_run.map(|limit| format!(" than {}", Text(limit))).unwrap_or_default();
+                format!(
+                    "{lease} ran longer{limit} (--max-run; \"none\" for no limit); stopping it {politely}"
+                )
+            }
+            StopReason::Survivors => "ending what is left of the job".into(),
+            StopReason::Interrupted => "interrupted twice; killing the job".into(),
+        }
+    }
+
+    fn lost(&self, why: &StopReason, ran: &Ran) -> String {
+        let lease = self.lease;
+        let token = ran.granted.as_ref().map(|g| format!(" (token {})", g.token)).unwrap_or_default();
+        let how = match why {
+            StopReason::Deadline if self.paused => "it ran out while this job was paused".into(),
+            StopReason::Deadline => "no renewal was confirmed in time".into(),
+            StopReason::Taken { token, holder } => {
+                format!("{}/{} took it over (token {token})", holder.host, holder.pid)
+            }
+            StopReason::Gone => "its record was freed or replaced by someone else".into(),
+            StopReason::Revoked => "somebody asked for it back".into(),
+            StopReason::StoreClock => "the store's clock ran ahead".into(),
+            StopReason::MaxRun | StopReason::Survivors | StopReason::Interrupted => "it was stopped".into(),
+        };
+        let job = match ran.outcome {
+            Outcome::Lost { status: None, .. } => "The job was not started.".into(),
+            _ => {
+                format!("The job was stopped after {} and may have done part of its work.", Text(ran.lasted))
+            }
+        };
+        format!("lost {lease}{token}: {how}. {job} The next run starts afresh with a larger token.")
+    }
+}
