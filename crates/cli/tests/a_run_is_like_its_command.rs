@@ -16,7 +16,9 @@ fn exit_codes_are_passed_on() {
         assert_eq!((ended.code, ended.err.as_str(), ended.out.as_str()), (code, "", ""));
     }
     for (signal, code) in [("KILL", 137), ("TERM", 143), ("HUP", 129), ("SEGV", 139)] {
-        let ended = world.run(&["run", "site", "sh", "-c", &format!("kill -{signal} $$")]);
+        let mut command = world.hearing(binary());
+        command.args(["run", "site", "sh", "-c", &format!("kill -{signal} $$")]);
+        let ended = world::Ended::from(command.output().unwrap());
         assert_eq!((ended.code, ended.err.as_str()), (code, ""));
     }
     assert_eq!(world.status(&[], "site")["token"], 11, "one token for each run");

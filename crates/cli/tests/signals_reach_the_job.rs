@@ -26,11 +26,17 @@ while True:
     os.write(1, ('%s %s\n' % (who, signal.Signals(number).name)).encode())
 "#;
 
+fn start(world: &World, args: &[&str]) -> Running {
+    let mut command = world.hearing(binary());
+    command.args(args);
+    Running::new(command)
+}
+
 #[test]
 fn off_a_terminal_the_whole_group_gets_each_of_them() {
     let world = World::new();
     let script = world.write("listener.py", LISTENER);
-    let mut run = world.start(&["run", "site", "python3", script.to_str().unwrap()]);
+    let mut run = start(&world, &["run", "site", "python3", script.to_str().unwrap()]);
     assert_eq!((run.line(), run.line()), ("ready".into(), "ready".into()));
     let signals = [
         (Signal::TERM, "SIGTERM"),
@@ -56,7 +62,7 @@ fn off_a_terminal_the_whole_group_gets_each_of_them() {
 fn a_second_interrupt_kills() {
     let world = World::new();
     let script = world.write("listener.py", LISTENER);
-    let mut run = world.start(&["run", "site", "python3", script.to_str().unwrap()]);
+    let mut run = start(&world, &["run", "site", "python3", script.to_str().unwrap()]);
     assert_eq!((run.line(), run.line()), ("ready".into(), "ready".into()));
     run.signal(Signal::INT);
     assert!(run.line().ends_with("SIGINT") && run.line().ends_with("SIGINT"));
@@ -71,7 +77,7 @@ fn a_second_interrupt_kills() {
 fn interrupted_while_waiting_nothing_is_run() {
     let world = World::new();
     world.run(&["acquire", "site"]).token();
-    let mut waiting = world.start(&["-v", "run", "site", "--wait", "50s", "touch", "ran"]);
+    let mut waiting = start(&world, &["-v", "run", "site", "--wait", "50s", "touch", "ran"]);
     waiting.said("waiting up to");
     waiting.signal(Signal::TERM);
     waiting.ended().is(143, "interrupted before anything was run");
@@ -82,7 +88,7 @@ fn interrupted_while_waiting_nothing_is_run() {
 /// The binary at a terminal of its own; what is typed goes through the terminal.
 fn at_a_terminal(world: &World, args: &str) -> Running {
     let line = format!("exec {} {args}", binary().display());
-    let mut command = world.program("script");
+    let mut command = world.hearing("script");
     command.args(["--quiet", "--return", "--flush", "--echo", "never", "--command", &line, "/dev/null"]);
     Running::new(command)
 }

@@ -158,6 +158,14 @@ impl World {
         command
     }
 
+    /// A program that hears every signal, although the tests may run where some are ignored: `nohup`,
+    /// or in the background of a script.
+    pub fn hearing(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.program("env");
+        command.arg("--default-signal=HUP,INT,QUIT,TERM,USR1,USR2").arg(program);
+        command
+    }
+
     pub fn run(&self, args: &[&str]) -> Ended {
         self.command(args).output().unwrap().into()
     }
