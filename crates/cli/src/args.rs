@@ -174,8 +174,8 @@ pub struct Status {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  T=$(leasehold acquire NAME) || exit 0              busy is exit code 11: nothing to do now
-  eval \"$(leasehold acquire NAME --eval)\" || exit   the same with LEASEHOLD_LEASE, _TOKEN and _GRANT set
+  T=$(leasehold acquire NAME) || exit 0             busy is exit code 11
+  eval \"$(leasehold acquire NAME --eval)\" || exit   sets LEASEHOLD_TOKEN and more
   leasehold renew NAME --token \"$T\"
   leasehold release NAME --token \"$T\"
 

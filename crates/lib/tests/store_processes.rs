@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use common::Scratch;
 use leasehold::core::ids::WriteId;
-use leasehold::stores::{Cas, Store, Version, local, open};
+use leasehold::stores::{Cas, Store, Version, open};
 use pollster::block_on;
 
 const PROCESSES: usize = 16;
