@@ -135,8 +135,10 @@ fn what_a_command_leaves_behind_is_named_and_ended() {
     let ended = world.run(&["run", "site", "sh", "-c", job]);
     assert_eq!(ended.code, 4, "{ended:#?}");
     assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
-    assert!(ended.err.contains("(tail -f /dev/null)") && ended.err.contains("ending them"), "{ended:#?}");
     let pid = ended.out.trim().parse().unwrap();
+    // By its number and by what it is; it may not have become `tail` yet.
+    assert!(ended.err.contains(&format!("{pid} (")) && ended.err.contains("tail -f"), "{ended:#?}");
+    assert!(ended.err.contains("ending them"), "{ended:#?}");
     assert!(!world::lives(pid), "still there when the run was over");
     world.run(&["-q", "run", "site", "sh", "-c", "tail -f /dev/null & exit 0"]).quiet();
 }
