@@ -20,7 +20,7 @@ fn it_is_skipped_with_one_line() {
     let holder = holder(&world);
     let ended = world
         .run(&["run", "site", "--job", "publish", "touch", "ran"])
-        .is(0, "leasehold: skipped publish: held by ");
+        .is(0, "leasehold: skipped publish: site is held by ");
     assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
     assert!(ended.err.contains(&format!("/{} (token 1)", holder.pid())), "{ended:#?}");
     assert!(ended.err.ends_with("(this machine only)\n"), "{ended:#?}");
@@ -72,7 +72,7 @@ fn another_lease_is_taken_if_one_is_named() {
     let ended = world.run(&[&["run", "site", "--or", "b,c"], &show[..]].concat()).quiet();
     assert_eq!(ended.out, "c site 1\n");
     world.run(&["acquire", "c"]).token();
-    world.run(&[&["run", "site", "--or", "b,c"], &show[..]].concat()).is(0, "skipped site: held by");
+    world.run(&[&["run", "site", "--or", "b,c"], &show[..]].concat()).is(0, "site, b, c are all busy");
     assert_eq!(world.status(&[], "site")["token"], 1);
 }
 

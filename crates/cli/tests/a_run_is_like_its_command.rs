@@ -118,7 +118,7 @@ fn what_is_said_about_a_run() {
 fn too_long_is_ended_and_told() {
     let world = World::new();
     let args = ["run", "site", "--max-run", "300ms", "--report", "r.json", "tail", "-f", "/dev/null"];
-    world.run(&args).is(143, "the job ran longer than --max-run");
+    world.run(&args).is(143, "site ran longer than 300ms (--max-run");
     let report = std::fs::read_to_string(world.path("r.json")).unwrap();
     assert!(report.contains("\"outcome\":\"killed\"") && report.contains("\"max-run\""), "{report}");
     let stubborn = "trap '' TERM; while :; do tail -f /dev/null; done";

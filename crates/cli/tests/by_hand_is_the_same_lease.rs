@@ -43,7 +43,7 @@ fn renew_after_a_takeover_says_lost_and_release_is_no_error() {
 #[test]
 fn each_store_has_its_own_grant() {
     let world = World::new();
-    let (a, b) = (format!("dir:{}", world.at("a")), format!("sqlite:{}", world.at("b")));
+    let (a, b) = (format!("sqlite:{}", world.at("a")), format!("sqlite:{}", world.at("b")));
     for store in [&a, &b] {
         assert_eq!(world.run(&["--store", store, "acquire", "site"]).token(), 1);
     }
@@ -111,7 +111,7 @@ fn breaking_gives_up_if_told_to() {
         world.run(&["--json", "break", "site", "--wait", "200ms"]).is(11, "site is still held by").json();
     assert_eq!(busy["acquired"], false);
     world.run(&["renew", "site", "--token", "1"]).is(75, "was asked back: stop your work");
-    assert_eq!(world.status(&[], "site")["state"], "asked to stop");
+    assert_eq!(world.status(&[], "site")["state"], "revoked");
     world.run(&["release", "site", "--token", "1"]).is(0, "released");
     assert_eq!(world.run(&["break", "site"]).is(0, "nobody to ask").out, "2\n");
 }

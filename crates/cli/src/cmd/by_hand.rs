@@ -7,7 +7,8 @@ use leasehold::byhand::{self, Ask};
 use leasehold::core::errand::{ErrandOutcome, Verb, describe};
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
-use leasehold::core::session::{Busy, Granted, Outcome};
+use leasehold::core::record::LeaseRecord;
+use leasehold::core::session::{Busy, Granted, Outcome, lease_key};
 use leasehold::core::stop::{Text, Wishes};
 use leasehold::host::{Enclosing, grant_text};
 use leasehold::random;
@@ -210,14 +211,14 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
 /// `leasehold release NAME`
 pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed> {
     let (lease, mut opened) = begin(flags, args)?;
-    let run = Enclosing::from_env(|name| std::env::var(name).ok()).filter(|run| run.lease == lease);
-    if run.is_some() && std::env::var_os(RUN_ID).is_some() {
+    let grant = grant(&lease, args, &opened)?;
+    let run = Enclosing::from_env(|name| std::env::var(name).ok()).filter(|run| run.grant == grant);
+    if run.is_some() && std::env::var_os(RUN_ID).is_some() && holds(&lease, grant, &mut opened)? {
         return Err(Failed::usage(format!(
             "{lease} is held by the run we are in, and something of it is still at work. Nothing was changed: \
              it is released when the run ends"
         )));
     }
-    let grant = grant(&lease, args, &opened)?;
     match byhand::errand(Verb::Release(grant), &lease, opened.store.as_mut()) {
         ErrandOutcome::Done(record) => {
             say(out, &lease, "released", &format!("released {lease} (token {})", record.token));
@@ -237,6 +238,15 @@ pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Faile
         ErrandOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
         ErrandOutcome::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
     }
+}
+
+fn holds(lease: &Name, grant: Grant, opened: &mut Opened) -> Result<bool, Failed> {
+    let stored = pollster::block_on(opened.store.read(&lease_key(lease)));
+    let Some(stored) = stored.map_err(|failure| store_failed(&failure, &opened.chosen))? else {
+        return Ok(false);
+    };
+    let record = LeaseRecord::decode(lease, &stored.body);
+    record.map(|record| record.held_by(grant)).map_err(|bad| bad_record(lease, &bad, &opened.chosen.shown))
 }
 
 fn say(out: &Out, lease: &Name, word: &str, text: &str) {
