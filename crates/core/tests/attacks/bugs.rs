@@ -92,7 +92,8 @@ fn bug_5_a_foreign_write_under_our_grant_moves_no_deadline() {
 fn bug_6_a_revocation_never_understates_what_is_left() {
     let (_, record) = Hand::holding(plan(1, StoreClock::default()));
     let left = |age: u64, resolution: u64| {
-        let mut errand = Errand::new(Verb::Revoke, site(), secs(resolution), 5);
+        let mut errand =
+            Errand::new(Verb::Revoke, site(), StoreClock { resolution: secs(resolution), jump: secs(3) }, 5);
         match errand.on_read(Ok(reading("i", Some(&record), Some(secs(age))))) {
             Next::Ask(Op::Cas { body, .. }) => LeaseRecord::decode(&site(), &body).unwrap().hold.unwrap().ttl,
             other => panic!("{other:?}"),

@@ -193,7 +193,7 @@ fn attack_15_adopting_lets_no_zombie_in() {
 }
 
 fn renews(record: &LeaseRecord, age: u64) -> Next {
-    let mut errand = Errand::new(Verb::Renew(Grant(1)), site(), Duration::ZERO, 5);
+    let mut errand = Errand::new(Verb::Renew(Grant(1)), site(), StoreClock::default(), 5);
     errand.on_read(Ok(reading("i", Some(record), Some(secs(age)))))
 }
 
