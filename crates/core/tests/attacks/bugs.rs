@@ -23,6 +23,7 @@ fn bug_1_a_holder_that_outlives_a_restart_does_not_hide_it() {
     hand.at(1_030).timer();
     // The store restarts as "j" and forgets a grant nobody here knows of.
     hand.unknown().finds_in("j", Some(&record), None);
+    hand.at(1_031).timer();
     assert_eq!(hand.sent().instance, "i");
     let renewed = hand.sent();
     hand.written(None).step(Input::JobExited { status: 0, tree_empty: true });

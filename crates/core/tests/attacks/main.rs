@@ -47,10 +47,11 @@ fn attack_1_a_retry_moves_the_deadline_by_the_attempt_that_landed() {
     hand.at(1_030).timer();
     let first = hand.sent();
     hand.at(1_033).unknown().finds(Some(&record), Some(secs(33)));
+    hand.at(1_034).timer();
     let second = hand.sent();
     assert_ne!(first.write, second.write);
     // The first one lands after all, just before the second.
-    hand.at(1_034).conflict().finds(Some(&first), Some(secs(0)));
+    hand.at(1_035).conflict().finds(Some(&first), Some(secs(0)));
     assert_eq!(hand.counts_from(), secs(1_030));
 }
 
@@ -86,8 +87,9 @@ fn attack_5_a_version_is_never_used_twice() {
     hand.step(Input::Start).finds(None, None);
     let mut ids = vec![hand.sent().write];
     // Created, swept, created: each attempt is another write, even for the same absent key.
-    for _ in 0..5 {
+    for second in 1_001..1_004 {
         hand.unknown().finds(None, None);
+        hand.at(second).timer().finds(None, None);
         ids.push(hand.sent().write);
     }
     let mut unique = ids.clone();
