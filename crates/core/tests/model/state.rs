@@ -170,7 +170,7 @@ impl<R: Rules> State<R> {
             Client { session: None, begun: false, armed: None, waiting: None, sealing: None, job: None };
         Self {
             tick: 1,
-            clients: vec![Arc::new(client); model.clients],
+            clients: (0..model.clients).map(|_| Arc::new(client.clone())).collect(),
             network: Vec::new(),
             row: None,
             fence: None,
@@ -295,14 +295,16 @@ impl<R: Rules> State<R> {
                 let left = u8::from(c < model.writers);
                 self.client(c).job = Some(Job { granted, grant, acked: 0, left, checked: None });
             }
-            Effect::Kill => {
-                if self.client(c).job.take().is_some() {
-                    self.step(model, c, Input::JobExited { status: 137, tree_empty: true });
-                }
-            }
+            Effect::Kill => self.kill(model, c),
             Effect::Tell(Event::Granted(granted)) => self.told(model, c, &granted),
             Effect::Done(_) => self.end(c),
             _ => {}
+        }
+    }
+
+    fn kill(&mut self, model: &Leases<R>, c: usize) {
+        if self.client(c).job.take().is_some() {
+            self.step(model, c, Input::JobExited { status: 137, tree_empty: true });
         }
     }
 

@@ -162,10 +162,10 @@ impl<R: Rules> World<R> {
         let lease = request.lease;
         let by_errand = matches!(request.from, From::Errand(_));
         let Some(hold) = &record.hold else {
-            if let From::Session(owner, _) = request.from {
-                if self.trees.iter().any(|t| t.owner == owner && t.alive() && !t.loose) {
-                    self.violate(format!("released by w{}.{} while its tree lives", owner.0, owner.1));
-                }
+            if let From::Session(owner, _) = request.from
+                && self.trees.iter().any(|t| t.owner == owner && t.alive() && !t.loose)
+            {
+                self.violate(format!("released by w{}.{} while its tree lives", owner.0, owner.1));
             }
             let end = if by_errand { End::ReleasedByHand } else { End::Released };
             return self.ledger.end_current(lease, end);
@@ -415,8 +415,8 @@ impl<R: Rules> World<R> {
     }
 
     fn check_loss(&mut self, owner: Owner) {
-        let ends = self.ledger.grants.iter().filter(|g| g.owner == owner).map(|g| g.end);
-        let ours = ends.last().is_some_and(|end| matches!(end, None | Some(End::Released)));
+        let mut ends = self.ledger.grants.iter().filter(|g| g.owner == owner).map(|g| g.end);
+        let ours = ends.next_back().is_some_and(|end| matches!(end, None | Some(End::Released)));
         // A write repeated behind our back answers "conflict" though it landed; drivers turn that off.
         let doubled = self.workers[owner.0].mark.doubled_release;
         if ours && !doubled && self.ledger.faith && !self.config.wild {

@@ -183,7 +183,7 @@ impl Config {
             noise: if rng.chance(250) { 0 } else { rng.between(20, 250) },
             quiet_at: nanos(timing.ttl) * rng.between(4, 10) / 2,
             lag,
-            latency: (nanos(timing.timeout) / 20).min(20_000_000).max(1_000),
+            latency: (nanos(timing.timeout) / 20).clamp(1_000, 20_000_000),
             evidence: shared && rng.chance(700),
             seals: rng.chance(800),
             drift: i64::try_from(DRIFT_PPM).unwrap_or(0) * if wild { 50 } else { 1 },
