@@ -138,6 +138,9 @@ impl<R: Rules> Session<R> {
             hold.renew_at = from.plus(timing.heartbeat);
             self.retries = 0;
             out.push(Effect::Tell(Event::Renewed));
+        } else if from.is_none() {
+            // Somebody else's write under our grant: ours goes on top of it at once.
+            hold.renew_at = now;
         } else {
             // Still ours, but what we sent has not landed: send it again, and not without end in a store
             // that can be read and not written.

@@ -1,5 +1,6 @@
 //! One state of the model and the steps that lead out of it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -12,12 +13,12 @@ use leasehold_core::session::{
     Choice, Effect, Event, Granted, Input, Op, Phase, Plan, Reading, RequestId, Session,
 };
 use leasehold_core::stop::{StoreClock, Timing};
-use leasehold_core::store::{Cas, Stored, Version};
+use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold_core::time::{BootTime, Now};
 
 use crate::Leases;
 
-const TTL: u64 = 3;
+const TTL: u64 = 2;
 const INSTANCE: &str = "i";
 
 /// What is broken outside of the rules; negative controls.
@@ -37,8 +38,8 @@ pub(crate) enum Act {
     Begin(usize),
     /// The request at this place reaches the store.
     Land(usize),
-    /// The same, and its answer is lost.
-    LandLost(usize),
+    /// Its sender gives up on a write, which may still land: a lost answer, or a late one.
+    GiveUp(usize),
     Timer(usize),
     Seal(usize),
     Write(usize),
@@ -108,9 +109,10 @@ pub(crate) struct Sights {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State<R: Rules> {
     tick: u64,
-    clients: Vec<Client<R>>,
-    network: Vec<Message>,
-    row: Option<Row>,
+    // Shared until changed: nearly all of a state is its predecessor's.
+    clients: Vec<Arc<Client<R>>>,
+    network: Vec<Arc<Message>>,
+    row: Option<Arc<Row>>,
     fence: Option<Fence>,
     lost_left: u8,
     crashes_left: u8,
@@ -129,10 +131,12 @@ fn plan(client: usize) -> Plan {
     let second = Duration::from_secs(1);
     let timing = Timing {
         ttl: second * u32::try_from(TTL).unwrap_or(1),
-        heartbeat: second * 2,
+        // One that renews is enough: the others' leases simply run out.
+        heartbeat: if client == 0 { second } else { second * 100 },
         grace: Duration::ZERO,
         margin: Duration::ZERO,
-        timeout: second,
+        // Giving up is a step of the model, not a matter of time.
+        timeout: second * 1_000,
         clock: StoreClock::default(),
     };
     let holder = Holder {
@@ -166,7 +170,7 @@ impl<R: Rules> State<R> {
             Client { session: None, begun: false, armed: None, waiting: None, sealing: None, job: None };
         Self {
             tick: 1,
-            clients: vec![client; model.clients],
+            clients: (0..model.clients).map(|_| Arc::new(client.clone())).collect(),
             network: Vec::new(),
             row: None,
             fence: None,
@@ -174,6 +178,10 @@ impl<R: Rules> State<R> {
             crashes_left: model.crashes,
             ghost: Ghost::default(),
         }
+    }
+
+    fn client(&mut self, c: usize) -> &mut Client<R> {
+        Arc::make_mut(&mut self.clients[c])
     }
 
     fn now(&self) -> Now {
@@ -192,8 +200,9 @@ impl<R: Rules> State<R> {
         for (at, message) in self.network.iter().enumerate() {
             actions.push(Act::Land(at));
             let awaited = self.clients[message.client].waiting == Some(message.id);
-            if awaited && self.lost_left > 0 && matches!(message.op, Op::Cas { .. }) {
-                actions.push(Act::LandLost(at));
+            let write = matches!(message.op, Op::Cas { .. });
+            if write && awaited && self.lost_left > 0 && message.client < model.fragile {
+                actions.push(Act::GiveUp(at));
             }
         }
         for (c, client) in self.clients.iter().enumerate() {
@@ -214,7 +223,8 @@ impl<R: Rules> State<R> {
                     actions.push(Act::Exit(c));
                 }
             }
-            if self.crashes_left > 0 && client.session.is_some() {
+            // Without a job a crash is the same as a pause without end.
+            if self.crashes_left > 0 && client.session.is_some() && client.job.is_some() {
                 actions.push(Act::Crash(c));
             }
         }
@@ -225,18 +235,18 @@ impl<R: Rules> State<R> {
             Act::Tick => self.tick += 1,
             Act::Begin(c) => {
                 let seed = (c as u128 + 1) << 64;
-                self.clients[c].begun = true;
-                self.clients[c].session = Some(Session::with_rules(plan(c), seed, model.rules.clone()));
+                self.client(c).begun = true;
+                self.client(c).session = Some(Session::with_rules(plan(c), seed, model.rules.clone()));
                 self.step(model, c, Input::Start);
             }
-            Act::Land(at) => self.land(model, at, false),
-            Act::LandLost(at) => self.land(model, at, true),
+            Act::Land(at) => self.land(model, at),
+            Act::GiveUp(at) => self.give_up(model, at),
             Act::Timer(c) => self.step(model, c, Input::Timer),
             Act::Seal(c) => self.seal(model, c),
             Act::Write(c) => self.write(model, c),
             Act::Commit(c) => self.commit(c),
             Act::Exit(c) => {
-                self.clients[c].job = None;
+                self.client(c).job = None;
                 self.step(model, c, Input::JobExited { status: 0, tree_empty: true });
             }
             Act::Crash(c) => {
@@ -248,7 +258,7 @@ impl<R: Rules> State<R> {
     }
 
     fn end(&mut self, c: usize) {
-        let client = &mut self.clients[c];
+        let client = self.client(c);
         client.session = None;
         client.armed = None;
         client.waiting = None;
@@ -260,7 +270,7 @@ impl<R: Rules> State<R> {
 
     fn step(&mut self, model: &Leases<R>, c: usize, input: Input) {
         let now = self.now();
-        let Some(session) = self.clients[c].session.as_mut() else { return };
+        let Some(session) = self.client(c).session.as_mut() else { return };
         let effects = session.step(input, now);
         for effect in effects {
             self.carry_out(model, c, effect);
@@ -269,26 +279,24 @@ impl<R: Rules> State<R> {
 
     fn carry_out(&mut self, model: &Leases<R>, c: usize, effect: Effect) {
         match effect {
-            Effect::Arm(at) => self.clients[c].armed = at,
+            Effect::Arm(at) => self.client(c).armed = at,
             Effect::Ask { id, op, .. } => {
                 // The session ignores answers to what it gave up on; only late writes matter.
                 self.network.retain(|m| m.client != c || m.op != Op::Read);
-                self.clients[c].waiting = Some(id);
-                self.network.push(Message { client: c, id, op });
+                self.client(c).waiting = Some(id);
+                self.network.push(Arc::new(Message { client: c, id, op }));
                 self.network.sort_by_key(|m| (m.client, m.id));
                 self.forget_hopeless();
             }
-            Effect::Seal(granted) => self.clients[c].sealing = Some(granted),
+            Effect::Seal(granted) => self.client(c).sealing = Some(granted),
             Effect::Start(granted) => {
                 let mine = (granted.epoch, granted.token, c);
                 let grant = self.ghost.grants.iter().position(|g| *g == mine).unwrap_or(0);
-                let left = model.writes;
-                self.clients[c].job = Some(Job { granted, grant, acked: 0, left, checked: None });
+                let left = u8::from(c < model.writers);
+                self.client(c).job = Some(Job { granted, grant, acked: 0, left, checked: None });
             }
-            Effect::Kill => {
-                if self.clients[c].job.take().is_some() {
-                    self.step(model, c, Input::JobExited { status: 137, tree_empty: true });
-                }
+            Effect::Kill if self.client(c).job.take().is_some() => {
+                self.step(model, c, Input::JobExited { status: 137, tree_empty: true });
             }
             Effect::Tell(Event::Granted(granted)) => self.told(model, c, &granted),
             Effect::Done(_) => self.end(c),
@@ -308,8 +316,8 @@ impl<R: Rules> State<R> {
         }
     }
 
-    fn land(&mut self, model: &Leases<R>, at: usize, lose: bool) {
-        let Message { client: c, id, op } = self.network.remove(at);
+    fn land(&mut self, model: &Leases<R>, at: usize) {
+        let Message { client: c, id, op } = Arc::unwrap_or_clone(self.network.remove(at));
         let input = match op {
             Op::Read => {
                 let stored = self.row.as_ref().map(|row| Stored {
@@ -327,13 +335,20 @@ impl<R: Rules> State<R> {
                 Input::Cas { id, result }
             }
         };
-        if lose {
-            self.lost_left -= 1;
-        } else if self.clients[c].waiting == Some(id) {
+        if self.clients[c].waiting == Some(id) {
             // A late answer needs no step of its own: acting on it later is the same as whatever
             // follows from it being late, and an answer that comes too late is a lost one.
             self.step(model, c, input);
         }
+        self.forget_hopeless();
+    }
+
+    fn give_up(&mut self, model: &Leases<R>, at: usize) {
+        let Message { client, id, .. } = *self.network[at];
+        self.lost_left -= 1;
+        self.client(client).waiting = None;
+        let failure = Failure { kind: FailureKind::Unreachable, message: String::new() };
+        self.step(model, client, Input::Cas { id, result: Cas::Unknown(failure) });
         self.forget_hopeless();
     }
 
@@ -364,7 +379,7 @@ impl<R: Rules> State<R> {
         }
         self.judge(c, &record);
         let version = Version(record.write.to_string());
-        self.row = Some(Row { body, version: version.clone(), stamp: self.tick, record });
+        self.row = Some(Arc::new(Row { body, version: version.clone(), stamp: self.tick, record }));
         Cas::Written { version, store_time: None }
     }
 
@@ -385,7 +400,7 @@ impl<R: Rules> State<R> {
     }
 
     fn seal(&mut self, model: &Leases<R>, c: usize) {
-        let Some(granted) = self.clients[c].sealing.take() else { return };
+        let Some(granted) = self.client(c).sealing.take() else { return };
         let result = match verdict(self.fence.as_ref(), &bearer(&granted), &Offer::Seal) {
             _ if model.flaw == Flaw::NoSeal => Ok(()),
             Verdict::Accept(fence) => {
@@ -412,11 +427,12 @@ impl<R: Rules> State<R> {
     }
 
     fn write(&mut self, model: &Leases<R>, c: usize) {
-        let Some(job) = self.clients[c].job.as_mut() else { return };
+        let fence = self.fence.clone();
+        let Some(job) = self.client(c).job.as_mut() else { return };
         let offer = Offer::Write { seq: job.acked + 1, digest: "d".into() };
         job.left -= 1;
         let grant = job.grant;
-        match verdict(self.fence.as_ref(), &bearer(&job.granted), &offer) {
+        match verdict(fence.as_ref(), &bearer(&job.granted), &offer) {
             Verdict::Accept(fence) if model.flaw == Flaw::CheckThenWrite => job.checked = Some(fence),
             Verdict::Accept(fence) => {
                 job.acked += 1;
@@ -433,7 +449,7 @@ impl<R: Rules> State<R> {
     }
 
     fn commit(&mut self, c: usize) {
-        let Some(job) = self.clients[c].job.as_mut() else { return };
+        let Some(job) = self.client(c).job.as_mut() else { return };
         let grant = job.grant;
         if let Some(fence) = job.checked.take() {
             self.fence = Some(fence);

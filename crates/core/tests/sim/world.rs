@@ -308,6 +308,13 @@ impl<R: Rules> World<R> {
             worker.wrapper_until = worker.wrapper_until.min(now);
             worker.job_until = worker.job_until.min(now);
         }
+        // Whoever was paused goes on now, not when its pause would have ended.
+        for w in 0..self.workers.len() {
+            if self.workers[w].session.is_some() {
+                let (count, wait) = (self.workers[w].count, self.rng.below(self.config.lag));
+                self.after(wait, Event::Timer(w, count));
+            }
+        }
         // What was still on its way, late, never arrives.
         let soon = self.now + self.config.latency * 4;
         self.queue.retain(|e| !(matches!(e.event, Event::Land(_)) && e.at > soon));

@@ -1,0 +1,108 @@
+//! Bugs found in core by the simulator; see `docs/bugs.md`.
+
+use leasehold_core::errand::{Errand, Next, Verb};
+use leasehold_core::ids::{Grant, Token, WriteId};
+use leasehold_core::record::LeaseRecord;
+use leasehold_core::session::{Input, Op, Outcome, Release, StopReason};
+use leasehold_core::stop::StoreClock;
+use std::time::Duration;
+
+use crate::hand::{Hand, plan, reading, revoked, secs, site};
+
+/// The next grant of a record, by somebody else.
+fn next_grant(record: &LeaseRecord) -> LeaseRecord {
+    let mut rival = Hand::new(plan(2, StoreClock::default()));
+    let free = LeaseRecord { hold: None, write: WriteId(8), ..record.clone() };
+    rival.step(Input::Start).finds(Some(&free), None);
+    rival.sent()
+}
+
+#[test]
+fn bug_1_a_holder_that_outlives_a_restart_does_not_hide_it() {
+    let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
+    hand.at(1_030).timer();
+    // The store restarts as "j" and forgets a grant nobody here knows of.
+    hand.unknown().finds_in("j", Some(&record), None);
+    hand.at(1_031).timer();
+    assert_eq!(hand.sent().instance, "i");
+    let renewed = hand.sent();
+    hand.written(None).step(Input::JobExited { status: 0, tree_empty: true });
+    let freed = hand.sent();
+    assert_eq!(freed.instance, "i");
+    let mut rival = Hand::new(plan(2, StoreClock::default()));
+    rival.step(Input::Start).finds_in("j", Some(&freed), None);
+    assert_eq!(rival.sent().token.get(), renewed.token.get() + 1_000);
+    assert_eq!(rival.sent().instance, "j");
+}
+
+#[test]
+fn bug_2_a_lease_revoked_while_its_claim_is_in_doubt_is_given_back() {
+    let mut hand = Hand::new(plan(1, StoreClock::default()));
+    hand.step(Input::Start).finds(None, None);
+    let claim = hand.sent();
+    let asked = revoked(&claim, secs(86));
+    hand.at(1_004).unknown().finds(Some(&asked), Some(secs(1)));
+    assert_eq!(hand.counts_from(), secs(1_000), "the record was cut to what was left");
+    assert!(!hand.started());
+    assert!(hand.sent().hold.is_none());
+    hand.written(None);
+    let lost = Outcome::Lost { why: StopReason::Revoked, status: None };
+    assert_eq!(hand.outcome(), Some(&lost));
+}
+
+#[test]
+fn bug_3_a_release_whose_answer_was_lost_is_not_a_lost_lease() {
+    let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
+    hand.at(1_010).step(Input::JobExited { status: 0, tree_empty: true });
+    hand.at(1_015).unknown().finds(Some(&next_grant(&record)), Some(secs(1)));
+    let release = Release::Done;
+    assert_eq!(hand.outcome(), Some(&Outcome::Finished { status: 0, stopped: None, release }));
+}
+
+#[test]
+fn bug_3_a_refused_release_of_a_lease_that_moved_on_is_still_a_loss() {
+    let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
+    hand.at(1_010).step(Input::JobExited { status: 0, tree_empty: true });
+    hand.at(1_011).conflict().finds(Some(&next_grant(&record)), Some(secs(1)));
+    assert!(matches!(hand.outcome(), Some(Outcome::Lost { why: StopReason::Gone, .. })));
+}
+
+#[test]
+fn bug_4_an_exit_told_after_the_empty_tree_ends_the_session() {
+    let (mut hand, _) = Hand::holding(plan(1, StoreClock::default()));
+    hand.at(1_010).step(Input::TreeEmpty);
+    hand.at(1_011).step(Input::JobExited { status: 3, tree_empty: false });
+    assert!(hand.sent().hold.is_none(), "released at once");
+    hand.written(None);
+    assert!(matches!(hand.outcome(), Some(Outcome::Finished { status: 3, .. })));
+}
+
+#[test]
+fn bug_5_a_foreign_write_under_our_grant_moves_no_deadline() {
+    // The store's clock stepped back: it calls a record young that was written long ago.
+    let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
+    let childs = LeaseRecord { write: WriteId(6), ..record };
+    hand.at(1_030).timer();
+    hand.at(1_031).conflict().finds(Some(&childs), Some(secs(0)));
+    assert_eq!(hand.counts_from(), secs(1_000));
+    hand.at(1_032).written(None);
+    assert_eq!(hand.counts_from(), secs(1_031), "our own write does");
+}
+
+#[test]
+fn bug_6_a_revocation_never_understates_what_is_left() {
+    let (_, record) = Hand::holding(plan(1, StoreClock::default()));
+    let left = |age: u64, resolution: u64| {
+        let mut errand =
+            Errand::new(Verb::Revoke, site(), StoreClock { resolution: secs(resolution), jump: secs(3) }, 5);
+        match errand.on_read(Ok(reading("i", Some(&record), Some(secs(age))))) {
+            Next::Ask(Op::Cas { body, .. }) => LeaseRecord::decode(&site(), &body).unwrap().hold.unwrap().ttl,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(left(1, 1), secs(90), "a coarse second of a young record");
+    assert_eq!(left(44, 1), secs(50), "a coarse second and a step of three are left over");
+    assert_eq!(left(80, 0), secs(13));
+    assert!(left(89, 0) > Duration::ZERO);
+    assert!(record.held_by(Grant(1)) && record.token == Token::FIRST);
+}
