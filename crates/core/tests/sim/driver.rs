@@ -72,7 +72,13 @@ impl<R: Rules> World<R> {
         let patience = if self.rng.chance(200) { 2 * ttl } else { ttl / 2 };
         let wait = if self.rng.chance(600) { 0 } else { self.rng.below(patience) };
         let max_run = (usual && self.rng.chance(100)).then(|| Duration::from_nanos(self.rng.below(2 * ttl)));
-        for (fault, is) in [(Fault::ByHand, by_hand), (Fault::Forced, force), (Fault::Waited, wait > 0)] {
+        let unusual = [
+            (Fault::ByHand, by_hand),
+            (Fault::Forced, force),
+            (Fault::Waited, wait > 0),
+            (Fault::MaxRun, max_run.is_some()),
+        ];
+        for (fault, is) in unusual {
             if is {
                 self.met.add(fault);
             }

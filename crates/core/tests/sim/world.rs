@@ -315,6 +315,8 @@ impl<R: Rules> World<R> {
                 self.after(wait, Event::Timer(w, count));
             }
         }
+        // Nobody renews or revokes by hand any more.
+        self.errands.iter_mut().for_each(|errand| *errand = None);
         // What was still on its way, late, never arrives.
         let soon = self.now + self.config.latency * 4;
         self.queue.retain(|e| !(matches!(e.event, Event::Land(_)) && e.at > soon));
