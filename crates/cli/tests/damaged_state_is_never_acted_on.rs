@@ -12,7 +12,7 @@ use std::process::Command;
 use leasehold::core::ids::WriteId;
 use leasehold::stores::{Cas, Store, open};
 use pollster::block_on;
-use world::{Ended, World};
+use world::{Ended, World, until};
 
 const SOMEBODY: u32 = 12_345;
 
@@ -107,7 +107,12 @@ fn what_this_user_may_not_write_is_told() {
     let call = |args: &[&str]| {
         let mut command: Command = world.program(&binary);
         command.args(args).uid(SOMEBODY).gid(SOMEBODY);
-        Ended::from(command.output().unwrap())
+        // A test beside this one may have forked while the copy was open for writing.
+        let busy = std::io::ErrorKind::ExecutableFileBusy;
+        until("the copied binary", || match command.output() {
+            Err(e) if e.kind() == busy => None,
+            output => Some(Ended::from(output.unwrap())),
+        })
     };
     let run = |store: &str| call(&["--store", store, "run", "site", "touch", "ran"]);
     call(&["use", &format!("dir:{}", world.at("open/d"))]).is(0, "created");
