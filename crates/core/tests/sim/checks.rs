@@ -363,11 +363,11 @@ impl<R: Rules> World<R> {
 
     fn check_told(&mut self, owner: Owner, lease: usize, epoch: Epoch, token: Token) {
         let landed = self.ledger.index_of(owner, lease).map(|i| self.ledger.grants[i].clone());
-        let exempt = landed.as_ref().is_some_and(|g| g.exempt);
-        let told = self.ledger.told.iter();
-        let other = told.filter(|t| t.0 == lease && t.1 == epoch && t.2 == token).find(|t| t.3 != owner);
-        if let (Some((.., (w, n))), false) = (other, exempt) {
-            let (w, n) = (*w, *n);
+        // Of the two, the one told later may be the one that landed first: either may be excused.
+        let exempt = |who| self.ledger.index_of(who, lease).is_some_and(|i| self.ledger.grants[i].exempt);
+        let told = self.ledger.told.iter().filter(|t| t.0 == lease && t.1 == epoch && t.2 == token);
+        let other = told.map(|t| t.3).find(|other| *other != owner && !exempt(*other) && !exempt(owner));
+        if let Some((w, n)) = other {
             self.violate(format!("P1: w{}.{} and w{w}.{n} were both told token {token}", owner.0, owner.1));
         }
         self.ledger.told.push((lease, epoch, token, owner));
