@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use leasehold::core::name::Name;
 use leasehold::memory::Memory;
 use leasehold::state::StateDir;
-use leasehold::stores::{self, FailureKind, OpenError, Store};
+use leasehold::stores::{self, FailureKind, OpenError, Scheme, Store};
 use leasehold::text::{MASK, did_you_mean, masked};
 
 use crate::args::Everywhere;
@@ -92,21 +92,17 @@ fn named(url: &str, origin: &str, state: &StateDir) -> Result<Chosen, Failed> {
     Ok(Chosen { shown: masked(&url), url, embedded: false, origin: origin.into() })
 }
 
-/// Kinds of store that people know and this program does not.
-const OTHERS: [&str; 12] = [
-    "redis",
-    "rediss",
-    "postgres",
-    "postgresql",
-    "s3",
-    "gs",
-    "az",
-    "firestore",
-    "https",
-    "http",
-    "etcd",
-    "mysql",
-];
+/// Kinds of store that people know and this build does not have.
+const OTHERS: [&str; 7] = ["dynamodb", "etcd", "file", "kv", "memcached", "mysql", "nats"];
+
+/// What the command line can open: everything but a store that ends with the process.
+fn kinds() -> impl Iterator<Item = &'static Scheme> {
+    stores::SCHEMES.iter().filter(|scheme| scheme.name != "memory")
+}
+
+fn known() -> String {
+    kinds().map(|scheme| scheme.example).collect::<Vec<_>>().join(", ")
+}
 
 /// URLs whose mistake we can name better than "unknown".
 fn refuse_kind(url: &str) -> Result<(), Failed> {
@@ -114,9 +110,10 @@ fn refuse_kind(url: &str) -> Result<(), Failed> {
     let Some((kind, path)) = url.split_once(':') else {
         return match url.starts_with(['/', '.', '~']) {
             true => refuse(format!("{url:?} is not a store; did you mean dir:{}?", home(url))),
-            false => {
-                refuse(format!("{url:?} is not a store: it has no scheme before a colon. Known: {KNOWN}."))
-            }
+            false => refuse(format!(
+                "{url:?} is not a store: it has no scheme before a colon. Known: {}.",
+                known()
+            )),
         };
     };
     match kind {
@@ -128,18 +125,17 @@ fn refuse_kind(url: &str) -> Result<(), Failed> {
         ),
         // The rest of the URL may hold a password; only the kind is repeated.
         _ if OTHERS.contains(&kind) => {
-            refuse(format!("stores of the kind \"{kind}:\" are not supported. Known: {KNOWN}."))
+            refuse(format!("stores of the kind \"{kind}:\" are not supported. Known: {}.", known()))
         }
-        "dir" | "sqlite" => Ok(()),
+        _ if kinds().any(|scheme| scheme.name == kind) => Ok(()),
         _ => {
-            let hint = did_you_mean(kind, &["sqlite", "dir"]).map(|k| format!(" Did you mean {k}:?"));
-            refuse(format!("\"{kind}:\" is not a kind of store.{} Known: {KNOWN}.", hint.unwrap_or_default()))
+            let names: Vec<&str> = kinds().map(|scheme| scheme.name).collect();
+            let hint = did_you_mean(kind, &names).map(|k| format!(" Did you mean {k}:?"));
+            let hint = hint.unwrap_or_default();
+            refuse(format!("\"{kind}:\" is not a kind of store.{hint} Known: {}.", known()))
         }
     }
 }
-
-/// What the command line can open.
-const KNOWN: &str = "sqlite:PATH, dir:/PATH";
 
 fn home(path: &str) -> String {
     path.strip_prefix('~').map_or_else(|| path.into(), |rest| format!("$HOME{rest}"))

@@ -12,11 +12,13 @@ use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
 use leasehold_core::rules::Seen;
 use leasehold_core::session::{Input, Op, Reading, RequestId, Watched, lease_key};
+use leasehold_core::time::BootTime;
 
+use crate::clock;
 use crate::memory::Memory;
 use crate::runner::evidence::{self, Probe};
 use crate::runner::lock;
-use crate::stores::{Cas, Failure, FailureKind, Store};
+use crate::stores::{Cas, Failure, FailureKind, Store, Version};
 
 /// Work for the keeper, done in order.
 #[derive(Debug)]
@@ -29,6 +31,17 @@ pub enum Work {
         lease: Name,
         /// The call.
         op: Op,
+    },
+    /// Let the store wait for a change.
+    Watch {
+        /// To be sent back.
+        id: RequestId,
+        /// The lease.
+        lease: Name,
+        /// What was found there.
+        version: Option<Version>,
+        /// When to give up.
+        until: BootTime,
     },
     /// Look whether a holder on this machine is gone.
     Probe {
@@ -62,6 +75,12 @@ impl Desk {
     fn perform(&mut self, work: Work) -> Option<Input> {
         match work {
             Work::Ask { id, lease, op } => Some(ask(self.store.as_mut(), id, &lease, op)),
+            Work::Watch { id, lease, version, until } => {
+                let at_most = until.since(clock::boot_time());
+                let key = lease_key(&lease);
+                let wait = self.store.wait_change(&key, version.as_ref(), at_most);
+                pollster::block_on(wait).then_some(Input::Changed { id })
+            }
             Work::Probe { grant, run, lock } => {
                 Some(Input::Probed { gone: probe(self.store.as_ref(), grant, &run, &lock) })
             }
@@ -131,7 +150,9 @@ impl Keeper {
     fn go_away(&mut self, desk: Desk, reply: Reply, notes: Vec<Work>, work: Work) -> Option<Input> {
         let (sender, inbox) = mpsc::channel();
         let (hand, over) = mpsc::channel::<(Desk, Reply)>();
-        let builder = thread::Builder::new().name("keeper".into()).stack_size(256 * 1024);
+        // TLS and HTTP go deep; files do not.
+        let stack = if self.near { 256 * 1024 } else { 4 * 1024 * 1024 };
+        let builder = thread::Builder::new().name("keeper".into()).stack_size(stack);
         let spawned = builder.spawn(move || {
             let Ok((mut desk, reply)) = over.recv() else { return };
             for work in inbox {
@@ -186,7 +207,8 @@ impl Work {
                 Some(Input::Cas { id, result: Cas::Unknown(failure) })
             }
             Self::Probe { .. } => Some(Input::Probed { gone: false }),
-            Self::Discard(_) | Self::Remember { .. } => None,
+            // The timer comes all the same.
+            Self::Watch { .. } | Self::Discard(_) | Self::Remember { .. } => None,
         }
     }
 }
@@ -219,7 +241,9 @@ pub(crate) fn call(store: &mut dyn Store, lease: &Name, op: Op) -> Answer {
         match op {
             Op::Read => {
                 let stored = store.read(&key).await;
-                Answer::Read(stored.map(|stored| Reading { stored, instance: store.facts().instance }))
+                let facts = store.facts();
+                let reading = |stored| Reading { stored, instance: facts.instance, pushes: facts.pushes };
+                Answer::Read(stored.map(reading))
             }
             Op::Cas { expected, write, body } => {
                 Answer::Cas(store.cas(&key, expected.as_ref(), write, &body).await)

@@ -65,7 +65,8 @@ impl InputSender {
 
 impl Shell {
     /// A session about to start, and a thread for its store calls.
-    pub fn new(plan: Plan, store: Box<dyn Store>, memory: Memory) -> io::Result<Self> {
+    pub fn new(plan: Plan, mut store: Box<dyn Store>, memory: Memory) -> io::Result<Self> {
+        store.limit_calls(plan.timing.timeout);
         let (timer, wake) = (Timer::new()?, Wake::new()?);
         let (inputs, inbox) = mpsc::channel();
         let inputs = InputSender { inputs, wake: wake.clone() };
@@ -119,6 +120,9 @@ impl Shell {
                 match effect {
                     Effect::Arm(at) => self.alarm = at,
                     Effect::Ask { id, lease, op } => inputs.extend(self.give(Work::Ask { id, lease, op })),
+                    Effect::Watch { id, lease, version, until } => {
+                        inputs.extend(self.give(Work::Watch { id, lease, version, until }));
+                    }
                     Effect::Probe { grant, run, lock } => {
                         inputs.extend(self.give(Work::Probe { grant, run, lock }));
                     }

@@ -105,6 +105,7 @@ impl Store for Sloppy {
             jump: Duration::ZERO,
             this_machine_only: true,
             lock_dir: None,
+            pushes: false,
             durability: "None.",
             caution: None,
         }

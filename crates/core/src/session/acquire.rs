@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{
-    Busy, Choice, Effect, Event, Found, Granted, Holding, NotStarted, Outcome, Phase, Reading, Session,
-    StopReason, What,
+    Busy, Choice, Effect, Event, Found, Granted, Holding, NotStarted, Outcome, Phase, Reading, RequestId,
+    Session, StopReason, What,
 };
 use crate::ids::Grant;
 use crate::record::{BadRecord, LeaseRecord};
@@ -17,6 +17,8 @@ use crate::time::BootTime;
 
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(1);
+/// How often to look all the same while the store is to tell of changes: its word may get lost.
+const PUSH_RETRY: Duration = Duration::from_secs(2);
 
 /// How long to wait before try number `tries`: doubling, capped, and spread by `jitter` so that
 /// waiters that lost together do not come back together.
@@ -38,6 +40,7 @@ impl<R: Rules> Session<R> {
     pub(super) fn look(&mut self, now: BootTime, out: &mut Vec<Effect>) {
         self.phase = Phase::Looking;
         self.retry_at = None;
+        self.watching = None;
         self.found = None;
         self.ask_read(What::Look, now, out);
     }
@@ -69,14 +72,15 @@ impl<R: Rules> Session<R> {
     }
 
     fn remember_found(&mut self, read_sent: BootTime, reading: Reading) -> Result<(), BadRecord> {
-        let instance = reading.instance;
+        let (instance, pushes) = (reading.instance, reading.pushes);
         self.found = Some(match reading.stored {
-            None => Found { record: None, version: None, age: None, instance, read_sent },
+            None => Found { record: None, version: None, age: None, instance, pushes, read_sent },
             Some(stored) => Found {
                 record: Some(LeaseRecord::decode(&self.plan.leases[self.at].lease, &stored.body)?),
                 version: Some(stored.version),
                 age: stored.age,
                 instance,
+                pushes,
                 read_sent,
             },
         });
@@ -142,6 +146,7 @@ impl<R: Rules> Session<R> {
             ends_in,
             ttl: hold.ttl,
         };
+        self.tells = found.pushes.then(|| found.version.clone()).flatten();
         if ends_in.is_none() {
             self.watch(&record, now, out);
         }
@@ -199,12 +204,29 @@ impl<R: Rules> Session<R> {
             out.push(Effect::Tell(Event::Waiting(busy.clone())));
         }
         let mut pause = backoff(self.retries, self.ids.fresh() ^ self.plan.grant.0);
+        // Of several leases only one could be watched, so a list is polled.
+        let tells = self.tells.take().filter(|_| self.plan.leases.len() == 1);
+        if tells.is_some() {
+            pause = PUSH_RETRY.min(busy.ttl / 3);
+        }
         if let Some(ends_in) = busy.ends_in {
             pause = pause.min(ends_in + Duration::from_millis(1));
         }
         self.retries += 1;
         self.at = 0;
-        self.retry_at = Some(now.plus(pause).min(self.wait_until.max(now)));
+        let until = now.plus(pause).min(self.wait_until.max(now));
+        self.retry_at = Some(until);
+        if tells.is_some() {
+            let id = self.fresh_request();
+            self.watching = Some(id);
+            out.push(Effect::Watch { id, lease: busy.lease.clone(), version: tells, until });
+        }
+    }
+
+    pub(super) fn on_changed(&mut self, id: RequestId, now: BootTime, out: &mut Vec<Effect>) {
+        if self.watching == Some(id) && self.phase == Phase::Looking && self.pending.is_none() {
+            self.look(now, out);
+        }
     }
 
     pub(super) fn on_claim_written(

@@ -85,6 +85,7 @@ struct Found {
     version: Option<Version>,
     age: Option<Duration>,
     instance: String,
+    pushes: bool,
     read_sent: BootTime,
 }
 
@@ -137,6 +138,10 @@ pub struct Session<R: Rules = Standard> {
     /// Which of the plan's leases is being tried.
     at: usize,
     retry_at: Option<BootTime>,
+    /// What was found of the lease, if the store can say when that changes.
+    tells: Option<Version>,
+    /// The store was asked to say when the lease we wait for changes.
+    watching: Option<RequestId>,
     wait_until: BootTime,
     retries: u32,
     /// When the claim first fell into doubt.
@@ -183,6 +188,8 @@ impl<R: Rules> Session<R> {
             pending: None,
             at: 0,
             retry_at: None,
+            tells: None,
+            watching: None,
             wait_until: BootTime::default(),
             retries: 0,
             doubt_since: None,
@@ -223,6 +230,7 @@ impl<R: Rules> Session<R> {
                 }
             }
             Input::Probed { gone } => self.on_probed(gone, now, &mut out),
+            Input::Changed { id } => self.on_changed(id, now, &mut out),
             Input::Sealed(result) => self.on_sealed(result, now, &mut out),
             Input::JobExited { status, tree_empty } => {
                 self.on_exit(status, tree_empty, now, &mut out);
@@ -264,11 +272,15 @@ impl<R: Rules> Session<R> {
     }
 
     fn ask(&mut self, what: What, op: Op, now: BootTime, out: &mut Vec<Effect>) {
-        self.requests += 1;
-        let id = RequestId(self.requests);
+        let id = self.fresh_request();
         self.pending = Some(Pending { id, sent: now, what });
         let lease = self.plan.leases[self.at].lease.clone();
         out.push(Effect::Ask { id, lease, op });
+    }
+
+    fn fresh_request(&mut self) -> RequestId {
+        self.requests += 1;
+        RequestId(self.requests)
     }
 
     fn ask_read(&mut self, what: What, now: BootTime, out: &mut Vec<Effect>) {

@@ -77,6 +77,8 @@ pub struct Reading {
     pub stored: Option<Stored>,
     /// The store instance that answered.
     pub instance: String,
+    /// The store can tell when the record changes.
+    pub pushes: bool,
 }
 
 /// Signals a wrapper passes on.
@@ -114,6 +116,11 @@ pub enum Input {
     Probed {
         /// In doubt: false.
         gone: bool,
+    },
+    /// A watched record changed, or may have.
+    Changed {
+        /// Which watch.
+        id: RequestId,
     },
     /// Targets are sealed, or why not.
     Sealed(Result<(), String>),
@@ -176,6 +183,18 @@ pub enum Effect {
         lease: Name,
         /// What to call.
         op: Op,
+    },
+    /// Let the store wait until the lease has another version than this, and send [`Input::Changed`] then;
+    /// nothing if it does not change in time.
+    Watch {
+        /// To be sent back.
+        id: RequestId,
+        /// Which lease.
+        lease: Name,
+        /// What was found there.
+        version: Option<Version>,
+        /// When to give up: the timer comes then.
+        until: BootTime,
     },
     /// Find out whether that holder is gone and send [`Input::Probed`].
     Probe {

@@ -176,7 +176,7 @@ pub(crate) fn silence() -> Failure {
 
 pub(crate) fn reading(instance: &str, record: Option<&LeaseRecord>, age: Option<Duration>) -> Reading {
     let stored = record.map(|r| Stored { body: r.encode(), version: Version(r.write.to_string()), age });
-    Reading { stored, instance: instance.into() }
+    Reading { stored, instance: instance.into(), pushes: false }
 }
 
 /// The same record, asked to stop.

@@ -325,7 +325,7 @@ impl<R: Rules> State<R> {
                     version: row.version.clone(),
                     age: Some(Duration::from_secs(self.tick - row.stamp)),
                 });
-                Input::Read { id, result: Ok(Reading { stored, instance: INSTANCE.into() }) }
+                Input::Read { id, result: Ok(Reading { stored, instance: INSTANCE.into(), pushes: false }) }
             }
             Op::Cas { expected, body, .. } => {
                 let result = self.land_cas(model, c, expected.as_ref(), body);

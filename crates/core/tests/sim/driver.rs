@@ -206,6 +206,7 @@ impl<R: Rules> World<R> {
                 self.workers[w].sent = self.boot_now(w).boot;
                 self.send(From::Session(owner, id), lease, op);
             }
+            Effect::Watch { id, .. } => self.watch(owner, id),
             Effect::Probe { run, .. } => self.probe(owner, &run),
             Effect::Seal(granted) => {
                 let lease = self.lease_index(&granted.lease);
@@ -229,6 +230,16 @@ impl<R: Rules> World<R> {
             Effect::Discard(_) => {}
             Effect::Tell(event) => self.on_event(owner, &event),
             Effect::Done(outcome) => self.on_done(owner, outcome),
+        }
+    }
+
+    /// The store's word comes at any time, right or wrong, twice or not at all.
+    fn watch(&mut self, owner: Owner, id: RequestId) {
+        self.met.add(Fault::Pushed);
+        let often = self.rng.below(3);
+        for _ in 0..often {
+            let wait = self.rng.below(self.ttl());
+            self.input_after(wait, owner, Input::Changed { id });
         }
     }
 

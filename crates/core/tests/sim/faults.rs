@@ -61,7 +61,7 @@ kinds! {
     AgeLost, WildDrift, WildStep, Suspend, MachineFreeze, PauseAll, PauseWrapper, Crash, CrashOrphan, Reboot,
     SignalTerm, SignalTwice, ErrandRenew, ErrandRelease, ErrandRevoke, IgnoresTerm, LeavesSurvivors,
     SealFails, SealSlow, WriteReplyLost, WriteLate, ZombieWrite, Forced, ByHand, SharedHost,
-    ProbedGone, ProbedAlive, MaxRun, TwoLeases, Waited, LateClaimFound, HostRefuses, NapSurvived,
+    ProbedGone, ProbedAlive, MaxRun, TwoLeases, Waited, LateClaimFound, HostRefuses, NapSurvived, Pushed,
 }
 
 /// How often each kind was met.
@@ -131,6 +131,8 @@ pub(crate) struct Config {
     pub(crate) drift: i64,
     /// Number of large faults.
     pub(crate) plagues: u64,
+    /// The store says that it tells of changes.
+    pub(crate) pushes: bool,
 }
 
 pub(crate) fn nanos(d: Duration) -> u64 {
@@ -188,6 +190,7 @@ impl Config {
             seals: rng.chance(800),
             drift: i64::try_from(DRIFT_PPM).unwrap_or(0) * if wild { 50 } else { 1 },
             plagues: rng.between(1, 6),
+            pushes: rng.chance(300),
             timing,
         }
     }

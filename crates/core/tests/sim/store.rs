@@ -34,10 +34,12 @@ pub(crate) struct Store {
     pub(crate) ppm: i64,
     pub(crate) age: AgeMode,
     pub(crate) down_until: u64,
+    /// It says that it tells of changes.
+    pub(crate) pushes: bool,
 }
 
 impl Store {
-    pub(crate) fn new(leases: usize, age: AgeMode, ppm: i64) -> Self {
+    pub(crate) fn new(leases: usize, age: AgeMode, ppm: i64, pushes: bool) -> Self {
         Self {
             rows: (0..leases).map(|_| None).collect(),
             log: Vec::new(),
@@ -49,6 +51,7 @@ impl Store {
             ppm,
             age,
             down_until: 0,
+            pushes,
         }
     }
 
@@ -83,7 +86,7 @@ impl Store {
             version: row.version.clone(),
             age: self.age_of(row, now),
         });
-        Reading { stored, instance: self.instance.clone() }
+        Reading { stored, instance: self.instance.clone(), pushes: self.pushes }
     }
 
     pub(crate) fn matches(&self, lease: usize, expected: Option<&Version>) -> bool {

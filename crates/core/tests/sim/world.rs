@@ -172,7 +172,7 @@ impl<R: Rules> World<R> {
                 skew: rng.either_side(i64::try_from(nanos(config.timing.ttl)).unwrap_or(0)),
             })
             .collect();
-        let store = Store::new(leases, config.age, rng.either_side(config.drift));
+        let store = Store::new(leases, config.age, rng.either_side(config.drift), config.pushes);
         let workers = config.hosts.iter().map(|host| Worker::new(*host)).collect();
         let names = ["site", "other"].iter().take(leases).filter_map(|n| Name::new(n).ok()).collect();
         let mut world = Self {

@@ -87,6 +87,7 @@ impl Store for MemoryStore {
             jump: Duration::ZERO,
             this_machine_only: true,
             lock_dir: None,
+            pushes: false,
             durability: "Nothing outlives this process.",
             caution: None,
         }

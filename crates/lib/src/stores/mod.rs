@@ -9,6 +9,9 @@ pub mod dir;
 pub mod local;
 pub mod memory;
 mod open;
+pub mod prefixed;
+#[cfg(feature = "remote")]
+pub mod remote;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -39,6 +42,8 @@ pub struct Facts {
     pub this_machine_only: bool,
     /// Where lock files for instant crash recovery go; none where processes of several machines meet.
     pub lock_dir: Option<PathBuf>,
+    /// It can tell when a record changes, so that waiters need not ask again and again.
+    pub pushes: bool,
     /// What survives what, in one sentence for people.
     pub durability: &'static str,
     /// What this store cannot promise here, in one sentence; for example on a network mount.
@@ -65,9 +70,45 @@ pub struct Listed {
     pub stored: Option<Stored>,
 }
 
-/// Four verbs over opaque bytes.
+/// One conditional write of [`Store::cas_many`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Where.
+    pub key: String,
+    /// The version that must be there; nothing: it must be absent.
+    pub expected: Option<Version>,
+    /// This attempt.
+    pub write: WriteId,
+    /// What to store.
+    pub body: Vec<u8>,
+}
+
+/// Something the doctor has to say about a store that no compare-and-set can show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// What was looked at, in a word or two: "durability", "eviction".
+    pub about: &'static str,
+    /// How bad it is.
+    pub verdict: Verdict,
+    /// One sentence: what was found, and what it means.
+    pub text: String,
+}
+
+/// How bad a [`Remark`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// As it should be.
+    Good,
+    /// Works, with less than could be had.
+    Weak,
+    /// A promise does not hold there.
+    Unsafe,
+}
+
+/// Four verbs over opaque bytes, and a few that have working defaults.
 ///
-/// A store is opened on one thread and used from that thread alone; it need not be `Sync`.
+/// A store is used from one thread at a time; it need not be `Sync`. Opening one reaches nothing:
+/// a store behind a network connects with its first call.
 #[async_trait(?Send)]
 pub trait Store: Send {
     /// What this store is. Cheap; asked after every read, because an instance can change.
@@ -88,4 +129,28 @@ pub trait Store: Send {
     /// Removes `key` if its version is `version`. For swept run records only: lease and fence records
     /// are never removed.
     async fn remove(&mut self, key: &str, version: &Version) -> Cas;
+
+    /// Many writes of different keys, each by itself as with [`Store::cas`], answered in their order.
+    /// A store that can makes a handful of calls of them.
+    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+        let mut answers = Vec::with_capacity(writes.len());
+        for w in writes {
+            answers.push(self.cas(&w.key, w.expected.as_ref(), w.write, &w.body).await);
+        }
+        answers
+    }
+
+    /// Waits, at most that long, until the key's version is another than this. True: it is, or may be.
+    /// Asked only where [`Facts::pushes`]; what it says is a hint and decides nothing.
+    async fn wait_change(&mut self, _key: &str, _version: Option<&Version>, _at_most: Duration) -> bool {
+        false
+    }
+
+    /// No call may take longer than this from now on. Stores whose calls are always short ignore it.
+    fn limit_calls(&mut self, _each: Duration) {}
+
+    /// What the doctor should know beyond the verbs: durability, eviction, poolers, file systems.
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        Ok(Vec::new())
+    }
 }

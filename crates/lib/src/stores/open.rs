@@ -11,7 +11,8 @@ pub struct Scheme {
     pub example: &'static str,
     /// The cargo feature that brings it.
     pub feature: Option<&'static str>,
-    open: fn(&str) -> Result<Box<dyn Store>, OpenError>,
+    /// Given the whole URL and what comes after the colon.
+    open: fn(&str, &str) -> Result<Box<dyn Store>, OpenError>,
 }
 
 /// Every kind of store built in, in the order people are told about them.
@@ -21,20 +22,20 @@ pub const SCHEMES: &[Scheme] = &[
         name: "sqlite",
         example: "sqlite:PATH",
         feature: Some("sqlite"),
-        open: |rest| opened(super::sqlite::SqliteStore::open(path("sqlite", rest)?)),
+        open: |_, rest| opened(super::sqlite::SqliteStore::open(path("sqlite", rest)?)),
     },
     #[cfg(feature = "dir")]
     Scheme {
         name: "dir",
         example: "dir:/PATH",
         feature: Some("dir"),
-        open: |rest| opened(super::dir::DirStore::open(path("dir", rest)?)),
+        open: |_, rest| opened(super::dir::DirStore::open(path("dir", rest)?)),
     },
     Scheme {
         name: "memory",
         example: "memory:",
         feature: None,
-        open: |rest| match rest {
+        open: |_, rest| match rest {
             "" => opened(memory::MemoryStore::new()),
             _ => Err(bad_url("\"memory:\" takes nothing after the colon. Leave it out.".into())),
         },
@@ -93,7 +94,7 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, OpenError> {
         )));
     };
     if let Some(found) = SCHEMES.iter().find(|s| s.name == scheme) {
-        return (found.open)(rest);
+        return (found.open)(url, rest);
     }
     // The rest of the URL may hold a password; only the scheme is repeated.
     let names: Vec<&str> = SCHEMES.iter().map(|s| s.name).collect();

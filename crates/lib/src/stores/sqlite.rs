@@ -339,6 +339,7 @@ impl Store for SqliteStore {
             jump: Duration::ZERO,
             this_machine_only: true,
             lock_dir: Some(locks.into()),
+            pushes: false,
             durability: "Every acknowledged write is on disk and survives a crash or a power cut; losing the disk loses it.",
             caution: None,
         }

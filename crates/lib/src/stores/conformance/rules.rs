@@ -278,7 +278,10 @@ pub fn ages(harness: &Harness) -> Result<(), Broken> {
 
 /// All handles meet in one store and know it by one name that is not empty.
 pub fn identity(harness: &Harness) -> Result<(), Broken> {
-    let (one, two) = (harness.open().facts(), harness.open().facts());
+    let (mut one, mut two) = (harness.open(), harness.open());
+    // A store behind a network knows what it met only after a call.
+    (one.read(KEY)?, two.read(KEY)?);
+    let (one, two) = (one.facts(), two.facts());
     ensure(!one.instance.is_empty() && !one.url.is_empty(), || {
         "The store has no identity or no name.".into()
     })?;

@@ -334,6 +334,7 @@ impl Store for DirStore {
             jump: Duration::ZERO,
             this_machine_only: local,
             lock_dir: local.then(|| self.path.join("locks")),
+            pushes: false,
             durability: "Every acknowledged write was synced to its file system; on a local disk it survives a crash or a power cut.",
             caution: (!local).then(|| {
                 format!(

@@ -1,0 +1,75 @@
+//! A corner of another store: every key begins with a prefix that its user does not see.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+
+use super::{Cas, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
+
+/// All of `inner` whose keys begin with `prefix`.
+pub struct Prefixed {
+    inner: Box<dyn Store>,
+    prefix: String,
+}
+
+impl Prefixed {
+    /// The corner under `prefix`, which may be anything that is short.
+    pub fn new(inner: Box<dyn Store>, prefix: impl Into<String>) -> Self {
+        Self { inner, prefix: prefix.into() }
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+}
+
+#[async_trait(?Send)]
+impl Store for Prefixed {
+    fn facts(&self) -> Facts {
+        self.inner.facts()
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        let key = self.key(key);
+        self.inner.read(&key).await
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        let key = self.key(key);
+        self.inner.cas(&key, expected, write, body).await
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        let (prefix, after) = (self.key(prefix), self.key(after));
+        let found = self.inner.list(&prefix, &after, limit).await?;
+        let strip = |l: Listed| {
+            let key = l.key.strip_prefix(&self.prefix)?.to_owned();
+            Some(Listed { key, ..l })
+        };
+        Ok(found.into_iter().filter_map(strip).collect())
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        let key = self.key(key);
+        self.inner.remove(&key, version).await
+    }
+
+    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+        let moved: Vec<Write> = writes.iter().map(|w| Write { key: self.key(&w.key), ..w.clone() }).collect();
+        self.inner.cas_many(&moved).await
+    }
+
+    async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
+        let key = self.key(key);
+        self.inner.wait_change(&key, version, at_most).await
+    }
+
+    fn limit_calls(&mut self, each: Duration) {
+        self.inner.limit_calls(each);
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        self.inner.examine().await
+    }
+}

@@ -1,0 +1,114 @@
+//! What every store behind a network has in common: a runtime of its own, and a limit to every call.
+//!
+//! The stores themselves are ordinary async code over tokio. [`Remote`] lets anybody call them, on any
+//! thread and from any runtime, and makes no runtime before the first call.
+
+use std::sync::Once;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+use leasehold_core::stop::Text;
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Cas, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Version, Write};
+
+/// How long a call may take if nobody said otherwise.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A store over tokio, for callers that know nothing of tokio.
+pub struct Remote<S> {
+    inner: S,
+    limit: Duration,
+    /// Made by the first call. The connections live in it, so it goes where the store goes.
+    runtime: Option<Runtime>,
+}
+
+impl<S: Store> Remote<S> {
+    /// Reaches nothing yet.
+    pub fn new(inner: S) -> Self {
+        Self { inner, limit: PATIENCE, runtime: None }
+    }
+
+    /// Drives `work` on the store to its end, or to the end of our patience.
+    fn drive<T>(
+        &mut self,
+        limit: Duration,
+        work: impl AsyncFnOnce(&mut S) -> T,
+        gave_up: impl FnOnce(Failure) -> T,
+    ) -> T {
+        let runtime = match self.runtime.take().map_or_else(start, Ok) {
+            Ok(runtime) => self.runtime.insert(runtime),
+            Err(failure) => return gave_up(failure),
+        };
+        let call = work(&mut self.inner);
+        match runtime.block_on(async { tokio::time::timeout(limit, call).await }) {
+            Ok(answer) => answer,
+            Err(_) => gave_up(Failure {
+                kind: FailureKind::Unreachable,
+                message: format!("the store did not answer within {}", Text(limit)),
+            }),
+        }
+    }
+}
+
+/// A runtime on the thread that calls, with what TLS needs.
+fn start() -> Result<Runtime, Failure> {
+    static PROVIDER: Once = Once::new();
+    // A program around us may have chosen its own; then that one is used.
+    PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+    Builder::new_current_thread().enable_all().build().map_err(|e| Failure {
+        kind: FailureKind::Unreachable,
+        message: format!("the system refused what a network call needs: {e}"),
+    })
+}
+
+impl<S> Drop for Remote<S> {
+    fn drop(&mut self) {
+        // Not by waiting: we may be inside somebody else's runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[async_trait(?Send)]
+impl<S: Store> Store for Remote<S> {
+    fn facts(&self) -> Facts {
+        self.inner.facts()
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        self.drive(self.limit, async |s| s.read(key).await, Err)
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        self.drive(self.limit, async |s| s.cas(key, expected, write, body).await, Cas::Unknown)
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        self.drive(self.limit, async |s| s.list(prefix, after, limit).await, Err)
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        self.drive(self.limit, async |s| s.remove(key, version).await, Cas::Unknown)
+    }
+
+    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+        let unknown = |failure| vec![Cas::Unknown(failure); writes.len()];
+        self.drive(self.limit, async |s| s.cas_many(writes).await, unknown)
+    }
+
+    async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
+        self.drive(at_most, async |s| s.wait_change(key, version, at_most).await, |_| false)
+    }
+
+    fn limit_calls(&mut self, each: Duration) {
+        self.limit = each;
+        self.inner.limit_calls(each);
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        self.drive(self.limit, async |s| s.examine().await, Err)
+    }
+}

@@ -1,0 +1,1 @@
+//! Stores behind a network, against real servers started by `scripts/servers`.
