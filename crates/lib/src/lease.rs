@@ -289,13 +289,10 @@ impl Job for Work {
         Err("this lease was not given any targets".into())
     }
 
-    fn term(&mut self) {
-        self.gone = None;
-    }
-
-    fn kill(&mut self) {
-        self.gone = None;
-    }
+    // The work is cancelled by `Event::Stopping`, which comes in the same step and knows why: woken
+    // before it, the work would have to guess.
+    fn term(&mut self) {}
+    fn kill(&mut self) {}
 
     // A future cannot be frozen; `token()` fails meanwhile, because its deadline has passed.
     fn freeze(&mut self) {}

@@ -82,7 +82,7 @@ fn a_lease_asked_back_cancels_the_work() {
         let _guard = guard;
         pending::<()>().await;
     }));
-    assert!(matches!(result, Err(Error::Lost(lost)) if lost.why == StopReason::Revoked));
+    assert!(matches!(&result, Err(Error::Lost(lost)) if lost.why == StopReason::Revoked), "{result:?}");
     assert!(dropped.load(Ordering::SeqCst), "the work was dropped");
     let next = block_on(leases.lease("site").ttl(TTL).wait(Duration::from_secs(20)).acquire()).unwrap();
     assert_eq!(next.lease().expect("given back").granted().token.get(), 2);
