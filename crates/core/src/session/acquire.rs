@@ -53,6 +53,12 @@ impl<R: Rules> Session<R> {
         out: &mut Vec<Effect>,
     ) {
         match result {
+            // Somebody who waits has time to ask again.
+            Err(failure) if self.may_ask_again(&failure, now) => {
+                self.retries += 1;
+                let pause = backoff(self.retries, self.ids.fresh());
+                self.retry_at = Some(now.plus(pause).min(self.wait_until));
+            }
             Err(failure) => {
                 let in_doubt = !self.attempts.is_empty();
                 self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), out);
@@ -64,6 +70,11 @@ impl<R: Rules> Session<R> {
                 Err(bad) => self.refuse(Refusal::Bad(bad), out),
             },
         }
+    }
+
+    /// The store answered before, and there is patience left.
+    fn may_ask_again(&self, failure: &Failure, now: BootTime) -> bool {
+        failure.kind == FailureKind::Unreachable && self.busy.is_some() && now < self.wait_until
     }
 
     fn refuse(&mut self, refusal: Refusal, out: &mut Vec<Effect>) {

@@ -3,7 +3,7 @@
 use leasehold_core::errand::{Errand, Next, Verb};
 use leasehold_core::ids::{Grant, Token, WriteId};
 use leasehold_core::record::LeaseRecord;
-use leasehold_core::session::{Input, Op, Outcome, Release, StopReason};
+use leasehold_core::session::{Input, NotStarted, Op, Outcome, Plan, Release, RequestId, StopReason};
 use leasehold_core::stop::StoreClock;
 use std::time::Duration;
 
@@ -105,4 +105,51 @@ fn bug_6_a_revocation_never_understates_what_is_left() {
     assert_eq!(left(80, 0), secs(13));
     assert!(left(89, 0) > Duration::ZERO);
     assert!(record.held_by(Grant(1)) && record.token == Token::FIRST);
+}
+
+#[test]
+fn bug_7_one_unanswered_read_does_not_end_the_wait() {
+    let (_, record) = Hand::holding(plan(1, StoreClock::default()));
+    let mut hand = Hand::new(Plan { wait: secs(20), ..plan(2, StoreClock::default()) });
+    hand.step(Input::Start).finds(Some(&record), Some(secs(1)));
+    hand.at(1_001).timer().silence();
+    assert_eq!(hand.outcome(), None);
+    hand.at(1_003).timer().silence();
+    let free = LeaseRecord { hold: None, write: WriteId(8), ..record };
+    hand.at(1_005).timer().finds(Some(&free), None);
+    assert_eq!(hand.sent().token.get(), 2);
+}
+
+#[test]
+fn bug_7_a_store_that_never_answers_ends_it_at_once_and_one_that_stays_silent_in_time() {
+    let waiting = || Hand::new(Plan { wait: secs(20), ..plan(2, StoreClock::default()) });
+    let gave_up = |hand: &Hand| matches!(hand.outcome(), Some(Outcome::NotStarted(NotStarted::Store { .. })));
+    let mut never = waiting();
+    never.step(Input::Start).silence();
+    assert!(gave_up(&never));
+    let (_, record) = Hand::holding(plan(1, StoreClock::default()));
+    let mut silent = waiting();
+    silent.step(Input::Start).finds(Some(&record), Some(secs(1)));
+    silent.at(1_019).timer().silence();
+    assert!(!gave_up(&silent));
+    silent.at(1_020).timer().silence();
+    assert!(gave_up(&silent));
+}
+
+/// The store's word is a hint: it makes a waiter look, and nothing else.
+#[test]
+fn a_push_makes_a_waiter_look_and_decides_nothing() {
+    let (_, record) = Hand::holding(plan(1, StoreClock::default()));
+    let mut hand = Hand::new(Plan { wait: secs(20), ..plan(2, StoreClock::default()) });
+    hand.step(Input::Start).finds_pushing(&record, secs(1));
+    let (id, until) = hand.watches().expect("it asks the store to tell");
+    assert_eq!(until.0, secs(1_002), "and looks by itself now and then");
+    hand.step(Input::Changed { id: RequestId(77) });
+    assert_eq!(hand.asks(), 1, "a word about something else is ignored");
+    hand.step(Input::Changed { id }).step(Input::Changed { id });
+    assert_eq!(hand.asks(), 2, "one look, however often it is told");
+    // The word was wrong: still held.
+    hand.finds_pushing(&record, secs(1));
+    assert!(!hand.started() && hand.outcome().is_none());
+    assert_ne!(hand.watches().unwrap().0, id);
 }

@@ -125,6 +125,31 @@ impl Hand {
         self.step(Input::Read { id, result })
     }
 
+    /// The read under way is not answered.
+    pub(crate) fn silence(&mut self) -> &mut Self {
+        let (id, result) = (self.id(), Err(silence()));
+        self.step(Input::Read { id, result })
+    }
+
+    /// The read under way finds this on a store that tells of changes.
+    pub(crate) fn finds_pushing(&mut self, record: &LeaseRecord, age: Duration) -> &mut Self {
+        let reading = Reading { pushes: true, ..reading("i", Some(record), Some(age)) };
+        let (id, result) = (self.id(), Ok(reading));
+        self.step(Input::Read { id, result })
+    }
+
+    /// The watch under way, with the time to which it goes.
+    pub(crate) fn watches(&self) -> Option<(RequestId, BootTime)> {
+        self.told.iter().rev().find_map(|e| match e {
+            Effect::Watch { id, until, .. } => Some((*id, *until)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn asks(&self) -> usize {
+        self.told.iter().filter(|e| matches!(e, Effect::Ask { .. })).count()
+    }
+
     pub(crate) fn written(&mut self, store_time: Option<Duration>) -> &mut Self {
         let version = Version(self.sent().write.to_string());
         let (id, result) = (self.id(), Cas::Written { version, store_time });
