@@ -256,10 +256,11 @@ fn hold(link: &Arc<Link>, strike: &Strike, request: &[u8], hang_up: bool) {
     link.set(Replies::Discard);
     let request = Arc::new(Mutex::new(request.to_vec()));
     let held = Held { link: link.clone(), request: request.clone() };
+    // Noted before the client can learn of it: then the test looks.
+    strike.note(|s| (s.yes, s.held) = (true, Some(held)));
     if hang_up {
         let _ = link.client.shutdown(Shutdown::Both);
     }
-    strike.note(|s| (s.yes, s.held) = (true, Some(held)));
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(n @ 1..) = (&link.client).read(&mut buffer) {
         lock(&request).extend_from_slice(&buffer[..n]);
