@@ -2,3 +2,4 @@
 
 mod firestore;
 mod firestore_double;
+mod firestore_faults;
