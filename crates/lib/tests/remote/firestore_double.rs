@@ -23,6 +23,8 @@ pub(crate) struct Request {
 pub(crate) enum Reply {
     /// Answers with this status and body.
     Answer(u16, String),
+    /// Sends the caller elsewhere.
+    Redirect(String),
     /// Closes the connection without a word.
     Close,
 }
@@ -89,8 +91,12 @@ fn exchange(stream: &TcpStream, answer: &dyn Fn(&Request) -> Reply) -> Option<()
     if request.line.is_empty() {
         return None;
     }
-    let Reply::Answer(status, body) = answer(&request) else { return None };
-    let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", body.len());
+    let (status, body, more) = match answer(&request) {
+        Reply::Answer(status, body) => (status, body, String::new()),
+        Reply::Redirect(to) => (307, String::new(), format!("location: {to}\r\n")),
+        Reply::Close => return None,
+    };
+    let head = format!("HTTP/1.1 {status} X\r\n{more}content-length: {}\r\n\r\n", body.len());
     (&mut &*stream).write_all((head + &body).as_bytes()).ok()
 }
 

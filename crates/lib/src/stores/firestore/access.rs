@@ -152,7 +152,7 @@ fn no_token(error: &(dyn Error + 'static)) -> Failure {
 fn unreachable(address: &Address, error: &reqwest::Error) -> Failure {
     let endpoint = &address.endpoint;
     // Certificates do not get better by trying again.
-    if chain(error).any(is_tls) {
+    if error.is_connect() && chain(error).any(is_tls) {
         return Failure {
             kind: FailureKind::Unusable,
             message: format!(
@@ -175,9 +175,9 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
 }
 
 fn is_tls(error: &(dyn Error + 'static)) -> bool {
-    // The system's error type hides what it was made of from the chain.
+    // The system's error type hides what it was made of from the chain, more than once.
     let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    error.is::<rustls::Error>() || inner.is_some_and(|e| e.is::<rustls::Error>())
+    error.is::<rustls::Error>() || inner.is_some_and(|e| is_tls(e))
 }
 
 /// The innermost reason; the outer ones only say that a request failed.

@@ -75,7 +75,7 @@ impl FirestoreStore {
     async fn commit(&mut self, write: Value, creates: bool) -> Result<(Value, Option<Duration>), Cas> {
         let path = format!("{}/documents:commit", self.address.database);
         let answered = self.call(Method::POST, &path, Some(&json!({ "writes": [write] }))).await;
-        let mut good = match answered.map_err(Cas::Unknown)? {
+        let good = match answered.map_err(Cas::Unknown)? {
             Answer::Good(value) => value,
             Answer::Refused { status, words } => {
                 return Err(answer::refused_write(&self.address, creates, &status, &words));
@@ -83,8 +83,8 @@ impl FirestoreStore {
             Answer::Foreign(http) => return Err(Cas::Unknown(answer::foreign(&self.address, http))),
         };
         let time = wire::time(&good["commitTime"]);
-        match good["writeResults"].as_array_mut().map(std::mem::take).as_deref_mut() {
-            Some([result]) => Ok((result.take(), time)),
+        match good["writeResults"].as_array().map(Vec::as_slice) {
+            Some([result]) => Ok((result.clone(), time)),
             _ => Err(Cas::Unknown(answer::puzzling(&self.address))),
         }
     }
