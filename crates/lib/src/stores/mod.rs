@@ -6,6 +6,8 @@
 pub mod conformance;
 #[cfg(feature = "dir")]
 pub mod dir;
+#[cfg(feature = "firestore")]
+pub mod firestore;
 pub mod local;
 pub mod memory;
 mod open;

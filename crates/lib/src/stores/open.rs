@@ -31,6 +31,16 @@ pub const SCHEMES: &[Scheme] = &[
         feature: Some("dir"),
         open: |_, rest| opened(super::dir::DirStore::open(path("dir", rest)?)),
     },
+    #[cfg(feature = "firestore")]
+    Scheme {
+        name: "firestore",
+        example: "firestore://PROJECT/COLLECTION",
+        feature: Some("firestore"),
+        open: |url, _| {
+            let store = super::firestore::FirestoreStore::new(url).map_err(bad_url)?;
+            opened(Ok(super::remote::Remote::new(store)))
+        },
+    },
     Scheme {
         name: "memory",
         example: "memory:",
@@ -127,9 +137,9 @@ mod tests {
         assert!(refused("sqllite:/x").contains("Did you mean sqlite:?"));
         assert!(refused("SQLITE:/x").contains("Did you mean sqlite:?"));
         assert!(refused("dri:/x").contains("Did you mean dir:?"));
-        let unknown = refused("postgres://user:secret@host/db");
+        let unknown = refused("mongodb://user:secret@host/db");
         assert!(!unknown.contains("Did you mean") && !unknown.contains("secret"), "{unknown}");
-        assert!(unknown.contains("Known: sqlite:PATH, dir:/PATH, memory:."), "{unknown}");
+        assert!(unknown.contains("Known: sqlite:PATH, dir:/PATH, "), "{unknown}");
         for url in ["", "x", "/a/path", "sqlite:", "dir:", "dir://host/x", "sqlite://", ":"] {
             assert!(refused(url).ends_with('.'), "{url}");
         }

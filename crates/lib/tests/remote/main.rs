@@ -1,1 +1,5 @@
 //! Stores behind a network, against real servers started by `scripts/servers`.
+
+mod firestore;
+mod firestore_double;
+mod firestore_faults;

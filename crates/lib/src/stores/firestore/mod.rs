@@ -1,0 +1,298 @@
+//! Google's Firestore over REST, one document per record.
+//!
+//! No transactions: every write is one commit with a condition on the document's `updateTime`, which is
+//! the version and is kept as the very text the server sent. Who wins is decided there. The age of a
+//! record is `readTime - updateTime`, both of the server's clock.
+
+mod access;
+mod address;
+mod answer;
+mod wire;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::{
+    Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version, Write,
+};
+use access::Access;
+use address::Address;
+use answer::Answer;
+
+/// Names the emulator's address, for every client of Firestore.
+const EMULATOR: &str = "FIRESTORE_EMULATOR_HOST";
+
+/// Most writes in one batch; Firestore takes 500.
+const BATCH: usize = 200;
+
+/// A collection of a Firestore database.
+pub struct FirestoreStore {
+    address: Address,
+    /// Made by the first call, which may have to read credential files.
+    access: Option<Access>,
+}
+
+impl FirestoreStore {
+    /// The collection that `firestore://PROJECT/COLLECTION` names. Reaches nothing yet.
+    ///
+    /// # Errors
+    /// If the URL names none: a sentence that says what would do.
+    pub fn new(url: &str) -> Result<Self, String> {
+        let emulator = std::env::var(EMULATOR).ok();
+        Ok(Self { address: Address::parse(url, emulator.as_deref())?, access: None })
+    }
+
+    /// One call and its answer.
+    async fn call(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Answer, Failure> {
+        let access = match self.access.take() {
+            Some(access) => access,
+            None => Access::new(&self.address)?,
+        };
+        // Put back before the call: a client whose call is given up drops that connection by itself.
+        let access = self.access.insert(access);
+        let answer = access.call(&self.address, method, path, body).await?;
+        if matches!(&answer, Answer::Refused { status, .. } if status == "UNAUTHENTICATED") {
+            // The next call asks for another token.
+            self.access = None;
+        }
+        Ok(answer)
+    }
+
+    /// A call that writes nothing.
+    async fn ask(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        match self.call(method, path, body).await? {
+            Answer::Good(value) => Ok(value),
+            Answer::Refused { status, words } => Err(answer::failure(&self.address, &status, &words)),
+            Answer::Foreign(http) => Err(answer::foreign(&self.address, http)),
+        }
+    }
+
+    /// One write by itself. `creates`: nothing may be there. Gives the result and the store's time.
+    async fn commit(&mut self, write: Value, creates: bool) -> Result<(Value, Option<Duration>), Cas> {
+        let path = format!("{}/documents:commit", self.address.database);
+        let answered = self.call(Method::POST, &path, Some(&json!({ "writes": [write] }))).await;
+        let good = match answered.map_err(Cas::Unknown)? {
+            Answer::Good(value) => value,
+            Answer::Refused { status, words } => {
+                return Err(answer::refused_write(&self.address, creates, &status, &words));
+            }
+            Answer::Foreign(http) => return Err(Cas::Unknown(answer::foreign(&self.address, http))),
+        };
+        let time = wire::time(&good["commitTime"]);
+        match good["writeResults"].as_array().map(Vec::as_slice) {
+            Some([result]) => Ok((result.clone(), time)),
+            _ => Err(Cas::Unknown(answer::puzzling(&self.address))),
+        }
+    }
+
+    /// What an accepted write came to. It must have moved `updateTime`, or it changed nothing.
+    fn written(&self, result: &Value, expected: Option<&Version>, store_time: Option<Duration>) -> Cas {
+        match result["updateTime"].as_str() {
+            Some(now) if expected.is_none_or(|Version(before)| before != now) => {
+                Cas::Written { version: Version(now.into()), store_time }
+            }
+            _ => Cas::Unknown(answer::puzzling(&self.address)),
+        }
+    }
+
+    fn name(&self, key: &str) -> Result<String, Failure> {
+        match wire::document_id(key) {
+            Some(id) => Ok(self.address.document(&id)),
+            None => Err(Failure {
+                kind: FailureKind::Unusable,
+                message: "A key is too long for Firestore, which takes 1500 bytes. Use a shorter name."
+                    .into(),
+            }),
+        }
+    }
+
+    fn update(&self, w: &Write) -> Result<Value, Failure> {
+        Ok(wire::update(&self.name(&w.key)?, &w.key, w.expected.as_ref(), w.write, &w.body))
+    }
+
+    /// Some writes in one call, each by itself.
+    async fn batch(&mut self, writes: &[Write]) -> Result<Vec<Cas>, Failure> {
+        let all: Vec<Value> = writes.iter().map(|w| self.update(w)).collect::<Result<_, _>>()?;
+        let path = format!("{}/documents:batchWrite", self.address.database);
+        let good = self.ask(Method::POST, &path, Some(&json!({ "writes": all }))).await?;
+        let list = |name: &str| good[name].as_array().filter(|list| list.len() == writes.len());
+        let (Some(results), Some(statuses)) = (list("writeResults"), list("status")) else {
+            return Err(answer::puzzling(&self.address));
+        };
+        let each = writes.iter().zip(results.iter().zip(statuses));
+        Ok(each.map(|(write, (result, status))| self.outcome(write, result, status)).collect())
+    }
+
+    /// What became of one write of a batch.
+    fn outcome(&self, write: &Write, result: &Value, status: &Value) -> Cas {
+        match status["code"].as_i64() {
+            None | Some(0) => {
+                self.written(result, write.expected.as_ref(), wire::time(&result["updateTime"]))
+            }
+            Some(code) => {
+                let words = status["message"].as_str().unwrap_or_default();
+                answer::refused_write(&self.address, write.expected.is_none(), answer::named(code), words)
+            }
+        }
+    }
+
+    /// What the database says of itself, where these credentials may ask.
+    async fn examine_database(&mut self) -> Result<Vec<Remark>, Failure> {
+        let path = self.address.database.clone();
+        let database = match self.call(Method::GET, &path, None).await? {
+            Answer::Good(database) => database,
+            // Leases need no right to ask this.
+            Answer::Refused { status, .. } if status == "PERMISSION_DENIED" => return Ok(Vec::new()),
+            Answer::Refused { status, words } => return Err(answer::failure(&self.address, &status, &words)),
+            Answer::Foreign(http) => return Err(answer::foreign(&self.address, http)),
+        };
+        let mut remarks = Vec::new();
+        let place = database["locationId"].as_str().unwrap_or("a place it does not tell");
+        match database["type"].as_str() {
+            Some("FIRESTORE_NATIVE") => remarks.push(Remark {
+                about: "database",
+                verdict: Verdict::Good,
+                text: format!("A native Firestore database in {place}: writes are kept in several zones."),
+            }),
+            Some(other) => remarks.push(Remark {
+                about: "database",
+                verdict: Verdict::Unsafe,
+                text: format!("The database is of type {other}, and only FIRESTORE_NATIVE can be used. Create one in native mode."),
+            }),
+            None => {}
+        }
+        if database["deleteProtectionState"] == "DELETE_PROTECTION_DISABLED" {
+            remarks.push(Remark {
+                about: "deletion",
+                verdict: Verdict::Weak,
+                text: "Anybody with the right to can delete the database and every lease in it; turn its delete protection on.".into(),
+            });
+        }
+        Ok(remarks)
+    }
+}
+
+#[async_trait(?Send)]
+impl Store for FirestoreStore {
+    fn facts(&self) -> Facts {
+        let emulator = self.address.emulator;
+        Facts {
+            url: self.address.shown.clone(),
+            // It does not lose what it acknowledged, and a restored backup is another database.
+            instance: self.address.database.clone(),
+            clock: Clock::Server,
+            resolution: Duration::from_millis(1),
+            // Many machines answer for it.
+            jump: Duration::from_secs(3),
+            this_machine_only: false,
+            lock_dir: None,
+            pushes: false,
+            durability: if emulator {
+                "Nothing outlives the emulator, which keeps everything in its memory."
+            } else {
+                "Firestore keeps every acknowledged write in several zones; deleting the database loses it."
+            },
+            caution: emulator.then(|| {
+                "This is Firestore's emulator or something in its place: leases are gone when it stops."
+                    .into()
+            }),
+        }
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        let name = self.name(key)?;
+        let path = format!("{}/documents:batchGet", self.address.database);
+        // Unlike a plain get it tells the time of the read, also where nothing is.
+        let good = self.ask(Method::POST, &path, Some(&json!({ "documents": [name] }))).await?;
+        for part in good.as_array().into_iter().flatten() {
+            if let Some(found) = part.get("found") {
+                return match wire::record(found, part.get("readTime")) {
+                    Some((whose, stored)) if whose == key => Ok(Some(stored)),
+                    _ => Err(Failure {
+                        kind: FailureKind::Unusable,
+                        message: format!(
+                            "The document for {key:?} in {} was written by something else, and was left as it is. Name another collection for leases.",
+                            self.address.shown
+                        ),
+                    }),
+                };
+            }
+            if part["missing"] == name.as_str() {
+                return Ok(None);
+            }
+        }
+        Err(answer::puzzling(&self.address))
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        let name = match self.name(key) {
+            Ok(name) => name,
+            Err(failure) => return Cas::Unknown(failure),
+        };
+        let update = wire::update(&name, key, expected, write, body);
+        match self.commit(update, expected.is_none()).await {
+            Ok((result, time)) => self.written(&result, expected, time),
+            Err(cas) => cas,
+        }
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let path = format!("{}:runQuery", self.address.parent);
+        let query = wire::query(&self.address, prefix, after, limit);
+        let good = self.ask(Method::POST, &path, Some(&query)).await?;
+        let parts = good.as_array().ok_or_else(|| answer::puzzling(&self.address))?;
+        let records =
+            parts.iter().filter_map(|part| wire::record(part.get("document")?, part.get("readTime")));
+        Ok(records.map(|(key, stored)| Listed { key, stored: Some(stored) }).collect())
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        let name = match self.name(key) {
+            Ok(name) => name,
+            Err(failure) => return Cas::Unknown(failure),
+        };
+        match self.commit(wire::delete(&name, version), false).await {
+            Ok((_, store_time)) => Cas::Written { version: version.clone(), store_time },
+            Err(cas) => cas,
+        }
+    }
+
+    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+        let mut answers = Vec::with_capacity(writes.len());
+        for chunk in writes.chunks(BATCH) {
+            match chunk {
+                [w] => answers.push(self.cas(&w.key, w.expected.as_ref(), w.write, &w.body).await),
+                many => match self.batch(many).await {
+                    Ok(each) => answers.extend(each),
+                    Err(failure) => answers.extend(many.iter().map(|_| Cas::Unknown(failure.clone()))),
+                },
+            }
+        }
+        answers
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        let mut remarks = vec![Remark {
+            about: "pace",
+            verdict: Verdict::Good,
+            text: "Firestore takes about one write per second to one document for long: a TTL of 5 s or more leaves room.".into(),
+        }];
+        if self.address.emulator {
+            remarks.push(Remark {
+                about: "durability",
+                verdict: Verdict::Weak,
+                text: "This is Firestore's emulator or something in its place: it keeps leases in memory and loses them when it stops.".into(),
+            });
+        } else {
+            remarks.extend(self.examine_database().await?);
+        }
+        Ok(remarks)
+    }
+}
