@@ -31,6 +31,20 @@ pub const SCHEMES: &[Scheme] = &[
         feature: Some("dir"),
         open: |_, rest| opened(super::dir::DirStore::open(path("dir", rest)?)),
     },
+    #[cfg(feature = "redis")]
+    Scheme {
+        name: "redis",
+        example: "redis://HOST",
+        feature: Some("redis"),
+        open: |url, _| Ok(Box::new(super::redis::RedisStore::open(url)?)),
+    },
+    #[cfg(feature = "redis")]
+    Scheme {
+        name: "rediss",
+        example: "rediss://HOST",
+        feature: Some("redis"),
+        open: |url, _| Ok(Box::new(super::redis::RedisStore::open(url)?)),
+    },
     Scheme {
         name: "memory",
         example: "memory:",
