@@ -12,6 +12,8 @@ pub mod local;
 pub mod memory;
 mod open;
 pub mod prefixed;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "remote")]
 pub mod remote;
 #[cfg(feature = "sqlite")]

@@ -40,6 +40,19 @@ pub const SCHEMES: &[Scheme] = &[
             let store = super::firestore::FirestoreStore::new(url).map_err(bad_url)?;
             opened(Ok(super::remote::Remote::new(store)))
         },
+    #[cfg(feature = "redis")]
+    Scheme {
+        name: "redis",
+        example: "redis://HOST",
+        feature: Some("redis"),
+        open: |url, _| Ok(Box::new(super::redis::RedisStore::open(url)?)),
+    },
+    #[cfg(feature = "redis")]
+    Scheme {
+        name: "rediss",
+        example: "rediss://HOST",
+        feature: Some("redis"),
+        open: |url, _| Ok(Box::new(super::redis::RedisStore::open(url)?)),
     },
     Scheme {
         name: "memory",

@@ -1,0 +1,318 @@
+//! Redis, Valkey, and what speaks their language.
+//!
+//! A record is a hash of version, body and time; a sorted set next to it holds all names. Every verb
+//! is one script, so it is one step for the server, and one round trip. The time is the server's.
+//! All keys of one store carry one hash tag: in a cluster, one lease store lives in one slot.
+
+mod examine;
+mod identity;
+mod place;
+mod scripts;
+mod trouble;
+mod waiting;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, Value};
+
+use self::identity::Identity;
+use self::place::Place;
+use self::scripts::{Answer, One};
+use self::waiting::Ear;
+use super::open::OpenError;
+use super::remote::Remote;
+use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Version, Write};
+
+/// How long a call may take until somebody says otherwise; [`Remote`] ends it no later.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Writes in one command: enough that ten commands renew ten thousand leases, and a moment's work.
+const MOST_WRITES: usize = 1000;
+/// Bytes of bodies in one command, about.
+const MOST_BYTES: usize = 8 << 20;
+/// Records in one page of a listing.
+const PAGE: usize = 500;
+
+/// A store on one Redis primary.
+pub struct RedisStore {
+    place: Place,
+    limit: Duration,
+    /// Out of here while a call is under way: one that is given up takes its connection with it, and
+    /// a late reply finds nobody.
+    link: Option<MultiplexedConnection>,
+    /// Who answered last.
+    identity: Option<Identity>,
+    ear: Ear,
+}
+
+impl RedisStore {
+    /// Reads `url`, which begins with `redis:` or `rediss:`, and reaches nothing yet.
+    pub fn open(url: &str) -> Result<Remote<Self>, OpenError> {
+        let place = Place::parse(url).map_err(OpenError::Url)?;
+        let store = Self { place, limit: PATIENCE, link: None, identity: None, ear: Ear::default() };
+        Ok(Remote::new(store))
+    }
+
+    fn failure(&self, error: &redis::RedisError) -> Failure {
+        trouble::failure(&self.place, error, self.limit)
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.limit))
+            .set_response_timeout(Some(self.limit));
+        let client = &self.place.client;
+        client.get_multiplexed_async_connection_with_config(&config).await.map_err(|e| self.failure(&e))
+    }
+
+    /// Sends commands in one go and gives their answers, errors of the server among them.
+    async fn send(&self, link: &mut MultiplexedConnection, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let count = commands.len();
+        let answers = link.send_packed_commands(commands, 0, count).await.map_err(|e| self.failure(&e))?;
+        if answers.len() == count { Ok(answers) } else { Err(trouble::not_redis(&self.place)) }
+    }
+
+    /// Makes one call. On a new connection, the server is asked in the same breath who it is.
+    async fn call(&mut self, command: Cmd) -> Result<Value, Failure> {
+        let mut commands = Pipeline::new();
+        let (mut link, known) = match self.link.take() {
+            Some(link) => (link, true),
+            None => (self.connect().await?, false),
+        };
+        if !known {
+            identity::ask(&mut commands);
+        }
+        commands.add_command(command);
+        let mut answers = self.send(&mut link, &commands).await?;
+        let answer = answers.pop().unwrap_or(Value::Nil);
+        if !known {
+            self.meet(&answers)?;
+        }
+        self.keep(link, answer)
+    }
+
+    /// Makes one call that writes. It goes to the server that was read from, or nowhere: a server
+    /// that has started again in the meantime may have forgotten what others did since.
+    async fn write(&mut self, command: Cmd) -> Result<Value, Failure> {
+        if self.link.is_none() && self.identity.is_some() {
+            let mut link = self.connect().await?;
+            let mut commands = Pipeline::new();
+            identity::ask(&mut commands);
+            let answers = self.send(&mut link, &commands).await?;
+            let before = self.identity.clone();
+            self.meet(&answers)?;
+            self.link = Some(link);
+            if self.identity != before {
+                return Err(Failure {
+                    kind: FailureKind::Unreachable,
+                    message: format!(
+                        "{} has started again or was replaced since it was read, so nothing was written; try again",
+                        self.place.url
+                    ),
+                });
+            }
+        }
+        self.call(command).await
+    }
+
+    /// Takes note of who answers.
+    fn meet(&mut self, answers: &[Value]) -> Result<(), Failure> {
+        let identity = Identity::of(answers);
+        identity.usable(&self.place)?;
+        self.identity = Some(identity);
+        Ok(())
+    }
+
+    /// Keeps the connection for the next call, unless this one failed.
+    fn keep(&mut self, link: MultiplexedConnection, answer: Value) -> Result<Value, Failure> {
+        let answer = answer.extract_error().map_err(|e| self.failure(&e))?;
+        self.link = Some(link);
+        Ok(answer)
+    }
+
+    fn understood(&self, value: Value) -> Result<Answer, Failure> {
+        Answer::of(value).ok_or_else(|| trouble::not_redis(&self.place))
+    }
+
+    /// Makes conditional writes in one command; as many answers as writes.
+    async fn cas_some<'a>(
+        &mut self,
+        writes: impl ExactSizeIterator<Item = One<'a>> + Clone,
+    ) -> Result<Vec<Cas>, Failure> {
+        let command = scripts::cas(&self.place, writes.clone());
+        let value = self.write(command).await?;
+        let answer = self.understood(value)?;
+        if answer.rest.len() != writes.len() {
+            return Err(trouble::not_redis(&self.place));
+        }
+        let verdict = |(write, value): (One<'_>, Value)| match value {
+            Value::Int(1) => {
+                Cas::Written { version: Version(write.version), store_time: Some(answer.now) }
+            }
+            Value::Int(0) => Cas::Conflict,
+            Value::Int(2) => Cas::Unknown(trouble::foreign(&self.place)),
+            _ => Cas::Unknown(trouble::not_redis(&self.place)),
+        };
+        Ok(writes.zip(answer.rest).map(verdict).collect())
+    }
+
+    /// One page of names in order, with the records that are still there.
+    async fn page(
+        &mut self,
+        prefix: &str,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<(String, Option<Stored>)>, Failure> {
+        let command = scripts::list(&self.place, prefix, after, limit);
+        let value = self.call(command).await?;
+        let answer = self.understood(value)?;
+        let now = answer.now;
+        let entry = |value: Value| {
+            let Value::Array(items) = value else { return None };
+            let mut items = items.into_iter();
+            Some((scripts::take(&mut items)?, scripts::stored(now, &mut items)?))
+        };
+        let entries: Option<Vec<_>> = answer.rest.into_iter().map(entry).collect();
+        entries.ok_or_else(|| trouble::foreign(&self.place))
+    }
+}
+
+#[async_trait(?Send)]
+impl Store for RedisStore {
+    fn facts(&self) -> Facts {
+        let identity = self.identity.as_ref();
+        Facts {
+            url: self.place.url.clone(),
+            instance: identity.map_or_else(String::new, Identity::instance),
+            clock: Clock::Server,
+            resolution: Duration::from_micros(1),
+            jump: Duration::from_secs(1),
+            this_machine_only: false,
+            lock_dir: None,
+            pushes: !self.ear.deaf(),
+            durability: "What its server keeps: every write only with appendonly yes and appendfsync always, and on one \
+                         primary only.",
+            caution: identity.and_then(Identity::caution),
+        }
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        let value = self.call(scripts::read(&self.place, key)).await?;
+        let answer = self.understood(value)?;
+        let stored = scripts::stored(answer.now, &mut answer.rest.into_iter());
+        stored.ok_or_else(|| trouble::foreign(&self.place))
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        if expected.is_some_and(|version| version.0.is_empty()) {
+            return Cas::Conflict;
+        }
+        let one = || One { key, expected: scripts::expected(expected), version: write.to_string(), body };
+        let answers = self.cas_some([()].iter().map(|()| one())).await;
+        match answers.map(|mut answers| answers.pop()) {
+            Ok(Some(answer)) => answer,
+            Ok(None) => Cas::Unknown(trouble::not_redis(&self.place)),
+            Err(failure) => Cas::Unknown(failure),
+        }
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        let mut found = Vec::new();
+        let mut after = after.to_owned();
+        while found.len() < limit {
+            let asked = PAGE.min(limit - found.len());
+            let page = self.page(prefix, &after, asked).await?;
+            let last = page.len() < asked;
+            if let Some((name, _)) = page.last() {
+                after.clone_from(name);
+            }
+            // A name without a record was evicted or removed by hand: it is not there.
+            let there = |(key, stored): (String, Option<Stored>)| {
+                stored.map(|stored| Listed { key, stored: Some(stored) })
+            };
+            found.extend(page.into_iter().filter_map(there));
+            if last {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        let command = scripts::remove(&self.place, key, version);
+        let answer = match self.write(command).await {
+            Ok(value) => self.understood(value),
+            Err(failure) => Err(failure),
+        };
+        match answer.map(|answer| (answer.now, answer.rest)) {
+            Ok((now, rest)) if rest == [Value::Int(1)] => {
+                Cas::Written { version: version.clone(), store_time: Some(now) }
+            }
+            Ok((_, rest)) if rest == [Value::Int(0)] => Cas::Conflict,
+            Ok(_) => Cas::Unknown(trouble::not_redis(&self.place)),
+            Err(failure) => Cas::Unknown(failure),
+        }
+    }
+
+    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+        let mut answers = Vec::with_capacity(writes.len());
+        while answers.len() < writes.len() {
+            let some = handful(&writes[answers.len()..]);
+            match self.cas_some(some.iter().map(One::from)).await {
+                Ok(some) => answers.extend(some),
+                // What follows is not sent at all: the server would be asked again and again.
+                Err(failure) => answers.resize(writes.len(), Cas::Unknown(failure)),
+            }
+        }
+        answers
+    }
+
+    async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
+        self.wait(key, version, at_most).await
+    }
+
+    fn limit_calls(&mut self, each: Duration) {
+        self.limit = each;
+        if let Some(link) = &mut self.link {
+            link.set_response_timeout(each);
+        }
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        self.look_closely().await
+    }
+}
+
+/// As many of the first writes as one command takes; at least one.
+fn handful(writes: &[Write]) -> &[Write] {
+    let mut bytes = 0;
+    let fits = |write: &&Write| {
+        bytes += write.body.len();
+        bytes <= MOST_BYTES
+    };
+    let count = writes.iter().take(MOST_WRITES).take_while(fits).count();
+    &writes[..count.max(1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_thousand_renewals_are_ten_commands() {
+        let write = |n: u128, size| Write { key: format!("leases/{n}"), expected: None, write: WriteId(n), body: vec![0; size] };
+        let count = |writes: &[Write]| {
+            let (mut rest, mut commands) = (writes, 0);
+            while !rest.is_empty() {
+                rest = &rest[handful(rest).len()..];
+                commands += 1;
+            }
+            commands
+        };
+        assert_eq!(count(&(0..10_000).map(|n| write(n, 500)).collect::<Vec<_>>()), 10);
+        assert_eq!(count(&[write(1, MOST_BYTES), write(2, MOST_BYTES + 1), write(3, 1)]), 3);
+        assert_eq!(count(&[]), 0);
+    }
+}
