@@ -8,6 +8,8 @@ pub mod conformance;
 pub mod dir;
 pub mod local;
 pub mod memory;
+#[cfg(feature = "object")]
+pub mod object;
 mod open;
 pub mod prefixed;
 #[cfg(feature = "remote")]
