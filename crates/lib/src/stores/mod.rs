@@ -10,6 +10,8 @@ pub mod dir;
 pub mod firestore;
 pub mod local;
 pub mod memory;
+#[cfg(feature = "object")]
+pub mod object;
 mod open;
 pub mod prefixed;
 #[cfg(feature = "redis")]

@@ -54,6 +54,27 @@ pub const SCHEMES: &[Scheme] = &[
         feature: Some("redis"),
         open: |url, _| Ok(Box::new(super::redis::RedisStore::open(url)?)),
     },
+    #[cfg(feature = "object")]
+    Scheme {
+        name: "s3",
+        example: "s3://BUCKET/PREFIX",
+        feature: Some("object"),
+        open: |url, _| bucket(super::object::Provider::S3, "s3", url),
+    },
+    #[cfg(feature = "object")]
+    Scheme {
+        name: "gs",
+        example: "gs://BUCKET/PREFIX",
+        feature: Some("object"),
+        open: |url, _| bucket(super::object::Provider::Google, "gs", url),
+    },
+    #[cfg(feature = "object")]
+    Scheme {
+        name: "az",
+        example: "az://CONTAINER/PREFIX",
+        feature: Some("object"),
+        open: |url, _| bucket(super::object::Provider::Azure, "az", url),
+    },
     Scheme {
         name: "memory",
         example: "memory:",
@@ -85,6 +106,14 @@ fn opened<S: Store + 'static>(store: Result<S, Failure>) -> Result<Box<dyn Store
 
 fn bad_url(message: String) -> OpenError {
     OpenError::Url(message)
+}
+
+#[cfg(feature = "object")]
+fn bucket(provider: super::object::Provider, scheme: &str, url: &str) -> Result<Box<dyn Store>, OpenError> {
+    match super::object::open(provider, scheme, url) {
+        Ok(store) => Ok(Box::new(store)),
+        Err(message) => Err(bad_url(message)),
+    }
 }
 
 /// The path after `scheme:`, which may be written `scheme:///like/this`.

@@ -1,0 +1,161 @@
+//! From a place and an environment to a client of object_store.
+
+use std::sync::Arc;
+
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::azure::{AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::list::PaginatedListStore;
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+
+use super::place::{Place, Provider, checked_endpoint};
+use super::wire::{Connector, Note};
+use crate::stores::{Failure, FailureKind};
+
+/// Settings as an environment has them.
+pub type Vars = Vec<(String, String)>;
+
+/// What is asked of a client library.
+pub trait Bucket: ObjectStore + PaginatedListStore {}
+impl<T: ObjectStore + PaginatedListStore> Bucket for T {}
+
+/// The variables of this process that are text.
+pub fn environment() -> Vars {
+    std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
+}
+
+/// A client; `credentials` notes what happened when they were asked for. Reaches nothing yet.
+pub fn connect(place: &Place, vars: &Vars, credentials: &Note) -> Result<Arc<dyn Bucket>, Failure> {
+    match place.provider {
+        Provider::S3 => Ok(Arc::new(s3(place, vars, credentials)?)),
+        Provider::Google => Ok(Arc::new(google(place, vars, credentials)?)),
+        Provider::Azure => Ok(Arc::new(azure(place, vars, credentials)?)),
+    }
+}
+
+/// A repeated write of a write that landed would be told that somebody else was first.
+fn never_again() -> RetryConfig {
+    RetryConfig { backoff: BackoffConfig::default(), max_retries: 0, ..RetryConfig::default() }
+}
+
+fn connector(endpoint: Option<&String>, credentials: &Note) -> Result<Connector, Failure> {
+    let endpoint = endpoint.map(|e| checked_endpoint(e)).transpose();
+    let endpoint = endpoint.map_err(|message| Failure { kind: FailureKind::Unusable, message })?;
+    let http = endpoint.is_some_and(|e| e.starts_with("http://"));
+    Ok(Connector { http, credentials: credentials.clone() })
+}
+
+/// The settings under one prefix, with the library's own name for each that it knows.
+fn settings<K: std::str::FromStr>(vars: &Vars, prefix: &str) -> Vec<(K, String)> {
+    let ours = vars.iter().filter(|(name, _)| name.starts_with(prefix));
+    ours.filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value.clone()))).collect()
+}
+
+fn s3(place: &Place, vars: &Vars, credentials: &Note) -> Result<AmazonS3, Failure> {
+    let mut builder = AmazonS3Builder::new();
+    for (key, value) in settings::<AmazonS3ConfigKey>(vars, "AWS_") {
+        builder = builder.with_config(key, value);
+    }
+    if let Some(region) = &place.region {
+        builder = builder.with_region(region);
+    }
+    if let Some(endpoint) = &place.endpoint {
+        // The more special of two settings, so that a variable does not win over the URL.
+        builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
+    }
+    let endpoint = builder.get_config_value(&AmazonS3ConfigKey::S3Endpoint);
+    let endpoint = endpoint.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
+    if place.virtual_host {
+        builder = builder.with_virtual_hosted_style_request(true);
+        if let Some((scheme, host)) = endpoint.as_ref().and_then(|e| e.split_once("://")) {
+            let host = format!("{scheme}://{}.{host}", place.bucket);
+            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, host);
+        }
+    }
+    let one_key_only = [AmazonS3ConfigKey::AccessKeyId, AmazonS3ConfigKey::SecretAccessKey]
+        .map(|key| builder.get_config_value(&key).is_some());
+    if one_key_only[0] != one_key_only[1] {
+        return Err(denied(place, "Only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set"));
+    }
+    let connector = connector(endpoint.as_ref(), credentials)?;
+    builder
+        .with_bucket_name(&place.bucket)
+        .with_conditional_put(S3ConditionalPut::ETagMatch)
+        .with_retry(never_again())
+        .with_allow_http(connector.http)
+        .with_http_connector(connector)
+        .build()
+        .map_err(|_| unbuilt(place))
+}
+
+fn google(place: &Place, vars: &Vars, credentials: &Note) -> Result<GoogleCloudStorage, Failure> {
+    let mut builder = GoogleCloudStorageBuilder::new();
+    for (key, value) in settings::<GoogleConfigKey>(vars, "GOOGLE_") {
+        builder = builder.with_config(key, value);
+    }
+    if let Some(endpoint) = &place.endpoint {
+        builder = builder.with_base_url(endpoint);
+    }
+    let connector = connector(builder.get_config_value(&GoogleConfigKey::BaseUrl).as_ref(), credentials)?;
+    builder
+        .with_bucket_name(&place.bucket)
+        .with_retry(never_again())
+        .with_client_options(ClientOptions::new().with_allow_http(connector.http))
+        .with_http_connector(connector)
+        .build()
+        .map_err(|_| unbuilt(place))
+}
+
+fn azure(place: &Place, vars: &Vars, credentials: &Note) -> Result<MicrosoftAzure, Failure> {
+    let mut builder = MicrosoftAzureBuilder::new();
+    let also = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, value)| value);
+    // Names that Azure's own command line uses and the library does not know.
+    if let Some(account) = also("AZURE_STORAGE_ACCOUNT") {
+        builder = builder.with_account(account);
+    }
+    if let Some(key) = also("AZURE_STORAGE_KEY") {
+        builder = builder.with_access_key(key);
+    }
+    for (key, value) in settings::<AzureConfigKey>(vars, "AZURE_") {
+        builder = builder.with_config(key, value);
+    }
+    if let Some(account) = &place.account {
+        builder = builder.with_account(account);
+    }
+    if let Some(endpoint) = &place.endpoint {
+        builder = builder.with_endpoint(endpoint.clone());
+    }
+    if builder.get_config_value(&AzureConfigKey::AccountName).is_none() {
+        return Err(Failure {
+            kind: FailureKind::Unusable,
+            message: "No storage account was named: add ?account=NAME to the URL, or set \
+                      AZURE_STORAGE_ACCOUNT_NAME."
+                .into(),
+        });
+    }
+    let connector = connector(builder.get_config_value(&AzureConfigKey::Endpoint).as_ref(), credentials)?;
+    builder
+        .with_container_name(&place.bucket)
+        .with_retry(never_again())
+        .with_allow_http(connector.http)
+        .with_http_connector(connector)
+        .build()
+        .map_err(|_| unbuilt(place))
+}
+
+fn denied(place: &Place, what: &str) -> Failure {
+    Failure { kind: FailureKind::Denied, message: format!("{what}. {}.", place.provider.credentials()) }
+}
+
+/// The library's own words are not repeated: they may quote the setting they dislike.
+fn unbuilt(place: &Place) -> Failure {
+    Failure {
+        kind: FailureKind::Unusable,
+        message: format!(
+            "The settings for {} in the environment cannot be used: a key file is missing or damaged, or a value \
+             is not what it should be. {}.",
+            place.provider.title(),
+            place.provider.credentials()
+        ),
+    }
+}

@@ -1,0 +1,81 @@
+//! What an object holds: a line with the write id, then the body.
+//!
+//! The line makes every object different from every other, and so its ETag, which on S3 is a hash of
+//! the content: without it a record that returns to an earlier state would take an old writer's word.
+//! A person who opens the object in a bucket browser sees one line and the record.
+
+use leasehold_core::ids::WriteId;
+
+/// How a record begins.
+const RECORD: &str = "leasehold record ";
+/// How a removed record begins. Shorter, so that its size alone tells it in a listing.
+const REMOVED: &str = "removed ";
+/// Digits of a write id.
+const ID: usize = 32;
+
+/// The smallest object that is a record.
+pub const LEAST: u64 = (RECORD.len() + ID + 1) as u64;
+
+/// What an object turned out to be.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A record, with its body.
+    Record(Vec<u8>),
+    /// The mark of a record that was removed.
+    Removed,
+    /// Something else's.
+    Foreign,
+}
+
+/// The object of a record.
+pub fn record(write: WriteId, body: &[u8]) -> Vec<u8> {
+    let mut bytes = format!("{RECORD}{write}\n").into_bytes();
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// The mark that stays when a record is removed.
+pub fn removed(write: WriteId) -> Vec<u8> {
+    format!("{REMOVED}{write}\n").into_bytes()
+}
+
+/// What `bytes` are.
+pub fn open(bytes: &[u8]) -> Content {
+    let body = |start: &str| {
+        let rest = bytes.strip_prefix(start.as_bytes())?;
+        let (id, rest) = rest.split_at_checked(ID)?;
+        id.iter().all(u8::is_ascii_hexdigit).then(|| rest.strip_prefix(b"\n"))?
+    };
+    if let Some(body) = body(RECORD) {
+        return Content::Record(body.to_vec());
+    }
+    if body(REMOVED) == Some(b"") { Content::Removed } else { Content::Foreign }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let all: Vec<u8> = (0..=255).collect();
+        for body in [&b""[..], b"\n", b"removed ", &all] {
+            let bytes = record(WriteId(7), body);
+            assert_eq!(open(&bytes), Content::Record(body.to_vec()));
+            assert!(bytes.len() as u64 >= LEAST);
+        }
+        let mark = removed(WriteId(7));
+        assert_eq!(open(&mark), Content::Removed);
+        assert!((mark.len() as u64) < LEAST);
+    }
+
+    #[test]
+    fn anything_else_is_foreign() {
+        for bytes in [&b""[..], b"<html>", b"leasehold record 12\n", b"leasehold record", b"{\"format\":1}"] {
+            assert_eq!(open(bytes), Content::Foreign);
+        }
+        let mut cut = record(WriteId(7), b"");
+        cut.pop();
+        assert_eq!(open(&cut), Content::Foreign);
+    }
+}

@@ -1,0 +1,306 @@
+//! S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage: one object per record.
+//!
+//! A record is replaced by a conditional put (`If-Match`, or the generation on Google) and created by
+//! one that wants nothing there. What the answer means is decided in [`verdict`] from the status that
+//! [`wire`] saw. Ages are `Date` minus `Last-Modified` of one response. These stores have no
+//! conditional removal that works everywhere, so a removed record stays as a short mark that reads
+//! as absent (docs/decisions/0011).
+
+mod client;
+mod envelope;
+mod name;
+mod place;
+mod verdict;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+use object_store::list::PaginatedListOptions;
+use object_store::path::Path;
+use object_store::{Attribute, GetOptions, PutMode, PutOptions, PutResult, UpdateVersion};
+
+use self::client::{Bucket, Vars};
+use self::envelope::Content;
+use self::place::Place;
+pub use self::place::Provider;
+use self::verdict::Put;
+use self::wire::Note;
+use super::remote::Remote;
+use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
+use crate::random;
+
+/// `Date` and `Last-Modified` are whole seconds, each cut off by itself.
+const RESOLUTION: Duration = Duration::from_secs(2);
+/// Many machines stamp and answer.
+const JUMP: Duration = Duration::from_secs(3);
+/// No record is near this; whatever is larger is not one, and not worth fetching.
+const LARGEST: u64 = 4 << 20;
+/// Keys asked for at once, and how many such pages a listing may have.
+const PAGE: usize = 1_000;
+const PAGES: usize = 10_000;
+
+/// Records in a bucket.
+pub struct ObjectBucket {
+    place: Place,
+    vars: Vars,
+    /// What happened when credentials were last asked for.
+    credentials: Note,
+    /// Made by the first call.
+    client: Option<Arc<dyn Bucket>>,
+}
+
+/// Opens a bucket by URL, with the variables of this process. Reaches nothing.
+pub fn open(provider: Provider, scheme: &str, url: &str) -> Result<Remote<ObjectBucket>, String> {
+    with_vars(provider, scheme, url, client::environment())
+}
+
+/// As [`open`], with the variables given: `AWS_*`, `GOOGLE_*` or `AZURE_*`.
+pub fn with_vars(
+    provider: Provider,
+    scheme: &str,
+    url: &str,
+    vars: Vec<(String, String)>,
+) -> Result<Remote<ObjectBucket>, String> {
+    let place = Place::parse(provider, scheme, url)?;
+    Ok(Remote::new(ObjectBucket { place, vars, credentials: Note::default(), client: None }))
+}
+
+/// An object that was read.
+struct Found {
+    content: Content,
+    version: Version,
+    age: Option<Duration>,
+}
+
+impl ObjectBucket {
+    fn client(&mut self) -> Result<Arc<dyn Bucket>, Failure> {
+        if let Some(client) = &self.client {
+            return Ok(Arc::clone(client));
+        }
+        let client = client::connect(&self.place, &self.vars, &self.credentials)?;
+        Ok(Arc::clone(self.client.insert(client)))
+    }
+
+    fn path(&self, key: &str) -> Result<Path, Failure> {
+        let name = name::of(&self.place.base, key);
+        Path::parse(name).map_err(|_| unusable(format!("{key:?} cannot be the name of an object.")))
+    }
+
+    fn failure(&self, note: &Note) -> Failure {
+        verdict::failure(&self.place, &note.told(), &self.credentials.told())
+    }
+
+    /// The field that the provider's condition is about.
+    fn version(&self, e_tag: Option<String>, version: Option<String>) -> Option<Version> {
+        let field = if self.place.provider == Provider::Google { version } else { e_tag };
+        field.map(Version)
+    }
+
+    async fn get(&mut self, key: &str) -> Result<Option<Found>, Failure> {
+        let (client, path) = (self.client()?, self.path(key)?);
+        settle().await;
+        let note = Note::default();
+        let options = GetOptions { extensions: note.extensions(), ..GetOptions::default() };
+        let got = match client.get_opts(&path, options).await {
+            Ok(got) => got,
+            Err(_) if verdict::absent(&note.told()) => return Ok(None),
+            Err(_) => return Err(self.failure(&note)),
+        };
+        let Some(version) = self.version(got.meta.e_tag.clone(), got.meta.version.clone()) else {
+            return Err(self.failure(&note));
+        };
+        if got.meta.size > LARGEST {
+            return Err(foreign(&path));
+        }
+        let Ok(bytes) = got.bytes().await else {
+            return Err(Failure {
+                kind: FailureKind::Unreachable,
+                message: format!(
+                    "{} stopped in the middle of an object. Try again.",
+                    self.place.provider.title()
+                ),
+            });
+        };
+        let told = note.told().answer.unwrap_or_default();
+        let content = envelope::open(&bytes);
+        if content == Content::Foreign {
+            return Err(if told.html { self.failure(&note) } else { foreign(&path) });
+        }
+        Ok(Some(Found { content, version, age: told.age() }))
+    }
+
+    /// One conditional put: nothing expected means create.
+    async fn put(&mut self, key: &str, expected: Option<&Version>, bytes: Vec<u8>) -> Cas {
+        let (client, path) = match self.client().and_then(|client| Ok((client, self.path(key)?))) {
+            Ok(both) => both,
+            Err(failure) => return Cas::Unknown(failure),
+        };
+        settle().await;
+        let note = Note::default();
+        let mode = match expected {
+            None => PutMode::Create,
+            Some(Version(v)) => {
+                PutMode::Update(UpdateVersion { e_tag: Some(v.clone()), version: Some(v.clone()) })
+            }
+        };
+        let mut options = PutOptions { mode, extensions: note.extensions(), ..PutOptions::default() };
+        options.attributes.insert(Attribute::ContentType, "text/plain; charset=utf-8".into());
+        // A bucket behind a cache would otherwise answer with what was true a while ago.
+        options.attributes.insert(Attribute::CacheControl, "no-store".into());
+        let done = client.put_opts(&path, bytes.into(), options).await;
+        let judged = verdict::put(&self.place, &note.told(), &self.credentials.told(), expected.is_none());
+        match (judged, done) {
+            (Put::Refused, _) => Cas::Conflict,
+            (Put::Open(failure), _) => Cas::Unknown(failure),
+            (Put::Taken, Ok(PutResult { e_tag, version, .. })) => match self.version(e_tag, version) {
+                Some(version) => Cas::Written { version, store_time: None },
+                None => Cas::Unknown(self.failure(&note)),
+            },
+            (Put::Taken, Err(_)) => Cas::Unknown(self.failure(&note)),
+        }
+    }
+
+    /// Keys under names that start with `start`, after `after`: in order, and as many as are wanted.
+    async fn names(
+        &mut self,
+        start: &str,
+        after: Option<String>,
+        want: &Want<'_>,
+    ) -> Result<Vec<String>, Failure> {
+        let client = self.client()?;
+        // Azure promises no order that a name could be looked up in.
+        let ordered = self.place.provider != Provider::Azure;
+        // And its client leaves out the object whose whole name is asked for; so ask for its folder.
+        let start = if ordered { start } else { &start[..start.rfind('/').map_or(0, |i| i + 1)] };
+        let mut found = Vec::new();
+        let mut page_token = None;
+        for _ in 0..PAGES {
+            let note = Note::default();
+            let options = PaginatedListOptions {
+                offset: after.clone().filter(|_| ordered),
+                max_keys: Some(PAGE),
+                page_token: page_token.take(),
+                extensions: note.extensions(),
+                ..PaginatedListOptions::default()
+            };
+            settle().await;
+            let page = client.list_paginated(Some(start), options).await.map_err(|_| self.failure(&note))?;
+            let records = page.result.objects.iter().filter(|o| o.size >= envelope::LEAST);
+            let keys = records.filter_map(|o| name::key(&self.place.base, o.location.as_ref()));
+            found.extend(keys.filter(|key| want.takes(key)));
+            page_token = page.page_token;
+            if page_token.is_none() || (ordered && found.len() >= want.limit) {
+                return Ok(found);
+            }
+        }
+        Err(unusable("The listing has no end. Use a prefix of your own for this store.".into()))
+    }
+}
+
+/// What a listing is to give.
+struct Want<'a> {
+    prefix: &'a str,
+    after: &'a str,
+    limit: usize,
+}
+
+impl Want<'_> {
+    fn takes(&self, key: &str) -> bool {
+        key.starts_with(self.prefix) && key > self.after
+    }
+}
+
+/// Lets the runtime hear of connections that were closed while nobody was looking, before one is used.
+async fn settle() {
+    for _ in 0..2 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn unusable(message: String) -> Failure {
+    Failure { kind: FailureKind::Unusable, message }
+}
+
+fn foreign(path: &Path) -> Failure {
+    unusable(format!(
+        "The object {path} was not written by Leasehold, and was left as it is. Remove it, or use a prefix of your own."
+    ))
+}
+
+#[async_trait(?Send)]
+impl Store for ObjectBucket {
+    fn facts(&self) -> Facts {
+        let Place { provider, bucket, account, .. } = &self.place;
+        let owner = account.as_deref().unwrap_or_default();
+        Facts {
+            url: self.place.shown.clone(),
+            // The same wherever it is reached from, so the endpoint is no part of it.
+            instance: format!("{}:{owner}/{bucket}", provider.title()),
+            clock: Clock::Server,
+            resolution: RESOLUTION,
+            jump: JUMP,
+            this_machine_only: false,
+            lock_dir: None,
+            pushes: false,
+            durability: "What the provider has acknowledged is kept as its contract says.",
+            caution: None,
+        }
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        Ok(match self.get(key).await? {
+            Some(Found { content: Content::Record(body), version, age }) => {
+                Some(Stored { body, version, age })
+            }
+            _ => None,
+        })
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        let done = self.put(key, expected, envelope::record(write, body)).await;
+        if expected.is_some() || done != Cas::Conflict {
+            return done;
+        }
+        // Something is there, which may be the mark of a removed record. The create was certainly refused.
+        match self.get(key).await {
+            Ok(Some(Found { content: Content::Removed, version, .. })) => {
+                self.put(key, Some(&version), envelope::record(write, body)).await
+            }
+            _ => Cas::Conflict,
+        }
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        let want = Want { prefix, after, limit };
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let base = self.place.base.clone();
+        let mut keys = Vec::new();
+        if name::plain_start(prefix) == prefix {
+            let from = format!("{base}{}", name::plain_start(after));
+            keys = self
+                .names(&format!("{base}{prefix}"), Some(from).filter(|_| !after.is_empty()), &want)
+                .await?;
+        }
+        let odd = format!("{base}{}", name::ODD);
+        let start = if prefix.is_empty() { odd.clone() } else { format!("{odd}{}", name::hex(prefix)) };
+        let from = Some(format!("{odd}{}", name::hex(after))).filter(|_| !after.is_empty());
+        keys.extend(self.names(&start, from, &want).await?);
+        keys.sort_unstable();
+        keys.dedup();
+        keys.truncate(limit);
+        Ok(keys.into_iter().map(|key| Listed { key, stored: None }).collect())
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        let mark = envelope::removed(WriteId(random::seed()));
+        match self.put(key, Some(version), mark).await {
+            Cas::Written { store_time, .. } => Cas::Written { version: version.clone(), store_time },
+            other => other,
+        }
+    }
+}

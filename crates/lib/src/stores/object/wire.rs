@@ -1,0 +1,225 @@
+//! What was really said on the wire, noted for each call.
+//!
+//! object_store folds answers into its own errors, and some of them mislead: a 409 on a create, for
+//! one, becomes "already exists". So the HTTP client is wrapped, and every call carries a note that
+//! comes back with the status, the error code and the times of the one response it got.
+
+use std::error::Error;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService};
+use object_store::{ClientConfigKey, ClientOptions, Extensions};
+use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, LAST_MODIFIED};
+use reqwest::{redirect, retry};
+
+/// How long a connection may take to come about, to a store and to a machine's metadata service.
+const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT_NEAR: Duration = Duration::from_secs(1);
+/// Servers hang up on idle connections; one that is older is not tried again.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// The note that travels with one call.
+#[derive(Clone, Debug, Default)]
+pub struct Note(Arc<Mutex<Told>>);
+
+/// What a note says when the call is over.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// The request was made; otherwise there were no credentials to make it with.
+    pub asked: bool,
+    /// The answer, if there was one.
+    pub answer: Option<Answer>,
+    /// What cut the call short.
+    pub broken: Option<Broken>,
+}
+
+/// The parts of a response that decide.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The provider's word for an error.
+    pub code: String,
+    /// A web page, which no object store sends.
+    pub html: bool,
+    /// When it was sent, by the server's clock.
+    pub date: Option<Timestamp>,
+    /// When the object was written, by the same.
+    pub modified: Option<Timestamp>,
+}
+
+/// A call without an answer.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// TLS failed: trying again will not help.
+    pub tls: bool,
+    /// The innermost reason; never contains an address with credentials.
+    pub why: String,
+}
+
+impl Note {
+    /// Extensions that carry this note through the client library.
+    pub fn extensions(&self) -> Extensions {
+        let mut extensions = Extensions::new();
+        extensions.insert(self.clone());
+        extensions
+    }
+
+    /// What has been noted.
+    pub fn told(&self) -> Told {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Answer {
+    fn new(status: u16, headers: &HeaderMap) -> Self {
+        let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let time = |name: &str| jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text(name)).ok();
+        Self {
+            status,
+            code: word(text("x-ms-error-code")),
+            html: text(CONTENT_TYPE.as_str()).starts_with("text/html"),
+            date: time(DATE.as_str()),
+            modified: time(LAST_MODIFIED.as_str()),
+        }
+    }
+
+    /// How old the object was when this was sent; nothing if the server's clocks disagree.
+    pub fn age(&self) -> Option<Duration> {
+        Duration::try_from(self.date?.duration_since(self.modified?)).ok()
+    }
+
+    /// Whether the call did what it was for.
+    pub fn good(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
+/// An error code as it may be shown: a word, and not whatever a server put there.
+fn word(text: &str) -> String {
+    text.chars().take_while(char::is_ascii_alphanumeric).take(60).collect()
+}
+
+/// The `<Code>` of an error document.
+fn code(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    text.split_once("<Code>").map_or(String::new(), |(_, rest)| word(rest))
+}
+
+impl Broken {
+    fn new(error: &HttpError) -> Self {
+        let mut innermost: &(dyn Error + 'static) = error;
+        let mut tls = false;
+        // Bounded, should an error ever be its own source.
+        for _ in 0..32 {
+            tls |= innermost.is::<rustls::Error>() || io_tls(innermost);
+            match innermost.source() {
+                Some(source) => innermost = source,
+                None => break,
+            }
+        }
+        Self { tls, why: innermost.to_string() }
+    }
+}
+
+/// rustls hides in an I/O error, which does not name it as its source.
+fn io_tls(error: &(dyn Error + 'static)) -> bool {
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    inner.is_some_and(|inner| inner.is::<rustls::Error>())
+}
+
+/// Makes clients that fill in notes.
+#[derive(Debug, Default)]
+pub struct Connector {
+    /// The endpoint was given as http.
+    pub http: bool,
+    /// Where calls for credentials are noted.
+    pub credentials: Note,
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let http = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true");
+        // Without leave to use http only a machine's metadata service gets it.
+        let near = http && !self.http;
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")))
+            // Neither is a repeated write ever the same write.
+            .redirect(redirect::Policy::none())
+            .retry(retry::never())
+            .connect_timeout(if near { CONNECT_NEAR } else { CONNECT })
+            .pool_idle_timeout(IDLE)
+            .https_only(!http)
+            .build();
+        let client =
+            client.map_err(|e| object_store::Error::Generic { store: "http", source: Box::new(e) })?;
+        Ok(HttpClient::new(Noting { client, credentials: self.credentials.clone() }))
+    }
+}
+
+/// A client that fills in the note of each call.
+#[derive(Debug)]
+struct Noting {
+    client: reqwest::Client,
+    credentials: Note,
+}
+
+#[async_trait]
+impl HttpService for Noting {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let note = request.extensions().get::<Note>().unwrap_or(&self.credentials).clone();
+        *note.lock() = Told { asked: true, ..Told::default() };
+        let response = self.client.call(request).await.inspect_err(|e| {
+            note.lock().broken = Some(Broken::new(e));
+        })?;
+        let (parts, body) = response.into_parts();
+        let mut answer = Answer::new(parts.status.as_u16(), &parts.headers);
+        if answer.good() {
+            note.lock().answer = Some(answer);
+            return Ok(HttpResponse::from_parts(parts, body));
+        }
+        // Noted even if the rest of it never comes: the status has been said.
+        note.lock().answer = Some(answer.clone());
+        let body = body.bytes().await?;
+        if answer.code.is_empty() {
+            answer.code = code(&body);
+            note.lock().answer = Some(answer);
+        }
+        Ok(HttpResponse::from_parts(parts, body.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_never_negative() {
+        let headers = |date: &str, modified: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(DATE, date.parse().unwrap());
+            headers.insert(LAST_MODIFIED, modified.parse().unwrap());
+            Answer::new(200, &headers).age()
+        };
+        let (early, late) = ("Sun, 15 Nov 2026 23:59:58 GMT", "Mon, 16 Nov 2026 00:00:03 GMT");
+        assert_eq!(headers(late, early), Some(Duration::from_secs(5)));
+        assert_eq!(headers(late, late), Some(Duration::ZERO));
+        assert_eq!(headers(early, late), None);
+        assert_eq!(headers(early, "yesterday"), None);
+    }
+
+    #[test]
+    fn only_a_word_is_taken_from_an_error() {
+        assert_eq!(code(b"<?xml?><Error><Code>NoSuchKey</Code><Key>s3cret</Key>"), "NoSuchKey");
+        assert_eq!(code(b"<Code>bad \x1b[31m</Code>"), "bad");
+        assert_eq!(code(b"<html>"), "");
+        assert_eq!(code(&[0xff, 0xfe]), "");
+    }
+}

@@ -1,0 +1,65 @@
+//! Buckets: S3 on ministack, Azure on Azurite, Google on a double of our own.
+
+mod conformance;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use leasehold::stores::Store;
+use leasehold::stores::conformance::Harness;
+use leasehold::stores::object::{Provider, with_vars};
+
+/// Public: every copy of Azurite has it.
+const AZURITE_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// Which bucket, with which variables.
+#[derive(Clone)]
+pub struct Spot {
+    pub provider: Provider,
+    pub scheme: &'static str,
+    pub bucket: String,
+    pub parameters: String,
+    pub vars: Vec<(String, String)>,
+}
+
+impl Spot {
+    pub fn s3(endpoint: &str) -> Self {
+        let vars = [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")];
+        Self::new(Provider::S3, "s3", format!("endpoint={endpoint}&region=us-east-1"), &vars)
+    }
+
+    pub fn azure(endpoint: &str) -> Self {
+        let vars = [("AZURE_STORAGE_ACCOUNT_KEY", AZURITE_KEY)];
+        Self::new(Provider::Azure, "az", format!("endpoint={endpoint}&account=devstoreaccount1"), &vars)
+    }
+
+    fn new(provider: Provider, scheme: &'static str, parameters: String, vars: &[(&str, &str)]) -> Self {
+        let vars = vars.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        Self { provider, scheme, bucket: "leases".into(), parameters, vars }
+    }
+
+    /// A handle on one corner of the bucket.
+    pub fn open(&self, prefix: &str) -> Box<dyn Store> {
+        let url = format!("{}://{}/{prefix}?{}", self.scheme, self.bucket, self.parameters);
+        Box::new(with_vars(self.provider, self.scheme, &url, self.vars.clone()).unwrap())
+    }
+
+    /// A corner that nobody used before.
+    pub fn harness(&self) -> Harness {
+        let (spot, prefix) = (self.clone(), fresh_prefix());
+        Harness::new(move || spot.open(&prefix))
+    }
+}
+
+/// Odd on purpose: a prefix is whatever a user likes.
+pub fn fresh_prefix() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let next = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("tests of/ä+%41&=~'()/{:032x}-{next}", leasehold::random::seed())
+}
+
+/// The address of a server that `scripts/servers` started.
+pub fn server(name: &str) -> String {
+    let variable = format!("LEASEHOLD_TEST_{name}");
+    std::env::var(&variable).unwrap_or_else(|_| panic!("SKIPPED: {variable} is not set"))
+}
