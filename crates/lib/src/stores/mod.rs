@@ -9,6 +9,8 @@ pub mod dir;
 pub mod local;
 pub mod memory;
 mod open;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod prefixed;
 #[cfg(feature = "remote")]
 pub mod remote;

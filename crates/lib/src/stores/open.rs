@@ -31,6 +31,20 @@ pub const SCHEMES: &[Scheme] = &[
         feature: Some("dir"),
         open: |_, rest| opened(super::dir::DirStore::open(path("dir", rest)?)),
     },
+    #[cfg(feature = "postgres")]
+    Scheme {
+        name: "postgres",
+        example: "postgres://USER@HOST/DATABASE",
+        feature: Some("postgres"),
+        open: postgres,
+    },
+    #[cfg(feature = "postgres")]
+    Scheme {
+        name: "postgresql",
+        example: "postgresql://USER@HOST/DATABASE",
+        feature: Some("postgres"),
+        open: postgres,
+    },
     Scheme {
         name: "memory",
         example: "memory:",
@@ -62,6 +76,13 @@ fn opened<S: Store + 'static>(store: Result<S, Failure>) -> Result<Box<dyn Store
 
 fn bad_url(message: String) -> OpenError {
     OpenError::Url(message)
+}
+
+#[cfg(feature = "postgres")]
+fn postgres(url: &str, _: &str) -> Result<Box<dyn Store>, OpenError> {
+    let store = super::postgres::PostgresStore::open(url);
+    let store = store.map_err(|why| bad_url(format!("This is not a PostgreSQL URL: {why}")))?;
+    opened(Ok(super::remote::Remote::new(store)))
 }
 
 /// The path after `scheme:`, which may be written `scheme:///like/this`.
