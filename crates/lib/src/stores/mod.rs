@@ -13,6 +13,8 @@ pub mod memory;
 #[cfg(feature = "object")]
 pub mod object;
 mod open;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod prefixed;
 #[cfg(feature = "redis")]
 pub mod redis;

@@ -75,6 +75,20 @@ pub const SCHEMES: &[Scheme] = &[
         feature: Some("object"),
         open: |url, _| bucket(super::object::Provider::Azure, "az", url),
     },
+    #[cfg(feature = "postgres")]
+    Scheme {
+        name: "postgres",
+        example: "postgres://USER@HOST/DATABASE",
+        feature: Some("postgres"),
+        open: postgres,
+    },
+    #[cfg(feature = "postgres")]
+    Scheme {
+        name: "postgresql",
+        example: "postgresql://USER@HOST/DATABASE",
+        feature: Some("postgres"),
+        open: postgres,
+    },
     Scheme {
         name: "memory",
         example: "memory:",
@@ -114,6 +128,12 @@ fn bucket(provider: super::object::Provider, scheme: &str, url: &str) -> Result<
         Ok(store) => Ok(Box::new(store)),
         Err(message) => Err(bad_url(message)),
     }
+    },
+#[cfg(feature = "postgres")]
+fn postgres(url: &str, _: &str) -> Result<Box<dyn Store>, OpenError> {
+    let store = super::postgres::PostgresStore::open(url);
+    let store = store.map_err(|why| bad_url(format!("This is not a PostgreSQL URL: {why}")))?;
+    opened(Ok(super::remote::Remote::new(store)))
 }
 
 /// The path after `scheme:`, which may be written `scheme:///like/this`.

@@ -1,0 +1,183 @@
+//! Every statement, each of them one round trip and none of them prepared under a name.
+
+/// What the store keeps, for people who create it by hand.
+pub(super) const SCHEMA: &str = r#"-- What leasehold keeps in PostgreSQL: one schema, one table.
+CREATE SCHEMA IF NOT EXISTS leasehold;
+CREATE TABLE IF NOT EXISTS leasehold.records (
+    key text COLLATE "C" PRIMARY KEY,
+    version text NOT NULL,
+    body bytea NOT NULL,
+    written timestamptz NOT NULL
+) WITH (fillfactor = 70);
+-- For a role that does not own it, with its name in place of ROLE:
+-- GRANT USAGE ON SCHEMA leasehold TO ROLE;
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.records TO ROLE;
+"#;
+
+/// Creates it all. Several at once take turns; `IF NOT EXISTS` alone does not make them.
+pub(super) fn create() -> String {
+    format!("SELECT pg_catalog.pg_advisory_xact_lock({CREATING});\n{SCHEMA}")
+}
+
+/// Only the table, for a role that may not create a schema and has been given one.
+pub(super) fn create_table() -> String {
+    let table = SCHEMA.split_once("CREATE TABLE").map_or("", |(_, table)| table);
+    format!("SELECT pg_catalog.pg_advisory_xact_lock({CREATING});\nCREATE TABLE{table}")
+}
+
+/// Taken while creating the table.
+const CREATING: i64 = 0x6c65_6173_6568_6f6c;
+/// Held, shared, by every waiter; [`cas_many`] asks once whether anybody is waiting for anything.
+pub(super) const WAITING: i64 = 0x6c65_6173_6568_6f6d;
+
+/// How much the server tells about which incarnation it is. Hosted ones do not all allow everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Identity {
+    /// System identifier and timeline.
+    Full,
+    /// The database's number and the timeline.
+    Timeline,
+    /// The database's number.
+    Database,
+}
+
+impl Identity {
+    /// What to try if this is refused.
+    pub fn less(self) -> Option<Self> {
+        match self {
+            Self::Full => Some(Self::Timeline),
+            Self::Timeline => Some(Self::Database),
+            Self::Database => None,
+        }
+    }
+
+    /// One row: instance, whether it is a replica, the server process.
+    fn me(self) -> String {
+        let number = match self {
+            Self::Full => "(SELECT system_identifier FROM pg_catalog.pg_control_system())",
+            _ => "(SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())",
+        };
+        // The timeline is in the name of the file being written; a replica writes none.
+        let timeline = match self {
+            Self::Database => "",
+            _ => {
+                " || '/' || CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE pg_catalog.substr(\
+                 pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) END"
+            }
+        };
+        format!(
+            "me AS MATERIALIZED (SELECT {number}::text{timeline} AS instance, \
+             pg_catalog.pg_is_in_recovery() AS replica, pg_catalog.pg_backend_pid() AS pid)"
+        )
+    }
+}
+
+/// A statement that begins with what [`Identity`] tells.
+pub(super) type Statement = fn(Identity) -> String;
+
+/// Microseconds since a record was written, by the server's clock.
+const AGE: &str = "(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - r.written) * 1000000)::bigint";
+/// When it was written, in microseconds.
+const AT: &str = "(EXTRACT(epoch FROM w.written) * 1000000)::bigint";
+/// What was written is on disk before the answer comes, whatever the default here is. It holds for this
+/// transaction, so it reaches the right one behind a pooler too.
+const SURE: &str = "CASE WHEN pg_catalog.current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') \
+                    THEN pg_catalog.set_config('synchronous_commit', 'on', true) END";
+
+/// $1 key.
+pub(super) fn read(id: Identity) -> String {
+    let me = id.me();
+    format!(
+        "WITH {me} SELECT me.*, r.version, r.body, {AGE} FROM me LEFT JOIN leasehold.records r ON r.key = $1"
+    )
+}
+
+/// One row: when it was written, or null. Waiters are told in the same transaction, if there are any:
+/// each of them holds a shared lock that the attempt at an exclusive one meets. A notification makes all
+/// commits that have one wait for each other, so a renewal that nobody waits for has none.
+fn one_write(id: Identity, write: &str, lock: &str, channel: &str, version: &str) -> String {
+    let me = id.me();
+    format!(
+        "WITH {me}, w AS ({write}) SELECT me.*, {AT}, CASE WHEN w.written IS NOT NULL THEN {SURE} END, \
+         CASE WHEN w.written IS NOT NULL AND NOT pg_catalog.pg_try_advisory_xact_lock({lock}) \
+         THEN pg_catalog.pg_notify({channel}, {version})::text END FROM me LEFT JOIN w ON true"
+    )
+}
+
+/// $1 key, $2 version, $3 body, $4 lock, $5 channel.
+///
+/// The stamp is taken when the statement is executed: after the request was sent, from which the holder
+/// counts, and before the answer. It may be earlier than the end of a wait for a row lock, which makes a
+/// lease end earlier by the store's clock and never before the holder expects it.
+pub(super) fn create_one(id: Identity) -> String {
+    let write = "INSERT INTO leasehold.records (key, version, body, written) \
+                 VALUES ($1, $2, $3, pg_catalog.clock_timestamp()) ON CONFLICT (key) DO NOTHING \
+                 RETURNING written";
+    one_write(id, write, "$4", "$5", "$2")
+}
+
+/// $1 key, $2 expected version, $3 version, $4 body, $5 lock, $6 channel.
+pub(super) fn update_one(id: Identity) -> String {
+    let write = "UPDATE leasehold.records SET version = $3, body = $4, \
+                 written = pg_catalog.clock_timestamp() WHERE key = $1 AND version = $2 RETURNING written";
+    one_write(id, write, "$5", "$6", "$3")
+}
+
+/// $1 key, $2 version, $3 lock, $4 channel.
+pub(super) fn remove(id: Identity) -> String {
+    let write = "DELETE FROM leasehold.records WHERE key = $1 AND version = $2 \
+                 RETURNING pg_catalog.clock_timestamp() AS written";
+    one_write(id, write, "$3", "$4", "''")
+}
+
+/// $1 keys, $2 expected versions, $3 versions, $4 bodies, $5 the lock of all waiters.
+///
+/// The arrays come from sub-selects, so that the planner sees no lengths: it would read the whole table
+/// for long ones, and waits for each key of it.
+pub(super) fn cas_many(id: Identity) -> String {
+    let me = id.me();
+    format!(
+        "WITH {me}, i AS MATERIALIZED (SELECT * FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), \
+         (SELECT $3::text[]), (SELECT $4::bytea[])) AS t (key, expected, version, body)), \
+         c AS (INSERT INTO leasehold.records (key, version, body, written) \
+         SELECT key, version, body, pg_catalog.clock_timestamp() FROM i WHERE expected IS NULL \
+         ON CONFLICT (key) DO NOTHING RETURNING key, version, written), \
+         u AS (UPDATE leasehold.records r SET version = i.version, body = i.body, \
+         written = pg_catalog.clock_timestamp() FROM i WHERE r.key = i.key AND r.version = i.expected \
+         RETURNING r.key, r.version, r.written), \
+         w AS (SELECT * FROM c UNION ALL SELECT * FROM u), \
+         quiet AS MATERIALIZED (SELECT pg_catalog.pg_try_advisory_xact_lock($5) AS so) \
+         SELECT me.*, w.key, {AT}, CASE WHEN w.key IS NOT NULL THEN {SURE} END, \
+         CASE WHEN w.key IS NOT NULL AND NOT (SELECT so FROM quiet) THEN pg_catalog.pg_notify('{CHANNEL}' || \
+         pg_catalog.substr(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(w.key, 'UTF8')), 'hex'), \
+         1, 32), w.version)::text END FROM me LEFT JOIN w ON true"
+    )
+}
+
+/// $1 prefix, $2 after, $3 the first text after all with the prefix, or null, $4 limit.
+pub(super) fn list(id: Identity) -> String {
+    let me = id.me();
+    format!(
+        "WITH {me}, r AS (SELECT * FROM leasehold.records WHERE key >= $1 AND key > $2 \
+         AND ($3 IS NULL OR key < $3) AND pg_catalog.starts_with(key, $1) ORDER BY key LIMIT $4) \
+         SELECT me.*, r.key, r.version, r.body, {AGE} FROM me LEFT JOIN r ON true ORDER BY r.key"
+    )
+}
+
+/// What every channel's name begins with; 32 hexadecimal digits of the key's SHA-256 follow.
+pub(super) const CHANNEL: &str = "leasehold_";
+
+/// What the doctor asks.
+pub(super) fn examine(id: Identity) -> String {
+    let me = id.me();
+    let setting = |name: &str| format!("pg_catalog.current_setting('{name}')");
+    format!(
+        "WITH {me} SELECT me.*, {}, {}, {}, {}, {}, (SELECT count(*) FROM pg_catalog.pg_stat_replication), \
+         EXISTS (SELECT FROM pg_catalog.pg_stat_ssl s WHERE s.pid = me.pid AND s.ssl) FROM me",
+        setting("server_version"),
+        setting("fsync"),
+        setting("full_page_writes"),
+        setting("synchronous_commit"),
+        setting("synchronous_standby_names"),
+    )
+}
