@@ -31,15 +31,20 @@ pub const SCHEMES: &[Scheme] = &[
         feature: Some("dir"),
         open: |_, rest| opened(super::dir::DirStore::open(path("dir", rest)?)),
     },
-    #[cfg(feature = "firestore")]
+    #[cfg(feature = "postgres")]
     Scheme {
-        name: "firestore",
-        example: "firestore://PROJECT/COLLECTION",
-        feature: Some("firestore"),
-        open: |url, _| {
-            let store = super::firestore::FirestoreStore::new(url).map_err(bad_url)?;
-            opened(Ok(super::remote::Remote::new(store)))
-        },
+        name: "postgres",
+        example: "postgres://USER@HOST/DATABASE",
+        feature: Some("postgres"),
+        open: postgres,
+    },
+    #[cfg(feature = "postgres")]
+    Scheme {
+        name: "postgresql",
+        example: "postgresql://USER@HOST/DATABASE",
+        feature: Some("postgres"),
+        open: postgres,
+    },
     #[cfg(feature = "redis")]
     Scheme {
         name: "redis",
@@ -75,19 +80,15 @@ pub const SCHEMES: &[Scheme] = &[
         feature: Some("object"),
         open: |url, _| bucket(super::object::Provider::Azure, "az", url),
     },
-    #[cfg(feature = "postgres")]
+    #[cfg(feature = "firestore")]
     Scheme {
-        name: "postgres",
-        example: "postgres://USER@HOST/DATABASE",
-        feature: Some("postgres"),
-        open: postgres,
-    },
-    #[cfg(feature = "postgres")]
-    Scheme {
-        name: "postgresql",
-        example: "postgresql://USER@HOST/DATABASE",
-        feature: Some("postgres"),
-        open: postgres,
+        name: "firestore",
+        example: "firestore://PROJECT/COLLECTION",
+        feature: Some("firestore"),
+        open: |url, _| {
+            let store = super::firestore::FirestoreStore::new(url).map_err(bad_url)?;
+            opened(Ok(super::remote::Remote::new(store)))
+        },
     },
     Scheme {
         name: "memory",
@@ -128,7 +129,8 @@ fn bucket(provider: super::object::Provider, scheme: &str, url: &str) -> Result<
         Ok(store) => Ok(Box::new(store)),
         Err(message) => Err(bad_url(message)),
     }
-    },
+}
+
 #[cfg(feature = "postgres")]
 fn postgres(url: &str, _: &str) -> Result<Box<dyn Store>, OpenError> {
     let store = super::postgres::PostgresStore::open(url);
