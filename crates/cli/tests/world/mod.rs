@@ -2,6 +2,8 @@
 //! whatever was started in it is gone when it ends.
 #![allow(dead_code)] // each test file uses its own part of it
 
+pub mod places;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -49,6 +51,8 @@ pub fn pause(time: Duration) {
 
 pub struct World {
     dir: PathBuf,
+    /// What every command finds in its environment, beside a home and a path.
+    pub variables: Vec<(String, String)>,
 }
 
 /// What a command came to.
@@ -113,7 +117,7 @@ impl World {
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir(&dir).unwrap();
         // Whoever asks for the real path gets this one.
-        Self { dir: dir.canonicalize().unwrap() }
+        Self { dir: dir.canonicalize().unwrap(), variables: Vec::new() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -147,6 +151,7 @@ impl World {
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         command.env_clear().env("HOME", &self.dir).env("PATH", std::env::var_os("PATH").unwrap());
+        command.envs(self.variables.iter().map(|(k, v)| (k, v)));
         command.current_dir(&self.dir).stdin(Stdio::null());
         command
     }
