@@ -1,6 +1,6 @@
 //! Who answers: which process of which server, and what it is.
 
-use redis::{Pipeline, Value, from_redis_value_ref};
+use redis::{Cmd, Value, cmd, from_redis_value_ref};
 
 use super::place::Place;
 use crate::stores::{Failure, FailureKind};
@@ -19,9 +19,16 @@ pub(super) struct Identity {
     sentinel: bool,
 }
 
-/// Adds the questions that [`Identity::of`] wants the answers of.
-pub(super) fn ask(commands: &mut Pipeline) {
-    commands.cmd("INFO").arg("server").cmd("INFO").arg("replication");
+/// The questions that [`Identity::of`] wants the answers of.
+pub(super) fn questions() -> Vec<Cmd> {
+    ["server", "replication"].map(info).into()
+}
+
+/// One section of what a server says of itself.
+pub(super) fn info(section: &str) -> Cmd {
+    let mut command = cmd("INFO");
+    command.arg(section);
+    command
 }
 
 impl Identity {
@@ -85,7 +92,9 @@ mod tests {
 
     #[test]
     fn an_instance_is_a_process_and_a_history() {
-        let one = of("# Server\r\nrun_id:aaaaaaaaaaaaaaaaaaaa\r\nrole:master\r\nmaster_replid:bbbbbbbbbbbbbbbbbbbb\r\n");
+        let one = of(
+            "# Server\r\nrun_id:aaaaaaaaaaaaaaaaaaaa\r\nrole:master\r\nmaster_replid:bbbbbbbbbbbbbbbbbbbb\r\n",
+        );
         assert_eq!(one.instance(), "aaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb");
         assert!(one.caution().is_none());
         assert_eq!(of("").instance(), "unknown");

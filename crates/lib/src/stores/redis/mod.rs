@@ -14,9 +14,10 @@ mod waiting;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use leasehold_core::ids::WriteId;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, Value};
+use redis::{AsyncConnectionConfig, Cmd, Value};
 
 use self::identity::Identity;
 use self::place::Place;
@@ -68,24 +69,25 @@ impl RedisStore {
     }
 
     /// Sends commands in one go and gives their answers, errors of the server among them.
-    async fn send(&self, link: &mut MultiplexedConnection, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let count = commands.len();
-        let answers = link.send_packed_commands(commands, 0, count).await.map_err(|e| self.failure(&e))?;
-        if answers.len() == count { Ok(answers) } else { Err(trouble::not_redis(&self.place)) }
+    async fn send(&self, link: &MultiplexedConnection, commands: &[Cmd]) -> Result<Vec<Value>, Failure> {
+        // Not as a pipeline of the library: there, an answer that is no Redis looks like a lost connection.
+        let sent = commands.iter().map(|command| {
+            let mut link = link.clone();
+            async move { link.send_packed_command(command).await }
+        });
+        let answers = join_all(sent).await.into_iter();
+        answers.collect::<Result<_, _>>().map_err(|e| self.failure(&e))
     }
 
     /// Makes one call. On a new connection, the server is asked in the same breath who it is.
     async fn call(&mut self, command: Cmd) -> Result<Value, Failure> {
-        let mut commands = Pipeline::new();
-        let (mut link, known) = match self.link.take() {
+        let (link, known) = match self.link.take() {
             Some(link) => (link, true),
             None => (self.connect().await?, false),
         };
-        if !known {
-            identity::ask(&mut commands);
-        }
-        commands.add_command(command);
-        let mut answers = self.send(&mut link, &commands).await?;
+        let mut commands = if known { Vec::new() } else { identity::questions() };
+        commands.push(command);
+        let mut answers = self.send(&link, &commands).await?;
         let answer = answers.pop().unwrap_or(Value::Nil);
         if !known {
             self.meet(&answers)?;
@@ -97,10 +99,8 @@ impl RedisStore {
     /// that has started again in the meantime may have forgotten what others did since.
     async fn write(&mut self, command: Cmd) -> Result<Value, Failure> {
         if self.link.is_none() && self.identity.is_some() {
-            let mut link = self.connect().await?;
-            let mut commands = Pipeline::new();
-            identity::ask(&mut commands);
-            let answers = self.send(&mut link, &commands).await?;
+            let link = self.connect().await?;
+            let answers = self.send(&link, &identity::questions()).await?;
             let before = self.identity.clone();
             self.meet(&answers)?;
             self.link = Some(link);
@@ -132,8 +132,11 @@ impl RedisStore {
         Ok(answer)
     }
 
-    fn understood(&self, value: Value) -> Result<Answer, Failure> {
-        Answer::of(value).ok_or_else(|| trouble::not_redis(&self.place))
+    fn understood(&mut self, value: Value) -> Result<Answer, Failure> {
+        Answer::of(value).ok_or_else(|| {
+            self.link = None;
+            trouble::not_redis(&self.place)
+        })
     }
 
     /// Makes conditional writes in one command; as many answers as writes.
@@ -148,9 +151,7 @@ impl RedisStore {
             return Err(trouble::not_redis(&self.place));
         }
         let verdict = |(write, value): (One<'_>, Value)| match value {
-            Value::Int(1) => {
-                Cas::Written { version: Version(write.version), store_time: Some(answer.now) }
-            }
+            Value::Int(1) => Cas::Written { version: Version(write.version), store_time: Some(answer.now) },
             Value::Int(0) => Cas::Conflict,
             Value::Int(2) => Cas::Unknown(trouble::foreign(&self.place)),
             _ => Cas::Unknown(trouble::not_redis(&self.place)),
@@ -302,7 +303,12 @@ mod tests {
 
     #[test]
     fn ten_thousand_renewals_are_ten_commands() {
-        let write = |n: u128, size| Write { key: format!("leases/{n}"), expected: None, write: WriteId(n), body: vec![0; size] };
+        let write = |n: u128, size| Write {
+            key: format!("leases/{n}"),
+            expected: None,
+            write: WriteId(n),
+            body: vec![0; size],
+        };
         let count = |writes: &[Write]| {
             let (mut rest, mut commands) = (writes, 0);
             while !rest.is_empty() {

@@ -10,6 +10,9 @@ use super::scripts::FOREIGN;
 use crate::stores::{Failure, FailureKind};
 use crate::text::MASK;
 
+const RIGHTS: &str = "does not allow this user all that a lease needs: EVAL, and in scripts TIME, EXISTS, HGET, HMGET, \
+                      HSET, DEL, ZADD, ZREM and ZRANGEBYLEX on the keys leasehold:*";
+
 /// What a server says, and what it means. The first that fits: newer servers begin an error with the
 /// word, older ones bury the word of a command that failed inside a script.
 const WORDS: &[(&str, FailureKind, &str)] = &[
@@ -19,7 +22,8 @@ const WORDS: &[(&str, FailureKind, &str)] = &[
         "wants a password; put one in the store's URL, as in redis://:PASSWORD@HOST",
     ),
     ("WRONGPASS", FailureKind::Denied, "refused the user or the password in the store's URL; correct them"),
-    ("NOPERM", FailureKind::Denied, "does not allow this user what a lease needs"),
+    ("NOPERM", FailureKind::Denied, RIGHTS),
+    ("user executing the script can't", FailureKind::Denied, RIGHTS),
     (
         "READONLY",
         FailureKind::Unusable,
@@ -89,7 +93,8 @@ const WORDS: &[(&str, FailureKind, &str)] = &[
 ];
 
 /// Words by which TLS fails, in the client library's messages.
-const TLS_WORDS: &[&str] = &["certificate", "InvalidContentType", "corrupt message", "AlertReceived", "HandshakeFailure"];
+const TLS_WORDS: &[&str] =
+    &["certificate", "InvalidContentType", "corrupt message", "AlertReceived", "HandshakeFailure"];
 
 /// A failure of the client library, in words.
 pub(super) fn failure(place: &Place, error: &RedisError, limit: Duration) -> Failure {
@@ -97,22 +102,27 @@ pub(super) fn failure(place: &Place, error: &RedisError, limit: Duration) -> Fai
     let url = &place.url;
     let of = |kind, message: String| Failure { kind, message };
     match error.kind() {
-        ErrorKind::AuthenticationFailed => {
-            of(FailureKind::Denied, format!("{url} refused the user or the password in the store's URL; correct them"))
-        }
+        ErrorKind::AuthenticationFailed => of(
+            FailureKind::Denied,
+            format!("{url} refused the user or the password in the store's URL; correct them"),
+        ),
         ErrorKind::Io if error.is_timeout() => {
             of(FailureKind::Unreachable, format!("{url} did not answer within {}", Text(limit)))
         }
         ErrorKind::Io if TLS_WORDS.iter().any(|word| text.contains(word)) => of(
             FailureKind::Unusable,
-            format!("no trusted TLS connection to {url} could be made ({text}); check its certificate, or name its authority with ?cacert=FILE"),
+            format!(
+                "no trusted TLS connection to {url} could be made ({text}); check its certificate, or name its authority with ?cacert=FILE"
+            ),
         ),
-        ErrorKind::Io => {
-            of(FailureKind::Unreachable, format!("{url} cannot be reached ({text}); see that it runs and its address is right"))
-        }
+        ErrorKind::Io => of(
+            FailureKind::Unreachable,
+            format!("{url} cannot be reached ({text}); see that it runs and its address is right"),
+        ),
         ErrorKind::Parse => not_redis(place),
         _ => {
-            let word = WORDS.iter().find(|(word, ..)| text.contains(word) || error.code() == Some(word.trim_end()));
+            let word =
+                WORDS.iter().find(|(word, ..)| text.contains(word) || error.code() == Some(word.trim_end()));
             match word {
                 Some((_, kind, meaning)) => of(*kind, format!("{url} {meaning}{}", aside(error))),
                 None => of(FailureKind::Unusable, format!("{url} answered what is not understood: {text}")),

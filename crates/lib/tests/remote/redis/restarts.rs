@@ -1,0 +1,165 @@
+//! A server that is killed and starts again: what it kept counts, and no token comes twice.
+
+use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
+
+use leasehold::byhand::{self, Ask};
+use leasehold::core::errand::{ErrandOutcome, Verb};
+use leasehold::core::name::Name;
+use leasehold::core::rules::Refusal;
+use leasehold::core::session::{Granted, NotStarted, Outcome};
+use leasehold::core::stop::{StoreClock, Timing, Wishes};
+use leasehold::memory::Memory;
+use leasehold::state::StateDir;
+use leasehold::stores::{Cas, FailureKind};
+use pollster::block_on;
+
+use super::server::{Scratch, Server};
+use super::{store, write_id};
+
+fn name() -> Name {
+    Name::new("site").unwrap()
+}
+
+fn acquire(url: &str, memory: &Memory) -> Outcome {
+    let facts = store(url).facts();
+    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
+    let wishes = Wishes { ttl: Some(Duration::from_secs(60)), heartbeat: None, grace: None };
+    let timing = Timing::new(wishes, clock).unwrap();
+    let ask = Ask { lease: name(), job: name(), timing, wait: Duration::ZERO, force: false };
+    byhand::acquire(&ask, store(url), memory.clone()).unwrap()
+}
+
+fn granted(url: &str, memory: &Memory) -> Granted {
+    match acquire(url, memory) {
+        Outcome::Granted(granted) => granted,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn done(verb: Verb, url: &str) {
+    let outcome = byhand::errand(verb, &name(), store(url).as_mut());
+    assert!(matches!(outcome, ErrandOutcome::Done(_)), "{outcome:?}");
+}
+
+#[test]
+fn with_a_log_no_grant_is_forgotten() {
+    let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let url = server.url();
+    let mut tokens = Vec::new();
+    for round in 0..50 {
+        // No memory on this host: the store alone must know.
+        let grant = granted(&url, &Memory::none());
+        tokens.push(grant.token.get());
+        server.kill();
+        server.again();
+        // Still held, by us, and by nobody else.
+        assert!(matches!(acquire(&url, &Memory::none()), Outcome::Busy(_)), "round {round}");
+        done(Verb::Renew(grant.grant), &url);
+        if round % 2 == 0 {
+            server.kill();
+            server.again();
+        }
+        done(Verb::Release(grant.grant), &url);
+    }
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    // Each grant was written to another run of the server than the next was asked of.
+    assert!(tokens.windows(2).all(|pair| pair[1] == pair[0] + 1000), "{tokens:?}");
+}
+
+/// Without persistence every lease is gone. A host that remembers refuses; one that does not gets
+/// another epoch, so that (epoch, token) never comes twice.
+#[test]
+fn without_persistence_nothing_comes_twice() {
+    let mut server = Server::start(&["--save", "", "--appendonly", "no"]);
+    let url = server.url();
+    let scratch = Scratch::new();
+    let mut seen = HashSet::new();
+    for round in 0..10 {
+        // A host that was there for this round only.
+        let state = StateDir::at(scratch.join(&format!("host-{round}")));
+        state.ensure().unwrap();
+        let memory = Memory::new(state, url.clone());
+        for _ in 0..3 {
+            let grant = granted(&url, &memory);
+            assert!(seen.insert((grant.epoch, grant.token)), "{grant:?} came twice");
+            done(Verb::Release(grant.grant), &url);
+        }
+        server.kill();
+        server.again();
+        let after = acquire(&url, &memory);
+        let refused = |outcome: &Outcome| {
+            matches!(
+                outcome,
+                Outcome::NotStarted(NotStarted::Refused { refusal: Refusal::Vanished { .. }, .. })
+            )
+        };
+        assert!(refused(&after), "{after:?}");
+    }
+    assert_eq!(seen.len(), 30);
+    // Control: the tokens alone do come again, so it is the epoch that tells them apart.
+    let tokens: BTreeSet<u64> = seen.iter().map(|(_, token)| token.get()).collect();
+    assert_eq!(tokens.len(), 3);
+}
+
+/// A snapshot brings back an older state: hosts that saw more refuse it, others skip ahead.
+#[test]
+fn a_snapshot_that_is_behind_repeats_no_token() {
+    let mut server = Server::start(&["--save", "", "--appendonly", "no"]);
+    let url = server.url();
+    let scratch = Scratch::new();
+    let state = StateDir::at(scratch.join("host"));
+    state.ensure().unwrap();
+    let memory = Memory::new(state, url.clone());
+    let first = granted(&url, &memory);
+    done(Verb::Release(first.grant), &url);
+    let _: () = server.admin(&["SAVE"]);
+    let forgotten = granted(&url, &memory);
+    done(Verb::Release(forgotten.grant), &url);
+    server.kill();
+    server.again();
+    let behind = acquire(&url, &memory);
+    assert!(
+        matches!(behind, Outcome::NotStarted(NotStarted::Refused { refusal: Refusal::Behind { .. }, .. })),
+        "{behind:?}"
+    );
+    let other = granted(&url, &Memory::none());
+    assert_eq!(other.epoch, forgotten.epoch);
+    assert!(other.token > forgotten.token, "{other:?} after {forgotten:?}");
+}
+
+/// A write prepared before a restart is not sent after it: the version it expects may be back.
+#[test]
+fn a_write_goes_only_to_the_server_that_was_read() {
+    let mut server = Server::start(&["--save", "", "--appendonly", "no"]);
+    let url = server.url();
+    let mut late = store(&url);
+    assert!(matches!(block_on(late.cas("k", None, write_id(), b"free")), Cas::Written { .. }));
+    let _: () = server.admin(&["SAVE"]);
+    let version = block_on(late.read("k")).unwrap().unwrap().version;
+    let before = late.facts().instance;
+    // Somebody else is granted the lease, and the server forgets it.
+    assert!(matches!(
+        block_on(store(&url).cas("k", Some(&version), write_id(), b"held")),
+        Cas::Written { .. }
+    ));
+    server.kill();
+    server.again();
+    // Control: to the store itself, the old version is current again.
+    assert_eq!(block_on(store(&url).read("k")).unwrap().unwrap().version, version);
+    // The first call finds the connection broken, the second a server that started again.
+    for what in ["broken", "started again"] {
+        match block_on(late.cas("k", Some(&version), write_id(), b"also held")) {
+            Cas::Unknown(failure) => {
+                assert_eq!(failure.kind, FailureKind::Unreachable);
+                println!("{what}: {}", failure.message);
+            }
+            got => panic!("{what}: {got:?}"),
+        }
+    }
+    let now = block_on(late.read("k")).unwrap().unwrap();
+    assert_eq!(now.body, b"free");
+    assert_ne!(late.facts().instance, before);
+    // Having read, it may write.
+    assert!(matches!(block_on(late.cas("k", Some(&version), write_id(), b"held")), Cas::Written { .. }));
+}
