@@ -21,11 +21,11 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 
 use self::identity::Identity;
 use self::place::Place;
-use self::scripts::{Answer, One};
+use self::scripts::{Answer, One, Script};
 use self::waiting::Ear;
 use super::open::OpenError;
 use super::remote::Remote;
-use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Version, Write};
+use super::{Cas, Clock, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
 
 /// How long a call may take until somebody says otherwise; [`Remote`] ends it no later.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -79,42 +79,38 @@ impl RedisStore {
         answers.collect::<Result<_, _>>().map_err(|e| self.failure(&e))
     }
 
-    /// Makes one call. On a new connection, the server is asked in the same breath who it is.
-    async fn call(&mut self, command: Cmd) -> Result<Value, Failure> {
+    /// Makes one call. On a new connection, the server is asked in the same breath who it is; the
+    /// script does nothing on another than the one that was met last. There, what others were told
+    /// since may be forgotten, and what a write expects may be back.
+    async fn call(&mut self, script: &Script) -> Result<Value, Failure> {
         let (link, known) = match self.link.take() {
             Some(link) => (link, true),
             None => (self.connect().await?, false),
         };
         let mut commands = if known { Vec::new() } else { identity::questions() };
-        commands.push(command);
+        commands.push(script.for_server(self.identity.as_ref().and_then(Identity::replication)));
         let mut answers = self.send(&link, &commands).await?;
         let answer = answers.pop().unwrap_or(Value::Nil);
         if !known {
             self.meet(&answers)?;
         }
-        self.keep(link, answer)
+        let answer = answer.extract_error().map_err(|e| self.failure(&e))?;
+        self.link = Some(link);
+        Ok(answer)
     }
 
-    /// Makes one call that writes. It goes to the server that was read from, or nowhere: a server
-    /// that has started again in the meantime may have forgotten what others did since.
-    async fn write(&mut self, command: Cmd) -> Result<Value, Failure> {
-        if self.link.is_none() && self.identity.is_some() {
-            let link = self.connect().await?;
-            let answers = self.send(&link, &identity::questions()).await?;
-            let before = self.identity.clone();
-            self.meet(&answers)?;
-            self.link = Some(link);
-            if self.identity != before {
-                return Err(Failure {
-                    kind: FailureKind::Unreachable,
-                    message: format!(
-                        "{} has started again or was replaced since it was read, so nothing was written; try again",
-                        self.place.url
-                    ),
-                });
-            }
+    /// Makes one call that only looks; so it does not matter if the server is another by now.
+    async fn look(&mut self, script: &Script) -> Result<Value, Failure> {
+        if self.link.is_none() {
+            self.identity = None;
         }
-        self.call(command).await
+        match self.call(script).await {
+            Err(failure) if failure.message.contains(trouble::ANOTHER) => {
+                self.identity = None;
+                self.call(script).await
+            }
+            answer => answer,
+        }
     }
 
     /// Takes note of who answers.
@@ -123,13 +119,6 @@ impl RedisStore {
         identity.usable(&self.place)?;
         self.identity = Some(identity);
         Ok(())
-    }
-
-    /// Keeps the connection for the next call, unless this one failed.
-    fn keep(&mut self, link: MultiplexedConnection, answer: Value) -> Result<Value, Failure> {
-        let answer = answer.extract_error().map_err(|e| self.failure(&e))?;
-        self.link = Some(link);
-        Ok(answer)
     }
 
     fn understood(&mut self, value: Value) -> Result<Answer, Failure> {
@@ -144,8 +133,8 @@ impl RedisStore {
         &mut self,
         writes: impl ExactSizeIterator<Item = One<'a>> + Clone,
     ) -> Result<Vec<Cas>, Failure> {
-        let command = scripts::cas(&self.place, writes.clone());
-        let value = self.write(command).await?;
+        let script = scripts::cas(&self.place, writes.clone());
+        let value = self.call(&script).await?;
         let answer = self.understood(value)?;
         if answer.rest.len() != writes.len() {
             return Err(trouble::not_redis(&self.place));
@@ -166,8 +155,8 @@ impl RedisStore {
         after: &str,
         limit: usize,
     ) -> Result<Vec<(String, Option<Stored>)>, Failure> {
-        let command = scripts::list(&self.place, prefix, after, limit);
-        let value = self.call(command).await?;
+        let script = scripts::list(&self.place, prefix, after, limit);
+        let value = self.look(&script).await?;
         let answer = self.understood(value)?;
         let now = answer.now;
         let entry = |value: Value| {
@@ -200,7 +189,7 @@ impl Store for RedisStore {
     }
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
-        let value = self.call(scripts::read(&self.place, key)).await?;
+        let value = self.look(&scripts::read(&self.place, key)).await?;
         let answer = self.understood(value)?;
         let stored = scripts::stored(answer.now, &mut answer.rest.into_iter());
         stored.ok_or_else(|| trouble::foreign(&self.place))
@@ -242,8 +231,8 @@ impl Store for RedisStore {
     }
 
     async fn remove(&mut self, key: &str, version: &Version) -> Cas {
-        let command = scripts::remove(&self.place, key, version);
-        let answer = match self.write(command).await {
+        let script = scripts::remove(&self.place, key, version);
+        let answer = match self.call(&script).await {
             Ok(value) => self.understood(value),
             Err(failure) => Err(failure),
         };

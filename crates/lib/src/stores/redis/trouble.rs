@@ -6,21 +6,25 @@ use leasehold_core::stop::Text;
 use redis::{ErrorKind, RedisError};
 
 use super::place::Place;
-use super::scripts::FOREIGN;
+use super::scripts::{CHANGED, FOREIGN};
 use crate::stores::{Failure, FailureKind};
 use crate::text::MASK;
+
+const PASSWORD: &str = "wants a password; put one in the store's URL, as in redis://:PASSWORD@HOST";
 
 const RIGHTS: &str = "does not allow this user all that a lease needs: EVAL, and in scripts TIME, EXISTS, HGET, HMGET, \
                       HSET, DEL, ZADD, ZREM and ZRANGEBYLEX on the keys leasehold:*";
 
+/// What is said of a server that is not the one that was read.
+pub(super) const ANOTHER: &str =
+    "has started again or changed its role since it was read, so nothing was written";
+
 /// What a server says, and what it means. The first that fits: newer servers begin an error with the
 /// word, older ones bury the word of a command that failed inside a script.
 const WORDS: &[(&str, FailureKind, &str)] = &[
-    (
-        "NOAUTH",
-        FailureKind::Denied,
-        "wants a password; put one in the store's URL, as in redis://:PASSWORD@HOST",
-    ),
+    ("NOAUTH", FailureKind::Denied, PASSWORD),
+    // Said to a stranger who sends much at once.
+    ("unauthenticated", FailureKind::Denied, PASSWORD),
     ("WRONGPASS", FailureKind::Denied, "refused the user or the password in the store's URL; correct them"),
     ("NOPERM", FailureKind::Denied, RIGHTS),
     ("user executing the script can't", FailureKind::Denied, RIGHTS),
@@ -29,6 +33,7 @@ const WORDS: &[(&str, FailureKind, &str)] = &[
         FailureKind::Unusable,
         "is a replica, and leases are written on the primary only; name the primary in the store's URL",
     ),
+    (CHANGED, FailureKind::Unreachable, ANOTHER),
     (
         "LOADING",
         FailureKind::Unreachable,

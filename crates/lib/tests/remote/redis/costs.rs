@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use leasehold::stores::{Cas, Write};
 use leasehold::{Acquired, Leases, stores};
+use leasehold_testkit::proxy::Proxy;
 use pollster::block_on;
 
 use super::server::{Monitor, Server};
@@ -119,4 +120,22 @@ fn ten_thousand_renewals_are_ten_commands() {
     let got = block_on(store.cas_many(&writes));
     let refused: Vec<usize> = (0..got.len()).filter(|n| got[*n] == Cas::Conflict).collect();
     assert_eq!(refused, [7777]);
+}
+
+/// A cold run: one connection, and nothing is asked before the first read.
+#[test]
+fn a_cold_run_has_no_round_trip_to_spare() {
+    let server = Server::start(&["--save", ""]);
+    let proxy = Proxy::tcp(&server.url());
+    let round = |url: String| {
+        let leases = Leases::on(move || stores::open(&url));
+        let before = (proxy.requests(), proxy.connections());
+        let held = block_on(leases.lease("site").ttl(TTL).acquire()).unwrap().lease().expect("free");
+        block_on(held.release());
+        (proxy.requests() - before.0, proxy.connections() - before.1)
+    };
+    assert_eq!(round(proxy.url(&server.url())), (3, 1), "read, write, release");
+    // A password is sent and confirmed before anything else: one more.
+    let _: () = server.admin(&["ACL", "SETUSER", "ops", "on", ">pw", "~*", "&*", "+@all"]);
+    assert_eq!(round(format!("redis://ops:pw@{}", proxy.address())), (4, 1));
 }

@@ -19,9 +19,7 @@ use pollster::block_on;
 
 /// The address of the server that `scripts/servers` started.
 fn shared() -> String {
-    std::env::var("LEASEHOLD_TEST_REDIS").unwrap_or_else(|_| {
-        panic!("SKIPPED: LEASEHOLD_TEST_REDIS is not set; run this under scripts/servers run --")
-    })
+    leasehold_testkit::server("REDIS")
 }
 
 /// A corner of that server that nobody else uses.
@@ -57,10 +55,6 @@ fn the_whole_suite() {
 
 const WRITERS: usize = 32;
 
-fn rounds() -> usize {
-    if std::env::var_os("LEASEHOLD_LONG").is_some() { 5000 } else { 200 }
-}
-
 /// How many of the writers won each round. Each tells, round after round, whether it won.
 fn winners(rounds: usize, writer: impl Fn() -> Box<dyn FnMut(&Barrier) -> bool> + Sync) -> Vec<usize> {
     let barrier = Barrier::new(WRITERS);
@@ -78,7 +72,7 @@ fn winners(rounds: usize, writer: impl Fn() -> Box<dyn FnMut(&Barrier) -> bool> 
 #[test]
 fn one_winner_each_race() {
     let url = corner();
-    let rounds = rounds();
+    let rounds = leasehold_testkit::count(200, 5000);
     let won = winners(rounds, || {
         let mut store = store(&url);
         Box::new(move |barrier| {

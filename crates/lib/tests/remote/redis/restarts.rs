@@ -1,17 +1,20 @@
 //! A server that is killed and starts again: what it kept counts, and no token comes twice.
 
 use std::collections::{BTreeSet, HashSet};
+use std::thread;
 use std::time::Duration;
 
 use leasehold::byhand::{self, Ask};
+use leasehold::clock::boot_time;
 use leasehold::core::errand::{ErrandOutcome, Verb};
 use leasehold::core::name::Name;
 use leasehold::core::rules::Refusal;
-use leasehold::core::session::{Granted, NotStarted, Outcome};
+use leasehold::core::session::{Granted, NotStarted, Outcome, StopReason};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::memory::Memory;
 use leasehold::state::StateDir;
-use leasehold::stores::{Cas, FailureKind};
+use leasehold::stores::{self, Cas, FailureKind};
+use leasehold::{Error, Leases};
 use pollster::block_on;
 
 use super::server::{Scratch, Server};
@@ -162,4 +165,80 @@ fn a_write_goes_only_to_the_server_that_was_read() {
     assert_ne!(late.facts().instance, before);
     // Having read, it may write.
     assert!(matches!(block_on(late.cas("k", Some(&version), write_id(), b"held")), Cas::Written { .. }));
+}
+
+/// Waits until a replica has all that its primary has.
+fn follow(replica: &Server, primary: &Server) {
+    let _: () = replica.admin(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
+    let end = boot_time().plus(Duration::from_secs(30));
+    while !replica.admin::<String>(&["INFO", "replication"]).contains("master_link_status:up") {
+        assert!(boot_time() < end, "the replica does not follow");
+    }
+}
+
+/// The same, without a restart: a primary that was a replica for a while has another history, and the
+/// connection that outlived it must not be trusted with what was read before.
+#[test]
+fn a_write_goes_only_to_the_history_that_was_read() {
+    let (server, other) = (Server::start(&["--save", ""]), Server::start(&["--save", ""]));
+    let url = server.url();
+    let mut late = store(&url);
+    assert!(matches!(block_on(late.cas("k", None, write_id(), b"free")), Cas::Written { .. }));
+    follow(&other, &server);
+    let _: () = other.admin(&["REPLICAOF", "NO", "ONE"]);
+    let version = block_on(late.read("k")).unwrap().unwrap().version;
+    let before = late.facts().instance;
+    let mut lasting = store(&url);
+    assert!(block_on(lasting.read("k")).unwrap().is_some());
+    let got = block_on(store(&url).cas("k", Some(&version), write_id(), b"held"));
+    assert!(matches!(got, Cas::Written { .. }));
+    follow(&server, &other);
+    // A read in the meantime is not answered by a replica.
+    let failure = block_on(lasting.read("k")).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Unusable, "{failure:?}");
+    let _: () = server.admin(&["REPLICAOF", "NO", "ONE"]);
+    // Control: to a newcomer, the old version is current again.
+    assert_eq!(block_on(store(&url).read("k")).unwrap().unwrap().version, version);
+    match block_on(late.cas("k", Some(&version), write_id(), b"also held")) {
+        Cas::Unknown(failure) => assert!(failure.message.contains("nothing was written"), "{failure:?}"),
+        got => panic!("{got:?}"),
+    }
+    assert_eq!(block_on(late.read("k")).unwrap().unwrap().body, b"free");
+    assert_ne!(late.facts().instance, before);
+    assert!(matches!(block_on(late.cas("k", Some(&version), write_id(), b"held")), Cas::Written { .. }));
+}
+
+/// A lease that is kept while its server comes and goes.
+#[test]
+fn a_short_restart_is_survived_and_a_long_one_stops_the_work_in_time() {
+    const TTL: Duration = Duration::from_secs(6);
+    let mut server = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let url = server.url();
+    let leases = Leases::on(move || stores::open(&url));
+    let lease = block_on(leases.lease("site").ttl(TTL).acquire()).unwrap().lease().expect("free");
+    let token = lease.token().unwrap();
+    // Longer than a TTL without renewals would last.
+    let end = boot_time().plus(TTL + TTL / 2);
+    let mut restarts = 0;
+    while boot_time() < end {
+        server.kill();
+        server.again();
+        restarts += 1;
+        // Let it live for a heartbeat.
+        let until = boot_time().plus(TTL / 3);
+        while boot_time() < until {
+            assert_eq!(lease.token().unwrap(), token, "after {restarts} restarts");
+            thread::sleep(TTL / 60);
+        }
+    }
+    assert!(restarts >= 3, "{restarts}");
+    let began = boot_time();
+    server.kill();
+    let lost = block_on(lease.run(async |_| std::future::pending::<()>().await));
+    let lasted = boot_time().since(began);
+    assert!(matches!(&lost, Err(Error::Lost(lost)) if lost.why == StopReason::Deadline), "{lost:?}");
+    assert!(lasted < TTL, "stopped after {lasted:?}");
+    server.again();
+    let next = block_on(leases.lease("site").ttl(TTL).wait(TTL * 3).acquire()).unwrap().lease();
+    assert!(next.expect("free in the end").token().unwrap() > token);
 }
