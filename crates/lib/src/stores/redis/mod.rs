@@ -21,7 +21,7 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 
 use self::identity::Identity;
 use self::place::Place;
-use self::scripts::{Answer, One, Script};
+use self::scripts::{Answer, CHANGED, One, Script};
 use self::waiting::Ear;
 use super::open::OpenError;
 use super::remote::Remote;
@@ -46,6 +46,13 @@ pub struct RedisStore {
     /// Who answered last.
     identity: Option<Identity>,
     ear: Ear,
+}
+
+/// Whether a call may change anything.
+#[derive(Clone, Copy, PartialEq)]
+enum Does {
+    Look,
+    Write,
 }
 
 impl RedisStore {
@@ -79,37 +86,33 @@ impl RedisStore {
         answers.collect::<Result<_, _>>().map_err(|e| self.failure(&e))
     }
 
-    /// Makes one call. On a new connection, the server is asked in the same breath who it is; the
-    /// script does nothing on another than the one that was met last. There, what others were told
-    /// since may be forgotten, and what a write expects may be back.
-    async fn call(&mut self, script: &Script) -> Result<Value, Failure> {
-        let (link, known) = match self.link.take() {
-            Some(link) => (link, true),
-            None => (self.connect().await?, false),
-        };
-        let mut commands = if known { Vec::new() } else { identity::questions() };
-        commands.push(script.for_server(self.identity.as_ref().and_then(Identity::replication)));
-        let mut answers = self.send(&link, &commands).await?;
-        let answer = answers.pop().unwrap_or(Value::Nil);
-        if !known {
-            self.meet(&answers)?;
-        }
-        let answer = answer.extract_error().map_err(|e| self.failure(&e))?;
-        self.link = Some(link);
-        Ok(answer)
-    }
-
-    /// Makes one call that only looks; so it does not matter if the server is another by now.
-    async fn look(&mut self, script: &Script) -> Result<Value, Failure> {
-        if self.link.is_none() {
-            self.identity = None;
-        }
-        match self.call(script).await {
-            Err(failure) if failure.message.contains(trouble::ANOTHER) => {
-                self.identity = None;
-                self.call(script).await
+    /// Makes one call. On a new connection, the server is asked in the same breath who it is.
+    ///
+    /// A write is made only by the server that was met last: another, or the same one after it was a
+    /// replica, may have forgotten what others were told since, and what the write expects may be
+    /// back. One that only looks is sent again, once, to whoever it is now.
+    async fn call(&mut self, script: &Script, does: Does) -> Result<Value, Failure> {
+        loop {
+            let (link, met) = match self.link.take() {
+                Some(link) => (link, true),
+                None => (self.connect().await?, false),
+            };
+            let known = self.identity.as_ref().filter(|_| met || does == Does::Write);
+            let mut commands = if met { Vec::new() } else { identity::questions() };
+            commands.push(script.for_server(known.and_then(Identity::replication)));
+            let mut answers = self.send(&link, &commands).await?;
+            let answer = answers.pop().unwrap_or(Value::Nil);
+            if !met {
+                self.meet(&answers)?;
             }
-            answer => answer,
+            match answer.extract_error() {
+                Ok(answer) => {
+                    self.link = Some(link);
+                    return Ok(answer);
+                }
+                Err(e) if met && does == Does::Look && e.code() == Some(CHANGED) => {}
+                Err(e) => return Err(self.failure(&e)),
+            }
         }
     }
 
@@ -134,7 +137,7 @@ impl RedisStore {
         writes: impl ExactSizeIterator<Item = One<'a>> + Clone,
     ) -> Result<Vec<Cas>, Failure> {
         let script = scripts::cas(&self.place, writes.clone());
-        let value = self.call(&script).await?;
+        let value = self.call(&script, Does::Write).await?;
         let answer = self.understood(value)?;
         if answer.rest.len() != writes.len() {
             return Err(trouble::not_redis(&self.place));
@@ -156,7 +159,7 @@ impl RedisStore {
         limit: usize,
     ) -> Result<Vec<(String, Option<Stored>)>, Failure> {
         let script = scripts::list(&self.place, prefix, after, limit);
-        let value = self.look(&script).await?;
+        let value = self.call(&script, Does::Look).await?;
         let answer = self.understood(value)?;
         let now = answer.now;
         let entry = |value: Value| {
@@ -189,7 +192,7 @@ impl Store for RedisStore {
     }
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
-        let value = self.look(&scripts::read(&self.place, key)).await?;
+        let value = self.call(&scripts::read(&self.place, key), Does::Look).await?;
         let answer = self.understood(value)?;
         let stored = scripts::stored(answer.now, &mut answer.rest.into_iter());
         stored.ok_or_else(|| trouble::foreign(&self.place))
@@ -232,7 +235,7 @@ impl Store for RedisStore {
 
     async fn remove(&mut self, key: &str, version: &Version) -> Cas {
         let script = scripts::remove(&self.place, key, version);
-        let answer = match self.call(&script).await {
+        let answer = match self.call(&script, Does::Write).await {
             Ok(value) => self.understood(value),
             Err(failure) => Err(failure),
         };

@@ -15,10 +15,6 @@ const PASSWORD: &str = "wants a password; put one in the store's URL, as in redi
 const RIGHTS: &str = "does not allow this user all that a lease needs: EVAL, and in scripts TIME, EXISTS, HGET, HMGET, \
                       HSET, DEL, ZADD, ZREM and ZRANGEBYLEX on the keys leasehold:*";
 
-/// What is said of a server that is not the one that was read.
-pub(super) const ANOTHER: &str =
-    "has started again or changed its role since it was read, so nothing was written";
-
 /// What a server says, and what it means. The first that fits: newer servers begin an error with the
 /// word, older ones bury the word of a command that failed inside a script.
 const WORDS: &[(&str, FailureKind, &str)] = &[
@@ -33,7 +29,11 @@ const WORDS: &[(&str, FailureKind, &str)] = &[
         FailureKind::Unusable,
         "is a replica, and leases are written on the primary only; name the primary in the store's URL",
     ),
-    (CHANGED, FailureKind::Unreachable, ANOTHER),
+    (
+        CHANGED,
+        FailureKind::Unreachable,
+        "has started again or changed its role since it was read, so nothing was written; try again",
+    ),
     (
         "LOADING",
         FailureKind::Unreachable,

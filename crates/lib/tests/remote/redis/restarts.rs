@@ -1,7 +1,6 @@
 //! A server that is killed and starts again: what it kept counts, and no token comes twice.
 
 use std::collections::{BTreeSet, HashSet};
-use std::thread;
 use std::time::Duration;
 
 use leasehold::byhand::{self, Ask};
@@ -9,7 +8,7 @@ use leasehold::clock::boot_time;
 use leasehold::core::errand::{ErrandOutcome, Verb};
 use leasehold::core::name::Name;
 use leasehold::core::rules::Refusal;
-use leasehold::core::session::{Granted, NotStarted, Outcome, StopReason};
+use leasehold::core::session::{Granted, NotStarted, Outcome, StopReason, lease_key};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::memory::Memory;
 use leasehold::state::StateDir;
@@ -224,12 +223,12 @@ fn a_short_restart_is_survived_and_a_long_one_stops_the_work_in_time() {
         server.kill();
         server.again();
         restarts += 1;
-        // Let it live for a heartbeat.
-        let until = boot_time().plus(TTL / 3);
-        while boot_time() < until {
-            assert_eq!(lease.token().unwrap(), token, "after {restarts} restarts");
-            thread::sleep(TTL / 60);
-        }
+        // Until it is renewed there.
+        let mut observer = store(&server.url());
+        let key = lease_key(&name());
+        let version = block_on(observer.read(&key)).unwrap().unwrap().version;
+        assert!(block_on(observer.wait_change(&key, Some(&version), TTL)), "after {restarts} restarts");
+        assert_eq!(lease.token().unwrap(), token, "after {restarts} restarts");
     }
     assert!(restarts >= 3, "{restarts}");
     let began = boot_time();
