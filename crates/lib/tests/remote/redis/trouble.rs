@@ -151,6 +151,9 @@ fn passwords_are_asked_for_and_never_told() {
     assert!(!format!("{:?}", right.facts()).contains(CANARY));
     let remarks = block_on(right.examine()).unwrap();
     assert!(!format!("{remarks:?}").contains(CANARY));
+    // Every lease opens the store again, with the password.
+    let lease = block_on(leasehold::open(&good).unwrap().lease("site").acquire()).unwrap();
+    assert!(lease.lease().is_some());
     // A database that is not there, and a server that is not there.
     fails(&format!("{good}/99"), FailureKind::Unusable, "database number");
     drop(server);
