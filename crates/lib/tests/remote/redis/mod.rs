@@ -2,6 +2,7 @@
 
 mod costs;
 mod examined;
+mod faults;
 mod pushed;
 mod restarts;
 mod server;
