@@ -4,3 +4,4 @@ mod firestore;
 mod firestore_double;
 mod firestore_faults;
 mod object;
+mod redis;

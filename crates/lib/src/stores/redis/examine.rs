@@ -1,9 +1,9 @@
 //! What the doctor should know of a server that no compare-and-set can show.
 
-use redis::{Pipeline, Value, from_redis_value_ref};
+use redis::{Cmd, Value, cmd, from_redis_value_ref};
 
-use super::identity::{Identity, field};
 use super::RedisStore;
+use super::identity::{Identity, field, info};
 use crate::stores::{Failure, Remark, Verdict};
 
 /// Sections of INFO, and settings, in the order they are asked for.
@@ -31,18 +31,17 @@ impl Found {
 
 impl RedisStore {
     pub(super) async fn look_closely(&mut self) -> Result<Vec<Remark>, Failure> {
-        let mut commands = Pipeline::new();
-        for section in SECTIONS {
-            commands.cmd("INFO").arg(section);
-        }
-        for setting in SETTINGS {
-            commands.cmd("CONFIG").arg("GET").arg(setting);
-        }
-        let mut link = match self.link.take() {
+        let setting = |name: &str| {
+            let mut command = cmd("CONFIG");
+            command.arg("GET").arg(name);
+            command
+        };
+        let commands: Vec<Cmd> = SECTIONS.map(info).into_iter().chain(SETTINGS.map(setting)).collect();
+        let link = match self.link.take() {
             Some(link) => link,
             None => self.connect().await?,
         };
-        let answers = self.send(&mut link, &commands).await?;
+        let answers = self.send(&link, &commands).await?;
         self.meet(&answers[..2])?;
         self.link = Some(link);
         let found = read(&answers);
@@ -50,7 +49,8 @@ impl RedisStore {
         let mut remarks = vec![version(&found), eviction(&found), durability(&found), replication(&found)];
         remarks.extend(told.map(|text| Remark { about: "identity", verdict: Verdict::Weak, text }));
         if self.place.exposed {
-            let text = "The password crosses the network in the clear; use rediss: if the server speaks TLS.".into();
+            let text =
+                "The password crosses the network in the clear; use rediss: if the server speaks TLS.".into();
             remarks.push(Remark { about: "privacy", verdict: Verdict::Weak, text });
         }
         Ok(remarks)
@@ -59,12 +59,12 @@ impl RedisStore {
 
 fn read(answers: &[Value]) -> Found {
     let (sections, settings) = answers.split_at(SECTIONS.len());
-    let info: Vec<String> = sections.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
+    let told: Vec<String> = sections.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
     let value = |(name, answer): (&&'static str, &Value)| {
         let pair: Vec<String> = from_redis_value_ref(answer).ok()?;
         Some((*name, pair.into_iter().nth(1)?))
     };
-    Found { info: info.join("\n"), settings: SETTINGS.iter().zip(settings).filter_map(value).collect() }
+    Found { info: told.join("\n"), settings: SETTINGS.iter().zip(settings).filter_map(value).collect() }
 }
 
 fn version(found: &Found) -> Remark {
@@ -92,9 +92,7 @@ fn eviction(found: &Found) -> Remark {
     let policy = found.setting("maxmemory-policy").or(found.info("maxmemory_policy"));
     match (limit, policy) {
         (_, Some("noeviction")) => remark(Verdict::Good, "The server evicts nothing (noeviction).".into()),
-        (Some("0"), _) => {
-            remark(Verdict::Good, "The server has no maxmemory, so it evicts nothing.".into())
-        }
+        (Some("0"), _) => remark(Verdict::Good, "The server has no maxmemory, so it evicts nothing.".into()),
         (_, Some(policy)) if policy.starts_with("volatile") => remark(
             Verdict::Good,
             format!("The server evicts only keys with an expiry ({policy}); leases have none."),
@@ -108,7 +106,8 @@ fn eviction(found: &Found) -> Remark {
         ),
         (_, None) => remark(
             Verdict::Weak,
-            "The server does not tell whether it evicts keys; see that maxmemory-policy is noeviction.".into(),
+            "The server does not tell whether it evicts keys; see that maxmemory-policy is noeviction."
+                .into(),
         ),
     }
 }
@@ -166,7 +165,8 @@ fn replication(found: &Found) -> Remark {
         ),
         None => remark(
             Verdict::Weak,
-            "The server does not tell whether it has replicas; a failover can lose acknowledged writes.".into(),
+            "The server does not tell whether it has replicas; a failover can lose acknowledged writes."
+                .into(),
         ),
     }
 }

@@ -1,11 +1,11 @@
 //! Who answers: which process of which server, and what it is.
 
-use redis::{Pipeline, Value, from_redis_value_ref};
+use redis::{Cmd, Value, cmd, from_redis_value_ref};
 
 use super::place::Place;
 use crate::stores::{Failure, FailureKind};
 
-/// How much of each id is kept: enough to tell any two apart, short enough for every record.
+/// How much of each id is told: enough to tell any two apart, short enough for every record.
 const ID_LENGTH: usize = 16;
 
 /// What a server says of itself.
@@ -19,9 +19,16 @@ pub(super) struct Identity {
     sentinel: bool,
 }
 
-/// Adds the questions that [`Identity::of`] wants the answers of.
-pub(super) fn ask(commands: &mut Pipeline) {
-    commands.cmd("INFO").arg("server").cmd("INFO").arg("replication");
+/// The questions that [`Identity::of`] wants the answers of.
+pub(super) fn questions() -> Vec<Cmd> {
+    ["server", "replication"].map(info).into()
+}
+
+/// One section of what a server says of itself.
+pub(super) fn info(section: &str) -> Cmd {
+    let mut command = cmd("INFO");
+    command.arg(section);
+    command
 }
 
 impl Identity {
@@ -29,7 +36,7 @@ impl Identity {
     pub fn of(answers: &[Value]) -> Self {
         let text: Vec<String> = answers.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
         let text = text.join("\n");
-        let id = |name| field(&text, name).map(|id: &str| id.chars().take(ID_LENGTH).collect());
+        let id = |name| field(&text, name).map(str::to_owned);
         Self {
             run: id("run_id"),
             replication: id("master_replid"),
@@ -40,11 +47,18 @@ impl Identity {
 
     /// The name of this incarnation. Where the server does not tell, only "unknown".
     pub fn instance(&self) -> String {
-        match (&self.run, &self.replication) {
+        let short =
+            |id: &Option<String>| id.as_ref().map(|id| id.chars().take(ID_LENGTH).collect::<String>());
+        match (short(&self.run), short(&self.replication)) {
             (Some(run), Some(replication)) => format!("{run}-{replication}"),
-            (Some(one), None) | (None, Some(one)) => one.clone(),
+            (Some(one), None) | (None, Some(one)) => one,
             (None, None) => "unknown".into(),
         }
+    }
+
+    /// Which history of writes this is, if it is told.
+    pub fn replication(&self) -> Option<&str> {
+        self.replication.as_deref()
     }
 
     /// What cannot be promised because it is not told.
@@ -85,7 +99,9 @@ mod tests {
 
     #[test]
     fn an_instance_is_a_process_and_a_history() {
-        let one = of("# Server\r\nrun_id:aaaaaaaaaaaaaaaaaaaa\r\nrole:master\r\nmaster_replid:bbbbbbbbbbbbbbbbbbbb\r\n");
+        let one = of(
+            "# Server\r\nrun_id:aaaaaaaaaaaaaaaaaaaa\r\nrole:master\r\nmaster_replid:bbbbbbbbbbbbbbbbbbbb\r\n",
+        );
         assert_eq!(one.instance(), "aaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb");
         assert!(one.caution().is_none());
         assert_eq!(of("").instance(), "unknown");

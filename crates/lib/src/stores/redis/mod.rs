@@ -14,17 +14,18 @@ mod waiting;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use leasehold_core::ids::WriteId;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, Value};
+use redis::{AsyncConnectionConfig, Cmd, Value};
 
 use self::identity::Identity;
 use self::place::Place;
-use self::scripts::{Answer, One};
+use self::scripts::{Answer, CHANGED, One, Script};
 use self::waiting::Ear;
 use super::open::OpenError;
 use super::remote::Remote;
-use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Version, Write};
+use super::{Cas, Clock, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
 
 /// How long a call may take until somebody says otherwise; [`Remote`] ends it no later.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,6 +46,13 @@ pub struct RedisStore {
     /// Who answered last.
     identity: Option<Identity>,
     ear: Ear,
+}
+
+/// Whether a call may change anything.
+#[derive(Clone, Copy, PartialEq)]
+enum Does {
+    Look,
+    Write,
 }
 
 impl RedisStore {
@@ -68,53 +76,44 @@ impl RedisStore {
     }
 
     /// Sends commands in one go and gives their answers, errors of the server among them.
-    async fn send(&self, link: &mut MultiplexedConnection, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let count = commands.len();
-        let answers = link.send_packed_commands(commands, 0, count).await.map_err(|e| self.failure(&e))?;
-        if answers.len() == count { Ok(answers) } else { Err(trouble::not_redis(&self.place)) }
+    async fn send(&self, link: &MultiplexedConnection, commands: &[Cmd]) -> Result<Vec<Value>, Failure> {
+        // Not as a pipeline of the library: there, an answer that is no Redis looks like a lost connection.
+        let sent = commands.iter().map(|command| {
+            let mut link = link.clone();
+            async move { link.send_packed_command(command).await }
+        });
+        let answers = join_all(sent).await.into_iter();
+        answers.collect::<Result<_, _>>().map_err(|e| self.failure(&e))
     }
 
     /// Makes one call. On a new connection, the server is asked in the same breath who it is.
-    async fn call(&mut self, command: Cmd) -> Result<Value, Failure> {
-        let mut commands = Pipeline::new();
-        let (mut link, known) = match self.link.take() {
-            Some(link) => (link, true),
-            None => (self.connect().await?, false),
-        };
-        if !known {
-            identity::ask(&mut commands);
-        }
-        commands.add_command(command);
-        let mut answers = self.send(&mut link, &commands).await?;
-        let answer = answers.pop().unwrap_or(Value::Nil);
-        if !known {
-            self.meet(&answers)?;
-        }
-        self.keep(link, answer)
-    }
-
-    /// Makes one call that writes. It goes to the server that was read from, or nowhere: a server
-    /// that has started again in the meantime may have forgotten what others did since.
-    async fn write(&mut self, command: Cmd) -> Result<Value, Failure> {
-        if self.link.is_none() && self.identity.is_some() {
-            let mut link = self.connect().await?;
-            let mut commands = Pipeline::new();
-            identity::ask(&mut commands);
-            let answers = self.send(&mut link, &commands).await?;
-            let before = self.identity.clone();
-            self.meet(&answers)?;
-            self.link = Some(link);
-            if self.identity != before {
-                return Err(Failure {
-                    kind: FailureKind::Unreachable,
-                    message: format!(
-                        "{} has started again or was replaced since it was read, so nothing was written; try again",
-                        self.place.url
-                    ),
-                });
+    ///
+    /// A write is made only by the server that was met last: another, or the same one after it was a
+    /// replica, may have forgotten what others were told since, and what the write expects may be
+    /// back. One that only looks is sent again, once, to whoever it is now.
+    async fn call(&mut self, script: &Script, does: Does) -> Result<Value, Failure> {
+        loop {
+            let (link, met) = match self.link.take() {
+                Some(link) => (link, true),
+                None => (self.connect().await?, false),
+            };
+            let known = self.identity.as_ref().filter(|_| met || does == Does::Write);
+            let mut commands = if met { Vec::new() } else { identity::questions() };
+            commands.push(script.for_server(known.and_then(Identity::replication)));
+            let mut answers = self.send(&link, &commands).await?;
+            let answer = answers.pop().unwrap_or(Value::Nil);
+            if !met {
+                self.meet(&answers)?;
+            }
+            match answer.extract_error() {
+                Ok(answer) => {
+                    self.link = Some(link);
+                    return Ok(answer);
+                }
+                Err(e) if met && does == Does::Look && e.code() == Some(CHANGED) => {}
+                Err(e) => return Err(self.failure(&e)),
             }
         }
-        self.call(command).await
     }
 
     /// Takes note of who answers.
@@ -125,15 +124,11 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Keeps the connection for the next call, unless this one failed.
-    fn keep(&mut self, link: MultiplexedConnection, answer: Value) -> Result<Value, Failure> {
-        let answer = answer.extract_error().map_err(|e| self.failure(&e))?;
-        self.link = Some(link);
-        Ok(answer)
-    }
-
-    fn understood(&self, value: Value) -> Result<Answer, Failure> {
-        Answer::of(value).ok_or_else(|| trouble::not_redis(&self.place))
+    fn understood(&mut self, value: Value) -> Result<Answer, Failure> {
+        Answer::of(value).ok_or_else(|| {
+            self.link = None;
+            trouble::not_redis(&self.place)
+        })
     }
 
     /// Makes conditional writes in one command; as many answers as writes.
@@ -141,16 +136,14 @@ impl RedisStore {
         &mut self,
         writes: impl ExactSizeIterator<Item = One<'a>> + Clone,
     ) -> Result<Vec<Cas>, Failure> {
-        let command = scripts::cas(&self.place, writes.clone());
-        let value = self.write(command).await?;
+        let script = scripts::cas(&self.place, writes.clone());
+        let value = self.call(&script, Does::Write).await?;
         let answer = self.understood(value)?;
         if answer.rest.len() != writes.len() {
             return Err(trouble::not_redis(&self.place));
         }
         let verdict = |(write, value): (One<'_>, Value)| match value {
-            Value::Int(1) => {
-                Cas::Written { version: Version(write.version), store_time: Some(answer.now) }
-            }
+            Value::Int(1) => Cas::Written { version: Version(write.version), store_time: Some(answer.now) },
             Value::Int(0) => Cas::Conflict,
             Value::Int(2) => Cas::Unknown(trouble::foreign(&self.place)),
             _ => Cas::Unknown(trouble::not_redis(&self.place)),
@@ -165,8 +158,8 @@ impl RedisStore {
         after: &str,
         limit: usize,
     ) -> Result<Vec<(String, Option<Stored>)>, Failure> {
-        let command = scripts::list(&self.place, prefix, after, limit);
-        let value = self.call(command).await?;
+        let script = scripts::list(&self.place, prefix, after, limit);
+        let value = self.call(&script, Does::Look).await?;
         let answer = self.understood(value)?;
         let now = answer.now;
         let entry = |value: Value| {
@@ -199,7 +192,7 @@ impl Store for RedisStore {
     }
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
-        let value = self.call(scripts::read(&self.place, key)).await?;
+        let value = self.call(&scripts::read(&self.place, key), Does::Look).await?;
         let answer = self.understood(value)?;
         let stored = scripts::stored(answer.now, &mut answer.rest.into_iter());
         stored.ok_or_else(|| trouble::foreign(&self.place))
@@ -241,8 +234,8 @@ impl Store for RedisStore {
     }
 
     async fn remove(&mut self, key: &str, version: &Version) -> Cas {
-        let command = scripts::remove(&self.place, key, version);
-        let answer = match self.write(command).await {
+        let script = scripts::remove(&self.place, key, version);
+        let answer = match self.call(&script, Does::Write).await {
             Ok(value) => self.understood(value),
             Err(failure) => Err(failure),
         };
@@ -302,7 +295,12 @@ mod tests {
 
     #[test]
     fn ten_thousand_renewals_are_ten_commands() {
-        let write = |n: u128, size| Write { key: format!("leases/{n}"), expected: None, write: WriteId(n), body: vec![0; size] };
+        let write = |n: u128, size| Write {
+            key: format!("leases/{n}"),
+            expected: None,
+            write: WriteId(n),
+            body: vec![0; size],
+        };
         let count = |writes: &[Write]| {
             let (mut rest, mut commands) = (writes, 0);
             while !rest.is_empty() {

@@ -82,7 +82,9 @@ impl Wishes {
                 "key" => wishes.key = Some(value),
                 // Never passed over: a prefix that is mistyped would be another store.
                 _ => {
-                    return Err(format!("The redis: URL has a parameter that is not known. Known: {PARAMETERS}."));
+                    return Err(format!(
+                        "The redis: URL has a parameter that is not known. Known: {PARAMETERS}."
+                    ));
                 }
             }
         }
@@ -94,7 +96,7 @@ impl Wishes {
         }
         if wishes.cert.is_some() != wishes.key.is_some() {
             return Err(
-                "The redis: URL has only one of cert and key. A client certificate needs both files.".into()
+                "The redis: URL has only one of cert and key. A client certificate needs both files.".into(),
             );
         }
         Ok(wishes)
@@ -133,7 +135,8 @@ fn info(base: &str) -> Result<ConnectionInfo, String> {
 }
 
 fn client(info: ConnectionInfo, wishes: &Wishes) -> Result<Client, String> {
-    let unusable = |e: redis::RedisError| format!("The TLS files named in the redis: URL cannot be used: {e}.");
+    let unusable =
+        |e: redis::RedisError| format!("The TLS files named in the redis: URL cannot be used: {e}.");
     if !wishes.wants_files() {
         return Client::open(info).map_err(unusable);
     }

@@ -14,25 +14,53 @@ use crate::stores::{Stored, Version, Write};
 /// What a script says when the key holds something that no script of ours wrote.
 pub(super) const FOREIGN: &str = "LEASEHOLD_FOREIGN";
 
+/// What a script says when the server began another history of writes since it was asked who it is.
+pub(super) const CHANGED: &str = "LEASEHOLD_CHANGED";
+
+/// A script that does nothing unless ARGV[1], the replication id that is known ('' if none is), is
+/// still the server's. A primary that was made a replica and a primary again has another; the
+/// connection may outlive that, and what it was told before it may be forgotten.
+macro_rules! guarded {
+    ($body:literal) => {
+        concat!(
+            "
+if ARGV[1] ~= '' then
+  local info = redis.pcall('INFO', 'replication')
+  local id = type(info) == 'string' and string.match(info, 'master_replid:(%x+)')
+  if id and string.find(info, 'role:slave', 1, true) then
+    return redis.error_reply('READONLY replica')
+  elseif id and id ~= ARGV[1] then
+    return redis.error_reply('LEASEHOLD_CHANGED history')
+  end
+end
+",
+            $body
+        )
+    };
+}
+
 /// KEYS: the record.
-const READ: &str = "
+const READ: &str = guarded!(
+    "
 local r = redis.call('HMGET', KEYS[1], 'v', 'b', 't')
 if not r[1] and redis.call('EXISTS', KEYS[1]) == 1 then
   return redis.error_reply('LEASEHOLD_FOREIGN no record')
 end
 local now = redis.call('TIME')
 return {now[1], now[2], r[1], r[2], r[3]}
-";
+"
+);
 
 /// KEYS: the index, then the records. ARGV: where to publish, then name, expected version ('' if it
 /// must be absent), new version and body of each. A record that is not what was expected spoils no
 /// other; publishing is a courtesy that may be forbidden.
-const CAS: &str = "
+const CAS: &str = guarded!(
+    "
 local now = redis.call('TIME')
 local t = now[1] .. string.format('%06d', now[2])
 local out = {now[1], now[2]}
 for i = 2, #KEYS do
-  local a = (i - 2) * 4 + 2
+  local a = (i - 2) * 4 + 3
   local v = redis.pcall('HGET', KEYS[i], 'v')
   if type(v) == 'table' or (not v and redis.call('EXISTS', KEYS[i]) == 1) then
     out[i + 1] = 2
@@ -41,60 +69,82 @@ for i = 2, #KEYS do
   else
     redis.call('ZADD', KEYS[1], 0, ARGV[a])
     redis.call('HSET', KEYS[i], 'v', ARGV[a + 2], 'b', ARGV[a + 3], 't', t)
-    redis.pcall('PUBLISH', ARGV[1] .. ARGV[a], ARGV[a + 2])
+    redis.pcall('PUBLISH', ARGV[2] .. ARGV[a], ARGV[a + 2])
     out[i + 1] = 1
   end
 end
 return out
-";
+"
+);
 
 /// KEYS: the index and the record. ARGV: where to publish, the name, the version.
-const REMOVE: &str = "
+const REMOVE: &str = guarded!(
+    "
 local now = redis.call('TIME')
 local v = redis.call('HGET', KEYS[2], 'v')
-if v ~= ARGV[3] then return {now[1], now[2], 0} end
-redis.call('ZREM', KEYS[1], ARGV[2])
+if v ~= ARGV[4] then return {now[1], now[2], 0} end
+redis.call('ZREM', KEYS[1], ARGV[3])
 redis.call('DEL', KEYS[2])
-redis.pcall('PUBLISH', ARGV[1] .. ARGV[2], '')
+redis.pcall('PUBLISH', ARGV[2] .. ARGV[3], '')
 return {now[1], now[2], 1}
-";
+"
+);
 
 /// KEYS: the index. ARGV: where records are, the bounds, how many. A name whose record is gone
 /// (evicted, or removed by hand) comes without one.
-const LIST: &str = "
+const LIST: &str = guarded!(
+    "
 local now = redis.call('TIME')
 local out = {now[1], now[2]}
-local names = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[2], ARGV[3], 'LIMIT', 0, ARGV[4])
+local names = redis.call('ZRANGEBYLEX', KEYS[1], ARGV[3], ARGV[4], 'LIMIT', 0, ARGV[5])
 for _, name in ipairs(names) do
-  local r = redis.call('HMGET', ARGV[1] .. name, 'v', 'b', 't')
+  local r = redis.call('HMGET', ARGV[2] .. name, 'v', 'b', 't')
   out[#out + 1] = {name, r[1], r[2], r[3]}
 end
 return out
-";
+"
+);
 
-fn eval(script: &str, keys: usize) -> Cmd {
-    let mut command = cmd("EVAL");
-    command.arg(script).arg(keys);
-    command
+/// A script with its keys and arguments, but for the first: who the server was when it was asked.
+pub(super) struct Script {
+    text: &'static str,
+    keys: Vec<String>,
+    arguments: Vec<Vec<u8>>,
 }
 
-pub(super) fn read(place: &Place, key: &str) -> Cmd {
-    let mut command = eval(READ, 1);
-    command.arg(place.record(key));
-    command
+impl Script {
+    fn new(text: &'static str, keys: Vec<String>) -> Self {
+        Self { text, keys, arguments: Vec::new() }
+    }
+
+    fn with(mut self, arguments: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Self {
+        self.arguments.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+
+    /// To be sent to the server that has this replication id.
+    pub fn for_server(&self, id: Option<&str>) -> Cmd {
+        let mut command = cmd("EVAL");
+        command
+            .arg(self.text)
+            .arg(self.keys.len())
+            .arg(&self.keys)
+            .arg(id.unwrap_or(""))
+            .arg(&self.arguments);
+        command
+    }
 }
 
-pub(super) fn cas<'a>(place: &Place, writes: impl ExactSizeIterator<Item = One<'a>> + Clone) -> Cmd {
-    let mut command = eval(CAS, writes.len() + 1);
-    command.arg(place.index());
-    for write in writes.clone() {
-        command.arg(place.record(write.key));
-    }
-    command.arg(place.record(""));
-    for write in writes {
-        command.arg(write.key).arg(write.expected).arg(write.version).arg(write.body);
-    }
-    command
+pub(super) fn read(place: &Place, key: &str) -> Script {
+    Script::new(READ, vec![place.record(key)])
+}
+
+pub(super) fn cas<'a>(place: &Place, writes: impl Iterator<Item = One<'a>> + Clone) -> Script {
+    let records = writes.clone().map(|write| place.record(write.key));
+    let keys = [place.index()].into_iter().chain(records).collect();
+    writes.fold(Script::new(CAS, keys).with([place.record("")]), |script, write| {
+        script.with([write.key, write.expected, &write.version]).with([write.body])
+    })
 }
 
 /// One conditional write as the script takes it.
@@ -121,14 +171,13 @@ pub(super) fn expected(version: Option<&Version>) -> &str {
     version.map_or("", |version| version.0.as_str())
 }
 
-pub(super) fn remove(place: &Place, key: &str, version: &Version) -> Cmd {
-    let mut command = eval(REMOVE, 2);
-    command.arg(place.index()).arg(place.record(key)).arg(place.record("")).arg(key).arg(&version.0);
-    command
+pub(super) fn remove(place: &Place, key: &str, version: &Version) -> Script {
+    let keys = vec![place.index(), place.record(key)];
+    Script::new(REMOVE, keys).with([place.record("").as_str(), key, &version.0])
 }
 
 /// Names with the prefix sort from the prefix on, so whichever bound lies further is the start.
-pub(super) fn list(place: &Place, prefix: &str, after: &str, limit: usize) -> Cmd {
+pub(super) fn list(place: &Place, prefix: &str, after: &str, limit: usize) -> Script {
     let mut from = b"-".to_vec();
     if !after.is_empty() && after >= prefix {
         from = [b"(", after.as_bytes()].concat();
@@ -140,9 +189,8 @@ pub(super) fn list(place: &Place, prefix: &str, after: &str, limit: usize) -> Cm
         // No byte of UTF-8 is the last one there is.
         to = [b"(", rest, &[last.saturating_add(1)]].concat();
     }
-    let mut command = eval(LIST, 1);
-    command.arg(place.index()).arg(place.record("")).arg(from).arg(to).arg(limit);
-    command
+    let script = Script::new(LIST, vec![place.index()]).with([place.record("")]);
+    script.with([from, to, limit.to_string().into_bytes()])
 }
 
 /// The server's clock, and what else a script answered.

@@ -6,24 +6,33 @@ use leasehold_core::stop::Text;
 use redis::{ErrorKind, RedisError};
 
 use super::place::Place;
-use super::scripts::FOREIGN;
+use super::scripts::{CHANGED, FOREIGN};
 use crate::stores::{Failure, FailureKind};
 use crate::text::MASK;
+
+const PASSWORD: &str = "wants a password; put one in the store's URL, as in redis://:PASSWORD@HOST";
+
+const RIGHTS: &str = "does not allow this user all that a lease needs: EVAL, and in scripts TIME, EXISTS, HGET, HMGET, \
+                      HSET, DEL, ZADD, ZREM and ZRANGEBYLEX on the keys leasehold:*";
 
 /// What a server says, and what it means. The first that fits: newer servers begin an error with the
 /// word, older ones bury the word of a command that failed inside a script.
 const WORDS: &[(&str, FailureKind, &str)] = &[
-    (
-        "NOAUTH",
-        FailureKind::Denied,
-        "wants a password; put one in the store's URL, as in redis://:PASSWORD@HOST",
-    ),
+    ("NOAUTH", FailureKind::Denied, PASSWORD),
+    // Said to a stranger who sends much at once.
+    ("unauthenticated", FailureKind::Denied, PASSWORD),
     ("WRONGPASS", FailureKind::Denied, "refused the user or the password in the store's URL; correct them"),
-    ("NOPERM", FailureKind::Denied, "does not allow this user what a lease needs"),
+    ("NOPERM", FailureKind::Denied, RIGHTS),
+    ("user executing the script can't", FailureKind::Denied, RIGHTS),
     (
         "READONLY",
         FailureKind::Unusable,
         "is a replica, and leases are written on the primary only; name the primary in the store's URL",
+    ),
+    (
+        CHANGED,
+        FailureKind::Unreachable,
+        "has started again or changed its role since it was read, so nothing was written; try again",
     ),
     (
         "LOADING",
@@ -89,7 +98,8 @@ const WORDS: &[(&str, FailureKind, &str)] = &[
 ];
 
 /// Words by which TLS fails, in the client library's messages.
-const TLS_WORDS: &[&str] = &["certificate", "InvalidContentType", "corrupt message", "AlertReceived", "HandshakeFailure"];
+const TLS_WORDS: &[&str] =
+    &["certificate", "InvalidContentType", "corrupt message", "AlertReceived", "HandshakeFailure"];
 
 /// A failure of the client library, in words.
 pub(super) fn failure(place: &Place, error: &RedisError, limit: Duration) -> Failure {
@@ -97,22 +107,27 @@ pub(super) fn failure(place: &Place, error: &RedisError, limit: Duration) -> Fai
     let url = &place.url;
     let of = |kind, message: String| Failure { kind, message };
     match error.kind() {
-        ErrorKind::AuthenticationFailed => {
-            of(FailureKind::Denied, format!("{url} refused the user or the password in the store's URL; correct them"))
-        }
+        ErrorKind::AuthenticationFailed => of(
+            FailureKind::Denied,
+            format!("{url} refused the user or the password in the store's URL; correct them"),
+        ),
         ErrorKind::Io if error.is_timeout() => {
             of(FailureKind::Unreachable, format!("{url} did not answer within {}", Text(limit)))
         }
         ErrorKind::Io if TLS_WORDS.iter().any(|word| text.contains(word)) => of(
             FailureKind::Unusable,
-            format!("no trusted TLS connection to {url} could be made ({text}); check its certificate, or name its authority with ?cacert=FILE"),
+            format!(
+                "no trusted TLS connection to {url} could be made ({text}); check its certificate, or name its authority with ?cacert=FILE"
+            ),
         ),
-        ErrorKind::Io => {
-            of(FailureKind::Unreachable, format!("{url} cannot be reached ({text}); see that it runs and its address is right"))
-        }
+        ErrorKind::Io => of(
+            FailureKind::Unreachable,
+            format!("{url} cannot be reached ({text}); see that it runs and its address is right"),
+        ),
         ErrorKind::Parse => not_redis(place),
         _ => {
-            let word = WORDS.iter().find(|(word, ..)| text.contains(word) || error.code() == Some(word.trim_end()));
+            let word =
+                WORDS.iter().find(|(word, ..)| text.contains(word) || error.code() == Some(word.trim_end()));
             match word {
                 Some((_, kind, meaning)) => of(*kind, format!("{url} {meaning}{}", aside(error))),
                 None => of(FailureKind::Unusable, format!("{url} answered what is not understood: {text}")),

@@ -51,8 +51,8 @@ impl RedisStore {
             // What changed before we listened was not heard.
             match self.read(key).await {
                 Ok(now) if now.as_ref().map(|stored| &stored.version) == version => {}
-                Ok(_) => return true,
-                Err(_) => return false,
+                // Or it cannot be read, which whoever waits had better find out.
+                Ok(_) | Err(_) => return true,
             }
         }
         let Some((_, listening)) = &mut self.ear.listening else { return false };
