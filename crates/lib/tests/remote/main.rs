@@ -5,3 +5,4 @@ mod firestore_double;
 mod firestore_faults;
 mod object;
 mod redis;
+mod postgres;

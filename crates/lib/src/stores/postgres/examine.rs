@@ -90,10 +90,14 @@ fn failover(settings: &Settings, identity: Identity) -> Remark {
     };
     let (verdict, text) = match (settings.replicas, settings.standbys.is_empty()) {
         (0, true) => (Verdict::Good, format!("No replica is connected; {seen}.")),
-        (_, false) => (Verdict::Good, format!("Replicas are synchronous (synchronous_standby_names); {seen}.")),
+        (_, false) => {
+            (Verdict::Good, format!("Replicas are synchronous (synchronous_standby_names); {seen}."))
+        }
         (n, true) => (
             Verdict::Weak,
-            format!("{n} replicas follow and none is waited for: a failover can lose the last writes; {seen}."),
+            format!(
+                "{n} replicas follow and none is waited for: a failover can lose the last writes; {seen}."
+            ),
         ),
     };
     let verdict = if identity == Identity::Database { Verdict::Weak } else { verdict };

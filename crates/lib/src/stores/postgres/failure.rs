@@ -53,11 +53,15 @@ pub(super) fn no_session(host: &Host, user: &str, dbname: &str, error: &Error) -
             "PostgreSQL at {at} refused the password of {user:?}. Check the store URL, PGPASSWORD or ~/.pgpass."
         ))
     } else if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION {
-        denied(format!("PostgreSQL at {at} does not let {user:?} in ({said}). Check the user and pg_hba.conf."))
+        denied(format!(
+            "PostgreSQL at {at} does not let {user:?} in ({said}). Check the user and pg_hba.conf."
+        ))
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         denied(format!("PostgreSQL at {at} does not let {user:?} into the database {dbname:?} ({said})."))
     } else if *code == SqlState::INVALID_CATALOG_NAME {
-        unusable(format!("PostgreSQL at {at} has no database {dbname:?}. Create it, or correct the store URL."))
+        unusable(format!(
+            "PostgreSQL at {at} has no database {dbname:?}. Create it, or correct the store URL."
+        ))
     } else if is_protocol(code) {
         unusable(format!("What answers at {at} does not speak as PostgreSQL does ({said})."))
     } else {
@@ -98,7 +102,11 @@ fn no_greeting(host: &Host, error: &Error) -> Failure {
 /// The bytes that came were no message of the protocol.
 fn not_postgres(error: &Error) -> bool {
     let source = error.source().and_then(|e| e.downcast_ref::<io::Error>());
-    source.is_some_and(|e| matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData))
+    source.is_some_and(|e| {
+        matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)
+            // Text taken for the head of a message promises a length that never comes.
+            || e.to_string() == "bytes remaining on stream"
+    })
 }
 
 fn is_protocol(code: &SqlState) -> bool {

@@ -21,8 +21,13 @@ use super::url::{Binding, Host, Mode, Target};
 use super::{env, failure, password, pid, tls};
 use crate::stores::Failure;
 
-/// A notification: its channel and its payload.
-pub(super) type Told = (String, String);
+/// A notification.
+pub(super) struct Told {
+    /// The server process it comes from.
+    pub from: i32,
+    pub channel: String,
+    pub payload: String,
+}
 
 /// One session with a server. Dropping it ends the connection.
 pub(super) struct Link {
@@ -184,8 +189,9 @@ where
 {
     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
         if let AsyncMessage::Notification(n) = message {
+            let (channel, payload) = (n.channel().to_owned(), n.payload().to_owned());
             // Nobody may be waiting any more.
-            let _ = tell.unbounded_send((n.channel().to_owned(), n.payload().to_owned()));
+            let _ = tell.unbounded_send(Told { from: n.process_id(), channel, payload });
         }
     }
 }

@@ -100,6 +100,10 @@ impl PostgresStore {
         self.target.user.as_deref().unwrap_or("this user")
     }
 
+    fn pushes(&self) -> bool {
+        !self.deaf && self.pooled != Some(true)
+    }
+
     /// Takes the connection, or makes one. True: it has been used before.
     async fn link(&mut self) -> Result<(Link, bool), Failure> {
         match self.link.take().filter(|l| !l.client.is_closed()) {
@@ -122,10 +126,8 @@ impl PostgresStore {
                 }
                 Err(e) => e,
             };
-            let fault = Fault {
-                failure: failure::no_answer(&link.host, self.user(), &e),
-                code: e.code().cloned(),
-            };
+            let fault =
+                Fault { failure: failure::no_answer(&link.host, self.user(), &e), code: e.code().cloned() };
             // Each of these was refused before anything was done.
             match &fault.code {
                 Some(c) if *c == SqlState::UNDEFINED_TABLE || *c == SqlState::INVALID_SCHEMA_NAME => {
@@ -148,7 +150,8 @@ impl PostgresStore {
     /// Keeps what an answer says about who gave it.
     fn learn(&mut self, link: &Link, rows: &[Row]) -> Result<(), Fault> {
         let Some(row) = rows.first() else { return Ok(()) };
-        let strange = |_| failure::unusable(format!("PostgreSQL at {} gave a strange answer.", link.host.shown()));
+        let strange =
+            |_| failure::unusable(format!("PostgreSQL at {} gave a strange answer.", link.host.shown()));
         if row.try_get(1).map_err(strange)? {
             return Err(failure::replica(&link.host).into());
         }
@@ -212,7 +215,8 @@ impl PostgresStore {
             (&sql::WAITING, Type::INT8),
         ];
         let rows = self.ask(sql::cas_many, params, Kind::Writes).await?;
-        let written = |row: &Row| Some((row.try_get::<_, Option<String>>(ME).ok()??, row.try_get(ME + 1).ok()?));
+        let written =
+            |row: &Row| Some((row.try_get::<_, Option<String>>(ME).ok()??, row.try_get(ME + 1).ok()?));
         Ok(rows.iter().filter_map(written).collect())
     }
 }
@@ -261,7 +265,11 @@ fn micros(value: Option<i64>) -> Option<Duration> {
 /// The body, version and age from `at` on, if there is a record.
 fn stored(row: &Row, at: usize) -> Result<Option<Stored>, tokio_postgres::Error> {
     let Some(version) = row.try_get(at)? else { return Ok(None) };
-    Ok(Some(Stored { version: Version(version), body: row.try_get(at + 1)?, age: micros(row.try_get(at + 2)?) }))
+    Ok(Some(Stored {
+        version: Version(version),
+        body: row.try_get(at + 1)?,
+        age: micros(row.try_get(at + 2)?),
+    }))
 }
 
 /// The first text that sorts after every text with this prefix.
@@ -295,7 +303,7 @@ impl Store for PostgresStore {
             jump: Duration::from_secs(1),
             this_machine_only: false,
             lock_dir: None,
-            pushes: !self.deaf && self.pooled != Some(true),
+            pushes: self.pushes(),
             durability: "What was acknowledged is on the server's disk and survives its crash; a failover to a \
                          replica that was behind can lose it, and is noticed.",
             caution: self.target.caution(),
@@ -335,7 +343,10 @@ impl Store for PostgresStore {
             let Some(key) = row.try_get(ME)? else { return Ok(None) };
             Ok(Some(Listed { key, stored: stored(row, ME + 1)? }))
         };
-        rows.iter().filter_map(|row| listed(row).transpose()).collect::<Result<_, _>>().map_err(|e| foreign(&e))
+        rows.iter()
+            .filter_map(|row| listed(row).transpose())
+            .collect::<Result<_, _>>()
+            .map_err(|e| foreign(&e))
     }
 
     async fn remove(&mut self, key: &str, version: &Version) -> Cas {

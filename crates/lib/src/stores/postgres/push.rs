@@ -53,7 +53,7 @@ pub(super) async fn wait(
     let news = async {
         loop {
             match link.told.recv().await {
-                Ok((on, what)) if on == channel && what != known => return,
+                Ok(told) if told.channel == channel && told.payload != known => return,
                 Ok(_) => {}
                 // The connection is gone; what happened meanwhile must be looked up.
                 Err(_) => return,
@@ -73,6 +73,9 @@ async fn unless<T>(over: impl Future<Output = ()>, work: impl Future<Output = T>
 
 /// Listens for `key` on the connection; false: that does not work here.
 pub(super) async fn subscribe(store: &mut PostgresStore, key: &str) -> bool {
+    if !store.pushes() {
+        return false;
+    }
     let Ok((mut link, _)) = store.link().await else { return false };
     let (channel, lock) = names(key);
     if link.listening.contains(&channel) {
@@ -86,7 +89,8 @@ pub(super) async fn subscribe(store: &mut PostgresStore, key: &str) -> bool {
     }
     // Writers notify only while somebody holds these. A write under way holds them alone until it is
     // committed, and is then found by the look that follows.
-    let sql = "SELECT pg_catalog.pg_advisory_lock_shared($1)::text, pg_catalog.pg_advisory_lock_shared($2)::text";
+    let sql =
+        "SELECT pg_catalog.pg_advisory_lock_shared($1)::text, pg_catalog.pg_advisory_lock_shared($2)::text";
     if link.client.query_typed(sql, &[(&lock, Type::INT8), (&sql::WAITING, Type::INT8)]).await.is_err() {
         return false;
     }
@@ -103,9 +107,11 @@ async fn hears(link: &mut Link, channel: &str) -> bool {
         return false;
     }
     let own = async {
-        while let Ok((_, what)) = link.told.recv().await {
-            if what == nonce {
-                return true;
+        while let Ok(told) = link.told.recv().await {
+            if told.payload == nonce {
+                // A pooler passes on what comes while it happens to hold a server process for us, and
+                // swallows the rest. Its process is another than the one promised.
+                return link.promised.is_none_or(|promised| promised == told.from);
             }
         }
         false

@@ -336,7 +336,8 @@ mod tests {
 
     #[test]
     fn parts() {
-        let t = read("postgres://op%40s:p%2Fw%3a@db.example:6543/o%20ps?application_name=x&schema=public&pool=3");
+        let t =
+            read("postgres://op%40s:p%2Fw%3a@db.example:6543/o%20ps?application_name=x&schema=public&pool=3");
         assert_eq!(t.hosts, [host("db.example", 6543)]);
         assert_eq!(t.user.as_deref(), Some("op@s"));
         assert_eq!(t.password.as_deref(), Some("p/w:"));
@@ -345,7 +346,10 @@ mod tests {
         assert!(t.caution().unwrap().contains("pool, schema"));
         assert_eq!(read("postgresql://h").hosts, [host("h", 5432)]);
         assert_eq!(read("postgres://u:p@ss@h/d").password.as_deref(), Some("p@ss"));
-        assert_eq!(read("postgres:///d?user=a&password=b%26&host=/run/pg&port=7").hosts, [host("/run/pg", 7)]);
+        assert_eq!(
+            read("postgres:///d?user=a&password=b%26&host=/run/pg&port=7").hosts,
+            [host("/run/pg", 7)]
+        );
         assert_eq!(read("postgres://%2Frun%2Fpg:7/d").hosts, [host("/run/pg", 7)]);
         assert_eq!(read("postgres:///d").hosts, [host("/var/run/postgresql", 5432)]);
         assert_eq!(read("postgres://[::1]:7/d").hosts, [host("::1", 7)]);

@@ -1,0 +1,133 @@
+//! What every store does, and the larger races.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::Duration;
+
+use leasehold::clock::boot_time;
+use leasehold::stores::Cas;
+use leasehold::stores::conformance::suite;
+
+use super::own::Server;
+use super::{Raw, cas, corner, count, get, harness, in_corner, opened, read, server, written};
+
+#[test]
+fn conformance() {
+    let url = server("POSTGRES");
+    suite(&|| harness(&url));
+}
+
+#[test]
+fn conformance_through_pgbouncer() {
+    let url = server("PGBOUNCER");
+    suite(&|| harness(&url));
+}
+
+#[test]
+fn one_winner_each_race() {
+    const WRITERS: usize = 32;
+    let (url, corner, rounds) = (server("POSTGRES"), corner(), count(200, 5000));
+    let barrier = Barrier::new(WRITERS);
+    let won: Vec<Vec<bool>> = thread::scope(|scope| {
+        let run = || {
+            let mut store = in_corner(&url, &corner);
+            let mut won = Vec::new();
+            for round in 0..rounds {
+                // A key that is updated and, now and then, one that is created.
+                let key = if round % 10 == 0 { format!("new/{round}") } else { "raced".into() };
+                let expected = read(&mut store, &key).unwrap().map(|s| s.version);
+                barrier.wait();
+                let got = cas(&mut store, &key, expected.as_ref(), b"x");
+                assert!(!matches!(got, Cas::Unknown(_)), "{got:?}");
+                won.push(got != Cas::Conflict);
+                barrier.wait();
+            }
+            won
+        };
+        let writers: Vec<_> = (0..WRITERS).map(|_| scope.spawn(run)).collect();
+        writers.into_iter().map(|w| w.join().unwrap()).collect()
+    });
+    for round in 0..rounds {
+        let winners = won.iter().filter(|w| w[round]).count();
+        assert_eq!(winners, 1, "round {round}");
+    }
+}
+
+/// The stamp of a write that waited for a lock lies between sending and answer: an earlier one would end
+/// a lease before its holder expects it.
+#[test]
+fn a_blocked_write_is_stamped_after_it_was_sent() {
+    let (url, corner) = (server("POSTGRES"), corner());
+    let mut store = in_corner(&url, &corner);
+    let first = written(cas(&mut store, "x", None, b"1"));
+    let raw = Raw::connect(&url);
+    raw.sql("BEGIN");
+    let began = boot_time();
+    raw.sql(&format!("SELECT 1 FROM leasehold.records WHERE key = '{corner}x' FOR UPDATE"));
+    thread::sleep(Duration::from_millis(300));
+    let held = Duration::from_millis(700);
+    let sent = boot_time();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(held);
+            raw.sql("ROLLBACK");
+        });
+        written(cas(&mut store, "x", Some(&first), b"2"));
+    });
+    let waited = boot_time().since(sent);
+    let age = get(&mut store, "x").age.unwrap();
+    let since = boot_time().since(sent);
+    assert!(waited >= held - Duration::from_millis(50), "it was not blocked: {waited:?}");
+    assert!(age <= since, "stamped before it was sent: {age:?} old, sent {since:?} ago");
+    // Control: the stamp of a transaction's beginning, in one that began earlier, would be too old.
+    raw.sql("BEGIN");
+    thread::sleep(Duration::from_millis(50));
+    let sent = boot_time();
+    raw.sql(&format!("UPDATE leasehold.records SET written = now() WHERE key = '{corner}x'; COMMIT"));
+    let age = get(&mut store, "x").age.unwrap();
+    assert!(age > boot_time().since(sent), "the control was not seen: {age:?}");
+    assert!(boot_time().since(began) > age);
+}
+
+/// The table is made by whoever comes first, whoever else does so at that moment.
+#[test]
+fn first_use_by_many_at_once() {
+    const USERS: usize = 32;
+    let server = Server::start(&[]);
+    let raw = Raw::connect(&server.url());
+    for round in 0..count(5, 50) {
+        raw.sql("DROP SCHEMA IF EXISTS leasehold CASCADE");
+        let barrier = Barrier::new(USERS);
+        let winners: usize = thread::scope(|scope| {
+            let run = || {
+                let mut store = opened(&server.url());
+                barrier.wait();
+                if round % 2 == 0 {
+                    assert_eq!(read(&mut store, "y"), Ok(None));
+                }
+                usize::from(matches!(cas(&mut store, "x", None, b"x"), Cas::Written { .. }))
+            };
+            let users: Vec<_> = (0..USERS).map(|_| scope.spawn(run)).collect();
+            users.into_iter().map(|u| u.join().unwrap()).sum()
+        });
+        assert_eq!(winners, 1);
+        assert_eq!(raw.number("SELECT count(*) FROM leasehold.records"), 1);
+    }
+}
+
+/// Something else under our key is bytes, and ours to refuse elsewhere.
+#[test]
+fn a_foreign_row_is_bytes() {
+    let (url, corner) = (server("POSTGRES"), corner());
+    let mut store = in_corner(&url, &corner);
+    assert_eq!(read(&mut store, "x"), Ok(None));
+    Raw::connect(&url).sql(&format!(
+        "INSERT INTO leasehold.records VALUES ('{corner}x', 'not ours', '\\x00ff', now() + interval '1 hour')"
+    ));
+    let found = get(&mut store, "x");
+    assert_eq!(
+        (found.body.as_slice(), found.version.0.as_str(), found.age),
+        (&[0, 255][..], "not ours", None)
+    );
+    written(cas(&mut store, "x", Some(&found.version), b"ours"));
+}

@@ -1,0 +1,112 @@
+//! The PostgreSQL store, against a shared server, through PgBouncer, and against servers of its own that it
+//! may kill.
+
+mod basics;
+mod costs;
+mod crash;
+mod failures;
+mod own;
+mod push;
+mod tls;
+mod wire;
+
+use std::future::Future;
+
+use leasehold::core::ids::WriteId;
+use leasehold::stores::conformance::{Harness, fresh};
+use leasehold::stores::prefixed::Prefixed;
+use leasehold::stores::{Cas, Failure, Store, Stored, Version, Write, open};
+use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+
+/// The address of a server from `scripts/servers`.
+fn server(name: &str) -> String {
+    let variable = format!("LEASEHOLD_TEST_{name}");
+    std::env::var(&variable).unwrap_or_else(|_| {
+        panic!("SKIPPED: {variable} is not set; run `scripts/servers run -- cargo test …`")
+    })
+}
+
+/// More of it in the long tier.
+fn count(usual: usize, long: usize) -> usize {
+    if std::env::var_os("LEASEHOLD_LONG").is_some() { long } else { usual }
+}
+
+/// A prefix nobody else uses.
+fn corner() -> String {
+    format!("t{:x}/", fresh().unwrap().0)
+}
+
+fn opened(url: &str) -> Box<dyn Store> {
+    open(url).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn in_corner(url: &str, corner: &str) -> Box<dyn Store> {
+    Box::new(Prefixed::new(opened(url), corner))
+}
+
+/// An empty corner of the server for every check.
+fn harness(url: &str) -> Harness {
+    let (url, corner) = (url.to_owned(), corner());
+    Harness::new(move || in_corner(&url, &corner))
+}
+
+fn wait<T>(work: impl Future<Output = T>) -> T {
+    pollster::block_on(work)
+}
+
+fn read(store: &mut Box<dyn Store>, key: &str) -> Result<Option<Stored>, Failure> {
+    wait(store.read(key))
+}
+
+fn get(store: &mut Box<dyn Store>, key: &str) -> Stored {
+    read(store, key).unwrap().unwrap_or_else(|| panic!("{key} is not there"))
+}
+
+fn cas(store: &mut Box<dyn Store>, key: &str, expected: Option<&Version>, body: &[u8]) -> Cas {
+    wait(store.cas(key, expected, write_id(), body))
+}
+
+fn write_id() -> WriteId {
+    fresh().unwrap()
+}
+
+fn written(cas: Cas) -> Version {
+    match cas {
+        Cas::Written { version, .. } => version,
+        other => panic!("not written: {other:?}"),
+    }
+}
+
+fn new_write(key: String, expected: Option<Version>, body: &[u8]) -> Write {
+    Write { key, expected, write: write_id(), body: body.to_vec() }
+}
+
+/// A plain client, for what the store must not do itself.
+struct Raw {
+    runtime: tokio::runtime::Runtime,
+    client: Client,
+}
+
+impl Raw {
+    fn connect(url: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (client, connection) = runtime.block_on(tokio_postgres::connect(url, NoTls)).unwrap();
+        runtime.spawn(connection);
+        Self { runtime, client }
+    }
+
+    /// Runs statements and gives the first column of every row.
+    fn sql(&self, text: &str) -> Vec<String> {
+        let found =
+            self.runtime.block_on(self.client.simple_query(text)).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+        let first = |m| match m {
+            SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
+            _ => None,
+        };
+        found.into_iter().filter_map(first).collect()
+    }
+
+    fn number(&self, text: &str) -> i64 {
+        self.sql(text)[0].parse().unwrap()
+    }
+}

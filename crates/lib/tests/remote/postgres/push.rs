@@ -1,0 +1,109 @@
+//! Waiters are told at once where that works, and told to poll where it does not.
+
+use std::thread;
+use std::time::Duration;
+
+use leasehold::clock::boot_time;
+use leasehold::stores::Verdict;
+
+use super::{cas, corner, count, get, in_corner, opened, read, server, wait, write_id, written};
+
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn a_waiter_is_told_at_once() {
+    let (url, corner) = (server("POSTGRES"), corner());
+    let mut holder = in_corner(&url, &corner);
+    let mut version = written(cas(&mut holder, "x", None, b"0"));
+    let mut waiter = in_corner(&url, &corner);
+    assert_eq!(get(&mut waiter, "x").version, version);
+    assert!(waiter.facts().pushes);
+    let mut took = Vec::new();
+    for _ in 0..count(20, 200) {
+        let seen = version.clone();
+        let (told, now) = thread::scope(|scope| {
+            let waiting = scope.spawn(|| (wait(waiter.wait_change("x", Some(&seen), LONG)), boot_time()));
+            // Before, while or after the waiter subscribes: it must be told in each case.
+            thread::sleep(Duration::from_millis(u64::from(write_id().to_string().as_bytes()[0] % 7)));
+            version = written(cas(&mut holder, "x", Some(&version), b"next"));
+            let now = boot_time();
+            let (told, at) = waiting.join().unwrap();
+            (told, at.since(now))
+        });
+        assert!(told);
+        took.push(now);
+        assert_eq!(get(&mut waiter, "x").version, version);
+    }
+    took.sort_unstable();
+    assert!(took[took.len() - 1] < LONG / 2, "{took:?}");
+    println!("told after: median {:?}, most {:?}", took[took.len() / 2], took[took.len() - 1]);
+}
+
+/// A write of many tells those who wait for one of them.
+#[test]
+fn a_write_of_many_tells_too() {
+    let (url, corner) = (server("POSTGRES"), corner());
+    let (mut holder, mut waiter) = (in_corner(&url, &corner), in_corner(&url, &corner));
+    let seen = written(cas(&mut holder, "x", None, b"0"));
+    let told = thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(waiter.wait_change("x", Some(&seen), LONG)));
+        thread::sleep(Duration::from_millis(200));
+        let began = boot_time();
+        let writes = [super::new_write("x".into(), Some(seen.clone()), b"1")];
+        written(wait(holder.cas_many(&writes)).remove(0));
+        waiting.join().unwrap() && boot_time().since(began) < LONG / 2
+    });
+    assert!(told);
+}
+
+/// Nothing happens: the wait ends when it should, and the connection is as good as before.
+#[test]
+fn a_wait_in_vain_costs_nothing() {
+    let (url, corner) = (server("POSTGRES"), corner());
+    let mut store = in_corner(&url, &corner);
+    let version = written(cas(&mut store, "x", None, b"0"));
+    written(cas(&mut store, "y", None, b"0"));
+    let began = boot_time();
+    let some = Duration::from_millis(300);
+    assert!(!wait(store.wait_change("x", Some(&version), some)));
+    let took = boot_time().since(began);
+    assert!(took >= some - Duration::from_millis(50) && took < LONG / 2, "{took:?}");
+    // Another version than the one named, or none: at once.
+    assert!(wait(store.wait_change("x", None, LONG)));
+    assert!(wait(store.wait_change("absent", Some(&version), LONG)));
+    assert!(boot_time().since(began) < LONG / 2);
+    assert_eq!(get(&mut store, "x").version, version);
+    assert!(store.facts().pushes);
+}
+
+#[test]
+fn behind_a_pooler_waiters_poll() {
+    let (url, corner) = (server("PGBOUNCER"), corner());
+    let mut store = in_corner(&url, &corner);
+    let version = written(cas(&mut store, "x", None, b"0"));
+    assert!(!store.facts().pushes, "a pooler was taken for the server");
+    // A handle that never read finds out by itself, although the pooler passes on what comes at once.
+    let mut fresh = in_corner(&url, &corner);
+    assert!(
+        fresh.facts().pushes && wait(fresh.wait_change("x", Some(&version), LONG)) && !fresh.facts().pushes
+    );
+    // Asked all the same, it says "look for yourself" at once, and leaves no subscription behind.
+    let began = boot_time();
+    assert!(wait(store.wait_change("x", Some(&version), LONG)));
+    assert!(boot_time().since(began) < LONG / 2);
+    let remarks = wait(store.examine()).unwrap();
+    assert!(remarks.iter().any(|r| r.about == "pooler" && r.verdict == Verdict::Weak), "{remarks:?}");
+}
+
+#[test]
+fn the_doctor_is_told_what_matters() {
+    let mut store = opened(&server("POSTGRES"));
+    assert_eq!(read(&mut store, &corner()), Ok(None));
+    let remarks = wait(store.examine()).unwrap();
+    for about in ["server", "durability", "failover", "waiting"] {
+        assert!(remarks.iter().any(|r| r.about == about), "{about}: {remarks:?}");
+    }
+    for remark in &remarks {
+        assert!(remark.text.ends_with('.'), "{remark:?}");
+    }
+}
