@@ -6,6 +6,8 @@
 pub mod conformance;
 #[cfg(feature = "dir")]
 pub mod dir;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod local;
 pub mod memory;
 mod open;

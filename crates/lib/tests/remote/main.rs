@@ -1,1 +1,3 @@
 //! Stores behind a network, against real servers started by `scripts/servers`.
+
+mod http;
