@@ -72,9 +72,9 @@ struct Page {
 #[derive(Deserialize)]
 struct Entry {
     key: String,
-    version: String,
+    version: Option<String>,
     age_ms: Option<u64>,
-    body: String,
+    body: Option<String>,
 }
 
 impl HttpStore {
@@ -218,14 +218,16 @@ impl Store for HttpStore {
             let more = page.more;
             for entry in page.keys {
                 // In order and never twice, or a list without an end could be made of it.
-                let body = BASE64_STANDARD.decode(&entry.body).ok();
-                let Some(body) = body.filter(|_| entry.key > after && entry.key.starts_with(prefix)) else {
+                let body = entry.body.map(|body| BASE64_STANDARD.decode(body)).transpose();
+                let sound = entry.key > after && entry.key.starts_with(prefix);
+                let Some(body) = body.ok().filter(|_| sound) else {
                     return Err(answer::garbled(&self.place.shown));
                 };
                 after.clone_from(&entry.key);
                 let age = entry.age_ms.map(Duration::from_millis);
-                let stored = Stored { body, version: Version(entry.version), age };
-                found.push(Listed { key: entry.key, stored: Some(stored) });
+                let stored = body.zip(entry.version);
+                let stored = stored.map(|(body, version)| Stored { body, version: Version(version), age });
+                found.push(Listed { key: entry.key, stored });
             }
             if !more {
                 break;
