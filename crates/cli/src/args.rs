@@ -93,6 +93,9 @@ pub enum Command {
     Break(Break),
     /// Test a store (a new directory is made) and write it to your configuration, so that cron sees it too
     Use(Use),
+    /// Let sandboxes without credentials use this store, over HTTP
+    #[cfg(feature = "http")]
+    Serve(Serve),
     /// See it work: a job frozen past its lease wakes up, and its write is refused
     Demo,
     /// Help for a command, or `help exit-codes`
@@ -238,6 +241,29 @@ pub struct Break {
 pub struct Use {
     /// The store, for example dir:/srv/leases
     pub url: String,
+}
+
+/// `serve`
+#[cfg(feature = "http")]
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold --store postgres://... serve --store-api --tokens tokens
+  leasehold use http://127.0.0.1:7717               on the other side, with LEASEHOLD_AUTH_FILE
+
+The tokens file has lines of TOKEN PREFIX [admin]: a secret of at least 16 characters, what names must \
+begin with (* for every name), and whether its bearer may take a lease from a living holder. Nobody \
+else may be able to read the file. A write that the rules of a lease could not have made is refused.")]
+pub struct Serve {
+    /// Serve the store itself: clients use it as http://ADDRESS
+    #[arg(long)]
+    pub store_api: bool,
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7717")]
+    pub listen: std::net::SocketAddr,
+    /// Who may come [default: everybody on this machine]
+    #[arg(long, value_name = "FILE")]
+    pub tokens: Option<PathBuf>,
 }
 
 /// `help`

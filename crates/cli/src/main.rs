@@ -40,6 +40,8 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Release(args) => cmd::by_hand::release(flags, args, out),
         Command::Break(args) => cmd::break_::run(flags, args, out),
         Command::Use(args) => cmd::use_::run(flags, args, out),
+        #[cfg(feature = "http")]
+        Command::Serve(args) => cmd::serve::run(flags, args, out),
         Command::Demo => cmd::demo::run(out),
         Command::DemoActor(args) => cmd::demo::actor::run(args),
         Command::Help(args) => cmd::help::help(args).and_then(out::all_written),

@@ -15,6 +15,7 @@ pub mod errand;
 pub mod fence;
 pub mod fence_record;
 pub mod ids;
+pub mod legal;
 pub mod name;
 pub mod record;
 pub mod rules;

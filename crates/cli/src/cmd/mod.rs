@@ -5,6 +5,8 @@ pub mod by_hand;
 pub mod demo;
 pub mod help;
 pub mod run;
+#[cfg(feature = "http")]
+pub mod serve;
 pub mod status;
 pub mod use_;
 

@@ -8,6 +8,8 @@ pub mod conformance;
 pub mod dir;
 #[cfg(feature = "firestore")]
 pub mod firestore;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod local;
 pub mod memory;
 #[cfg(feature = "object")]

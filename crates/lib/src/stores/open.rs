@@ -90,6 +90,20 @@ pub const SCHEMES: &[Scheme] = &[
             opened(Ok(super::remote::Remote::new(store)))
         },
     },
+    #[cfg(feature = "http")]
+    Scheme {
+        name: "https",
+        example: "https://HOST",
+        feature: Some("http"),
+        open: |url, _| super::http::open(url),
+    },
+    #[cfg(feature = "http")]
+    Scheme {
+        name: "http",
+        example: "http://127.0.0.1:PORT",
+        feature: Some("http"),
+        open: |url, _| super::http::open(url),
+    },
     Scheme {
         name: "memory",
         example: "memory:",

@@ -6,3 +6,4 @@ mod firestore_faults;
 mod object;
 mod redis;
 mod postgres;
+mod http;

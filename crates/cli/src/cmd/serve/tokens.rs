@@ -1,0 +1,141 @@
+//! Who may come, and what for.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use leasehold::core::legal::Rights;
+use sha2::{Digest, Sha256};
+
+use crate::exit::{self, Failed};
+
+/// Shorter ones can be guessed.
+const SHORTEST: usize = 16;
+
+type Hash = [u8; 32];
+
+/// Everybody who may come.
+#[derive(Debug)]
+pub enum Tokens {
+    /// Whoever reaches us.
+    Anybody(Rights),
+    /// Whoever brings one of these.
+    Known(Vec<(Hash, Rights)>),
+}
+
+impl Tokens {
+    /// Reads lines of `TOKEN PREFIX [admin]`; `*` is every name.
+    pub fn read(path: &Path) -> Result<Self, Failed> {
+        let shown = path.display();
+        let cannot = |e: std::io::Error| {
+            let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
+            let (code, word) = if denied { (exit::DENIED, "denied") } else { (exit::CONFIG, "config") };
+            Failed::new(code, word, format!("cannot read {shown} (--tokens): {e}. Nothing was started"))
+        };
+        let meta = std::fs::metadata(path).map_err(cannot)?;
+        if meta.mode() & 0o077 != 0 {
+            return Err(Failed::new(
+                exit::DENIED,
+                "denied",
+                format!(
+                    "{shown} (--tokens) can be read by others. Nothing was started. Run: chmod 600 {shown}"
+                ),
+            ));
+        }
+        let text = std::fs::read_to_string(path).map_err(cannot)?;
+        Self::parse(&text)
+            .map_err(|(line, why)| Failed::config(format!("{shown}:{line}: {why}. Nothing was started")))
+    }
+
+    fn parse(text: &str) -> Result<Self, (usize, &'static str)> {
+        let mut known: Vec<(Hash, Rights)> = Vec::new();
+        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
+        for (at, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (token, prefix, admin) = match words[..] {
+                [token, prefix] => (token, prefix, false),
+                [token, prefix, "admin"] => (token, prefix, true),
+                _ => return Err((at, "a line is a token, a name prefix or *, and perhaps the word admin")),
+            };
+            if token.len() < SHORTEST {
+                return Err((at, "a token has at least 16 characters"));
+            }
+            let prefix = if prefix == "*" { String::new() } else { prefix.into() };
+            let hash = hash(token);
+            if known.iter().any(|(other, _)| *other == hash) {
+                return Err((at, "this token stands in the file twice"));
+            }
+            known.push((hash, Rights { prefix, admin }));
+        }
+        match known.is_empty() {
+            true => Err((1, "there is no token in this file")),
+            false => Ok(Self::Known(known)),
+        }
+    }
+
+    /// What the bearer of this header may do; nothing: it is not known.
+    pub fn rights(&self, authorization: Option<&[u8]>) -> Option<&Rights> {
+        let known = match self {
+            // A token that nobody asked for is no reason to turn somebody away.
+            Self::Anybody(rights) => return Some(rights),
+            Self::Known(known) => known,
+        };
+        let text = std::str::from_utf8(authorization?).ok()?;
+        let (scheme, token) = text.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return None;
+        }
+        let sent = hash(token.trim());
+        // Every entry is compared to its end: how long it takes tells nothing.
+        let mut found = None;
+        for (hash, rights) in known {
+            let differ = hash.iter().zip(sent).fold(0_u8, |all, (a, b)| all | (a ^ b));
+            if std::hint::black_box(differ) == 0 {
+                found = Some(rights);
+            }
+        }
+        found
+    }
+}
+
+fn hash(token: &str) -> Hash {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_opens_its_own_names() {
+        let text = "# mine\nabcdefghijklmnop team-a/\n\nqrstuvwxyz0123456 * admin\n";
+        let tokens = Tokens::parse(text).unwrap();
+        let rights = |header: &str| tokens.rights(Some(header.as_bytes())).cloned();
+        assert_eq!(
+            rights("Bearer abcdefghijklmnop"),
+            Some(Rights { prefix: "team-a/".into(), admin: false })
+        );
+        assert_eq!(rights("bearer qrstuvwxyz0123456"), Some(Rights { prefix: String::new(), admin: true }));
+        for bad in
+            ["", "Bearer", "Bearer ", "Bearer abcdefghijklmno", "Basic abcdefghijklmnop", "abcdefghijklmnop"]
+        {
+            assert_eq!(rights(bad), None, "{bad}");
+        }
+        assert_eq!(tokens.rights(None), None);
+    }
+
+    #[test]
+    fn a_bad_file_is_named_by_its_line() {
+        for (text, line) in [
+            ("", 1),
+            ("# only\n", 1),
+            ("short *\n", 1),
+            ("# x\nabcdefghijklmnop\n", 2),
+            ("abcdefghijklmnop * boss\n", 1),
+            ("abcdefghijklmnop *\nabcdefghijklmnop a\n", 2),
+        ] {
+            let (at, why) = Tokens::parse(text).unwrap_err();
+            assert_eq!(at, line, "{text:?}: {why}");
+            assert!(!why.contains("abcdef"));
+        }
+    }
+}

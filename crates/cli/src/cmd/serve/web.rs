@@ -1,0 +1,311 @@
+//! The protocol itself: `docs/store-protocol.md`.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use leasehold::core::ids::WriteId;
+use leasehold::core::legal::{self, Listing, Rights};
+use leasehold::core::store::FailureKind;
+use leasehold::stores::{Listed, Version};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::desk::{Call, Job, Reply, Told};
+use super::tokens::Tokens;
+use crate::out::Out;
+
+const KEY_MAX: usize = 512;
+const BODY_MAX: usize = 64 * 1024;
+const PAGE_KEYS: usize = 500;
+const PAGE_BYTES: usize = 1024 * 1024;
+/// Longer than clients keep an idle connection; a head that takes longer is not worth waiting for.
+const HEAD_LIMIT: Duration = Duration::from_secs(75);
+/// For the whole of one request, the wait for the store included.
+const REQUEST_LIMIT: Duration = Duration::from_secs(20);
+/// What is under way when we are asked to stop may take this long.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+const CONNECTIONS: usize = 512;
+/// What may stand in an entity tag as it is.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// What every request needs.
+pub struct Shared {
+    pub tokens: Tokens,
+    pub desk: SyncSender<Job>,
+    pub out: Out,
+}
+
+/// Serves until TERM or INT, and lets what is under way end.
+pub fn serve(listener: TcpListener, shared: Arc<Shared>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let graceful = GracefulShutdown::new();
+        let room = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            // Beyond this many connections new ones wait in the system's queue.
+            let next = async { (Arc::clone(&room).acquire_owned().await, listener.accept().await) };
+            let (place, accepted) = tokio::select! {
+                _ = term.recv() => break,
+                _ = int.recv() => break,
+                next = next => next,
+            };
+            let Ok((stream, _)) = accepted else {
+                // Out of descriptors, most likely: some will be free again.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let _ = stream.set_nodelay(true);
+            let shared = Arc::clone(&shared);
+            let service = service_fn(move |request| {
+                let shared = Arc::clone(&shared);
+                async move { Ok::<_, std::convert::Infallible>(answer(request, &shared).await) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_LIMIT)
+                .max_headers(64)
+                .serve_connection(TokioIo::new(stream), service);
+            let connection = graceful.watch(connection);
+            tokio::spawn(async move {
+                let _place = place;
+                // A client that went away is its own business.
+                drop(connection.await);
+            });
+        }
+        drop(listener);
+        drop(tokio::time::timeout(LAST_WORDS, graceful.shutdown()).await);
+        Ok(())
+    })
+}
+
+/// Why a request is not done.
+struct Refusal {
+    status: u16,
+    error: String,
+    reason: &'static str,
+}
+
+fn refuse(status: u16, reason: &'static str, error: impl Into<String>) -> Refusal {
+    Refusal { status, error: error.into(), reason }
+}
+
+type Answer = Response<Full<Bytes>>;
+
+async fn answer(request: Request<Incoming>, shared: &Shared) -> Answer {
+    let done = tokio::time::timeout(REQUEST_LIMIT, handle(request, shared)).await;
+    let late = || refuse(503, "busy", "the store did not answer in time");
+    match done.unwrap_or_else(|_| Err(late())) {
+        Ok(answer) => answer,
+        Err(Refusal { status, error, reason }) => {
+            said(status, None, &[], json!({"error": error, "reason": reason}))
+        }
+    }
+}
+
+/// An answer with what every one of them carries.
+fn reply(
+    status: u16,
+    instance: Option<&str>,
+    headers: &[(&str, String)],
+    kind: &str,
+    body: Vec<u8>,
+) -> Answer {
+    let mut builder = Response::builder()
+        .status(status)
+        .header("leasehold-protocol", "1")
+        .header("cache-control", "no-store, no-transform")
+        .header("content-type", kind);
+    let instance = instance.map(|instance| ("leasehold-instance", instance.to_owned()));
+    for (name, value) in headers.iter().cloned().chain(instance) {
+        builder = builder.header(name, value);
+    }
+    // Numbers, our own words and encoded versions: none of them breaks a header. An instance might.
+    builder.body(Full::from(body)).unwrap_or_else(|_| {
+        let mut plain = Response::new(Full::default());
+        *plain.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
+        plain
+    })
+}
+
+fn said(status: u16, instance: Option<&str>, headers: &[(&str, String)], value: Value) -> Answer {
+    reply(status, instance, headers, "application/json", value.to_string().into_bytes())
+}
+
+async fn handle(request: Request<Incoming>, shared: &Shared) -> Result<Answer, Refusal> {
+    let authorization = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
+    let rights = shared.tokens.rights(authorization).ok_or_else(|| match authorization {
+        None => refuse(401, "bearer", "a bearer token is needed"),
+        Some(_) => refuse(401, "bearer", "the bearer token is not known here"),
+    })?;
+    if request.uri().path() == "/v1/list" && request.method() == Method::GET {
+        return list(request.uri().query().unwrap_or(""), rights, shared).await;
+    }
+    let key = key(request.uri().path())?;
+    if !rights.cover(&key) {
+        return Err(refuse(403, "prefix", "this bearer may only use names that begin with its prefix"));
+    }
+    let call = match *request.method() {
+        Method::GET => Call::Read { key: key.clone() },
+        Method::DELETE => {
+            if !legal::removable(&key) {
+                return Err(refuse(422, "kept", "lease and fence records are never removed"));
+            }
+            Call::Remove { key: key.clone(), version: version(request.headers())? }
+        }
+        Method::PUT => write(request, key.clone(), rights.admin).await?,
+        _ => return Err(refuse(405, "method", "a key can be read, written and removed: GET, PUT, DELETE")),
+    };
+    let Reply { instance, told } = ask(call, shared).await?;
+    let at = Some(instance.as_str());
+    let tag = |version: &Version| ("etag", format!("\"{}\"", utf8_percent_encode(&version.0, PLAIN)));
+    Ok(match told {
+        Told::Found(None) => said(404, at, &[], json!({"error": "there is no such key", "reason": "absent"})),
+        Told::Found(Some(stored)) => {
+            let age = stored.age.map(|age| ("leasehold-age-ms", age.as_millis().to_string()));
+            let headers: Vec<_> = [Some(tag(&stored.version)), age].into_iter().flatten().collect();
+            reply(200, at, &headers, "application/octet-stream", stored.body)
+        }
+        Told::Written { version, time } => {
+            let time = time.map(|time| ("leasehold-time-ms", time.as_millis().to_string()));
+            let headers: Vec<_> = [Some(tag(&version)), time].into_iter().flatten().collect();
+            reply(200, at, &headers, "application/octet-stream", Vec::new())
+        }
+        Told::Removed => reply(204, at, &[], "application/octet-stream", Vec::new()),
+        Told::Conflict => {
+            let error = "the key does not have that version";
+            said(412, at, &[], json!({"error": error, "reason": "conflict"}))
+        }
+        Told::Illegal(why) => {
+            shared.out.warn(&format!("refused a write to {key:?}: {why}"));
+            said(422, at, &[], json!({"error": why.to_string(), "reason": why.word()}))
+        }
+        Told::Listed(_) | Told::Failed(_) => return Err(refuse(500, "failed", "the store failed")),
+    })
+}
+
+/// What the store says; its trouble is told here in full, and to the client in a word.
+async fn ask(call: Call, shared: &Shared) -> Result<Reply, Refusal> {
+    let (answer, told) = oneshot::channel();
+    let busy = |_| refuse(503, "busy", "too many requests are waiting for the store");
+    shared.desk.try_send(Job { call, answer }).map_err(busy)?;
+    let reply = told.await.map_err(|_| refuse(500, "failed", "the store failed"))?;
+    match reply.told {
+        Told::Failed(failure) => {
+            shared.out.warn(&format!("the store failed: {}", failure.message));
+            let status = if failure.kind == FailureKind::Unreachable { 503 } else { 500 };
+            Err(refuse(status, "failed", "the store behind this server failed; its log says why"))
+        }
+        told => Ok(Reply { told, ..reply }),
+    }
+}
+
+fn key(path: &str) -> Result<String, Refusal> {
+    let segment = path.strip_prefix("/v1/k/").filter(|rest| !rest.is_empty() && !rest.contains('/'));
+    let segment =
+        segment.ok_or_else(|| refuse(400, "path", "there is nothing here but /v1/k/KEY and /v1/list"))?;
+    let key = decoded(segment)?;
+    match key.len() {
+        _ if key.contains('\0') => Err(refuse(400, "key", "a key has no zero byte")),
+        0..=KEY_MAX => Ok(key),
+        _ => Err(refuse(414, "key", format!("a key has at most {KEY_MAX} bytes"))),
+    }
+}
+
+fn decoded(text: &str) -> Result<String, Refusal> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    decoded.map(Into::into).map_err(|_| refuse(400, "encoding", "this is not percent-encoded UTF-8"))
+}
+
+fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn version(headers: &HeaderMap) -> Result<Version, Refusal> {
+    let tag = header(headers, IF_MATCH).filter(|_| !headers.contains_key(IF_NONE_MATCH));
+    let tag = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
+    match tag.filter(|tag| !tag.is_empty() && !tag.contains('"')) {
+        Some(tag) => decoded(tag).map(Version),
+        None => Err(refuse(
+            428,
+            "condition",
+            "say which version is to be replaced: If-Match, or If-None-Match: * for none",
+        )),
+    }
+}
+
+async fn write(request: Request<Incoming>, key: String, admin: bool) -> Result<Call, Refusal> {
+    let headers = request.headers();
+    let id = header(headers, HeaderName::from_static("leasehold-write-id")).and_then(WriteId::parse);
+    let write = id
+        .ok_or_else(|| refuse(400, "write", "Leasehold-Write-Id must be 32 lower-case hexadecimal digits"))?;
+    let create = header(headers, IF_NONE_MATCH) == Some("*") && !headers.contains_key(IF_MATCH);
+    let expected = if create { None } else { Some(version(headers)?) };
+    let body = Limited::new(request.into_body(), BODY_MAX).collect().await.map_err(|e| match e
+        .is::<LengthLimitError>(
+    ) {
+        true => refuse(413, "body", format!("a body has at most {BODY_MAX} bytes")),
+        false => refuse(400, "body", "the body ended early"),
+    })?;
+    Ok(Call::Write { key, expected, write, body: body.to_bytes().to_vec(), admin })
+}
+
+async fn list(query: &str, rights: &Rights, shared: &Shared) -> Result<Answer, Refusal> {
+    let asked = |name: &str| -> Result<String, Refusal> {
+        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+        let value = pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value);
+        decoded(&value.unwrap_or("").replace('+', "%20"))
+    };
+    let limit = asked("limit")?.parse().unwrap_or(PAGE_KEYS).min(PAGE_KEYS);
+    let (prefix, limit) = match rights.listing(&asked("prefix")?) {
+        Listing::Prefix(prefix) => (prefix, limit),
+        Listing::Nothing => ("\u{1}".into(), 0),
+        Listing::Refused => {
+            return Err(refuse(403, "prefix", "this bearer may not list all kinds of keys at once"));
+        }
+    };
+    // One more than is told: whether there are more.
+    let wanted = if limit == 0 { 0 } else { limit + 1 };
+    let Reply { instance, told } =
+        ask(Call::List { prefix, after: asked("after")?, limit: wanted }, shared).await?;
+    let Told::Listed(found) = told else { return Err(refuse(500, "failed", "the store failed")) };
+    Ok(said(200, Some(&instance), &[], page(found, limit)))
+}
+
+fn page(found: Vec<Listed>, limit: usize) -> Value {
+    let (mut keys, mut bytes, mut more) = (Vec::new(), 0, false);
+    for listed in found {
+        if keys.len() >= limit || bytes >= PAGE_BYTES {
+            more = true;
+            break;
+        }
+        keys.push(match listed.stored {
+            None => json!({"key": listed.key}),
+            Some(stored) => {
+                bytes += stored.body.len();
+                json!({
+                    "key": listed.key,
+                    "version": utf8_percent_encode(&stored.version.0, PLAIN).to_string(),
+                    "age_ms": stored.age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+                    "body": BASE64_STANDARD.encode(&stored.body),
+                })
+            }
+        });
+    }
+    json!({"keys": keys, "more": more})
+}

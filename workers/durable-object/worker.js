@@ -1,0 +1,242 @@
+// Leasehold's HTTP store protocol (docs/store-protocol.md) over one Durable Object.
+//
+// One object holds every record, in its own SQLite database, so that keys can be listed and every
+// check is made where the record is. Within the object nothing is awaited between a check and its
+// write, and a reply leaves only once what it tells is on disk.
+
+import { DurableObject } from "cloudflare:workers";
+import { listable, removable, sentence, verdict, within } from "./legal.js";
+
+const KEY_MAX = 512;
+const BODY_MAX = 64 * 1024;
+const PAGE_KEYS = 500;
+const PAGE_BYTES = 1024 * 1024;
+
+export class LeaseStore extends DurableObject {
+  constructor(ctx, env) {
+    super(ctx, env);
+    this.sql = ctx.storage.sql;
+    this.instance = ctx.storage.transactionSync(() => {
+      this.sql.exec(
+        `CREATE TABLE IF NOT EXISTS records
+           (key TEXT PRIMARY KEY, version TEXT NOT NULL, written INTEGER NOT NULL, body BLOB NOT NULL)
+           WITHOUT ROWID;
+         CREATE TABLE IF NOT EXISTS store (one INTEGER PRIMARY KEY CHECK (one = 1), instance TEXT NOT NULL);`,
+      );
+      this.sql.exec("INSERT OR IGNORE INTO store VALUES (1, ?)", crypto.randomUUID());
+      return this.sql.exec("SELECT instance FROM store").one().instance;
+    });
+  }
+
+  row(key) {
+    const row = this.sql.exec("SELECT version, written, body FROM records WHERE key = ?", key).toArray()[0];
+    return row && { version: row.version, written: row.written, body: new Uint8Array(row.body) };
+  }
+
+  read(key) {
+    const row = this.row(key);
+    return { instance: this.instance, found: row && { ...row, age: age(row.written) } };
+  }
+
+  write(key, expected, write, body, admin) {
+    const instance = this.instance;
+    return this.ctx.storage.transactionSync(() => {
+      const row = this.row(key);
+      // The same attempt again, from a proxy that repeats requests: it has landed.
+      if (row?.version === write) {
+        return same(row.body, body) ? { instance, written: row.written } : { instance, conflict: true };
+      }
+      if ((row?.version ?? null) !== expected) return { instance, conflict: true };
+      const offer = { key, old: row?.body ?? null, age: row ? age(row.written) : null, instance, admin, write, body };
+      const { illegal } = verdict(offer);
+      // The client did nothing wrong: what it looked at is no longer so.
+      if (illegal === "instance") return { instance, conflict: true };
+      if (illegal) return { instance, illegal };
+      const now = Date.now();
+      this.sql.exec("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", key, write, now, body);
+      return { instance, written: now };
+    });
+  }
+
+  remove(key, expected) {
+    return this.ctx.storage.transactionSync(() => {
+      const gone = this.sql.exec("DELETE FROM records WHERE key = ? AND version = ? RETURNING 1", key, expected);
+      return { instance: this.instance, removed: gone.toArray().length === 1 };
+    });
+  }
+
+  list(prefix, after, limit) {
+    const keys = [];
+    let [bytes, more] = [0, false];
+    const from = "SELECT key, version, written, body FROM records WHERE key >= ? AND key > ? ORDER BY key";
+    for (const row of this.sql.exec(from, prefix, after)) {
+      if (!row.key.startsWith(prefix)) break;
+      more = keys.length >= limit || bytes >= PAGE_BYTES;
+      if (more) break;
+      const body = new Uint8Array(row.body);
+      bytes += body.length;
+      keys.push({ key: row.key, version: row.version, age_ms: age(row.written), body: base64(body) });
+    }
+    return { instance: this.instance, keys, more };
+  }
+}
+
+// Milliseconds since then; null if the clock was set back.
+function age(written) {
+  const age = Date.now() - written;
+  return age >= 0 ? age : null;
+}
+
+const same = (a, b) => a.length === b.length && a.every((byte, at) => byte === b[at]);
+
+function base64(bytes) {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += 0x2000) {
+    text += String.fromCharCode(...bytes.subarray(at, at + 0x2000));
+  }
+  return btoa(text);
+}
+
+export default {
+  async fetch(request, env) {
+    try {
+      return await answer(request, env);
+    } catch (error) {
+      if (error instanceof Refusal) return reply(error.status, { json: { error: error.message, reason: error.reason } });
+      console.error(error);
+      return reply(500, { json: { error: "the store failed; look at the worker's log" } });
+    }
+  },
+};
+
+class Refusal extends Error {
+  constructor(status, message, reason) {
+    super(message);
+    Object.assign(this, { status, reason });
+  }
+}
+
+function reply(status, { instance, headers, body = null, json } = {}) {
+  const all = {
+    "Leasehold-Protocol": "1",
+    // No cache or proxy may keep, compress or change an answer: its ETag would no longer be ours.
+    "Cache-Control": "no-store, no-transform",
+    ...(instance ? { "Leasehold-Instance": instance } : {}),
+    ...(json ? { "Content-Type": "application/json" } : { "Content-Type": "application/octet-stream" }),
+    ...headers,
+  };
+  return new Response(json ? JSON.stringify(json) : body, { status, headers: all });
+}
+
+async function answer(request, env) {
+  const url = new URL(request.url);
+  const bearer = await bearerOf(request, env);
+  const store = env.STORE.get(env.STORE.idFromName("leasehold"));
+  if (url.pathname === "/v1/list" && request.method === "GET") return list(url, bearer, store);
+  const key = keyOf(url);
+  if (!within(bearer.prefix, key)) {
+    throw new Refusal(403, "this bearer may only use names that begin with its prefix", "prefix");
+  }
+  switch (request.method) {
+    case "GET":
+      return read(key, store);
+    case "PUT":
+      return write(request, key, bearer, store);
+    case "DELETE":
+      return remove(request, key, store);
+    default:
+      throw new Refusal(405, "a key can be read, written and removed: GET, PUT, DELETE");
+  }
+}
+
+async function read(key, store) {
+  const { instance, found } = await store.read(key);
+  if (!found) return reply(404, { instance, json: { error: "there is no such key", reason: "absent" } });
+  const headers = { ETag: `"${found.version}"` };
+  if (found.age !== null) headers["Leasehold-Age-Ms"] = String(found.age);
+  return reply(200, { instance, headers, body: found.body });
+}
+
+async function write(request, key, bearer, store) {
+  const write = request.headers.get("Leasehold-Write-Id") ?? "";
+  if (!/^[0-9a-f]{32}$/.test(write)) {
+    throw new Refusal(400, "Leasehold-Write-Id must be 32 lower-case hexadecimal digits");
+  }
+  const create = request.headers.get("If-None-Match") === "*" && !request.headers.has("If-Match");
+  const expected = create ? null : versionOf(request);
+  if (Number(request.headers.get("Content-Length")) > BODY_MAX) throw tooLong();
+  const body = new Uint8Array(await request.arrayBuffer());
+  if (body.length > BODY_MAX) throw tooLong();
+  const { instance, written, conflict, illegal } = await store.write(key, expected, write, body, bearer.admin);
+  if (conflict) return stale(instance);
+  if (illegal) {
+    console.warn(`refused a write to ${JSON.stringify(key)}: ${illegal}`);
+    return reply(422, { instance, json: { error: sentence(illegal), reason: illegal } });
+  }
+  return reply(200, { instance, headers: { ETag: `"${write}"`, "Leasehold-Time-Ms": String(written) } });
+}
+
+async function remove(request, key, store) {
+  if (!removable(key)) throw new Refusal(422, "lease and fence records are never removed", "kept");
+  const { instance, removed } = await store.remove(key, versionOf(request));
+  return removed ? reply(204, { instance }) : stale(instance);
+}
+
+async function list(url, bearer, store) {
+  const ask = (name) => url.searchParams.get(name) ?? "";
+  const prefix = listable(bearer.prefix, ask("prefix"));
+  if (prefix === undefined) throw new Refusal(403, "this bearer may not list all kinds of keys at once", "prefix");
+  const limit = /^[0-9]{1,9}$/.test(ask("limit")) ? Math.min(Number(ask("limit")), PAGE_KEYS) : PAGE_KEYS;
+  // A prefix that no key can have still tells the instance.
+  const { instance, keys, more } = await store.list(prefix ?? "\0", ask("after"), limit);
+  return reply(200, { instance, json: { keys, more } });
+}
+
+const tooLong = () => new Refusal(413, `a body has at most ${BODY_MAX} bytes`);
+const stale = (instance) =>
+  reply(412, { instance, json: { error: "the key does not have that version", reason: "conflict" } });
+
+function keyOf(url) {
+  const found = /^\/v1\/k\/([^/]+)$/.exec(url.pathname);
+  if (!found) throw new Refusal(400, "there is nothing here but /v1/k/KEY and /v1/list");
+  let key;
+  try {
+    key = decodeURIComponent(found[1]);
+  } catch {
+    throw new Refusal(400, "the key is not percent-encoded UTF-8");
+  }
+  if (key.includes("\0")) throw new Refusal(400, "a key has no zero byte");
+  if (new TextEncoder().encode(key).length > KEY_MAX) throw new Refusal(414, `a key has at most ${KEY_MAX} bytes`);
+  return key;
+}
+
+function versionOf(request) {
+  const found = /^"([^"]+)"$/.exec(request.headers.get("If-Match") ?? "");
+  if (!found || request.headers.has("If-None-Match")) {
+    throw new Refusal(428, "say which version is to be replaced: If-Match, or If-None-Match: * for none");
+  }
+  return found[1];
+}
+
+// Whose request this is, and what they may do. LEASEHOLD_TOKENS maps the SHA-256 of a token, in
+// hexadecimal, to a name prefix or to { "prefix": …, "admin": true }; "*" is everyone without a token.
+async function bearerOf(request, env) {
+  const header = request.headers.get("Authorization");
+  const tokens = Object.entries(JSON.parse(env.LEASEHOLD_TOKENS || "{}"));
+  const sent = /^Bearer +([^ ]+)$/i.exec(header ?? "")?.[1];
+  const encode = (text) => new TextEncoder().encode(text);
+  const hash = header === null ? null : new Uint8Array(await crypto.subtle.digest("SHA-256", encode(sent ?? "")));
+  const hex = hash && encode([...hash].map((byte) => byte.toString(16).padStart(2, "0")).join(""));
+  let rights;
+  // Every entry is compared, in the same time whether it matches or not.
+  for (const [name, value] of tokens) {
+    const entry = encode(name.toLowerCase());
+    const match = hex ? entry.length === hex.length && crypto.subtle.timingSafeEqual(entry, hex) : name === "*";
+    if (match && (sent || !hex)) rights = value;
+  }
+  if (rights === undefined) {
+    const what = header === null ? "a bearer token is needed" : "the bearer token is not known here";
+    throw new Refusal(401, what, "bearer");
+  }
+  return typeof rights === "string" ? { prefix: rights, admin: false } : { prefix: "", admin: false, ...rights };
+}
