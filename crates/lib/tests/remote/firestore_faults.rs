@@ -121,6 +121,8 @@ fn whatever_else_answers_is_not_taken_for_firestore() {
         // Google's own front ends speak HTML when they have a bad moment.
         (502, page, Unreachable),
         (503, "", Unreachable),
+        (409, "by a proxy", Unreachable),
+        (429, "slow down", Unreachable),
         (200, "", Unusable),
         (200, "{}", Unusable),
         (200, "[]", Unusable),

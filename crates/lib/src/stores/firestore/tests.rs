@@ -28,7 +28,11 @@ fn again(test: &str, variables: &[(&str, &str)]) -> String {
 
 /// A store that speaks to a server on this machine as it would to Google.
 fn store(server: &str) -> Remote<FirestoreStore> {
-    let url = format!("firestore://demo/leases?endpoint=http://{server}");
+    of_project("demo", server)
+}
+
+fn of_project(project: &str, server: &str) -> Remote<FirestoreStore> {
+    let url = format!("firestore://{project}/leases?endpoint=http://{server}");
     let address = Address { emulator: false, ..Address::parse(&url, None).unwrap() };
     Remote::new(FirestoreStore { address, access: None })
 }
@@ -65,6 +69,8 @@ fn exchange(stream: &std::net::TcpStream, calls: &Mutex<Vec<String>>) -> Option<
     let mut calls = calls.lock().unwrap();
     let (status, answer) = if lower.starts_with("get /none/") {
         (404, json!({ "error": CANARY }))
+    } else if let Some(rest) = lower.strip_prefix("get /v1/projects/") {
+        database(rest.split('/').next().unwrap_or_default())
     } else if lower.contains("metadata-flavor: google") {
         calls.push("token".into());
         let number = calls.iter().filter(|call| *call == "token").count();
@@ -88,6 +94,44 @@ fn exchange(stream: &std::net::TcpStream, calls: &Mutex<Vec<String>>) -> Option<
     let answer = answer.to_string();
     let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", answer.len());
     (&mut &*stream).write_all((head + &answer).as_bytes()).ok()
+}
+
+/// What the database of a project says about itself.
+fn database(project: &str) -> (u16, Value) {
+    match project {
+        "native" => (200, json!({ "type": "FIRESTORE_NATIVE", "locationId": "eur3" })),
+        "exposed" => {
+            let state = "DELETE_PROTECTION_DISABLED";
+            (200, json!({ "type": "FIRESTORE_NATIVE", "locationId": "eur3", "deleteProtectionState": state }))
+        }
+        "old" => (200, json!({ "type": "DATASTORE_MODE", "locationId": "eur3" })),
+        "closed" => (403, json!({ "error": { "code": 403, "status": "PERMISSION_DENIED" } })),
+        _ => (404, json!({ "error": { "code": 404, "status": "NOT_FOUND", "message": "no such project" } })),
+    }
+}
+
+#[test]
+fn the_database_is_asked_what_it_is() {
+    if let Ok(server) = std::env::var(SERVER) {
+        for project in ["native", "exposed", "old", "closed", "absent"] {
+            let said = pollster::block_on(of_project(project, &server).examine());
+            let verdicts = said.map(|all| all.iter().map(|r| (r.about, r.verdict)).collect::<Vec<_>>());
+            println!("{project}: {verdicts:?}");
+        }
+        return;
+    }
+    let server = serve(&Arc::default());
+    let metadata = [(SERVER, &*server), ("GCE_METADATA_HOST", &server), ("GCE_METADATA_IP", &server)];
+    let said = again("the_database_is_asked_what_it_is", &metadata);
+    for line in [
+        "native: Ok([(\"pace\", Good), (\"database\", Good)])",
+        "exposed: Ok([(\"pace\", Good), (\"database\", Good), (\"deletion\", Weak)])",
+        "old: Ok([(\"pace\", Good), (\"database\", Unsafe)])",
+        "closed: Ok([(\"pace\", Good)])",
+        "absent: Err(Failure { kind: Unusable",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
 }
 
 #[test]
