@@ -121,6 +121,8 @@ fn whatever_else_answers_is_not_taken_for_firestore() {
         // Google's own front ends speak HTML when they have a bad moment.
         (502, page, Unreachable),
         (503, "", Unreachable),
+        (409, "by a proxy", Unreachable),
+        (429, "slow down", Unreachable),
         (200, "", Unusable),
         (200, "{}", Unusable),
         (200, "[]", Unusable),
@@ -239,28 +241,26 @@ fn lost_answers_and_late_writes_are_unknown() {
 fn a_late_answer_is_not_the_next_calls() {
     let double = Double::new(Flaw::None);
     let mut store = store(&fresh_url(&double.endpoint()));
-    let mut version = write(&mut store, KEY, None, b"0");
+    write(&mut store, KEY, None, b"0");
     let other = write(&mut store, "leases/other", None, b"other");
-    for round in 0..10 {
+    let mut struck = 0;
+    for round in 0..50 {
+        let version = read(&mut store, KEY).unwrap().version;
         double.fault(Fault::ReplyLate);
-        store.limit_calls(Duration::from_millis(30));
+        store.limit_calls(Duration::from_millis(100));
         let got = cas(&mut store, KEY, Some(&version), format!("{round}").as_bytes());
-        assert_eq!(kind_of_silence(&got), Unreachable);
         store.limit_calls(Duration::from_secs(20));
+        // On a busy machine the request may not even have arrived; then the fault must hit no other.
+        struck += usize::from(double.calm() == 0 && matches!(got, Cas::Unknown(_)));
         double.land();
         // A write's answer taken for this one's would be a success.
         assert_eq!(cas(&mut store, "leases/other", None, b"x"), Cas::Conflict);
         assert_eq!(read(&mut store, "leases/other").unwrap().version, other);
-        version = read(&mut store, KEY).unwrap().version;
+        if struck == 5 {
+            return;
+        }
     }
-}
-
-/// The wrapper around the store knows no address.
-fn kind_of_silence(cas: &Cas) -> FailureKind {
-    match cas {
-        Cas::Unknown(failure) => failure.kind,
-        other => panic!("{other:?}"),
-    }
+    panic!("only {struck} answers came late");
 }
 
 /// The password of a URL that is refused is in no message.

@@ -40,7 +40,7 @@ impl Address {
         }
         let segments: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
         // Collections and documents take turns on the way down.
-        if segments.len() % 2 == 0 || !segments.iter().all(|name| usable(name)) {
+        if segments.len().is_multiple_of(2) || !segments.iter().all(|name| usable(name)) {
             return Err(shape("names no collection after the project id"));
         }
         let (mut database, mut endpoint) = (DEFAULT_DATABASE, None);

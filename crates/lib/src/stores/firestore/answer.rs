@@ -116,9 +116,9 @@ pub(super) fn failure(address: &Address, status: &str, words: &str) -> Failure {
 
 /// Something answered that is not Firestore.
 pub(super) fn foreign(address: &Address, http: u16) -> Failure {
-    // Google's front ends and most proxies say in HTML that they have a bad moment.
+    // Google's front ends and most proxies say in HTML, or in nothing, that they have a bad moment.
     let (kind, next) = match http {
-        500.. => (FailureKind::Unreachable, "Try again later"),
+        408 | 409 | 425 | 429 | 500.. => (FailureKind::Unreachable, "Try again later"),
         _ => (FailureKind::Unusable, "Check the address, and any proxy or sign-in page on the way to it"),
     };
     let endpoint = &address.endpoint;

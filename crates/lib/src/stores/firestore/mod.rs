@@ -7,6 +7,8 @@
 mod access;
 mod address;
 mod answer;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::time::Duration;
