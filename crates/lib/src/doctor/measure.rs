@@ -70,7 +70,8 @@ impl Ages {
             visit.corner.pause(between);
             self.sample()?;
         }
-        let (verdict, text) = match self.fault() {
+        let again = self.begins_again()?;
+        let (verdict, text) = match self.fault().or(again) {
             Some(fault) => (Verdict::Unsafe, fault),
             None if self.facts.clock == Clock::Observed => (
                 Verdict::Weak,
@@ -83,6 +84,24 @@ impl Ages {
         Ok(())
     }
 
+    /// A renewal must begin a new age, or a lease that is kept would end all the same.
+    fn begins_again(&mut self) -> Result<Option<String>, Failure> {
+        let stored = pollster::block_on(self.handle.read("record"))?;
+        let sent = boot_time();
+        write(self.handle.as_mut(), "record", stored.map(|stored| stored.version).as_ref())?;
+        let renewed = pollster::block_on(self.handle.read("record"))?.and_then(|stored| stored.age);
+        let most = boot_time().since(sent);
+        let early =
+            renewed.filter(|age| *age > most + most / DRIFT + self.facts.resolution + self.facts.jump);
+        Ok(early.map(|age| {
+            format!(
+                "a record renewed {} ago is said to be {} old: leases would end early",
+                text(most),
+                text(age)
+            )
+        }))
+    }
+
     fn fault(&self) -> Option<String> {
         let slack = self.facts.resolution + self.facts.jump;
         let told: Vec<(Sample, Duration)> = self.samples.iter().filter_map(|s| Some((*s, s.age?))).collect();
@@ -92,6 +111,14 @@ impl Ages {
         }
         if told.len() < self.samples.len() {
             return Some("the store declares a clock and does not always tell an age".into());
+        }
+        let (first, last) = (told.first()?.1, told.last()?.1);
+        if told.iter().all(|(_, age)| *age == first) {
+            return Some(format!("an age stands still at {}: leases would never end", text(last)));
+        }
+        let back = told.windows(2).find(|pair| pair[1].1 + slack < pair[0].1);
+        if let Some([(_, before), (_, after)]) = back {
+            return Some(format!("an age went back from {} to {}", text(*before), text(*after)));
         }
         for (sample, age) in &told {
             let most = sample.answered.since(self.sent);
@@ -109,12 +136,7 @@ impl Ages {
                 ));
             }
         }
-        let back = told.windows(2).find(|pair| pair[1].1 + slack < pair[0].1);
-        if let Some([(_, before), (_, after)]) = back {
-            return Some(format!("an age went back from {} to {}", text(*before), text(*after)));
-        }
-        let (first, last) = (told.first()?.1, told.last()?.1);
-        (last <= first).then(|| format!("an age stands still at {}: leases would never end", text(last)))
+        None
     }
 
     /// How coarse the age is, against what was declared.

@@ -21,6 +21,7 @@ use leasehold_core::time::BootTime;
 
 use crate::clock::boot_time;
 use crate::runner::poll::{self, Timer};
+use crate::stores::conformance::MANY_WINNERS;
 use crate::stores::{Facts, Failure, FailureKind, Store, Verdict};
 
 /// How handles on the store are opened. Called from several threads.
@@ -165,10 +166,15 @@ pub fn examine(
     diagnosis
 }
 
-/// Refused if anything was unsafe. What a race showed says most.
+/// Refused if anything was unsafe. That several won one race says most; stale reads and versions that come
+/// again explain whatever else went wrong.
 fn refusal(findings: &[Finding]) -> Ended {
     let bad = || findings.iter().filter(|f| f.verdict == Verdict::Unsafe);
-    match bad().find(|f| f.about == exams::RACES).or_else(|| bad().next()) {
+    let many = |f: &&Finding| f.about == exams::RACES && f.text.contains(MANY_WINNERS);
+    let cause =
+        || ["reads", "recreated", "versions"].iter().find_map(|cause| bad().find(|f| f.about == *cause));
+    let worst = bad().find(many).or_else(cause).or_else(|| bad().next());
+    match worst {
         None => Ended::Usable,
         Some(f) => Ended::Refused { breaks: f.breaks.unwrap_or("P1"), why: f.text.clone() },
     }

@@ -12,6 +12,9 @@ use crate::stores::{Cas, Version};
 
 const KEY: &str = "leases/raced";
 
+/// What is said of a race that several won.
+pub const MANY_WINNERS: &str = "writers won the same round";
+
 /// One attempt of one thread.
 type Attempt = (WriteId, Cas);
 
@@ -90,9 +93,7 @@ fn judge(harness: &Harness, all: &[Vec<Attempt>], key: &dyn Fn(usize) -> String)
     let many = winners.iter().filter(|won| **won > 1).count();
     ensure(many == 0, || {
         let (most, writers) = (winners.iter().max().unwrap_or(&0), all.len());
-        format!(
-            "{most} of {writers} writers won the same round; {many} of {rounds} rounds had more than one winner."
-        )
+        format!("{most} of {writers} {MANY_WINNERS}; {many} of {rounds} rounds had more than one winner.")
     })?;
     let mut store = harness.open();
     for (round, won) in winners.iter().enumerate() {
