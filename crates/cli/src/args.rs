@@ -13,6 +13,7 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold run site -- ./publish.sh      run it, unless it already runs somewhere
   leasehold status                        who holds what
+  leasehold doctor                        whether the store can be trusted with leases
   leasehold demo                          what it protects you from, in a few seconds
   leasehold help exit-codes               what the exit codes mean
 
@@ -83,6 +84,8 @@ pub enum Command {
     Run(Run),
     /// Who holds what (--watch for live)
     Status(Status),
+    /// Does this store really compare-and-set? Races, clocks, durability, latency; and the TTL it supports
+    Doctor(Doctor),
     /// Take a lease by hand, for scripts: prints the token
     Acquire(Acquire),
     /// Keep a lease that was acquired by hand
@@ -91,7 +94,7 @@ pub enum Command {
     Release(ByHand),
     /// Ask the holder to stop; the next token is yours
     Break(Break),
-    /// Test a store (a new directory is made) and write it to your configuration, so that cron sees it too
+    /// Examine a store (a new directory is made) and write it to your configuration, so that cron sees it too
     Use(Use),
     /// Let sandboxes without credentials use this store, over HTTP
     #[cfg(feature = "http")]
@@ -171,6 +174,17 @@ pub struct Status {
     /// Show it again every second until interrupted
     #[arg(short, long)]
     pub watch: bool,
+}
+
+/// `doctor`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It works in a corner of the store under a name of its own, disturbs no lease, and removes all it wrote. \
+Each line says ok, weak (it works, with less than could be had) or UNSAFE (a promise does not hold there: \
+exit code 78). With --json: one object per examination, and one for the whole.")]
+pub struct Doctor {
+    /// The store [default: the one that a run here would use]
+    pub url: Option<String>,
 }
 
 /// `acquire`

@@ -3,11 +3,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use leasehold::core::name::Name;
+use leasehold::doctor::Opener;
 use leasehold::memory::Memory;
 use leasehold::state::StateDir;
-use leasehold::stores::{self, FailureKind, OpenError, Scheme, Store};
+use leasehold::stores::{self, Failure, FailureKind, OpenError, Scheme, Store};
 use leasehold::text::{MASK, did_you_mean, masked};
 
 use crate::args::Everywhere;
@@ -259,6 +261,17 @@ pub fn open(chosen: &Chosen, missing: Missing) -> Result<Box<dyn Store>, Failed>
             },
         };
         Failed::new(code, word, format!("{e} Nothing was run."))
+    })
+}
+
+/// How further handles on the chosen store are opened.
+pub fn opener(chosen: &Chosen) -> Opener {
+    let url = chosen.url.clone();
+    Arc::new(move || {
+        stores::open(&url).map_err(|e| match e {
+            OpenError::Url(message) => Failure { kind: FailureKind::Unusable, message },
+            OpenError::Store(failure) => failure,
+        })
     })
 }
 

@@ -35,6 +35,7 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
     match &cli.command {
         Command::Run(args) => cmd::run::run(flags, args, out),
         Command::Status(args) => cmd::status::run(flags, args, out).and_then(out::all_written),
+        Command::Doctor(args) => cmd::doctor::run(flags, args, out).and_then(out::all_written),
         Command::Acquire(args) => cmd::by_hand::acquire(flags, args, out),
         Command::Renew(args) => cmd::by_hand::renew(flags, args, out),
         Command::Release(args) => cmd::by_hand::release(flags, args, out),

@@ -45,6 +45,11 @@ impl Out {
         }
     }
 
+    /// Nothing was asked for.
+    pub fn plain() -> Self {
+        Self { json: false, quiet: false, verbose: false, terminal: false, hurried: false }
+    }
+
     /// The same while a job runs: a reader that stands still must not keep us from ending the job.
     pub fn hurried(&self) -> Self {
         Self { hurried: true, ..*self }

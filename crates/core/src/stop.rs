@@ -151,6 +151,29 @@ impl Timing {
     }
 }
 
+/// The shortest TTL that works where one store call may take `call`: the defaults that follow from it must
+/// leave that long for a renewal. Nothing if no TTL does, because no call is given more than a few seconds.
+pub fn least_ttl(call: Duration, clock: StoreClock) -> Option<Duration> {
+    let works = |millis: u64| {
+        let wishes = Wishes { ttl: Some(Duration::from_millis(millis)), ..Wishes::default() };
+        Timing::new(wishes, clock).is_ok_and(|timing| timing.timeout >= call)
+    };
+    // A longer TTL never leaves less time, so halving the distance finds the first that works.
+    let (mut low, mut high) = (TTL_MIN.as_millis() as u64, TTL_MAX.as_millis() as u64);
+    if !works(high) {
+        return None;
+    }
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if works(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Some(Duration::from_millis(high))
+}
+
 /// A duration as people write it: `1h20m`, `90s`, `1.5s`, `40ms`.
 pub struct Text(pub Duration);
 
@@ -245,6 +268,22 @@ mod tests {
         assert!(error.contains("at least 36."), "{error}");
         let wishes = Wishes { ttl: Some(secs(37)), ..wishes };
         assert!(Timing::new(wishes, StoreClock::default()).is_ok(), "{error}");
+    }
+
+    #[test]
+    fn the_least_ttl_works_and_one_less_does_not() {
+        for jump in [0, 1, 3] {
+            let clock = StoreClock { jump: secs(jump), resolution: secs(jump.min(1)) };
+            for call in [0, 1, 5, 80, 700, 3_000, 5_000].map(Duration::from_millis) {
+                let least = least_ttl(call, clock).unwrap();
+                let timing = Timing::new(with_ttl(least), clock).unwrap();
+                assert!(timing.timeout >= call, "{timing:?}");
+                let less = Timing::new(with_ttl(least - Duration::from_millis(1)), clock);
+                assert!(less.is_err() || less.is_ok_and(|t| t.timeout < call), "{least:?}");
+            }
+            assert_eq!(least_ttl(secs(6), clock), None);
+        }
+        assert_eq!(least_ttl(Duration::ZERO, StoreClock::default()), Some(TTL_MIN));
     }
 
     #[test]

@@ -24,6 +24,8 @@
 
 pub mod byhand;
 pub mod clock;
+#[cfg(all(unix, feature = "conformance"))]
+pub mod doctor;
 pub mod host;
 pub mod keeper;
 pub mod lease;

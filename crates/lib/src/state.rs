@@ -13,7 +13,7 @@ use thiserror::Error;
 const FILE_MAX: u64 = 64 * 1024;
 
 /// What is kept inside it in directories of their own.
-const INSIDE: [&str; 3] = ["memory", "grants", "leases.db-locks"];
+const INSIDE: [&str; 4] = ["memory", "grants", "probed", "leases.db-locks"];
 
 /// A private directory, created on first use.
 #[derive(Clone, Debug, PartialEq, Eq)]

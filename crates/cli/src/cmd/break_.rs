@@ -17,7 +17,7 @@ use crate::out::Out;
 /// Asks, waits and takes; with `--now` takes at once.
 pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
     let lease = super::name(&args.name)?;
-    let mut opened = super::open(flags, std::slice::from_ref(&lease))?;
+    let mut opened = super::open_tested(flags, std::slice::from_ref(&lease))?;
     let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
     refuse_unknown(&lease, &mut opened)?;

@@ -50,7 +50,7 @@ pub fn acquire(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Fail
 fn acquired(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed> {
     let lease = super::name(&args.name)?;
     let job = args.job.as_deref().map_or_else(|| Ok(lease.clone()), super::name)?;
-    let opened = super::open(flags, std::slice::from_ref(&lease))?;
+    let opened = super::open_tested(flags, std::slice::from_ref(&lease))?;
     let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
     let ask = Ask { lease, job, timing, wait: args.wait.unwrap_or_default(), force: false };

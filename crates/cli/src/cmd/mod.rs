@@ -3,6 +3,7 @@
 pub mod break_;
 pub mod by_hand;
 pub mod demo;
+pub mod doctor;
 pub mod help;
 pub mod run;
 #[cfg(feature = "http")]
@@ -18,6 +19,7 @@ use leasehold::core::rules::Refusal;
 use leasehold::core::session::{Busy, NotStarted};
 use leasehold::core::stop::{StoreClock, Text, Timing, Wishes};
 use leasehold::core::store::{Failure, FailureKind};
+use leasehold::doctor::{FirstUse, Notes};
 use leasehold::memory::Memory;
 use leasehold::runner::run::signal_number;
 use leasehold::state::StateDir;
@@ -60,6 +62,22 @@ pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
         config::refuse_wrong_store(&chosen, &memory, lease)?;
     }
     let store = config::open(&chosen, Missing::Refuse)?;
+    Ok(Opened { chosen, store, memory, state })
+}
+
+/// The same for whoever is going to take a lease: a store that machines share must have shown, to this user
+/// on this machine, that it compares and sets.
+pub fn open_tested(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
+    let opened = open(flags, leases)?;
+    if opened.store.facts().this_machine_only {
+        return Ok(opened);
+    }
+    let Opened { chosen, store, memory, state } = opened;
+    let notes = Notes::new(&state, &chosen.url, &chosen.shown);
+    let store = FirstUse::begin(store, config::opener(&chosen), notes).map_err(|failure| {
+        let message = failure.message.trim_end_matches('.');
+        by_kind(failure.kind, format!("{message} ({}). Nothing was run.", chosen.shown))
+    })?;
     Ok(Opened { chosen, store, memory, state })
 }
 

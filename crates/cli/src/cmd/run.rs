@@ -55,7 +55,7 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Opened), Failed> {
         .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
     // Before anything is spent: a typo must not cost a token or block another machine.
     let program = find(args, &leases[0])?;
-    let opened = super::open(flags, &leases)?;
+    let opened = super::open_tested(flags, &leases)?;
     let timing = &args.timing;
     let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
     let spec = Spec {

@@ -1,24 +1,19 @@
-//! `leasehold use URL`: test a store, then write it to the user's configuration.
+//! `leasehold use URL`: examine a store, then write it to the user's configuration.
 
 use std::path::PathBuf;
 
-use leasehold::core::ids::WriteId;
-use leasehold::core::store::{Cas, Failure, Version};
-use leasehold::random;
-use leasehold::state::write_private;
-use leasehold::stores::Store;
+use leasehold::doctor::{Depth, Progress};
+use leasehold::state::{StateDir, write_private};
+use leasehold::stores::Verdict;
 use serde_json::json;
 
-use super::store_failed;
+use super::doctor;
 use crate::args::{Everywhere, Use};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
 use crate::out::Out;
 
-/// Where the test writes: one key, so that trying often leaves no litter.
-const PROBE: &str = "probe/use";
-
-/// Tests and writes.
+/// Examines and writes.
 pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let state = config::state_dir()?;
     let named = Everywhere { store: Some(args.url.clone()), config: None, ..*flags };
@@ -26,8 +21,8 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let created = config::no_store_yet(&chosen);
     // Before anything is made: what could not be read must not be replaced.
     let (path, old) = configuration()?;
-    let mut store = config::open(&chosen, Missing::Create)?;
-    pollster::block_on(check(store.as_mut(), &chosen))?;
+    drop(config::open(&chosen, Missing::Create)?);
+    examined(&chosen, &state, out)?;
     let written = write_private(&path, with_store(&old, &chosen.url).as_bytes());
     written.map_err(|e| {
         Failed::new(
@@ -52,6 +47,24 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     Ok(exit::OK)
 }
 
+/// The same examinations as the doctor's, only shorter.
+fn examined(chosen: &Chosen, state: &StateDir, out: &Out) -> Result<(), Failed> {
+    let mut weak = Vec::new();
+    let diagnosis = doctor::examine(chosen, Depth::Quick, &mut |progress| match progress {
+        Progress::Found(finding) if finding.verdict == Verdict::Weak => {
+            weak.push(format!("{}: {}", finding.about, finding.text));
+        }
+        _ => {}
+    })?;
+    doctor::judge(&diagnosis, chosen, state).map_err(|failed| {
+        let message =
+            format!("{}. Nothing was written to your configuration", failed.message.trim_end_matches('.'));
+        Failed { message, ..failed }
+    })?;
+    weak.iter().for_each(|text| out.warn(text));
+    Ok(())
+}
+
 /// The user's configuration: where, and what it says now.
 fn configuration() -> Result<(PathBuf, String), Failed> {
     // Configurations are often links into a repository; the file they lead to is the one to replace.
@@ -68,50 +81,6 @@ fn configuration() -> Result<(PathBuf, String), Failed> {
             path.display()
         ))),
     }
-}
-
-/// The four answers that make a store a store.
-async fn check(store: &mut dyn Store, chosen: &Chosen) -> Result<(), Failed> {
-    let failed = |failure: Failure| store_failed(&failure, chosen);
-    let fresh = || WriteId(random::seed());
-    let before: Option<Version> = store.read(PROBE).await.map_err(failed)?.map(|stored| stored.version);
-    let first = won(store.cas(PROBE, before.as_ref(), fresh(), b"first").await, chosen)?;
-    lost(store.cas(PROBE, before.as_ref(), fresh(), b"stale").await, chosen)?;
-    let second = won(store.cas(PROBE, Some(&first), fresh(), b"second").await, chosen)?;
-    lost(store.cas(PROBE, Some(&first), fresh(), b"stale").await, chosen)?;
-    let found = store.read(PROBE).await.map_err(failed)?;
-    if found.is_none_or(|stored| stored.version != second || stored.body != b"second") {
-        return Err(not_cas(chosen));
-    }
-    Ok(())
-}
-
-fn won(cas: Cas, chosen: &Chosen) -> Result<Version, Failed> {
-    match cas {
-        Cas::Written { version, .. } => Ok(version),
-        Cas::Conflict => Err(Failed::new(
-            exit::UNREACHABLE,
-            "busy",
-            format!("somebody else is testing {} at this moment; try again", chosen.shown),
-        )),
-        Cas::Unknown(failure) => Err(store_failed(&failure, chosen)),
-    }
-}
-
-fn lost(cas: Cas, chosen: &Chosen) -> Result<(), Failed> {
-    match cas {
-        Cas::Conflict => Ok(()),
-        Cas::Written { .. } => Err(not_cas(chosen)),
-        Cas::Unknown(failure) => Err(store_failed(&failure, chosen)),
-    }
-}
-
-fn not_cas(chosen: &Chosen) -> Failed {
-    Failed::config(format!(
-        "{} does not compare-and-set: a stale write was accepted. Leases there would not be exclusive, so it \
-         will not be used. Nothing was written to your configuration",
-        chosen.shown
-    ))
 }
 
 /// The configuration with this store, everything else as it was.

@@ -3,8 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::process::Signal;
+use signal_hook::flag;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
@@ -68,6 +71,42 @@ impl Signals {
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.delivery.get_read().as_fd()
+    }
+}
+
+/// Notes that somebody wants us to end; the second time, the system ends us at once.
+#[derive(Debug)]
+pub struct Interrupt {
+    flag: Arc<AtomicBool>,
+    signal: Arc<AtomicUsize>,
+}
+
+impl Interrupt {
+    /// Installs the handlers. What was ignored when we were started stays ignored.
+    pub fn install() -> io::Result<Self> {
+        let (_, ignored) = inherited();
+        let this = Self { flag: Arc::default(), signal: Arc::default() };
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            if contains(ignored, signal) {
+                continue;
+            }
+            let raw = signal.as_raw();
+            // In this order: at the first signal the flag is not yet set.
+            flag::register_conditional_default(raw, Arc::clone(&this.flag))?;
+            flag::register_usize(raw, Arc::clone(&this.signal), usize::try_from(raw).unwrap_or(0))?;
+            flag::register(raw, Arc::clone(&this.flag))?;
+        }
+        Ok(this)
+    }
+
+    /// True once a signal came.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.flag)
+    }
+
+    /// The number of the signal that came.
+    pub fn signal(&self) -> usize {
+        self.signal.load(Ordering::SeqCst)
     }
 }
 

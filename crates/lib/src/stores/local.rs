@@ -10,7 +10,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Failure, FailureKind};
+use super::{Failure, FailureKind, Remark, Verdict};
 use crate::clock::{boot_id, boot_time};
 
 /// The clock domain of a boot-time reading: two readings compare only within one.
@@ -160,10 +160,43 @@ const LOCAL_FILE_SYSTEMS: [(u64, &str); 13] = [
 /// Whether the file system under `fd` can be reached from this machine alone.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn is_local(fd: impl AsFd) -> Result<bool, Errno> {
+    Ok(local_kind(fd)?.is_some())
+}
+
+/// Which of the file systems that are known to be local this is.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn local_kind(fd: impl AsFd) -> Result<Option<&'static str>, Errno> {
     // The field's width and sign differ by architecture; the magic numbers are 32 bits wide.
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation)]
     let kind = u64::from(rustix::fs::fstatfs(fd)?.f_type as u32);
-    Ok(LOCAL_FILE_SYSTEMS.iter().any(|(magic, _)| *magic == kind))
+    Ok(LOCAL_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name))
+}
+
+/// What the doctor should know about the file system under `fd`.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub fn examined(fd: impl AsFd) -> Remark {
+    let (verdict, text) = match local_kind(fd) {
+        Ok(Some(name @ ("tmpfs" | "ramfs"))) => {
+            (Verdict::Weak, format!("{name}, which lives in memory: a reboot loses every lease and its token"))
+        }
+        Ok(Some("overlayfs")) => (
+            Verdict::Weak,
+            "overlayfs, as in a container: what is not on a volume is lost with the container".into(),
+        ),
+        Ok(Some(name)) => (Verdict::Good, format!("local ({name})")),
+        Ok(None) => (
+            Verdict::Weak,
+            "not one that is known to be local: one winner per lease is only as sure as its server and caches".into(),
+        ),
+        Err(e) => (Verdict::Weak, format!("cannot be told ({e})")),
+    };
+    Remark { about: "filesystem", verdict, text }
+}
+
+/// What the doctor should know about the file system under `fd`: not known here.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub fn examined(_fd: impl AsFd) -> Remark {
+    Remark { about: "filesystem", verdict: Verdict::Weak, text: "cannot be told on this system".into() }
 }
 
 /// Whether the file system under `fd` can be reached from this machine alone. Untested here.

@@ -156,6 +156,15 @@ pub trait Store: Send {
         false
     }
 
+    /// Clears away what is left of a key that was removed and whose name nobody will ever use again; for
+    /// stores in which a removed key leaves a trace. Only the doctor's keys are such keys.
+    async fn forget(&mut self, _key: &str) {}
+
+    /// Two writes of one key that are closer than this may be turned away as too many.
+    fn spacing(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// No call may take longer than this from now on. Stores whose calls are always short ignore it.
     fn limit_calls(&mut self, _each: Duration) {}
 

@@ -65,6 +65,15 @@ impl Store for Prefixed {
         self.inner.wait_change(&key, version, at_most).await
     }
 
+    async fn forget(&mut self, key: &str) {
+        let key = self.key(key);
+        self.inner.forget(&key).await;
+    }
+
+    fn spacing(&self) -> Duration {
+        self.inner.spacing()
+    }
+
     fn limit_calls(&mut self, each: Duration) {
         self.inner.limit_calls(each);
     }

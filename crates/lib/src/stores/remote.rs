@@ -103,6 +103,14 @@ impl<S: Store> Store for Remote<S> {
         self.drive(at_most, async |s| s.wait_change(key, version, at_most).await, |_| false)
     }
 
+    async fn forget(&mut self, key: &str) {
+        self.drive(self.limit, async |s| s.forget(key).await, |_| ());
+    }
+
+    fn spacing(&self) -> Duration {
+        self.inner.spacing()
+    }
+
     fn limit_calls(&mut self, each: Duration) {
         self.limit = each;
         self.inner.limit_calls(each);

@@ -19,8 +19,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::local::{Domain, Place, Stamp, is_local, trouble, unusable};
-use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
+use super::local::{Domain, Place, Stamp, examined, is_local, trouble, unusable};
+use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version};
 
 /// How long a call waits for another process's write, unless [`SqliteStore::busy_timeout`] says otherwise.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(3);
@@ -403,5 +403,29 @@ impl Store for SqliteStore {
         let sql = "DELETE FROM records WHERE key = ?1 AND version = ?2";
         let changed = self.db.execute(sql, [key, version.0.as_str()]);
         self.outcome(changed, version.clone(), now)
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        let ask = |e: rusqlite::Error| self.explain(&e, "could not be asked about its settings");
+        let text = |name: &str| self.db.pragma_query_value(None, name, |row| row.get::<_, String>(0));
+        let number = |name: &str| self.db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let journal = text("journal_mode").map_err(ask)?;
+        let synchronous = number("synchronous").map_err(ask)?;
+        let durability = match (journal.as_str(), synchronous) {
+            ("wal", 2 | 3) => Remark {
+                about: "durability",
+                verdict: Verdict::Good,
+                text: "write-ahead log, synced at every write: survives a crash or a power cut".into(),
+            },
+            (mode, level) => Remark {
+                about: "durability",
+                verdict: Verdict::Unsafe,
+                text: format!(
+                    "journal_mode {mode} and synchronous {level}: an acknowledged write can be lost"
+                ),
+            },
+        };
+        let place = Place::find(&self.path.to_string_lossy())?;
+        Ok(vec![durability, examined(&place.parent)])
     }
 }

@@ -14,6 +14,7 @@
 mod races;
 mod rules;
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,9 +24,54 @@ pub use rules::*;
 
 use super::{Cas, Failure, Listed, Store, Stored, Version};
 use leasehold_core::ids::WriteId;
+use leasehold_core::time::BootTime;
 
-/// What a check found wrong, as a sentence.
-pub type Broken = String;
+/// What a check found wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The sentence.
+    pub text: String,
+    /// The store failed in a call, and what it would have answered cannot be told. Nothing: it answered,
+    /// and the answer is wrong.
+    pub failure: Option<Failure>,
+}
+
+impl From<String> for Broken {
+    fn from(text: String) -> Self {
+        Self { text, failure: None }
+    }
+}
+
+impl From<&str> for Broken {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Broken {
+    /// An answer to `what` that can only be wrong, unless the store gave none.
+    fn answer(what: &str, got: &Cas) -> Self {
+        match got {
+            Cas::Unknown(failure) => {
+                let text = format!("{what} got no answer: {}", failure.message);
+                Self { text, failure: Some(failure.clone()) }
+            }
+            Cas::Conflict => format!("{what} was refused.").into(),
+            Cas::Written { .. } => format!("{what} was accepted.").into(),
+        }
+    }
+
+    fn failed(what: &str, failure: Failure) -> Self {
+        let text = format!("{what} failed: {}", failure.message);
+        Self { text, failure: Some(failure) }
+    }
+}
 
 /// One check.
 pub type Check = fn(&Harness) -> Result<(), Broken>;
@@ -38,12 +84,42 @@ pub type Work<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 pub struct Harness {
     open: Arc<dyn Fn() -> Box<dyn Store> + Send + Sync>,
     drive: Arc<dyn Fn(Work<'_>) + Send + Sync>,
+    /// How hard the checks try.
+    pub effort: Effort,
+}
+
+/// How many writers race, how often, and how far the patient checks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Writers at once, each on a thread and a handle of its own.
+    pub writers: usize,
+    /// How often they race for one version.
+    pub rounds: usize,
+    /// How many lines each adds where none may be lost.
+    pub lines: usize,
+    /// How many steps a check makes on one key, at most.
+    pub steps: u8,
+    /// No round begins after this.
+    pub until: Option<BootTime>,
+}
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { writers: 32, rounds: 20, lines: 6, steps: 12, until: None }
+    }
 }
 
 impl Harness {
     /// A harness whose futures need no runtime.
     pub fn new(open: impl Fn() -> Box<dyn Store> + Send + Sync + 'static) -> Self {
-        Self { open: Arc::new(open), drive: Arc::new(|work| pollster::block_on(work)) }
+        let drive = |work: Work<'_>| pollster::block_on(work);
+        Self { open: Arc::new(open), drive: Arc::new(drive), effort: Effort::default() }
+    }
+
+    /// Tries as hard as this says.
+    pub fn trying(mut self, effort: Effort) -> Self {
+        self.effort = effort;
+        self
     }
 
     /// Drives every future with `drive`; for stores whose client needs a runtime. It is called on
@@ -80,12 +156,12 @@ impl Handle {
     /// [`Store::read`].
     pub fn read(&mut self, key: &str) -> Result<Option<Stored>, Broken> {
         let read: Result<_, Failure> = Self::wait(&*self.drive, self.store.read(key))?;
-        read.map_err(|f| format!("Reading {key:?} failed: {}", f.message))
+        read.map_err(|f| Broken::failed(&format!("Reading {key:?}"), f))
     }
 
     /// [`Store::read`] of a key that must be there.
     pub fn get(&mut self, key: &str) -> Result<Stored, Broken> {
-        self.read(key)?.ok_or_else(|| format!("{key:?} was written and is not there."))
+        self.read(key)?.ok_or_else(|| format!("{key:?} was written and is not there.").into())
     }
 
     /// [`Store::cas`] with a fresh write id.
@@ -107,7 +183,7 @@ impl Handle {
     /// [`Store::list`].
     pub fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Broken> {
         let found = Self::wait(&*self.drive, self.store.list(prefix, after, limit))?;
-        found.map_err(|f| format!("Listing {prefix:?} failed: {}", f.message))
+        found.map_err(|f| Broken::failed(&format!("Listing {prefix:?}"), f))
     }
 
     /// [`Store::remove`].
@@ -119,14 +195,14 @@ impl Handle {
     pub fn write(&mut self, key: &str, expected: Option<&Version>, body: &[u8]) -> Result<Version, Broken> {
         match self.cas(key, expected, body)? {
             Cas::Written { version, .. } => Ok(version),
-            other => Err(format!("A write to {key:?} that nothing opposed gave {other:?}.")),
+            other => Err(Broken::answer(&format!("A write to {key:?} that nothing opposed"), &other)),
         }
     }
 
     /// Finds fault unless the attempt met a conflict and left the key as it was.
     fn refused(&mut self, key: &str, what: &str, got: &Cas, before: Option<&Stored>) -> Result<(), Broken> {
         if *got != Cas::Conflict {
-            return Err(format!("{what} gave {got:?} where only a conflict is right."));
+            return Err(Broken::answer(what, got));
         }
         let after = self.read(key)?;
         let same = after.as_ref().map(|s| (&s.version, &s.body)) == before.map(|s| (&s.version, &s.body));
@@ -139,12 +215,13 @@ pub fn fresh() -> Result<WriteId, Broken> {
     Ok(WriteId(crate::random::seed()))
 }
 
-fn ensure(good: bool, message: impl FnOnce() -> Broken) -> Result<(), Broken> {
-    if good { Ok(()) } else { Err(message()) }
+fn ensure(good: bool, message: impl FnOnce() -> String) -> Result<(), Broken> {
+    if good { Ok(()) } else { Err(message().into()) }
 }
 
 /// Every check by name, the ones that decide over two holders first.
 pub const CHECKS: &[(&str, Check)] = &[
+    ("compares_and_sets", compares_and_sets),
     ("stale_holder", stale_holder),
     ("late_landing_write", late_landing_write),
     ("recreated_record", recreated_record),

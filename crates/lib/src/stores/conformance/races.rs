@@ -1,27 +1,40 @@
 //! Checks with many callers at once.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use leasehold_core::ids::WriteId;
 
-use super::{Broken, Handle, Harness, ensure, fresh};
+use super::{Broken, Effort, Handle, Harness, ensure, fresh};
+use crate::clock::boot_time;
 use crate::stores::{Cas, Version};
 
-const THREADS: usize = 32;
-const ROUNDS: usize = 20;
 const KEY: &str = "leases/raced";
+
+/// What is said of a race that several won.
+pub const MANY_WINNERS: &str = "writers won the same round";
 
 /// One attempt of one thread.
 type Attempt = (WriteId, Cas);
 
 /// Of many creates at once, exactly one wins, round after round.
 pub fn racing_creates(harness: &Harness) -> Result<(), Broken> {
+    race_to_create(harness).map(drop)
+}
+
+/// The same, and how many rounds there was time for.
+pub fn race_to_create(harness: &Harness) -> Result<usize, Broken> {
     race(harness, &|_| Ok(None), &|round| format!("leases/raced/{round}"))
 }
 
 /// Of many updates off one version, exactly one wins, round after round.
 pub fn racing_updates(harness: &Harness) -> Result<(), Broken> {
+    race_to_update(harness).map(drop)
+}
+
+/// The same, and how many rounds there was time for.
+pub fn race_to_update(harness: &Harness) -> Result<usize, Broken> {
     harness.open().write(KEY, None, b"start")?;
     race(harness, &|store| Ok(Some(store.get(KEY)?.version)), &|_| KEY.into())
 }
@@ -29,12 +42,18 @@ pub fn racing_updates(harness: &Harness) -> Result<(), Broken> {
 /// What the attempts of a round expect, read before any of them is made.
 type Expect<'a> = &'a (dyn Fn(&mut Handle) -> Result<Option<Version>, Broken> + Sync);
 
-fn race(harness: &Harness, expect: Expect<'_>, key: &(dyn Fn(usize) -> String + Sync)) -> Result<(), Broken> {
-    let barrier = Barrier::new(THREADS);
+fn race(
+    harness: &Harness,
+    expect: Expect<'_>,
+    key: &(dyn Fn(usize) -> String + Sync),
+) -> Result<usize, Broken> {
+    let races = harness.effort;
+    let barrier = Barrier::new(races.writers);
+    let over = AtomicBool::new(false);
     let run = |mut store: Handle| -> Result<Vec<Attempt>, Broken> {
         let mut attempts = Vec::new();
         let mut fault = None;
-        for round in 0..ROUNDS {
+        for round in 0..races.rounds {
             // A thread that met a fault goes on meeting the others at the barrier.
             let expected = expect(&mut store);
             barrier.wait();
@@ -48,36 +67,52 @@ fn race(harness: &Harness, expect: Expect<'_>, key: &(dyn Fn(usize) -> String + 
                 Ok(attempt) => attempts.push(attempt),
                 Err(e) => fault = Some(e),
             }
+            if races.until.is_some_and(|until| boot_time() >= until) {
+                over.store(true, Ordering::SeqCst);
+            }
+            // Nobody sets it between these two, so all leave after the same round.
             barrier.wait();
+            let leave = over.load(Ordering::SeqCst);
+            barrier.wait();
+            if leave {
+                break;
+            }
         }
         fault.map_or(Ok(attempts), Err)
     };
-    let all = on_threads(harness, &run)?;
-    let mut store = harness.open();
-    let last = store.get(&key(ROUNDS - 1))?.body;
-    for round in 0..ROUNDS {
-        let attempts: Vec<&Attempt> = all.iter().map(|thread| &thread[round]).collect();
-        one_winner(round, &attempts)?;
-        let body = if key(round) == key(ROUNDS - 1) {
-            // Only the last round of a raced update can still be read.
-            (round == ROUNDS - 1).then(|| last.clone())
-        } else {
-            Some(store.get(&key(round))?.body)
-        };
-        if let Some(body) = body {
-            stored_by_winner(round, &attempts, &body)?;
-        }
-    }
-    Ok(())
+    judge(harness, &on_threads(harness, &run)?, key)
 }
 
-fn one_winner(round: usize, attempts: &[&Attempt]) -> Result<(), Broken> {
-    let count = |wanted: fn(&Cas) -> bool| attempts.iter().filter(|a| wanted(&a.1)).count();
-    let won = count(|cas| matches!(cas, Cas::Written { .. }));
-    let unsure = count(|cas| matches!(cas, Cas::Unknown(_)));
-    ensure(won == 1 || (won == 0 && unsure > 0), || {
-        format!("In round {round}, {won} of {THREADS} attempts on one version were told that they won.")
-    })
+/// Looks at every round, and says the worst of it.
+fn judge(harness: &Harness, all: &[Vec<Attempt>], key: &dyn Fn(usize) -> String) -> Result<usize, Broken> {
+    let rounds = all.first().map_or(0, Vec::len);
+    let of_round = |round: usize| all.iter().map(move |thread| &thread[round]);
+    let winners: Vec<usize> = (0..rounds)
+        .map(|round| of_round(round).filter(|a| matches!(a.1, Cas::Written { .. })).count())
+        .collect();
+    let many = winners.iter().filter(|won| **won > 1).count();
+    ensure(many == 0, || {
+        let (most, writers) = (winners.iter().max().unwrap_or(&0), all.len());
+        format!("{most} of {writers} {MANY_WINNERS}; {many} of {rounds} rounds had more than one winner.")
+    })?;
+    let mut store = harness.open();
+    for (round, won) in winners.iter().enumerate() {
+        let attempts: Vec<&Attempt> = of_round(round).collect();
+        let unsure = attempts.iter().any(|a| matches!(a.1, Cas::Unknown(_)));
+        ensure(*won == 1 || unsure, || {
+            format!("In round {round} all of {} writers were told that another one won.", attempts.len())
+        })?;
+        // Only the last round of a raced update can still be read.
+        if round + 1 == rounds || key(round) != key(rounds - 1) {
+            stored_by_winner(round, &attempts, &store.get(&key(round))?.body)?;
+        }
+    }
+    // One that never answers proves nothing.
+    let silent = || all.iter().flatten().find_map(|(_, got)| matches!(got, Cas::Unknown(_)).then_some(got));
+    match silent() {
+        Some(got) if winners.iter().all(|won| *won == 0) => Err(Broken::answer("Every write of a race", got)),
+        _ => Ok(rounds),
+    }
 }
 
 fn stored_by_winner(round: usize, attempts: &[&Attempt], body: &[u8]) -> Result<(), Broken> {
@@ -93,14 +128,14 @@ fn stored_by_winner(round: usize, attempts: &[&Attempt], body: &[u8]) -> Result<
 
 /// Writers that read, add a line and retry on conflict lose no line and add none twice.
 pub fn no_lost_update(harness: &Harness) -> Result<(), Broken> {
-    const LINES: usize = 6;
+    let Effort { writers, lines: wanted, until, .. } = harness.effort;
     harness.open().write(KEY, None, b"")?;
     let run = |mut store: Handle| -> Result<Vec<Attempt>, Broken> {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut added = 0;
-        while added < LINES {
+        while added < wanted && until.is_none_or(|until| boot_time() < until) {
             // Every conflict is somebody else's success, so this many cannot be.
-            ensure(attempts.len() <= 2 * LINES * THREADS, || "A writer met conflicts without end.".into())?;
+            ensure(attempts.len() <= 2 * wanted * writers, || "A writer met conflicts without end.".into())?;
             let before = store.get(KEY)?;
             let write = fresh()?;
             let mut body = before.body;
@@ -121,7 +156,14 @@ pub fn no_lost_update(harness: &Harness) -> Result<(), Broken> {
             Cas::Conflict => times == 0,
             Cas::Unknown(_) => times <= 1,
         };
-        ensure(good, || format!("A write that gave {got:?} is stored {times} times."))?;
+        ensure(good, || {
+            let told = match got {
+                Cas::Written { .. } => "acknowledged",
+                Cas::Conflict => "refused",
+                Cas::Unknown(_) => "not answered",
+            };
+            format!("A write that was {told} is stored {times} times: updates are lost, or land twice.")
+        })?;
     }
     ensure(lines.len() <= attempts.len(), || "More lines are stored than were written.".into())
 }
@@ -132,7 +174,7 @@ fn on_threads<T: Send>(
     run: &(dyn Fn(Handle) -> Result<Vec<T>, Broken> + Sync),
 ) -> Result<Vec<Vec<T>>, Broken> {
     // Opened before any thread starts: one that could not open would leave the others waiting.
-    let handles: Vec<Handle> = (0..THREADS).map(|_| harness.open()).collect();
+    let handles: Vec<Handle> = (0..harness.effort.writers).map(|_| harness.open()).collect();
     thread::scope(|scope| {
         let threads: Vec<_> = handles.into_iter().map(|handle| scope.spawn(|| run(handle))).collect();
         threads

@@ -68,8 +68,8 @@ use rustix::io::Errno;
 
 use self::chain::{Added, Entry, write_file};
 use self::root::{KEYS, TEMP, identify, initialise, make_dir, names, open_dir, open_root};
-use super::local::{Domain, Place, Stamp, is_local, trouble, unusable};
-use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
+use super::local::{Domain, Place, Stamp, examined, is_local, trouble, unusable};
+use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version};
 
 /// A key directory that was prepared this long ago, and is not in place, never will be.
 const ABANDONED: Duration = Duration::from_secs(600);
@@ -209,6 +209,28 @@ impl DirStore {
             });
             if age.is_some_and(|age| age > ABANDONED) {
                 self.discard(&name);
+            }
+        }
+    }
+
+    /// Removes the directory of a key that says absent, and those above it that only led there.
+    fn clear_key(&self, parts: &[String]) {
+        let Ok(Some(dir)) = self.key_dir(parts) else { return };
+        if chain::newest(&dir).is_ok_and(|seen| seen.newest.body.is_some()) {
+            return;
+        }
+        for name in names(dir.as_fd()).unwrap_or_default() {
+            let _ = rustix::fs::unlinkat(&dir, name, AtFlags::empty());
+        }
+        for depth in (0..parts.len()).rev() {
+            let above = match depth {
+                0 => self.keys.try_clone().ok(),
+                _ => self.key_dir(&parts[..depth]).ok().flatten(),
+            };
+            let Some(above) = above else { return };
+            // One that leads to other keys stays: it is not empty.
+            if rustix::fs::unlinkat(&above, parts[depth].as_str(), AtFlags::REMOVEDIR).is_err() {
+                return;
             }
         }
     }
@@ -382,5 +404,22 @@ impl Store for DirStore {
             Ok(other) => other,
             Err(failure) => Cas::Unknown(failure),
         }
+    }
+
+    /// Takes the key's directory away, which says "absent" and keeps late writers out; so only where
+    /// no writer can come any more. Best effort.
+    async fn forget(&mut self, key: &str) {
+        if let Ok(parts) = key::encode(key) {
+            self.clear_key(&parts);
+        }
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        let durability = Remark {
+            about: "durability",
+            verdict: Verdict::Good,
+            text: "every write is synced with its directory, and a name is won by link(2)".into(),
+        };
+        Ok(vec![durability, examined(&self.keys)])
     }
 }

@@ -1,0 +1,203 @@
+//! `leasehold doctor`: can this store be trusted with leases? And what `leasehold use` asks first.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use leasehold::doctor::{self, Depth, Diagnosis, Ended, Finding, Latency, Notes, Progress};
+use leasehold::runner::signals::Interrupt;
+use leasehold::state::StateDir;
+use leasehold::stores::Verdict;
+use serde_json::{Value, json};
+
+use super::store_failed;
+use crate::args::{Doctor, Everywhere};
+use crate::config::{self, Chosen, Missing};
+use crate::exit::{self, Failed};
+use crate::out::{self, Out};
+
+/// Examines the store and says what was found; the exit code says whether to use it.
+pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
+    let state = config::state_dir()?;
+    let named = Everywhere {
+        store: args.url.clone().or(flags.store.clone()),
+        config: flags.config.clone(),
+        ..*flags
+    };
+    let chosen = config::choose(&named, &state)?;
+    // What is wrong before anything is asked is said as everywhere else.
+    drop(config::open(&chosen, Missing::Refuse)?);
+    let table = Table { out: *out, terminal: std::io::stdout().is_terminal() };
+    table.head(&chosen);
+    let diagnosis = examine(&chosen, Depth::Full, &mut |progress| table.tell(progress))?;
+    let ended = judge(&diagnosis, &chosen, &state);
+    if out.json {
+        let code = ended.as_ref().map_or_else(|failed| failed.code, |()| exit::OK);
+        out.object(&summary(&diagnosis, &chosen, code));
+    }
+    left_behind(&diagnosis, out);
+    ended?;
+    table.end(&diagnosis, &chosen);
+    Ok(exit::OK)
+}
+
+/// Examines, until it is done or somebody presses Ctrl-C.
+pub fn examine(
+    chosen: &Chosen,
+    depth: Depth,
+    tell: &mut dyn FnMut(Progress<'_>),
+) -> Result<Diagnosis, Failed> {
+    let system = |e| Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}"));
+    let interrupt = Interrupt::install().map_err(system)?;
+    let diagnosis = doctor::examine(config::opener(chosen), depth, &interrupt.flag(), tell);
+    match diagnosis.ended {
+        Ended::Interrupted => {
+            let code = 128 + u8::try_from(interrupt.signal()).unwrap_or(2);
+            let left = if diagnosis.left.is_empty() { "nothing was left behind" } else { "see above" };
+            left_behind(&diagnosis, &Out::plain());
+            Err(Failed::new(code, "interrupted", format!("interrupted; {left}")))
+        }
+        _ => Ok(diagnosis),
+    }
+}
+
+/// Whether leases can be kept there; if so, the next run need not ask again.
+pub fn judge(diagnosis: &Diagnosis, chosen: &Chosen, state: &StateDir) -> Result<(), Failed> {
+    match &diagnosis.ended {
+        Ended::Usable | Ended::Interrupted => {
+            if let Some(facts) = &diagnosis.facts {
+                Notes::new(state, &chosen.url, &chosen.shown).went_well(&facts.instance);
+            }
+            Ok(())
+        }
+        Ended::Failed(failure) => Err(store_failed(failure, chosen)),
+        Ended::Refused { breaks, why } => {
+            let what = match *breaks {
+                "P1" => "P1, one token for one grant, does not hold there: two machines could hold one lease",
+                _ => "P3, stopped in time, does not hold there: a lease could end while its job runs",
+            };
+            Err(Failed::new(
+                exit::CONFIG,
+                "not_a_lease_store",
+                format!(
+                    "{} is not a lease store: {}. {what}. It will not be used",
+                    chosen.shown,
+                    why.trim_end_matches('.')
+                ),
+            ))
+        }
+    }
+}
+
+fn left_behind(diagnosis: &Diagnosis, out: &Out) {
+    if let Some(first) = diagnosis.left.first() {
+        let count = diagnosis.left.len();
+        out.warn(&format!(
+            "{count} test records could not be removed; remove them by hand: {first} and so on"
+        ));
+    }
+}
+
+/// The word that people look for.
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Good => "ok",
+        Verdict::Weak => "weak",
+        Verdict::Unsafe => "UNSAFE",
+    }
+}
+
+struct Table {
+    out: Out,
+    terminal: bool,
+}
+
+impl Table {
+    fn head(&self, chosen: &Chosen) {
+        if !self.out.json && !self.out.quiet {
+            out::line(&format!("{:<11} {}", "store", chosen.shown));
+        }
+    }
+
+    fn tell(&self, progress: Progress<'_>) {
+        match progress {
+            Progress::Begun(about) => self.busy(about),
+            Progress::Found(finding) if self.out.json => {
+                self.out.object(&object(finding));
+            }
+            Progress::Found(finding) => {
+                self.wipe();
+                if !self.out.quiet || finding.verdict != Verdict::Good {
+                    self.line(finding.about, finding.verdict, &finding.text);
+                }
+            }
+        }
+    }
+
+    fn line(&self, about: &str, verdict: Verdict, text: &str) {
+        let style = match verdict {
+            Verdict::Good => AnsiColor::Green.on_default(),
+            Verdict::Weak => AnsiColor::Yellow.on_default(),
+            Verdict::Unsafe => AnsiColor::Red.on_default().bold(),
+        };
+        let style: Style = style;
+        out::line(&format!("{about:<11} {style}{:<7}{style:#} {text}", word(verdict)));
+    }
+
+    /// What is looked at now, where somebody watches; wiped when it is done.
+    fn busy(&self, about: &str) {
+        if self.terminal && !self.out.json && !self.out.quiet {
+            let mut stdout = std::io::stdout();
+            let _ = write!(stdout, "\r\x1b[K{about:<11} …").and_then(|()| stdout.flush());
+        }
+    }
+
+    fn wipe(&self) {
+        if self.terminal && !self.out.quiet {
+            let _ = write!(std::io::stdout(), "\r\x1b[K");
+        }
+    }
+
+    fn end(&self, diagnosis: &Diagnosis, chosen: &Chosen) {
+        if self.out.json || self.out.quiet {
+            return;
+        }
+        self.wipe();
+        let weak = diagnosis.findings.iter().filter(|f| f.verdict == Verdict::Weak).count();
+        let but = match weak {
+            0 => String::new(),
+            1 => "; one thing could be better, see above".into(),
+            n => format!("; {n} things could be better, see above"),
+        };
+        out::line(&format!("{} can be trusted with leases{but}", chosen.shown));
+    }
+}
+
+fn object(finding: &Finding) -> Value {
+    json!({
+        "v": 1, "exam": finding.about, "verdict": word(finding.verdict).to_lowercase(), "text": finding.text,
+        "breaks": finding.breaks, "took_s": finding.took.as_secs_f64(),
+    })
+}
+
+/// The last line of `--json`.
+fn summary(diagnosis: &Diagnosis, chosen: &Chosen, code: u8) -> Value {
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    let latency = |latency: Option<Latency>| {
+        latency.map(|l| json!({"p50_s": l.p50.as_secs_f64(), "p99_s": l.p99.as_secs_f64()}))
+    };
+    let figures = &diagnosis.figures;
+    let (breaks, why) = match &diagnosis.ended {
+        Ended::Refused { breaks, why } => (Some(*breaks), Some(why.as_str())),
+        Ended::Failed(failure) => (None, Some(failure.message.as_str())),
+        Ended::Usable | Ended::Interrupted => (None, None),
+    };
+    json!({
+        "v": 1, "store": chosen.shown, "usable": code == exit::OK, "exit": code,
+        "verdict": word(diagnosis.verdict()).to_lowercase(), "breaks": breaks, "why": why,
+        "instance": diagnosis.facts.as_ref().map(|facts| &facts.instance),
+        "read": latency(figures.read), "cas": latency(figures.cas), "resolution_s": seconds(figures.resolution),
+        "push_s": seconds(figures.push), "least_ttl_s": seconds(figures.least_ttl),
+        "clock_ahead_s": figures.clock_ahead_ms.map(|ms| ms as f64 / 1000.0), "left_behind": diagnosis.left,
+    })
+}

@@ -1,0 +1,320 @@
+//! A corner of a live store for the doctor alone, that is swept when it is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+use leasehold_core::time::BootTime;
+
+use super::{Opener, pause};
+use crate::clock::boot_time;
+use crate::stores::prefixed::Prefixed;
+use crate::stores::{Cas, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
+
+/// Where every corner is.
+const PLACE: &str = "doctor/";
+/// What lies there longer than this was left by a doctor that was killed.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
+/// How long sweeping may take.
+const SWEEP: Duration = Duration::from_secs(5);
+/// How many handles sweep at once.
+const BROOMS: usize = 8;
+
+/// A corner with a name of its own, and the handles that were opened on it.
+#[derive(Clone)]
+pub(super) struct Corner(Arc<Shared>);
+
+struct Shared {
+    open: Opener,
+    prefix: String,
+    /// No call is made any more, except to sweep.
+    stop: Arc<AtomicBool>,
+    /// Handles that nobody uses now: a connection is worth keeping.
+    idle: Mutex<Vec<Box<dyn Store>>>,
+    /// Every key that may have been written, and when it last was.
+    written: Mutex<BTreeMap<String, BootTime>>,
+    limit: Duration,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is inside is never left half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Corner {
+    /// A new corner; nothing is opened yet. No call in it takes longer than `limit`.
+    pub(super) fn new(open: Opener, stop: Arc<AtomicBool>, limit: Duration) -> Self {
+        let prefix = format!("{PLACE}{:016x}/", crate::random::seed() as u64);
+        let (idle, written) = Default::default();
+        Self(Arc::new(Shared { open, prefix, stop, idle, written, limit }))
+    }
+
+    /// A handle on the part of the corner that is called `part`, one that was opened before if it can be.
+    pub(super) fn handle(&self, part: &str) -> Box<dyn Store> {
+        let idle = lock(&self.0.idle).pop();
+        match idle.map_or_else(|| self.opened(), Ok) {
+            Ok(store) => {
+                Box::new(Part { corner: self.clone(), part: format!("{part}/"), store: Some(store) })
+            }
+            Err(failure) => Box::new(Shut(failure)),
+        }
+    }
+
+    fn opened(&self) -> Result<Box<dyn Store>, Failure> {
+        let mut store = (self.0.open)()?;
+        store.limit_calls(self.0.limit);
+        Ok(Box::new(Prefixed::new(store, self.0.prefix.clone())))
+    }
+
+    fn stopped(&self) -> bool {
+        self.0.stop.load(Ordering::SeqCst)
+    }
+
+    fn interrupted(&self) -> Option<Failure> {
+        let message = "the examination was interrupted".into();
+        self.stopped().then_some(Failure { kind: FailureKind::Unreachable, message })
+    }
+
+    /// Notes that a write is on its way; waits first where the store wants its writes apart.
+    fn note(&self, key: &str, spacing: Duration) {
+        let last = lock(&self.0.written).get(key).copied();
+        if let Some(last) = last.filter(|_| !spacing.is_zero()) {
+            self.pause(last.plus(spacing).since(boot_time()));
+        }
+        lock(&self.0.written).insert(key.into(), boot_time());
+    }
+
+    /// Waits, unless stopped.
+    pub(super) fn pause(&self, time: Duration) {
+        pause(time, &self.0.stop);
+    }
+
+    /// Lets that many handles ask at once, and keeps those that got an answer: how many, and why not the
+    /// others.
+    pub(super) fn crowd(&self, count: usize) -> (usize, Option<Failure>) {
+        let mut idle = std::mem::take(&mut *lock(&self.0.idle));
+        let mut refused = None;
+        while idle.len() < count {
+            match self.opened() {
+                Ok(store) => idle.push(store),
+                Err(failure) => {
+                    refused = Some(failure);
+                    break;
+                }
+            }
+        }
+        let answers: Vec<Result<_, Failure>> = thread::scope(|scope| {
+            let ask = |mut store: Box<dyn Store>| pollster::block_on(store.read("warm-up")).map(|_| store);
+            let threads: Vec<_> = idle.into_iter().map(|store| scope.spawn(move || ask(store))).collect();
+            let panicked = || Err(super::unusable("a thread of the doctor panicked".into()));
+            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect()
+        });
+        let mut kept = lock(&self.0.idle);
+        for answer in answers {
+            match answer {
+                Ok(store) => kept.push(store),
+                Err(failure) => refused = Some(failure),
+            }
+        }
+        (kept.len().min(count), refused)
+    }
+
+    /// Removes all that was written here; gives the keys that are still there.
+    pub(super) fn sweep(&self) -> Vec<String> {
+        let until = boot_time().plus(SWEEP);
+        let mut brooms = std::mem::take(&mut *lock(&self.0.idle));
+        brooms.truncate(BROOMS);
+        if brooms.is_empty() {
+            brooms.extend(self.opened());
+        }
+        let written: BTreeSet<String> = lock(&self.0.written).keys().cloned().collect();
+        let Some(first) = brooms.first_mut() else {
+            return written.into_iter().map(|key| format!("{}{key}", self.0.prefix)).collect();
+        };
+        let mut keys: Vec<Listed> = listed(first.as_mut());
+        let known: BTreeSet<String> = keys.iter().map(|l| l.key.clone()).collect();
+        keys.extend(written.difference(&known).map(|key| Listed { key: key.clone(), stored: None }));
+        let share = keys.len().div_ceil(brooms.len()).max(1);
+        let mut left: Vec<String> = thread::scope(|scope| {
+            let work = keys.chunks(share).zip(&mut brooms);
+            let threads: Vec<_> =
+                work.map(|(keys, broom)| scope.spawn(move || swept(broom.as_mut(), keys, until))).collect();
+            threads.into_iter().flat_map(|t| t.join().unwrap_or_default()).collect()
+        });
+        // What was on its way and landed in between.
+        if let Some(broom) = brooms.first_mut() {
+            let late = listed(broom.as_mut());
+            left.retain(|key| !late.iter().any(|l| l.key == *key));
+            left.extend(swept(broom.as_mut(), &late, until));
+        }
+        left.into_iter().map(|key| format!("{}{key}", self.0.prefix)).collect()
+    }
+
+    /// Removes what a doctor that was killed left behind long ago. Best effort.
+    pub(super) fn sweep_forgotten(&self) {
+        let Ok(store) = (self.0.open)() else { return };
+        let mut store: Box<dyn Store> = Box::new(Prefixed::new(store, PLACE));
+        store.limit_calls(self.0.limit);
+        let age = |l: &Listed| l.stored.as_ref().and_then(|stored| stored.age);
+        let mut old = listed(store.as_mut());
+        old.retain(|l| age(l).is_some_and(|age| age > FORGOTTEN));
+        swept(store.as_mut(), &old, boot_time().plus(SWEEP));
+    }
+}
+
+fn listed(store: &mut dyn Store) -> Vec<Listed> {
+    pollster::block_on(store.list("", "", 1000)).unwrap_or_default()
+}
+
+/// Removes these keys; gives those that are still there, as far as can be told.
+fn swept(store: &mut dyn Store, keys: &[Listed], until: BootTime) -> Vec<String> {
+    let mut left = Vec::new();
+    for Listed { key, stored } in keys {
+        let mut version = stored.as_ref().map(|stored| stored.version.clone());
+        let mut gone = false;
+        for _ in 0..4 {
+            if boot_time() >= until {
+                break;
+            }
+            if let Some(version) = &version {
+                pollster::block_on(store.remove(key, version));
+            }
+            match pollster::block_on(store.read(key)) {
+                Ok(None) => {
+                    gone = true;
+                    break;
+                }
+                Ok(Some(stored)) => version = Some(stored.version),
+                Err(_) => {}
+            }
+        }
+        match gone {
+            true => pollster::block_on(store.forget(key)),
+            false => left.push(key.clone()),
+        }
+    }
+    left
+}
+
+/// A handle on a part of the corner. It goes back among the idle ones when it is dropped.
+struct Part {
+    corner: Corner,
+    part: String,
+    /// Nothing only while it is dropped.
+    store: Option<Box<dyn Store>>,
+}
+
+impl Part {
+    fn inner(&mut self) -> Result<&mut Box<dyn Store>, Failure> {
+        let refuse = self.corner.interrupted();
+        let gone = || Failure { kind: FailureKind::Unreachable, message: "the handle is gone".into() };
+        refuse.map_or_else(|| self.store.as_mut().ok_or_else(gone), Err)
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        lock(&self.corner.0.idle).extend(self.store.take());
+    }
+}
+
+#[async_trait(?Send)]
+impl Store for Part {
+    fn facts(&self) -> Facts {
+        self.store.as_ref().map_or_else(no_facts, |store| store.facts())
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        let key = format!("{}{key}", self.part);
+        self.inner()?.read(&key).await
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        let key = format!("{}{key}", self.part);
+        let spacing = self.spacing();
+        self.corner.note(&key, spacing);
+        match self.inner() {
+            Ok(store) => store.cas(&key, expected, write, body).await,
+            Err(failure) => Cas::Unknown(failure),
+        }
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        let (prefix, after) = (format!("{}{prefix}", self.part), format!("{}{after}", self.part));
+        let part = self.part.clone();
+        let mut found = self.inner()?.list(&prefix, &after, limit).await?;
+        for listed in &mut found {
+            listed.key = listed.key.strip_prefix(&part).unwrap_or(&listed.key).to_owned();
+        }
+        Ok(found)
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        let key = format!("{}{key}", self.part);
+        match self.inner() {
+            Ok(store) => store.remove(&key, version).await,
+            Err(failure) => Cas::Unknown(failure),
+        }
+    }
+
+    async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
+        let key = format!("{}{key}", self.part);
+        match self.inner() {
+            Ok(store) => store.wait_change(&key, version, at_most).await,
+            Err(_) => false,
+        }
+    }
+
+    fn spacing(&self) -> Duration {
+        self.store.as_ref().map_or(Duration::ZERO, |store| store.spacing())
+    }
+
+    async fn examine(&mut self) -> Result<Vec<crate::stores::Remark>, Failure> {
+        self.inner()?.examine().await
+    }
+}
+
+/// A store that could not be opened.
+struct Shut(Failure);
+
+#[async_trait(?Send)]
+impl Store for Shut {
+    fn facts(&self) -> Facts {
+        no_facts()
+    }
+
+    async fn read(&mut self, _: &str) -> Result<Option<Stored>, Failure> {
+        Err(self.0.clone())
+    }
+
+    async fn cas(&mut self, _: &str, _: Option<&Version>, _: WriteId, _: &[u8]) -> Cas {
+        Cas::Unknown(self.0.clone())
+    }
+
+    async fn list(&mut self, _: &str, _: &str, _: usize) -> Result<Vec<Listed>, Failure> {
+        Err(self.0.clone())
+    }
+
+    async fn remove(&mut self, _: &str, _: &Version) -> Cas {
+        Cas::Unknown(self.0.clone())
+    }
+}
+
+fn no_facts() -> Facts {
+    Facts {
+        url: String::new(),
+        instance: String::new(),
+        clock: crate::stores::Clock::Observed,
+        resolution: Duration::ZERO,
+        jump: Duration::ZERO,
+        this_machine_only: false,
+        lock_dir: None,
+        pushes: false,
+        durability: "",
+        caution: None,
+    }
+}

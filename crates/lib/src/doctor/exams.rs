@@ -1,0 +1,226 @@
+//! What is looked at, in order.
+
+use std::time::Duration;
+
+use super::measure::Ages;
+use super::{Depth, Visit, measure, unusable};
+use crate::clock::boot_time;
+use crate::stores::conformance::{self as suite, Broken, Check, Effort, Harness};
+use crate::stores::{Cas, Failure, FailureKind, Verdict};
+use leasehold_core::stop::Text;
+
+/// The examination whose result says most about a store that lies.
+pub(super) const RACES: &str = "races";
+
+/// How many write at once.
+const WRITERS: usize = 32;
+
+/// Rules that one caller at a time can check, each in one sentence for when it holds.
+const RULES: &[(&str, Check, &str)] = &[
+    ("create", suite::create_if_absent, "a record is created only where there is none"),
+    ("stale", suite::stale_holder, "an update on a replaced version is refused"),
+    ("late", suite::late_landing_write, "a write that lands late changes nothing"),
+    (
+        "recreated",
+        suite::recreated_record,
+        "a removed and re-created record takes no write meant for its predecessor",
+    ),
+    ("versions", suite::equal_bodies_differ_in_version, "equal bodies get different versions"),
+    ("reads", suite::read_your_writes, "what was acknowledged is read back at once, by every handle"),
+];
+
+/// The promise that does not hold where this is unsafe.
+pub(super) fn promise(about: &str) -> &'static str {
+    match about {
+        "age" => "P3",
+        _ => "P1",
+    }
+}
+
+/// Everything that this visit is for. An error is a call that failed: then nothing more can be told.
+pub(super) fn all(visit: &mut Visit<'_>) -> Result<(), Failure> {
+    if visit.depth == Depth::Probe {
+        visit.begin("compare");
+        let done = suite::compares_and_sets(&harness(visit, "probe"));
+        visit.diagnosis.facts = Some(visit.corner.handle("probe").facts());
+        return judged(visit, "compare", done, "it compares and sets");
+    }
+    let mut ages = reach(visit)?;
+    rules(visit, &mut ages)?;
+    let writers = crowd(visit)?;
+    races(visit, writers, &mut ages)?;
+    if visit.diagnosis.verdict() == Verdict::Unsafe {
+        // How fast it lies is of no use to anyone.
+        return Ok(());
+    }
+    let worst = measure::latency(visit, &mut ages)?;
+    measure::push(visit)?;
+    ages.judge(visit)?;
+    remarks(visit);
+    measure::ttl(visit, worst);
+    Ok(())
+}
+
+fn harness(visit: &Visit<'_>, part: &'static str) -> Harness {
+    let corner = visit.corner.clone();
+    Harness::new(move || corner.handle(part))
+}
+
+/// Tells what a check came to; gives back a failure, after which nothing more can be told.
+fn judged(
+    visit: &mut Visit<'_>,
+    about: &'static str,
+    done: Result<(), Broken>,
+    good: &str,
+) -> Result<(), Failure> {
+    match done {
+        Ok(()) => visit.found(about, Verdict::Good, good),
+        Err(Broken { failure: Some(failure), .. }) => return Err(failure),
+        Err(Broken { text, .. }) => visit.found(about, Verdict::Unsafe, text),
+    }
+    Ok(())
+}
+
+/// The first calls: is it there, and may we?
+fn reach(visit: &mut Visit<'_>) -> Result<Ages, Failure> {
+    visit.begin("reach");
+    let begun = boot_time();
+    let mut handle = visit.corner.handle("age");
+    pollster::block_on(handle.read("record"))?;
+    let first = boot_time().since(begun);
+    let facts = handle.facts();
+    if facts.instance.is_empty() {
+        return Err(unusable("The store answered and says nothing of which store it is.".into()));
+    }
+    let ages = Ages::begin(handle)?;
+    visit.diagnosis.facts = Some(facts.clone());
+    visit.found(
+        "reach",
+        Verdict::Good,
+        format!("answers and may be written; first answer after {}", text(first)),
+    );
+    if let Some(caution) = facts.caution {
+        visit.found("caution", Verdict::Weak, caution);
+    }
+    Ok(ages)
+}
+
+fn rules(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<(), Failure> {
+    let spaced = !ages.spacing.is_zero();
+    for (about, check, good) in RULES {
+        visit.begin(about);
+        let mut harness = harness(visit, about);
+        if spaced {
+            harness.effort.steps = 2;
+        }
+        judged(visit, about, check(&harness), good)?;
+        ages.sample()?;
+    }
+    Ok(())
+}
+
+/// How many handles the store lets in at once; those are kept for the races.
+fn crowd(visit: &mut Visit<'_>) -> Result<usize, Failure> {
+    visit.begin("crowd");
+    let (let_in, refused) = visit.corner.crowd(WRITERS);
+    if let_in == WRITERS {
+        return Ok(WRITERS);
+    }
+    let why = refused.unwrap_or_else(|| unusable("it says nothing".into()));
+    if let_in < 2 {
+        return Err(why);
+    }
+    let text = format!(
+        "only {let_in} of {WRITERS} connections at once were let in, so that many race: {}",
+        why.message
+    );
+    visit.found("crowd", Verdict::Weak, text);
+    Ok(let_in)
+}
+
+fn races(visit: &mut Visit<'_>, writers: usize, ages: &mut Ages) -> Result<(), Failure> {
+    let (rounds, patience) = match visit.depth {
+        Depth::Full => (20, Duration::from_millis(2_500)),
+        Depth::Probe | Depth::Quick => (6, Duration::from_millis(1_500)),
+    };
+    visit.begin(RACES);
+    let effort = |rounds: usize, writers: usize, lines: usize| Effort {
+        writers,
+        rounds,
+        lines,
+        until: Some(boot_time().plus(patience)),
+        ..Effort::default()
+    };
+    let spaced = !ages.spacing.is_zero();
+    let created = suite::race_to_create(&harness(visit, "race-c").trying(effort(rounds, writers, 0)));
+    let updates = effort(if spaced { 2 } else { rounds }, writers, 0);
+    // A store that lets two create is not asked for more; one that failed cannot be.
+    let raced = created.and_then(|created| {
+        let updated = suite::race_to_update(&harness(visit, "race-u").trying(updates))?;
+        Ok((created, updated))
+    });
+    let good = match &raced {
+        Ok((created, updated)) => format!(
+            "{writers} writers raced {created} times to create and {updated} times to update: one winner each time"
+        ),
+        Err(_) => String::new(),
+    };
+    judged(visit, RACES, raced.map(drop), &good)?;
+    ages.sample()?;
+    if spaced || visit.diagnosis.verdict() == Verdict::Unsafe {
+        return Ok(());
+    }
+    visit.begin("updates");
+    let few = writers.min(8);
+    let done = suite::no_lost_update(&harness(visit, "lines").trying(effort(0, few, 3)));
+    judged(visit, "updates", done, &format!("{few} writers added lines to one record and none was lost"))?;
+    ages.sample()
+}
+
+/// What the store says of itself.
+fn remarks(visit: &mut Visit<'_>) {
+    visit.begin("durability");
+    let mut handle = visit.corner.handle("remarks");
+    match pollster::block_on(handle.examine()) {
+        Ok(remarks) if remarks.is_empty() => {
+            let durability = visit.diagnosis.facts.as_ref().map_or("", |facts| facts.durability);
+            visit.found("durability", Verdict::Good, durability);
+        }
+        Ok(remarks) => {
+            for remark in remarks {
+                visit.found(remark.about, remark.verdict, remark.text);
+            }
+        }
+        Err(failure) => {
+            let text = format!("The store could not be asked about its settings: {}", failure.message);
+            visit.found("durability", Verdict::Weak, text);
+        }
+    }
+}
+
+/// A short time as people read it.
+pub(super) fn text(time: Duration) -> String {
+    match time.as_micros() {
+        micros @ 0..1_000 => format!("{micros}µs"),
+        micros @ 1_000..10_000 => format!("{}.{}ms", micros / 1_000, micros % 1_000 / 100),
+        _ => Text(time).to_string(),
+    }
+}
+
+/// A write that nothing opposes; gives the answer as it came.
+pub(super) fn write(
+    handle: &mut dyn crate::stores::Store,
+    key: &str,
+    expected: Option<&crate::stores::Version>,
+) -> Result<(crate::stores::Version, Option<Duration>), Failure> {
+    let write = leasehold_core::ids::WriteId(crate::random::seed());
+    let body = write.to_string();
+    match pollster::block_on(handle.cas(key, expected, write, body.as_bytes())) {
+        Cas::Written { version, store_time } => Ok((version, store_time)),
+        Cas::Unknown(failure) => Err(failure),
+        Cas::Conflict => Err(Failure {
+            kind: FailureKind::Unusable,
+            message: "The store refused a write that nothing opposed.".into(),
+        }),
+    }
+}

@@ -1,0 +1,170 @@
+//! The first run of this user on a store that machines share: a few calls that find the worst liars, and
+//! a note that they went well.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Depth, Ended, Opener, examine, unusable};
+use crate::clock::wall;
+use crate::state::{StateDir, read_private, write_private};
+use crate::stores::{Cas, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
+
+/// After this long a store is looked at again.
+const GOOD_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// What is kept of one store: that it went well, on which one, with which version of ours, and when.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Page {
+    store: String,
+    instance: String,
+    version: String,
+    at_s: u64,
+}
+
+/// Where it is noted that a store went well.
+#[derive(Clone, Debug)]
+pub struct Notes {
+    path: PathBuf,
+    shown: String,
+}
+
+impl Notes {
+    /// The notes in `state` about the store at `url`, which is called `shown` (without secrets).
+    pub fn new(state: &StateDir, url: &str, shown: &str) -> Self {
+        let digest = Sha256::digest(url.as_bytes());
+        let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        Self { path: state.path().join("probed").join(format!("{name}.json")), shown: shown.into() }
+    }
+
+    /// The instance that went well, if that is not too long ago.
+    fn instance(&self) -> Option<String> {
+        let bytes = read_private(&self.path).ok().flatten()?;
+        let page: Page = serde_json::from_slice(&bytes).ok()?;
+        let age = wall().checked_sub(Duration::from_secs(page.at_s))?;
+        (age < GOOD_FOR && page.version == env!("CARGO_PKG_VERSION")).then_some(page.instance)
+    }
+
+    /// Notes that it went well. Failing to costs another look next time.
+    pub fn went_well(&self, instance: &str) {
+        let page = Page {
+            store: self.shown.clone(),
+            instance: instance.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            at_s: wall().as_secs(),
+        };
+        if let Ok(bytes) = serde_json::to_vec(&page) {
+            let _ = write_private(&self.path, &bytes);
+        }
+    }
+}
+
+/// A store that is looked at before its first use here, and again when it turns out to be another one.
+pub struct FirstUse {
+    store: Box<dyn Store>,
+    open: Opener,
+    notes: Notes,
+    /// The instance that went well; checked by the first answer, and then no more.
+    known: Option<String>,
+}
+
+impl FirstUse {
+    /// The store, if it went well before or does now. `open` gives further handles on it.
+    ///
+    /// Nothing is called on a store that went well before.
+    pub fn begin(store: Box<dyn Store>, open: Opener, notes: Notes) -> Result<Box<dyn Store>, Failure> {
+        if let Some(known) = notes.instance() {
+            return Ok(Box::new(Self { store, open, notes, known: Some(known) }));
+        }
+        probe(&open, &notes)?;
+        Ok(store)
+    }
+
+    /// The first answer tells which instance this is.
+    fn look(&mut self) -> Result<bool, Failure> {
+        let Some(known) = self.known.take() else { return Ok(false) };
+        let instance = self.store.facts().instance;
+        if instance.is_empty() || instance == known {
+            return Ok(false);
+        }
+        probe(&self.open, &self.notes)?;
+        Ok(true)
+    }
+}
+
+/// A few calls; an error if they fail, or show that the store lies.
+fn probe(open: &Opener, notes: &Notes) -> Result<(), Failure> {
+    let diagnosis = examine(Arc::clone(open), Depth::Probe, &Arc::new(AtomicBool::new(false)), &mut |_| {});
+    match diagnosis.ended {
+        Ended::Usable | Ended::Interrupted => {}
+        Ended::Failed(failure) => return Err(failure),
+        Ended::Refused { why, .. } => {
+            let why = why.trim_end_matches('.');
+            return Err(unusable(format!(
+                "This store does not compare-and-set: {why}. Leases there would not be exclusive, so it will \
+                 not be used. See: leasehold doctor"
+            )));
+        }
+    }
+    let instance = diagnosis.facts.map(|facts| facts.instance).unwrap_or_default();
+    notes.went_well(&instance);
+    Ok(())
+}
+
+#[async_trait(?Send)]
+impl Store for FirstUse {
+    fn facts(&self) -> Facts {
+        self.store.facts()
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        let found = self.store.read(key).await?;
+        match self.look()? {
+            // What was read is old by now.
+            true => self.store.read(key).await,
+            false => Ok(found),
+        }
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        self.store.cas(key, expected, write, body).await
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        self.store.list(prefix, after, limit).await
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        self.store.remove(key, version).await
+    }
+
+    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+        self.store.cas_many(writes).await
+    }
+
+    async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
+        self.store.wait_change(key, version, at_most).await
+    }
+
+    async fn forget(&mut self, key: &str) {
+        self.store.forget(key).await;
+    }
+
+    fn spacing(&self) -> Duration {
+        self.store.spacing()
+    }
+
+    fn limit_calls(&mut self, each: Duration) {
+        self.store.limit_calls(each);
+    }
+
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        self.store.examine().await
+    }
+}

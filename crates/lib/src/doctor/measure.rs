@@ -1,0 +1,318 @@
+//! What is measured: time as the store sees it, how long calls take, and what lease that allows.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use leasehold_core::stop::{DEFAULT_TTL, StoreClock, Text, least_ttl};
+use leasehold_core::time::BootTime;
+
+use super::exams::{text, write};
+use super::{Depth, Latency, Visit};
+use crate::clock::{boot_time, wall};
+use crate::stores::{Clock, Facts, Failure, Store, Verdict, Version};
+
+/// What people should know about their clock.
+const CLOCK_OFF: Duration = Duration::from_secs(5);
+/// A store time later than this after its origin can only count from 1970.
+const UNIX: Duration = Duration::from_secs(1_000_000_000);
+/// How long anybody waits to be told of a change.
+const PUSH: Duration = Duration::from_secs(2);
+/// How far any clock may be off, as a share: twice what the stop rule allows, for two clocks.
+const DRIFT: u32 = 500;
+
+/// A record whose age is asked again and again while other things are looked at.
+pub(super) struct Ages {
+    handle: Box<dyn Store>,
+    facts: Facts,
+    /// How far apart writes of one key must be.
+    pub(super) spacing: Duration,
+    /// Between these two it was written.
+    sent: BootTime,
+    acknowledged: BootTime,
+    samples: Vec<Sample>,
+}
+
+#[derive(Clone, Copy)]
+struct Sample {
+    asked: BootTime,
+    answered: BootTime,
+    age: Option<Duration>,
+}
+
+impl Ages {
+    pub(super) fn begin(mut handle: Box<dyn Store>) -> Result<Self, Failure> {
+        let sent = boot_time();
+        write(handle.as_mut(), "record", None)?;
+        let (acknowledged, facts, spacing) = (boot_time(), handle.facts(), handle.spacing());
+        let mut ages = Self { handle, facts, spacing, sent, acknowledged, samples: Vec::new() };
+        ages.sample()?;
+        Ok(ages)
+    }
+
+    pub(super) fn sample(&mut self) -> Result<(), Failure> {
+        let asked = boot_time();
+        let stored = pollster::block_on(self.handle.read("record"))?;
+        // A record that vanished is what other examinations are about.
+        let age = stored.and_then(|stored| stored.age);
+        self.samples.push(Sample { asked, answered: boot_time(), age });
+        Ok(())
+    }
+
+    /// Looks on until the clock must have moved, then says what was seen.
+    pub(super) fn judge(mut self, visit: &mut Visit<'_>) -> Result<(), Failure> {
+        visit.begin("age");
+        let resolution = self.facts.resolution;
+        let until = self.acknowledged.plus(resolution * 2 + Duration::from_millis(50));
+        let between = (resolution / 20).max(Duration::from_millis(5));
+        let tight = self.samples.len();
+        while boot_time() < until || self.samples.len() < tight + 8 {
+            visit.corner.pause(between);
+            self.sample()?;
+        }
+        let again = self.begins_again()?;
+        let (verdict, text) = match self.fault().or(again) {
+            Some(fault) => (Verdict::Unsafe, fault),
+            None if self.facts.clock == Clock::Observed => (
+                Verdict::Weak,
+                "the store knows no time: an abandoned lease is taken over only after it was watched for a full TTL"
+                    .into(),
+            ),
+            None => self.steps(visit, tight),
+        };
+        visit.found("age", verdict, text);
+        Ok(())
+    }
+
+    /// A renewal must begin a new age, or a lease that is kept would end all the same.
+    fn begins_again(&mut self) -> Result<Option<String>, Failure> {
+        let stored = pollster::block_on(self.handle.read("record"))?;
+        let sent = boot_time();
+        write(self.handle.as_mut(), "record", stored.map(|stored| stored.version).as_ref())?;
+        let renewed = pollster::block_on(self.handle.read("record"))?.and_then(|stored| stored.age);
+        let most = boot_time().since(sent);
+        let early =
+            renewed.filter(|age| *age > most + most / DRIFT + self.facts.resolution + self.facts.jump);
+        Ok(early.map(|age| {
+            format!(
+                "a record renewed {} ago is said to be {} old: leases would end early",
+                text(most),
+                text(age)
+            )
+        }))
+    }
+
+    fn fault(&self) -> Option<String> {
+        let slack = self.facts.resolution + self.facts.jump;
+        let told: Vec<(Sample, Duration)> = self.samples.iter().filter_map(|s| Some((*s, s.age?))).collect();
+        if self.facts.clock == Clock::Observed {
+            return (!told.is_empty())
+                .then(|| "the store declares that it knows no age, and tells one".into());
+        }
+        if told.len() < self.samples.len() {
+            return Some("the store declares a clock and does not always tell an age".into());
+        }
+        let (first, last) = (told.first()?.1, told.last()?.1);
+        if told.iter().all(|(_, age)| *age == first) {
+            return Some(format!("an age stands still at {}: leases would never end", text(last)));
+        }
+        let back = told.windows(2).find(|pair| pair[1].1 + slack < pair[0].1);
+        if let Some([(_, before), (_, after)]) = back {
+            return Some(format!("an age went back from {} to {}", text(*before), text(*after)));
+        }
+        for (sample, age) in &told {
+            let most = sample.answered.since(self.sent);
+            if *age > most + most / DRIFT + slack {
+                let (age, most) = (text(*age), text(most));
+                return Some(format!(
+                    "a record written {most} ago is said to be {age} old: leases would end early"
+                ));
+            }
+            let least = sample.asked.since(self.acknowledged);
+            if *age + least / DRIFT + slack + Duration::from_millis(1) < least {
+                let (age, least) = (text(*age), text(least));
+                return Some(format!(
+                    "a record written {least} ago is said to be {age} old: the age stands still or goes back"
+                ));
+            }
+        }
+        None
+    }
+
+    /// How coarse the age is, against what was declared.
+    fn steps(&self, visit: &mut Visit<'_>, tight: usize) -> (Verdict, String) {
+        let mut ages: Vec<Duration> = self.samples.iter().filter_map(|s| s.age).collect();
+        ages.sort_unstable();
+        let step = ages.windows(2).map(|pair| pair[1] - pair[0]).filter(|step| !step.is_zero()).min();
+        let gaps = self.samples[tight..].windows(2).map(|pair| pair[1].asked.since(pair[0].asked));
+        let gap = gaps.min().unwrap_or_default();
+        let (step, declared) = (step.unwrap_or_default(), self.facts.resolution);
+        visit.diagnosis.figures.resolution = Some(step);
+        if step > declared + gap * 3 + Duration::from_millis(1) {
+            let (step, declared) = (text(step), text(declared));
+            return (
+                Verdict::Unsafe,
+                format!(
+                    "ages move in steps of {step}, coarser than the {declared} declared: leases would end early"
+                ),
+            );
+        }
+        let coarse = if declared.is_zero() { String::new() } else { format!(", to {}", text(declared)) };
+        (Verdict::Good, format!("moves forward by the store's own clock{coarse}"))
+    }
+}
+
+/// How long a read and a conditional write take; gives the slow end of both.
+pub(super) fn latency(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<Duration, Failure> {
+    let (count, patience) = match visit.depth {
+        Depth::Full => (60, Duration::from_millis(1_500)),
+        Depth::Probe | Depth::Quick => (10, Duration::from_millis(500)),
+    };
+    visit.begin("latency");
+    let mut handle = visit.corner.handle("latency");
+    let mut version: Option<Version> = None;
+    let (mut writes, mut ahead) = (Vec::new(), None);
+    let until = boot_time().plus(patience);
+    for n in 0..count {
+        if n >= 5 && boot_time() >= until {
+            break;
+        }
+        // Where writes of one key must be apart, each gets a key of its own.
+        let apart = !ages.spacing.is_zero();
+        let key = if apart { format!("record-{n}") } else { "record".into() };
+        let (before, sent) = (wall(), boot_time());
+        let (written, store_time) = write(handle.as_mut(), &key, version.as_ref())?;
+        let took = boot_time().since(sent);
+        writes.push(took);
+        version = (!apart).then_some(written);
+        ahead = store_time.filter(|at| *at > UNIX).map(|at| difference(before + took / 2, at));
+    }
+    let mut reads = Vec::new();
+    let until = boot_time().plus(patience);
+    while reads.len() < count && (reads.len() < 5 || boot_time() < until) {
+        let sent = boot_time();
+        pollster::block_on(handle.read("record"))?;
+        reads.push(boot_time().since(sent));
+    }
+    let (read, cas) = (percentiles(reads), percentiles(writes));
+    visit.diagnosis.figures.read = Some(read);
+    visit.diagnosis.figures.cas = Some(cas);
+    let line = format!(
+        "read {} p50, {} p99; write {} p50, {} p99",
+        text(read.p50),
+        text(read.p99),
+        text(cas.p50),
+        text(cas.p99)
+    );
+    visit.found("latency", Verdict::Good, line);
+    if let Some(ahead) = ahead {
+        clock(visit, ahead);
+    }
+    ages.sample()?;
+    Ok(read.p99.max(cas.p99))
+}
+
+/// In milliseconds; negative if `ours` is behind.
+fn difference(ours: Duration, theirs: Duration) -> i64 {
+    let millis = |d: Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
+    millis(ours) - millis(theirs)
+}
+
+fn percentiles(mut times: Vec<Duration>) -> Latency {
+    times.sort_unstable();
+    let at = |share: usize| times.get((times.len() * share).div_ceil(100).saturating_sub(1)).copied();
+    Latency { p50: at(50).unwrap_or_default(), p99: at(99).unwrap_or_default() }
+}
+
+/// This machine's wall clock beside the store's.
+fn clock(visit: &mut Visit<'_>, ahead_ms: i64) {
+    visit.diagnosis.figures.clock_ahead_ms = Some(ahead_ms);
+    let apart = Duration::from_millis(ahead_ms.unsigned_abs());
+    let resolution = visit.diagnosis.facts.as_ref().map_or(Duration::ZERO, |facts| facts.resolution);
+    if apart <= Duration::from_secs(1) + resolution {
+        visit.found("clock", Verdict::Good, "this machine and the store agree about the time");
+        return;
+    }
+    let way = if ahead_ms > 0 { "ahead of" } else { "behind" };
+    let verdict = if apart >= CLOCK_OFF { Verdict::Weak } else { Verdict::Good };
+    let line = format!(
+        "this machine's clock is {} {way} the store's: no effect on leases, only on what people read",
+        Text(apart)
+    );
+    visit.found("clock", verdict, line);
+}
+
+/// Whether waiters are told, as the store says, and how soon.
+pub(super) fn push(visit: &mut Visit<'_>) -> Result<(), Failure> {
+    if !visit.diagnosis.facts.as_ref().is_some_and(|facts| facts.pushes) {
+        visit.found("push", Verdict::Good, "no push: waiters ask again and again, at growing distances");
+        return Ok(());
+    }
+    visit.begin("push");
+    let mut writer = visit.corner.handle("push");
+    let (mut version, _) = write(writer.as_mut(), "record", None)?;
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let mut waiter = visit.corner.handle("push");
+        // So that the waiter is connected, as one is that has asked before.
+        pollster::block_on(waiter.read("record"))?;
+        let (ready, started) = mpsc::channel();
+        let seen = version.clone();
+        let waiting = thread::spawn(move || {
+            let _ = ready.send(());
+            let changed = pollster::block_on(waiter.wait_change("record", Some(&seen), PUSH));
+            changed.then(boot_time)
+        });
+        let _ = started.recv();
+        // A moment for the waiter to begin: one that was told before it waits measures nothing.
+        visit.corner.pause(Duration::from_millis(30));
+        let next = write(writer.as_mut(), "record", Some(&version));
+        let written = boot_time();
+        let heard = waiting.join().ok().flatten();
+        version = next?.0;
+        told.extend(heard.map(|heard| heard.since(written)));
+    }
+    told.sort_unstable();
+    let middle = told.get(told.len() / 2).copied().filter(|_| told.len() > 1);
+    visit.diagnosis.figures.push = middle;
+    match middle {
+        Some(middle) => {
+            let line = format!("waiters are told of a change {} after it", text(middle));
+            visit.found("push", Verdict::Good, line);
+        }
+        None => {
+            let line =
+                format!("a waiter was not told of a change within {}: waiters poll instead", Text(PUSH));
+            visit.found("push", Verdict::Weak, line);
+        }
+    }
+    Ok(())
+}
+
+/// The shortest lease for which a slow call, twice over, still leaves one renewal to spare.
+pub(super) fn ttl(visit: &mut Visit<'_>, worst: Duration) {
+    let Some(facts) = &visit.diagnosis.facts else { return };
+    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
+    let least = least_ttl(worst * 2, clock);
+    visit.diagnosis.figures.least_ttl = least;
+    let (verdict, line) = match least.map(rounded) {
+        Some(least) if least <= DEFAULT_TTL => {
+            let default = Text(DEFAULT_TTL);
+            (Verdict::Good, format!("from {} on; the default of {default} leaves room", Text(least)))
+        }
+        Some(least) => (Verdict::Weak, format!("use --ttl {} or more: calls are slow here", Text(least))),
+        None => (
+            Verdict::Weak,
+            format!("calls take up to {}, too long for any lease to be renewed in time", text(worst)),
+        ),
+    };
+    visit.found("ttl", verdict, line);
+}
+
+/// Up to whole seconds where they do not matter.
+fn rounded(ttl: Duration) -> Duration {
+    match ttl.as_millis() {
+        0..2_000 => ttl,
+        millis => Duration::from_secs(u64::try_from(millis.div_ceil(1_000)).unwrap_or(u64::MAX)),
+    }
+}
