@@ -158,7 +158,8 @@ mod tests {
         assert!(refused("dri:/x").contains("Did you mean dir:?"));
         let unknown = refused("postgres://user:secret@host/db");
         assert!(!unknown.contains("Did you mean") && !unknown.contains("secret"), "{unknown}");
-        assert!(unknown.contains("Known: sqlite:PATH, dir:/PATH, memory:."), "{unknown}");
+        assert!(unknown.contains("Known: sqlite:PATH, dir:/PATH, "), "{unknown}");
+        assert!(unknown.ends_with("memory:."), "{unknown}");
         for url in ["", "x", "/a/path", "sqlite:", "dir:", "dir://host/x", "sqlite://", ":"] {
             assert!(refused(url).ends_with('.'), "{url}");
         }
