@@ -222,9 +222,8 @@ fn strike(shared: &Shared, link: &Arc<Link>, armed: Armed, request: &[u8]) -> io
             link.close();
         }
         Fault::HalfClose => {
-            link.set(Replies::Discard);
-            strike.note(|s| s.yes = true);
-            (&link.upstream).write_all(request)?;
+            let replied = link.ask(request).is_ok();
+            strike.note(|s| (s.yes, s.replied) = (true, replied));
             link.client.shutdown(Shutdown::Write)?;
         }
         Fault::Hold { hang_up } => {

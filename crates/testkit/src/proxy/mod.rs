@@ -34,7 +34,7 @@ pub enum Fault {
     DropReply,
     /// It never lands: the connection is closed instead.
     Cut,
-    /// It lands; the client's side is closed for reading at once, and the reply goes nowhere.
+    /// It lands; the reply goes nowhere, and the client reads the end of the stream but may go on writing.
     HalfClose,
     /// It is kept until the test delivers it, see [`Strike::held`]. The client's connection is closed at
     /// once, or (`hang_up: false`) stays silent until the client gives up.
@@ -128,7 +128,7 @@ struct Armed {
 }
 
 /// What all connections share.
-struct Shared {
+pub(crate) struct Shared {
     upstream: SocketAddr,
     http: bool,
     armed: Mutex<Vec<Armed>>,
@@ -142,6 +142,28 @@ struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn arm_on(&self, pattern: &[u8], fault: Fault) -> Strike {
+        assert!(self.http || !fault.needs_http(), "{fault:?} needs Proxy::http");
+        let strike = Strike::default();
+        lock(&self.armed).push(Armed { pattern: pattern.into(), fault, strike: strike.clone() });
+        strike
+    }
+
+    pub(crate) fn disarm(&self, strike: &Strike) -> bool {
+        let mut armed = lock(&self.armed);
+        let before = armed.len();
+        armed.retain(|a| !Arc::ptr_eq(&a.strike.state, &strike.state));
+        armed.len() < before
+    }
+
+    pub(crate) fn is_http(&self) -> bool {
+        self.http
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
+    }
+
     /// The first armed fault that is for this request, if any. A pattern must end within the last
     /// `fresh` bytes: what came before has been looked at.
     fn take(&self, request: &[u8], fresh: usize) -> Option<Armed> {
@@ -228,23 +250,22 @@ impl Proxy {
     ///
     /// If the fault needs HTTP and the proxy does not speak it.
     pub fn arm_on(&self, pattern: &[u8], fault: Fault) -> Strike {
-        assert!(self.shared.http || !fault.needs_http(), "{fault:?} needs Proxy::http");
-        let strike = Strike::default();
-        lock(&self.shared.armed).push(Armed { pattern: pattern.into(), fault, strike: strike.clone() });
-        strike
+        self.shared.arm_on(pattern, fault)
     }
 
     /// Takes back a fault that has not struck; tells whether it was still armed.
     pub fn disarm(&self, strike: &Strike) -> bool {
-        let mut armed = lock(&self.shared.armed);
-        let before = armed.len();
-        armed.retain(|a| !Arc::ptr_eq(&a.strike.state, &strike.state));
-        armed.len() < before
+        self.shared.disarm(strike)
+    }
+
+    /// For threads that may outlive the caller's borrow.
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        self.shared.clone()
     }
 
     /// Requests seen. Without HTTP: bursts of client bytes, each followed by a reply.
     pub fn requests(&self) -> u64 {
-        self.shared.requests.load(Ordering::SeqCst)
+        self.shared.requests()
     }
 
     /// Connections accepted.
