@@ -218,6 +218,7 @@ mod tests {
         let unknown = refused("zookeeper://user:secret@host/db");
         assert!(!unknown.contains("Did you mean") && !unknown.contains("secret"), "{unknown}");
         assert!(unknown.contains("Known: sqlite:PATH, dir:/PATH, "), "{unknown}");
+        assert!(unknown.ends_with("memory:."), "{unknown}");
         for url in ["", "x", "/a/path", "sqlite:", "dir:", "dir://host/x", "sqlite://", ":"] {
             assert!(refused(url).ends_with('.'), "{url}");
         }

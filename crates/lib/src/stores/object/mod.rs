@@ -188,6 +188,9 @@ impl ObjectBucket {
             };
             settle().await;
             let page = client.list_paginated(Some(start), options).await.map_err(|_| self.failure(&note))?;
+            if !note.told().answer.is_some_and(|answer| answer.xml) {
+                return Err(self.failure(&note));
+            }
             let records = page.result.objects.iter().filter(|o| o.size >= envelope::LEAST);
             let keys = records.filter_map(|o| name::key(&self.place.base, o.location.as_ref()));
             found.extend(keys.filter(|key| want.takes(key)));

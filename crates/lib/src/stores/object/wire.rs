@@ -45,6 +45,8 @@ pub struct Answer {
     pub code: String,
     /// A web page, which no object store sends.
     pub html: bool,
+    /// A document, which listings are. The client library takes any text for an empty one.
+    pub xml: bool,
     /// When it was sent, by the server's clock.
     pub date: Option<Timestamp>,
     /// When the object was written, by the same.
@@ -86,6 +88,7 @@ impl Answer {
             status,
             code: word(text("x-ms-error-code")),
             html: text(CONTENT_TYPE.as_str()).starts_with("text/html"),
+            xml: text(CONTENT_TYPE.as_str()).contains("xml"),
             date: time(DATE.as_str()),
             modified: time(LAST_MODIFIED.as_str()),
         }
@@ -132,7 +135,7 @@ impl Broken {
 /// rustls hides in an I/O error, which does not name it as its source.
 fn io_tls(error: &(dyn Error + 'static)) -> bool {
     let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-    inner.is_some_and(|inner| inner.is::<rustls::Error>())
+    inner.is_some_and(|inner| inner.is::<rustls::Error>() || io_tls(inner))
 }
 
 /// Makes clients that fill in notes.

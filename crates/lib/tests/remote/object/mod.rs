@@ -1,12 +1,18 @@
 //! Buckets: S3 on ministack, Azure on Azurite, Google on a double of our own.
 
 mod conformance;
+mod gcs_double;
+mod manners;
+mod races;
+mod traps;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use leasehold::stores::Store;
 use leasehold::stores::conformance::Harness;
 use leasehold::stores::object::{Provider, with_vars};
+
+use self::gcs_double::GcsDouble;
 
 /// Public: every copy of Azurite has it.
 const AZURITE_KEY: &str =
@@ -33,6 +39,16 @@ impl Spot {
         Self::new(Provider::Azure, "az", format!("endpoint={endpoint}&account=devstoreaccount1"), &vars)
     }
 
+    /// The double must live as long as the handles.
+    pub fn google(double: &GcsDouble) -> Self {
+        Self::google_at(&double.endpoint())
+    }
+
+    pub fn google_at(endpoint: &str) -> Self {
+        let vars = [("GOOGLE_BEARER_TOKEN", "test")];
+        Self::new(Provider::Google, "gs", format!("endpoint={endpoint}"), &vars)
+    }
+
     fn new(provider: Provider, scheme: &'static str, parameters: String, vars: &[(&str, &str)]) -> Self {
         let vars = vars.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         Self { provider, scheme, bucket: "leases".into(), parameters, vars }
@@ -56,10 +72,4 @@ pub fn fresh_prefix() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("tests of/ä+%41&=~'()/{:032x}-{next}", leasehold::random::seed())
-}
-
-/// The address of a server that `scripts/servers` started.
-pub fn server(name: &str) -> String {
-    let variable = format!("LEASEHOLD_TEST_{name}");
-    std::env::var(&variable).unwrap_or_else(|_| panic!("SKIPPED: {variable} is not set"))
 }

@@ -1,0 +1,162 @@
+//! How often a bucket is asked, and what is said when it cannot be used.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use leasehold::core::ids::WriteId;
+use leasehold::stores::{Cas, Failure, FailureKind, Store, Version};
+use leasehold_testkit::proxy::{Fault, Proxy};
+use leasehold_testkit::server;
+
+use super::{GcsDouble, Spot, fresh_prefix};
+
+const KEY: &str = "leases/repo";
+const CANARY: &str = "CANARYs3cretCANARYs3cretCANARYs3cretCANA";
+
+fn cas(store: &mut dyn Store, expected: Option<&Version>) -> Cas {
+    pollster::block_on(store.cas(KEY, expected, WriteId(leasehold::random::seed()), b"{}"))
+}
+
+fn read(store: &mut dyn Store) -> Failure {
+    pollster::block_on(store.read(KEY)).unwrap_err()
+}
+
+/// Held is one read; an acquisition a read and a write; a renewal and a release one write each (that a
+/// session makes these calls and no others is shown in `round_trips.rs`). All over one connection.
+#[test]
+fn every_call_is_one_request() {
+    let double = GcsDouble::start();
+    let endpoints: [(fn(&str) -> Spot, String); 3] =
+        [(Spot::s3, server("S3")), (Spot::azure, server("AZURE")), (Spot::google_at, double.endpoint())];
+    for (spot, endpoint) in endpoints {
+        let proxy = Proxy::http(&endpoint);
+        let mut store = spot(&proxy.url(&endpoint)).open(&fresh_prefix());
+        assert_eq!(proxy.connections(), 0, "opening reaches nothing");
+        assert_eq!(pollster::block_on(store.read(KEY)), Ok(None));
+        assert_eq!(proxy.requests(), 1, "an absent record is one request");
+        let Cas::Written { version, .. } = cas(store.as_mut(), None) else { panic!() };
+        assert_eq!(proxy.requests(), 2, "a create is one request");
+        let Cas::Written { .. } = cas(store.as_mut(), Some(&version)) else { panic!() };
+        assert_eq!(proxy.requests(), 3, "an update is one request");
+        assert!(pollster::block_on(store.read(KEY)).unwrap().is_some());
+        assert_eq!(proxy.requests(), 4, "a record is one request");
+        assert_eq!(proxy.connections(), 1);
+    }
+}
+
+#[test]
+fn wrong_credentials_are_denied() {
+    // Azurite checks signatures.
+    let mut spot = Spot::azure(&server("AZURE"));
+    spot.vars = vec![("AZURE_STORAGE_ACCOUNT_KEY".into(), CANARY.into())];
+    let failure = read(spot.open("x").as_mut());
+    assert_eq!(failure.kind, FailureKind::Denied, "{failure:?}");
+    assert!(matches!(cas(spot.open("x").as_mut(), None), Cas::Unknown(f) if f.kind == FailureKind::Denied));
+    // ministack does not, so what S3 says is said for it.
+    let s3 = server("S3");
+    let proxy = Proxy::http(&s3);
+    for (status, code) in [
+        (403, "<Error><Code>SignatureDoesNotMatch</Code></Error>"),
+        (403, "<Error><Code>RequestTimeTooSkewed</Code></Error>"),
+        (400, "<Error><Code>ExpiredToken</Code></Error>"),
+        (401, ""),
+    ] {
+        proxy.arm(Fault::Answer {
+            status,
+            after_landing: false,
+            content_type: "application/xml",
+            body: code,
+        });
+        let failure = read(Spot::s3(&proxy.url(&s3)).open("x").as_mut());
+        assert_eq!(failure.kind, FailureKind::Denied, "{failure:?}");
+    }
+}
+
+#[test]
+fn no_credentials_are_denied() {
+    let mut spot = Spot::s3(&server("S3"));
+    spot.vars = vec![("AWS_METADATA_ENDPOINT".into(), "http://127.0.0.1:1".into())];
+    let failure = read(spot.open("x").as_mut());
+    assert!(
+        failure.kind == FailureKind::Denied && failure.message.contains("AWS_ACCESS_KEY_ID"),
+        "{failure:?}"
+    );
+    spot.vars = vec![("AWS_ACCESS_KEY_ID".into(), CANARY.into())];
+    let failure = read(spot.open("x").as_mut());
+    assert!(failure.kind == FailureKind::Denied && failure.message.contains("Only one of"), "{failure:?}");
+}
+
+#[test]
+fn a_missing_bucket_is_said() {
+    let double = GcsDouble::start();
+    for mut spot in [Spot::s3(&server("S3")), Spot::azure(&server("AZURE")), Spot::google(&double)] {
+        spot.bucket = "nosuchbucket".into();
+        let mut store = spot.open("x");
+        let listed = pollster::block_on(store.list("", "", 1)).unwrap_err();
+        let Cas::Unknown(created) = cas(store.as_mut(), None) else { panic!() };
+        for failure in [read(store.as_mut()), listed, created] {
+            assert_eq!(failure.kind, FailureKind::Unusable, "{failure:?}");
+            assert!(failure.message.contains("\"nosuchbucket\" does not exist"), "{failure:?}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_reached_is_said() {
+    let plain = server("S3").replacen("http://", "https://", 1);
+    for (endpoint, kind) in [
+        ("http://127.0.0.1:1", FailureKind::Unreachable),
+        ("http://no-such-host.invalid", FailureKind::Unreachable),
+        (plain.as_str(), FailureKind::Unusable),
+    ] {
+        let failure = read(Spot::s3(endpoint).open("x").as_mut());
+        assert_eq!(failure.kind, kind, "{failure:?}");
+        assert!(failure.message.ends_with('.'), "{failure:?}");
+    }
+}
+
+#[test]
+fn secrets_are_in_no_message() {
+    let (s3, azure) = (server("S3"), server("AZURE"));
+    let proxy = Proxy::http(&s3);
+    let mut said = String::new();
+    for endpoint in [proxy.url(&s3), azure, "http://127.0.0.1:1".into(), "http://no-such-host.invalid".into()]
+    {
+        let mut spots = [Spot::s3(&endpoint), Spot::azure(&endpoint), Spot::google_at(&endpoint)];
+        let names =
+            ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY"];
+        let more = ["AZURE_STORAGE_SAS_KEY", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_SERVICE_ACCOUNT"];
+        for spot in &mut spots {
+            for vars in [&names[..], &more[..1], &more[1..2], &more[2..]] {
+                spot.vars = vars.iter().map(|n| ((*n).into(), CANARY.into())).collect();
+                proxy.arm(Fault::answer(403, false));
+                let mut store = spot.open("x");
+                let answers = (pollster::block_on(store.read(KEY)), cas(store.as_mut(), None));
+                said += &format!("{answers:?} {:?}\n", store.facts());
+            }
+        }
+    }
+    assert!(!said.contains("CANARY"), "{said}");
+    assert!(said.contains("does not let these credentials"), "{said}");
+}
+
+#[test]
+fn another_programs_object_is_left_alone() {
+    let (endpoint, prefix) = (server("S3"), format!("plain-{:032x}", leasehold::random::seed()));
+    let mut stream = TcpStream::connect(endpoint.trim_start_matches("http://")).unwrap();
+    let body = "some notes of mine, which are longer than any mark of a removed record";
+    write!(
+        stream,
+        "PUT /leases/{prefix}/{KEY} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let mut store = Spot::s3(&endpoint).open(&prefix);
+    let failure = read(store.as_mut());
+    assert!(failure.kind == FailureKind::Unusable && failure.message.contains("not written by Leasehold"));
+    assert_eq!(cas(store.as_mut(), None), Cas::Conflict);
+    assert_eq!(read(store.as_mut()), failure, "it was changed");
+}
