@@ -60,7 +60,8 @@ impl<'a> On<'a> {
 fn a_run_a_skip_and_a_hand_over() {
     everywhere(|place| {
         let on = On::new(place, "run");
-        let tokens = [1, 2].map(|_| on.run(&["run", "LEASE", "sh", "-c", "echo $LEASEHOLD_TOKEN"]).quiet().token());
+        let tokens =
+            [1, 2].map(|_| on.run(&["run", "LEASE", "sh", "-c", "echo $LEASEHOLD_TOKEN"]).quiet().token());
         assert_eq!(tokens, [1, 2], "{}", place.name);
         let (holder, token, _) = on.hold("60s");
         assert_eq!(token, 3);

@@ -74,10 +74,7 @@ pub fn places() -> Vec<Place> {
         place("redis", "REDIS_AUTH", false, |url| url.into(), near),
         place("durable object", "WORKERD", true, |url| url.into(), near),
         Place {
-            variables: vec![
-                ("AWS_ACCESS_KEY_ID", "test".into()),
-                ("AWS_SECRET_ACCESS_KEY", CANARY.into()),
-            ],
+            variables: vec![("AWS_ACCESS_KEY_ID", "test".into()), ("AWS_SECRET_ACCESS_KEY", CANARY.into())],
             ..place("s3", "S3", true, |url| format!("s3://leases/cli?endpoint={url}&region=us-east-1"), far)
         },
         Place {
