@@ -33,10 +33,6 @@ impl Place {
     pub fn world(&self) -> World {
         let mut world = World::new();
         world.variables = self.variables.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
-        if self.name == "durable object" {
-            let token = world.write("token", CANARY);
-            world.variables.push(("LEASEHOLD_AUTH_FILE".into(), token.to_str().unwrap().into()));
-        }
         world
     }
 
