@@ -57,6 +57,23 @@ fn a_write_of_many_tells_too() {
     assert!(told);
 }
 
+/// The writer may be behind a pooler where the waiter is not.
+#[test]
+fn a_writer_behind_a_pooler_tells_too() {
+    let corner = corner();
+    let mut holder = in_corner(&server("PGBOUNCER"), &corner);
+    let mut waiter = in_corner(&server("POSTGRES"), &corner);
+    let seen = written(cas(&mut holder, "x", None, b"0"));
+    let told = thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(waiter.wait_change("x", Some(&seen), LONG)));
+        Raw::connect(&server("POSTGRES")).pause(0.2);
+        let began = boot_time();
+        written(cas(&mut holder, "x", Some(&seen), b"1"));
+        waiting.join().unwrap() && boot_time().since(began) < LONG / 2
+    });
+    assert!(told);
+}
+
 /// Nothing happens: the wait ends when it should, and the connection is as good as before.
 #[test]
 fn a_wait_in_vain_costs_nothing() {
