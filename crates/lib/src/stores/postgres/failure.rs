@@ -62,8 +62,8 @@ pub(super) fn no_session(host: &Host, user: &str, dbname: &str, error: &Error) -
         unusable(format!(
             "PostgreSQL at {at} has no database {dbname:?}. Create it, or correct the store URL."
         ))
-    } else if is_protocol(code) {
-        unusable(format!("What answers at {at} does not speak as PostgreSQL does ({said})."))
+    } else if *code == SqlState::PROTOCOL_VIOLATION {
+        from_pooler(host, error)
     } else {
         unreachable(format!("PostgreSQL at {at} takes no connection now ({said})."))
     }
@@ -109,8 +109,17 @@ fn not_postgres(error: &Error) -> bool {
     })
 }
 
-fn is_protocol(code: &SqlState) -> bool {
-    [&SqlState::PROTOCOL_VIOLATION, &SqlState::FEATURE_NOT_SUPPORTED].contains(&code)
+/// PgBouncer has one code for everything of its own; only its words differ.
+fn from_pooler(host: &Host, error: &Error) -> Failure {
+    let (at, said) = (host.shown(), said(error));
+    let has = |words: &str| said.contains(words);
+    if has("no such database") || has("unsupported startup parameter") {
+        unusable(format!("The pooler at {at} cannot serve this ({said}). Correct the store URL."))
+    } else if has("authentication failed") || has("no such user") || has("not allowed") {
+        denied(format!("The pooler at {at} refused the login ({said}). Check the user and the password."))
+    } else {
+        unreachable(format!("The pooler at {at} has no server to offer now ({said})."))
+    }
 }
 
 /// A statement failed, or its answer did not come.

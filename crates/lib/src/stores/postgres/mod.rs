@@ -138,8 +138,7 @@ impl PostgresStore {
                     self.identity = self.identity.less().unwrap_or(self.identity);
                     self.link = Some(link);
                 }
-                // The server went away since the last call.
-                code if used && kind == Kind::Reads && code.as_ref().is_none_or(is_shutdown) => {}
+                code if used && kind == Kind::Reads && code.as_ref().is_none_or(is_passing) => {}
                 _ => return Err(fault),
             }
             error = Some(fault);
@@ -242,8 +241,12 @@ fn refuses_identity(code: &SqlState, error: &tokio_postgres::Error) -> bool {
     refusals.contains(&code) && (names.iter().any(|n| about.contains(n)) || about.contains("WAL"))
 }
 
-fn is_shutdown(code: &SqlState) -> bool {
-    [&SqlState::ADMIN_SHUTDOWN, &SqlState::CRASH_SHUTDOWN, &SqlState::CANNOT_CONNECT_NOW].contains(&code)
+/// It may be gone on the next connection: the server ended this one, a pooler lost its own, or the
+/// database's default is a stricter isolation than a single statement needs.
+fn is_passing(code: &SqlState) -> bool {
+    code.code().starts_with("57P")
+        || code.code().starts_with("08")
+        || *code == SqlState::T_R_SERIALIZATION_FAILURE
 }
 
 /// What the loser of a race to create something is told.

@@ -92,6 +92,7 @@ pub(super) async fn subscribe(store: &mut PostgresStore, key: &str) -> bool {
     let sql =
         "SELECT pg_catalog.pg_advisory_lock_shared($1)::text, pg_catalog.pg_advisory_lock_shared($2)::text";
     if link.client.query_typed(sql, &[(&lock, Type::INT8), (&sql::WAITING, Type::INT8)]).await.is_err() {
+        store.deaf = store.deaf || !link.client.is_closed();
         return false;
     }
     link.listening.insert(channel);

@@ -99,7 +99,7 @@ fn flushed(raw: &Raw) -> i64 {
             return now;
         }
         last = now;
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        raw.pause(0.3);
     }
     panic!("flushes without end");
 }
@@ -162,7 +162,7 @@ fn settled(raw: &Raw, sql: &str) -> i64 {
             return now;
         }
         last = now;
-        std::thread::sleep(std::time::Duration::from_millis(1100));
+        raw.pause(1.1);
     }
     panic!("never stands still: {sql}");
 }

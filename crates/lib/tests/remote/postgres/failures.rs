@@ -49,6 +49,9 @@ fn told_apart() {
         assert_eq!(failure.kind, kind, "{}", failure.message);
         assert!(failure.message.contains(words), "{}", failure.message);
     }
+    let pooler = super::server("PGBOUNCER");
+    let pooler = format!("{}/none", pooler.rsplit_once('/').unwrap().0);
+    assert_eq!(failure(&pooler).kind, FailureKind::Unusable);
     let wrong = format!("postgres://u:{CANARY}/x@h/d");
     let said = open(&wrong).err().unwrap().to_string();
     assert!(!said.contains(CANARY) && said.contains("%2F"), "{said}");

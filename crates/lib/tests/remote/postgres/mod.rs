@@ -5,6 +5,7 @@ mod basics;
 mod costs;
 mod crash;
 mod failures;
+mod faults;
 mod own;
 mod push;
 mod tls;
@@ -16,20 +17,8 @@ use leasehold::core::ids::WriteId;
 use leasehold::stores::conformance::{Harness, fresh};
 use leasehold::stores::prefixed::Prefixed;
 use leasehold::stores::{Cas, Failure, Store, Stored, Version, Write, open};
+use leasehold_testkit::{count, server};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
-
-/// The address of a server from `scripts/servers`.
-fn server(name: &str) -> String {
-    let variable = format!("LEASEHOLD_TEST_{name}");
-    std::env::var(&variable).unwrap_or_else(|_| {
-        panic!("SKIPPED: {variable} is not set; run `scripts/servers run -- cargo test …`")
-    })
-}
-
-/// More of it in the long tier.
-fn count(usual: usize, long: usize) -> usize {
-    if std::env::var_os("LEASEHOLD_LONG").is_some() { long } else { usual }
-}
 
 /// A prefix nobody else uses.
 fn corner() -> String {
@@ -104,6 +93,26 @@ impl Raw {
             _ => None,
         };
         found.into_iter().filter_map(first).collect()
+    }
+
+    fn pid(&self) -> i64 {
+        self.number("SELECT pg_backend_pid()")
+    }
+
+    /// Lets this many seconds go by on the server.
+    fn pause(&self, seconds: f64) {
+        self.sql(&format!("SELECT pg_sleep({seconds})"));
+    }
+
+    /// Waits until the statement's answer is this one.
+    fn until(&self, text: &str, answer: &str) {
+        for _ in 0..2000 {
+            if self.sql(text) == [answer] {
+                return;
+            }
+            self.pause(0.01);
+        }
+        panic!("never {answer}: {text}");
     }
 
     fn number(&self, text: &str) -> i64 {

@@ -1,10 +1,12 @@
 //! A server of a test's own, which it may configure, kill and start again.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 use std::{env, fs, thread};
 
@@ -128,36 +130,37 @@ impl Server {
 
     /// Starts it and waits until it answers; after a kill its last processes may still be leaving.
     pub fn run(&mut self) {
+        let mut told = Vec::new();
         let patience = boot_time().plus(Duration::from_secs(30));
         while boot_time() < patience {
-            let mut child = self.spawn();
-            while boot_time() < patience && child.try_wait().unwrap().is_none() {
-                if self.answers() {
-                    self.child = Some(child);
+            let (child, lines) = self.spawn();
+            self.child = Some(child);
+            while let Ok(line) = lines.recv_timeout(patience.since(boot_time())) {
+                if line.contains("ready to accept") {
                     return;
                 }
-                thread::sleep(Duration::from_millis(50));
+                told.push(line);
             }
+            self.kill();
         }
-        panic!("the server did not start: {}", fs::read_to_string(self.dir.join("log")).unwrap_or_default());
+        panic!("the server did not start: {told:#?}");
     }
 
-    fn spawn(&self) -> Child {
-        let log = fs::File::options().append(true).create(true).open(self.dir.join("log")).unwrap();
+    /// The process, and what it says until it ends.
+    fn spawn(&self) -> (Child, Receiver<String>) {
         let mut command = command("postgres");
         command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string(), "-k"]).arg(&self.dir);
         command.args(["-c", "listen_addresses=127.0.0.1", "-c", "max_connections=150"]);
         for setting in &self.settings {
             command.args(["-c", setting]);
         }
-        command.current_dir("/").stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        command.spawn().unwrap()
-    }
-
-    fn answers(&self) -> bool {
-        let mut ready = Command::new(program("pg_isready"));
-        let port = self.port.to_string();
-        ready.args(["-q", "-h", "127.0.0.1", "-p", &port]).status().is_ok_and(|s| s.success())
+        command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (say, lines) = mpsc::channel();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        // Read to its end, or the server would wait for its own log.
+        thread::spawn(move || log.lines().map_while(Result::ok).for_each(|line| drop(say.send(line))));
+        (child, lines)
     }
 
     /// As a power switch does, for the server.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::clock::boot_time;
 use leasehold::stores::Verdict;
 
-use super::{cas, corner, count, get, in_corner, opened, read, server, wait, write_id, written};
+use super::{Raw, cas, corner, count, get, in_corner, opened, read, server, wait, written};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -19,12 +19,13 @@ fn a_waiter_is_told_at_once() {
     assert_eq!(get(&mut waiter, "x").version, version);
     assert!(waiter.facts().pushes);
     let mut took = Vec::new();
-    for _ in 0..count(20, 200) {
+    let raw = Raw::connect(&url);
+    for i in 0..u32::try_from(count(20, 200)).unwrap() {
         let seen = version.clone();
         let (told, now) = thread::scope(|scope| {
             let waiting = scope.spawn(|| (wait(waiter.wait_change("x", Some(&seen), LONG)), boot_time()));
             // Before, while or after the waiter subscribes: it must be told in each case.
-            thread::sleep(Duration::from_millis(u64::from(write_id().to_string().as_bytes()[0] % 7)));
+            raw.pause(f64::from(i % 7) / 1000.0);
             version = written(cas(&mut holder, "x", Some(&version), b"next"));
             let now = boot_time();
             let (told, at) = waiting.join().unwrap();
@@ -47,10 +48,27 @@ fn a_write_of_many_tells_too() {
     let seen = written(cas(&mut holder, "x", None, b"0"));
     let told = thread::scope(|scope| {
         let waiting = scope.spawn(|| wait(waiter.wait_change("x", Some(&seen), LONG)));
-        thread::sleep(Duration::from_millis(200));
+        Raw::connect(&url).pause(0.2);
         let began = boot_time();
         let writes = [super::new_write("x".into(), Some(seen.clone()), b"1")];
         written(wait(holder.cas_many(&writes)).remove(0));
+        waiting.join().unwrap() && boot_time().since(began) < LONG / 2
+    });
+    assert!(told);
+}
+
+/// The writer may be behind a pooler where the waiter is not.
+#[test]
+fn a_writer_behind_a_pooler_tells_too() {
+    let corner = corner();
+    let mut holder = in_corner(&server("PGBOUNCER"), &corner);
+    let mut waiter = in_corner(&server("POSTGRES"), &corner);
+    let seen = written(cas(&mut holder, "x", None, b"0"));
+    let told = thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(waiter.wait_change("x", Some(&seen), LONG)));
+        Raw::connect(&server("POSTGRES")).pause(0.2);
+        let began = boot_time();
+        written(cas(&mut holder, "x", Some(&seen), b"1"));
         waiting.join().unwrap() && boot_time().since(began) < LONG / 2
     });
     assert!(told);
