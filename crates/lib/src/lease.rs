@@ -38,10 +38,9 @@ pub struct Leases {
 /// Opens the store that `url` names, for example `sqlite:jobs.db` or `dir:/srv/leases`.
 pub fn open(url: &str) -> Result<Leases, OpenError> {
     let store = stores::open(url)?;
-    let facts = store.facts();
-    // A path by its full name from now on: a relative one would be another store in another directory.
-    // Another URL as it came: what it is shown as has no password.
-    let url = if facts.this_machine_only { facts.url } else { url.to_owned() };
+    // By its full name from now on: a relative path would be another store in another directory. A URL with
+    // a host in it is full already, and how it is shown lacks its password.
+    let url = if url.contains("://") { url.to_owned() } else { store.facts().url };
     if url == MEMORY {
         // Every lease must meet in the same memory.
         let store = MemoryStore::new().map_err(OpenError::Store)?;

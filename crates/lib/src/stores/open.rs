@@ -141,7 +141,7 @@ mod tests {
         assert!(refused("sqllite:/x").contains("Did you mean sqlite:?"));
         assert!(refused("SQLITE:/x").contains("Did you mean sqlite:?"));
         assert!(refused("dri:/x").contains("Did you mean dir:?"));
-        let unknown = refused("kafka://user:secret@host/db");
+        let unknown = refused("zookeeper://user:secret@host/db");
         assert!(!unknown.contains("Did you mean") && !unknown.contains("secret"), "{unknown}");
         assert!(unknown.contains("Known: sqlite:PATH, dir:/PATH, "), "{unknown}");
         for url in ["", "x", "/a/path", "sqlite:", "dir:", "dir://host/x", "sqlite://", ":"] {
