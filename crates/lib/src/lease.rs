@@ -16,7 +16,7 @@ use leasehold_core::name::Name;
 use leasehold_core::session::{
     Busy, Event, Granted, Input, NotStarted, Outcome, Plan, Release, Signal, StopReason,
 };
-use leasehold_core::stop::{StoreClock, Timing, Wishes};
+use leasehold_core::stop::Wishes;
 use leasehold_core::time::BootTime;
 use thiserror::Error;
 
@@ -174,12 +174,11 @@ impl Ask {
         let job =
             self.job.as_deref().map_or_else(|| Ok(lease.clone()), Name::new).map_err(|e| invalid(&e))?;
         let store = (self.leases.open)()?;
-        let facts = store.facts();
-        let store_clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
+        let timing = stores::timing(self.wishes, store.as_ref()).map_err(|e| invalid(&e))?;
         let plan = Plan {
             leases: vec![self.leases.memory.recall(&lease)],
             grant: Grant(random::seed()),
-            timing: Timing::new(self.wishes, store_clock).map_err(|e| invalid(&e))?,
+            timing,
             wait: self.wait,
             max_run: None,
             seal: false,

@@ -17,7 +17,7 @@ use leasehold::core::name::Name;
 use leasehold::core::record::BadRecord;
 use leasehold::core::rules::Refusal;
 use leasehold::core::session::{Busy, NotStarted};
-use leasehold::core::stop::{StoreClock, Text, Timing, Wishes};
+use leasehold::core::stop::{Text, Timing, Wishes};
 use leasehold::core::store::{Failure, FailureKind};
 use leasehold::doctor::{FirstUse, Notes};
 use leasehold::memory::Memory;
@@ -36,9 +36,7 @@ pub fn name(text: &str) -> Result<Name, Failed> {
 
 /// Checked timing for this store.
 pub fn timing(wishes: Wishes, store: &dyn Store) -> Result<Timing, Failed> {
-    let facts = store.facts();
-    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
-    Timing::new(wishes, clock).map_err(|e| Failed::usage(format!("{e}. Nothing was run.")))
+    leasehold::stores::timing(wishes, store).map_err(|e| Failed::usage(format!("{e}. Nothing was run.")))
 }
 
 /// The store, opened, with what this host remembers about it.

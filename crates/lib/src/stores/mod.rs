@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
+use leasehold_core::stop::{StoreClock, Text, Timing, Wishes};
 pub use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 
 /// What a store declares about itself, so that timing and promises can be derived from it.
@@ -115,6 +116,30 @@ pub enum Verdict {
     Unsafe,
 }
 
+/// Timing that keeps the promise on this store.
+///
+/// # Errors
+///
+/// If it cannot, or the store does not take writes that often; as a sentence with numbers.
+pub fn timing(wishes: Wishes, store: &dyn Store) -> Result<Timing, String> {
+    let facts = store.facts();
+    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
+    let timing = Timing::new(wishes, clock).map_err(|e| e.to_string())?;
+    let least = store.least_ttl();
+    if timing.ttl < least || timing.heartbeat < least / 10 {
+        return Err(format!(
+            "a ttl of {} with a heartbeat of {} is too short for {}, which limits how often one record may be \
+             written: the ttl must be at least {} and the heartbeat at least {}",
+            Text(timing.ttl),
+            Text(timing.heartbeat),
+            facts.url,
+            Text(least),
+            Text(least / 10),
+        ));
+    }
+    Ok(timing)
+}
+
 /// Four verbs over opaque bytes, and a few that have working defaults.
 ///
 /// A store is used from one thread at a time; it need not be `Sync`. Opening one reaches nothing:
@@ -167,6 +192,12 @@ pub trait Store: Send {
 
     /// No call may take longer than this from now on. Stores whose calls are always short ignore it.
     fn limit_calls(&mut self, _each: Duration) {}
+
+    /// The shortest lease this store can carry, where it limits how often a record may be written.
+    /// A heartbeat may be a tenth of it.
+    fn least_ttl(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// What the doctor should know beyond the verbs: durability, eviction, poolers, file systems.
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {

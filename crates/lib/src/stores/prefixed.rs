@@ -78,6 +78,10 @@ impl Store for Prefixed {
         self.inner.limit_calls(each);
     }
 
+    fn least_ttl(&self) -> Duration {
+        self.inner.least_ttl()
+    }
+
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         self.inner.examine().await
     }

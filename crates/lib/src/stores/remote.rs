@@ -116,6 +116,10 @@ impl<S: Store> Store for Remote<S> {
         self.inner.limit_calls(each);
     }
 
+    fn least_ttl(&self) -> Duration {
+        self.inner.least_ttl()
+    }
+
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         self.drive(self.limit, async |s| s.examine().await, Err)
     }

@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use leasehold::core::ids::WriteId;
-use leasehold::stores::{Cas, Failure, FailureKind, Store, Version};
+use leasehold::core::stop::Wishes;
+use leasehold::stores::{Cas, Failure, FailureKind, Store, Version, timing};
 use leasehold_testkit::proxy::{Fault, Proxy};
 use leasehold_testkit::server;
 
@@ -159,4 +161,20 @@ fn another_programs_object_is_left_alone() {
     assert!(failure.kind == FailureKind::Unusable && failure.message.contains("not written by Leasehold"));
     assert_eq!(cas(store.as_mut(), None), Cas::Conflict);
     assert_eq!(read(store.as_mut()), failure, "it was changed");
+}
+
+/// Google takes one write of an object a second.
+#[test]
+fn a_lease_too_short_for_the_store_is_refused() {
+    let ttl = |spot: Spot, secs, heartbeat: Option<u64>| {
+        let heartbeat = heartbeat.map(Duration::from_millis);
+        let wishes = Wishes { ttl: Some(Duration::from_secs(secs)), heartbeat, grace: None };
+        timing(wishes, spot.open("x").as_ref())
+    };
+    let google = || Spot::google_at("http://127.0.0.1:1");
+    let why = ttl(google(), 9, Some(2_000)).unwrap_err();
+    assert!(why.contains("at least 10s") && why.contains("gs://leases/x"), "{why}");
+    assert!(ttl(google(), 60, Some(500)).unwrap_err().contains("heartbeat at least 1s"));
+    assert!(ttl(google(), 30, None).is_ok());
+    assert!(ttl(Spot::s3("http://127.0.0.1:1"), 9, Some(2_000)).is_ok());
 }

@@ -1,12 +1,14 @@
 //! Buckets: S3 on ministack, Azure on Azurite, Google on a double of our own.
 
 mod conformance;
+mod faults;
 mod gcs_double;
 mod manners;
 mod races;
 mod traps;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold::stores::Store;
 use leasehold::stores::conformance::Harness;
@@ -72,4 +74,10 @@ pub fn fresh_prefix() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("tests of/ä+%41&=~'()/{:032x}-{next}", leasehold::random::seed())
+}
+
+/// What keeps a server busy for long is done one after the other, so that each gets its answers in time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }

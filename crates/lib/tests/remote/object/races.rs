@@ -8,13 +8,14 @@ use leasehold::core::ids::WriteId;
 use leasehold::stores::{Cas, Version};
 use leasehold_testkit::{count, server};
 
-use super::{GcsDouble, Spot, fresh_prefix};
+use super::{GcsDouble, Spot, alone, fresh_prefix};
 
 const WRITERS: usize = 32;
 const KEY: &str = "leases/raced";
 
 /// Every round all writers replace the version that won the round before. The first round is a create.
 fn one_winner_each_round(spot: &Spot) {
+    let _alone = alone();
     let rounds = count(200, 5_000);
     let prefix = fresh_prefix();
     let barrier = Barrier::new(WRITERS);

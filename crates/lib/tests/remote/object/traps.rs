@@ -128,6 +128,20 @@ fn a_condition_that_failed_is_a_conflict() {
     }
 }
 
+/// A proxy that sends a write twice makes a conflict of it; what is stored is ours all the same, and
+/// carries our write id for the session to find.
+#[test]
+fn a_write_sent_twice_lands_once() {
+    let mut trap = Trap::s3();
+    for (before, body) in [(None, "first"), (Some("first"), "second")] {
+        let expected = before.map(|_| pollster::block_on(trap.beside.read(KEY)).unwrap().unwrap().version);
+        let strike = trap.proxy.arm_on(b"PUT ", Fault::Duplicate);
+        assert_eq!(trap.write(expected.as_ref(), body), Cas::Conflict);
+        assert!(strike.struck());
+        assert_eq!(trap.truth().as_deref(), Some(body));
+    }
+}
+
 #[test]
 fn a_missing_bucket_is_no_conflict() {
     let mut trap = Trap::s3();
