@@ -88,7 +88,8 @@ impl Moved {
             let token = self.run(moved, &["acquire", "site", "--ttl", "10m"]).token();
             let other = self.run(!moved, &["--json", "acquire", "site"]).is(11, "busy").json();
             let left = other["expires_in_s"].as_f64().unwrap();
-            assert!((300.0..=600.0).contains(&left), "{other}");
+            // A coarse clock adds its seconds.
+            assert!((300.0..=604.0).contains(&left), "{other}");
             self.run(!moved, &["run", "site", "-E", "75", "true"]).is(75, "skipped");
             self.release(token);
         }

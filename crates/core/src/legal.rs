@@ -7,6 +7,8 @@
 //! run a copy of this rule.
 
 mod table;
+#[cfg(test)]
+mod tests;
 
 use alloc::string::String;
 use core::fmt;

@@ -75,7 +75,7 @@ pub fn table() -> Table {
     let stored: Vec<Option<Vec<u8>>> = base.iter().flat_map(stored).collect();
     let mut offered: Vec<Vec<u8>> = base.iter().flat_map(offered).collect();
     offered.extend(base.iter().flat_map(malformed));
-    let ages = [0, 45_000, 89_999, 90_000, 90_001, 600_000].map(|ms| Some(Duration::from_millis(ms)));
+    let ages = [0, 45_000, 90_000, 90_001].map(|ms| Some(Duration::from_millis(ms)));
     Table {
         key: base.map_or_else(String::new, |b| lease_key(&b.lease)),
         instance: HERE.into(),
@@ -113,7 +113,7 @@ fn stored(base: &LeaseRecord) -> Vec<Option<Vec<u8>>> {
     let other = Name::new("other").map(|lease| LeaseRecord { lease, ..base.clone() });
     states.extend(other.ok().map(|r| Some(r.encode())));
     for instance in [HERE, "elsewhere"] {
-        for token in [1, 5, Token::MAX].into_iter().filter_map(Token::new) {
+        for token in [5, Token::MAX].into_iter().filter_map(Token::new) {
             let record = LeaseRecord { instance: instance.into(), token, ..base.clone() };
             states.push(Some(LeaseRecord { hold: None, ..record.clone() }.encode()));
             for revoke in [false, true] {
@@ -131,7 +131,7 @@ fn offered(base: &LeaseRecord) -> Vec<Vec<u8>> {
     let mut holds = vec![None];
     for grant in [0x50, 0x60] {
         for revoke in [false, true] {
-            for ttl_ms in [1, 1_000, 44_999, 45_001, 90_000, 90_001] {
+            for ttl_ms in [1, 44_999, 45_001, 90_000, 90_001] {
                 let ttl = Duration::from_millis(ttl_ms);
                 holds.push(Some(Hold { ttl, revoke, ..hold(grant) }));
             }
@@ -140,9 +140,13 @@ fn offered(base: &LeaseRecord) -> Vec<Vec<u8>> {
     }
     let mut bodies = Vec::new();
     for hold in holds {
-        for token in [1, 2, 4, 5, 6, 1_001, 1_005, Token::MAX].into_iter().filter_map(Token::new) {
+        for token in [1, 4, 5, 6, 1_005, Token::MAX].into_iter().filter_map(Token::new) {
             let record = LeaseRecord { write: NEW_WRITE, token, hold: hold.clone(), ..base.clone() };
             bodies.push(record.encode());
+            // What else may differ does not depend on the TTL.
+            if hold.as_ref().is_some_and(|hold| hold.ttl != TTL) {
+                continue;
+            }
             let rest = [
                 LeaseRecord { write: OLD_WRITE, ..record.clone() },
                 LeaseRecord { write: WriteId(9), ..record.clone() },

@@ -411,6 +411,7 @@ impl<R: Rules> World<R> {
             return Cas::Conflict;
         }
         trace!(self, "store: {kind:?} {:?} token {} lands", request.from, record.token);
+        self.check_legal(request, &body, &record);
         self.check_landing(request, &record);
         let version = self.store.put(request.lease, body, record.clone(), self.now);
         if self.mutant == Mutant::ReleaseDeletes && record.hold.is_none() {

@@ -10,6 +10,7 @@ mod clock;
 mod driver;
 mod faults;
 mod jobs;
+mod legality;
 mod mutants;
 mod plagues;
 mod store;

@@ -1,5 +1,6 @@
 //! Stores behind a network, against real servers started by `scripts/servers`.
 
+mod common;
 mod firestore;
 mod firestore_costs;
 mod firestore_double;

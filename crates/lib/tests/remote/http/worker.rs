@@ -1,6 +1,109 @@
-//! The worker, on workerd.
+//! The worker as clients see it.
+
+use leasehold::core::ids::WriteId;
+use leasehold::random;
+use leasehold::stores::conformance::{Harness, suite};
+use leasehold::stores::http::open_as;
+use leasehold::stores::prefixed::Prefixed;
+use leasehold::stores::{Cas, FailureKind, Store};
+use leasehold_testkit::{count, server};
+use pollster::block_on;
+
+use super::kit::{ADMIN, PLAIN, TEAM, Workerd};
+use super::rewrites;
+use crate::common::Scratch;
+
+fn name(what: &str) -> String {
+    format!("{what}-{:08x}", random::seed() & 0xffff_ffff)
+}
+
+/// In corners whose keys are no leases, for the suite's bodies are no records.
+#[test]
+fn the_worker_conforms() {
+    let url = server("WORKERD");
+    suite(&|| {
+        let url = url.clone();
+        let prefix = format!("doctor/{:032x}/", random::seed());
+        Harness::new(move || Box::new(Prefixed::new(open_as(&url, None).unwrap(), prefix.clone())))
+    });
+}
 
 #[test]
-fn conformance() {
-    super::conforms(&std::env::var("LEASEHOLD_TEST_WORKERD").unwrap(), None);
+fn one_of_32_writers_wins_every_round() {
+    let url = server("WORKERD");
+    rewrites::race(&|| open_as(&url, None).unwrap(), count(200, 5_000), &name("raced"));
+}
+
+#[test]
+fn an_illegal_rewrite_of_any_kind_is_refused() {
+    let scratch = Scratch::new();
+    let workerd = Workerd::start(&scratch);
+    rewrites::suite(workerd.store(PLAIN).as_mut(), workerd.store(ADMIN).as_mut(), "rewritten");
+}
+
+#[test]
+fn a_bearer_is_limited_to_its_prefix() {
+    let scratch = Scratch::new();
+    let workerd = Workerd::start(&scratch);
+    let (mut all, mut team) = (workerd.store(PLAIN), workerd.store(TEAM));
+    let write =
+        |store: &mut dyn Store, key: &str| block_on(store.cas(key, None, WriteId(random::seed()), b"x"));
+    for key in ["runs/team-a/1", "runs/team-b/1", "runs/team-a", "fences/team-b/x"] {
+        assert!(matches!(write(all.as_mut(), key), Cas::Written { .. }));
+    }
+    assert!(matches!(write(team.as_mut(), "runs/team-a/2"), Cas::Written { .. }));
+    assert!(matches!(write(team.as_mut(), "probe/use"), Cas::Written { .. }));
+    for key in ["runs/team-b/2", "runs/team-a", "fences/x", "team-a/x", "x"] {
+        let denied =
+            |f: &leasehold::stores::Failure| f.kind == FailureKind::Denied && f.message.contains("prefix");
+        match write(team.as_mut(), key) {
+            Cas::Unknown(f) => assert!(denied(&f), "{key}: {}", f.message),
+            other => panic!("{key}: {other:?}"),
+        }
+        assert!(denied(&block_on(team.read(key)).unwrap_err()), "{key}");
+    }
+    let listed = |store: &mut dyn Store, prefix: &str| -> Result<Vec<String>, FailureKind> {
+        let found = block_on(store.list(prefix, "", 100)).map_err(|f| f.kind)?;
+        Ok(found.into_iter().map(|l| l.key).collect())
+    };
+    assert_eq!(listed(team.as_mut(), "runs/").unwrap(), ["runs/team-a/1", "runs/team-a/2"]);
+    assert_eq!(listed(all.as_mut(), "runs/").unwrap().len(), 4);
+    assert!(listed(team.as_mut(), "runs/team-b/").unwrap().is_empty());
+    assert_eq!(listed(team.as_mut(), ""), Err(FailureKind::Denied));
+}
+
+#[test]
+fn a_wrong_token_is_denied_and_never_shown() {
+    let scratch = Scratch::new();
+    let workerd = Workerd::start(&scratch);
+    for (bearer, says) in [(Some("wr0ng-canary"), "does not know"), (None, "LEASEHOLD_AUTH_FILE")] {
+        let mut store = open_as(&workerd.url, bearer).unwrap();
+        let read = block_on(store.read("leases/x")).unwrap_err();
+        let Cas::Unknown(cas) = block_on(store.cas("leases/x", None, WriteId(1), b"x")) else { panic!() };
+        let list = block_on(store.list("leases/", "", 1)).unwrap_err();
+        for failure in [read, cas, list] {
+            assert_eq!(failure.kind, FailureKind::Denied, "{}", failure.message);
+            assert!(failure.message.contains(says), "{}", failure.message);
+            assert!(!format!("{failure:?} {:?}", store.facts()).contains("canary"));
+        }
+    }
+    // The right one is let in: it is not the server that is broken.
+    assert_eq!(block_on(workerd.store(PLAIN).read("leases/x")), Ok(None));
+}
+
+#[test]
+fn what_is_too_long_is_refused() {
+    let mut store = open_as(&server("WORKERD"), None).unwrap();
+    let key = format!("doctor/{}", name("long"));
+    let body = vec![7; 64 * 1024];
+    assert!(matches!(block_on(store.cas(&key, None, WriteId(1), &body)), Cas::Written { .. }));
+    assert_eq!(block_on(store.read(&key)).unwrap().unwrap().body, body);
+    let longer = vec![7; 64 * 1024 + 1];
+    let Cas::Unknown(failure) = block_on(store.cas(&format!("{key}2"), None, WriteId(2), &longer)) else {
+        panic!("it took too much");
+    };
+    assert_eq!(failure.kind, FailureKind::Unusable, "{}", failure.message);
+    assert_eq!(block_on(store.read(&format!("{key}2"))), Ok(None));
+    let failure = block_on(store.read(&"k".repeat(513))).unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Unusable, "{}", failure.message);
 }
