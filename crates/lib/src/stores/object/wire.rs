@@ -5,12 +5,14 @@
 //! comes back with the status, the error code and the times of the one response it got.
 
 use std::error::Error;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use object_store::client::{HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService};
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
+};
 use object_store::{ClientConfigKey, ClientOptions, Extensions};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, LAST_MODIFIED};
 use reqwest::{redirect, retry};
@@ -18,8 +20,8 @@ use reqwest::{redirect, retry};
 /// How long a connection may take to come about, to a store and to a machine's metadata service.
 const CONNECT: Duration = Duration::from_secs(5);
 const CONNECT_NEAR: Duration = Duration::from_secs(1);
-/// Servers hang up on idle connections; one that is older is not tried again.
-const IDLE: Duration = Duration::from_secs(15);
+/// Many servers hang up on a connection that was idle for five seconds; one that is older is not used again.
+const IDLE: Duration = Duration::from_secs(4);
 
 /// The note that travels with one call.
 #[derive(Clone, Debug, Default)]
@@ -73,6 +75,12 @@ impl Note {
     /// What has been noted.
     pub fn told(&self) -> Told {
         self.lock().clone()
+    }
+
+    /// There was no answer, and there may be one on another connection.
+    pub fn cut_short(&self) -> bool {
+        let told = self.lock();
+        told.answer.is_none() && told.broken.as_ref().is_some_and(|broken| !broken.tls)
     }
 
     fn lock(&self) -> MutexGuard<'_, Told> {
@@ -152,26 +160,44 @@ impl HttpConnector for Connector {
         let http = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true");
         // Without leave to use http only a machine's metadata service gets it.
         let near = http && !self.http;
-        let client = reqwest::Client::builder()
-            .user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")))
-            // Neither is a repeated write ever the same write.
-            .redirect(redirect::Policy::none())
-            .retry(retry::never())
-            .connect_timeout(if near { CONNECT_NEAR } else { CONNECT })
-            .pool_idle_timeout(IDLE)
-            .https_only(!http)
-            .build();
-        let client =
-            client.map_err(|e| object_store::Error::Generic { store: "http", source: Box::new(e) })?;
-        Ok(HttpClient::new(Noting { client, credentials: self.credentials.clone() }))
+        let credentials = self.credentials.clone();
+        let (plain, secure) = (OnceLock::new(), OnceLock::new());
+        Ok(HttpClient::new(Noting { http, near, plain, secure, credentials }))
     }
 }
 
 /// A client that fills in the note of each call.
 #[derive(Debug)]
 struct Noting {
-    client: reqwest::Client,
+    http: bool,
+    near: bool,
+    /// For http, made when first used.
+    plain: OnceLock<reqwest::Client>,
+    /// For https, likewise: reading all the authorities a machine trusts takes a while.
+    secure: OnceLock<reqwest::Client>,
     credentials: Note,
+}
+
+impl Noting {
+    fn client(&self, request: &HttpRequest) -> reqwest::Result<&reqwest::Client> {
+        let http = self.http && request.uri().scheme_str() == Some("http");
+        let slot = if http { &self.plain } else { &self.secure };
+        if slot.get().is_none() {
+            let client = reqwest::Client::builder()
+                .user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")))
+                // Neither is a repeated write ever the same write.
+                .redirect(redirect::Policy::none())
+                .retry(retry::never())
+                .connect_timeout(if self.near { CONNECT_NEAR } else { CONNECT })
+                .pool_idle_timeout(IDLE)
+                .https_only(!http);
+            let client = if http { client.tls_certs_only([]) } else { client };
+            // A proxy would ask its own machine, not this one, who it is.
+            let client = if self.near { client.no_proxy() } else { client };
+            drop(slot.set(client.build()?));
+        }
+        Ok(slot.get_or_init(reqwest::Client::new))
+    }
 }
 
 #[async_trait]
@@ -179,7 +205,12 @@ impl HttpService for Noting {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let note = request.extensions().get::<Note>().unwrap_or(&self.credentials).clone();
         *note.lock() = Told { asked: true, ..Told::default() };
-        let response = self.client.call(request).await.inspect_err(|e| {
+        let client = self.client(&request).map_err(|e| {
+            note.lock().broken =
+                Some(Broken { tls: true, why: "no certificates to trust can be loaded".into() });
+            HttpError::new(HttpErrorKind::Unknown, e)
+        })?;
+        let response = client.call(request).await.inspect_err(|e| {
             note.lock().broken = Some(Broken::new(e));
         })?;
         let (parts, body) = response.into_parts();

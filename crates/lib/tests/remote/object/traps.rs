@@ -1,8 +1,9 @@
 //! Answers that mislead. With a client library's defaults each of these was reproduced as "somebody
 //! else was first" while the write was ours, or as a success that was none.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use leasehold::clock::boot_time;
 use leasehold::core::ids::WriteId;
 use leasehold::stores::{Cas, FailureKind, Store, Version};
 use leasehold_testkit::proxy::{Fault, Proxy};
@@ -52,8 +53,8 @@ impl Trap {
 
     /// Whether that comes to be what is there; a server may take its time after the client was cut off.
     fn becomes(&mut self, body: &str) -> bool {
-        let patience = Instant::now() + Duration::from_secs(10);
-        while Instant::now() < patience {
+        let patience = boot_time().plus(Duration::from_secs(10));
+        while boot_time() < patience {
             if self.truth().as_deref() == Some(body) {
                 return true;
             }
@@ -189,9 +190,9 @@ fn a_silent_server_is_given_up_in_time_and_its_late_write_is_refused() {
     let version = trap.written(None, "first");
     trap.store.limit_calls(Duration::from_millis(300));
     let strike = trap.proxy.arm_on(b"PUT ", Fault::Hold { hang_up: false });
-    let begun = Instant::now();
+    let begun = boot_time();
     assert!(matches!(trap.write(Some(&version), "late"), Cas::Unknown(_)));
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert!(boot_time().since(begun) < Duration::from_secs(3));
     trap.store.limit_calls(Duration::from_secs(10));
     // The next call gets its own answer, not the late one.
     let found = pollster::block_on(trap.store.read(KEY)).unwrap().unwrap();
