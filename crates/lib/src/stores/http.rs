@@ -55,7 +55,8 @@ pub fn open_as(url: &str, bearer: Option<&str>) -> Result<Box<dyn Store>, OpenEr
 struct HttpStore {
     place: Place,
     bearer: Option<HeaderValue>,
-    /// Taken out while a call is under way: what a call leaves behind unfinished is thrown away.
+    /// Made by the first call, and kept: a connection goes back to it only when an answer was heard to
+    /// its end, so what a call leaves unfinished is closed and never heard by the next.
     client: Option<Client>,
     /// As last told.
     instance: String,
@@ -91,6 +92,10 @@ impl HttpStore {
         if self.place.loopback {
             builder = builder.no_proxy();
         }
+        if !self.place.encrypted {
+            // Nothing to trust there: the system's authorities need not be read, which takes its time.
+            builder = builder.tls_certs_only([]);
+        }
         builder.build().map_err(|e| Failure {
             kind: FailureKind::Unusable,
             message: format!("What TLS needs could not be set up ({}).", answer::root(&e)),
@@ -105,16 +110,15 @@ impl HttpStore {
         most: usize,
         dress: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<Answer, Failure> {
-        let client = match self.client.take() {
+        let client = match &self.client {
             Some(client) => client,
-            None => self.connect()?,
+            None => self.client.insert(self.connect()?),
         };
         let mut request = client.request(method, format!("{}{path}", self.place.base));
         if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer.clone());
         }
         let answer = Answer::of(dress(request), most, &self.place.shown).await?;
-        self.client = Some(client);
         if let Some(instance) = &answer.instance {
             self.instance.clone_from(instance);
         }

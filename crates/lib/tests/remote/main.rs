@@ -1,5 +1,6 @@
 //! Stores behind a network, against real servers started by `scripts/servers`.
 
+#[path = "../common/mod.rs"]
 mod common;
 mod firestore;
 mod firestore_costs;

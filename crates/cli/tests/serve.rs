@@ -1,0 +1,197 @@
+//! `leasehold serve --store-api`: any store, for clients that may not hold its credentials.
+
+#[path = "../../lib/tests/remote/http/rewrites.rs"]
+mod rewrites;
+mod world;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use leasehold::core::ids::WriteId;
+use leasehold::random;
+use leasehold::stores::conformance::{Harness, suite};
+use leasehold::stores::http::open_as;
+use leasehold::stores::prefixed::Prefixed;
+use leasehold::stores::{Cas, FailureKind};
+use pollster::block_on;
+use rustix::process::Signal;
+use world::{Ended, Running, World, long};
+
+const PLAIN: &str = "plain-bearer-0123456789";
+const ADMIN: &str = "admin-bearer-0123456789";
+const TEAM: &str = "team-bearer-0123456789";
+
+struct Served {
+    server: Running,
+    url: String,
+}
+
+fn secret(path: &Path) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// SQLite, served on a free port.
+fn serve(world: &World, with_tokens: bool) -> Served {
+    let store = format!("sqlite:{}", world.at("served.db"));
+    let mut args = vec!["--store", &store, "--json", "serve", "--store-api", "--listen", "127.0.0.1:0"];
+    let tokens = world.write("tokens", &format!("# who\n{PLAIN} *\n{TEAM} team-a/\n{ADMIN} * admin\n"));
+    secret(&tokens);
+    if with_tokens {
+        args.extend(["--tokens", tokens.to_str().unwrap()]);
+    }
+    let mut server = Running::new({
+        let mut command = world.hearing(world::binary());
+        command.args(&args);
+        command
+    });
+    let told: serde_json::Value = serde_json::from_str(&server.line()).unwrap();
+    assert_eq!(told["open"], !with_tokens);
+    let url = format!("http://{}", told["listen"].as_str().unwrap());
+    Served { server, url }
+}
+
+/// A command on the other side, with this token in a file.
+fn client(world: &World, url: &str, token: Option<&str>, args: &[&str]) -> Ended {
+    let mut command = world.command(&["--store", url]);
+    command.args(args);
+    if let Some(token) = token {
+        command.env("LEASEHOLD_AUTH_FILE", world.write("bearer", &format!("{token}\n")));
+    }
+    command.output().unwrap().into()
+}
+
+#[test]
+fn what_is_served_conforms() {
+    let world = World::new();
+    let served = serve(&world, true);
+    suite(&|| {
+        let url = served.url.clone();
+        let prefix = format!("doctor/{:032x}/", random::seed());
+        Harness::new(move || Box::new(Prefixed::new(open_as(&url, Some(PLAIN)).unwrap(), prefix.clone())))
+    });
+}
+
+#[test]
+fn one_of_32_writers_wins_every_round() {
+    let world = World::new();
+    let served = serve(&world, false);
+    rewrites::race(&|| open_as(&served.url, None).unwrap(), if long() { 5_000 } else { 200 }, "raced");
+}
+
+#[test]
+fn an_illegal_rewrite_of_any_kind_is_refused_and_logged() {
+    let world = World::new();
+    let mut served = serve(&world, true);
+    let (mut plain, mut admin) =
+        (open_as(&served.url, Some(PLAIN)).unwrap(), open_as(&served.url, Some(ADMIN)).unwrap());
+    rewrites::suite(plain.as_mut(), admin.as_mut(), "rewritten");
+    served.server.said("refused a write to \"leases/rewritten\": the epoch of a record never changes");
+}
+
+#[test]
+fn a_lease_through_a_server_is_a_lease() {
+    let world = World::new();
+    let Served { server, url } = serve(&world, true);
+    let ran = client(&world, &url, Some(PLAIN), &["run", "site", "--", "sh", "-c", "echo $LEASEHOLD_TOKEN"]);
+    assert_eq!((ran.code, ran.out.trim()), (0, "1"), "{ran:?}");
+    let token = client(&world, &url, Some(PLAIN), &["acquire", "site", "--ttl", "60s"]).token();
+    assert_eq!(token, 2);
+    client(&world, &url, Some(PLAIN), &["acquire", "site"]).is(11, "held by");
+    // Whoever opens the store itself sees the same lease.
+    let store = format!("sqlite:{}", world.at("served.db"));
+    assert_eq!(world.status(&["--store", &store], "site")["token"], 2);
+    // Only an admin takes it from a living holder.
+    let refused = client(&world, &url, Some(PLAIN), &["break", "site", "--now"]);
+    refused.is(77, "only an admin bearer may take it");
+    let taken = client(&world, &url, Some(ADMIN), &["break", "site", "--now"]);
+    assert_eq!(taken.code, 0, "{taken:?}");
+    // Within its prefix a sandbox may do what it likes, and nothing beside it.
+    assert_eq!(client(&world, &url, Some(TEAM), &["run", "team-a/x", "--", "true"]).code, 0);
+    client(&world, &url, Some(TEAM), &["run", "site", "--", "true"]).is(77, "prefix");
+    let mine = client(&world, &url, Some(TEAM), &["--json", "status"]);
+    assert!(mine.out.contains("team-a/x") && !mine.out.contains("\"site\""), "{mine:?}");
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended().code, 0);
+}
+
+#[test]
+fn credentials_that_do_not_do() {
+    let world = World::new();
+    let Served { server, url } = serve(&world, true);
+    let run = ["run", "site", "--", "echo", "ran"];
+    for (token, says) in
+        [(Some("wr0ng-canary-0123456789"), "does not know this bearer"), (None, "none was sent")]
+    {
+        let ended = client(&world, &url, token, &run).is(77, says);
+        assert!(ended.out.is_empty() && !ended.err.contains("canary"), "{ended:?}");
+    }
+    let missing = world
+        .command(&["--store", &url, "run", "site", "--", "true"])
+        .env("LEASEHOLD_AUTH_FILE", world.at("nowhere"))
+        .output()
+        .unwrap();
+    Ended::from(missing).is(78, "does not exist");
+    let spaced = client(&world, &url, Some("two canary words"), &run).is(78, "one line");
+    assert!(!spaced.err.contains("canary"), "{spaced:?}");
+    let (_, port) = url.rsplit_once(':').unwrap();
+    let named = client(&world, &format!("http://canary@127.0.0.1:{port}"), None, &run);
+    assert!(!named.is(78, "LEASEHOLD_AUTH_FILE").err.contains("canary"));
+    client(&world, "http://store.example", None, &run).is(78, "not encrypted");
+    // Nothing of all this ran, and the right token does.
+    assert_eq!(client(&world, &url, Some(PLAIN), &run).out, "ran\n");
+    server.signal(Signal::INT);
+    let ended = server.ended();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(!ended.err.contains("canary"), "{ended:?}");
+    client(&world, &url, Some(PLAIN), &run).is(69, "cannot be reached");
+}
+
+#[test]
+fn a_server_that_would_not_be_safe_is_not_started() {
+    let world = World::new();
+    let store = format!("sqlite:{}", world.at("served.db"));
+    let serve = |more: &[&str]| {
+        let mut args = vec!["--store", &store, "serve"];
+        args.extend(more);
+        world.run(&args)
+    };
+    serve(&[]).is(64, "--store-api");
+    serve(&["--store-api", "--listen", "0.0.0.0:0"]).is(78, "without --tokens");
+    serve(&["--store-api", "--listen", "nonsense"]).is(64, "nonsense");
+    let tokens = world.write("tokens", "s3cret-canary-0123456789 *\n");
+    let tokens = tokens.to_str().unwrap();
+    std::fs::set_permissions(tokens, std::fs::Permissions::from_mode(0o644)).unwrap();
+    serve(&["--store-api", "--tokens", tokens]).is(77, "chmod 600");
+    secret(world.write("tokens", "short *\n").as_ref());
+    serve(&["--store-api", "--tokens", tokens]).is(78, ":1: a token has at least 16 characters");
+    serve(&["--store-api", "--tokens", &world.at("nowhere")]).is(78, "nowhere");
+    // A port that somebody has.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    serve(&["--store-api", "--listen", &address]).is(78, "cannot listen");
+    // A store that cannot be reached.
+    drop(taken);
+    let url = format!("http://{address}");
+    world
+        .run(&["--store", &url, "serve", "--store-api", "--listen", "127.0.0.1:0"])
+        .is(69, "cannot be reached");
+}
+
+#[test]
+fn what_was_served_is_kept() {
+    let world = World::new();
+    let first = serve(&world, false);
+    let mut store = open_as(&first.url, None).unwrap();
+    let cas = block_on(store.cas("runs/x", None, WriteId(1), b"kept"));
+    let Cas::Written { version, .. } = cas else { panic!("{cas:?}") };
+    let instance = store.facts().instance;
+    first.server.signal(Signal::KILL);
+    first.server.ended();
+    assert_eq!(block_on(store.read("runs/x")).unwrap_err().kind, FailureKind::Unreachable);
+    let second = serve(&world, false);
+    let mut store = open_as(&second.url, None).unwrap();
+    let found = block_on(store.read("runs/x")).unwrap().unwrap();
+    assert_eq!((found.version, found.body), (version, b"kept".to_vec()));
+    assert_eq!(store.facts().instance, instance);
+    assert_eq!(block_on(store.cas("runs/x", None, WriteId(2), b"stale")), Cas::Conflict);
+}
