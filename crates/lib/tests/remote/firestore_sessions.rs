@@ -66,11 +66,13 @@ fn what_a_proxy_does_to_a_write_is_unknown() {
 #[test]
 fn a_store_that_makes_answers_up_is_caught() {
     let double = Double::new(Flaw::None);
-    let proxy = Proxy::http(&double.endpoint());
+    let proxy = Proxy::tcp(&double.endpoint());
     let (url, through) = urls(&double.endpoint(), &proxy);
-    for (lie, kinds) in
-        [(Lie::Written, [Kind::DoubleGrant, Kind::Deadline]), (Lie::Conflict, [Kind::Answer, Kind::Lost])]
-    {
+    for (lie, kinds) in [
+        (Lie::Written, &[Kind::DoubleGrant, Kind::Deadline][..]),
+        (Lie::Conflict, &[Kind::Answer]),
+        (Lie::Retry, &[Kind::Answer]),
+    ] {
         let liar = || Liar::new(store(&through), lie);
         let report = Bench::new("liar", &proxy, liar, || store(&url)).dropped(200);
         println!("{lie:?}: {report}");
