@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::firestore_double::{Double, Flaw};
 
-const KEY: &str = "leases/site";
+pub(crate) const KEY: &str = "leases/site";
 
 /// The emulator's address, if there is one.
 fn emulator() -> Option<String> {
@@ -28,8 +28,9 @@ fn emulator() -> Option<String> {
 }
 
 /// Does the same with the double and with the emulator, where it runs.
-fn on_each(test: impl Fn(&str)) {
-    test(&Double::new(Flaw::None).endpoint());
+pub(crate) fn on_each(test: impl Fn(&str)) {
+    let double = Double::new(Flaw::None);
+    test(&double.endpoint());
     if let Some(endpoint) = emulator() {
         test(&endpoint);
     }
@@ -104,7 +105,7 @@ fn lying_doubles_are_found_out() {
 #[test]
 fn one_writer_wins_each_round() {
     const WRITERS: usize = 32;
-    let rounds = if std::env::var_os("LEASEHOLD_LONG").is_some() { 5000 } else { 200 };
+    let rounds = leasehold_testkit::count(200, 5_000);
     on_each(|endpoint| {
         let url = fresh_url(endpoint);
         let mut reader = store(&url);

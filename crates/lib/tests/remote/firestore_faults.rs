@@ -11,10 +11,8 @@ use leasehold::stores::FailureKind::{self, Denied, Unreachable, Unusable};
 use leasehold::stores::{Cas, Failure, Version, Write};
 use pollster::block_on;
 
-use crate::firestore::{cas, fresh, fresh_url, read, store, write};
+use crate::firestore::{KEY, cas, fresh, fresh_url, read, store, write};
 use crate::firestore_double::{Double, Fault, Flaw, Reply, Server, error};
-
-const KEY: &str = "leases/site";
 
 /// What an answer must come to: for a create, for an update, and for a read. None is a conflict.
 type Row = (u16, &'static str, &'static str, [Option<FailureKind>; 3]);

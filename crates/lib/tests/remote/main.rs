@@ -3,9 +3,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod firestore;
-mod firestore_costs;
 mod firestore_double;
 mod firestore_faults;
+mod firestore_sessions;
 mod http;
 mod object;
 mod postgres;

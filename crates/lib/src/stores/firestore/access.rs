@@ -25,6 +25,8 @@ pub(super) struct Access {
     client: Client,
     /// None where the emulator is spoken to. It keeps a token until shortly before its end.
     credentials: Option<GcpCredentialProvider>,
+    /// They were good for something before.
+    accepted: bool,
 }
 
 impl Access {
@@ -52,7 +54,24 @@ impl Access {
             ),
         })?;
         let credentials = if address.emulator { None } else { Some(credentials()?) };
-        Ok(Self { client, credentials })
+        Ok(Self { client, credentials, accepted: false })
+    }
+
+    /// A call was answered, so these credentials are good.
+    pub fn accepted(&mut self) {
+        self.accepted = true;
+    }
+
+    /// A call was turned away for its token. If that token did before, it has only become too old, as
+    /// it does while a machine sleeps: trying again helps.
+    pub fn refused(&self, address: &Address, words: &str) -> Option<Failure> {
+        (self.accepted && self.credentials.is_some()).then(|| Failure {
+            kind: FailureKind::Unreachable,
+            message: format!(
+                "Firestore's {} no longer takes a token that it took before ({words}). Try again: a new one will be asked for.",
+                address.database
+            ),
+        })
     }
 
     async fn bearer(&self) -> Result<String, Failure> {

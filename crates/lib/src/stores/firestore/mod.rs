@@ -57,11 +57,18 @@ impl FirestoreStore {
         // Put back before the call: a client whose call is given up drops that connection by itself.
         let access = self.access.insert(access);
         let answer = access.call(&self.address, method, path, body).await?;
-        if matches!(&answer, Answer::Refused { status, .. } if status == "UNAUTHENTICATED") {
-            // The next call asks for another token.
-            self.access = None;
+        match &answer {
+            Answer::Refused { status, words } if status == "UNAUTHENTICATED" => {
+                let refused = access.refused(&self.address, words);
+                // The next call asks for another token.
+                self.access = None;
+                refused.map_or(Ok(answer), Err)
+            }
+            _ => {
+                access.accepted();
+                Ok(answer)
+            }
         }
-        Ok(answer)
     }
 
     /// A call that writes nothing.
