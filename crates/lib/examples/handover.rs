@@ -24,7 +24,7 @@ use leasehold::{Leases, random};
 use pollster::block_on;
 
 const TTL: Duration = Duration::from_secs(60);
-const TURNS: usize = 200;
+const TURNS: usize = 100;
 /// Enough for both to have their connections.
 const WARM: usize = 5;
 

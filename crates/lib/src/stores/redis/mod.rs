@@ -148,7 +148,12 @@ impl RedisStore {
             Value::Int(2) => Cas::Unknown(trouble::foreign(&self.place)),
             _ => Cas::Unknown(trouble::not_redis(&self.place)),
         };
-        Ok(writes.zip(answer.rest).map(verdict).collect())
+        let answers: Vec<Cas> = writes.zip(answer.rest).map(verdict).collect();
+        if answers.iter().any(|answer| matches!(answer, Cas::Written { .. })) {
+            // Whoever writes has ceased to wait, and would only hear of itself.
+            self.ear.close();
+        }
+        Ok(answers)
     }
 
     /// One page of names in order, with the records that are still there.

@@ -25,6 +25,11 @@ impl Ear {
     pub fn deaf(&self) -> bool {
         self.refused || self.broken >= ENOUGH
     }
+
+    /// Gives up its connection until somebody waits again.
+    pub fn close(&mut self) {
+        self.listening = None;
+    }
 }
 
 impl RedisStore {

@@ -118,3 +118,23 @@ fn a_server_that_goes_away_ends_the_wait() {
     server.again();
     assert!(block_on(waiter.wait_change("k", Some(&version), LONG)), "it forgot the key");
 }
+
+/// Who has waited and then holds has one connection, as if it had not waited.
+#[test]
+fn a_holder_does_not_listen() {
+    let server = Server::start(&["--save", ""]);
+    let mut store = store(&server.url());
+    let end = boot_time().plus(LONG);
+    let listening = |many: usize| {
+        let clients: String = server.admin(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        assert!(boot_time() < end, "{clients}");
+        clients.lines().filter(|line| !line.is_empty()).count() == many
+    };
+    assert!(!block_on(store.wait_change("k", None, Duration::from_millis(100))));
+    assert!(listening(1), "control: a waiter listens");
+    assert!(matches!(block_on(store.cas("k", None, write_id(), b"x")), Cas::Written { .. }));
+    // The connection closes in the background of the next calls.
+    while !listening(0) {
+        block_on(store.read("k")).unwrap();
+    }
+}
