@@ -6,7 +6,7 @@ use leasehold_testkit::count;
 use leasehold_testkit::faults::{Bench, Kind, Liar, Lie};
 use leasehold_testkit::proxy::{Fault, Proxy};
 
-use crate::firestore::{KEY, cas, fresh_url, on_each, read, store, write};
+use crate::firestore::{KEY, cas, fresh_url, on_each, on_the_best, read, store, write};
 use crate::firestore_double::{Double, Flaw};
 
 /// A collection, as its URL is past the proxy and through it.
@@ -18,7 +18,7 @@ fn urls(endpoint: &str, proxy: &Proxy) -> (String, String) {
 
 #[test]
 fn dropped_and_late_writes_cost_no_lease() {
-    on_each(|endpoint| {
+    on_the_best(|endpoint| {
         // Not as HTTP, where requests are also sent twice: the second copy of a release is rightly a
         // conflict, and if the lease has gone on by then it looks as if it had been lost.
         let proxy = Proxy::tcp(endpoint);
