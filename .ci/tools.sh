@@ -15,6 +15,13 @@ valgrind  3.16  valgrind
 flock     2.36  util-linux
 script    2.36  bsdutils
 man       2.9   man-db
+setpriv   2.33  util-linux
+redis-server                         7.0   redis-server
+/usr/sbin/pgbouncer                  1.18  pgbouncer
+/usr/lib/postgresql/15/bin/postgres  15.0  postgresql-15
+/usr/lib/postgresql/15/bin/psql      15.0  postgresql-client-15
+node      18.0  nodejs
+npm       9.0   npm
 '
 
 # Built from source, so pinned exactly.
@@ -38,6 +45,8 @@ lacking() {
     if command -v gcc >/dev/null && ! gcc -E -x c -o /dev/null - <<<'#include <stdio.h>' 2>/dev/null; then
         echo "libc-headers - libc6-dev"
     fi
+    openssl version >/dev/null 2>&1 || echo "openssl - openssl"
+    python3 -c 'import ensurepip, venv' 2>/dev/null || echo "python3-venv - python3-venv"
 }
 
 # as_root COMMAND...: as root, or by a sudo that asks nothing; fails otherwise.
@@ -63,8 +72,9 @@ install_packages() {
     fi
     echo "== setup      ${apt[*]}"
     {
+        # Runlevel 1: no server is started by its package; the tests start their own.
         as_root timeout 300 apt-get update &&
-            as_root env DEBIAN_FRONTEND=noninteractive timeout 900 "${apt[@]}"
+            as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 900 "${apt[@]}"
     } >>"$1" 2>&1 </dev/null || {
         tail -n 30 "$1"
         echo "test: that did not work" >&2
@@ -114,8 +124,18 @@ install_cargo_deny() {
     rm -rf "$1/build"
 }
 
+# install_servers LOG: those that no Debian package brings; nothing if they are there already.
+install_servers() {
+    timeout --kill-after=20 900 scripts/servers install >>"$1" 2>&1 </dev/null || {
+        tail -n 30 "$1"
+        echo "test: scripts/servers install failed" >&2
+        return 1
+    }
+}
+
 # setup ROOT LOG: everything above, in order.
 setup() {
     : >"$2"
-    check_rust && install_packages "$2" && fetch_crates "$2" && install_cargo_deny "$1" "$2"
+    check_rust && install_packages "$2" && fetch_crates "$2" && install_servers "$2" &&
+        install_cargo_deny "$1" "$2"
 }

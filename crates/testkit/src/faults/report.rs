@@ -1,0 +1,93 @@
+//! What a suite found.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What must not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Two holders at once, a token twice or out of order, a grant that the store knows nothing of.
+    DoubleGrant,
+    /// A lease reported lost that was ours.
+    Lost,
+    /// A deadline that counts from an attempt which did not land.
+    Deadline,
+    /// The store said something about a write that was not so.
+    Answer,
+    /// A session ended in a way it should not have.
+    GaveUp,
+}
+
+/// What a suite did and found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Faults that struck a write: claims, renewals, releases.
+    pub struck: [usize; 3],
+    /// Armed faults whose request never came by.
+    pub missed: usize,
+    /// Struck writes that landed all the same, then or later.
+    pub landed: usize,
+    /// Sessions that were granted a lease.
+    pub grants: usize,
+    /// Conditional writes in all.
+    pub writes: usize,
+    /// Deadlines that were compared with the attempt they count from.
+    pub deadlines: usize,
+    /// How long all of it took.
+    pub took: Duration,
+    /// What must not happen, and did.
+    pub violations: Vec<(Kind, String)>,
+}
+
+impl Report {
+    /// Faults that struck, of all kinds of write.
+    pub fn faults(&self) -> usize {
+        self.struck.iter().sum()
+    }
+
+    /// How often that happened.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.violations.iter().filter(|(k, _)| *k == kind).count()
+    }
+
+    /// Nothing bad, and the suite really did what it is for.
+    ///
+    /// # Panics
+    ///
+    /// With the whole report, if not.
+    pub fn assert_clean(&self, faults: usize) {
+        assert!(self.violations.is_empty(), "{self}");
+        assert!(self.faults() >= faults, "fewer faults than asked for: {self}");
+        assert!(
+            self.missed <= faults / 10,
+            "faults do not strike: a write's request must contain its id as text: {self}"
+        );
+        assert!(self.struck.iter().all(|n| *n >= faults / 20), "one kind of write was hardly hit: {self}");
+        assert!(self.landed >= faults / 5, "hardly any of them landed: {self}");
+        assert!(self.deadlines > self.grants, "hardly any deadline moved: {self}");
+        println!("{self}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [claims, renewals, releases] = self.struck;
+        let Self { missed, landed, grants, writes, deadlines, .. } = self;
+        let (double, lost) = (self.count(Kind::DoubleGrant), self.count(Kind::Lost));
+        let wrong = self.count(Kind::Deadline);
+        write!(
+            f,
+            "{} faults ({claims} claims, {renewals} renewals, {releases} releases; {landed} landed, {missed} missed) \
+             in {writes} writes and {grants} grants: {double} double grants, {lost} lost that were ours, \
+             {wrong} of {deadlines} deadlines wrong, {} wrong answers, {} gave up; {:.1} s",
+            self.faults(),
+            self.count(Kind::Answer),
+            self.count(Kind::GaveUp),
+            self.took.as_secs_f64(),
+        )?;
+        for (kind, text) in self.violations.iter().take(12) {
+            write!(f, "\n  {kind:?}: {text}")?;
+        }
+        Ok(())
+    }
+}

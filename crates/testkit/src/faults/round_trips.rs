@@ -1,0 +1,189 @@
+//! What each step of a lease costs on a warm connection.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold::core::ids::{Grant, WriteId};
+use leasehold::core::session::{Event, Granted, Input, Outcome, Plan, Signal};
+use leasehold::memory::Memory;
+use leasehold::random;
+use leasehold::shell::{Job, Shell};
+use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
+use pollster::block_on;
+
+use super::aimed::Kept;
+use super::lane::Lane;
+use super::worker::{self, HEARTBEAT};
+use crate::proxy::{Proxy, Shared, lock};
+
+const RENEWALS: usize = 5;
+
+/// Requests that the proxy saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoundTrips {
+    /// To find a lease held.
+    pub held: u64,
+    /// To take a free one.
+    pub acquire: u64,
+    /// To renew once.
+    pub renew: u64,
+    /// To give it back.
+    pub release: u64,
+}
+
+impl RoundTrips {
+    /// The bar: one to find it held, two to take it, one each to renew and to give it back.
+    ///
+    /// # Panics
+    ///
+    /// If it is any other number.
+    pub fn assert_fewest(self) {
+        assert_eq!(self, Self { held: 1, acquire: 2, renew: 1, release: 1 });
+    }
+}
+
+/// What is under way when a call is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Acquire,
+    Renew,
+    Release,
+}
+
+struct Tally {
+    stage: Stage,
+    /// One for every call: what it was for, and how many requests it took.
+    calls: Vec<(Stage, u64)>,
+}
+
+/// Counts the requests of every call.
+struct Counting {
+    inner: Kept,
+    proxy: Arc<Shared>,
+    tally: Arc<Mutex<Tally>>,
+}
+
+impl Counting {
+    fn count<T>(&self, call: impl FnOnce(&mut dyn Store) -> T) -> T {
+        // The stage as the call begins: a release cannot overtake a renewal.
+        let stage = lock(&self.tally).stage;
+        let before = self.proxy.requests();
+        let answer = call(lock(&self.inner).as_mut());
+        lock(&self.tally).calls.push((stage, self.proxy.requests() - before));
+        answer
+    }
+}
+
+#[async_trait(?Send)]
+impl Store for Counting {
+    fn facts(&self) -> Facts {
+        lock(&self.inner).facts()
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        self.count(|s| block_on(s.read(key)))
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        self.count(|s| block_on(s.cas(key, expected, write, body)))
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        self.count(|s| block_on(s.list(prefix, after, limit)))
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        self.count(|s| block_on(s.remove(key, version)))
+    }
+
+    fn limit_calls(&mut self, each: Duration) {
+        lock(&self.inner).limit_calls(each);
+    }
+}
+
+/// A job that ends after so many renewals.
+struct Until {
+    tally: Arc<Mutex<Tally>>,
+    renewals: usize,
+    started: bool,
+}
+
+impl Job for Until {
+    fn start(&mut self, _: &Granted) -> Result<(), i32> {
+        lock(&self.tally).stage = Stage::Renew;
+        self.started = true;
+        Ok(())
+    }
+    fn seal(&mut self, _: &Granted) -> Result<(), String> {
+        Ok(())
+    }
+    fn term(&mut self) {}
+    fn kill(&mut self) {}
+    fn freeze(&mut self) {}
+    fn thaw(&mut self) {}
+    fn forward(&mut self, _: Signal) {}
+    fn tell(&mut self, event: &Event) {
+        if *event == Event::Renewed {
+            self.renewals = self.renewals.saturating_sub(1);
+        }
+    }
+}
+
+/// Runs one session; its calls, and how it ended.
+fn session(plan: Plan, inner: &Kept, proxy: &Proxy, renewals: usize) -> (Vec<(Stage, u64)>, Outcome) {
+    let tally = Arc::new(Mutex::new(Tally { stage: Stage::Acquire, calls: Vec::new() }));
+    let counting = Counting { inner: inner.clone(), proxy: proxy.shared(), tally: tally.clone() };
+    let mut shell = Shell::new(plan, Box::new(counting), Memory::none()).expect("a timer and a pipe");
+    let mut job = Until { tally: tally.clone(), renewals, started: false };
+    let mut ended = shell.step(Input::Start, &mut job);
+    while ended.is_none() {
+        if job.started && job.renewals == 0 {
+            job.started = false;
+            lock(&tally).stage = Stage::Release;
+            ended = shell.step(Input::JobExited { status: 0, tree_empty: true }, &mut job);
+            continue;
+        }
+        for input in shell.wait(None).expect("poll").0 {
+            ended = ended.or(shell.step(input, &mut job));
+        }
+    }
+    let outcome = ended.expect("it ended");
+    shell.finish(&outcome);
+    let calls = lock(&tally).calls.clone();
+    (calls, outcome)
+}
+
+fn sum(calls: &[(Stage, u64)], stage: Stage) -> u64 {
+    calls.iter().filter(|(s, _)| *s == stage).map(|(_, n)| n).sum()
+}
+
+pub(super) fn count(
+    name: &str,
+    proxy: &Proxy,
+    through: Box<dyn Store>,
+    direct: Box<dyn Store>,
+) -> RoundTrips {
+    let lane = Lane::new(name);
+    let (inner, direct): (Kept, Kept) = (Arc::new(Mutex::new(through)), Arc::new(Mutex::new(direct)));
+    let beating =
+        |store: &Kept, heartbeat| worker::plan(&lane, lock(store).as_ref(), Grant(random::seed()), heartbeat);
+    let fresh = |store: &Kept| beating(store, Duration::from_secs(60));
+    // The first one connects, and makes what is missing.
+    let (_, outcome) = session(beating(&inner, HEARTBEAT), &inner, proxy, 1);
+    assert!(matches!(outcome, Outcome::Finished { .. }), "{outcome:?}");
+    let (calls, outcome) = session(fresh(&inner), &inner, proxy, 0);
+    assert!(matches!(outcome, Outcome::Finished { .. }), "{outcome:?}");
+    let (acquire, release) = (sum(&calls, Stage::Acquire), sum(&calls, Stage::Release));
+    let (calls, outcome) = session(beating(&inner, HEARTBEAT), &inner, proxy, RENEWALS);
+    assert!(matches!(outcome, Outcome::Finished { .. }), "{outcome:?}");
+    // The dearest of them: an average could hide one.
+    let renewals = calls.iter().filter(|(stage, _)| *stage == Stage::Renew);
+    let renew = renewals.map(|(_, n)| *n).max().unwrap_or(0);
+    let by_hand = Plan { by_hand: true, ..fresh(&direct) };
+    let (_, outcome) = session(by_hand, &direct, proxy, 0);
+    assert!(matches!(outcome, Outcome::Granted(_)), "{outcome:?}");
+    let (calls, outcome) = session(fresh(&inner), &inner, proxy, 0);
+    assert!(matches!(outcome, Outcome::Busy(_)), "{outcome:?}");
+    RoundTrips { held: sum(&calls, Stage::Acquire), acquire, renew, release }
+}

@@ -1,0 +1,22 @@
+//! Test support: where the servers are, a proxy that breaks things on purpose, and the fault suites
+//! that every store behind a network must pass.
+
+pub mod faults;
+pub mod proxy;
+
+/// The address of a server that `scripts/servers` started, for example `server("REDIS")`.
+///
+/// # Panics
+///
+/// If there is none. `./test` counts that as a failure: nothing is skipped in silence.
+pub fn server(name: &str) -> String {
+    let variable = format!("LEASEHOLD_TEST_{name}");
+    std::env::var(&variable).unwrap_or_else(|_| {
+        panic!("SKIPPED: {variable} is not set; run `scripts/servers run -- cargo test …`")
+    })
+}
+
+/// Larger counts under `./test --long`.
+pub fn count(usual: usize, long: usize) -> usize {
+    if std::env::var_os("LEASEHOLD_LONG").is_some() { long } else { usual }
+}
