@@ -63,6 +63,7 @@ export default {
   async fetch(request, env) {
     const response = await answer(request, env);
     const headers = new Headers(response.headers);
+    headers.set("Leasehold-Protocol", "1");
     headers.set("Leasehold-Instance", INSTANCE);
     return new Response(response.body, { status: response.status, headers });
   },

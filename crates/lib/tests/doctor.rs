@@ -217,7 +217,10 @@ fn a_store_that_lets_few_in_is_raced_by_few() {
     let diagnosis = look(few, Depth::Full);
     assert_eq!((&diagnosis.ended, diagnosis.verdict()), (&Ended::Usable, Verdict::Weak), "{diagnosis:#?}");
     let crowd = diagnosis.findings.iter().find(|f| f.about == "crowd").unwrap();
-    assert!(crowd.text.contains("of 32 connections") && crowd.text.contains("Too many clients"), "{crowd:?}");
+    assert!(
+        crowd.text.contains("of 32 connections were let in") && crowd.text.contains("Too many clients"),
+        "{crowd:?}"
+    );
 }
 
 /// Counts how often a store is opened.

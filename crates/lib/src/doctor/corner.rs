@@ -23,6 +23,8 @@ const FORGOTTEN: Duration = Duration::from_secs(3600);
 const SWEEP: Duration = Duration::from_secs(5);
 /// How many handles sweep at once.
 const BROOMS: usize = 8;
+/// How many are opened at once.
+const FEW: usize = 8;
 
 /// A corner with a name of its own, and the handles that were opened on it.
 #[derive(Clone)]
@@ -93,34 +95,30 @@ impl Corner {
         pause(time, &self.0.stop);
     }
 
-    /// Lets that many handles ask at once, and keeps those that got an answer: how many, and why not the
-    /// others.
-    pub(super) fn crowd(&self, count: usize) -> (usize, Option<Failure>) {
-        let mut idle = std::mem::take(&mut *lock(&self.0.idle));
+    /// Opens so many handles, a few at a time, for as long as `patience`, and keeps those that got an answer:
+    /// how many, and why the others did not.
+    pub(super) fn crowd(&self, count: usize, patience: Duration) -> (usize, Option<Failure>) {
+        let until = boot_time().plus(patience);
+        let mut kept = std::mem::take(&mut *lock(&self.0.idle));
         let mut refused = None;
-        while idle.len() < count {
-            match self.opened() {
-                Ok(store) => idle.push(store),
-                Err(failure) => {
-                    refused = Some(failure);
-                    break;
+        while kept.len() < count && refused.is_none() && (kept.len() < FEW || boot_time() < until) {
+            let wave: Vec<_> = (kept.len()..count).take(FEW).map(|_| self.opened()).collect();
+            let answers = thread::scope(|scope| {
+                let threads: Vec<_> =
+                    wave.into_iter().map(|opened| scope.spawn(|| answers(opened))).collect();
+                let panicked = || Err(super::unusable("a thread of the doctor panicked".into()));
+                threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect::<Vec<_>>()
+            });
+            for answer in answers {
+                match answer {
+                    Ok(store) => kept.push(store),
+                    Err(failure) => refused = Some(failure),
                 }
             }
         }
-        let answers: Vec<Result<_, Failure>> = thread::scope(|scope| {
-            let ask = |mut store: Box<dyn Store>| pollster::block_on(store.read("warm-up")).map(|_| store);
-            let threads: Vec<_> = idle.into_iter().map(|store| scope.spawn(move || ask(store))).collect();
-            let panicked = || Err(super::unusable("a thread of the doctor panicked".into()));
-            threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect()
-        });
-        let mut kept = lock(&self.0.idle);
-        for answer in answers {
-            match answer {
-                Ok(store) => kept.push(store),
-                Err(failure) => refused = Some(failure),
-            }
-        }
-        (kept.len().min(count), refused)
+        let let_in = kept.len().min(count);
+        *lock(&self.0.idle) = kept;
+        (let_in, refused)
     }
 
     /// Removes all that was written here; gives the keys that are still there.
@@ -164,6 +162,13 @@ impl Corner {
         old.retain(|l| age(l).is_some_and(|age| age > FORGOTTEN));
         swept(store.as_mut(), &old, boot_time().plus(SWEEP));
     }
+}
+
+/// The store, if it answers.
+fn answers(opened: Result<Box<dyn Store>, Failure>) -> Result<Box<dyn Store>, Failure> {
+    let mut store = opened?;
+    pollster::block_on(store.read("warm-up"))?;
+    Ok(store)
 }
 
 fn listed(store: &mut dyn Store) -> Vec<Listed> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_core::stop::{DEFAULT_TTL, StoreClock, Text, least_ttl};
 use leasehold_core::time::BootTime;
 
-use super::exams::{text, write};
+use super::exams::{ENOUGH, text, write};
 use super::{Depth, Latency, Visit};
 use crate::clock::{boot_time, wall};
 use crate::stores::{Clock, Facts, Failure, Store, Verdict, Version};
@@ -165,9 +165,10 @@ impl Ages {
 /// How long a read and a conditional write take; gives the slow end of both.
 pub(super) fn latency(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<Duration, Failure> {
     let (count, patience) = match visit.depth {
-        Depth::Full => (60, Duration::from_millis(1_500)),
-        Depth::Probe | Depth::Quick => (10, Duration::from_millis(500)),
+        Depth::Full => (60, Duration::from_millis(1_200)),
+        Depth::Probe | Depth::Quick => (10, Duration::from_millis(400)),
     };
+    let patience = patience.min(visit.begun.plus(ENOUGH).since(boot_time()));
     visit.begin("latency");
     let mut handle = visit.corner.handle("latency");
     let mut version: Option<Version> = None;

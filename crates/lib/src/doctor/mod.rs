@@ -142,6 +142,7 @@ pub fn examine(
     let mut visit = Visit {
         corner: Corner::new(open, Arc::clone(stop), limit),
         depth,
+        begun: boot_time(),
         since: boot_time(),
         tell,
         diagnosis: Diagnosis {
@@ -184,6 +185,7 @@ fn refusal(findings: &[Finding]) -> Ended {
 struct Visit<'a> {
     corner: Corner,
     depth: Depth,
+    begun: BootTime,
     /// When what is looked at now was begun.
     since: BootTime,
     tell: &'a mut dyn FnMut(Progress<'_>),
