@@ -12,8 +12,10 @@ pub struct Scheme {
     /// The cargo feature that brings it.
     pub feature: Option<&'static str>,
     /// Given the whole URL and what comes after the colon.
-    open: fn(&str, &str) -> Result<Box<dyn Store>, OpenError>,
+    open: fn(&str, &str) -> Opened,
 }
+
+type Opened = Result<Box<dyn Store>, OpenError>;
 
 /// Every kind of store built in, in the order people are told about them.
 pub const SCHEMES: &[Scheme] = &[
@@ -126,7 +128,7 @@ pub enum OpenError {
     Store(Failure),
 }
 
-fn opened<S: Store + 'static>(store: Result<S, Failure>) -> Result<Box<dyn Store>, OpenError> {
+fn opened<S: Store + 'static>(store: Result<S, Failure>) -> Opened {
     match store {
         Ok(store) => Ok(Box::new(store)),
         Err(failure) => Err(OpenError::Store(failure)),
@@ -138,7 +140,7 @@ fn bad_url(message: String) -> OpenError {
 }
 
 #[cfg(feature = "object")]
-fn bucket(provider: super::object::Provider, scheme: &str, url: &str) -> Result<Box<dyn Store>, OpenError> {
+fn bucket(provider: super::object::Provider, scheme: &str, url: &str) -> Opened {
     match super::object::open(provider, scheme, url) {
         Ok(store) => Ok(Box::new(store)),
         Err(message) => Err(bad_url(message)),
@@ -146,7 +148,7 @@ fn bucket(provider: super::object::Provider, scheme: &str, url: &str) -> Result<
 }
 
 #[cfg(feature = "postgres")]
-fn postgres(url: &str, _: &str) -> Result<Box<dyn Store>, OpenError> {
+fn postgres(url: &str, _: &str) -> Opened {
     let store = super::postgres::PostgresStore::open(url);
     let store = store.map_err(|why| bad_url(format!("This is not a PostgreSQL URL: {why}")))?;
     opened(Ok(super::remote::Remote::new(store)))
