@@ -73,7 +73,7 @@ fn a_store_that_makes_answers_up_is_caught() {
         (Lie::Conflict, &[Kind::Answer]),
         (Lie::Retry, &[Kind::Answer]),
     ] {
-        let liar = || Liar::new(store(&through), lie);
+        let liar = || Liar::of(store(&through), lie);
         let report = Bench::new("liar", &proxy, liar, || store(&url)).dropped(200);
         println!("{lie:?}: {report}");
         assert!(kinds.iter().all(|kind| report.count(*kind) > 0), "{lie:?}: {report}");
