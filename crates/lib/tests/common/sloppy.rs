@@ -1,4 +1,5 @@
 //! A store with one thing wrong with it, to be caught.
+#![allow(dead_code)] // each test file uses its own part of it
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

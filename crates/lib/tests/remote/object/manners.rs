@@ -28,8 +28,8 @@ fn read(store: &mut dyn Store) -> Failure {
 #[test]
 fn every_call_is_one_request() {
     let double = GcsDouble::start();
-    let endpoints: [(fn(&str) -> Spot, String); 3] =
-        [(Spot::s3, server("S3")), (Spot::azure, server("AZURE")), (Spot::google_at, double.endpoint())];
+    let makers: [fn(&str) -> Spot; 3] = [Spot::s3, Spot::azure, Spot::google_at];
+    let endpoints = makers.into_iter().zip([server("S3"), server("AZURE"), double.endpoint()]);
     for (spot, endpoint) in endpoints {
         let proxy = Proxy::http(&endpoint);
         let mut store = spot(&proxy.url(&endpoint)).open(&fresh_prefix());

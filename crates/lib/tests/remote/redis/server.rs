@@ -6,9 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-#[path = "../../common/mod.rs"]
-mod common;
-pub(super) use common::Scratch;
+pub(super) use crate::common::Scratch;
 
 pub(super) struct Server {
     child: Child,
