@@ -36,7 +36,8 @@ pub(super) fn no_connection(host: &Host, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound if host.is_socket() => "there is no such socket".into(),
         _ => error.to_string(),
     };
-    let message = format!("PostgreSQL at {} cannot be reached ({why}). Is it running?", host.shown());
+    let message =
+        format!("PostgreSQL at {} cannot be reached ({why}). Check that it is running.", host.shown());
     match error.kind() {
         io::ErrorKind::PermissionDenied => denied(message),
         _ => unreachable(message),
@@ -138,6 +139,10 @@ pub(super) fn no_answer(host: &Host, user: &str, error: &Error) -> Failure {
         denied(format!(
             "PostgreSQL at {at} lets {user:?} only read: it is a replica, or default_transaction_read_only is \
              on. Use the primary and a role that may write."
+        ))
+    } else if *code == SqlState::SYNTAX_ERROR {
+        unusable(format!(
+            "PostgreSQL at {at} is too old or something else ({said}): version 12 or newer is needed."
         ))
     } else if is_foreign(code) {
         unusable(format!(

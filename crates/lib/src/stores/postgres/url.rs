@@ -102,6 +102,13 @@ impl Target {
         )?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, dbname) = rest.split_once('/').unwrap_or((rest, ""));
+        if dbname.contains('@') {
+            return Err(
+                "there is an @ after the first /. If the password has / in it, write that as %2F; in the \
+                        name of a database write @ as %40."
+                    .into(),
+            );
+        }
         let (who, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = who.split_once(':').map_or((who, None), |(u, p)| (u, Some(p)));
         let mut given = parameters(query)?;
@@ -391,6 +398,7 @@ mod tests {
         for url in [
             "postgres:h",
             "postgres://u:canary/x@h/d",
+            "postgres://u:12/canary@h/d",
             "postgres://u:canary@h:99999/d",
             "postgres://u:canary%zz@h",
             "postgres://u:canary%00@h",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::clock::boot_time;
 use leasehold::stores::Verdict;
 
+use super::own::Server;
 use super::{Raw, cas, corner, count, get, in_corner, opened, read, server, wait, written};
 
 const LONG: Duration = Duration::from_secs(20);
@@ -111,6 +112,19 @@ fn behind_a_pooler_waiters_poll() {
     assert!(boot_time().since(began) < LONG / 2);
     let remarks = wait(store.examine()).unwrap();
     assert!(remarks.iter().any(|r| r.about == "pooler" && r.verdict == Verdict::Weak), "{remarks:?}");
+}
+
+/// A server that forgets at a power failure is called unsafe; one that only delays is made safe.
+#[test]
+fn the_doctor_is_told_what_is_unsafe() {
+    for (setting, verdict) in [("fsync=off", Verdict::Unsafe), ("synchronous_commit=off", Verdict::Good)] {
+        let server = Server::start(&[setting]);
+        let remarks = wait(opened(&server.url()).examine()).unwrap();
+        let worst = remarks.iter().filter(|r| r.about == "durability").map(|r| r.verdict).max();
+        assert_eq!(worst, Some(verdict), "{setting}: {remarks:?}");
+        let name = setting.split('=').next().unwrap();
+        assert!(remarks.iter().any(|r| r.text.contains(name)), "{setting}: {remarks:?}");
+    }
 }
 
 #[test]
