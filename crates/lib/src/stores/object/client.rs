@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
-use object_store::azure::{AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::client::HttpConnector;
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::list::PaginatedListStore;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
+use super::erase::{Eraser, Signer};
 use super::place::{Place, Provider, checked_endpoint};
 use super::wire::{Connector, Note};
 use crate::stores::{Failure, FailureKind};
@@ -19,18 +21,38 @@ pub type Vars = Vec<(String, String)>;
 pub trait Bucket: ObjectStore + PaginatedListStore {}
 impl<T: ObjectStore + PaginatedListStore> Bucket for T {}
 
+/// What the first call makes.
+pub struct Client {
+    /// Reads, writes and lists.
+    pub bucket: Arc<dyn Bucket>,
+    /// Takes marks away.
+    pub eraser: Eraser,
+}
+
 /// The variables of this process that are text.
 pub fn environment() -> Vars {
     std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
 }
 
 /// A client; `credentials` notes what happened when they were asked for. Reaches nothing yet.
-pub fn connect(place: &Place, vars: &Vars, credentials: &Note) -> Result<Arc<dyn Bucket>, Failure> {
+pub fn connect(place: &Place, vars: &Vars, credentials: &Note) -> Result<Client, Failure> {
     match place.provider {
-        Provider::S3 => Ok(Arc::new(s3(place, vars, credentials)?)),
-        Provider::Google => Ok(Arc::new(google(place, vars, credentials)?)),
-        Provider::Azure => Ok(Arc::new(azure(place, vars, credentials)?)),
+        Provider::S3 => s3(place, vars, credentials),
+        Provider::Google => google(place, vars, credentials),
+        Provider::Azure => azure(place, vars, credentials),
     }
+}
+
+fn client(
+    place: &Place,
+    connector: &Connector,
+    bucket: impl Bucket,
+    signer: Signer,
+    address: String,
+) -> Result<Client, Failure> {
+    let options = ClientOptions::new().with_allow_http(connector.http);
+    let http = connector.connect(&options).map_err(|_| unbuilt(place))?;
+    Ok(Client { bucket: Arc::new(bucket), eraser: Eraser { http, bucket: address, signer } })
 }
 
 /// A repeated write of a write that landed would be told that somebody else was first.
@@ -51,7 +73,7 @@ fn settings<K: std::str::FromStr>(vars: &Vars, prefix: &str) -> Vec<(K, String)>
     ours.filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value.clone()))).collect()
 }
 
-fn s3(place: &Place, vars: &Vars, credentials: &Note) -> Result<AmazonS3, Failure> {
+fn s3(place: &Place, vars: &Vars, credentials: &Note) -> Result<Client, Failure> {
     let mut builder = AmazonS3Builder::new();
     for (key, value) in settings::<AmazonS3ConfigKey>(vars, "AWS_") {
         builder = builder.with_config(key, value);
@@ -78,17 +100,28 @@ fn s3(place: &Place, vars: &Vars, credentials: &Note) -> Result<AmazonS3, Failur
         return Err(denied(place, "Only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set"));
     }
     let connector = connector(endpoint.as_ref(), credentials)?;
-    builder
+    let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".into());
+    let virtual_host = builder.get_config_value(&AmazonS3ConfigKey::VirtualHostedStyleRequest);
+    let virtual_host = virtual_host.as_deref() == Some("true");
+    let bucket = builder
         .with_bucket_name(&place.bucket)
         .with_conditional_put(S3ConditionalPut::ETagMatch)
         .with_retry(never_again())
         .with_allow_http(connector.http)
-        .with_http_connector(connector)
+        .with_http_connector(connector.clone())
         .build()
-        .map_err(|_| unbuilt(place))
+        .map_err(|_| unbuilt(place))?;
+    let host = match (endpoint, place.virtual_host) {
+        (Some(endpoint), true) => endpoint.replacen("://", &format!("://{}.", place.bucket), 1),
+        (Some(endpoint), false) if virtual_host => endpoint,
+        (Some(endpoint), false) => format!("{}/{}", endpoint.trim_end_matches('/'), place.bucket),
+        (None, _) => format!("https://s3.{region}.amazonaws.com/{}", place.bucket),
+    };
+    let signer = Signer::S3(Arc::clone(bucket.credentials()), region);
+    client(place, &connector, bucket, signer, host.trim_end_matches('/').into())
 }
 
-fn google(place: &Place, vars: &Vars, credentials: &Note) -> Result<GoogleCloudStorage, Failure> {
+fn google(place: &Place, vars: &Vars, credentials: &Note) -> Result<Client, Failure> {
     let mut builder = GoogleCloudStorageBuilder::new();
     for (key, value) in settings::<GoogleConfigKey>(vars, "GOOGLE_") {
         builder = builder.with_config(key, value);
@@ -96,17 +129,22 @@ fn google(place: &Place, vars: &Vars, credentials: &Note) -> Result<GoogleCloudS
     if let Some(endpoint) = &place.endpoint {
         builder = builder.with_base_url(endpoint);
     }
-    let connector = connector(builder.get_config_value(&GoogleConfigKey::BaseUrl).as_ref(), credentials)?;
-    builder
+    let endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+    let connector = connector(endpoint.as_ref(), credentials)?;
+    let bucket = builder
         .with_bucket_name(&place.bucket)
         .with_retry(never_again())
         .with_client_options(ClientOptions::new().with_allow_http(connector.http))
-        .with_http_connector(connector)
+        .with_http_connector(connector.clone())
         .build()
-        .map_err(|_| unbuilt(place))
+        .map_err(|_| unbuilt(place))?;
+    let endpoint = endpoint.unwrap_or_else(|| "https://storage.googleapis.com".into());
+    let signer = Signer::Google(Arc::clone(bucket.credentials()));
+    let address = format!("{}/{}", endpoint.trim_end_matches('/'), place.bucket);
+    client(place, &connector, bucket, signer, address)
 }
 
-fn azure(place: &Place, vars: &Vars, credentials: &Note) -> Result<MicrosoftAzure, Failure> {
+fn azure(place: &Place, vars: &Vars, credentials: &Note) -> Result<Client, Failure> {
     let mut builder = MicrosoftAzureBuilder::new();
     let also = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, value)| value);
     // Names that Azure's own command line uses and the library does not know.
@@ -125,22 +163,27 @@ fn azure(place: &Place, vars: &Vars, credentials: &Note) -> Result<MicrosoftAzur
     if let Some(endpoint) = &place.endpoint {
         builder = builder.with_endpoint(endpoint.clone());
     }
-    if builder.get_config_value(&AzureConfigKey::AccountName).is_none() {
+    let Some(account) = builder.get_config_value(&AzureConfigKey::AccountName) else {
         return Err(Failure {
             kind: FailureKind::Unusable,
             message: "No storage account was named: add ?account=NAME to the URL, or set \
                       AZURE_STORAGE_ACCOUNT_NAME."
                 .into(),
         });
-    }
-    let connector = connector(builder.get_config_value(&AzureConfigKey::Endpoint).as_ref(), credentials)?;
-    builder
+    };
+    let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
+    let connector = connector(endpoint.as_ref(), credentials)?;
+    let bucket = builder
         .with_container_name(&place.bucket)
         .with_retry(never_again())
         .with_allow_http(connector.http)
-        .with_http_connector(connector)
+        .with_http_connector(connector.clone())
         .build()
-        .map_err(|_| unbuilt(place))
+        .map_err(|_| unbuilt(place))?;
+    let endpoint = endpoint.unwrap_or_else(|| format!("https://{account}.blob.core.windows.net"));
+    let address = format!("{}/{}", endpoint.trim_end_matches('/'), place.bucket);
+    let signer = Signer::Azure(Arc::clone(bucket.credentials()), account);
+    client(place, &connector, bucket, signer, address)
 }
 
 fn denied(place: &Place, what: &str) -> Failure {

@@ -2,12 +2,13 @@
 //!
 //! A record is replaced by a conditional put (`If-Match`, or the generation on Google) and created by
 //! one that wants nothing there. What the answer means is decided in [`verdict`] from the status that
-//! [`wire`] saw. Ages are `Date` minus `Last-Modified` of one response. These stores have no
-//! conditional removal that works everywhere, so a removed record stays as a short mark that reads
-//! as absent (docs/decisions/0011).
+//! [`wire`] saw. Ages are `Date` minus `Last-Modified` of one response. Not all of
+//! them can remove on a condition, so a removed record first becomes a short mark that reads as absent,
+//! and the mark is taken away where that is safe (docs/decisions/0011).
 
 mod client;
 mod envelope;
+mod erase;
 mod name;
 mod place;
 mod verdict;
@@ -22,7 +23,7 @@ use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 use object_store::{Attribute, GetOptions, PutMode, PutOptions, PutResult, UpdateVersion};
 
-use self::client::{Bucket, Vars};
+use self::client::{Client, Vars};
 use self::envelope::Content;
 use self::place::Place;
 pub use self::place::Provider;
@@ -49,7 +50,9 @@ pub struct ObjectBucket {
     /// What happened when credentials were last asked for.
     credentials: Note,
     /// Made by the first call.
-    client: Option<Arc<dyn Bucket>>,
+    client: Option<Arc<Client>>,
+    /// Whether a DELETE is refused if its condition does not hold; not known before the first.
+    erases: Option<bool>,
 }
 
 /// Opens a bucket by URL, with the variables of this process. Reaches nothing.
@@ -65,7 +68,7 @@ pub fn with_vars(
     vars: Vec<(String, String)>,
 ) -> Result<Remote<ObjectBucket>, String> {
     let place = Place::parse(provider, scheme, url)?;
-    Ok(Remote::new(ObjectBucket { place, vars, credentials: Note::default(), client: None }))
+    Ok(Remote::new(ObjectBucket { place, vars, credentials: Note::default(), client: None, erases: None }))
 }
 
 /// An object that was read.
@@ -76,12 +79,12 @@ struct Found {
 }
 
 impl ObjectBucket {
-    fn client(&mut self) -> Result<Arc<dyn Bucket>, Failure> {
+    fn client(&mut self) -> Result<Arc<Client>, Failure> {
         if let Some(client) = &self.client {
             return Ok(Arc::clone(client));
         }
         let client = client::connect(&self.place, &self.vars, &self.credentials)?;
-        Ok(Arc::clone(self.client.insert(client)))
+        Ok(Arc::clone(self.client.insert(Arc::new(client))))
     }
 
     fn path(&self, key: &str) -> Result<Path, Failure> {
@@ -104,10 +107,10 @@ impl ObjectBucket {
         let note = Note::default();
         let options = || GetOptions { extensions: note.extensions(), ..GetOptions::default() };
         settle().await;
-        let mut got = client.get_opts(&path, options()).await;
+        let mut got = client.bucket.get_opts(&path, options()).await;
         if got.is_err() && note.cut_short() {
             // The server hung up on a connection that had been idle. A read may be made twice.
-            got = client.get_opts(&path, options()).await;
+            got = client.bucket.get_opts(&path, options()).await;
         }
         let got = match got {
             Ok(got) => got,
@@ -155,7 +158,7 @@ impl ObjectBucket {
         options.attributes.insert(Attribute::ContentType, "text/plain; charset=utf-8".into());
         // A bucket behind a cache would otherwise answer with what was true a while ago.
         options.attributes.insert(Attribute::CacheControl, "no-store".into());
-        let done = client.put_opts(&path, bytes.into(), options).await;
+        let done = client.bucket.put_opts(&path, bytes.into(), options).await;
         let judged = verdict::put(&self.place, &note.told(), &self.credentials.told(), expected.is_none());
         match (judged, done) {
             (Put::Refused, _) => Cas::Conflict,
@@ -165,6 +168,17 @@ impl ObjectBucket {
                 None => Cas::Unknown(self.failure(&note)),
             },
             (Put::Taken, Err(_)) => Cas::Unknown(self.failure(&note)),
+        }
+    }
+
+    /// Takes a mark away, if this server can do that to a mark and to nothing newer. Else it stays.
+    async fn erase(&mut self, key: &str, mark: &Version) {
+        let (Ok(client), Ok(path)) = (self.client(), self.path(key)) else { return };
+        if self.erases.is_none() {
+            self.erases = Some(client.eraser.heeds_conditions(&path).await);
+        }
+        if self.erases == Some(true) {
+            client.eraser.erase(&path, mark).await;
         }
     }
 
@@ -192,7 +206,8 @@ impl ObjectBucket {
                 ..PaginatedListOptions::default()
             };
             settle().await;
-            let page = client.list_paginated(Some(start), options).await.map_err(|_| self.failure(&note))?;
+            let page =
+                client.bucket.list_paginated(Some(start), options).await.map_err(|_| self.failure(&note))?;
             if !note.told().answer.is_some_and(|answer| answer.xml) {
                 return Err(self.failure(&note));
             }
@@ -324,7 +339,10 @@ impl Store for ObjectBucket {
     async fn remove(&mut self, key: &str, version: &Version) -> Cas {
         let mark = envelope::removed(WriteId(random::seed()));
         match self.put(key, Some(version), mark).await {
-            Cas::Written { store_time, .. } => Cas::Written { version: version.clone(), store_time },
+            Cas::Written { version: mark, store_time } => {
+                self.erase(key, &mark).await;
+                Cas::Written { version: version.clone(), store_time }
+            }
             other => other,
         }
     }

@@ -147,7 +147,7 @@ fn io_tls(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Makes clients that fill in notes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Connector {
     /// The endpoint was given as http.
     pub http: bool,

@@ -140,7 +140,17 @@ fn answer(world: &mut World, request: &Request) -> Response {
     match (request.method.as_str(), name) {
         ("GET", "") => list(world, request),
         ("GET", name) => get(world, name),
-        ("PUT", name) if !name.is_empty() => put(world, name, request),
+        ("PUT", name) if !name.is_empty() => match refused(world, name, request) {
+            Some(refusal) => refusal,
+            None => put(world, name, request),
+        },
+        ("DELETE", name) if world.objects.contains_key(name) => match refused(world, name, request) {
+            Some(refusal) => refusal,
+            None => {
+                world.objects.remove(name);
+                Response { status: 204, headers: String::new(), body: Vec::new() }
+            }
+        },
         _ => Response::error(405, "MethodNotAllowed"),
     }
 }
@@ -152,16 +162,17 @@ fn get(world: &World, name: &str) -> Response {
     Response { status: 200, headers, body: object.body.clone() }
 }
 
-fn put(world: &mut World, name: &str, request: &Request) -> Response {
+/// The condition does not hold. 0 means that it must not exist; without the header anything goes, as there.
+fn refused(world: &World, name: &str, request: &Request) -> Option<Response> {
     let stored = world.objects.get(name).map_or(0, |o| o.generation);
-    // 0 means that it must not exist; without the header anything goes, as there.
-    if let Some(wanted) = request.headers.get("x-goog-if-generation-match") {
-        match wanted.parse::<u64>() {
-            Ok(wanted) if wanted == stored => {}
-            Ok(_) => return Response::error(412, "PreconditionFailed"),
-            Err(_) => return Response::error(400, "InvalidArgument"),
-        }
+    match request.headers.get("x-goog-if-generation-match")?.parse::<u64>() {
+        Ok(wanted) if wanted == stored => None,
+        Ok(_) => Some(Response::error(412, "PreconditionFailed")),
+        Err(_) => Some(Response::error(400, "InvalidArgument")),
     }
+}
+
+fn put(world: &mut World, name: &str, request: &Request) -> Response {
     let written = Timestamp::now();
     world.last_generation = (world.last_generation + 1).max(written.as_microsecond().unsigned_abs());
     let object = Object { generation: world.last_generation, written, body: request.body.clone() };

@@ -4,6 +4,7 @@ mod conformance;
 mod faults;
 mod gcs_double;
 mod manners;
+mod marks;
 mod races;
 mod traps;
 

@@ -1,0 +1,67 @@
+//! Removed records: a mark that reads as absent, and is taken away where the server can do it safely.
+
+use leasehold::core::ids::WriteId;
+use leasehold::stores::{Cas, Store, Version};
+use leasehold_testkit::proxy::{Fault, Proxy};
+use leasehold_testkit::server;
+
+use super::{GcsDouble, Spot, fresh_prefix};
+
+const KEY: &str = "runs/nightly/0001";
+
+fn write(store: &mut dyn Store, body: &[u8]) -> Version {
+    match pollster::block_on(store.cas(KEY, None, WriteId(leasehold::random::seed()), body)) {
+        Cas::Written { version, .. } => version,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn removed(store: &mut dyn Store, version: &Version) {
+    assert!(matches!(pollster::block_on(store.remove(KEY, version)), Cas::Written { .. }));
+    assert_eq!(pollster::block_on(store.read(KEY)), Ok(None));
+    assert_eq!(pollster::block_on(store.list("", "", 9)), Ok(vec![]));
+}
+
+/// A create over a mark takes a second look and a second put; over nothing it is one request.
+#[test]
+fn nothing_is_left_behind() {
+    let double = GcsDouble::start();
+    let endpoints: [(fn(&str) -> Spot, String); 3] =
+        [(Spot::s3, server("S3")), (Spot::azure, server("AZURE")), (Spot::google_at, double.endpoint())];
+    for (spot, endpoint) in endpoints {
+        let proxy = Proxy::http(&endpoint);
+        let mut store = spot(&proxy.url(&endpoint)).open(&fresh_prefix());
+        for _ in 0..2 {
+            let before = proxy.requests();
+            let version = write(store.as_mut(), b"run");
+            assert_eq!(proxy.requests() - before, 1, "{endpoint}: a mark was left behind");
+            removed(store.as_mut(), &version);
+        }
+    }
+}
+
+/// Where DELETE is forbidden, or its condition is not looked at, the mark stays and means the same.
+#[test]
+fn a_mark_that_stays_is_absent() {
+    let s3 = server("S3");
+    let proxy = Proxy::http(&s3);
+    let prefix = fresh_prefix();
+    let mut store = Spot::s3(&proxy.url(&s3)).open(&prefix);
+    let mut other = Spot::s3(&s3).open(&prefix);
+    let strike = proxy.arm_on(b"DELETE ", Fault::answer(403, false));
+    let version = write(store.as_mut(), b"run");
+    removed(store.as_mut(), &version);
+    assert!(strike.struck());
+    let before = proxy.requests();
+    let again = write(store.as_mut(), b"run");
+    assert_eq!(proxy.requests() - before, 3, "refused, looked, put");
+    assert_ne!(again, version);
+    assert_eq!(pollster::block_on(other.read(KEY)).unwrap().unwrap().version, again);
+    // It has seen that it may not, and asks no more.
+    let before = proxy.requests();
+    assert!(matches!(pollster::block_on(store.remove(KEY, &again)), Cas::Written { .. }));
+    assert_eq!(proxy.requests() - before, 1);
+    assert_eq!(pollster::block_on(other.read(KEY)), Ok(None));
+    assert_eq!(pollster::block_on(other.remove(KEY, &again)), Cas::Conflict);
+    write(other.as_mut(), b"by another");
+}
