@@ -59,7 +59,7 @@ fn a_page_of_html_is_no_answer() {
         (401, FailureKind::Denied),
         (403, FailureKind::Denied),
         (404, FailureKind::Unusable),
-        (409, FailureKind::Unusable),
+        (409, FailureKind::Unreachable),
         (412, FailureKind::Unusable),
         (429, FailureKind::Unreachable),
         (500, FailureKind::Unreachable),
