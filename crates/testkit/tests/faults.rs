@@ -177,6 +177,15 @@ fn stores_that_make_something_up_are_caught() {
 }
 
 #[test]
+#[should_panic(expected = "faults do not strike")]
+fn a_suite_that_hits_nothing_says_so() {
+    let url = server("REDIS");
+    let proxy = Proxy::tcp(&url);
+    let bench = Bench::new("past", &proxy, || Plain::open(&url), || Plain::open(&url));
+    bench.dropped(100).assert_clean(100);
+}
+
+#[test]
 fn round_trips_are_counted() {
     let url = server("REDIS");
     let proxy = Proxy::tcp(&url);

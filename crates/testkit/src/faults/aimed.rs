@@ -39,14 +39,16 @@ pub(super) struct Log {
     pub granted: bool,
     /// When the last call was made.
     last: BootTime,
-    /// The last write was hit; the next one passes, so that there is an end to it.
-    spare: bool,
+    /// What was last done to a write.
+    pub fault: Option<Fault>,
+    /// A write of this kind was hit: the next one of it passes, so that there is an end to it.
+    spared: Option<usize>,
 }
 
 impl Log {
     pub fn new() -> Self {
         let (attempts, late) = (Vec::new(), Vec::new());
-        Self { attempts, late, granted: false, last: clock::boot_time(), spare: false }
+        Self { attempts, late, granted: false, last: clock::boot_time(), fault: None, spared: None }
     }
 
     fn landed(&mut self, write: WriteId) {
@@ -74,7 +76,7 @@ impl Aimed {
         for late in due {
             let (write, result) = (late.write, late.held.deliver());
             if let Err(e) = result {
-                self.run.violated(Kind::GaveUp, format!("a late write was not answered: {e}"));
+                self.run.violated(Kind::Outcome, format!("a late write was not answered: {e}"));
             }
             if self.stored() != Some(write) {
                 continue;
@@ -87,25 +89,38 @@ impl Aimed {
         }
     }
 
-    fn choose(&self) -> Option<(usize, Fault)> {
+    fn choose(&self, body: &[u8]) -> Option<(usize, Fault)> {
         let mut log = lock(&self.log);
-        if std::mem::take(&mut log.spare) {
+        let kind = self.kind(&log, body);
+        if log.spared.take() == Some(kind) {
             return None;
         }
         let turn = self.run.take_fault()?;
-        log.spare = true;
+        log.spared = Some(kind);
         let http = self.run.proxy.is_http();
+        // Of two equal releases the second is refused; if the lease went on to another meanwhile, nobody
+        // can tell that from a lease that was taken away.
+        let once = kind == RELEASE;
         let fault = match (self.run.mode, turn % 10) {
             // One in forty waits until its sender gives up by itself, which takes long.
             (Mode::Late, _) => Fault::Hold { hang_up: turn % 40 != 7 },
             (Mode::Dropped, 0..3) => Fault::Cut,
             (Mode::Dropped, 3) => Fault::HalfClose,
-            (Mode::Dropped, 4) if http => Fault::Duplicate,
+            (Mode::Dropped, 4) if http && !once => Fault::Duplicate,
             (Mode::Dropped, 5) if http => Fault::answer([409, 429, 500, 503][turn / 10 % 4], true),
             (Mode::Dropped, 6) if http => Fault::answer([409, 429, 500, 503][turn / 10 % 4], false),
             (Mode::Dropped, _) => Fault::DropReply,
         };
+        log.fault = Some(fault.clone());
         Some((turn, fault))
+    }
+
+    /// Claim, renewal or release, as [`super::Report::struck`] counts them.
+    fn kind(&self, log: &Log, body: &[u8]) -> usize {
+        match LeaseRecord::decode(&self.lane.name, body) {
+            Ok(record) if record.hold.is_none() => RELEASE,
+            _ => usize::from(log.granted),
+        }
     }
 
     /// Finds out what became of a write that was aimed at, and whether the store told the truth.
@@ -123,10 +138,7 @@ impl Aimed {
         }
         let landed = self.stored() == Some(write);
         let mut log = lock(&self.log);
-        let kind = match LeaseRecord::decode(&self.lane.name, body) {
-            Ok(record) if record.hold.is_none() => RELEASE,
-            _ => usize::from(log.granted),
-        };
+        let kind = self.kind(&log, body);
         self.run.note(|r| {
             r.struck[kind] += 1;
             r.landed += usize::from(landed);
@@ -179,7 +191,7 @@ impl Store for Aimed {
         }
         self.run.note(|r| r.writes += 1);
         self.deliver(When::BeforeWrite, None);
-        let aim = self.choose();
+        let aim = self.choose(body);
         let strike =
             aim.as_ref().map(|(_, fault)| self.run.proxy.arm_on(write.to_string().as_bytes(), fault.clone()));
         let answer = block_on(lock(&self.inner).cas(key, expected, write, body));

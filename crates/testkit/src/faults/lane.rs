@@ -18,7 +18,9 @@ use super::{Mode, fresh_name};
 use crate::proxy::{Held, Shared, lock};
 
 /// A run takes no longer than this, whatever happens.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How often the truth is asked for once more.
+const TRIES: usize = 3;
 
 /// A write kept back, and which it is.
 pub(super) struct Late {
@@ -68,10 +70,13 @@ impl Run {
         self.left.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether to go on: not when all is done, nor when enough has gone wrong.
+    /// Whether to go on: not when all is done, nor when enough has gone wrong, nor when nothing is hit.
     pub fn goes_on(&self) -> bool {
-        let worse = lock(&self.report).violations.len() >= 60;
-        self.left.load(Ordering::SeqCst) > 0 && !worse && clock::boot_time() < self.start.plus(PATIENCE)
+        let hopeless = {
+            let report = lock(&self.report);
+            report.violations.len() >= 60 || report.missed > report.faults() + 50
+        };
+        self.left.load(Ordering::SeqCst) > 0 && !hopeless && clock::boot_time() < self.start.plus(PATIENCE)
     }
 
     pub fn note(&self, change: impl FnOnce(&mut Report)) {
@@ -113,13 +118,19 @@ impl Lane {
 
     /// The truth: what is stored now, read past the proxy.
     pub fn stored(&self, run: &Run, direct: &mut dyn Store) -> Option<(LeaseRecord, Version)> {
-        let stored = block_on(direct.read(&self.key()));
+        let mut stored = block_on(direct.read(&self.key()));
+        for _ in 0..TRIES {
+            // A server may have closed a connection that was idle for long.
+            if stored.is_err() {
+                stored = block_on(direct.read(&self.key()));
+            }
+        }
         match stored {
             Ok(stored) => {
                 stored.and_then(|s| Some((LeaseRecord::decode(&self.name, &s.body).ok()?, s.version)))
             }
             Err(failure) => {
-                run.violated(Kind::GaveUp, format!("the truth cannot be read: {}", failure.message));
+                run.violated(Kind::Outcome, format!("the truth cannot be read: {}", failure.message));
                 None
             }
         }

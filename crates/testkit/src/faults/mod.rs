@@ -15,8 +15,9 @@
 //! bench.round_trips().assert_fewest();
 //! ```
 //!
-//! The requests must carry the write id as text (32 hexadecimal digits): that is how the proxy knows which
-//! one to hit. Where a store wants its own faults, `proxy.arm_on` is the tool.
+//! The requests must carry the write id as text (32 hexadecimal digits) and no TLS (PostgreSQL: add
+//! `?sslmode=disable`): that is how the proxy knows which one to hit. Where a store wants its own faults,
+//! `proxy.arm_on` is the tool. Under `./test --long` ask for more: [`crate::count`].
 
 mod aimed;
 mod lane;

@@ -15,7 +15,7 @@ pub enum Kind {
     /// The store said something about a write that was not so.
     Answer,
     /// A session ended in a way it should not have.
-    GaveUp,
+    Outcome,
 }
 
 /// What a suite did and found.
@@ -33,6 +33,8 @@ pub struct Report {
     pub writes: usize,
     /// Deadlines that were compared with the attempt they count from.
     pub deadlines: usize,
+    /// Sessions that were not granted a lease because the store was silent for too long: a busy machine.
+    pub gave_up: usize,
     /// How long all of it took.
     pub took: Duration,
     /// What must not happen, and did.
@@ -57,13 +59,14 @@ impl Report {
     /// With the whole report, if not.
     pub fn assert_clean(&self, faults: usize) {
         assert!(self.violations.is_empty(), "{self}");
-        assert!(self.faults() >= faults, "fewer faults than asked for: {self}");
         assert!(
             self.missed <= faults / 10,
-            "faults do not strike: a write's request must contain its id as text: {self}"
+            "faults do not strike: a write's request must contain its id as text, without TLS: {self}"
         );
+        assert!(self.faults() >= faults, "fewer faults than asked for: {self}");
         assert!(self.struck.iter().all(|n| *n >= faults / 20), "one kind of write was hardly hit: {self}");
         assert!(self.landed >= faults / 5, "hardly any of them landed: {self}");
+        assert!(self.gave_up <= self.grants / 4, "too many sessions gave up: {self}");
         assert!(self.deadlines > self.grants, "hardly any deadline moved: {self}");
         println!("{self}");
     }
@@ -79,10 +82,11 @@ impl fmt::Display for Report {
             f,
             "{} faults ({claims} claims, {renewals} renewals, {releases} releases; {landed} landed, {missed} missed) \
              in {writes} writes and {grants} grants: {double} double grants, {lost} lost that were ours, \
-             {wrong} of {deadlines} deadlines wrong, {} wrong answers, {} gave up; {:.1} s",
+             {wrong} of {deadlines} deadlines wrong, {} wrong answers, {} wrong ends, {} gave up; {:.1} s",
             self.faults(),
             self.count(Kind::Answer),
-            self.count(Kind::GaveUp),
+            self.count(Kind::Outcome),
+            self.gave_up,
             self.took.as_secs_f64(),
         )?;
         for (kind, text) in self.violations.iter().take(12) {

@@ -9,19 +9,21 @@ use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
 use leasehold::shell::{Job, Shell};
-use leasehold::stores::Store;
+use leasehold::stores::{FailureKind, Store};
 use leasehold::{host, random};
 
+use super::Mode;
 use super::aimed::{Aimed, Kept, Log};
 use super::lane::{Lane, Run};
 use super::report::Kind;
-use crate::proxy::lock;
+use crate::proxy::{Fault, lock};
 
 /// Nothing expires in a run, so whoever takes a lease that is held has been given it twice.
 const TTL: Duration = Duration::from_secs(600);
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(10);
-/// How long a sender waits for an answer to a write that is kept back.
-const TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a sender waits for an answer; one that never comes should not take long.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const LATE_TIMEOUT: Duration = Duration::from_secs(3);
 const RENEWALS: usize = 2;
 
 /// The work under the lease: it sees that it is alone.
@@ -68,7 +70,7 @@ pub(super) fn plan(lane: &Lane, store: &dyn Store, grant: Grant, heartbeat: Dura
     Plan {
         leases: vec![Memory::none().recall(&lane.name)],
         grant,
-        timing: Timing { timeout: TIMEOUT, ..timing },
+        timing,
         wait: Duration::ZERO,
         max_run: None,
         seal: false,
@@ -89,7 +91,8 @@ pub(super) fn work(run: &Arc<Run>, lane: &Arc<Lane>, through: Box<dyn Store>, di
 fn session(run: &Arc<Run>, lane: &Arc<Lane>, inner: &Kept, direct: &Kept) {
     let grant = Grant(random::seed());
     let log = Arc::new(Mutex::new(Log::new()));
-    let plan = plan(lane, lock(inner).as_ref(), grant, HEARTBEAT);
+    let mut plan = plan(lane, lock(inner).as_ref(), grant, HEARTBEAT);
+    plan.timing.timeout = if run.mode == Mode::Late { LATE_TIMEOUT } else { TIMEOUT };
     let trusted_for = plan.timing.trusted_for();
     let (lane, run) = (lane.clone(), run.clone());
     let aimed = Aimed {
@@ -126,7 +129,8 @@ fn session(run: &Arc<Run>, lane: &Arc<Lane>, inner: &Kept, direct: &Kept) {
     let outcome = ended.expect("it ended");
     shell.finish(&outcome);
     lane.leave(grant);
-    judge(&run, &lane, &outcome, grant, direct);
+    let fault = lock(&log).fault.take();
+    judge(&run, &lane, &outcome, grant, fault.as_ref(), direct);
     lane.leave_behind(std::mem::take(&mut lock(&log).late));
 }
 
@@ -156,7 +160,7 @@ fn check_deadline(
     }
 }
 
-fn judge(run: &Run, lane: &Lane, outcome: &Outcome, grant: Grant, direct: &Kept) {
+fn judge(run: &Run, lane: &Lane, outcome: &Outcome, grant: Grant, fault: Option<&Fault>, direct: &Kept) {
     match outcome {
         Outcome::Busy(_) => return lane.wait_a_moment(),
         Outcome::Finished { status: 0, stopped: None, release: Release::Done } => {
@@ -167,11 +171,15 @@ fn judge(run: &Run, lane: &Lane, outcome: &Outcome, grant: Grant, direct: &Kept)
         }
         // It would expire by itself.
         Outcome::Finished { status: 0, stopped: None, release: Release::Unconfirmed } => {}
-        Outcome::Lost { why, .. } => run.violated(Kind::Lost, format!("{}: {why}", lane.name)),
-        Outcome::NotStarted(NotStarted::Store { failure, .. }) => {
-            run.violated(Kind::GaveUp, format!("not acquired: {}", failure.message));
+        Outcome::Lost { why, .. } => {
+            run.violated(Kind::Lost, format!("{}: {why} (after {fault:?})", lane.name))
         }
-        other => run.violated(Kind::GaveUp, format!("{other:?}")),
+        Outcome::NotStarted(NotStarted::Store { failure, .. })
+            if failure.kind == FailureKind::Unreachable =>
+        {
+            run.note(|r| r.gave_up += 1);
+        }
+        other => run.violated(Kind::Outcome, format!("{other:?} (after {fault:?})")),
     }
     lane.free(run, grant, lock(direct).as_mut());
 }
