@@ -154,7 +154,8 @@ impl HttpStore {
     ) -> Result<Cas, Failure> {
         let path = self.path(key)?;
         if body.len() > BODY_MAX {
-            let message = format!("A record of this store has at most {BODY_MAX} bytes; this one has {}.", body.len());
+            let message =
+                format!("A record of this store has at most {BODY_MAX} bytes; this one has {}.", body.len());
             return Err(Failure { kind: FailureKind::Unusable, message });
         }
         let answer = self
