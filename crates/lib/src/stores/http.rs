@@ -33,8 +33,12 @@ const BODY_MAX: usize = 64 * 1024;
 const PAGE_MAX: usize = 4 * 1024 * 1024;
 /// Most keys asked for at once.
 const PAGE_KEYS: usize = 500;
-/// Shorter than the patience of common proxies, so that no request meets a connection about to close.
-const IDLE: Duration = Duration::from_secs(45);
+/// Shorter than the patience of common servers, of which five seconds is the least, so that no request
+/// meets a connection about to close.
+const IDLE: Duration = Duration::from_secs(3);
+/// How often connections get to see, before a request, that the other side closed them meanwhile: the
+/// runtime stands still between calls.
+const GLANCES: usize = 3;
 
 /// Opens the store at `url`. The bearer token comes from the file that `LEASEHOLD_AUTH_FILE` names.
 pub(super) fn open(url: &str) -> Result<Box<dyn Store>, OpenError> {
@@ -114,6 +118,9 @@ impl HttpStore {
             Some(client) => client,
             None => self.client.insert(self.connect()?),
         };
+        for _ in 0..GLANCES {
+            tokio::task::yield_now().await;
+        }
         let mut request = client.request(method, format!("{}{path}", self.place.base));
         if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer.clone());
@@ -146,6 +153,11 @@ impl HttpStore {
         body: &[u8],
     ) -> Result<Cas, Failure> {
         let path = self.path(key)?;
+        if body.len() > BODY_MAX {
+            let message =
+                format!("A record of this store has at most {BODY_MAX} bytes; this one has {}.", body.len());
+            return Err(Failure { kind: FailureKind::Unusable, message });
+        }
         let answer = self
             .call(Method::PUT, &path, BODY_MAX, |request| {
                 let request = match expected {

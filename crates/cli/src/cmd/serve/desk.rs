@@ -1,5 +1,6 @@
 //! The store behind the server, on a thread of its own: one call after the other.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use crate::exit::{self, Failed};
 
 /// How many requests may wait for the store before others are turned away.
 const QUEUE: usize = 256;
+/// How many of the last writes are remembered: a proxy may send one again after it was replaced.
+const LANDED: usize = 1_000;
 /// What clients of the protocol reckon with: the jump of a store's clock.
 const JUMP: Duration = Duration::from_secs(1);
 
@@ -51,11 +54,13 @@ pub struct Job {
 /// The store and its rules.
 pub struct Desk {
     store: Box<dyn Store>,
+    /// What landed, newest last.
+    landed: VecDeque<(String, WriteId, Version)>,
 }
 
 impl Desk {
     pub fn new(store: Box<dyn Store>) -> Self {
-        Self { store }
+        Self { store, landed: VecDeque::new() }
     }
 
     /// Whether there is a store at all; from here on it is known which instance.
@@ -126,7 +131,7 @@ impl Desk {
                 Err(failure) => return Told::Failed(failure),
             };
             if old.as_ref().map(|old| &old.version) != expected {
-                return repeated(old, write, body);
+                return self.conflict(key, write);
             }
             let instance = self.store.facts().instance;
             let offer = Offer {
@@ -147,18 +152,25 @@ impl Desk {
             }
         }
         match block_on(self.store.cas(key, expected, write, body)) {
-            Cas::Written { version, store_time } => Told::Written { version, time: store_time },
+            Cas::Written { version, store_time } => {
+                self.landed.push_back((key.into(), write, version.clone()));
+                if self.landed.len() > LANDED {
+                    self.landed.pop_front();
+                }
+                Told::Written { version, time: store_time }
+            }
             Cas::Unknown(failure) => Told::Failed(failure),
-            Cas::Conflict => self.read(key).map_or_else(Told::Failed, |old| repeated(old, write, body)),
+            Cas::Conflict => self.conflict(key, write),
         }
     }
-}
 
-/// A write that met another version: unless that one is this very attempt, sent twice on the way.
-fn repeated(old: Option<Stored>, write: WriteId, body: &[u8]) -> Told {
-    match old.filter(|old| old.version.0 == write.to_string() && old.body == body) {
-        Some(old) => Told::Written { version: old.version, time: None },
-        None => Told::Conflict,
+    /// Another version was met: unless this very attempt landed before, and was sent twice on the way.
+    fn conflict(&self, key: &str, write: WriteId) -> Told {
+        let mut landed = self.landed.iter().rev();
+        match landed.find(|(at, id, _)| *id == write && at == key) {
+            Some((_, _, version)) => Told::Written { version: version.clone(), time: None },
+            None => Told::Conflict,
+        }
     }
 }
 

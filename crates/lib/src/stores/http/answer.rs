@@ -131,7 +131,7 @@ pub(super) fn garbled(shown: &str) -> Failure {
 /// Something else answered: a proxy, a login page, another server.
 fn stranger(status: u16, shown: &str) -> Failure {
     match status {
-        408 | 425 | 429 | 500..=599 => Failure {
+        408 | 409 | 425 | 429 | 500..=599 => Failure {
             kind: FailureKind::Unreachable,
             message: format!(
                 "Something between here and the store at {shown} answered in its place (HTTP {status}). Try again; \

@@ -59,7 +59,7 @@ fn a_page_of_html_is_no_answer() {
         (401, FailureKind::Denied),
         (403, FailureKind::Denied),
         (404, FailureKind::Unusable),
-        (409, FailureKind::Unusable),
+        (409, FailureKind::Unreachable),
         (412, FailureKind::Unusable),
         (429, FailureKind::Unreachable),
         (500, FailureKind::Unreachable),
@@ -99,4 +99,17 @@ fn a_repeated_request_is_one_write() {
         }
         assert!(strike.struck());
     }
+    // Even if it comes again after it was replaced; and it replaces nothing.
+    let (first, second) = (WriteId(random::seed()), WriteId(random::seed()));
+    let Cas::Written { version: one, .. } = block_on(store.cas(&key, version.as_ref(), first, b"1")) else {
+        panic!()
+    };
+    let Cas::Written { version: two, .. } = block_on(store.cas(&key, Some(&one), second, b"2")) else {
+        panic!()
+    };
+    let again = block_on(store.cas(&key, version.as_ref(), first, b"1"));
+    assert!(matches!(&again, Cas::Written { version, .. } if *version == one), "{again:?}");
+    assert_eq!(block_on(store.read(&key)).unwrap().unwrap().version, two);
+    // Another attempt on that version is refused.
+    assert_eq!(block_on(store.cas(&key, version.as_ref(), WriteId(random::seed()), b"3")), Cas::Conflict);
 }
