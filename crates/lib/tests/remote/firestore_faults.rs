@@ -127,6 +127,7 @@ fn whatever_else_answers_is_not_taken_for_firestore() {
         (200, "null", Unusable),
         (200, "[{\"found\":{}}]", Unusable),
         (200, "[{\"missing\":\"another\"}]", Unusable),
+        (200, "[{\"missing\":\"projects/1/databases/(default)/documents/t/leases%2Fsite\"}]", Unusable),
         (200, "{\"writeResults\":[]}", Unusable),
         (200, "{\"writeResults\":[{}]}", Unusable),
         (200, "{\"writeResults\":[{\"updateTime\":5}]}", Unusable),

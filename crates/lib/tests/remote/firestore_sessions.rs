@@ -19,9 +19,7 @@ fn urls(endpoint: &str, proxy: &Proxy) -> (String, String) {
 #[test]
 fn dropped_and_late_writes_cost_no_lease() {
     on_the_best(|endpoint| {
-        // Not as HTTP, where requests are also sent twice: the second copy of a release is rightly a
-        // conflict, and if the lease has gone on by then it looks as if it had been lost.
-        let proxy = Proxy::tcp(endpoint);
+        let proxy = Proxy::http(endpoint);
         let (url, through) = urls(endpoint, &proxy);
         let bench = Bench::new("firestore", &proxy, || store(&through), || store(&url));
         bench.dropped(count(500, 5_000)).assert_clean(count(500, 5_000));

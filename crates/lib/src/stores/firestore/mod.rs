@@ -185,6 +185,11 @@ impl FirestoreStore {
     }
 }
 
+/// The path of a document in its database, whose project has a number besides its id.
+fn within(name: &str) -> &str {
+    name.split_once("/documents/").map_or(name, |(_, path)| path)
+}
+
 #[async_trait(?Send)]
 impl Store for FirestoreStore {
     fn facts(&self) -> Facts {
@@ -230,7 +235,7 @@ impl Store for FirestoreStore {
                     }),
                 };
             }
-            if part["missing"] == name.as_str() {
+            if part["missing"].as_str().is_some_and(|missing| within(missing) == within(&name)) {
                 return Ok(None);
             }
         }
