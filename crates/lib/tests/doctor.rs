@@ -255,6 +255,10 @@ fn the_first_use_is_looked_at_and_remembered() {
             failure.message.contains("does not compare-and-set: A create over an existing key was accepted")
         );
     }
+    for _ in 0..TIMES {
+        let failure = begin(Flaw::CheckThenWrite, "sloppy:a").0.err().unwrap();
+        assert!(failure.message.contains("8 writers won the same round"), "{failure:?}");
+    }
     let (begun, _) = begin(Flaw::Mortal(2), "sloppy:a");
     assert_eq!(begun.err().unwrap().kind, FailureKind::Unreachable);
     records.lock().unwrap().clear();

@@ -235,7 +235,11 @@ impl Store for Part {
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
         let key = format!("{}{key}", self.part);
-        self.inner()?.read(&key).await
+        match self.inner()?.read(&key).await {
+            // The server may have closed a connection that was idle; a read can be made again.
+            Err(failure) if failure.kind == FailureKind::Unreachable => self.inner()?.read(&key).await,
+            answer => answer,
+        }
     }
 
     async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {

@@ -30,7 +30,7 @@ pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync>
 /// How thorough to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
-    /// Eight calls, one after the other: before the first run on a store.
+    /// A few calls and a short race: before the first run on a store.
     Probe,
     /// Every rule, and short races.
     Quick,
@@ -161,7 +161,11 @@ pub fn examine(
     }
     diagnosis.ended = match seen {
         _ if stop.load(Ordering::SeqCst) => Ended::Interrupted,
-        Err(failure) => Ended::Failed(failure),
+        // What was found stands, whatever failed afterwards.
+        Err(failure) => match refusal(&diagnosis.findings) {
+            Ended::Usable => Ended::Failed(failure),
+            refused => refused,
+        },
         Ok(()) => refusal(&diagnosis.findings),
     };
     diagnosis

@@ -12,6 +12,9 @@ use crate::stores::{Cas, Version};
 
 const KEY: &str = "leases/raced";
 
+/// Fewer rounds than this show nothing, however little time there is.
+const LEAST: usize = 3;
+
 /// What is said of a race that several won.
 pub const MANY_WINNERS: &str = "writers won the same round";
 
@@ -67,7 +70,7 @@ fn race(
                 Ok(attempt) => attempts.push(attempt),
                 Err(e) => fault = Some(e),
             }
-            if races.until.is_some_and(|until| boot_time() >= until) {
+            if round + 1 >= LEAST && races.until.is_some_and(|until| boot_time() >= until) {
                 over.store(true, Ordering::SeqCst);
             }
             // Nobody sets it between these two, so all leave after the same round.
