@@ -132,8 +132,8 @@ pub(super) fn remove(id: Identity) -> String {
 
 /// $1 keys, $2 expected versions, $3 versions, $4 bodies, $5 the lock of all waiters.
 ///
-/// The arrays come from sub-selects, so that the planner sees no lengths: it would read the whole table
-/// for long ones, and waits for each key of it.
+/// The arrays come from sub-selects, so that the planner sees no lengths: for long ones it would rather read
+/// the whole table than look each key up.
 pub(super) fn cas_many(id: Identity) -> String {
     let me = id.me();
     format!(

@@ -23,34 +23,66 @@ fn conformance_through_pgbouncer() {
     suite(&|| harness(&url));
 }
 
-#[test]
-fn one_winner_each_race() {
-    const WRITERS: usize = 32;
-    let (url, corner, rounds) = (server("POSTGRES"), corner(), count(200, 5000));
-    let barrier = Barrier::new(WRITERS);
+/// One of many who want the same key: looks, and then tries when all have looked. True: it won.
+type Contender<'a> = Box<dyn FnMut(&str, &Barrier) -> bool + 'a>;
+
+/// In how many rounds there was not exactly one winner.
+fn wrong_rounds<'a>(writers: usize, rounds: usize, contender: &(dyn Fn() -> Contender<'a> + Sync)) -> usize {
+    let barrier = Barrier::new(writers);
     let won: Vec<Vec<bool>> = thread::scope(|scope| {
         let run = || {
-            let mut store = in_corner(&url, &corner);
+            let mut contender = contender();
             let mut won = Vec::new();
             for round in 0..rounds {
                 // A key that is updated and, now and then, one that is created.
                 let key = if round % 10 == 0 { format!("new/{round}") } else { "raced".into() };
-                let expected = read(&mut store, &key).unwrap().map(|s| s.version);
-                barrier.wait();
-                let got = cas(&mut store, &key, expected.as_ref(), b"x");
-                assert!(!matches!(got, Cas::Unknown(_)), "{got:?}");
-                won.push(got != Cas::Conflict);
+                won.push(contender(&key, &barrier));
                 barrier.wait();
             }
             won
         };
-        let writers: Vec<_> = (0..WRITERS).map(|_| scope.spawn(run)).collect();
+        let writers: Vec<_> = (0..writers).map(|_| scope.spawn(run)).collect();
         writers.into_iter().map(|w| w.join().unwrap()).collect()
     });
-    for round in 0..rounds {
-        let winners = won.iter().filter(|w| w[round]).count();
-        assert_eq!(winners, 1, "round {round}");
-    }
+    (0..rounds).filter(|round| won.iter().filter(|w| w[*round]).count() != 1).count()
+}
+
+#[test]
+fn one_winner_each_race() {
+    let (url, corner) = (server("POSTGRES"), corner());
+    let contender = || -> Contender<'_> {
+        let mut store = in_corner(&url, &corner);
+        Box::new(move |key, barrier| {
+            let expected = read(&mut store, key).unwrap().map(|s| s.version);
+            barrier.wait();
+            let got = cas(&mut store, key, expected.as_ref(), b"x");
+            assert!(!matches!(got, Cas::Unknown(_)), "{got:?}");
+            got != Cas::Conflict
+        })
+    };
+    assert_eq!(wrong_rounds(32, count(200, 5000), &contender), 0);
+}
+
+/// Control: looking first and writing later, in two statements, has more than one winner.
+#[test]
+fn the_race_finds_out_who_looks_and_then_writes() {
+    let (url, corner) = (server("POSTGRES"), corner());
+    assert_eq!(read(&mut opened(&url), "x"), Ok(None));
+    let contender = || -> Contender<'_> {
+        let (raw, corner) = (Raw::connect(&url), corner.clone());
+        Box::new(move |key, barrier| {
+            let look = format!("SELECT version FROM leasehold.records WHERE key = '{corner}{key}'");
+            let seen = raw.sql(&look);
+            barrier.wait();
+            let free = raw.sql(&look) == seen;
+            let write = format!(
+                "INSERT INTO leasehold.records VALUES ('{corner}{key}', gen_random_uuid()::text, '', now()) \
+                 ON CONFLICT (key) DO UPDATE SET version = excluded.version"
+            );
+            free && raw.sql(&write).is_empty()
+        })
+    };
+    assert!(wrong_rounds(8, 20, &contender) > 0);
 }
 
 /// The stamp of a write that waited for a lock lies between sending and answer: an earlier one would end

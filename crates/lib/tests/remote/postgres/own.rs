@@ -28,14 +28,15 @@ fn program(name: &str) -> PathBuf {
     found.into_iter().rfind(|p| p.exists()).unwrap_or_else(|| name.into())
 }
 
-/// PostgreSQL refuses to run as root.
+/// PostgreSQL refuses to run as root. It ends with the thread that starts it, so that a test that is killed
+/// leaves no server behind.
 pub fn command(name: &str) -> Command {
-    let program = program(name);
-    if !rustix::process::geteuid().is_root() {
-        return Command::new(program);
-    }
     let mut command = Command::new("setpriv");
-    command.args(["--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]).arg(program);
+    command.args(["--pdeathsig", "QUIT"]);
+    if rustix::process::geteuid().is_root() {
+        command.args(["--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]);
+    }
+    command.arg(program(name));
     command
 }
 
