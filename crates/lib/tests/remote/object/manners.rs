@@ -124,18 +124,21 @@ fn secrets_are_in_no_message() {
     let mut said = String::new();
     for endpoint in [proxy.url(&s3), azure, "http://127.0.0.1:1".into(), "http://no-such-host.invalid".into()]
     {
-        let mut spots = [Spot::s3(&endpoint), Spot::azure(&endpoint), Spot::google_at(&endpoint)];
-        let names =
-            ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_ACCOUNT_KEY"];
-        let more = ["AZURE_STORAGE_SAS_KEY", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_SERVICE_ACCOUNT"];
-        for spot in &mut spots {
-            for vars in [&names[..], &more[..1], &more[1..2], &more[2..]] {
-                spot.vars = vars.iter().map(|n| ((*n).into(), CANARY.into())).collect();
-                proxy.arm(Fault::answer(403, false));
-                let mut store = spot.open("x");
-                let answers = (pollster::block_on(store.read(KEY)), cas(store.as_mut(), None));
-                said += &format!("{answers:?} {:?}\n", store.facts());
-            }
+        // Each with variables of its own: without any, a machine's metadata service would be asked.
+        let cases: [(fn(&str) -> Spot, &[&str]); 5] = [
+            (Spot::s3, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]),
+            (Spot::azure, &["AZURE_STORAGE_ACCOUNT_KEY"]),
+            (Spot::azure, &["AZURE_STORAGE_SAS_KEY"]),
+            (Spot::google_at, &["GOOGLE_SERVICE_ACCOUNT_KEY"]),
+            (Spot::google_at, &["GOOGLE_SERVICE_ACCOUNT"]),
+        ];
+        for (spot, vars) in cases {
+            let mut spot = spot(&endpoint);
+            spot.vars = vars.iter().map(|n| ((*n).into(), CANARY.into())).collect();
+            proxy.arm(Fault::answer(403, false));
+            let mut store = spot.open("x");
+            let answers = (pollster::block_on(store.read(KEY)), cas(store.as_mut(), None));
+            said += &format!("{answers:?} {:?}\n", store.facts());
         }
     }
     assert!(!said.contains("CANARY"), "{said}");
