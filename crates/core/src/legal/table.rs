@@ -164,8 +164,8 @@ fn offered(base: &LeaseRecord) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// What turns a sound record into one that is almost sound.
-const NEARLY: &[(&str, &str)] = &[
+/// A sound record becomes unsound by putting the second for the first.
+const SWAPS: &[(&str, &str)] = &[
     ("\"token\":5", "\"token\":5.0"),
     ("\"token\":5", "\"token\":5e0"),
     ("\"token\":5", "\"token\":05"),
@@ -217,7 +217,7 @@ fn malformed(base: &LeaseRecord) -> Vec<Vec<u8>> {
     let good = LeaseRecord { write: NEW_WRITE, ..base.clone() };
     let good = String::from_utf8(good.encode()).unwrap_or_default();
     let mut bodies: Vec<Vec<u8>> =
-        NEARLY.iter().map(|(from, to)| good.replacen(from, to, 1).into_bytes()).collect();
+        SWAPS.iter().map(|(from, to)| good.replacen(from, to, 1).into_bytes()).collect();
     let long = good.replacen("häuschen", &"h".repeat(BODY_MAX), 1);
     let shorter = "h".repeat(BODY_MAX - good.len() + "häuschen".len());
     let longest = good.replacen("häuschen", &shorter, 1);

@@ -11,8 +11,9 @@ use crate::world::{Request, World};
 
 impl<R: Rules> World<R> {
     pub(crate) fn check_legal(&mut self, request: &Request, body: &[u8], record: &LeaseRecord) {
-        // A broken rule makes illegal writes by design.
-        if self.mutant != Mutant::None {
+        // A broken rule makes illegal writes by design. One landing in eight is held against the rule, by
+        // chance of its nanosecond: all of them would make the simulator slow.
+        if self.mutant != Mutant::None || !self.now.is_multiple_of(8) {
             return;
         }
         let reading = self.store.read(request.lease, self.now);

@@ -7,3 +7,11 @@ mod proxied;
 mod replay;
 mod rewrites;
 mod worker;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What asks much of one server goes one after the other: timeouts are part of what is tested.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -11,6 +11,7 @@ use pollster::block_on;
 
 #[test]
 fn dropped_writes() {
+    let _alone = super::alone();
     let url = server("WORKERD");
     let proxy = Proxy::http(&url);
     let through = proxy.url(&url);
@@ -21,6 +22,7 @@ fn dropped_writes() {
 
 #[test]
 fn late_writes() {
+    let _alone = super::alone();
     let url = server("WORKERD");
     let proxy = Proxy::http(&url);
     let through = proxy.url(&url);
@@ -31,6 +33,7 @@ fn late_writes() {
 
 #[test]
 fn the_fewest_round_trips() {
+    let _alone = super::alone();
     let url = server("WORKERD");
     let proxy = Proxy::http(&url);
     let through = proxy.url(&url);

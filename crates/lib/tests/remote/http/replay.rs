@@ -20,6 +20,7 @@ fn post(url: &str, body: &Value) -> Value {
 
 #[test]
 fn the_whole_table_is_replayed() {
+    let _alone = super::alone();
     let scratch = Scratch::new();
     let workerd = Workerd::start(&scratch);
     let table = table();

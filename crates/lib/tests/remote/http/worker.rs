@@ -20,6 +20,7 @@ fn name(what: &str) -> String {
 /// In corners whose keys are no leases, for the suite's bodies are no records.
 #[test]
 fn the_worker_conforms() {
+    let _alone = super::alone();
     let url = server("WORKERD");
     suite(&|| {
         let url = url.clone();
@@ -30,6 +31,7 @@ fn the_worker_conforms() {
 
 #[test]
 fn one_of_32_writers_wins_every_round() {
+    let _alone = super::alone();
     let url = server("WORKERD");
     rewrites::race(&|| open_as(&url, None).unwrap(), count(200, 5_000), &name("raced"));
 }
