@@ -156,7 +156,7 @@ fn stores_that_make_something_up_are_caught() {
     let proxy = Proxy::tcp(&url);
     let through = proxy.url(&url);
     for lie in [Lie::Written, Lie::Conflict, Lie::Retry] {
-        let liar = || Liar::new(Plain::open(&through), lie);
+        let liar = || Liar::of(Plain::open(&through), lie);
         let bench = Bench::new("liar", &proxy, liar, || Plain::open(&url));
         let (dropped, late) = (bench.dropped(200), bench.late(100));
         println!("{lie:?}: {dropped}\n{late}");

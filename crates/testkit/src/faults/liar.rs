@@ -31,7 +31,7 @@ pub struct Liar {
 
 impl Liar {
     /// Makes a liar of an honest store.
-    pub fn new(inner: Box<dyn Store>, lie: Lie) -> Box<dyn Store> {
+    pub fn of(inner: Box<dyn Store>, lie: Lie) -> Box<dyn Store> {
         Box::new(Self { inner, lie })
     }
 }
