@@ -174,8 +174,10 @@ fn judge(run: &Run, lane: &Lane, outcome: &Outcome, grant: Grant, fault: Option<
         Outcome::Lost { why, .. } => {
             run.violated(Kind::Lost, format!("{}: {why} (after {fault:?})", lane.name))
         }
-        Outcome::NotStarted(NotStarted::Store { failure, .. })
-            if failure.kind == FailureKind::Unreachable =>
+        // Silent for too long; or an answer that a store may take for the end of it, with its claim open.
+        Outcome::NotStarted(NotStarted::Store { failure, in_doubt })
+            if failure.kind == FailureKind::Unreachable
+                || (*in_doubt && matches!(fault, Some(Fault::Answer { .. }))) =>
         {
             run.note(|r| r.gave_up += 1);
         }
