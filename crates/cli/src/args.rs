@@ -185,6 +185,10 @@ exit code 78). With --json: one object per examination, and one for the whole.")
 pub struct Doctor {
     /// The store [default: the one that a run here would use]
     pub url: Option<String>,
+    /// Print the SQL that makes PostgreSQL ready, for a role that may not create tables, and do nothing else
+    #[cfg(feature = "postgres")]
+    #[arg(long)]
+    pub print_sql: bool,
 }
 
 /// `acquire`

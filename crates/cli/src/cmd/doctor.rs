@@ -18,6 +18,11 @@ use crate::out::{self, Out};
 
 /// Examines the store and says what was found; the exit code says whether to use it.
 pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
+    #[cfg(feature = "postgres")]
+    if args.print_sql {
+        out::line(leasehold::stores::postgres::schema_sql().trim_end());
+        return Ok(exit::OK);
+    }
     let state = config::state_dir()?;
     let named = Everywhere {
         store: args.url.clone().or(flags.store.clone()),

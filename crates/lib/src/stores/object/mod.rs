@@ -336,6 +336,14 @@ impl Store for ObjectBucket {
         Ok(vec![Remark { about: "durability", verdict: Verdict::Good, text }])
     }
 
+    /// Google turns away more than about one write per second to one object.
+    fn spacing(&self) -> Duration {
+        match self.place.provider {
+            Provider::Google => Duration::from_secs(1),
+            _ => Duration::ZERO,
+        }
+    }
+
     async fn remove(&mut self, key: &str, version: &Version) -> Cas {
         let mark = envelope::removed(WriteId(random::seed()));
         match self.put(key, Some(version), mark).await {
