@@ -10,7 +10,7 @@ use leasehold::stores::{Cas, Failure, FailureKind, Store, Version, timing};
 use leasehold_testkit::proxy::{Fault, Proxy};
 use leasehold_testkit::server;
 
-use super::{GcsDouble, Spot, fresh_prefix};
+use super::{GcsDouble, Maker, Spot, fresh_prefix};
 
 const KEY: &str = "leases/repo";
 const CANARY: &str = "CANARYs3cretCANARYs3cretCANARYs3cretCANA";
@@ -28,7 +28,7 @@ fn read(store: &mut dyn Store) -> Failure {
 #[test]
 fn every_call_is_one_request() {
     let double = GcsDouble::start();
-    let makers: [fn(&str) -> Spot; 3] = [Spot::s3, Spot::azure, Spot::google_at];
+    let makers: [Maker; 3] = [Spot::s3, Spot::azure, Spot::google_at];
     let endpoints = makers.into_iter().zip([server("S3"), server("AZURE"), double.endpoint()]);
     for (spot, endpoint) in endpoints {
         let proxy = Proxy::http(&endpoint);
@@ -125,7 +125,7 @@ fn secrets_are_in_no_message() {
     for endpoint in [proxy.url(&s3), azure, "http://127.0.0.1:1".into(), "http://no-such-host.invalid".into()]
     {
         // Each with variables of its own: without any, a machine's metadata service would be asked.
-        let cases: [(fn(&str) -> Spot, &[&str]); 5] = [
+        let cases: [(Maker, &[&str]); 5] = [
             (Spot::s3, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]),
             (Spot::azure, &["AZURE_STORAGE_ACCOUNT_KEY"]),
             (Spot::azure, &["AZURE_STORAGE_SAS_KEY"]),

@@ -5,7 +5,7 @@ use leasehold::stores::{Cas, Store, Version};
 use leasehold_testkit::proxy::{Fault, Proxy};
 use leasehold_testkit::server;
 
-use super::{GcsDouble, Spot, fresh_prefix};
+use super::{GcsDouble, Maker, Spot, fresh_prefix};
 
 const KEY: &str = "runs/nightly/0001";
 
@@ -26,7 +26,7 @@ fn removed(store: &mut dyn Store, version: &Version) {
 #[test]
 fn nothing_is_left_behind() {
     let double = GcsDouble::start();
-    let endpoints: [(fn(&str) -> Spot, String); 3] =
+    let endpoints: [(Maker, String); 3] =
         [(Spot::s3, server("S3")), (Spot::azure, server("AZURE")), (Spot::google_at, double.endpoint())];
     for (spot, endpoint) in endpoints {
         let proxy = Proxy::http(&endpoint);

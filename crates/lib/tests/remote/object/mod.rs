@@ -21,6 +21,9 @@ use self::gcs_double::GcsDouble;
 const AZURITE_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
+/// A bucket at an endpoint.
+pub type Maker = fn(&str) -> Spot;
+
 /// Which bucket, with which variables.
 #[derive(Clone)]
 pub struct Spot {
