@@ -241,5 +241,8 @@ async function bearerOf(request, env) {
     const what = header === null ? "a bearer token is needed" : "the bearer token is not known here";
     throw new Refusal(401, what, "bearer");
   }
-  return typeof rights === "string" ? { prefix: rights, admin: false } : { prefix: "", admin: false, ...rights };
+  if (typeof rights === "string") return { prefix: rights, admin: false };
+  // A misspelt entry must not open every name.
+  if (typeof rights?.prefix !== "string") throw new Refusal(401, "this token's entry names no prefix", "bearer");
+  return { prefix: rights.prefix, admin: rights.admin === true };
 }

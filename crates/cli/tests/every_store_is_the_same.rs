@@ -6,7 +6,8 @@ mod world;
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
-use world::places::{CANARY, Place, everywhere, fresh, places};
+use leasehold_testkit::count;
+use world::places::{CANARY, Place, everywhere, fresh, liars, places};
 use world::{Ended, Running, World, lives, pause, until};
 
 /// Says its token and its own pid, and works until its standard input ends.
@@ -157,7 +158,9 @@ fn what_cannot_be_reached_runs_nothing() {
         format!("redis://:{CANARY}@127.0.0.1:{free}"),
         format!("http://127.0.0.1:{free}"),
         format!("firestore://demo/x?endpoint=http://127.0.0.1:{free}"),
-        format!("postgres://lease:{CANARY}@no-such-host.invalid/lease"),
+        format!(
+            "postgres://lease:{CANARY}@nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn/lease"
+        ),
         format!("rediss://:{CANARY}@127.0.0.1:{free}"),
     ] {
         let ended = world.run(&["--store", &url, "run", "site", "touch", "never"]);
@@ -166,4 +169,34 @@ fn what_cannot_be_reached_runs_nothing() {
     }
     assert!(!world.path("never").exists());
     assert!(!places().is_empty());
+}
+
+/// One store after the other: a doctor that has to share the processor measures the others.
+#[test]
+fn the_doctor_trusts_honest_stores() {
+    for place in places() {
+        let on = On::new(&place, "doctor");
+        for _ in 0..count(1, 20) {
+            let begun = boot_time();
+            let ended = on.run(&["doctor"]).is(0, "");
+            assert!(ended.out.contains("can be trusted with leases"), "{}: {ended:#?}", place.name);
+            println!("doctor: {} trusted after {:.1?}", place.name, boot_time().since(begun));
+        }
+    }
+}
+
+#[test]
+fn the_doctor_and_the_first_run_refuse_liars() {
+    for place in liars() {
+        for _ in 0..count(2, 20) {
+            let on = On::new(&place, "liar");
+            let begun = boot_time();
+            let ended = on.run(&["doctor"]);
+            assert_eq!(ended.code, 78, "{}: {ended:#?}", place.name);
+            println!("doctor: {} refused after {:.1?}", place.name, boot_time().since(begun));
+            let run = on.run(&["run", "LEASE", "touch", "never"]);
+            assert_eq!(run.code, 78, "{}: {run:#?}", place.name);
+            assert!(!on.world.path("never").exists());
+        }
+    }
 }

@@ -17,7 +17,7 @@ fn eval_fails_as_acquire_does() {
     assert_eq!(busy.out, "");
     assert_eq!(world.run(&["acquire", "db", "--eval"]).out, "(exit 11)\n");
     // Also when the arguments make no sense, or the store does not.
-    for bad in ["--ttl 5", "--json", "--nope", "--store redis://x"] {
+    for bad in ["--ttl 5", "--json", "--nope", "--store mysql://x"] {
         let line = format!("eval \"$(leasehold acquire db --eval {bad})\" || exit; echo on");
         let ended = world.sh(&line);
         assert!([64, 78].contains(&ended.code) && ended.out.is_empty(), "{bad}: {ended:#?}");
@@ -62,7 +62,7 @@ fn what_kept_it_from_running_is_in_the_report() {
     for (args, code, reason) in [
         (&["run", "site", "nope"][..], 127, "command"),
         (&["run", "Site", "true"], 64, "usage"),
-        (&["run", "site", "--store", "s3://x", "true"], 78, "bad_url"),
+        (&["run", "site", "--store", "mysql://x", "true"], 78, "bad_url"),
         (&["run", "site", "--store", "dir:/no/such", "true"], 69, "no_store"),
     ] {
         let args = [&args[..2], &["--report", "r.json"], &args[2..]].concat();

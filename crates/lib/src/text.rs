@@ -29,11 +29,17 @@ pub const MASK: &str = "***";
 /// A URL as it may be shown: passwords are masked, before the host and among the parameters.
 pub fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
-    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let path = masked_parameters(path);
-    match authority.rsplit_once('@').map(|(user, host)| (user.split_once(':'), host)) {
-        Some((Some((name, _)), host)) => format!("{scheme}://{name}:{MASK}@{host}{path}"),
-        _ => format!("{scheme}://{authority}{path}"),
+    let (place, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
+    // What stands before a `@` in the first parameter's name was meant to be a password with a `?` in it.
+    let astray = query.split('=').next().is_some_and(|name| name.contains('@'));
+    let (place, query) = if astray { (rest, "") } else { (place, query) };
+    let query = masked_parameters(query);
+    // From the first colon to the last `@`: a password may contain either, and `/` and `#`, unescaped. A
+    // user's name without a password comes before the first `@`.
+    let secret = place.rfind('@').zip(place.find(':')).filter(|(at, colon)| colon < at);
+    match secret.filter(|(_, colon)| place.find('@').is_some_and(|first| *colon < first)) {
+        Some((at, colon)) => format!("{scheme}://{}:{MASK}{}{query}", &place[..colon], &place[at..]),
+        None => format!("{scheme}://{place}{query}"),
     }
 }
 
@@ -41,7 +47,9 @@ fn masked_parameters(path: &str) -> String {
     let Some((path, query)) = path.split_once('?') else { return path.into() };
     let secret = |key: &str| {
         let key = key.to_ascii_lowercase();
-        ["password", "passwd", "secret", "token", "signature"].iter().any(|word| key.contains(word))
+        // An escaped name is nothing that people write: it is not worth reading.
+        key.contains('%')
+            || ["password", "passwd", "secret", "token", "signature"].iter().any(|word| key.contains(word))
     };
     let shown: Vec<String> = query
         .split('&')
@@ -72,6 +80,11 @@ mod tests {
         assert_eq!(masked("postgres://ops:s3cret@db/ops"), "postgres://ops:***@db/ops");
         assert_eq!(masked("postgres://ops:p@ss@db:5432/ops?x=1"), "postgres://ops:***@db:5432/ops?x=1");
         assert_eq!(masked("redis://:s3cret@h"), "redis://:***@h");
+        for odd in ["p#s3cret", "12?s3cret", "a/s3cret", "a@s3cret", "?s3cret", "a@b/s3cret", "#s3cret?x@"] {
+            assert_eq!(masked(&format!("postgres://ops:{odd}@db/ops")), "postgres://ops:***@db/ops", "{odd}");
+        }
+        assert_eq!(masked("postgres://db/a?pass%77ord=s3cret"), "postgres://db/a?pass%77ord=***");
+        assert_eq!(masked("s3://b/p?endpoint=http://h:1/x"), "s3://b/p?endpoint=http://h:1/x");
         assert_eq!(masked("pg://db/a?password=s3cret&x=1"), "pg://db/a?password=***&x=1");
         assert_eq!(masked("https://h/l?access_TOKEN=s3cret"), "https://h/l?access_TOKEN=***");
         for plain in ["sqlite:/a/b@c:d", "dir:/x", "postgres://db/ops", "postgres://ops@db/a:b@c"] {

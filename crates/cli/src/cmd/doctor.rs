@@ -69,7 +69,8 @@ pub fn examine(
 /// Whether leases can be kept there; if so, the next run need not ask again.
 pub fn judge(diagnosis: &Diagnosis, chosen: &Chosen, state: &StateDir) -> Result<(), Failed> {
     match &diagnosis.ended {
-        Ended::Usable | Ended::Interrupted => {
+        Ended::Interrupted => Ok(()),
+        Ended::Usable => {
             if let Some(facts) = &diagnosis.facts {
                 Notes::new(state, &chosen.url, &chosen.shown).went_well(&facts.instance);
             }
@@ -77,6 +78,7 @@ pub fn judge(diagnosis: &Diagnosis, chosen: &Chosen, state: &StateDir) -> Result
         }
         Ended::Failed(failure) => Err(store_failed(failure, chosen)),
         Ended::Refused { breaks, why } => {
+            Notes::new(state, &chosen.url, &chosen.shown).withdraw();
             let what = match *breaks {
                 "P1" => "P1, one token for one grant, does not hold there: two machines could hold one lease",
                 _ => "P3, stopped in time, does not hold there: a lease could end while its job runs",

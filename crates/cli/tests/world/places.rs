@@ -97,6 +97,30 @@ pub fn places() -> Vec<Place> {
     all
 }
 
+/// Two that take every write, or check first and write then.
+pub fn liars() -> Vec<Place> {
+    let short = Duration::from_secs(16);
+    let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name, "S3RVER".to_owned()));
+    vec![
+        Place {
+            name: "s3rver",
+            server: server("S3RVER"),
+            http: true,
+            url: |url| format!("s3://leases/cli?endpoint={url}&region=us-east-1"),
+            variables: keys.into(),
+            short,
+        },
+        Place {
+            name: "workers kv",
+            server: server("KV"),
+            http: true,
+            url: |url| url.into(),
+            variables: Vec::new(),
+            short,
+        },
+    ]
+}
+
 /// A lease name nobody else uses: the servers are shared by all tests.
 pub fn fresh(what: &str) -> String {
     format!("{what}-{:x}", leasehold::random::seed() as u64)

@@ -19,6 +19,17 @@ use crate::stores::{Cas, Facts, Failure, Listed, Remark, Store, Stored, Version,
 /// After this long a store is looked at again.
 const GOOD_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
+/// Variables by which a URL without an endpoint gets one.
+const ELSEWHERE: [&str; 7] = [
+    "AWS_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_STORAGE_USE_EMULATOR",
+    "FIRESTORE_EMULATOR_HOST",
+    "GOOGLE_BASE_URL",
+];
+
 /// What is kept of one store: that it went well, on which one, with which version of ours, and when.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Page {
@@ -38,7 +49,15 @@ pub struct Notes {
 impl Notes {
     /// The notes in `state` about the store at `url`, which is called `shown` (without secrets).
     pub fn new(state: &StateDir, url: &str, shown: &str) -> Self {
-        let digest = Sha256::digest(url.as_bytes());
+        let mut digest = Sha256::new();
+        digest.update(url.as_bytes());
+        // The same URL is another store where a variable sends it elsewhere.
+        for name in ELSEWHERE {
+            let value = std::env::var_os(name).unwrap_or_default();
+            digest.update([0]);
+            digest.update(value.as_encoded_bytes());
+        }
+        let digest = digest.finalize();
         let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
         Self { path: state.path().join("probed").join(format!("{name}.json")), shown: shown.into() }
     }
@@ -49,6 +68,11 @@ impl Notes {
         let page: Page = serde_json::from_slice(&bytes).ok()?;
         let age = wall().checked_sub(Duration::from_secs(page.at_s))?;
         (age < GOOD_FOR && page.version == env!("CARGO_PKG_VERSION")).then_some(page.instance)
+    }
+
+    /// It does not go well any more: the next run looks again.
+    pub fn withdraw(&self) {
+        let _ = std::fs::remove_file(&self.path);
     }
 
     /// Notes that it went well. Failing to costs another look next time.
@@ -102,13 +126,16 @@ impl FirstUse {
 fn probe(open: &Opener, notes: &Notes) -> Result<(), Failure> {
     let diagnosis = examine(Arc::clone(open), Depth::Probe, &Arc::new(AtomicBool::new(false)), &mut |_| {});
     match diagnosis.ended {
-        Ended::Usable | Ended::Interrupted => {}
+        Ended::Usable => {}
+        // Nobody stops a probe.
+        Ended::Interrupted => return Ok(()),
         Ended::Failed(failure) => return Err(failure),
         Ended::Refused { why, .. } => {
+            notes.withdraw();
             let why = why.trim_end_matches('.');
             return Err(unusable(format!(
-                "This store does not compare-and-set: {why}. Leases there would not be exclusive, so it will \
-                 not be used. See: leasehold doctor"
+                "This store cannot be trusted with leases: {why}. They would not be exclusive, so it will not \
+                 be used. See: leasehold doctor"
             )));
         }
     }
@@ -158,6 +185,10 @@ impl Store for FirstUse {
 
     fn spacing(&self) -> Duration {
         self.store.spacing()
+    }
+
+    fn least_ttl(&self) -> Duration {
+        self.store.least_ttl()
     }
 
     fn limit_calls(&mut self, each: Duration) {

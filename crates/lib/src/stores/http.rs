@@ -36,9 +36,6 @@ const PAGE_KEYS: usize = 500;
 /// Shorter than the patience of common servers, of which five seconds is the least, so that no request
 /// meets a connection about to close.
 const IDLE: Duration = Duration::from_secs(3);
-/// How often connections get to see, before a request, that the other side closed them meanwhile: the
-/// runtime stands still between calls.
-const GLANCES: usize = 3;
 
 /// Opens the store at `url`. The bearer token comes from the file that `LEASEHOLD_AUTH_FILE` names.
 pub(super) fn open(url: &str) -> Result<Box<dyn Store>, OpenError> {
@@ -118,9 +115,6 @@ impl HttpStore {
             Some(client) => client,
             None => self.client.insert(self.connect()?),
         };
-        for _ in 0..GLANCES {
-            tokio::task::yield_now().await;
-        }
         let mut request = client.request(method, format!("{}{path}", self.place.base));
         if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer.clone());

@@ -1,7 +1,8 @@
 //! What every store behind a network has in common: a runtime of its own, and a limit to every call.
 //!
 //! The stores themselves are ordinary async code over tokio. [`Remote`] lets anybody call them, on any
-//! thread and from any runtime, and makes no runtime before the first call.
+//! thread that is not inside a runtime already, and makes no runtime before the first call. The async API
+//! calls its stores from a thread of its own, so it can be used inside any runtime.
 
 use std::sync::Once;
 use std::time::Duration;
@@ -15,6 +16,9 @@ use super::{Cas, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Ver
 
 /// How long a call may take if nobody said otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often the runtime looks around before a call: once for the system, then for whom it concerns.
+const GLANCES: usize = 3;
 
 /// A store over tokio, for callers that know nothing of tokio.
 pub struct Remote<S> {
@@ -42,7 +46,14 @@ impl<S: Store> Remote<S> {
             Err(failure) => return gave_up(failure),
         };
         let call = work(&mut self.inner);
-        match runtime.block_on(async { tokio::time::timeout(limit, call).await }) {
+        let call = async {
+            // Between calls the runtime stands still: first it may hear which connections were closed.
+            for _ in 0..GLANCES {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::timeout(limit, call).await
+        };
+        match runtime.block_on(call) {
             Ok(answer) => answer,
             Err(_) => gave_up(Failure {
                 kind: FailureKind::Unreachable,

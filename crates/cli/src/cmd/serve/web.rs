@@ -33,7 +33,7 @@ const BODY_MAX: usize = 64 * 1024;
 const PAGE_KEYS: usize = 500;
 const PAGE_BYTES: usize = 1024 * 1024;
 /// Longer than clients keep an idle connection; a head that takes longer is not worth waiting for.
-const HEAD_LIMIT: Duration = Duration::from_secs(75);
+const HEAD_LIMIT: Duration = Duration::from_secs(15);
 /// For the whole of one request, the wait for the store included.
 const REQUEST_LIMIT: Duration = Duration::from_secs(20);
 /// What is under way when we are asked to stop may take this long.

@@ -36,13 +36,10 @@ pub struct Eraser {
 }
 
 impl Eraser {
-    /// Whether a DELETE with this condition was refused because of it. Not every server that speaks
-    /// like S3 looks at it.
-    pub async fn heeds_conditions(&self, path: &Path) -> bool {
-        match self.signer {
-            Signer::Google(_) | Signer::Azure(..) => true,
-            Signer::S3(..) => self.delete(path, NO_ETAG).await == Some(412),
-        }
+    /// Whether a DELETE on a version that the object does not have is refused. Not every server that
+    /// speaks like S3 looks at the condition.
+    pub async fn refuses_another(&self, path: &Path) -> bool {
+        self.delete(path, NO_ETAG).await == Some(412)
     }
 
     /// Deletes the object if that is still its version.

@@ -106,7 +106,6 @@ impl ObjectBucket {
         let (client, path) = (self.client()?, self.path(key)?);
         let note = Note::default();
         let options = || GetOptions { extensions: note.extensions(), ..GetOptions::default() };
-        settle().await;
         let mut got = client.bucket.get_opts(&path, options()).await;
         if got.is_err() && note.cut_short() {
             // The server hung up on a connection that had been idle. A read may be made twice.
@@ -146,7 +145,6 @@ impl ObjectBucket {
             Ok(both) => both,
             Err(failure) => return Cas::Unknown(failure),
         };
-        settle().await;
         let note = Note::default();
         let mode = match expected {
             None => PutMode::Create,
@@ -173,13 +171,28 @@ impl ObjectBucket {
 
     /// Takes a mark away, if this server can do that to a mark and to nothing newer. Else it stays.
     async fn erase(&mut self, key: &str, mark: &Version) {
-        let (Ok(client), Ok(path)) = (self.client(), self.path(key)) else { return };
         if self.erases.is_none() {
-            self.erases = Some(client.eraser.heeds_conditions(&path).await);
+            self.erases = Some(self.heeds_conditions().await);
         }
+        let (Ok(client), Ok(path)) = (self.client(), self.path(key)) else { return };
         if self.erases == Some(true) {
             client.eraser.erase(&path, mark).await;
         }
+    }
+
+    /// Whether a DELETE with a condition is refused because of it; asked about an object of our own.
+    async fn heeds_conditions(&mut self) -> bool {
+        if self.place.provider != Provider::S3 {
+            return true;
+        }
+        let id = WriteId(random::seed());
+        let key = format!("doctor/erase-{id}");
+        let mark = envelope::removed(id);
+        let Cas::Written { version, .. } = self.put(&key, None, mark).await else { return false };
+        let (Ok(client), Ok(path)) = (self.client(), self.path(&key)) else { return false };
+        let heeds = client.eraser.refuses_another(&path).await;
+        client.eraser.erase(&path, &version).await;
+        heeds
     }
 
     /// Keys under names that start with `start`, after `after`: in order, and as many as are wanted.
@@ -205,7 +218,6 @@ impl ObjectBucket {
                 extensions: note.extensions(),
                 ..PaginatedListOptions::default()
             };
-            settle().await;
             let page =
                 client.bucket.list_paginated(Some(start), options).await.map_err(|_| self.failure(&note))?;
             if !note.told().answer.is_some_and(|answer| answer.xml) {
@@ -233,13 +245,6 @@ struct Want<'a> {
 impl Want<'_> {
     fn takes(&self, key: &str) -> bool {
         key.starts_with(self.prefix) && key > self.after
-    }
-}
-
-/// Lets the runtime hear of connections that were closed while nobody was looking, before one is used.
-async fn settle() {
-    for _ in 0..2 {
-        tokio::task::yield_now().await;
     }
 }
 

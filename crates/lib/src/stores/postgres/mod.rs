@@ -53,6 +53,8 @@ pub struct PostgresStore {
     pooled: Option<bool>,
     /// A notification of our own did not come back.
     deaf: bool,
+    /// How often a connection broke while it began to listen.
+    unheard: u32,
 }
 
 /// A call that gave no answer.
@@ -93,6 +95,7 @@ impl PostgresStore {
             instance: String::new(),
             pooled: None,
             deaf: false,
+            unheard: 0,
         })
     }
 
@@ -102,6 +105,12 @@ impl PostgresStore {
 
     fn pushes(&self) -> bool {
         !self.deaf && self.pooled != Some(true)
+    }
+
+    /// A connection that is whole and does not hear never will; one that broke proves nothing, once or twice.
+    fn could_not_listen(&mut self, link: &Link) {
+        self.unheard += 1;
+        self.deaf = self.deaf || !link.client.is_closed() || self.unheard >= 3;
     }
 
     /// Takes the connection, or makes one. True: it has been used before.

@@ -83,8 +83,7 @@ pub(super) async fn subscribe(store: &mut PostgresStore, key: &str) -> bool {
         return true;
     }
     if !hears(&mut link, &channel).await {
-        // A broken connection proves nothing about the next one.
-        store.deaf = store.deaf || !link.client.is_closed();
+        store.could_not_listen(&link);
         return false;
     }
     // Writers notify only while somebody holds these. A write under way holds them alone until it is
@@ -92,7 +91,7 @@ pub(super) async fn subscribe(store: &mut PostgresStore, key: &str) -> bool {
     let sql =
         "SELECT pg_catalog.pg_advisory_lock_shared($1)::text, pg_catalog.pg_advisory_lock_shared($2)::text";
     if link.client.query_typed(sql, &[(&lock, Type::INT8), (&sql::WAITING, Type::INT8)]).await.is_err() {
-        store.deaf = store.deaf || !link.client.is_closed();
+        store.could_not_listen(&link);
         return false;
     }
     link.listening.insert(channel);

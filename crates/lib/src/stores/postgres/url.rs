@@ -109,6 +109,9 @@ impl Target {
                     .into(),
             );
         }
+        if query.split('&').any(|pair| pair.split('=').next().is_some_and(|name| name.contains('@'))) {
+            return Err("there is an @ after the ?. If the password has ? in it, write that as %3F.".into());
+        }
         let (who, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = who.split_once(':').map_or((who, None), |(u, p)| (u, Some(p)));
         let mut given = parameters(query)?;

@@ -205,7 +205,7 @@ impl Answer {
         let Value::Array(items) = value else { return None };
         let mut items = items.into_iter();
         let (seconds, micros): (u64, u32) = (take(&mut items)?, take(&mut items)?);
-        let now = Duration::new(seconds, micros.checked_mul(1000)?);
+        let now = Duration::from_secs(seconds).checked_add(Duration::from_micros(micros.into()))?;
         Some(Self { now, rest: items.collect() })
     }
 }

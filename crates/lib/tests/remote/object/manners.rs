@@ -108,7 +108,7 @@ fn what_cannot_be_reached_is_said() {
     let plain = server("S3").replacen("http://", "https://", 1);
     for (endpoint, kind) in [
         ("http://127.0.0.1:1", FailureKind::Unreachable),
-        ("http://no-such-host.invalid", FailureKind::Unreachable),
+        ("http://nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn", FailureKind::Unreachable),
         (plain.as_str(), FailureKind::Unusable),
     ] {
         let failure = read(Spot::s3(endpoint).open("x").as_mut());
@@ -122,8 +122,12 @@ fn secrets_are_in_no_message() {
     let (s3, azure) = (server("S3"), server("AZURE"));
     let proxy = Proxy::http(&s3);
     let mut said = String::new();
-    for endpoint in [proxy.url(&s3), azure, "http://127.0.0.1:1".into(), "http://no-such-host.invalid".into()]
-    {
+    for endpoint in [
+        proxy.url(&s3),
+        azure,
+        "http://127.0.0.1:1".into(),
+        "http://nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn".into(),
+    ] {
         // Each with variables of its own: without any, a machine's metadata service would be asked.
         let cases: [(Maker, &[&str]); 5] = [
             (Spot::s3, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]),

@@ -37,7 +37,13 @@ fn told_apart() {
         (format!("postgres://{at}:{port}/none"), FailureKind::Unusable, "no database \"none\""),
         (format!("postgres://u:{CANARY}@127.0.0.1:{port}/postgres"), FailureKind::Denied, "\"u\""),
         (format!("postgres://{at}:{port}/postgres?sslmode=require"), FailureKind::Unusable, "offers no TLS"),
-        (format!("postgres://u:{CANARY}@none.invalid/x"), FailureKind::Unreachable, "has no address"),
+        (
+            format!(
+                "postgres://u:{CANARY}@nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn/x"
+            ),
+            FailureKind::Unreachable,
+            "has no address",
+        ),
         (format!("postgres://u:{CANARY}@/x?host=/nonexistent"), FailureKind::Unreachable, "no such socket"),
         (
             format!("postgres://{at}:{port}/postgres?sslmode=verify-full&sslrootcert=/none"),

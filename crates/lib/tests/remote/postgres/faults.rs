@@ -7,7 +7,8 @@ use leasehold_testkit::proxy::Proxy;
 use super::{opened, server};
 
 fn with_bench(run: impl FnOnce(&Bench<'_>)) {
-    let url = server("POSTGRES");
+    // Without TLS: the proxy must see which write it strikes.
+    let url = format!("{}?sslmode=disable", server("POSTGRES"));
     let proxy = Proxy::tcp(&url);
     let through = proxy.url(&url);
     run(&Bench::new("postgres", &proxy, || opened(&through), || opened(&url)));

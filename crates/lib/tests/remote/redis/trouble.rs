@@ -268,7 +268,11 @@ fn what_is_not_redis_is_no_store() {
     let mut store = super::store(&url(impostor(None)));
     store.limit_calls(Duration::from_millis(100));
     check(&block_on(store.read("k")).unwrap_err(), FailureKind::Unreachable, "did not answer within");
-    fails("redis://no-such-host.invalid", FailureKind::Unreachable, "");
+    fails(
+        "redis://nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn",
+        FailureKind::Unreachable,
+        "",
+    );
 }
 
 #[test]
