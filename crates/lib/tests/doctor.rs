@@ -252,7 +252,9 @@ fn the_first_use_is_looked_at_and_remembered() {
         let failure = begun.err().unwrap();
         assert!(opened > 0 && failure.kind == FailureKind::Unusable, "{failure:?}");
         assert!(
-            failure.message.contains("does not compare-and-set: A create over an existing key was accepted")
+            failure
+                .message
+                .contains("cannot be trusted with leases: A create over an existing key was accepted")
         );
     }
     for _ in 0..TIMES {
