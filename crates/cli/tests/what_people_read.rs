@@ -149,12 +149,12 @@ fn an_empty_environment_does_not_fall_back_to_this_machine() {
 fn passwords_are_never_shown() {
     let world = World::new();
     let urls = [
-        "postgres://ops:s3cret@db/ops",
-        "postgress://ops:s3cret@db/ops",
-        "nonsense://ops:s3cret@db",
-        "redis://:s3cret@db",
-        "postgres://db/ops?password=s3cret",
-        "ops:s3cret@db",
+        "postgres://ops:s3cret@127.0.0.1:1/ops",
+        "postgress://ops:s3cret@127.0.0.1:1/ops",
+        "nonsense://ops:s3cret@127.0.0.1:1",
+        "redis://:s3cret@127.0.0.1:1",
+        "postgres://127.0.0.1:1/ops?password=s3cret",
+        "ops:s3cret@127.0.0.1:1",
     ];
     for url in urls {
         let file = world.write("url", url);
