@@ -11,12 +11,24 @@ pub mod proxy;
 /// If there is none. `./test` counts that as a failure: nothing is skipped in silence.
 pub fn server(name: &str) -> String {
     let variable = format!("LEASEHOLD_TEST_{name}");
-    std::env::var(&variable).unwrap_or_else(|_| {
-        panic!("SKIPPED: {variable} is not set; run `scripts/servers run -- cargo test …`")
-    })
+    std::env::var(&variable).unwrap_or_else(|_| panic!("{}", absent(&variable)))
+}
+
+/// What `./test` looks for.
+fn absent(variable: &str) -> String {
+    format!("SKIPPED: {variable} is not set; run `scripts/servers run -- cargo test …`")
 }
 
 /// Larger counts under `./test --long`.
 pub fn count(usual: usize, long: usize) -> usize {
     if std::env::var_os("LEASEHOLD_LONG").is_some() { long } else { usual }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Not by a panic: its message would be taken for a test that did not run.
+    #[test]
+    fn a_missing_server_is_said_in_the_word_that_fails_the_run() {
+        assert!(super::absent("LEASEHOLD_TEST_NONE").starts_with("SKIPPED"));
+    }
 }

@@ -257,9 +257,3 @@ fn what_needs_http_is_refused_without() {
     let server = Server::start(false);
     Proxy::tcp(&server.address).arm(Fault::Duplicate);
 }
-
-#[test]
-#[should_panic(expected = "SKIPPED")]
-fn a_server_that_is_missing_is_not_passed_over() {
-    leasehold_testkit::server("NO_SUCH_SERVER");
-}

@@ -22,7 +22,7 @@ fn emulator() -> Option<String> {
     let found = std::env::var("LEASEHOLD_TEST_FIRESTORE").ok().filter(|host| !host.is_empty());
     match &found {
         Some(host) => println!("run against Google's Firestore emulator at {host}"),
-        None => println!("SKIPPED: no LEASEHOLD_TEST_FIRESTORE, so only the double of the API was used"),
+        None => println!("no Firestore emulator here: only the double of the API was used"),
     }
     found.map(|host| format!("http://{host}"))
 }
