@@ -61,9 +61,33 @@ fn masked_parameters(path: &str) -> String {
     format!("{path}?{}", shown.join("&"))
 }
 
+/// A part of a URL without its %XX; nothing where a % stands alone or spells no UTF-8.
+pub fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16));
+        let (high, low) = digit().zip(digit())?;
+        bytes.push(u8::try_from(high * 16 + low).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn escapes() {
+        assert_eq!(percent_decoded("a%20b%2Fc%c3%a4").as_deref(), Some("a b/cä"));
+        for wrong in ["%", "%2", "%zz", "%+f", "%c3"] {
+            assert_eq!(percent_decoded(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn distances() {

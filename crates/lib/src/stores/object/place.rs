@@ -2,7 +2,7 @@
 
 use object_store::path::Path;
 
-use crate::text::{did_you_mean, masked};
+use crate::text::{did_you_mean, masked, percent_decoded};
 
 /// Leaves room for the longest key in the 1024 bytes a name may have.
 const PREFIX_MAX: usize = 400;
@@ -123,7 +123,7 @@ impl Place {
                 known.join(", ")
             ));
         }
-        let value = decoded(value).filter(|v| !v.is_empty() && !v.chars().any(char::is_control));
+        let value = percent_decoded(value).filter(|v| !v.is_empty() && !v.chars().any(char::is_control));
         let value = value.ok_or_else(|| format!("The parameter {name:?} of the URL has no usable value."))?;
         match name {
             "endpoint" => self.endpoint = Some(checked_endpoint(&value)?),
@@ -170,23 +170,6 @@ fn base(prefix: &str) -> Result<String, String> {
         );
     }
     Ok(format!("{prefix}/"))
-}
-
-/// Percent-decoding, for values of parameters.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (digits, after) = rest.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-        rest = after;
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
-use crate::text::masked;
+use crate::text::{masked, percent_decoded};
 
 /// The part of the keyspace that is used if the URL names none.
 const PREFIX: &str = "main";
@@ -72,7 +72,7 @@ impl Wishes {
         let mut wishes = Self { prefix: PREFIX.into(), cacert: None, cert: None, key: None };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = decoded(value)
+            let value = percent_decoded(value)
                 .filter(|value| !value.is_empty())
                 .ok_or("A parameter of the redis: URL has no readable value. Write it as NAME=VALUE.")?;
             match name {
@@ -162,23 +162,6 @@ fn client(info: ConnectionInfo, wishes: &Wishes) -> Result<Client, String> {
 
 fn is_here(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
-}
-
-/// Without %XX.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let (hex, after) = rest.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?);
-        rest = after;
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
