@@ -32,6 +32,8 @@ pub struct Fence {
     pub done: bool,
     /// Refuse, or only count what would be refused.
     pub mode: Mode,
+    /// How much was let in while watching that would have been refused.
+    pub let_in: u64,
 }
 
 /// Whether a target refuses or only watches. Stored with the fence: a writer cannot loosen it.
@@ -59,8 +61,9 @@ pub struct Bearer {
 /// What is offered to a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Offer {
-    /// Raise the fence; write nothing.
-    Seal,
+    /// Raise the fence; write nothing. A target that was never fenced starts in this mode: later, only
+    /// an operator changes it.
+    Seal(Mode),
     /// Write number `seq` of this grant, with this content.
     Write {
         /// Counted from one within a grant.
@@ -113,16 +116,29 @@ pub enum Verdict {
     Repeat,
     /// Not done.
     Refuse(Reason),
+    /// The rule says no and the target only watches: do it, and remember this fence, which counts it. It
+    /// still names the grant it named before, so whoever is stale stays stale.
+    LetIn(Reason, Fence),
 }
 
 /// The one rule. `stored` is what the target remembers; nothing: it was never fenced.
 pub fn verdict(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Verdict {
     let Some(fence) = stored else {
         return match offer {
-            Offer::Seal => Verdict::Accept(sealed(bearer, Mode::Enforce)),
+            Offer::Seal(mode) => Verdict::Accept(sealed(bearer, *mode, 0)),
             Offer::Write { .. } => Verdict::Refuse(Reason::NotSealed),
         };
     };
+    match enforced(fence, bearer, offer) {
+        Verdict::Refuse(reason) if fence.mode == Mode::Observe => {
+            Verdict::LetIn(reason, Fence { let_in: fence.let_in.saturating_add(1), ..fence.clone() })
+        }
+        verdict => verdict,
+    }
+}
+
+/// The rule of a target that refuses.
+fn enforced(fence: &Fence, bearer: &Bearer, offer: &Offer) -> Verdict {
     if fence.lease != bearer.lease {
         return Verdict::Refuse(Reason::OtherLease);
     }
@@ -130,7 +146,7 @@ pub fn verdict(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Verdic
         // Only an operator who adopts a rewound store raises the generation.
         let adopted = bearer.epoch.generation > fence.epoch.generation;
         return match offer {
-            Offer::Seal if adopted => announce(fence, bearer),
+            Offer::Seal(_) if adopted => announce(fence, bearer),
             _ => Verdict::Refuse(Reason::Epoch),
         };
     }
@@ -139,7 +155,7 @@ pub fn verdict(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Verdic
     }
     if bearer.token > fence.token {
         return match offer {
-            Offer::Seal => announce(fence, bearer),
+            Offer::Seal(_) => announce(fence, bearer),
             Offer::Write { .. } => Verdict::Refuse(Reason::NotSealed),
         };
     }
@@ -147,7 +163,7 @@ pub fn verdict(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Verdic
         return Verdict::Refuse(Reason::Fork);
     }
     match offer {
-        Offer::Seal => Verdict::Repeat,
+        Offer::Seal(_) => Verdict::Repeat,
         Offer::Write { seq, digest } => within_grant(fence, *seq, digest),
     }
 }
@@ -156,7 +172,7 @@ fn announce(fence: &Fence, bearer: &Bearer) -> Verdict {
     if bearer.token.get().saturating_sub(fence.token.get()) > JUMP_MAX {
         return Verdict::Refuse(Reason::Jump);
     }
-    Verdict::Accept(sealed(bearer, fence.mode))
+    Verdict::Accept(sealed(bearer, fence.mode, fence.let_in))
 }
 
 fn within_grant(fence: &Fence, seq: u64, digest: &str) -> Verdict {
@@ -175,7 +191,7 @@ fn within_grant(fence: &Fence, seq: u64, digest: &str) -> Verdict {
     Verdict::Refuse(Reason::Sequence)
 }
 
-fn sealed(bearer: &Bearer, mode: Mode) -> Fence {
+fn sealed(bearer: &Bearer, mode: Mode, let_in: u64) -> Fence {
     Fence {
         lease: bearer.lease.clone(),
         epoch: bearer.epoch,
@@ -185,6 +201,7 @@ fn sealed(bearer: &Bearer, mode: Mode) -> Fence {
         digest: String::new(),
         done: true,
         mode,
+        let_in,
     }
 }
 
@@ -230,8 +247,13 @@ fn stored_states() -> Vec<Option<Fence>> {
                 };
                 let epoch = Epoch { generation, id: 7 };
                 let digest = digest.into();
-                let mode = Mode::Enforce;
-                states.push(Some(Fence { lease, epoch, token, grant: Grant(50), seq, digest, done, mode }));
+                let (mode, let_in) = (Mode::Enforce, 0);
+                let grant = Grant(50);
+                let fence = Fence { lease, epoch, token, grant, seq, digest, done, mode, let_in };
+                // Watching does not depend on the rest: one life of the record shows it.
+                let watching = Fence { mode: Mode::Observe, let_in: 3, ..fence.clone() };
+                states.extend((generation == 1).then_some(Some(watching)));
+                states.push(Some(fence));
             }
         }
     }
@@ -264,7 +286,8 @@ fn bearers() -> Vec<Bearer> {
 fn offers() -> Vec<Offer> {
     let write = |seq, digest: &str| Offer::Write { seq, digest: digest.into() };
     alloc::vec![
-        Offer::Seal,
+        Offer::Seal(Mode::Enforce),
+        Offer::Seal(Mode::Observe),
         write(0, ""),
         write(1, "d1"),
         write(1, "x"),
@@ -278,6 +301,8 @@ fn offers() -> Vec<Offer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SEAL: Offer = Offer::Seal(Mode::Enforce);
 
     fn bearer(token: u64, grant: u128) -> Bearer {
         Bearer {
@@ -302,18 +327,18 @@ mod tests {
     #[test]
     fn a_sealed_target_refuses_the_old_holder_even_before_the_new_one_writes() {
         let old = bearer(33, 1);
-        let fence = after(None, &old, &Offer::Seal);
+        let fence = after(None, &old, &SEAL);
         let fence = after(Some(&fence), &old, &write(1, "a"));
         let new = bearer(34, 2);
-        let fence = after(Some(&fence), &new, &Offer::Seal);
+        let fence = after(Some(&fence), &new, &SEAL);
         assert_eq!(verdict(Some(&fence), &old, &write(2, "b")), Verdict::Refuse(Reason::Stale));
-        assert_eq!(verdict(Some(&fence), &old, &Offer::Seal), Verdict::Refuse(Reason::Stale));
+        assert_eq!(verdict(Some(&fence), &old, &SEAL), Verdict::Refuse(Reason::Stale));
     }
 
     #[test]
     fn several_writes_of_one_run_and_a_retry_after_a_lost_answer() {
         let me = bearer(1, 1);
-        let fence = after(None, &me, &Offer::Seal);
+        let fence = after(None, &me, &SEAL);
         let fence = after(Some(&fence), &me, &write(1, "a"));
         assert_eq!(verdict(Some(&fence), &me, &write(1, "a")), Verdict::Repeat);
         assert_eq!(verdict(Some(&fence), &me, &write(1, "b")), Verdict::Refuse(Reason::Sequence));
@@ -325,16 +350,16 @@ mod tests {
     #[test]
     fn an_unfinished_write_is_not_answered_as_done() {
         let me = bearer(1, 1);
-        let fence = after(None, &me, &Offer::Seal);
+        let fence = after(None, &me, &SEAL);
         let pending = Fence { done: false, ..after(Some(&fence), &me, &write(1, "a")) };
         assert!(matches!(verdict(Some(&pending), &me, &write(1, "a")), Verdict::Accept(_)));
     }
 
     #[test]
     fn two_grants_with_one_token_are_told_apart() {
-        let fence = after(None, &bearer(7, 1), &Offer::Seal);
+        let fence = after(None, &bearer(7, 1), &SEAL);
         assert_eq!(verdict(Some(&fence), &bearer(7, 2), &write(1, "x")), Verdict::Refuse(Reason::Fork));
-        assert_eq!(verdict(Some(&fence), &bearer(7, 2), &Offer::Seal), Verdict::Refuse(Reason::Fork));
+        assert_eq!(verdict(Some(&fence), &bearer(7, 2), &SEAL), Verdict::Refuse(Reason::Fork));
     }
 
     /// First principles over the whole table, written without looking at the rule's own branches.
@@ -345,11 +370,12 @@ mod tests {
         for case in &cases {
             let Some(fence) = &case.stored else { continue };
             let b = &case.bearer;
-            let allowed = !matches!(case.verdict, Verdict::Refuse(_));
+            let allowed = matches!(case.verdict, Verdict::Accept(_) | Verdict::Repeat);
             let same = b.lease == fence.lease && b.epoch == fence.epoch;
             if allowed {
                 assert_eq!(b.lease, fence.lease);
-                let adopted = b.epoch.generation > fence.epoch.generation && case.offer == Offer::Seal;
+                let adopted =
+                    b.epoch.generation > fence.epoch.generation && matches!(case.offer, Offer::Seal(_));
                 assert!(b.epoch == fence.epoch || adopted, "{case:?}");
             }
             if same && b.token < fence.token || same && b.token == fence.token && b.grant != fence.grant {
@@ -358,9 +384,31 @@ mod tests {
             if let (Verdict::Accept(next), true) = (&case.verdict, same) {
                 assert!((next.token, next.seq) >= (fence.token, fence.seq), "the fence went back: {case:?}");
             }
+            match &case.verdict {
+                Verdict::Refuse(_) => assert_eq!(fence.mode, Mode::Enforce, "{case:?}"),
+                // Only the count may differ, or watching would let a stale holder take the fence over.
+                Verdict::LetIn(_, next) => {
+                    let counted = Fence { let_in: fence.let_in + 1, ..fence.clone() };
+                    assert_eq!((fence.mode, next), (Mode::Observe, &counted), "{case:?}");
+                }
+                Verdict::Accept(next) => assert_eq!((next.mode, next.let_in), (fence.mode, fence.let_in)),
+                Verdict::Repeat => {}
+            }
             if matches!(case.offer, Offer::Write { .. }) && b.token > fence.token {
                 assert!(!allowed, "only sealing announces a token: {case:?}");
             }
         }
+    }
+
+    #[test]
+    fn watching_refuses_nothing_and_takes_nothing_back() {
+        let old = bearer(33, 1);
+        let fence = after(None, &old, &Offer::Seal(Mode::Observe));
+        let fence = after(Some(&fence), &bearer(34, 2), &SEAL);
+        assert_eq!(fence.mode, Mode::Observe, "a later run does not change the mode");
+        let Verdict::LetIn(Reason::Stale, fence) = verdict(Some(&fence), &old, &write(1, "a")) else {
+            panic!("not let in")
+        };
+        assert_eq!((fence.token.get(), fence.let_in), (34, 1));
     }
 }

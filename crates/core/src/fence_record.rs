@@ -1,4 +1,4 @@
-//! The fence as it lies beside a file: JSON that a person can read, decoded strictly.
+//! The fence as a target keeps it: JSON that a person can read, decoded strictly.
 //!
 //! A write that has been let in but not finished is `pending` and says how to finish it, or how to
 //! take it back. Without that, a crash between fence and artefact would be answered as done.
@@ -26,6 +26,9 @@ pub struct FenceRecord {
     pub fence: Fence,
     /// The write that has been let in and may not be finished.
     pub pending: Option<Pending>,
+    /// Where the content of the last write lies, for targets that keep it elsewhere: a name within the
+    /// target.
+    pub payload: Option<String>,
 }
 
 /// What is needed to finish a write, or to take it back.
@@ -70,13 +73,21 @@ struct Wire {
     seq: u64,
     state: WireState,
     mode: WireMode,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    let_in: u64,
     epoch: Epoch,
     grant: Grant,
     digest: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    payload: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     temp: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 #[derive(Serialize, Deserialize)]
@@ -102,12 +113,18 @@ struct Format {
 impl FenceRecord {
     /// A fence with nothing under way.
     pub fn done(fence: Fence) -> Self {
-        Self { fence: Fence { done: true, ..fence }, pending: None }
+        Self { fence: Fence { done: true, ..fence }, pending: None, payload: None }
     }
 
     /// The write that makes `fence`, let in and not finished.
     pub fn pending(fence: Fence, pending: Pending) -> Self {
-        Self { fence: Fence { done: false, ..fence }, pending: Some(pending) }
+        Self { fence: Fence { done: false, ..fence }, pending: Some(pending), payload: None }
+    }
+
+    /// The same, with its content at this place.
+    #[must_use]
+    pub fn with_payload(self, payload: Option<String>) -> Self {
+        Self { payload, ..self }
     }
 
     /// The fence once the pending write is in place.
@@ -136,9 +153,11 @@ impl FenceRecord {
                 Mode::Enforce => WireMode::Enforce,
                 Mode::Observe => WireMode::Observe,
             },
+            let_in: fence.let_in,
             epoch: fence.epoch,
             grant: fence.grant,
             digest: fence.digest.clone(),
+            payload: self.payload.clone(),
             temp: pending.map(|p| p.temp.clone()),
             before: pending.map(|p| p.before.clone()),
         };
@@ -190,8 +209,9 @@ impl FenceRecord {
             digest: wire.digest,
             done: pending.is_none(),
             mode,
+            let_in: wire.let_in,
         };
-        Ok(Self { fence, pending })
+        Ok(Self { fence, pending, payload: wire.payload })
     }
 }
 
@@ -215,6 +235,7 @@ mod tests {
             digest: "d2".into(),
             done: true,
             mode: Mode::Enforce,
+            let_in: 0,
         }
     }
 
@@ -233,8 +254,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         let sealed = FenceRecord::done(Fence { seq: 0, digest: String::new(), ..fence() });
-        let observed = FenceRecord::done(Fence { mode: Mode::Observe, ..fence() });
-        for record in [FenceRecord::done(fence()), sealed, observed, pending()] {
+        let observed = FenceRecord::done(Fence { mode: Mode::Observe, let_in: 9, ..fence() });
+        let elsewhere = FenceRecord::done(fence()).with_payload(Some("42.2.d2".into()));
+        for record in [FenceRecord::done(fence()), sealed, observed, elsewhere, pending()] {
             assert_eq!(decode(&text(&record)), Ok(record));
         }
     }

@@ -4,7 +4,7 @@ mod bugs;
 mod hand;
 
 use leasehold_core::errand::{Errand, ErrandOutcome, Found, Next, Verb};
-use leasehold_core::fence::{Bearer, Fence, Offer, Reason, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
 use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
 use leasehold_core::name::Name;
 use leasehold_core::record::LeaseRecord;
@@ -74,9 +74,9 @@ fn attack_1_a_delayed_renewal_that_beats_the_release_is_not_reported_as_released
 
 #[test]
 fn attack_4_a_fence_belongs_to_one_lease() {
-    let fence = after(None, &bearer(7, 1), &Offer::Seal);
+    let fence = after(None, &bearer(7, 1), &Offer::Seal(Mode::Enforce));
     let other = Bearer { lease: Name::new("other").unwrap(), ..bearer(50, 2) };
-    for offer in [Offer::Seal, write(1)] {
+    for offer in [Offer::Seal(Mode::Enforce), write(1)] {
         assert_eq!(verdict(Some(&fence), &other, &offer), Verdict::Refuse(Reason::OtherLease));
     }
 }
@@ -110,8 +110,11 @@ fn attack_6_a_record_made_again_cannot_pass_for_its_predecessor() {
         token: r.token,
         grant: r.hold.as_ref().unwrap().grant,
     };
-    let fence = after(None, &of(&first), &Offer::Seal);
-    assert_eq!(verdict(Some(&fence), &of(&second), &Offer::Seal), Verdict::Refuse(Reason::Epoch));
+    let fence = after(None, &of(&first), &Offer::Seal(Mode::Enforce));
+    assert_eq!(
+        verdict(Some(&fence), &of(&second), &Offer::Seal(Mode::Enforce)),
+        Verdict::Refuse(Reason::Epoch)
+    );
 }
 
 #[test]
@@ -143,7 +146,7 @@ fn attack_7_a_store_clock_that_runs_ahead_ends_the_job() {
 #[test]
 fn attack_9_an_unfinished_write_is_not_answered_as_done() {
     let me = bearer(1, 1);
-    let fence = after(None, &me, &Offer::Seal);
+    let fence = after(None, &me, &Offer::Seal(Mode::Enforce));
     let pending = Fence { done: false, ..after(Some(&fence), &me, &write(1)) };
     assert!(matches!(verdict(Some(&pending), &me, &write(1)), Verdict::Accept(_)));
     let done = Fence { done: true, ..pending };
@@ -181,14 +184,14 @@ fn attack_14_a_target_that_cannot_be_sealed_means_no_start_and_a_release() {
 #[test]
 fn attack_15_adopting_lets_no_zombie_in() {
     let zombie = bearer(7, 1);
-    let fence = after(None, &bearer(9, 2), &Offer::Seal);
+    let fence = after(None, &bearer(9, 2), &Offer::Seal(Mode::Enforce));
     // An ordinary zombie is stale, whatever it thinks of the fence.
     assert_eq!(verdict(Some(&fence), &zombie, &write(1)), Verdict::Refuse(Reason::Stale));
     let adopted = Bearer { epoch: Epoch { generation: 2, id: 7 }, ..bearer(10, 3) };
     assert_eq!(verdict(Some(&fence), &adopted, &write(1)), Verdict::Refuse(Reason::Epoch));
-    let fence = after(Some(&fence), &adopted, &Offer::Seal);
+    let fence = after(Some(&fence), &adopted, &Offer::Seal(Mode::Enforce));
     for old in [zombie, bearer(9, 2), bearer(11, 4)] {
-        for offer in [Offer::Seal, write(1)] {
+        for offer in [Offer::Seal(Mode::Enforce), write(1)] {
             assert_eq!(verdict(Some(&fence), &old, &offer), Verdict::Refuse(Reason::Epoch));
         }
     }
@@ -224,11 +227,11 @@ fn attack_16_a_session_never_renews_past_its_deadline() {
 #[test]
 fn attack_17_a_refused_retry_does_not_mean_that_nothing_was_written() {
     let (old, new) = (bearer(1, 1), bearer(2, 2));
-    let fence = after(None, &old, &Offer::Seal);
+    let fence = after(None, &old, &Offer::Seal(Mode::Enforce));
     // Accepted, and the answer lost. A retry straight away is told the truth...
     let fence = after(Some(&fence), &old, &write(1));
     assert_eq!(verdict(Some(&fence), &old, &write(1)), Verdict::Repeat);
     // ...but after the next seal only "stale" can be said: callers report such a write as unknown.
-    let fence = after(Some(&fence), &new, &Offer::Seal);
+    let fence = after(Some(&fence), &new, &Offer::Seal(Mode::Enforce));
     assert_eq!(verdict(Some(&fence), &old, &write(1)), Verdict::Refuse(Reason::Stale));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Offer, Reason, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::name::Name;
 use leasehold_core::record::{Holder, LeaseRecord};
@@ -401,14 +401,15 @@ impl<R: Rules> State<R> {
 
     fn seal(&mut self, model: &Leases<R>, c: usize) {
         let Some(granted) = self.client(c).sealing.take() else { return };
-        let result = match verdict(self.fence.as_ref(), &bearer(&granted), &Offer::Seal) {
+        let result = match verdict(self.fence.as_ref(), &bearer(&granted), &Offer::Seal(Mode::Enforce)) {
             _ if model.flaw == Flaw::NoSeal => Ok(()),
             Verdict::Accept(fence) => {
                 self.fence = Some(fence);
                 Ok(())
             }
             Verdict::Repeat => Ok(()),
-            Verdict::Refuse(reason) => Err(reason.word().to_owned()),
+            // Enforced here, so nothing is ever only counted.
+            Verdict::Refuse(reason) | Verdict::LetIn(reason, _) => Err(reason.word().to_owned()),
         };
         if result.is_ok() {
             let mine = (granted.epoch, granted.token, c);
@@ -440,7 +441,7 @@ impl<R: Rules> State<R> {
                 self.let_in(grant);
             }
             Verdict::Repeat => {}
-            Verdict::Refuse(reason) => {
+            Verdict::Refuse(reason) | Verdict::LetIn(reason, _) => {
                 if reason == Reason::Stale {
                     model.sights.refused_stale.store(true, Ordering::Relaxed);
                 }

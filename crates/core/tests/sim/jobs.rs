@@ -1,6 +1,6 @@
 //! Jobs as process trees, and the fenced target they write to.
 
-use leasehold_core::fence::{Bearer, Fence, Offer, Reason, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
 use leasehold_core::rules::{Rules, Seen};
 use leasehold_core::session::{Granted, Input, Watched};
 
@@ -96,7 +96,7 @@ impl<R: Rules> World<R> {
         let lasts = self.rng.below(2 * self.ttl());
         self.after(lasts, Event::JobEnds(tree));
         if self.config.seals {
-            self.offer(tree, &Offer::Seal);
+            self.offer(tree, &Offer::Seal(Mode::Enforce));
             self.after(self.config.latency, Event::Write(tree));
         }
     }
@@ -245,14 +245,15 @@ impl<R: Rules> World<R> {
         };
         let (lease_name, epoch) = (self.names[lease].clone(), grant.epoch);
         let bearer = Bearer { lease: lease_name, epoch, token: grant.token, grant: grant.grant };
-        let result = match self.target_verdict(lease, &bearer, &Offer::Seal) {
+        let result = match self.target_verdict(lease, &bearer, &Offer::Seal(Mode::Enforce)) {
             _ if self.mutant == Mutant::SealSkipped => Ok(()),
             Verdict::Accept(fence) => {
                 self.fences[lease] = Some(fence);
                 Ok(())
             }
             Verdict::Repeat => Ok(()),
-            Verdict::Refuse(reason) => Err(reason.word().to_owned()),
+            // Enforced here, so nothing is ever only counted.
+            Verdict::Refuse(reason) | Verdict::LetIn(reason, _) => Err(reason.word().to_owned()),
         };
         trace!(self, "target: seal of w{}.{} token {}: {result:?}", owner.0, owner.1, bearer.token);
         if result.is_ok() {
@@ -282,7 +283,7 @@ impl<R: Rules> World<R> {
         let given = self.target_verdict(lease, &bearer, offer);
         trace!(self, "target: {offer:?} of w{}.{} token {}: {given:?}", owner.0, owner.1, bearer.token);
         match given {
-            Verdict::Refuse(_) => false,
+            Verdict::Refuse(_) | Verdict::LetIn(..) => false,
             Verdict::Repeat => true,
             Verdict::Accept(fence) => {
                 let seq = fence.seq;

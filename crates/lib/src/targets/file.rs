@@ -18,17 +18,18 @@
 
 mod beside;
 
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Offer, Reason, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
 use leasehold_core::fence_record::{BODY_MAX, FenceRecord, Pending};
 use rustix::fs::{FileType, Stat};
 
 pub use self::beside::digest;
 use self::beside::{Beside, Inside, MARK, NotInside, Payload};
-use super::{Attempt, Class, Refused, TargetError, Written};
+use super::swap::never_sealed;
+use super::{Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written};
 
 /// How long to wait for the critical section: it takes milliseconds, so something hangs.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -85,43 +86,7 @@ impl FileTarget {
         Self { patience, ..self }
     }
 
-    /// What this target can promise here.
-    pub fn class(&self) -> Class {
-        self.class
-    }
-
-    /// Raises the fence to this run: from now on every older one is refused. Writes nothing else;
-    /// doing it again changes nothing.
-    pub fn seal(&self, bearer: &Bearer) -> Result<(), TargetError> {
-        let _inside = self.enter()?;
-        self.look()?;
-        let stored = self.settled()?;
-        let fence = stored.as_ref().map(|stored| &stored.fence);
-        match verdict(fence, bearer, &Offer::Seal) {
-            Verdict::Accept(fence) => {
-                let record = FenceRecord::done(fence);
-                self.beside.replace_fence(&record.encode()).map_err(|e| self.io("seal", e))?;
-                self.beside.sweep();
-                Ok(())
-            }
-            Verdict::Repeat => Ok(()),
-            Verdict::Refuse(reason) => Err(self.refused(Attempt::Seal, reason, bearer, fence)),
-        }
-    }
-
-    /// Replaces the file, as write number `seq` of this run. The same number and content again are
-    /// answered as done: a retry after a lost answer.
-    pub fn write(&self, bearer: &Bearer, seq: u64, bytes: &[u8]) -> Result<Written, TargetError> {
-        self.put(bearer, Some(seq), bytes)
-    }
-
-    /// Replaces the file, as the next write of this run.
-    pub fn write_next(&self, bearer: &Bearer, bytes: &[u8]) -> Result<Written, TargetError> {
-        self.put(bearer, None, bytes)
-    }
-
-    /// What the target remembers; nothing: it was never sealed.
-    pub fn show(&self) -> Result<Option<FenceRecord>, TargetError> {
+    fn stored(&self) -> Result<Option<FenceRecord>, TargetError> {
         let bytes = self.beside.read_fence(BODY_MAX).map_err(|e| self.bad_fence(&e.to_string()))?;
         let record = bytes.map(|bytes| FenceRecord::decode(&bytes)).transpose();
         let record = record.map_err(|bad| self.bad_fence(&bad.to_string()))?;
@@ -135,9 +100,9 @@ impl FileTarget {
         }
     }
 
-    fn put(&self, bearer: &Bearer, seq: Option<u64>, bytes: &[u8]) -> Result<Written, TargetError> {
+    fn put(&self, bearer: &Bearer, seq: Option<u64>, content: &mut dyn Read) -> Result<Written, TargetError> {
         let found = self.look()?;
-        let mut payload = self.beside.payload(bytes, found.as_ref()).map_err(|e| self.io("write", e))?;
+        let mut payload = self.beside.payload(content, found.as_ref()).map_err(|e| self.io("write", e))?;
         let _inside = self.enter()?;
         if let Some(found) = self.look()? {
             payload.look_like(&found).map_err(|e| self.io("write", e))?;
@@ -146,16 +111,25 @@ impl FileTarget {
         let fence = stored.as_ref().map(|stored| &stored.fence);
         // The rule looks at the grant before it looks at the number, so any number will do for others.
         let seq = seq.unwrap_or_else(|| fence.map_or(1, |fence| fence.seq.saturating_add(1)));
-        let offer = Offer::Write { seq, digest: digest(bytes) };
+        let offer = Offer::Write { seq, digest: payload.digest.clone() };
+        let written = |repeat, let_in| Written { seq, repeat, let_in };
         match (verdict(fence, bearer, &offer), stored.as_ref()) {
             (Verdict::Accept(fence), Some(stored)) => {
                 self.land(stored, fence, &mut payload)?;
-                Ok(Written { seq, repeat: false })
+                Ok(written(false, None))
             }
-            (Verdict::Repeat, Some(_)) => Ok(Written { seq, repeat: true }),
+            (Verdict::Repeat, Some(_)) => Ok(written(true, None)),
+            (Verdict::LetIn(reason, counted), Some(_)) => {
+                let refusal = Refused::new(Attempt::Write, reason, &self.shown, bearer, fence);
+                self.beside.place(&payload.name).map_err(|e| self.io("write", e))?;
+                payload.keep();
+                // Counted after the fact: a watched write must not fail for the sake of its count.
+                let _ = self.beside.replace_fence(&FenceRecord::done(counted).encode());
+                Ok(written(false, Some(refusal)))
+            }
             (Verdict::Refuse(reason), _) => Err(self.refused(Attempt::Write, reason, bearer, fence)),
             // The rule lets nobody write what was never sealed.
-            (Verdict::Accept(_) | Verdict::Repeat, None) => {
+            (Verdict::Accept(_) | Verdict::Repeat | Verdict::LetIn(..), None) => {
                 Err(self.refused(Attempt::Write, Reason::NotSealed, bearer, None))
             }
         }
@@ -178,7 +152,7 @@ impl FileTarget {
 
     /// The write failed half-way: restores the fence, or leaves the payload to whoever comes next.
     fn take_back(&self, before: &FenceRecord, payload: &mut Payload<'_>, source: io::Error) -> TargetError {
-        let unchanged = self.show().is_ok_and(|now| now.as_ref() == Some(before));
+        let unchanged = self.stored().is_ok_and(|now| now.as_ref() == Some(before));
         if unchanged || self.beside.replace_fence(&before.encode()).is_ok() {
             return self.io("write", source);
         }
@@ -189,7 +163,7 @@ impl FileTarget {
     /// The fence, with nothing pending: what a dead writer left is finished, or taken back if its
     /// payload is gone and the artefact is not it.
     fn settled(&self) -> Result<Option<FenceRecord>, TargetError> {
-        let stored = self.show()?;
+        let stored = self.stored()?;
         let Some((record, pending)) = stored.as_ref().and_then(|r| Some((r, r.pending.as_ref()?))) else {
             return Ok(stored);
         };
@@ -254,5 +228,61 @@ impl FileTarget {
             fence: self.dir.join(self.beside.fence_name()).display().to_string(),
             why: why.into(),
         }
+    }
+}
+
+impl Target for FileTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        let _inside = self.enter()?;
+        self.look()?;
+        let stored = self.settled()?;
+        let fence = stored.as_ref().map(|stored| &stored.fence);
+        let (next, let_in) = match verdict(fence, bearer, &Offer::Seal(mode)) {
+            Verdict::Accept(next) => (next, None),
+            Verdict::Repeat => return Ok(Sealed { let_in: None }),
+            Verdict::Refuse(reason) => return Err(self.refused(Attempt::Seal, reason, bearer, fence)),
+            Verdict::LetIn(reason, next) => {
+                (next, Some(Refused::new(Attempt::Seal, reason, &self.shown, bearer, fence)))
+            }
+        };
+        self.beside.replace_fence(&FenceRecord::done(next).encode()).map_err(|e| self.io("seal", e))?;
+        self.beside.sweep();
+        Ok(Sealed { let_in })
+    }
+
+    fn write(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        content: Content<'_>,
+    ) -> Result<Written, TargetError> {
+        match content {
+            Content::Bytes(mut bytes) => self.put(bearer, seq, &mut bytes),
+            Content::Stream(stream) => self.put(bearer, seq, stream),
+            Content::Directory(_) => Err(TargetError::Unfit {
+                target: self.shown.clone(),
+                why: "is one file and was given a directory".into(),
+                fix: "Give it a file, or write the directory to a tree:".into(),
+            }),
+        }
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        self.stored()
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        let _inside = self.enter()?;
+        let Some(record) = self.settled()? else { return Err(never_sealed(&self.shown)) };
+        let record = FenceRecord::done(Fence { mode, ..record.fence });
+        self.beside.replace_fence(&record.encode()).map_err(|e| self.io("change the mode of", e))
     }
 }

@@ -3,18 +3,23 @@
 //! One file per target. The rule is [`leasehold_core::fence::verdict`]; a target only makes the
 //! question, the write and the new fence one step, or says that it cannot.
 
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod error;
 pub mod file;
+pub mod open;
+#[allow(dead_code, reason = "the targets that use it come next")]
+pub(crate) mod swap;
 
+use std::ffi::OsString;
 use std::fmt;
-use std::io;
-use std::time::Duration;
+use std::io::Read;
+use std::path::Path;
 
-use leasehold_core::fence::{Bearer, Fence, Reason};
-use leasehold_core::ids::Token;
-use leasehold_core::name::Name;
-use leasehold_core::stop::Text;
-use thiserror::Error;
+use leasehold_core::fence::{Bearer, Mode};
+use leasehold_core::fence_record::FenceRecord;
 
+pub use self::error::{Attempt, Refused, TargetError};
 use crate::host::Enclosing;
 
 /// How much a target can promise.
@@ -36,190 +41,69 @@ impl Class {
     }
 }
 
+/// What is to be written.
+pub enum Content<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// All that comes out of here.
+    Stream(&'a mut dyn Read),
+    /// Everything in this directory.
+    Directory(&'a Path),
+}
+
+/// A fence that was raised, or stood already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealed {
+    /// What would have been refused if this target did not only watch.
+    pub let_in: Option<Refused>,
+}
+
 /// A write that a target has taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// Which write of this grant it is.
     pub seq: u64,
     /// It had been taken before: the answer to a retry. Nothing was changed.
     pub repeat: bool,
+    /// What would have been refused if this target did not only watch.
+    pub let_in: Option<Refused>,
 }
 
-/// Why a target did not do it.
-#[derive(Debug, Error)]
-pub enum TargetError {
-    /// The rule says no.
-    #[error(transparent)]
-    Refused(Box<Refused>),
-    /// Somebody is inside the target's critical section and stays there.
-    #[error("{}", busy(.target, *.waited, *.holder))]
-    Busy {
-        /// The target.
-        target: String,
-        /// How long we waited.
-        waited: Duration,
-        /// The process inside, if it can be told.
-        holder: Option<u32>,
-    },
-    /// The fence is there and cannot be read. It may be ahead of us, so nobody is let in.
-    #[error(
-        "refused: {why}, so nobody can tell who may write {target}. Nothing was written. Restore \
-         {fence} from a backup; only if no run can still be writing, remove it and seal again"
-    )]
-    BadFence {
-        /// The target.
-        target: String,
-        /// The file that holds its fence.
-        fence: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// It cannot be a target at all.
-    #[error("{target} {why}. Nothing was written. {fix}")]
-    Unfit {
-        /// The target.
-        target: String,
-        /// What is wrong with it, as the rest of a sentence.
-        why: String,
-        /// What to do.
-        fix: String,
-    },
-    /// The system said no before anything was changed.
-    #[error("cannot {doing} {target}: {source}. Nothing was changed there")]
-    Io {
-        /// The target.
-        target: String,
-        /// What was being done.
-        doing: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The system said no in the middle: whoever comes next finishes the write or takes it back.
-    #[error(
-        "the outcome of writing {target} is unknown: {source}. The next run that seals it finishes this \
-         write or takes it back; look at it then"
-    )]
-    Unknown {
-        /// The target.
-        target: String,
-        /// What the system said.
-        source: io::Error,
-    },
-}
+/// Something with a fence. Calls block, with limits of their own; nothing is reached before the first.
+pub trait Target: fmt::Debug + Send {
+    /// Its URL, as people may see it.
+    fn shown(&self) -> &str;
 
-fn busy(target: &str, waited: Duration, holder: Option<u32>) -> String {
-    let (who, evict) = match holder {
-        Some(pid) => (format!("process {pid} is"), format!("; if it hangs, end it: kill -9 {pid}")),
-        None => ("another process is".into(), String::new()),
-    };
-    format!(
-        "{who} inside the lock of {target} and did not leave within {}. Nothing was written. Try again{evict}",
-        Text(waited)
-    )
-}
+    /// What it can promise here.
+    fn class(&self) -> Class;
 
-/// What was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    /// Raising the fence.
-    Seal,
-    /// Writing.
-    Write,
-}
+    /// Raises the fence to this run: from now on every older one is refused. Changes nothing else; doing
+    /// it again changes nothing. A target that was never fenced starts in `mode`.
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError>;
 
-/// A refusal: who came, what the target remembers, and what it means.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub struct Refused {
-    /// What was refused.
-    pub attempt: Attempt,
-    /// Why.
-    pub reason: Reason,
-    /// The target.
-    pub target: String,
-    /// The lease of the refused.
-    pub lease: Name,
-    /// The token of the refused.
-    pub token: Token,
-    /// What the target remembers; nothing: it was never sealed.
-    pub fence: Option<Fence>,
-}
-
-impl Refused {
-    pub(crate) fn new(
-        attempt: Attempt,
-        reason: Reason,
-        target: &str,
+    /// Writes, as number `seq` of this run, or as its next. The same number and content again are
+    /// answered as done: a retry after a lost answer.
+    fn write(
+        &mut self,
         bearer: &Bearer,
-        fence: Option<&Fence>,
-    ) -> Self {
-        let (lease, token) = (bearer.lease.clone(), bearer.token);
-        Self { attempt, reason, target: target.into(), lease, token, fence: fence.cloned() }
+        seq: Option<u64>,
+        content: Content<'_>,
+    ) -> Result<Written, TargetError>;
+
+    /// What it remembers; nothing: it was never sealed.
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError>;
+
+    /// Whether it refuses or only watches, from now on.
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError>;
+
+    /// What the job's environment needs so that tools which know nothing of us are fenced here.
+    fn environment(&self, _bearer: &Bearer) -> Vec<(OsString, OsString)> {
+        Vec::new()
     }
 
-    /// The token that was sealed here.
-    pub fn sealed(&self) -> Option<Token> {
-        self.fence.as_ref().map(|fence| fence.token)
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.attempt {
-            Attempt::Seal => "seal refused",
-            Attempt::Write => "write refused",
-        };
-        let Self { target, lease, token, .. } = self;
-        let sealed = self.sealed().map_or_else(|| "none".into(), |t| t.to_string());
-        match self.reason {
-            Reason::Stale => write!(
-                f,
-                "{what}: your token {token} is older than {sealed}, already sealed for {target}. This run \
-                 lost its lease while it was paused; its output is stale and was not written. Nothing to \
-                 repair: run it again."
-            ),
-            Reason::Fork => write!(
-                f,
-                "{what}: token {token} was sealed for {target} by another run of {lease}: two runs were \
-                 given one token. Nothing was written. The lease store forgot a write; look at it before \
-                 running again."
-            ),
-            Reason::Epoch => write!(
-                f,
-                "{what}: your token {token} and the {sealed} sealed for {target} belong to different lives \
-                 of the record of {lease}. Nothing was written. The record was made anew; find out why \
-                 before running again."
-            ),
-            Reason::Jump => write!(
-                f,
-                "{what}: your token {token} is implausibly far ahead of {sealed}, sealed for {target}. \
-                 Nothing was written. Check where the token came from."
-            ),
-            Reason::OtherLease => {
-                let owner = self.fence.as_ref().map_or("another lease", |fence| fence.lease.as_str());
-                write!(
-                    f,
-                    "{what}: {target} belongs to the lease {owner} and you hold {lease} (token {token}). \
-                     Nothing was written. Jobs that write the same thing share its lease: run it under {owner}."
-                )
-            }
-            Reason::NotSealed => match self.sealed() {
-                Some(sealed) => write!(
-                    f,
-                    "{what}: your token {token} was not announced at {target}, which was last sealed with \
-                     {sealed}. Nothing was written. Seal it first."
-                ),
-                None => write!(
-                    f,
-                    "{what}: {target} was never sealed, so your token {token} means nothing there. Nothing \
-                     was written. Seal it first."
-                ),
-            },
-            Reason::Sequence => write!(
-                f,
-                "{what}: another write of this run (token {token}) took this place at {target}. Nothing was \
-                 written. Read what is there, then write again."
-            ),
-        }
+    /// A look back when the job has ended: what went round the fence, as a sentence.
+    fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
+        None
     }
 }
 

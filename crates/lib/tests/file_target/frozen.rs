@@ -1,9 +1,10 @@
 //! A writer frozen in every system call while a successor seals, without writing: P2 itself.
 
+use leasehold::core::fence::Mode;
 use std::fs;
 use std::time::Duration;
 
-use leasehold::targets::TargetError;
+use leasehold::targets::{Target, TargetError};
 
 use crate::kit::{Attempt, Place, bearer, publish};
 use crate::role::{REFUSED, TAKEN, naive};
@@ -20,16 +21,16 @@ const ZOMBIE: &str = "stale report of token 33";
 fn a_frozen_zombie_is_refused() {
     let start = Place::new();
     publish(&start, 32, OLD);
-    start.target().seal(&bearer(33)).unwrap();
+    start.target().seal(&bearer(33), Mode::Enforce).unwrap();
     let zombie = Attempt { role: "write", token: 33, content: ZOMBIE };
     let (mut refused, mut kept_out, mut too_late) = (0, 0, 0);
     for point in zombie.points(&start, false) {
         let place = start.copy();
         let frozen = zombie.frozen_at(&place, &point);
-        let successor = place.target().with_patience(Duration::from_millis(30));
-        match successor.seal(&bearer(34)) {
+        let mut successor = place.target().with_patience(Duration::from_millis(30));
+        match successor.seal(&bearer(34), Mode::Enforce) {
             // It stands outside the lock: sealed. What is there now is what stays.
-            Ok(()) => {
+            Ok(_) => {
                 let kept = place.content();
                 let (code, said) = frozen.thaw();
                 assert_eq!(place.content(), kept, "{point:?}: the zombie landed");
@@ -47,7 +48,7 @@ fn a_frozen_zombie_is_refused() {
             Err(TargetError::Busy { holder, .. }) => {
                 assert_eq!(holder, u32::try_from(frozen.pid).ok(), "{point:?}");
                 assert_eq!(frozen.thaw().0, TAKEN);
-                successor.seal(&bearer(34)).unwrap();
+                successor.seal(&bearer(34), Mode::Enforce).unwrap();
                 assert_eq!(place.content(), ZOMBIE, "a write before the seal is seen by whoever seals");
                 kept_out += 1;
             }
@@ -83,7 +84,7 @@ fn sealing_leaves_the_payloads_of_the_living() {
     let sealed = Place::new();
     publish(&sealed, 32, OLD);
     let start = sealed.copy();
-    sealed.target().seal(&bearer(33)).unwrap();
+    sealed.target().seal(&bearer(33), Mode::Enforce).unwrap();
     let early = Attempt { role: "write", token: 33, content: "early" };
     let points = early.points(&sealed, false);
     // The payload is on the disk then, and the lock not yet asked for.
@@ -91,7 +92,7 @@ fn sealing_leaves_the_payloads_of_the_living() {
     let frozen = early.frozen_at(&start, point);
     let left = start.dir().join(".today.json.leasehold-new-left-by-the-dead");
     fs::write(&left, "left").unwrap();
-    start.target().seal(&bearer(33)).unwrap();
+    start.target().seal(&bearer(33), Mode::Enforce).unwrap();
     assert!(!left.exists(), "not swept");
     let (code, said) = frozen.thaw();
     assert_eq!(code, TAKEN, "{said}");

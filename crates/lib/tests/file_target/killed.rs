@@ -1,12 +1,13 @@
 //! kill -9 on the way into every system call, or an error from it: never torn, never behind, always
 //! recovered.
 
+use leasehold::core::fence::Mode;
 use std::collections::BTreeMap;
 use std::fs;
 
 use leasehold::core::fence_record::{FenceRecord, Pending};
-use leasehold::targets::TargetError;
 use leasehold::targets::file::digest;
+use leasehold::targets::{Content, Target, TargetError};
 
 use crate::kit::{Attempt, Place, bearer, publish};
 use crate::role::{FAILED, TAKEN};
@@ -40,23 +41,23 @@ fn state(place: &Place, old: Option<&str>) -> String {
 
 /// Whoever comes next is let in, and those before are not.
 fn next_one_recovers(place: &Place) {
-    let target = place.target();
-    target.seal(&bearer(40)).unwrap();
+    let mut target = place.target();
+    target.seal(&bearer(40), Mode::Enforce).unwrap();
     place.stored().pending.ok_or(()).unwrap_err();
     let kept = fs::read_to_string(place.artefact()).ok();
     for stale in [32, 33, 34] {
-        let refused = target.write_next(&bearer(stale), b"stale").unwrap_err();
+        let refused = target.write(&bearer(stale), None, Content::Bytes(b"stale")).unwrap_err();
         assert!(matches!(refused, TargetError::Refused(_)), "{refused}");
     }
     assert_eq!(fs::read_to_string(place.artefact()).ok(), kept);
-    target.write(&bearer(40), 1, b"report of token 40").unwrap();
+    target.write(&bearer(40), Some(1), Content::Bytes(b"report of token 40")).unwrap();
     assert_eq!(place.content(), "report of token 40");
     place.assert_tidy();
 }
 
 /// The same write once more: never answered as done while the artefact is old.
 fn retry_lands(place: &Place) {
-    place.target().write(&bearer(33), 1, NEW.as_bytes()).unwrap();
+    place.target().write(&bearer(33), Some(1), Content::Bytes(NEW.as_bytes())).unwrap();
     assert_eq!(place.content(), NEW);
     assert_eq!(place.stored().fence.seq, 1);
     assert!(place.stored().fence.done);
@@ -67,7 +68,7 @@ fn sealed_33(old: Option<&str>) -> Place {
     if let Some(old) = old {
         publish(&start, 32, old);
     }
-    start.target().seal(&bearer(33)).unwrap();
+    start.target().seal(&bearer(33), Mode::Enforce).unwrap();
     start
 }
 
@@ -143,7 +144,7 @@ fn kill_settlers(start: &Place, settled: &str) -> usize {
             *seen.entry(state(&place, Some(OLD))).or_insert(0) += 1;
             retry_lands(&place.copy());
         }
-        place.target().seal(&bearer(35)).unwrap();
+        place.target().seal(&bearer(35), Mode::Enforce).unwrap();
         assert_eq!(place.content(), settled);
         next_one_recovers(&place);
     }

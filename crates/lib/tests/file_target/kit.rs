@@ -1,5 +1,6 @@
 //! What the tests share: a place, bearers, and processes run under strace.
 
+use leasehold::targets::{Content, Target};
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use leasehold::core::fence::Bearer;
+use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
@@ -110,9 +111,9 @@ pub(crate) fn bearer(token: u64) -> Bearer {
 
 /// Raises the fence to `token` and writes with it.
 pub(crate) fn publish(place: &Place, token: u64, content: &str) {
-    let target = place.target();
-    target.seal(&bearer(token)).unwrap();
-    target.write_next(&bearer(token), content.as_bytes()).unwrap();
+    let mut target = place.target();
+    target.seal(&bearer(token), Mode::Enforce).unwrap();
+    target.write(&bearer(token), None, Content::Bytes(content.as_bytes())).unwrap();
 }
 
 /// This binary in a role.

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use leasehold::core::fence::{Bearer, Reason};
+use leasehold::core::fence::{Bearer, Mode, Reason};
 use leasehold::core::name::Name;
 use leasehold::targets::file::{FileTarget, digest};
-use leasehold::targets::{Class, TargetError};
+use leasehold::targets::{Class, Content, Target, TargetError};
 
 use crate::kit::{Place, actor, bearer, publish};
 
@@ -35,20 +35,23 @@ fn reason(error: &TargetError) -> Option<Reason> {
 
 fn several_writes_and_a_retry() {
     let place = Place::new();
-    let (target, me) = (place.target(), bearer(41));
+    let (mut target, me) = (place.target(), bearer(41));
     assert_eq!(target.class(), Class::Atomic);
     assert_eq!(target.show().unwrap(), None);
-    target.seal(&me).unwrap();
-    target.seal(&me).unwrap();
-    let first = target.write(&me, 1, b"one").unwrap();
-    let again = target.write(&me, 1, b"one").unwrap();
+    target.seal(&me, Mode::Enforce).unwrap();
+    target.seal(&me, Mode::Enforce).unwrap();
+    let first = target.write(&me, Some(1), Content::Bytes(b"one")).unwrap();
+    let again = target.write(&me, Some(1), Content::Bytes(b"one")).unwrap();
     assert_eq!((first.repeat, again.repeat), (false, true));
-    assert_eq!(reason(&target.write(&me, 1, b"uno").unwrap_err()), Some(Reason::Sequence));
-    assert_eq!(target.write_next(&me, b"two").unwrap().seq, 2);
+    assert_eq!(
+        reason(&target.write(&me, Some(1), Content::Bytes(b"uno")).unwrap_err()),
+        Some(Reason::Sequence)
+    );
+    assert_eq!(target.write(&me, None, Content::Bytes(b"two")).unwrap().seq, 2);
     assert_eq!(place.content(), "two");
     assert_eq!(place.stored().fence.digest, digest(b"two"));
-    target.seal(&bearer(42)).unwrap();
-    let refused = target.write_next(&me, b"three").unwrap_err().to_string();
+    target.seal(&bearer(42), Mode::Enforce).unwrap();
+    let refused = target.write(&me, None, Content::Bytes(b"three")).unwrap_err().to_string();
     let path = place.artefact();
     let wanted = format!(
         "write refused: your token 41 is older than 42, already sealed for {}. This run lost its lease while \
@@ -61,7 +64,7 @@ fn several_writes_and_a_retry() {
 
 fn two_writers_of_one_run() {
     let place = Place::quick();
-    place.target().seal(&bearer(5)).unwrap();
+    place.target().seal(&bearer(5), Mode::Enforce).unwrap();
     // Each takes the next number; nobody is refused, nothing is lost.
     let children = ["a", "b"].map(|content| actor("many", &place, 5, content).spawn().unwrap());
     for child in children {
@@ -72,7 +75,7 @@ fn two_writers_of_one_run() {
     place.assert_tidy();
     // Both insist on the same number: one is in, the other is told.
     for round in 0..10 {
-        place.target().seal(&bearer(6 + round)).unwrap();
+        place.target().seal(&bearer(6 + round), Mode::Enforce).unwrap();
         let children = ["a", "b"].map(|content| actor("write", &place, 6 + round, content).spawn().unwrap());
         let outputs = children.map(|child| child.wait_with_output().unwrap());
         let mut codes = outputs.each_ref().map(|output| output.status.code().unwrap());
@@ -86,14 +89,14 @@ fn two_writers_of_one_run() {
 fn a_file_without_a_fence_is_only_sealed() {
     let place = Place::new();
     fs::write(place.artefact(), "made by hand").unwrap();
-    let target = place.target();
-    let refused = target.write_next(&bearer(3), b"x").unwrap_err();
+    let mut target = place.target();
+    let refused = target.write(&bearer(3), None, Content::Bytes(b"x")).unwrap_err();
     assert_eq!(reason(&refused), Some(Reason::NotSealed));
     assert!(refused.to_string().contains("was never sealed"), "{refused}");
     assert_eq!((place.content().as_str(), target.show().unwrap()), ("made by hand", None));
-    target.seal(&bearer(3)).unwrap();
+    target.seal(&bearer(3), Mode::Enforce).unwrap();
     assert_eq!(place.content(), "made by hand", "sealing writes nothing");
-    target.write_next(&bearer(3), b"x").unwrap();
+    target.write(&bearer(3), None, Content::Bytes(b"x")).unwrap();
     assert_eq!(place.content(), "x");
 }
 
@@ -110,10 +113,10 @@ fn damaged_fences_refuse_everybody() {
     fs::write(&others_file, "good").unwrap();
     for bad in ["", "\n", "34", half, "{}", &pending, &newer] {
         fs::write(place.fence(), bad).unwrap();
-        let target = place.target();
+        let mut target = place.target();
         for error in [
-            target.seal(&bearer(9)).unwrap_err(),
-            target.write_next(&bearer(3), b"x").unwrap_err(),
+            target.seal(&bearer(9), Mode::Enforce).unwrap_err(),
+            target.write(&bearer(3), None, Content::Bytes(b"x")).unwrap_err(),
             target.show().unwrap_err(),
         ] {
             assert!(matches!(error, TargetError::BadFence { .. }), "{bad:?}: {error}");
@@ -124,7 +127,10 @@ fn damaged_fences_refuse_everybody() {
     }
     fs::remove_file(place.fence()).unwrap();
     symlink("other.json", place.fence()).unwrap();
-    assert!(matches!(place.target().seal(&bearer(9)).unwrap_err(), TargetError::BadFence { .. }));
+    assert!(matches!(
+        place.target().seal(&bearer(9), Mode::Enforce).unwrap_err(),
+        TargetError::BadFence { .. }
+    ));
     assert_eq!(fs::read_to_string(others_file).unwrap(), "good");
 }
 
@@ -132,9 +138,10 @@ fn another_lease_is_refused_by_name() {
     let place = Place::new();
     publish(&place, 50, "good");
     let other = Bearer { lease: Name::new("other").unwrap(), ..bearer(70) };
-    for error in
-        [place.target().seal(&other).unwrap_err(), place.target().write_next(&other, b"x").unwrap_err()]
-    {
+    for error in [
+        place.target().seal(&other, Mode::Enforce).unwrap_err(),
+        place.target().write(&other, None, Content::Bytes(b"x")).unwrap_err(),
+    ] {
         assert_eq!(reason(&error), Some(Reason::OtherLease));
         assert!(error.to_string().contains("belongs to the lease site and you hold other"), "{error}");
     }
@@ -150,22 +157,22 @@ fn links_and_directories_are_refused() {
         assert!(matches!(error, TargetError::Unfit { .. }), "{error}");
         assert!(error.to_string().contains(word), "{error}");
     };
-    unfit(place.target().seal(&bearer(1)).unwrap_err(), "symbolic link");
-    unfit(place.target().write_next(&bearer(1), b"x").unwrap_err(), "symbolic link");
+    unfit(place.target().seal(&bearer(1), Mode::Enforce).unwrap_err(), "symbolic link");
+    unfit(place.target().write(&bearer(1), None, Content::Bytes(b"x")).unwrap_err(), "symbolic link");
     fs::remove_file(place.artefact()).unwrap();
     // A link put there after sealing is not written through, nor replaced.
-    place.target().seal(&bearer(1)).unwrap();
+    place.target().seal(&bearer(1), Mode::Enforce).unwrap();
     symlink("real.json", place.artefact()).unwrap();
-    unfit(place.target().write_next(&bearer(1), b"x").unwrap_err(), "symbolic link");
+    unfit(place.target().write(&bearer(1), None, Content::Bytes(b"x")).unwrap_err(), "symbolic link");
     assert_eq!(fs::read_to_string(&real).unwrap(), "real");
     fs::remove_file(place.artefact()).unwrap();
     fs::create_dir(place.artefact()).unwrap();
-    unfit(place.target().write_next(&bearer(1), b"x").unwrap_err(), "directory");
+    unfit(place.target().write(&bearer(1), None, Content::Bytes(b"x")).unwrap_err(), "directory");
     fs::remove_dir(place.artefact()).unwrap();
     symlink("real.json", place.dir().join(".leasehold-lock")).unwrap();
     fs::remove_file(place.dir().join(".today.json.leasehold-lock")).unwrap();
     symlink("real.json", place.dir().join(".today.json.leasehold-lock")).unwrap();
-    assert!(matches!(place.target().seal(&bearer(1)).unwrap_err(), TargetError::Io { .. }));
+    assert!(matches!(place.target().seal(&bearer(1), Mode::Enforce).unwrap_err(), TargetError::Io { .. }));
     let long = "x".repeat(230);
     for bad in ["", ".", "..", "a/", &long, ".today.json.leasehold-fence"] {
         let path = format!("{}/{bad}", place.dir().display());
@@ -184,12 +191,12 @@ fn permissions_are_kept() {
     assert_eq!(mode(&place.artefact()), mode(&plain) & 0o644);
     for wanted in [0o600, 0o640, 0o755, 0o444] {
         fs::set_permissions(place.artefact(), fs::Permissions::from_mode(wanted)).unwrap();
-        place.target().write_next(&bearer(1), b"again").unwrap();
+        place.target().write(&bearer(1), None, Content::Bytes(b"again")).unwrap();
         assert_eq!(mode(&place.artefact()), wanted);
     }
     if rustix::process::geteuid().is_root() {
         std::os::unix::fs::chown(place.artefact(), Some(12345), Some(54321)).unwrap();
-        place.target().write_next(&bearer(1), b"again").unwrap();
+        place.target().write(&bearer(1), None, Content::Bytes(b"again")).unwrap();
         let found = fs::metadata(place.artefact()).unwrap();
         assert_eq!((found.uid(), found.gid()), (12345, 54321));
     }
@@ -197,11 +204,14 @@ fn permissions_are_kept() {
 
 fn a_busy_lock_has_an_end() {
     let place = Place::new();
-    place.target().seal(&bearer(1)).unwrap();
+    place.target().seal(&bearer(1), Mode::Enforce).unwrap();
     let lock = fs::File::open(place.dir().join(".today.json.leasehold-lock")).unwrap();
     lock.lock().unwrap();
-    let hasty = place.target().with_patience(Duration::from_millis(40));
-    for error in [hasty.seal(&bearer(2)).unwrap_err(), hasty.write_next(&bearer(1), b"x").unwrap_err()] {
+    let mut hasty = place.target().with_patience(Duration::from_millis(40));
+    for error in [
+        hasty.seal(&bearer(2), Mode::Enforce).unwrap_err(),
+        hasty.write(&bearer(1), None, Content::Bytes(b"x")).unwrap_err(),
+    ] {
         let me = std::process::id();
         let named = matches!(error, TargetError::Busy { holder: Some(pid), .. } if pid == me);
         assert!(named, "{error}");
@@ -209,8 +219,8 @@ fn a_busy_lock_has_an_end() {
     }
     // And a lock that is let go of is waited for.
     let waiting = std::thread::spawn({
-        let target = place.target();
-        move || target.seal(&bearer(2))
+        let mut target = place.target();
+        move || target.seal(&bearer(2), Mode::Enforce)
     });
     drop(lock);
     waiting.join().unwrap().unwrap();
@@ -218,19 +228,19 @@ fn a_busy_lock_has_an_end() {
 
 fn a_removed_lock_file_is_noticed() {
     let place = Place::new();
-    place.target().seal(&bearer(1)).unwrap();
+    place.target().seal(&bearer(1), Mode::Enforce).unwrap();
     let path = place.dir().join(".today.json.leasehold-lock");
     let old = fs::File::open(&path).unwrap();
     old.lock().unwrap();
     let waiting = std::thread::spawn({
-        let target = place.target();
-        move || target.seal(&bearer(2))
+        let mut target = place.target();
+        move || target.seal(&bearer(2), Mode::Enforce)
     });
     // Whoever waits for the old one must not think it is inside when it gets that.
     fs::remove_file(&path).unwrap();
     drop(old);
     waiting.join().unwrap().unwrap();
-    place.target().write_next(&bearer(2), b"x").unwrap();
+    place.target().write(&bearer(2), None, Content::Bytes(b"x")).unwrap();
     place.assert_tidy();
 }
 
@@ -269,7 +279,7 @@ fn a_full_disk_changes_nothing() {
         assert_eq!(fs::read(place.fence()).unwrap(), before);
         assert_eq!(place.content(), "good");
     };
-    full(place.target().write_next(&bearer(1), &vec![b'x'; 100_000]).unwrap_err());
+    full(place.target().write(&bearer(1), None, Content::Bytes(&vec![b'x'; 100_000])).unwrap_err());
     place.assert_tidy();
     // Room for the payload, none for the fence: found by filling up all but 0, 1, 2... pages.
     let (mut refused, mut fitted) = (0, 0);
@@ -279,7 +289,7 @@ fn a_full_disk_changes_nothing() {
         let size = fs::metadata(&filler).unwrap().len();
         let file = fs::File::options().write(true).open(&filler).unwrap();
         file.set_len(size.saturating_sub(pages * 4096)).unwrap();
-        match place.target().write_next(&bearer(1), b"good") {
+        match place.target().write(&bearer(1), None, Content::Bytes(b"good")) {
             Ok(_) => fitted += 1,
             Err(error) => {
                 assert_eq!(fitted, 0, "more room, and yet: {error}");
@@ -287,8 +297,8 @@ fn a_full_disk_changes_nothing() {
                 refused += 1;
             }
         }
-        match place.target().seal(&bearer(1)) {
-            Ok(()) => {}
+        match place.target().seal(&bearer(1), Mode::Enforce) {
+            Ok(_) => {}
             Err(error) => full(error),
         }
         fs::remove_file(&filler).unwrap();
@@ -296,6 +306,6 @@ fn a_full_disk_changes_nothing() {
     }
     println!("{refused} refused for want of room, {fitted} fitted");
     assert!(refused >= 2 && fitted >= 1);
-    place.target().write_next(&bearer(1), b"after").unwrap();
+    place.target().write(&bearer(1), None, Content::Bytes(b"after")).unwrap();
     assert_eq!(place.content(), "after");
 }

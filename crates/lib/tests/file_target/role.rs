@@ -1,11 +1,12 @@
 //! What the processes under test do: one attempt on the artefact, between two lines on stdout.
 
+use leasehold::core::fence::Mode;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use leasehold::targets::TargetError;
 use leasehold::targets::file::FileTarget;
+use leasehold::targets::{Content, Target, TargetError};
 
 use crate::kit::bearer;
 
@@ -27,12 +28,14 @@ pub(crate) fn play(role: &str) -> ! {
     let (path, token, content) = (&args[0], args[1].parse().unwrap(), &args[2]);
     let me = bearer(token);
     // The directory is opened beforehand, so that every system call in between is about the target.
-    let target = FileTarget::open(path).unwrap();
+    let mut target = FileTarget::open(path).unwrap();
     println!("{READY} {}", std::process::id());
     let result = match role {
-        "seal" => target.seal(&me),
-        "write" => target.write(&me, 1, content.as_bytes()).map(drop),
-        "many" => (0..20).try_for_each(|_| target.write_next(&me, content.as_bytes()).map(drop)),
+        "seal" => target.seal(&me, Mode::Enforce).map(drop),
+        "write" => target.write(&me, Some(1), Content::Bytes(content.as_bytes())).map(drop),
+        "many" => {
+            (0..20).try_for_each(|_| target.write(&me, None, Content::Bytes(content.as_bytes())).map(drop))
+        }
         "naive" => {
             let taken = naive(Path::new(path), token, content);
             println!("{OVER}");

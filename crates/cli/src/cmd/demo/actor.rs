@@ -3,10 +3,10 @@
 use std::io;
 use std::path::Path;
 
-use leasehold::core::fence::Bearer;
+use leasehold::core::fence::{Bearer, Mode};
 use leasehold::host::Enclosing;
-use leasehold::targets::TargetError;
 use leasehold::targets::file::FileTarget;
+use leasehold::targets::{Content, Target, TargetError};
 
 use crate::args::DemoActor;
 use crate::exit::{self, Failed};
@@ -50,13 +50,13 @@ fn fenced(file: &Path, content: &str) -> Result<u8, Failed> {
     let run = Enclosing::from_env(|name| std::env::var(name).ok());
     let run = run.ok_or_else(|| Failed::usage("demo-actor is a part of `leasehold demo`"))?;
     let bearer = Bearer::from(run);
-    let target = FileTarget::open(file).map_err(failed)?;
+    let mut target = FileTarget::open(file).map_err(failed)?;
     // Before anything is read or computed: from here on every earlier run is refused.
-    target.seal(&bearer).map_err(failed)?;
+    target.seal(&bearer, Mode::Enforce).map_err(failed)?;
     if !about_to_write(bearer.token.get()) {
         return Ok(exit::OK);
     }
-    match target.write_next(&bearer, content.as_bytes()) {
+    match target.write(&bearer, None, Content::Bytes(content.as_bytes())) {
         Ok(_) => {
             out::line(WRITTEN);
             Ok(exit::OK)
@@ -74,9 +74,13 @@ fn fenced(file: &Path, content: &str) -> Result<u8, Failed> {
 fn failed(error: TargetError) -> Failed {
     let (code, word) = match &error {
         TargetError::Refused(_) => (exit::REFUSED, "refused"),
-        TargetError::BadFence { .. } | TargetError::Unknown { .. } => (exit::NEEDS_YOU, "needs_you"),
+        TargetError::BadFence { .. } | TargetError::Unknown { .. } | TargetError::InDoubt { .. } => {
+            (exit::NEEDS_YOU, "needs_you")
+        }
         TargetError::Unfit { .. } => (exit::CONFIG, "unfit"),
-        TargetError::Busy { .. } | TargetError::Io { .. } => (exit::UNREACHABLE, "target"),
+        TargetError::Busy { .. } | TargetError::Io { .. } | TargetError::Remote { .. } => {
+            (exit::UNREACHABLE, "target")
+        }
     };
     Failed::new(code, word, error.to_string())
 }

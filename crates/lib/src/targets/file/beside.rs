@@ -61,6 +61,7 @@ pub(super) struct Payload<'a> {
     beside: &'a Beside,
     file: File,
     pub(super) name: String,
+    pub(super) digest: String,
     keep: bool,
 }
 
@@ -98,7 +99,24 @@ impl Drop for Payload<'_> {
 
 /// The digest of a content, as fences keep it.
 pub fn digest(bytes: &[u8]) -> String {
-    format!("sha256:{:x}", Sha256::digest(bytes))
+    named(Sha256::new_with_prefix(bytes))
+}
+
+fn named(hash: Sha256) -> String {
+    format!("sha256:{:x}", hash.finalize())
+}
+
+/// Hands on all that comes out of `source`, piece by piece.
+fn blocks(source: &mut dyn Read, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut block = vec![0; 64 * 1024];
+    loop {
+        match source.read(&mut block) {
+            Ok(0) => return Ok(()),
+            Ok(n) => each(&block[..n])?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 impl Beside {
@@ -199,18 +217,23 @@ impl Beside {
     }
 
     /// Writes the payload to the disk under a name nobody else has.
-    pub(super) fn payload(&self, bytes: &[u8], found: Option<&Stat>) -> io::Result<Payload<'_>> {
+    pub(super) fn payload(&self, content: &mut dyn Read, found: Option<&Stat>) -> io::Result<Payload<'_>> {
         let mode = if found.is_some() { PRIVATE } else { PLAIN };
         for _ in 0..5 {
             let name = format!("{}{:032x}", self.payload_prefix(), random::seed());
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-            let mut payload =
-                Payload { file: self.open_at(&name, flags, mode)?, beside: self, name, keep: false };
+            let file = self.open_at(&name, flags, mode)?;
+            let mut payload = Payload { beside: self, file, name, digest: String::new(), keep: false };
             // A sweep may have taken it for a dead one's before it was locked.
             if payload.file.try_lock().is_err() || rustix::fs::fstat(&payload.file)?.st_nlink == 0 {
                 continue;
             }
-            payload.file.write_all(bytes)?;
+            let mut hash = Sha256::new();
+            blocks(content, |block| {
+                hash.update(block);
+                payload.file.write_all(block)
+            })?;
+            payload.digest = named(hash);
             rustix::fs::fsync(&payload.file)?;
             if let Some(found) = found {
                 payload.look_like(found)?;
@@ -265,15 +288,12 @@ impl Beside {
             Err(Errno::NOENT) => return Ok(None),
             other => other?,
         };
-        let (mut hash, mut block) = (Sha256::new(), vec![0; 64 * 1024]);
-        loop {
-            match file.read(&mut block) {
-                Ok(0) => return Ok(Some(format!("sha256:{:x}", hash.finalize()))),
-                Ok(n) => hash.update(&block[..n]),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
+        let mut hash = Sha256::new();
+        blocks(&mut file, |block| {
+            hash.update(block);
+            Ok(())
+        })?;
+        Ok(Some(named(hash)))
     }
 
     /// Removes a payload that will not be put in place.

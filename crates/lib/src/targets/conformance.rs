@@ -1,0 +1,167 @@
+//! The suite every target must pass: the whole table of core's rule, replayed against the real thing.
+
+use leasehold_core::fence::{Bearer, Case, Fence, Offer, Reason, Verdict, table, verdict};
+use leasehold_core::fence_record::FenceRecord;
+
+use super::{Content, Target, TargetError};
+
+/// A target under test, with a way behind its back.
+pub trait Bench {
+    /// Makes this what the target remembers, and `content` what is there; nothing: it was never sealed.
+    /// Returns what the rule will see: the same, unless the target settles what a dead writer left.
+    fn install(&mut self, stored: Option<&FenceRecord>, content: &str) -> Option<Fence>;
+
+    /// What is there.
+    fn content(&mut self) -> String;
+
+    /// The target.
+    fn target(&mut self) -> &mut dyn Target;
+
+    /// The digest that the target gives to this content.
+    fn digest(&self, content: &str) -> String {
+        super::file::digest(content.as_bytes())
+    }
+
+    /// A stored fence whose write is not finished; nothing: this target knows no such state.
+    fn unfinished(&mut self, _fence: &Fence) -> Option<FenceRecord> {
+        None
+    }
+}
+
+/// What is there before anything was written under a fence.
+pub const OLD: &str = "old";
+
+/// The whole table.
+pub fn whole() -> Vec<Case> {
+    table()
+}
+
+/// At most `each` cases of every kind: for targets that are slow to ask. Kinds are told apart by what is
+/// stored, what is offered and what the answer must be.
+pub fn some_of_each_kind(each: usize) -> Vec<Case> {
+    let mut counts = std::collections::BTreeMap::<String, usize>::new();
+    let kind = |case: &Case| {
+        let stored = case.stored.as_ref().map(|f| (f.seq, f.done, f.mode, f.token));
+        let verdict = match &case.verdict {
+            Verdict::Accept(fence) => format!("accept {}", fence.seq),
+            Verdict::Repeat => "repeat".into(),
+            Verdict::Refuse(reason) => format!("refuse {}", reason.word()),
+            Verdict::LetIn(reason, _) => format!("let in {}", reason.word()),
+        };
+        format!("{stored:?} {:?} {verdict}", case.offer)
+    };
+    let mut cases = table();
+    cases.retain(|case| {
+        let count = counts.entry(kind(case)).or_default();
+        *count += 1;
+        *count <= each
+    });
+    cases
+}
+
+/// Replays these cases; returns how many were.
+///
+/// # Panics
+/// If the target answers one of them in another way than core's rule does.
+pub fn replay(bench: &mut dyn Bench, cases: &[Case]) -> usize {
+    let mut count = 0;
+    for case in cases {
+        let fence = case.stored.as_ref().map(|fence| real_fence(bench, fence));
+        let record = match fence {
+            Some(fence) if !fence.done => match bench.unfinished(&fence) {
+                Some(record) => Some(record),
+                None => continue,
+            },
+            fence => fence.map(FenceRecord::done),
+        };
+        // The labels of the table stand for contents of that text.
+        let label = case.stored.as_ref().filter(|f| f.seq > 0 && f.done).map_or(OLD, |f| &f.digest);
+        let before = bench.install(record.as_ref(), label);
+        one(bench, case, before.as_ref());
+        count += 1;
+    }
+    count
+}
+
+fn one(bench: &mut dyn Bench, case: &Case, before: Option<&Fence>) {
+    let offer = match &case.offer {
+        Offer::Seal(mode) => Offer::Seal(*mode),
+        Offer::Write { seq, digest } => Offer::Write { seq: *seq, digest: bench.digest(digest) },
+    };
+    let settled = before.filter(|fence| fence.seq > 0 && case.stored.as_ref().is_some_and(|f| !f.done));
+    let kept = match settled {
+        // What a dead writer left was put in place on the way.
+        Some(fence) if fence.digest == bench.digest("d1") => "d1".into(),
+        _ => bench.content(),
+    };
+    let wanted = verdict(before, &case.bearer, &offer);
+    let got = answer(bench, case, before);
+    assert_eq!(got, wanted, "{case:?}");
+    let written = match (&wanted, &case.offer) {
+        (Verdict::Accept(_) | Verdict::LetIn(..), Offer::Write { digest, .. }) => digest.clone(),
+        _ => kept,
+    };
+    assert_eq!(bench.content(), written, "{case:?}");
+    agrees(bench, case, before, &got);
+}
+
+/// What the target answers, in the rule's own words.
+fn answer(bench: &mut dyn Bench, case: &Case, before: Option<&Fence>) -> Verdict {
+    let Case { bearer, offer, .. } = case;
+    let target = bench.target();
+    let result = match offer {
+        Offer::Seal(mode) => target.seal(bearer, *mode).map(|sealed| (false, sealed.let_in)),
+        Offer::Write { seq, digest } => target
+            .write(bearer, Some(*seq), Content::Bytes(digest.as_bytes()))
+            .map(|written| (written.repeat, written.let_in)),
+    };
+    let after = target.show().unwrap_or_else(|e| panic!("{e}")).map(|record| record.fence);
+    match result {
+        Ok((_, Some(refused))) => {
+            check_words(&refused, bearer, before);
+            Verdict::LetIn(refused.reason, after.unwrap_or_else(|| panic!("the fence is gone: {case:?}")))
+        }
+        Ok((false, None)) if matches!(offer, Offer::Seal(_)) && after.as_ref() == before => Verdict::Repeat,
+        Ok((false, None)) => Verdict::Accept(after.unwrap_or_else(|| panic!("no fence: {case:?}"))),
+        Ok((true, None)) => {
+            assert_eq!(after.as_ref(), before);
+            Verdict::Repeat
+        }
+        Err(TargetError::Refused(refused)) => {
+            assert_eq!(after.as_ref(), before, "a refusal changed the fence");
+            check_words(&refused, bearer, before);
+            Verdict::Refuse(refused.reason)
+        }
+        Err(other) => panic!("{other}: {case:?}"),
+    }
+}
+
+/// A refusal names both tokens.
+fn check_words(refused: &super::Refused, bearer: &Bearer, before: Option<&Fence>) {
+    assert_eq!(refused.token, bearer.token);
+    assert_eq!(refused.sealed(), before.map(|fence| fence.token));
+}
+
+/// And the table itself says so, where its labels and real digests mean the same.
+fn agrees(bench: &dyn Bench, case: &Case, before: Option<&Fence>, got: &Verdict) {
+    let unfinished = case.stored.as_ref().is_some_and(|fence| !fence.done);
+    let nameless = matches!(&case.offer, Offer::Write { digest, .. } if digest.is_empty());
+    match (&case.verdict, got) {
+        // Settled before the rule was asked: what it says then depends on how.
+        _ if unfinished && before.is_none_or(|fence| fence.seq == 0) => {}
+        (Verdict::Accept(fence), Verdict::Accept(now)) => assert_eq!(now, &real_fence(bench, fence)),
+        (Verdict::Accept(fence), Verdict::Repeat) if unfinished => {
+            assert_eq!(before, Some(&real_fence(bench, fence)));
+        }
+        // Nothing has an empty digest here, so nothing passes for the retry of a seal.
+        (Verdict::Repeat, Verdict::Refuse(Reason::Sequence) | Verdict::LetIn(Reason::Sequence, _))
+            if nameless => {}
+        (Verdict::LetIn(reason, _), Verdict::LetIn(said, _)) => assert_eq!(reason, said, "{case:?}"),
+        (table, got) => assert_eq!(table, got, "{case:?}"),
+    }
+}
+
+fn real_fence(bench: &dyn Bench, fence: &Fence) -> Fence {
+    let digest = if fence.seq == 0 { String::new() } else { bench.digest(&fence.digest) };
+    Fence { digest, ..fence.clone() }
+}

@@ -1,0 +1,213 @@
+//! Why a target did not do it, in sentences: what happened, what it means, what to do.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Fence, Reason};
+use leasehold_core::ids::Token;
+use leasehold_core::name::Name;
+use leasehold_core::stop::Text;
+use leasehold_core::store::Failure;
+use thiserror::Error;
+
+/// Why a target did not do it.
+#[derive(Debug, Error)]
+pub enum TargetError {
+    /// The rule says no.
+    #[error(transparent)]
+    Refused(Box<Refused>),
+    /// Somebody is inside the target's critical section and stays there.
+    #[error("{}", busy(.target, *.waited, *.holder))]
+    Busy {
+        /// The target.
+        target: String,
+        /// How long we waited.
+        waited: Duration,
+        /// The process inside, if it can be told.
+        holder: Option<u32>,
+    },
+    /// The fence is there and cannot be read. It may be ahead of us, so nobody is let in.
+    #[error(
+        "refused: {why}, so nobody can tell who may write {target}. Nothing was written. Restore \
+         {fence} from a backup; only if no run can still be writing, remove it and run again"
+    )]
+    BadFence {
+        /// The target.
+        target: String,
+        /// The file that holds its fence.
+        fence: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It cannot be a target at all.
+    #[error("{target} {why}. Nothing was written. {fix}")]
+    Unfit {
+        /// The target.
+        target: String,
+        /// What is wrong with it, as the rest of a sentence.
+        why: String,
+        /// What to do.
+        fix: String,
+    },
+    /// The system said no before anything was changed.
+    #[error("cannot {doing} {target}: {source}. Nothing was changed there")]
+    Io {
+        /// The target.
+        target: String,
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It lies behind a network, and that or its server said no before anything was changed.
+    #[error("cannot {doing} {target}: {}. Nothing was changed there", .failure.message.trim_end_matches('.'))]
+    Remote {
+        /// The target.
+        target: String,
+        /// What was being done.
+        doing: &'static str,
+        /// What was said, and of what kind it is.
+        failure: Failure,
+    },
+    /// No answer that can be relied on, and nothing more can be found out: a later run has sealed it.
+    #[error(
+        "the outcome of writing {target} is unknown: {why}. It may have landed before a later run took \
+         over, or not at all. Look at {target} before you write it again"
+    )]
+    InDoubt {
+        /// The target.
+        target: String,
+        /// What is known.
+        why: String,
+    },
+    /// The system said no in the middle: whoever comes next finishes the write or takes it back.
+    #[error(
+        "the outcome of writing {target} is unknown: {source}. The next run that seals it finishes this \
+         write or takes it back; look at it then"
+    )]
+    Unknown {
+        /// The target.
+        target: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+fn busy(target: &str, waited: Duration, holder: Option<u32>) -> String {
+    let (who, evict) = match holder {
+        Some(pid) => (format!("process {pid} is"), format!("; if it hangs, end it: kill -9 {pid}")),
+        None => ("another process is".into(), String::new()),
+    };
+    format!(
+        "{who} inside the lock of {target} and did not leave within {}. Nothing was written. Try again{evict}",
+        Text(waited)
+    )
+}
+
+/// What was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// Raising the fence.
+    Seal,
+    /// Writing.
+    Write,
+}
+
+/// A refusal: who came, what the target remembers, and what it means.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub struct Refused {
+    /// What was refused.
+    pub attempt: Attempt,
+    /// Why.
+    pub reason: Reason,
+    /// The target.
+    pub target: String,
+    /// The lease of the refused.
+    pub lease: Name,
+    /// The token of the refused.
+    pub token: Token,
+    /// What the target remembers; nothing: it was never sealed.
+    pub fence: Option<Fence>,
+}
+
+impl Refused {
+    pub(crate) fn new(
+        attempt: Attempt,
+        reason: Reason,
+        target: &str,
+        bearer: &Bearer,
+        fence: Option<&Fence>,
+    ) -> Self {
+        let (lease, token) = (bearer.lease.clone(), bearer.token);
+        Self { attempt, reason, target: target.into(), lease, token, fence: fence.cloned() }
+    }
+
+    /// The token that was sealed here.
+    pub fn sealed(&self) -> Option<Token> {
+        self.fence.as_ref().map(|fence| fence.token)
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.attempt {
+            Attempt::Seal => "seal refused",
+            Attempt::Write => "write refused",
+        };
+        let Self { target, lease, token, .. } = self;
+        let sealed = self.sealed().map_or_else(|| "none".into(), |t| t.to_string());
+        match self.reason {
+            Reason::Stale => write!(
+                f,
+                "{what}: your token {token} is older than {sealed}, already sealed for {target}. This run \
+                 lost its lease while it was paused; its output is stale and was not written. Nothing to \
+                 repair: run it again."
+            ),
+            Reason::Fork => write!(
+                f,
+                "{what}: token {token} was sealed for {target} by another run of {lease}: two runs were \
+                 given one token. Nothing was written. The lease store forgot a write; look at it before \
+                 running again."
+            ),
+            Reason::Epoch => write!(
+                f,
+                "{what}: your token {token} and the {sealed} sealed for {target} belong to different lives \
+                 of the record of {lease}. Nothing was written. The record was made anew; find out why \
+                 before running again."
+            ),
+            Reason::Jump => write!(
+                f,
+                "{what}: your token {token} is implausibly far ahead of {sealed}, sealed for {target}. \
+                 Nothing was written. Check where the token came from."
+            ),
+            Reason::OtherLease => {
+                let owner = self.fence.as_ref().map_or("another lease", |fence| fence.lease.as_str());
+                write!(
+                    f,
+                    "{what}: {target} belongs to the lease {owner} and you hold {lease} (token {token}). \
+                     Nothing was written. Jobs that write the same thing share its lease: run it under {owner}."
+                )
+            }
+            Reason::NotSealed => match self.sealed() {
+                Some(sealed) => write!(
+                    f,
+                    "{what}: your token {token} was not announced at {target}, which was last sealed with \
+                     {sealed}. Nothing was written. Name the target when you start the run: leasehold run \
+                     {lease} --fence {target}."
+                ),
+                None => write!(
+                    f,
+                    "{what}: {target} was never sealed, so your token {token} means nothing there. Nothing \
+                     was written. Name the target when you start the run: leasehold run {lease} --fence \
+                     {target}."
+                ),
+            },
+            Reason::Sequence => write!(
+                f,
+                "{what}: another write of this run (token {token}) took this place at {target}. Nothing was \
+                 written. Read what is there, then write again."
+            ),
+        }
+    }
+}

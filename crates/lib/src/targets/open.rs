@@ -1,0 +1,42 @@
+//! From a URL to a target. Adding a target adds one line to [`SCHEMES`].
+
+use super::{Target, TargetError, file};
+use crate::text::{did_you_mean, masked};
+
+/// One kind of target.
+pub struct Scheme {
+    /// What comes before the colon.
+    pub name: &'static str,
+    /// What a URL of this kind looks like.
+    pub example: &'static str,
+    /// Given the whole URL and what comes after the colon.
+    open: fn(&str, &str) -> Opened,
+}
+
+type Opened = Result<Box<dyn Target>, TargetError>;
+
+/// Every kind of target built in, in the order people are told about them.
+pub const SCHEMES: &[Scheme] = &[Scheme {
+    name: "file",
+    example: "file:PATH",
+    open: |_, path| Ok(Box::new(file::FileTarget::open(path)?)),
+}];
+
+/// Opens the target that `url` names; reaches nothing yet.
+pub fn open(url: &str) -> Opened {
+    let known: Vec<&str> = SCHEMES.iter().map(|s| s.example).collect();
+    let known = known.join(", ");
+    let unfit =
+        |why: String, fix: String| TargetError::Unfit { target: format!("{:?}", masked(url)), why, fix };
+    let Some((scheme, rest)) = url.split_once(':') else {
+        let why = "is not a target: it has no scheme before a colon".into();
+        return Err(unfit(why, format!("Write one of: {known}")));
+    };
+    if let Some(found) = SCHEMES.iter().find(|s| s.name == scheme) {
+        return (found.open)(url, rest);
+    }
+    let names: Vec<&str> = SCHEMES.iter().map(|s| s.name).collect();
+    let meant = did_you_mean(scheme, &names);
+    let hint = meant.map_or(String::new(), |name| format!("Did you mean {name}:? "));
+    Err(unfit("is not a kind of target this build knows".into(), format!("{hint}Known: {known}")))
+}
