@@ -103,13 +103,17 @@ impl Fences {
         let bearer = granted.map(Bearer::from);
         let each = |target: &mut Box<dyn Target>| target.aftermath(bearer.as_ref()?);
         let went_round = self.sealed.iter_mut().filter_map(each).collect();
-        Ended { failed: self.failed, let_in: self.let_in, went_round }
+        let whole = self.failed.is_none();
+        let sealed = self.sealed.iter().filter(|_| whole).map(|target| target.shown().into()).collect();
+        Ended { sealed, failed: self.failed, let_in: self.let_in, went_round }
     }
 }
 
 /// What the fences of a run have to tell.
 #[derive(Debug)]
 pub struct Ended {
+    /// What was sealed.
+    pub sealed: Vec<String>,
     /// Why a target could not be sealed.
     pub failed: Option<TargetError>,
     /// What was let in only because a target watches.
