@@ -1,11 +1,12 @@
 //! Many writers, many rounds: one winner each.
 
 use std::collections::BTreeSet;
-use std::sync::{Barrier, Mutex};
+use std::sync::Mutex;
 use std::thread;
 
 use leasehold::core::ids::WriteId;
 use leasehold::stores::{Cas, Version};
+use leasehold_testkit::race::{Meeting, Raced};
 use leasehold_testkit::{count, server};
 
 use super::{GcsDouble, Spot, alone, fresh_prefix};
@@ -17,8 +18,9 @@ const KEY: &str = "leases/raced";
 fn one_winner_each_round(spot: &Spot) {
     let _alone = alone();
     let rounds = count(200, 5_000);
+    let raced = Raced::begin(spot.scheme, WRITERS, rounds);
     let prefix = fresh_prefix();
-    let barrier = Barrier::new(WRITERS);
+    let barrier = Meeting::new(WRITERS);
     let winner = Mutex::new(Vec::<Version>::new());
     let unclear = Mutex::new(Vec::<String>::new());
     thread::scope(|scope| {
@@ -51,6 +53,7 @@ fn one_winner_each_round(spot: &Spot) {
     assert_eq!(distinct.len(), rounds, "a version came twice");
     let last = pollster::block_on(spot.open(&prefix).read(KEY)).unwrap().unwrap().version;
     assert_eq!(Some(&last), won.last());
+    println!("{raced}");
 }
 
 #[test]
