@@ -63,6 +63,13 @@ impl Raced {
     pub fn begin(store: &'static str, writers: usize, rounds: usize) -> Self {
         Self { store, writers, rounds, began: boot_time() }
     }
+
+    /// Says now and then how far it is: some servers take their time.
+    pub fn reached(&self, round: usize) {
+        if round > 0 && round.is_multiple_of(500) {
+            println!("{}: round {round} after {:.1?}", self.store, boot_time().since(self.began));
+        }
+    }
 }
 
 impl fmt::Display for Raced {

@@ -24,12 +24,16 @@ fn one_winner_each_round(spot: &Spot) {
     let winner = Mutex::new(Vec::<Version>::new());
     let unclear = Mutex::new(Vec::<String>::new());
     thread::scope(|scope| {
-        for _ in 0..WRITERS {
-            scope.spawn(|| {
-                let mut store = spot.open(&prefix);
+        for number in 0..WRITERS {
+            let (barrier, winner, unclear, prefix) = (&barrier, &winner, &unclear, &prefix);
+            scope.spawn(move || {
+                let mut store = spot.open(prefix);
                 for round in 0..rounds {
                     // All have seen the end of the round before.
                     barrier.wait();
+                    if number == 0 {
+                        raced.reached(round);
+                    }
                     let expected = winner.lock().unwrap().last().cloned();
                     barrier.wait();
                     let write = WriteId(leasehold::random::seed());
