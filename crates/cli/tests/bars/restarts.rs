@@ -217,6 +217,7 @@ fn play(name: &str, server: &mut dyn Server, rounds: usize, stalls: &Stalls) {
         let mut run = Run::start(&url, &home, LEASE, &FLAGS).unwrap_or_else(|e| failed(e));
         tokens.push(run.token);
         let Some(outage) = short(server, &mut run).unwrap_or_else(|e| failed(e)) else {
+            println!("{name}, round {round}: the server took too long to start");
             repeated += 1;
             continue;
         };
@@ -224,7 +225,11 @@ fn play(name: &str, server: &mut dyn Server, rounds: usize, stalls: &Stalls) {
             run.ends_by_itself().unwrap_or_else(|e| failed(e));
         } else {
             let spare = long(server, run).unwrap_or_else(|e| failed(e));
-            if spare <= 0.0 && stalls.longest_since(began) >= STALL {
+            let stalled = stalls.longest_since(began);
+            if spare <= 0.0 && stalled >= STALL {
+                println!(
+                    "{name}, round {round}: {spare:.0} ms, while the machine stood still for {stalled:.1?}"
+                );
                 repeated += 1;
                 continue;
             }
