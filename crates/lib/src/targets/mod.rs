@@ -7,8 +7,9 @@
 pub mod conformance;
 pub mod error;
 pub mod file;
+#[cfg(unix)]
+pub mod git;
 pub mod open;
-#[allow(dead_code, reason = "the targets that use it come next")]
 pub(crate) mod swap;
 
 use std::ffi::OsString;

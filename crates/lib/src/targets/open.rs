@@ -1,6 +1,6 @@
 //! From a URL to a target. Adding a target adds one line to [`SCHEMES`].
 
-use super::{Target, TargetError, file};
+use super::{Target, TargetError, file, git};
 use crate::text::{did_you_mean, masked};
 
 /// One kind of target.
@@ -16,11 +16,18 @@ pub struct Scheme {
 type Opened = Result<Box<dyn Target>, TargetError>;
 
 /// Every kind of target built in, in the order people are told about them.
-pub const SCHEMES: &[Scheme] = &[Scheme {
-    name: "file",
-    example: "file:PATH",
-    open: |_, path| Ok(Box::new(file::FileTarget::open(path)?)),
-}];
+pub const SCHEMES: &[Scheme] = &[
+    Scheme {
+        name: "file",
+        example: "file:PATH",
+        open: |_, path| Ok(Box::new(file::FileTarget::open(path)?)),
+    },
+    Scheme {
+        name: "git",
+        example: "git:URL-OR-REMOTE",
+        open: |_, url| Ok(Box::new(git::GitTarget::open(url)?)),
+    },
+];
 
 /// Opens the target that `url` names; reaches nothing yet.
 pub fn open(url: &str) -> Opened {
