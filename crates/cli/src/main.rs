@@ -16,6 +16,9 @@ use exit::Failed;
 use out::Out;
 
 fn main() -> ExitCode {
+    if let Some(code) = cmd::push::as_helper() {
+        return ExitCode::from(code);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(cmd::help::usage(&error)),
@@ -35,6 +38,7 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
     match &cli.command {
         Command::Run(args) => cmd::run::run(flags, args, out),
         Command::Write(args) => cmd::write::run(args, out),
+        Command::Push(args) => cmd::push::run(args, out),
         Command::Fence(args) => cmd::fence::run(args, out).and_then(out::all_written),
         Command::Status(args) => cmd::status::run(flags, args, out).and_then(out::all_written),
         Command::Doctor(args) => cmd::doctor::run(flags, args, out).and_then(out::all_written),

@@ -6,6 +6,7 @@ pub mod demo;
 pub mod doctor;
 pub mod fence;
 pub mod help;
+pub mod push;
 pub mod run;
 #[cfg(feature = "http")]
 pub mod serve;

@@ -108,7 +108,7 @@ impl Remote {
             format!("+{FALLBACK_REF}*:{mine}/{FALLBACK_REF}*"),
         ];
         let mut command = self.git.apart();
-        command.args(["fetch", "--quiet", "--prune", "--no-tags", "--depth=1", "--refmap=", "--no-auto-gc"]);
+        command.args(["fetch", "--quiet", "--prune", "--no-tags", "--refmap=", "--no-auto-gc"]);
         command
             .args(["--no-write-fetch-head", "--recurse-submodules=no", "--", &self.git.url])
             .args(patterns);

@@ -18,19 +18,29 @@ use super::{GitTarget, place, unfit};
 use crate::host::Enclosing;
 use crate::targets::{Attempt, Refused, TargetError, swap};
 
+/// What people should hear.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// It was not done.
+    Failed(&'a TargetError),
+    /// It was done, only because the target watches.
+    LetIn(&'a Refused),
+}
+
 /// Serves git until it is done. `tell` hears why something was not done, and what was let in only because
 /// the target watches. Whether all went well.
 pub fn serve(
     url: &str,
     input: impl BufRead,
     output: impl Write,
-    tell: &mut dyn FnMut(&TargetError),
+    tell: &mut dyn FnMut(Told<'_>),
 ) -> io::Result<bool> {
     let url = url.strip_prefix(PREFIX).unwrap_or(url);
     let shown = format!("git:{}", place::shown(url));
     let Some(nest) = Nest::around() else {
         let why = "was reached through Leasehold's helper outside of any run";
-        tell(&unfit(&shown, why, "Start it in a run: leasehold run NAME --fence git:URL -- COMMAND"));
+        let fix = "Start it in a run: leasehold run NAME --fence git:URL -- COMMAND";
+        tell(Told::Failed(&unfit(&shown, why, fix)));
         return Ok(false);
     };
     let number = nest.find(url);
@@ -70,7 +80,7 @@ struct Helper<'a, W> {
     bearer: Option<Bearer>,
     wishes: Wishes,
     output: W,
-    tell: &'a mut dyn FnMut(&TargetError),
+    tell: &'a mut dyn FnMut(Told<'_>),
 }
 
 impl<W: Write> Helper<'_, W> {
@@ -123,17 +133,22 @@ impl<W: Write> Helper<'_, W> {
             return Ok(false);
         }
         let mut text = String::new();
+        let symbolic = |name: &str| {
+            let target = listing.lines().find_map(|line| line.strip_prefix("ref: ")?.strip_suffix(&format!("\t{name}")));
+            target.filter(|target| listing.lines().any(|line| line.ends_with(&format!("\t{target}"))))
+        };
         for (first, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
             // Nobody deletes it by pushing a mirror.
             if for_push && At::parse(&format!("{first} {name}")).is_some() {
                 continue;
             }
-            match first.strip_prefix("ref: ") {
-                Some(to) => text.push_str(&format!("@{to} {name}\n")),
-                None => text.push_str(&format!("{first} {name}\n")),
+            match (symbolic(name), first.starts_with("ref: ")) {
+                (Some(to), true) => text.push_str(&format!("@{to} {name}\n")),
+                (None, false) => text.push_str(&format!("{first} {name}\n")),
+                // Named twice, by what it points to and by what that is.
+                _ => {}
             }
         }
-        // HEAD is named twice, once for what it points to: git wants the name only.
         self.say(&format!("{text}\n"))
     }
 
@@ -162,7 +177,7 @@ impl<W: Write> Helper<'_, W> {
     }
 
     fn told(&mut self, error: &TargetError) -> bool {
-        (self.tell)(error);
+        (self.tell)(Told::Failed(error));
         false
     }
 
@@ -252,7 +267,7 @@ impl<W: Write> Helper<'_, W> {
     fn push_fenced(&mut self, number: usize, moves: &[Move]) -> io::Result<String> {
         let Some(bearer) = self.bearer.clone() else {
             let error = no_run(&self.remote.shown);
-            (self.tell)(&error);
+            (self.tell)(Told::Failed(&error));
             return Ok(moves.iter().map(|one| format!("error {} outside of a run\n", one.name)).collect());
         };
         let wanted = self.wanted(moves);
@@ -264,7 +279,7 @@ impl<W: Write> Helper<'_, W> {
         let error = match written {
             Ok(written) => {
                 if let Some(refused) = written.let_in {
-                    (self.tell)(&TargetError::Refused(Box::new(refused)));
+                    (self.tell)(Told::LetIn(&refused));
                 }
                 let lines: Vec<String> =
                     moves.iter().map(|one| format!("{} {}\n", one.name, one.source)).collect();
@@ -283,7 +298,7 @@ impl<W: Write> Helper<'_, W> {
                 .map(|one| answer(one, &self.remote.statuses, "atomic push failed"))
                 .collect());
         }
-        (self.tell)(&error);
+        (self.tell)(Told::Failed(&error));
         let why = brief(&error);
         Ok(moves.iter().map(|one| format!("error {} {why}\n", one.name)).collect())
     }

@@ -5,32 +5,28 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What is installed: its name, and the script.
-const HOOKS: [(&str, &str); 2] = [
-    ("reference-transaction", include_str!("../../../../../packaging/git-hooks/reference-transaction")),
-    ("pre-receive", include_str!("../../../../../packaging/git-hooks/pre-receive")),
-];
+/// One script that knows by its name when it is called.
+const SCRIPT: &str = include_str!("../../../../../packaging/git-hooks/leasehold-fence");
+/// The first tells whoever pushes why; the second is called when git holds the locks.
+const NAMES: [&str; 2] = ["pre-receive", "reference-transaction"];
 
-/// Installs the hooks into the bare repository at `dir`; which files were written.
+/// Installs the hooks into the repository at `dir`; which files were written.
 pub fn install(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let (bare, inside) = (dir.join("hooks"), dir.join(".git/hooks"));
-    let hooks = if inside.parent().is_some_and(Path::is_dir) { inside } else { bare };
-    if !hooks.parent().is_some_and(|git| git.join("objects").is_dir()) {
-        let why = format!("{} is not a git repository on this machine", dir.display());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let inside = dir.join(".git");
+    let git = if inside.is_dir() { inside } else { dir.to_owned() };
+    if !git.join("objects").is_dir() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a git repository on this machine"));
     }
-    fs::create_dir_all(&hooks)?;
-    let paths = HOOKS.map(|(name, _)| hooks.join(name));
-    for ((_, script), path) in HOOKS.iter().zip(&paths) {
-        let other =
-            fs::read_to_string(path).is_ok_and(|found| found != *script && !found.contains("leasehold"));
-        if other {
+    let paths = NAMES.map(|name| git.join("hooks").join(name));
+    for path in &paths {
+        if fs::read_to_string(path).is_ok_and(|found| !found.contains("leasehold")) {
             let why = format!("{} is there already; call ours from it, or move it away", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
     }
-    for ((_, script), path) in HOOKS.iter().zip(&paths) {
-        fs::write(path, script)?;
+    fs::create_dir_all(git.join("hooks"))?;
+    for path in &paths {
+        fs::write(path, SCRIPT)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
     }
     Ok(paths.into())

@@ -51,7 +51,7 @@ pub(super) fn never_sent(err: &str) -> bool {
         "Could not read from remote repository",
         "hung up upon initial contact",
         "does not appear to be a git repository",
-        "does not support --atomic push",
+        "the receiving end does not support",
         "unable to connect to",
         "unable to look up",
         "could not read Username",

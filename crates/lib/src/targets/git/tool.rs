@@ -141,7 +141,10 @@ impl Git {
                 line.push(*byte);
                 if matches!(byte, b'\n' | b'\r') {
                     let text = self.hidden(&line);
-                    let _ = io::stderr().write_all(text.as_bytes());
+                    // Complaints are told by whoever knows what came of it.
+                    if !["error:", "fatal:", "hint:"].iter().any(|word| text.starts_with(word)) {
+                        let _ = io::stderr().write_all(text.as_bytes());
+                    }
                     all.push_str(&text);
                     line.clear();
                 }
