@@ -2,6 +2,7 @@
 //! that every store behind a network must pass.
 
 pub mod faults;
+pub mod git;
 pub mod proxy;
 
 /// The address of a server that `scripts/servers` started, for example `server("REDIS")`.

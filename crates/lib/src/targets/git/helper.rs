@@ -133,16 +133,19 @@ impl<W: Write> Helper<'_, W> {
             return Ok(false);
         }
         let mut text = String::new();
-        let symbolic = |name: &str| {
-            let target = listing.lines().find_map(|line| line.strip_prefix("ref: ")?.strip_suffix(&format!("\t{name}")));
-            target.filter(|target| listing.lines().any(|line| line.ends_with(&format!("\t{target}"))))
-        };
+        let known = |target: &str| listing.lines().any(|line| line.ends_with(&format!("\t{target}")));
+        let symbolic: Vec<(&str, &str)> = listing
+            .lines()
+            .filter_map(|line| line.strip_prefix("ref: ")?.split_once('\t'))
+            .filter(|(target, _)| known(target))
+            .collect();
         for (first, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
             // Nobody deletes it by pushing a mirror.
             if for_push && At::parse(&format!("{first} {name}")).is_some() {
                 continue;
             }
-            match (symbolic(name), first.starts_with("ref: ")) {
+            let to = symbolic.iter().find(|(_, symbol)| *symbol == name).map(|(to, _)| to);
+            match (to, first.starts_with("ref: ")) {
                 (Some(to), true) => text.push_str(&format!("@{to} {name}\n")),
                 (None, false) => text.push_str(&format!("{first} {name}\n")),
                 // Named twice, by what it points to and by what that is.
@@ -193,7 +196,7 @@ impl<W: Write> Helper<'_, W> {
         command.args(batch.iter().filter_map(|line| line.split(' ').next()));
         let said = self.remote.git.run_aloud(command)?;
         if !said.ok {
-            return Ok(false);
+            return Ok(self.told(&self.remote.complained("fetch from", &said)));
         }
         self.say("\n")
     }
@@ -261,6 +264,9 @@ impl<W: Write> Helper<'_, W> {
         command.args(["--", &self.remote.git.url]).args(wanted.refspecs);
         let said = self.remote.git.run_aloud(command)?;
         let statuses = porcelain::statuses(&said.out);
+        if statuses.is_empty() && !said.ok {
+            self.told(&self.remote.complained("push to", &said));
+        }
         Ok(moves.iter().map(|one| answer(one, &statuses, "the push was broken off")).collect())
     }
 

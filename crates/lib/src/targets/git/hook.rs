@@ -15,7 +15,10 @@ pub fn install(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let inside = dir.join(".git");
     let git = if inside.is_dir() { inside } else { dir.to_owned() };
     if !git.join("objects").is_dir() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a git repository on this machine"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a git repository on this machine",
+        ));
     }
     let paths = NAMES.map(|name| git.join("hooks").join(name));
     for path in &paths {

@@ -142,7 +142,9 @@ impl Git {
                 if matches!(byte, b'\n' | b'\r') {
                     let text = self.hidden(&line);
                     // Complaints are told by whoever knows what came of it.
-                    if !["error:", "fatal:", "hint:"].iter().any(|word| text.starts_with(word)) {
+                    let complaint = ["error:", "fatal:", "hint:", "send-pack:"];
+                    let raced = text.contains("cannot lock ref") && text.contains("leasehold");
+                    if !raced && !complaint.iter().any(|word| text.starts_with(word)) {
                         let _ = io::stderr().write_all(text.as_bytes());
                     }
                     all.push_str(&text);
