@@ -3,14 +3,16 @@
 //! One file per target. The rule is [`leasehold_core::fence::verdict`]; a target only makes the
 //! question, the write and the new fence one step, or says that it cannot.
 
+mod beside;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod error;
 pub mod file;
-#[cfg(unix)]
 pub mod git;
+pub mod local;
 pub mod open;
 pub(crate) mod swap;
+pub mod tree;
 
 use std::ffi::OsString;
 use std::fmt;
