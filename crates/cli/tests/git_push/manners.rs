@@ -8,18 +8,19 @@ use crate::kit::{MAIN, Scene};
 fn the_usual_arguments() {
     let scene = Scene::new(Way::File);
     scene.seal(1);
-    scene.push(1, &["-u", "origin", "main", "main:second"]).is(0, "new branch");
+    scene.push(1, &["-u", "origin", "main"]).is(0, "new branch");
+    scene.push(1, &["origin", "main:second", "main:also"]).is(0, "also");
     assert_eq!(must(&scene.clone, &["rev-parse", "--abbrev-ref", "main@{upstream}"]), "origin/main");
     assert_eq!(scene.yard.at("refs/heads/second"), scene.yard.at(MAIN));
     must(&scene.clone, &["tag", "-a", "-m", "one", "v1"]);
     scene.push(1, &["--tags"]).is(0, "v1");
     scene.push(1, &["origin", ":second"]).is(0, "deleted");
     assert_eq!(scene.yard.at("refs/heads/second"), "");
-    assert_eq!(scene.fence().fence.seq, 3);
+    assert_eq!(scene.fence().fence.seq, 4);
     // Nothing to do, or nothing to be done: the fence stays.
     scene.push(1, &["origin", "main"]).is(0, "up-to-date");
     scene.push(1, &["--dry-run", "origin", "main:third"]).is(0, "third");
-    assert_eq!((scene.fence().fence.seq, scene.yard.at("refs/heads/third").as_str()), (3, ""));
+    assert_eq!((scene.fence().fence.seq, scene.yard.at("refs/heads/third").as_str()), (4, ""));
     must(&scene.clone, &["commit", "--quiet", "--amend", "--allow-empty", "-m", "other"]);
     let old = scene.yard.at(MAIN);
     scene.push(1, &[&format!("--force-with-lease=main:{old}"), "origin", "main"]).is(0, "forced update");
@@ -77,7 +78,7 @@ fn plain_git_push_by_any_name() {
     let (url, path) = (scene.server.url(), bare.display());
     let stem = url.strip_suffix(".git").unwrap();
     let script = format!(
-        "git push -q origin main:one; git push -q '{url}' main:two; git push -q '{stem}' main:three\n\
+        "git push -q origin main main:one; git push -q '{url}' main:two; git push -q '{stem}' main:three\n\
          git push -q '{path}' main:four; git remote add named '{path}'; git push -q named main:five\n\
          git config remote.origin.pushurl '{url}'; git push -q origin main:six\n\
          git config 'url.{dir}/.pushInsteadOf' 'file://{dir}/'; git push -q '{url}' main:seven\n\

@@ -124,7 +124,8 @@ impl Story {
         if must(clone, &["log", "--format=%s"]).lines().any(|line| line == format!("slot {slot}")) {
             return false;
         }
-        self.scene.yard.commit(clone, &format!("slot {slot}"));
+        // The machine's name in it, or two commits of one second would be one and the same.
+        self.scene.yard.commit(clone, &format!("slot {slot}\n\nby machine {machine}"));
         true
     }
 

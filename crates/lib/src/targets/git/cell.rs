@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::fence_record::{BODY_MAX, FenceRecord};
 use leasehold_core::store::{Failure, FailureKind};
@@ -61,11 +62,15 @@ pub(super) struct Remote {
     pub(super) put: Option<(FenceRecord, At)>,
     /// What git said of each ref in the last push of content.
     pub(super) statuses: Vec<Status>,
+    /// One for each in this process: they share a repository to fetch into.
+    number: u64,
 }
 
 impl Remote {
     pub(super) fn new(shown: &str, git: Git) -> Self {
-        Self { shown: shown.into(), git, hint: None, put: None, statuses: Vec::new() }
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self { shown: shown.into(), git, hint: None, put: None, statuses: Vec::new(), number }
     }
 
     pub(super) fn failed(&self, doing: &'static str, kind: FailureKind, message: String) -> TargetError {
@@ -101,7 +106,7 @@ impl Remote {
     /// The fence itself, by a look at the repository.
     pub(super) fn fetch(&mut self) -> Result<Option<(FenceRecord, At)>, TargetError> {
         self.hint = None;
-        let mine = format!("refs/there/{}", std::process::id());
+        let mine = format!("refs/there/{}-{}", std::process::id(), self.number);
         // Patterns, for a plain name that is not there would be an error.
         let patterns = [
             format!("+{FENCE_REF}*:{mine}/{FENCE_REF}*"),

@@ -57,7 +57,6 @@ struct Wishes {
     dry_run: bool,
     atomic: bool,
     progress: bool,
-    quiet: bool,
     signed: bool,
     /// `REF:OLD`
     leases: Vec<String>,
@@ -238,12 +237,9 @@ impl<W: Write> Helper<'_, W> {
         let mut options: Vec<String> =
             wishes.leases.iter().map(|lease| format!("--force-with-lease={lease}")).collect();
         options.extend(wishes.push_options.iter().map(|option| format!("--push-option={option}")));
-        for (wished, option) in [
-            (wishes.progress, "--progress"),
-            (wishes.quiet, "--quiet"),
-            (wishes.signed, "--signed"),
-            (!wishes.signed, "--no-signed"),
-        ] {
+        for (wished, option) in
+            [(wishes.progress, "--progress"), (wishes.signed, "--signed"), (!wishes.signed, "--no-signed")]
+        {
             options.extend(wished.then(|| option.to_owned()));
         }
         Push { refspecs: moves.iter().map(refspec).collect(), options }
@@ -267,7 +263,8 @@ impl<W: Write> Helper<'_, W> {
         if statuses.is_empty() && !said.ok {
             self.told(&self.remote.complained("push to", &said));
         }
-        Ok(moves.iter().map(|one| answer(one, &statuses, "the push was broken off")).collect())
+        let otherwise = if said.ok { "" } else { "the push was broken off" };
+        Ok(moves.iter().map(|one| answer(one, &statuses, otherwise)).collect())
     }
 
     fn push_fenced(&mut self, number: usize, moves: &[Move]) -> io::Result<String> {
@@ -336,7 +333,6 @@ impl Wishes {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
         let yes = value == "true";
         match name {
-            "verbosity" => self.quiet = value == "0",
             "progress" => self.progress = yes,
             "dry-run" => self.dry_run = yes,
             "atomic" => self.atomic = yes,
@@ -348,8 +344,9 @@ impl Wishes {
             "deepen-since" => self.fetch.push(format!("--shallow-since={}", unquoted(value))),
             "deepen-not" => self.fetch.push(format!("--shallow-exclude={}", unquoted(value))),
             "update-shallow" => self.fetch.extend(yes.then(|| "--update-shallow".into())),
-            // Force is said ref by ref; the rest git sees to itself.
-            "force" | "followtags" | "cloning" | "check-connectivity" | "if-asked" => {}
+            // Force is said ref by ref; a quiet push does not tell what became of each ref, so ours never
+            // is; the rest git sees to itself.
+            "force" | "verbosity" | "followtags" | "cloning" | "check-connectivity" | "if-asked" => {}
             _ => return "unsupported",
         }
         "ok"
