@@ -39,6 +39,7 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Run(args) => cmd::run::run(flags, args, out),
         Command::Write(args) => cmd::write::run(args, out),
         Command::Push(args) => cmd::push::run(args, out),
+        Command::Gate(args) => cmd::gate::run(args, out),
         Command::Fence(args) => cmd::fence::run(args, out).and_then(out::all_written),
         Command::Status(args) => cmd::status::run(flags, args, out).and_then(out::all_written),
         Command::Doctor(args) => cmd::doctor::run(flags, args, out).and_then(out::all_written),

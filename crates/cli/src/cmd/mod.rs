@@ -5,6 +5,7 @@ pub mod by_hand;
 pub mod demo;
 pub mod doctor;
 pub mod fence;
+pub mod gate;
 pub mod help;
 pub mod push;
 pub mod run;

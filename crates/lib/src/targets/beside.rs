@@ -37,8 +37,15 @@ pub struct Beside {
 
 /// The critical section; left when dropped, or when the process dies.
 #[derive(Debug)]
-pub(super) struct Inside {
-    _lock: File,
+pub struct Inside {
+    lock: File,
+}
+
+impl Inside {
+    /// Whatever is started from now on is inside too, until the last of it has ended.
+    pub fn inherited(&self) -> io::Result<()> {
+        Ok(rustix::io::fcntl_setfd(&self.lock, rustix::io::FdFlags::empty())?)
+    }
 }
 
 /// Why the critical section was not entered.
@@ -198,7 +205,7 @@ impl Beside {
         loop {
             let lock = self.open_lock()?;
             match lock.try_lock() {
-                Ok(()) if self.is_lock(&lock)? => return Ok(Inside { _lock: lock }),
+                Ok(()) if self.is_lock(&lock)? => return Ok(Inside { lock }),
                 // Removed by somebody while we waited: the one there now counts.
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(e)) => return Err(e.into()),

@@ -25,7 +25,8 @@ use std::time::Duration;
 use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
 use leasehold_core::fence_record::{BODY_MAX, FenceRecord, Pending};
 
-use super::beside::{Beside, Inside, MARK, NotInside, Payload};
+pub use super::beside::Inside;
+use super::beside::{Beside, MARK, NotInside, Payload};
 use super::swap::never_sealed;
 use super::{Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written};
 
@@ -39,6 +40,11 @@ const NAME_MAX: usize = 255 - ".".len() - ".leasehold-new-".len() - 64;
 pub trait Artefact: fmt::Debug + Send {
     /// What comes before the path in its URL.
     const SCHEME: &'static str;
+
+    /// What can be promised, on a file system of this machine or elsewhere.
+    fn class(&self, local: bool) -> Class {
+        if local { Class::Atomic } else { Class::Gate }
+    }
 
     /// Whether what is there may be replaced; if not, what is wrong with it and what to do.
     fn fit(&self, beside: &Beside) -> io::Result<Result<(), (String, String)>>;
@@ -55,6 +61,9 @@ pub trait Artefact: fmt::Debug + Send {
 
     /// The digest of what is in place.
     fn present(&self, beside: &Beside, fence: &Fence) -> io::Result<Option<String>>;
+
+    /// What is there now, in a word.
+    fn fingerprint(&self, beside: &Beside) -> Option<String>;
 
     /// Removes what nobody needs any more. Best effort: nothing depends on it.
     fn sweep(&self, beside: &Beside, current: &Fence);
@@ -102,8 +111,30 @@ impl<A: Artefact> Local<A> {
             doing: "open the directory of",
             source,
         })?;
-        let class = if beside.is_local() { Class::Atomic } else { Class::Gate };
+        let class = artefact.class(beside.is_local());
         Ok(Self { beside, shown, class, patience: PATIENCE, artefact })
+    }
+
+    /// Takes a place in the fence for something that is not written by us, and stays inside: what was done
+    /// is called `digest`.
+    pub(super) fn note(&mut self, bearer: &Bearer, digest: &str) -> Result<(Inside, Written), TargetError> {
+        let inside = self.go_in()?;
+        let stored = self.settled()?;
+        let fence = stored.as_ref().map(|stored| &stored.fence);
+        let seq = fence.map_or(1, |fence| fence.seq.saturating_add(1));
+        let (next, let_in) = match verdict(fence, bearer, &Offer::Write { seq, digest: digest.into() }) {
+            Verdict::Accept(next) => (next, None),
+            Verdict::LetIn(reason, next) => (next, Some(self.refusal(Attempt::Write, reason, bearer, fence))),
+            // The number is a fresh one, so nothing is a repetition.
+            Verdict::Repeat => return Ok((inside, Written { seq, repeat: true, let_in: None })),
+            Verdict::Refuse(reason) => {
+                let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
+                return Err(TargetError::Refused(Box::new(refusal)));
+            }
+        };
+        let record = FenceRecord::done(next);
+        self.beside.replace_fence(&record.encode()).map_err(|e| self.io("enter", e))?;
+        Ok((inside, Written { seq, repeat: false, let_in }))
     }
 
     /// Waits this long for the critical section.
@@ -183,7 +214,7 @@ impl<A: Artefact> Local<A> {
         fit.map_err(|(why, fix)| TargetError::Unfit { target: self.shown.clone(), why, fix })
     }
 
-    fn enter(&self) -> Result<Inside, TargetError> {
+    fn go_in(&self) -> Result<Inside, TargetError> {
         self.beside.enter(self.patience).map_err(|e| match e {
             NotInside::Busy(holder) => {
                 TargetError::Busy { target: self.shown.clone(), waited: self.patience, holder }
@@ -219,7 +250,7 @@ impl<A: Artefact> Target for Local<A> {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-        let _inside = self.enter()?;
+        let _inside = self.go_in()?;
         self.fit()?;
         let stored = self.settled()?;
         let fence = stored.as_ref().map(|stored| &stored.fence);
@@ -246,7 +277,7 @@ impl<A: Artefact> Target for Local<A> {
     ) -> Result<Written, TargetError> {
         self.fit()?;
         let mut payload = self.artefact.stage(&self.beside, content).map_err(|e| self.io("write", e))?;
-        let _inside = self.enter()?;
+        let _inside = self.go_in()?;
         self.fit()?;
         payload.take_over(&self.beside).map_err(|e| self.io("write", e))?;
         let stored = self.settled()?;
@@ -289,8 +320,16 @@ impl<A: Artefact> Target for Local<A> {
         self.stored()
     }
 
+    fn fingerprint(&mut self) -> Option<String> {
+        self.artefact.fingerprint(&self.beside)
+    }
+
+    fn remember(&mut self, bearer: &Bearer, fingerprint: &str) -> Result<(), TargetError> {
+        self.note(bearer, fingerprint).map(drop)
+    }
+
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
-        let _inside = self.enter()?;
+        let _inside = self.go_in()?;
         let Some(record) = self.settled()? else { return Err(never_sealed(&self.shown)) };
         let record = FenceRecord::done(Fence { mode, ..record.fence });
         self.beside.replace_fence(&record.encode()).map_err(|e| self.io("change the mode of", e))

@@ -8,6 +8,7 @@ mod beside;
 pub mod conformance;
 pub mod error;
 pub mod file;
+pub mod gate;
 pub mod git;
 pub mod local;
 pub mod open;
@@ -102,6 +103,17 @@ pub trait Target: fmt::Debug + Send {
     /// What the job's environment needs so that tools which know nothing of us are fenced here.
     fn environment(&self, _bearer: &Bearer) -> Vec<(OsString, OsString)> {
         Vec::new()
+    }
+
+    /// What is there now, in a word that is another whenever it is another; nothing: this target cannot
+    /// tell, or there is nothing yet.
+    fn fingerprint(&mut self) -> Option<String> {
+        None
+    }
+
+    /// Takes note of what is there as this run leaves it, for whoever compares later.
+    fn remember(&mut self, _bearer: &Bearer, _fingerprint: &str) -> Result<(), TargetError> {
+        Ok(())
     }
 
     /// A look back when the job has ended: what went round the fence, as a sentence.

@@ -136,6 +136,11 @@ impl Artefact for Tree {
         Ok(there.then(|| fence.digest.clone()))
     }
 
+    fn fingerprint(&self, beside: &Beside) -> Option<String> {
+        let path = beside.path(beside.name());
+        path.is_dir().then(|| digest(&path).ok()).flatten()
+    }
+
     fn sweep(&self, beside: &Beside, now: &Fence) {
         let below = version_number(&prefix(beside), &version(beside, now));
         let keep = current(beside);
