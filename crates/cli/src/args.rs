@@ -108,7 +108,7 @@ pub enum Command {
     #[cfg(feature = "http")]
     Serve(Serve),
     /// See it work: a job frozen past its lease wakes up, and its write is refused
-    Demo,
+    Demo(Demo),
     /// Help for a command, or `help exit-codes`
     Help(Help),
     /// Print shell completions
@@ -400,6 +400,14 @@ pub struct Completions {
 pub struct Man {
     /// Only this command's
     pub name: Option<String>,
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// The same for git: a publishing script on two machines, by itself and under a fence
+    #[arg(long)]
+    pub git: bool,
 }
 
 /// `demo-actor`

@@ -50,7 +50,8 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Use(args) => cmd::use_::run(flags, args, out),
         #[cfg(feature = "http")]
         Command::Serve(args) => cmd::serve::run(flags, args, out),
-        Command::Demo => cmd::demo::run(out),
+        Command::Demo(args) if args.git => cmd::demo::git::run(out),
+        Command::Demo(_) => cmd::demo::run(out),
         Command::DemoActor(args) => cmd::demo::actor::run(args),
         Command::Help(args) => cmd::help::help(args).and_then(out::all_written),
         Command::Completions(args) => out::all_written(cmd::help::completions(args)),

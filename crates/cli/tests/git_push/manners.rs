@@ -112,3 +112,20 @@ fn a_push_that_goes_round_is_noticed() {
     assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
     assert_eq!(scene.fence().fence.seq, 0);
 }
+
+#[test]
+fn the_demo_tells_the_truth() {
+    let scene = crate::world::World::new();
+    let mut command = scene.command(&["demo", "--git", "--json"]);
+    std::fs::create_dir(scene.path("tmp")).unwrap();
+    let ended: crate::world::Ended = command.env("TMPDIR", scene.path("tmp")).output().unwrap().into();
+    let facts = ended.json();
+    assert_eq!((ended.code, &facts["ok"]), (0, &true.into()), "{ended:?}");
+    assert_eq!(
+        (&facts["with"]["published_twice"], &facts["without"]["published_twice"]),
+        (&0.into(), &4.into())
+    );
+    assert!(facts["with"]["refusal"].as_str().unwrap().contains("is older than"), "{facts}");
+    let left: Vec<_> = std::fs::read_dir(scene.path("tmp")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -170,6 +170,8 @@ impl Remote {
     /// One push that moves the fence from `old` to `new`, and all else with it, or nothing at all.
     fn push(&self, old: Option<&At>, new: &At, content: Option<&Push>) -> io::Result<Said> {
         let mut command = if content.is_some() { self.git.inside() } else { self.git.apart() };
+        // Options of the user's settings have come through git already, or are not meant for the seal.
+        command.args(["-c", "push.pushOption="]);
         command.args(["push", "--porcelain", "--atomic", "--no-verify", "--no-follow-tags"]);
         command.arg("--recurse-submodules=no");
         command.arg(format!("--force-with-lease={}:{}", new.name, old.map_or("", |at| at.oid.as_str())));
