@@ -2,13 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
-use leasehold::core::session::Granted;
 use leasehold::host::grant_text;
 use leasehold::targets::Target;
 use leasehold::targets::git::GitTarget;
@@ -37,9 +35,9 @@ pub fn bearer(token: u64) -> Bearer {
 
 /// What a job of the run with this token finds in its environment.
 pub fn run_variables(token: u64) -> [(&'static str, String); 3] {
-    let Bearer { lease, epoch, token, grant } = bearer(token);
-    let text =
-        grant_text(&Granted { lease: lease.clone(), epoch, token, grant, ttl: Duration::from_secs(90) });
+    let bearer = bearer(token);
+    let text = grant_text(&bearer);
+    let (lease, token) = (bearer.lease, bearer.token);
     [
         ("LEASEHOLD_LEASE", lease.to_string()),
         ("LEASEHOLD_TOKEN", token.to_string()),

@@ -13,7 +13,6 @@ use std::time::Duration;
 use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
-use leasehold::core::session::Granted;
 use leasehold::core::stop::Text;
 use leasehold::runner::signals::Signals;
 use leasehold::targets::Target;
@@ -295,12 +294,11 @@ impl Side {
 
     /// `leasehold push` as a job of that run would call it.
     fn fenced(&self, clone: &Path, bearer: &Bearer) -> Result<Command, Trouble> {
-        let Bearer { lease, epoch, token, grant } = bearer.clone();
-        let ttl = Duration::from_secs(90);
-        let text = host::grant_text(&Granted { lease: lease.clone(), epoch, token, grant, ttl });
         let mut command = self.command(std::env::current_exe()?, clone);
-        command.args(["push", "--quiet", "origin", "main"]).env("LEASEHOLD_LEASE", lease.as_str());
-        command.env("LEASEHOLD_TOKEN", token.to_string()).env("LEASEHOLD_GRANT", text);
+        command.args(["push", "--quiet", "origin", "main"]).env("LEASEHOLD_LEASE", bearer.lease.as_str());
+        command
+            .env("LEASEHOLD_TOKEN", bearer.token.to_string())
+            .env("LEASEHOLD_GRANT", host::grant_text(bearer));
         Ok(command)
     }
 
