@@ -99,6 +99,21 @@ fn plain_git_push_by_any_name() {
     assert_eq!(scene.fence().fence.seq, 0);
 }
 
+/// The inner run has another lease: what the outer one guards is refused to it.
+#[test]
+fn a_run_inside_a_run_is_not_let_past() {
+    let scene = Scene::new(Way::File);
+    must(scene.yard.dir(), &["init", "--quiet", "--bare", "second.git"]);
+    let second = format!("git:{}/second.git", scene.yard.dir().display());
+    let bin = crate::world::binary();
+    let script = format!(
+        "'{}' run other --fence '{second}' -- git push origin main || echo refused >&2",
+        bin.display()
+    );
+    scene.job(&[], &script).is(0, "belongs to the lease site and you hold other").is(0, "refused");
+    assert_eq!(scene.yard.at(MAIN), "");
+}
+
 /// The user's settings in the environment stay; whoever clears the environment goes round, and that is said.
 #[test]
 fn a_push_that_goes_round_is_noticed() {

@@ -150,7 +150,7 @@ fn both(screen: Screen) -> Result<(Facts, Facts), Trouble> {
 
 fn farewell(screen: Screen, with: &Facts, elapsed: Duration) {
     screen.heading("Type next, in a clone of yours:");
-    screen.command("leasehold run site --fence git:origin -- ./publish.sh", "git push in it is fenced");
+    screen.command("leasehold run site --fence git:origin -- ./publish.sh", "  git push in it is fenced");
     screen.gap();
     screen.say(&plain(format!(
         "({} runs were skipped, {} refused; that took {}; every file of it is gone.)",

@@ -71,6 +71,10 @@ fn remotes() -> Vec<(String, String, String)> {
 
 /// What a job's environment needs so that its pushes to `urls` come to us.
 pub(super) fn environment(nest: &Nest, urls: &[String]) -> io::Result<Vec<(OsString, OsString)>> {
+    // A run inside a run under another lease: what the outer one guards is refused to it, not open to it.
+    for target in Nest::around().iter().flat_map(Nest::targets) {
+        nest.guard(&target.url)?;
+    }
     let guarded = nest.targets();
     let all = guarded.iter().map(|target| target.url.as_str()).chain(urls.iter().map(String::as_str));
     let config = nest.detour(&std::env::current_exe()?, all)?;

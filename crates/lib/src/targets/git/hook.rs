@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// One script that knows by its name when it is called.
-const SCRIPT: &str = include_str!("../../../../../packaging/git-hooks/leasehold-fence");
+const SCRIPT: &str = include_str!("leasehold-fence.sh");
 /// The first tells whoever pushes why; the second is called when git holds the locks.
 const NAMES: [&str; 2] = ["pre-receive", "reference-transaction"];
 
