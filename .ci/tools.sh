@@ -5,7 +5,7 @@
 # COMMAND, oldest version that will do, Debian packages that bring it. Debian's own version is not
 # pinned: a patch level vanishes from the mirrors when the next one appears.
 tools='
-git       2.30  git
+git       2.31  git
 gcc       10.0  gcc libc6-dev
 python3   3.9   python3
 sqlite3   3.34  sqlite3

@@ -84,6 +84,8 @@ pub enum Command {
     Run(Run),
     /// Write a file or an object, fenced: refused (76) if this run has lost its lease
     Write(Write),
+    /// git push, fenced: refused (76) if this run has lost its lease
+    Push(Push),
     /// Who holds what (--watch for live)
     Status(Status),
     /// Does this store really compare-and-set? Races, clocks, durability, latency; and the TTL it supports
@@ -106,7 +108,7 @@ pub enum Command {
     #[cfg(feature = "http")]
     Serve(Serve),
     /// See it work: a job frozen past its lease wakes up, and its write is refused
-    Demo,
+    Demo(Demo),
     /// Help for a command, or `help exit-codes`
     Help(Help),
     /// Print shell completions
@@ -195,6 +197,24 @@ pub struct Write {
     /// Read it from this file or directory instead of standard input
     #[arg(long, value_name = "PATH")]
     pub from: Option<PathBuf>,
+}
+
+/// `push`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It works inside a run that named the repository, and takes what git push takes:
+  leasehold run site --fence git:origin -- sh -c './build && git commit -am new && leasehold push -u origin main'
+
+All refs move together with the fence in one atomic push, or none does. Inside such a run a plain `git push` is \
+fenced as well; this command exits with 76 when refused, where git knows only 1. \
+For a server of your own, --install-hook has it refuse whoever pushes without a fence.")]
+pub struct Push {
+    /// Have the repository in this directory refuse pushes without a fence, and do nothing else
+    #[arg(long, value_name = "DIR", exclusive = true)]
+    pub install_hook: Option<PathBuf>,
+    /// As for git push: options, a remote, refspecs
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "REMOTE] [REFSPEC")]
+    pub args: Vec<OsString>,
 }
 
 /// `gate`
@@ -380,6 +400,14 @@ pub struct Completions {
 pub struct Man {
     /// Only this command's
     pub name: Option<String>,
+}
+
+/// `demo`
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// The same for git: a publishing script on two machines, by itself and under a fence
+    #[arg(long)]
+    pub git: bool,
 }
 
 /// `demo-actor`

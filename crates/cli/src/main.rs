@@ -16,6 +16,9 @@ use exit::Failed;
 use out::Out;
 
 fn main() -> ExitCode {
+    if let Some(code) = cmd::push::as_helper() {
+        return ExitCode::from(code);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(cmd::help::usage(&error)),
@@ -35,6 +38,7 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
     match &cli.command {
         Command::Run(args) => cmd::run::run(flags, args, out),
         Command::Write(args) => cmd::write::run(args, out),
+        Command::Push(args) => cmd::push::run(args, out),
         Command::Gate(args) => cmd::gate::run(args, out),
         Command::Fence(args) => cmd::fence::run(args, out).and_then(out::all_written),
         Command::Status(args) => cmd::status::run(flags, args, out).and_then(out::all_written),
@@ -46,7 +50,8 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Use(args) => cmd::use_::run(flags, args, out),
         #[cfg(feature = "http")]
         Command::Serve(args) => cmd::serve::run(flags, args, out),
-        Command::Demo => cmd::demo::run(out),
+        Command::Demo(args) if args.git => cmd::demo::git::run(out),
+        Command::Demo(_) => cmd::demo::run(out),
         Command::DemoActor(args) => cmd::demo::actor::run(args),
         Command::Help(args) => cmd::help::help(args).and_then(out::all_written),
         Command::Completions(args) => out::all_written(cmd::help::completions(args)),

@@ -2,6 +2,7 @@
 //! that every store behind a network must pass.
 
 pub mod faults;
+pub mod git;
 pub mod proxy;
 pub mod race;
 

@@ -5,6 +5,7 @@
 
 pub mod actor;
 mod columns;
+pub mod git;
 mod stage;
 
 use std::time::Duration;

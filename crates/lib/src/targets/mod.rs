@@ -9,9 +9,9 @@ pub mod conformance;
 pub mod error;
 pub mod file;
 pub mod gate;
+pub mod git;
 pub mod local;
 pub mod open;
-#[allow(dead_code, reason = "the targets that use it come next")]
 pub(crate) mod swap;
 pub mod tree;
 

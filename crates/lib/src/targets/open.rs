@@ -1,6 +1,6 @@
 //! From a URL to a target. Adding a target adds one line to [`SCHEMES`].
 
-use super::{Target, TargetError, file, gate, tree};
+use super::{Target, TargetError, file, gate, git, tree};
 use crate::text::{did_you_mean, masked};
 
 /// One kind of target.
@@ -26,6 +26,11 @@ pub const SCHEMES: &[Scheme] = &[
         name: "tree",
         example: "tree:PATH",
         open: |_, path| Ok(Box::new(tree::TreeTarget::open(path)?)),
+    },
+    Scheme {
+        name: "git",
+        example: "git:URL-OR-REMOTE",
+        open: |_, url| Ok(Box::new(git::GitTarget::open(url)?)),
     },
     Scheme {
         name: "gate",

@@ -1,0 +1,175 @@
+//! `leasehold push`: git push, fenced. Also this program as git's remote helper.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use leasehold::random;
+use leasehold::targets::git::helper::{self, Told};
+use leasehold::targets::git::{HELPER, detour, hook};
+use serde_json::{Value, json};
+
+use super::targets;
+use crate::args::Push;
+use crate::exit::{self, Failed};
+use crate::out::Out;
+
+/// Where the helper tells `leasehold push` what it would otherwise tell people.
+const REPORT: &str = "LEASEHOLD_PUSH_REPORT";
+
+/// Pushes as part of the run that we are in; git's own exit code, or one of ours.
+pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
+    if let Some(dir) = &args.install_hook {
+        return install(dir, out);
+    }
+    targets::enclosing("push").map_err(|failed| Failed {
+        message:
+            "there is no run in the environment, so there is no token to push with. Nothing was pushed. \
+                  `leasehold push` works inside a run that names the repository: leasehold run NAME --fence \
+                  git:origin -- sh -c '... && leasehold push origin main'"
+                .into(),
+        ..failed
+    })?;
+    let system = |e: io::Error| {
+        Failed::new(exit::UNREACHABLE, "system", format!("cannot run git: {e}. Nothing was pushed"))
+    };
+    let named = repository(&args.args).and_then(|named| named.to_str());
+    let fenced = detour::fenced(named).map_err(system)?;
+    let report = Report::new().map_err(system)?;
+    all_lead_here(&fenced, named).map_err(system)??;
+    let mut command = Command::new("git");
+    command.arg("push").args(out.quiet.then_some("--quiet")).args(out.verbose.then_some("--verbose"));
+    command.args(&args.args).envs(fenced.variables.iter().cloned()).env(REPORT, &report.0);
+    if out.json {
+        // Git's own lines are for people: with --json, stdout is ours.
+        command.stdout(Stdio::null());
+    }
+    let status = command.status().map_err(system)?;
+    let told = report.failure();
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    if out.json {
+        let outcome = match &told {
+            Some(failed) if failed.code == exit::REFUSED => "refused",
+            Some(failed) if failed.code == exit::NEEDS_YOU => "unknown",
+            None if code == 0 => "accepted",
+            _ => "failed",
+        };
+        let reason = told.as_ref().map_or(Value::Null, |failed| failed.word.into());
+        out.object(&json!({"v": 1, "outcome": outcome, "reason": reason, "git_exit": code}));
+    }
+    told.map_or_else(|| Ok(u8::try_from(code).unwrap_or(u8::MAX)), Err)
+}
+
+/// The remote or URL among the arguments of git push.
+fn repository(args: &[OsString]) -> Option<&OsString> {
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.to_str() {
+            Some("-o" | "--push-option" | "--receive-pack" | "--exec") => {
+                args.next();
+            }
+            Some("--repo") => return args.next(),
+            Some("--") => return args.next(),
+            Some(option) if option.starts_with('-') => {}
+            _ => return Some(arg),
+        }
+    }
+    None
+}
+
+/// Asks git where pushes will go: a rewriting rule of the user's own may be as exact as ours, and the
+/// first of two wins.
+fn all_lead_here(fenced: &detour::Fenced, named: Option<&str>) -> io::Result<Result<(), Failed>> {
+    let mut command = Command::new("git");
+    if let Some(url) = named.filter(|named| named.contains([':', '/'])) {
+        command.arg("-c").arg(format!("remote.leasehold-direct.url={url}"));
+    }
+    command.args(["remote", "--verbose"]).envs(fenced.variables.iter().cloned());
+    let said = command.stderr(Stdio::inherit()).output()?;
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let astray = text.lines().filter_map(|line| line.strip_suffix(" (push)")?.split_once('\t'));
+    let mut astray = astray.filter(|(_, url)| !url.starts_with("leasehold::"));
+    Ok(astray.next().map_or(Ok(()), |(remote, _)| {
+        Err(Failed::config(format!(
+            "your git settings send pushes to {remote} elsewhere by a rule (url.….insteadOf or pushInsteadOf) that \
+             is as exact as the one that would fence them. Nothing was pushed. Make that rule shorter, or set \
+             remote.{remote}.pushurl instead"
+        )))
+    }))
+}
+
+fn install(dir: &Path, out: &Out) -> Result<u8, Failed> {
+    let paths = hook::install(dir).map_err(|e| {
+        let message = format!("cannot install the hooks in {}: {e}. Nothing was changed", dir.display());
+        Failed::config(message)
+    })?;
+    if out.json {
+        let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        out.object(&json!({"v": 1, "installed": paths}));
+    }
+    for path in &paths {
+        out.note(&format!("installed {}", path.display()));
+    }
+    out.note(
+        "once a run has sealed this repository, its branches and tags move only together with the fence",
+    );
+    Ok(exit::OK)
+}
+
+/// A file of its own; gone when it was read.
+struct Report(PathBuf);
+
+impl Report {
+    fn new() -> io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("leasehold-push-{:032x}", random::seed()));
+        leasehold::state::write_private(&path, b"")?;
+        Ok(Self(path))
+    }
+
+    fn failure(&self) -> Option<Failed> {
+        let value: Value = serde_json::from_slice(&fs::read(&self.0).ok()?).ok()?;
+        let code = value["code"].as_u64().and_then(|code| u8::try_from(code).ok())?;
+        let known = ["stale", "fork", "epoch", "jump", "other-lease", "not-sealed", "sequence", "unknown"];
+        let word = known.into_iter().find(|word| value["word"] == *word).unwrap_or("push");
+        Some(Failed::new(code, word, value["message"].as_str().unwrap_or_default()))
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Whether git has started us as its helper; the exit code then.
+pub fn as_helper() -> Option<u8> {
+    let mut args = std::env::args_os();
+    let name = args.next()?;
+    if Path::new(&name).file_name()? != HELPER {
+        return None;
+    }
+    let url = args.nth(1).and_then(|url| url.into_string().ok()).unwrap_or_default();
+    let mut tell = |told: Told<'_>| match told {
+        Told::LetIn(refused) => Out::plain().warn(&format!("this push {}", targets::let_in(refused))),
+        Told::Failed(error) => told_failure(&targets::failed(error)),
+    };
+    match helper::serve(&url, io::stdin().lock(), io::stdout().lock(), &mut tell) {
+        Ok(true) => Some(exit::OK),
+        Ok(false) => Some(1),
+        Err(e) => {
+            Out::plain().warn(&format!("git went away: {e}"));
+            Some(1)
+        }
+    }
+}
+
+fn told_failure(failed: &Failed) {
+    let report = json!({"code": failed.code, "word": failed.word, "message": failed.message});
+    let told = std::env::var_os(REPORT).map(|path| fs::write(path, report.to_string()));
+    if !matches!(told, Some(Ok(()))) {
+        Out::plain().warn(&failed.message);
+    }
+}

@@ -1,0 +1,11 @@
+//! Pushing under a fence, with the real binary and real git: frozen writers, and a job that knows only git.
+#![cfg(target_os = "linux")]
+
+#[path = "../world/mod.rs"]
+mod world;
+
+mod controls;
+mod frozen;
+mod kit;
+mod manners;
+mod publishing;

@@ -1,0 +1,312 @@
+//! The fence of a repository: a tiny commit under a ref of its own, replaced only in one atomic push.
+//!
+//! A push whose fence ref does not move checks nothing, one that is not atomic moves the branch alone,
+//! and one with `+` for the fence moves it over a later one: each lets a frozen writer in.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold_core::fence_record::{BODY_MAX, FenceRecord};
+use leasehold_core::store::{Failure, FailureKind};
+
+use super::porcelain::{self, Status};
+use super::tool::{Git, Said};
+use super::{FALLBACK_REF, FENCE_REF};
+use crate::targets::TargetError;
+use crate::targets::swap::{Cell, Swap};
+use crate::{clock, random};
+
+/// The empty tree: what a fence says stands in its message.
+const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+
+/// Which fence ref, and the commit it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct At {
+    pub(super) name: &'static str,
+    pub(super) oid: String,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.oid, self.name)
+    }
+}
+
+impl At {
+    /// A line of `ls-remote`, or our own.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let (oid, name) = line.split_once([' ', '\t'])?;
+        let name = [FENCE_REF, FALLBACK_REF].into_iter().find(|known| *known == name)?;
+        Some(Self { name, oid: oid.into() })
+    }
+}
+
+/// What a push moves besides the fence.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Push {
+    /// `+src:dst`, with whole names.
+    pub(super) refspecs: Vec<String>,
+    /// Further options of `git push`.
+    pub(super) options: Vec<String>,
+}
+
+/// One repository.
+#[derive(Debug)]
+pub(super) struct Remote {
+    pub(super) shown: String,
+    pub(super) git: Git,
+    /// What is probably there: spares a look, and costs one if it is wrong.
+    pub(super) hint: Option<(FenceRecord, At)>,
+    /// What we have put there last.
+    pub(super) put: Option<(FenceRecord, At)>,
+    /// What git said of each ref in the last push of content.
+    pub(super) statuses: Vec<Status>,
+    /// One for each in this process: they share a repository to fetch into.
+    number: u64,
+}
+
+impl Remote {
+    pub(super) fn new(shown: &str, git: Git) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self { shown: shown.into(), git, hint: None, put: None, statuses: Vec::new(), number }
+    }
+
+    pub(super) fn failed(&self, doing: &'static str, kind: FailureKind, message: String) -> TargetError {
+        TargetError::Remote { target: self.shown.clone(), doing, failure: Failure { kind, message } }
+    }
+
+    fn system(&self, doing: &'static str, e: &io::Error) -> TargetError {
+        self.failed(doing, FailureKind::Unusable, format!("git could not be run: {e}"))
+    }
+
+    pub(super) fn complained(&self, doing: &'static str, said: &Said) -> TargetError {
+        let kind = if porcelain::denied(&said.err) { FailureKind::Denied } else { FailureKind::Unreachable };
+        self.failed(doing, kind, said.complaint())
+    }
+
+    fn bad_fence(&self, name: &str, why: String) -> TargetError {
+        TargetError::BadFence { target: self.shown.clone(), fence: format!("the ref {name}"), why }
+    }
+
+    /// Every ref there, as `ls-remote` prints them.
+    pub(super) fn listing(&self) -> Result<String, TargetError> {
+        let mut command = self.git.apart();
+        // The older protocol lists in one request.
+        command.args(["-c", "protocol.version=0", "ls-remote", "--symref", "--", &self.git.url]);
+        let said = self.git.run(command, b"").map_err(|e| self.system("look at", &e))?;
+        if !said.ok {
+            return Err(self.complained("look at", &said));
+        }
+        String::from_utf8(said.out)
+            .map_err(|_| self.failed("look at", FailureKind::Unusable, "its refs are not UTF-8".into()))
+    }
+
+    /// The fence itself, by a look at the repository.
+    pub(super) fn fetch(&mut self) -> Result<Option<(FenceRecord, At)>, TargetError> {
+        self.hint = None;
+        let mine = format!("refs/there/{}-{}", std::process::id(), self.number);
+        // Patterns, for a plain name that is not there would be an error.
+        let patterns = [
+            format!("+{FENCE_REF}*:{mine}/{FENCE_REF}*"),
+            format!("+{FALLBACK_REF}*:{mine}/{FALLBACK_REF}*"),
+        ];
+        let mut command = self.git.apart();
+        command.args(["fetch", "--quiet", "--prune", "--no-tags", "--refmap=", "--no-auto-gc"]);
+        command
+            .args(["--no-write-fetch-head", "--recurse-submodules=no", "--", &self.git.url])
+            .args(patterns);
+        let said = self.git.run(command, b"").map_err(|e| self.system("look at", &e))?;
+        if !said.ok {
+            return Err(self.complained("look at", &said));
+        }
+        let mut command = self.git.apart();
+        let format = "--format=%(objectname) %(refname)%00%(objecttype)%00%(contents)%00";
+        command.args(["for-each-ref", format, &mine]);
+        let said = self.git.run(command, b"").map_err(|e| self.system("look at", &e))?;
+        let text = String::from_utf8_lossy(&said.out).into_owned();
+        self.the_one(&text.replace(&format!("{mine}/"), ""))
+    }
+
+    /// The one fence among what was fetched.
+    fn the_one(&self, text: &str) -> Result<Option<(FenceRecord, At)>, TargetError> {
+        let mut found = None;
+        let fields: Vec<&str> = text.split('\0').collect();
+        for entry in fields.chunks_exact(3) {
+            let Some(at) = At::parse(entry[0].trim_start()) else { continue };
+            if entry[1] != "commit" {
+                return Err(self.bad_fence(at.name, format!("the fence is a {}, not a commit", entry[1])));
+            }
+            if found.is_some() {
+                let why = format!("there are two fences, {FENCE_REF} and {FALLBACK_REF}");
+                return Err(self.bad_fence(FALLBACK_REF, why));
+            }
+            let body = entry[2].as_bytes();
+            let body = &body[..body.len().min(BODY_MAX + 1)];
+            let record = FenceRecord::decode(body).map_err(|bad| self.bad_fence(at.name, bad.to_string()))?;
+            found = Some((record, at));
+        }
+        Ok(found)
+    }
+
+    /// A fence as an object that can be pushed. No two are the same, whatever they say: one that was
+    /// replaced and put back would pass for never having moved.
+    fn commit(&self, record: &FenceRecord, parent: Option<&str>) -> Result<String, TargetError> {
+        let parent = parent.map(|oid| format!("parent {oid}\n")).unwrap_or_default();
+        let who = format!("leasehold <fence-{:032x}@localhost.invalid>", random::seed());
+        let when = clock::wall().as_secs();
+        let head =
+            format!("tree {EMPTY_TREE}\n{parent}author {who} {when} +0000\ncommitter {who} {when} +0000\n\n");
+        let mut bytes = head.into_bytes();
+        bytes.extend(record.encode());
+        let mut command = self.git.apart();
+        command.args(["hash-object", "-t", "commit", "-w", "--stdin"]);
+        let said = self.git.run(command, &bytes).map_err(|e| self.system("seal", &e))?;
+        let oid = String::from_utf8_lossy(&said.out).trim().to_owned();
+        if said.ok && !oid.is_empty() { Ok(oid) } else { Err(self.complained("seal", &said)) }
+    }
+
+    /// One push that moves the fence from `old` to `new`, and all else with it, or nothing at all.
+    fn push(&self, old: Option<&At>, new: &At, content: Option<&Push>) -> io::Result<Said> {
+        let mut command = if content.is_some() { self.git.inside() } else { self.git.apart() };
+        // Options of the user's settings have come through git already, or are not meant for the seal.
+        command.args(["-c", "push.pushOption="]);
+        command.args(["push", "--porcelain", "--atomic", "--no-verify", "--no-follow-tags"]);
+        command.arg("--recurse-submodules=no");
+        command.arg(format!("--force-with-lease={}:{}", new.name, old.map_or("", |at| at.oid.as_str())));
+        if let Some(content) = content {
+            command.args(&content.options);
+        } else {
+            command.arg("--no-signed");
+        }
+        command.args(["--", &self.git.url]);
+        if let Some(content) = content {
+            command.args(&content.refspecs);
+        }
+        command.arg(format!("{}:{}", new.oid, new.name));
+        if content.is_some() { self.git.run_aloud(command) } else { self.git.run(command, b"") }
+    }
+
+    /// What a push that did not end well has come to. The exit code is 1 for everything, so only the
+    /// fence itself can tell.
+    fn settle(&mut self, old: Option<&At>, new: &At, said: &Said) -> Result<Swap, TargetError> {
+        let fence = self.statuses.iter().find(|status| status.name == new.name);
+        let answered = self.statuses.iter().any(|status| {
+            status.rejected.as_deref().is_some_and(|why| !why.starts_with("remote failed to report"))
+        });
+        if fence.is_some_and(|fence| fence.rejected.as_deref() == Some("stale info")) {
+            return Ok(Swap::Conflict);
+        }
+        if !answered && !said.late && porcelain::never_sent(&said.err) {
+            return Err(self.unfit(said).unwrap_or_else(|| self.complained("push to", said)));
+        }
+        let unknown = || Swap::Unknown(said.complaint());
+        let now = match self.fetch() {
+            Ok(now) => now.map(|(_, at)| at),
+            Err(error @ TargetError::BadFence { .. }) => return Err(error),
+            Err(_) => return Ok(unknown()),
+        };
+        if now.as_ref() == Some(new) {
+            return Ok(Swap::Done);
+        }
+        if now.as_ref() != old {
+            return Ok(Swap::Conflict);
+        }
+        if answered { Err(self.rejected(said)) } else { Ok(unknown()) }
+    }
+
+    /// A server that cannot do it, in words.
+    fn unfit(&self, said: &Said) -> Option<TargetError> {
+        said.err.contains("does not support --atomic push").then(|| TargetError::Unfit {
+            target: self.shown.clone(),
+            why: "is on a server that cannot move several refs in one step (no atomic push), so a branch \
+                  and its fence could come apart"
+                .into(),
+            fix: "Use another server or a newer one (receive.advertiseAtomic), or push to a repository \
+                  of your own that mirrors there"
+                .into(),
+        })
+    }
+
+    /// The server, or git itself, said no, and not because of the fence.
+    fn rejected(&self, said: &Said) -> TargetError {
+        let mine = |status: &&Status| ![FENCE_REF, FALLBACK_REF].contains(&status.name.as_str());
+        let why = |status: &Status| {
+            let why = status.rejected.as_deref().filter(|why| *why != "atomic push failed")?;
+            Some(format!("{}: {why}", status.name))
+        };
+        let mut reasons: Vec<String> = self.statuses.iter().filter(mine).filter_map(why).collect();
+        if reasons.is_empty() {
+            reasons = self.statuses.iter().filter_map(why).collect();
+        }
+        let remote = said.err.lines().filter_map(|line| line.trim().strip_prefix("remote: "));
+        let remote: Vec<&str> = remote.map(str::trim).filter(|line| !line.is_empty()).collect();
+        if !remote.is_empty() {
+            reasons.push(format!("the server says: {}", remote.join(" ")));
+        }
+        self.failed("push to", FailureKind::Denied, reasons.join("; "))
+    }
+
+    fn attempt(
+        &mut self,
+        old: Option<&At>,
+        name: &'static str,
+        record: &FenceRecord,
+        content: Option<&Push>,
+    ) -> Result<Swap, TargetError> {
+        // Branches may refuse to be replaced by what does not descend from them.
+        let parent = old.filter(|at| at.name == FALLBACK_REF).map(|at| at.oid.as_str());
+        let new = At { name, oid: self.commit(record, parent)? };
+        let said = self.push(old, &new, content).map_err(|e| self.system("push to", &e))?;
+        self.statuses = porcelain::statuses(&said.out);
+        let moved = self.statuses.iter().any(|status| status.name == name && status.rejected.is_none());
+        let swap = if said.ok && moved { Swap::Done } else { self.settle(old, &new, &said)? };
+        if swap == Swap::Done {
+            self.put = Some((record.clone(), new));
+        }
+        Ok(swap)
+    }
+}
+
+impl Cell for Remote {
+    type Version = At;
+    type Content = Push;
+
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn load(&mut self) -> Result<Option<(FenceRecord, At)>, TargetError> {
+        match self.hint.take() {
+            Some(hint) => Ok(Some(hint)),
+            None => self.fetch(),
+        }
+    }
+
+    fn swap(
+        &mut self,
+        at: Option<&At>,
+        record: &FenceRecord,
+        content: Option<&Push>,
+    ) -> Result<Swap, TargetError> {
+        if let Some(at) = at {
+            return self.attempt(Some(at), at.name, record, content);
+        }
+        let first = match self.attempt(None, FENCE_REF, record, content) {
+            Err(error @ TargetError::Remote { .. }) if !self.statuses.is_empty() => error,
+            other => return other,
+        };
+        // A server that takes branches and tags only: a branch will do.
+        match self.attempt(None, FALLBACK_REF, record, content) {
+            Err(_) => Err(TargetError::Unfit {
+                target: self.shown.clone(),
+                why: format!(
+                    "takes neither {FENCE_REF} nor {FALLBACK_REF}, so it has no place for a fence ({first})"
+                ),
+                fix: "Allow one of the two on the server".into(),
+            }),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+#!/bin/sh
+# leasehold: once this repository has been sealed, branches and tags move only together with the fence,
+# and the fence never goes back. Install under both names: hooks/pre-receive tells whoever pushes why,
+# hooks/reference-transaction holds when git takes the locks, so nothing can come in between.
+#
+#     leasehold push --install-hook DIR        does that
+#
+# A repository without a fence is left alone. To give up guarding: git update-ref -d refs/leasehold/fence
+# (after moving these hooks away).
+fence=refs/leasehold/fence
+branch=refs/heads/leasehold-fence
+
+case ${0##*/} in
+    reference-transaction) [ "$1" = prepared ] || exit 0 ;;
+esac
+
+refuse() {
+    echo "leasehold: refused: $1" >&2
+    exit 1
+}
+
+# field NAME TEXT: a value of the fence, which is one line of JSON.
+field() {
+    printf '%s\n' "$2" | sed -n "1s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p"
+}
+
+there=$fence
+old=$(git rev-parse --quiet --verify "$fence^{commit}") || {
+    there=$branch
+    old=$(git rev-parse --quiet --verify "$branch^{commit}") || old=
+}
+
+moved='' new='' which=''
+while read -r _ value name; do
+    case $name in
+        "$fence" | "$branch")
+            [ -z "$new" ] || refuse "two fences in one step"
+            new=$value which=$name
+            ;;
+        refs/heads/* | refs/tags/*) moved=$name ;;
+    esac
+done
+
+if [ -z "$new" ]; then
+    [ -z "$old" ] || [ -z "$moved" ] ||
+        refuse "$moved cannot move without the fence. Push from inside a run: leasehold run NAME --fence git:URL"
+    exit 0
+fi
+case $new in
+    *[!0]*) ;;
+    *) [ -z "$old" ] || refuse "the fence is never deleted"; exit 0 ;;
+esac
+[ "$new" != "$old" ] || { [ -z "$moved" ] || refuse "$moved cannot move with a fence that stands still"; exit 0; }
+
+after=$(git cat-file commit "$new" | sed '1,/^$/d') || refuse "the new fence is not a commit"
+case $after in
+    '{"leasehold_fence":1,'*) ;;
+    *) refuse "the new fence is not one of ours" ;;
+esac
+for name in lease token seq epoch grant mode; do
+    eval "new_$name=\$(field \$name \"\$after\")"
+    eval "[ -n \"\$new_$name\" ]" || refuse "the new fence lacks $name"
+done
+if [ -z "$old" ]; then
+    [ "$new_seq" -eq 0 ] || refuse "a fence begins by sealing"
+    exit 0
+fi
+[ "$which" = "$there" ] || refuse "there is a fence already, $there"
+
+before=$(git cat-file commit "$old" | sed '1,/^$/d')
+for name in lease token seq epoch grant mode digest let_in; do
+    eval "old_$name=\$(field \$name \"\$before\")"
+done
+new_digest=$(field digest "$after") new_let_in=$(field let_in "$after")
+
+[ "$new_lease" = "$old_lease" ] || refuse "this repository belongs to the lease $old_lease, not $new_lease"
+
+# Nobody's turn has changed: the mode was, or something was let in while watching.
+if [ "$new_epoch.$new_token.$new_grant.$new_seq.$new_digest" = "$old_epoch.$old_token.$old_grant.$old_seq.$old_digest" ]; then
+    if [ "$new_mode" = "$old_mode" ]; then
+        [ "$old_mode" = observe ] && [ "${new_let_in:-0}" -eq $((${old_let_in:-0} + 1)) ] ||
+            refuse "the new fence says what the old one says"
+    elif [ -n "$moved" ]; then
+        refuse "$moved cannot move while the mode is changed"
+    fi
+    exit 0
+fi
+[ "$new_mode" = "$old_mode" ] || refuse "a writer does not change the mode"
+if [ "$new_epoch" != "$old_epoch" ]; then
+    [ "${new_epoch%%-*}" -gt "${old_epoch%%-*}" ] && [ "$new_seq" -eq 0 ] ||
+        refuse "token $new_token belongs to another life of the lease's record than $old_token, which is sealed here"
+elif [ "$new_token" -lt "$old_token" ]; then
+    refuse "token $new_token is older than $old_token, which is sealed here"
+elif [ "$new_token" -eq "$old_token" ]; then
+    [ "$new_grant" = "$old_grant" ] || refuse "token $new_token was sealed here by another run"
+    [ "$new_seq" -eq $((old_seq + 1)) ] || refuse "write $new_seq does not follow write $old_seq"
+    exit 0
+fi
+# From here on it is a later grant, which announces itself by sealing.
+[ "$new_seq" -eq 0 ] || refuse "token $new_token was not announced here, and $old_token is sealed"
+[ -z "$moved" ] || refuse "$moved cannot move while the fence is sealed"
+[ $((new_token - old_token)) -le 1000000 ] || refuse "token $new_token is implausibly far ahead of $old_token"
+exit 0

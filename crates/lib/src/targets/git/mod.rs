@@ -1,0 +1,240 @@
+//! A git repository as a target: a branch moves only together with its fence.
+//!
+//! ```text
+//! refs/leasehold/fence           a commit without parents; its message is the fence
+//! refs/heads/leasehold-fence     the same as a branch, where a server takes nothing else
+//! ```
+//!
+//! Sealing replaces that commit. A push replaces it too, by one with the next number, in the same atomic
+//! push as the branches: `git push --atomic --force-with-lease=FENCE:OLD`. The server compares the old
+//! fence under its own lock on the ref, so a push that was frozen anywhere, even inside the server, finds
+//! another fence when it wakes and moves nothing at all.
+//!
+//! A job that knows only `git push` is sent here by settings in its environment (see [`detour`]) and our
+//! remote helper (see [`helper`]).
+
+mod cell;
+pub mod detour;
+pub mod helper;
+pub mod hook;
+mod nest;
+mod place;
+mod porcelain;
+mod tool;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use leasehold_core::fence::{Bearer, Mode};
+use leasehold_core::fence_record::FenceRecord;
+use sha2::{Digest, Sha256};
+
+use self::cell::{Push, Remote};
+use self::nest::Nest;
+pub use self::nest::{HELPER, VARIABLE};
+use self::tool::Git;
+use super::{Class, Content, Sealed, Target, TargetError, Written, swap};
+
+/// Where the fence is. One for the whole repository, whatever the lease is called: two leases that guard
+/// the same repository meet here, and the second is refused by name.
+pub const FENCE_REF: &str = "refs/leasehold/fence";
+/// Where it is on servers that take branches and tags only.
+pub const FALLBACK_REF: &str = "refs/heads/leasehold-fence";
+/// The oldest git that takes settings from the environment; `--atomic` over HTTP came with 2.24.
+const OLDEST: (u32, u32) = (2, 31);
+
+/// A repository to which only the holder of a lease may push.
+#[derive(Debug)]
+pub struct GitTarget {
+    given: String,
+    shown: String,
+    found: Option<Found>,
+}
+
+/// What is known once the first call was made.
+#[derive(Debug)]
+struct Found {
+    remote: Remote,
+    number: usize,
+    nest: Arc<Nest>,
+    /// Every way in which the clone we are in spells it.
+    urls: Vec<String>,
+    /// Branches and tags right after sealing.
+    before: Option<BTreeMap<String, String>>,
+}
+
+impl GitTarget {
+    /// A URL, a path, or the name of a remote of the clone we are in.
+    pub fn open(given: &str) -> Result<Self, TargetError> {
+        let shown = format!("git:{}", place::shown(given));
+        if given.is_empty() || given.starts_with('-') {
+            return Err(TargetError::Unfit {
+                target: shown,
+                why: "names no repository".into(),
+                fix: "Write git: and a URL, a path or the name of a remote: git:origin".into(),
+            });
+        }
+        Ok(Self { given: given.into(), shown, found: None })
+    }
+
+    /// What it takes in: the refs and where they are to be, in an order of its own.
+    pub fn digest<'a>(moves: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+        let mut lines: Vec<String> = moves.into_iter().map(|(name, oid)| format!("{oid} {name}\n")).collect();
+        lines.sort();
+        let hash = Sha256::digest(lines.concat().as_bytes());
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn found(&mut self) -> Result<&mut Found, TargetError> {
+        if self.found.is_none() {
+            self.found = Some(self.find()?);
+        }
+        self.found.as_mut().ok_or_else(|| unfit(&self.shown, "cannot be found", "Check the URL"))
+    }
+
+    fn find(&self) -> Result<Found, TargetError> {
+        let target = &self.shown;
+        match tool::version() {
+            Ok(Some(version)) if version >= OLDEST => {}
+            Ok(Some((major, minor))) => {
+                let why =
+                    format!("needs git {}.{} or later, and this is {major}.{minor}", OLDEST.0, OLDEST.1);
+                return Err(unfit(target, &why, "Install a newer git on this machine"));
+            }
+            _ => return Err(unfit(target, "needs git, which is not installed here", "Install git")),
+        }
+        let urls = detour::urls_of(&self.given)?;
+        let Some(url) = urls.first().cloned() else {
+            let why = "is no remote of the clone in this directory, no URL and no path";
+            return Err(unfit(target, why, "Write its URL, or start the run in the clone"));
+        };
+        let system =
+            |source| TargetError::Io { target: target.clone(), doing: "make a place to work for", source };
+        let nest = Nest::shared().map_err(system)?;
+        let number = nest.guard(&url).map_err(system)?;
+        let remote = Remote::new(target, Git::new(Arc::clone(&nest), &url));
+        Ok(Found { remote, number, nest, urls, before: None })
+    }
+
+    /// Pushes these commits to these refs, as number `seq` of this run, or as its next. Their objects are
+    /// looked for in the repository around us.
+    pub fn push(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        moves: &[(&str, &str)],
+    ) -> Result<Written, TargetError> {
+        let found = self.found()?;
+        let refspecs = moves.iter().map(|(name, oid)| format!("+{oid}:{name}")).collect();
+        let push = Push { refspecs, options: Vec::new() };
+        let digest = Self::digest(moves.iter().copied());
+        let written = swap::write(&mut found.remote, bearer, seq, &digest, &push)?;
+        let lines: Vec<String> = moves.iter().map(|(name, oid)| format!("{name} {oid}\n")).collect();
+        found.nest.note(found.number, &lines.concat());
+        found.learn();
+        Ok(written)
+    }
+}
+
+impl Found {
+    /// Tells the helper what we have put there.
+    fn learn(&mut self) {
+        if let Some((record, at)) = &self.remote.put {
+            self.nest.remember(self.number, record, at);
+        }
+    }
+
+    fn branches(&self) -> Option<(BTreeMap<String, String>, Option<String>)> {
+        let listing = self.remote.listing().ok()?;
+        let (mut branches, mut fence) = (BTreeMap::new(), None);
+        for (oid, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
+            if name == FENCE_REF || name == FALLBACK_REF {
+                fence = Some(oid.to_owned());
+            } else if name.starts_with("refs/heads/")
+                || name.starts_with("refs/tags/") && !name.ends_with("^{}")
+            {
+                branches.insert(name.to_owned(), oid.to_owned());
+            }
+        }
+        Some((branches, fence))
+    }
+
+    /// The refs that are not where the run's fenced pushes, or those before it, have left them.
+    fn astray(&self) -> Option<Vec<String>> {
+        let mut expected = self.before.clone()?;
+        let (now, fence) = self.branches()?;
+        let (_, at) = self.nest.known(self.number)?;
+        // Somebody else's by now: what moved since is theirs to explain.
+        if fence? != at.oid {
+            return None;
+        }
+        for (name, oid) in self.nest.noted(self.number).lines().filter_map(|line| line.split_once(' ')) {
+            if oid.is_empty() {
+                expected.remove(name);
+            } else {
+                expected.insert(name.into(), oid.into());
+            }
+        }
+        let names: std::collections::BTreeSet<&String> = now.keys().chain(expected.keys()).collect();
+        Some(names.into_iter().filter(|name| now.get(*name) != expected.get(*name)).cloned().collect())
+    }
+}
+
+pub(super) fn unfit(target: &str, why: &str, fix: &str) -> TargetError {
+    TargetError::Unfit { target: target.into(), why: why.into(), fix: fix.into() }
+}
+
+impl Target for GitTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        Class::Atomic
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        let found = self.found()?;
+        let sealed = swap::seal(&mut found.remote, bearer, mode)?;
+        // Sealed already by this very run: what is there is what it said.
+        if found.remote.put.is_none() {
+            found.remote.put = found.remote.fetch()?;
+        }
+        found.learn();
+        found.before = found.branches().map(|(branches, _)| branches);
+        Ok(sealed)
+    }
+
+    fn write(&mut self, _: &Bearer, _: Option<u64>, _: Content<'_>) -> Result<Written, TargetError> {
+        Err(unfit(
+            &self.shown,
+            "is a repository, which takes commits and not bytes",
+            "Commit, then use leasehold push, or plain git push inside the run",
+        ))
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        Ok(self.found()?.remote.fetch()?.map(|(record, _)| record))
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        swap::set_mode(&mut self.found()?.remote, mode)
+    }
+
+    fn environment(&self, _bearer: &Bearer) -> Vec<(OsString, OsString)> {
+        let Some(found) = &self.found else { return Vec::new() };
+        detour::environment(&found.nest, &found.urls).unwrap_or_default()
+    }
+
+    fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
+        let astray = self.found.as_ref()?.astray().filter(|astray| !astray.is_empty())?;
+        let (verb, names) = (if astray.len() == 1 { "is" } else { "are" }, astray.join(", "));
+        Some(format!(
+            "a push went round the fence of {}: {names} {verb} not where the fenced pushes of this run left \
+             it. Somebody pushed without Leasehold, or this job did (env -i, gh, a REST call). Look at what \
+             was pushed; to have the server refuse that, see `leasehold push --install-hook`",
+            self.shown
+        ))
+    }
+}

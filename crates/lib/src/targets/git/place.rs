@@ -1,0 +1,195 @@
+//! Which repository a URL means, and in which ways people spell it.
+
+use std::path::{Path, PathBuf};
+
+use crate::text::MASK;
+
+/// A repository, whichever way it is spelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Identity {
+    /// On a server. The scheme does not matter; a port does, for it may be another server.
+    Host { host: String, port: Option<u16>, path: String },
+    /// On this machine.
+    Local(PathBuf),
+}
+
+struct Parts<'a> {
+    scheme: Option<&'a str>,
+    user: Option<&'a str>,
+    host: &'a str,
+    port: Option<u16>,
+    path: &'a str,
+}
+
+/// The parts of a URL or of `user@host:path`; nothing: it is a path.
+fn parts(url: &str) -> Option<Parts<'_>> {
+    let (scheme, authority, path) = match url.split_once("://") {
+        Some((scheme, rest)) => {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            (Some(scheme), authority, path)
+        }
+        None => {
+            let (authority, path) = url.split_once(':')?;
+            if authority.contains('/') || authority.is_empty() {
+                return None;
+            }
+            (None, authority, path)
+        }
+    };
+    let (user, host) =
+        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    let (host, port) = match host.rsplit_once(':').map(|(host, port)| (host, port.parse().ok())) {
+        Some((host, Some(port))) => (host, Some(port)),
+        _ => (host, None),
+    };
+    let port = port.filter(|port| {
+        !matches!((scheme, port), (Some("https"), 443) | (Some("http"), 80) | (Some("ssh"), 22))
+    });
+    Some(Parts { scheme, user, host, port, path: path.trim_start_matches('/') })
+}
+
+/// Without what git adds by itself.
+fn stem(url: &str) -> &str {
+    let url = url.trim_end_matches('/');
+    url.strip_suffix(".git").unwrap_or(url).trim_end_matches('/')
+}
+
+/// Where it is on this machine, if it is.
+pub(super) fn local(url: &str) -> Option<&str> {
+    match parts(url) {
+        Some(parts) if parts.scheme == Some("file") => url.strip_prefix("file://"),
+        Some(_) => None,
+        None => Some(url),
+    }
+}
+
+/// The repository that a URL means.
+pub(super) fn identity(url: &str) -> Identity {
+    if let Some(path) = local(url) {
+        return Identity::Local(real(path));
+    }
+    match parts(url) {
+        Some(parts) => Identity::Host {
+            host: parts.host.to_ascii_lowercase(),
+            port: parts.port,
+            path: stem(parts.path).into(),
+        },
+        None => Identity::Local(real(url)),
+    }
+}
+
+/// The real path without `.git`, whether or not that was said.
+fn real(path: &str) -> PathBuf {
+    let stem = stem(path);
+    let tries = [path.to_owned(), format!("{stem}.git"), stem.to_owned()];
+    let found = tries.iter().find_map(|path| Path::new(path).canonicalize().ok());
+    let absolute = || std::path::absolute(path).unwrap_or_else(|_| path.into());
+    let found = found.unwrap_or_else(absolute);
+    found.to_str().map_or_else(|| found.clone(), |text| PathBuf::from(self::stem(text)))
+}
+
+/// The beginnings of what a child may call it. Without `.git`: each covers both.
+pub(super) fn spellings(url: &str) -> Vec<String> {
+    let mut all = vec![stem(url).to_owned()];
+    match identity(url) {
+        Identity::Local(path) => {
+            let path = path.to_string_lossy().into_owned();
+            all.extend([format!("file://{path}"), path]);
+        }
+        Identity::Host { host, port: Some(port), path } => {
+            if let Some(Parts { scheme: Some(scheme), .. }) = parts(url) {
+                all.push(format!("{scheme}://{host}:{port}/{path}"));
+            }
+        }
+        Identity::Host { host, port: None, path } => {
+            let user =
+                parts(url).and_then(|parts| parts.user).map(|user| user.split(':').next().unwrap_or(user));
+            for scheme in ["https", "http", "ssh", "git"] {
+                all.push(format!("{scheme}://{host}/{path}"));
+            }
+            for user in user.into_iter().chain(["git"]) {
+                all.extend([format!("ssh://{user}@{host}/{path}"), format!("{user}@{host}:{path}")]);
+            }
+            all.push(format!("{host}:{path}"));
+        }
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    all.retain(|spelling| !spelling.is_empty() && seen.insert(spelling.clone()));
+    // The longest match wins in git, and of two equally long ones the first: say it in full as well.
+    all.into_iter().flat_map(|short| [format!("{short}.git"), short]).collect()
+}
+
+/// Whether git speaks HTTP to it.
+pub(super) fn is_http(url: &str) -> bool {
+    url.starts_with("http://") || url.starts_with("https://")
+}
+
+/// What stands before the host in a URL over HTTP: a password, or a token in place of a name.
+fn secret(url: &str) -> Option<&str> {
+    if !url.contains("://") {
+        return None;
+    }
+    let parts = parts(url)?;
+    parts.user.filter(|user| is_http(url) || user.contains(':'))
+}
+
+/// As people may see it.
+pub(super) fn shown(url: &str) -> String {
+    hidden(url, url)
+}
+
+/// Any text, without the secrets of `url`.
+pub(super) fn hidden(text: &str, url: &str) -> String {
+    let Some(secret) = secret(url) else { return text.into() };
+    let text = text.replace(&format!("{secret}@"), &format!("{MASK}@"));
+    match secret.split_once(':') {
+        Some((_, password)) if password.len() > 3 => text.replace(password, MASK),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_repository_in_many_spellings() {
+        let one = identity("https://Example.test/o/r.git");
+        for same in [
+            "http://example.test/o/r",
+            "ssh://git@example.test/o/r.git/",
+            "git@example.test:o/r.git",
+            "https://x:y@example.test:443/o/r",
+            "example.test:o/r",
+        ] {
+            assert_eq!(identity(same), one, "{same}");
+        }
+        for other in
+            ["https://example.test/o/r2", "https://example.test:8443/o/r", "/o/r", "https://b.test/o/r"]
+        {
+            assert_ne!(identity(other), one, "{other}");
+        }
+        assert_eq!(identity("/nowhere/r.git/"), identity("file:///nowhere/r"));
+    }
+
+    #[test]
+    fn every_spelling_is_covered() {
+        let keys = spellings("git@example.test:o/r.git");
+        for url in ["https://example.test/o/r.git", "ssh://git@example.test/o/r", "git@example.test:o/r.git"]
+        {
+            assert!(keys.iter().any(|key| key == url), "{url} in {keys:?}");
+        }
+        assert!(spellings("http://127.0.0.1:8080/r.git").contains(&"http://127.0.0.1:8080/r".to_owned()));
+        assert!(spellings("/nowhere/r").contains(&"file:///nowhere/r.git".to_owned()));
+    }
+
+    #[test]
+    fn secrets_are_not_shown() {
+        assert_eq!(shown("https://u:s3cret@h/r"), "https://***@h/r");
+        assert_eq!(shown("https://s3cret@h/r"), "https://***@h/r");
+        assert_eq!(shown("git@h:o/r"), "git@h:o/r");
+        assert_eq!(shown("ssh://git@h/r"), "ssh://git@h/r");
+        let said = "fatal: cannot read 'https://u:s3cret@h/r': s3cret";
+        assert_eq!(hidden(said, "https://u:s3cret@h/r"), "fatal: cannot read 'https://***@h/r': ***");
+    }
+}

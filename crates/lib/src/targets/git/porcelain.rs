@@ -1,0 +1,90 @@
+//! What `git push --porcelain` says, line by line, and what its complaints mean.
+
+/// What became of one ref.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Status {
+    /// The ref at the other end.
+    pub(super) name: String,
+    /// Nothing: it was pushed, or stood there already.
+    pub(super) rejected: Option<String>,
+    /// It was moved although it is no descendant.
+    pub(super) forced: bool,
+}
+
+/// The refs that git speaks of.
+pub(super) fn statuses(out: &[u8]) -> Vec<Status> {
+    let text = String::from_utf8_lossy(out);
+    let status = |line: &str| {
+        let mut fields = line.split('\t');
+        let (flag, refs, summary) = (fields.next()?, fields.next()?, fields.next()?);
+        if flag.len() != 1 || !" +-*!=".contains(flag) {
+            return None;
+        }
+        let name = refs.rsplit_once(':')?.1.to_owned();
+        let rejected = (flag == "!").then(|| reason(summary));
+        Some(Status { name, rejected, forced: flag == "+" })
+    };
+    text.lines().filter_map(status).collect()
+}
+
+/// `[remote rejected] (hook declined)` without its dress.
+fn reason(summary: &str) -> String {
+    match summary.split_once("] (") {
+        Some((_, why)) => why.strip_suffix(')').unwrap_or(why).into(),
+        None => summary.into(),
+    }
+}
+
+/// The words by which a helper tells git so, where git has words of its own for it.
+pub(super) fn for_git(reason: &str) -> &str {
+    match reason {
+        "non-fast-forward" => "non-fast forward",
+        other => other,
+    }
+}
+
+/// A failure from before anything was sent, so that nothing can have landed.
+pub(super) fn never_sent(err: &str) -> bool {
+    const EARLY: [&str; 9] = [
+        "unable to access",
+        "Authentication failed",
+        "Could not read from remote repository",
+        "hung up upon initial contact",
+        "does not appear to be a git repository",
+        "the receiving end does not support",
+        "unable to connect to",
+        "unable to look up",
+        "could not read Username",
+    ];
+    EARLY.iter().any(|early| err.contains(early))
+}
+
+/// Whether it is about credentials or rights.
+pub(super) fn denied(err: &str) -> bool {
+    const DENIED: [&str; 6] = [
+        "Authentication failed",
+        "could not read Username",
+        "Permission denied",
+        "error: 403",
+        "error: 401",
+        "access denied",
+    ];
+    DENIED.iter().any(|denied| err.contains(denied))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_push() {
+        let said = b"To /r.git\n!\trefs/heads/main:refs/heads/main\t[rejected] (fetch first)\n\
+            +\tabc:refs/x/y\tabc...def (forced update)\n*\trefs/tags/v:refs/tags/v\t[new tag]\n\
+            -\t:refs/heads/old\t[deleted]\nDone\n";
+        let statuses = statuses(said);
+        let names: Vec<&str> = statuses.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["refs/heads/main", "refs/x/y", "refs/tags/v", "refs/heads/old"]);
+        assert_eq!(statuses[0].rejected.as_deref(), Some("fetch first"));
+        assert_eq!((statuses[1].forced, statuses[1].rejected.as_deref()), (true, None));
+    }
+}
