@@ -7,7 +7,13 @@
 pub mod conformance;
 pub mod error;
 pub mod file;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod guard;
 pub mod open;
+#[cfg(feature = "postgres")]
+pub mod pg;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod sql;
 #[allow(dead_code, reason = "the targets that use it come next")]
 pub(crate) mod swap;
 

@@ -16,11 +16,19 @@ pub struct Scheme {
 type Opened = Result<Box<dyn Target>, TargetError>;
 
 /// Every kind of target built in, in the order people are told about them.
-pub const SCHEMES: &[Scheme] = &[Scheme {
-    name: "file",
-    example: "file:PATH",
-    open: |_, path| Ok(Box::new(file::FileTarget::open(path)?)),
-}];
+pub const SCHEMES: &[Scheme] = &[
+    Scheme {
+        name: "file",
+        example: "file:PATH",
+        open: |_, path| Ok(Box::new(file::FileTarget::open(path)?)),
+    },
+    #[cfg(feature = "postgres")]
+    Scheme {
+        name: "pg",
+        example: "pg:postgres://HOST/DATABASE#TABLE",
+        open: |url, rest| Ok(Box::new(super::pg::PgTarget::open(url, rest)?)),
+    },
+];
 
 /// Opens the target that `url` names; reaches nothing yet.
 pub fn open(url: &str) -> Opened {
