@@ -337,7 +337,7 @@ impl Target for PgTarget {
             report.tables.iter().filter(|t| !t.guarded).map(|t| t.name.as_str()).take(5).collect();
         (!open.is_empty()).then(|| {
             format!(
-                "{} of {} not guarded: writes straight into it are not fenced. Run: leasehold guard install {} \
+                "{} {} not guarded: writes straight into it are not fenced. Run: leasehold guard install {} \
                  --others {}",
                 open.join(", "),
                 if open.len() == 1 { "is" } else { "are" },

@@ -74,7 +74,7 @@ pub fn check(lock: Lock) -> String {
         r"CREATE OR REPLACE FUNCTION leasehold_guard.check() RETURNS trigger
 {DEFINER} AS $guard$
 DECLARE
-    shown text := nullif(current_setting('leasehold.grant', true), '');
+    shown text := nullif(current_setting('leasehold.run', true), '');
     fence leasehold_guard.fences;
 BEGIN
     IF shown IS NULL THEN
@@ -115,7 +115,7 @@ BEGIN
     SELECT * INTO fence FROM leasehold_guard.fences WHERE guarded = target;
     PERFORM pg_advisory_xact_lock_shared(fence.id);
     SELECT * INTO fence FROM leasehold_guard.fences WHERE guarded = target FOR SHARE;
-    PERFORM set_config('leasehold.grant', shown, true);
+    PERFORM set_config('leasehold.run', shown, true);
     IF fence.carrier = shown THEN
         RETURN;
     END IF;
@@ -149,7 +149,7 @@ BEGIN
         state := 'LH002';
         reason := 'no-grant';
         message := format('leasehold: write to %s refused: this session belongs to no run', target);
-        hint := 'Nothing was written. Write it from a job: leasehold run NAME --fence TARGET -- COMMAND. If that is where this comes from, its program names the application itself: SET LOCAL leasehold.grant to what LEASEHOLD_SQL_GRANT says.';
+        hint := 'Nothing was written. Write it from a job: leasehold run NAME --fence TARGET -- COMMAND. If that is where this comes from, its program names the application itself: SET LOCAL leasehold.run to what LEASEHOLD_SQL_GRANT says.';
     ELSIF mine IS NULL OR cardinality(parts) <> 5 THEN
         state := 'LH008';
         reason := 'garbled';
