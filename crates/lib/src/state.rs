@@ -7,13 +7,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use leasehold_core::name::Name;
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 /// Largest file we read back; ours are far smaller.
 const FILE_MAX: u64 = 64 * 1024;
 
 /// What is kept inside it in directories of their own.
-const INSIDE: [&str; 4] = ["memory", "grants", "probed", "leases.db-locks"];
+const INSIDE: [&str; 5] = ["memory", "grants", "probed", "targets", "leases.db-locks"];
 
 /// A private directory, created on first use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +95,21 @@ impl StateDir {
     /// What this host remembers of a lease.
     pub fn memory_file(&self, lease: &Name) -> PathBuf {
         self.path.join("memory").join(format!("{}.json", flat(lease)))
+    }
+
+    /// Where it is noted that this target was sealed from here.
+    pub fn target_file(&self, shown: &str) -> PathBuf {
+        let name = Sha256::digest(shown.as_bytes());
+        self.path.join("targets").join(format!("{name:x}"))
+    }
+
+    /// The targets that were sealed from here, as they are shown; best effort.
+    pub fn targets(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path.join("targets")).into_iter().flatten().flatten();
+        let notes = entries.filter_map(|entry| read_private(&entry.path()).ok().flatten());
+        let mut shown: Vec<String> = notes.filter_map(|note| String::from_utf8(note).ok()).collect();
+        shown.sort();
+        shown
     }
 
     /// Where the grant of a lease that was acquired by hand is kept.

@@ -51,7 +51,7 @@ impl FileTarget {
     /// The file at `path`, which need not exist; its directory must.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TargetError> {
         let path = path.as_ref();
-        let shown = path.display().to_string();
+        let shown = format!("file:{}", path.display());
         let unfit = |why: &str, fix: &str| TargetError::Unfit {
             target: shown.clone(),
             why: why.into(),

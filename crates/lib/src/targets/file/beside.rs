@@ -321,15 +321,25 @@ impl Beside {
 /// Who has the lock, for the person who must decide whether to end it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn holder(lock: &File) -> Option<u32> {
-    let inode = rustix::fs::fstat(lock).ok()?.st_ino;
+    let stat = rustix::fs::fstat(lock).ok()?;
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     // 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1835 0 EOF; those who wait have an arrow after the number.
-    locks.lines().find_map(|line| {
+    let held = locks.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, "FLOCK", _, "WRITE", pid, place, ..] = words[..] else { return None };
-        let same = place.rsplit(':').next()?.parse() == Ok(inode);
-        same.then(|| pid.parse().ok()).flatten()
-    })
+        let (device, inode) = place.rsplit_once(':')?;
+        (inode.parse() == Ok(stat.st_ino)).then_some((device, pid.parse().ok()?))
+    });
+    let held: Vec<(&str, u32)> = held.collect();
+    let here = format!("{major:02x}:{minor:02x}");
+    match (held.iter().find(|(device, _)| *device == here), &held[..]) {
+        (Some((_, pid)), _) => Some(*pid),
+        // Some file systems show another device than their files have.
+        (None, [(_, only)]) => Some(*only),
+        // Numbers of files repeat between file systems: better nobody than a stranger.
+        (None, _) => None,
+    }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
