@@ -5,6 +5,8 @@ pub mod by_hand;
 pub mod demo;
 pub mod doctor;
 pub mod fence;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod guard;
 pub mod help;
 pub mod run;
 #[cfg(feature = "http")]

@@ -62,6 +62,10 @@ pub fn open(url: &str) -> Result<Box<dyn Guard>, TargetError> {
     if let Some(rest) = url.strip_prefix("pg:") {
         return Ok(Box::new(super::pg::PgTarget::open(url, rest)?));
     }
+    #[cfg(feature = "sqlite")]
+    if let Some(rest) = url.strip_prefix("sqlite:") {
+        return Ok(Box::new(super::sqlite::SqliteTarget::open(url, rest)?));
+    }
     // For its own words about what is no target at all.
     super::open::open(url)?;
     Err(TargetError::Unfit {

@@ -14,6 +14,8 @@ pub mod open;
 pub mod pg;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod sql;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 #[allow(dead_code, reason = "the targets that use it come next")]
 pub(crate) mod swap;
 

@@ -28,6 +28,12 @@ pub const SCHEMES: &[Scheme] = &[
         example: "pg:postgres://HOST/DATABASE#TABLE",
         open: |url, rest| Ok(Box::new(super::pg::PgTarget::open(url, rest)?)),
     },
+    #[cfg(feature = "sqlite")]
+    Scheme {
+        name: "sqlite",
+        example: "sqlite:PATH#TABLE",
+        open: |url, rest| Ok(Box::new(super::sqlite::SqliteTarget::open(url, rest)?)),
+    },
 ];
 
 /// Opens the target that `url` names; reaches nothing yet.

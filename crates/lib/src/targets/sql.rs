@@ -4,17 +4,22 @@
 //! bytes. The grant itself is not in it. Everybody who may look at the sessions of a server reads these
 //! names, and so do its logs: what they learn is good for this kind of target and nothing else.
 
+use std::io::Read;
+
 use leasehold_core::fence::{Bearer, Fence, Mode, Reason};
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::name::Name;
 use sha2::{Digest, Sha256};
 
-use super::{Attempt, Refused};
+use super::{Attempt, Content, Refused, TargetError};
 
 /// What every such text begins with.
 pub const PREFIX: &str = "leasehold:";
 /// The variable of a job's environment that holds it, for clients that have to be told.
 pub const VARIABLE: &str = "LEASEHOLD_SQL_GRANT";
+
+/// Longest script that is run.
+const SCRIPT_MAX: u64 = 64 * 1024 * 1024;
 
 /// What a session of this run shows: `leasehold:TOKEN:PROOF:LEASE:EPOCH`, the last three hashed.
 ///
@@ -134,6 +139,7 @@ pub(crate) fn mode_word(mode: Mode) -> &'static str {
 }
 
 /// A refusal that was spoken by the database itself, from what it says about it.
+#[cfg(feature = "postgres")]
 pub(crate) fn refusal(
     reason: Reason,
     target: &str,
@@ -155,6 +161,33 @@ pub(crate) fn refusal(
         let_in: 0,
     });
     Refused::new(Attempt::Write, reason, target, bearer, fence.as_ref())
+}
+
+/// What is to be run, as text.
+pub(crate) fn script(target: &str, seq: Option<u64>, content: Content<'_>) -> Result<String, TargetError> {
+    let unfit =
+        |why: &str, fix: &str| TargetError::Unfit { target: target.into(), why: why.into(), fix: fix.into() };
+    if seq.is_some() {
+        return Err(unfit("counts no writes", "Write without a number: the transaction is all or nothing"));
+    }
+    let mut bytes = Vec::new();
+    match content {
+        Content::Bytes(given) => bytes.extend_from_slice(given),
+        Content::Stream(stream) => {
+            stream.take(SCRIPT_MAX + 1).read_to_end(&mut bytes).map_err(|source| TargetError::Io {
+                target: target.into(),
+                doing: "read the statements for",
+                source,
+            })?;
+        }
+        Content::Directory(_) => {
+            return Err(unfit("is a table and was given a directory", "Give it statements of SQL"));
+        }
+    }
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > SCRIPT_MAX) {
+        return Err(unfit("was given more than 64 MiB of SQL", "Run it in parts, from a job with --fence"));
+    }
+    String::from_utf8(bytes).map_err(|_| unfit("was given something that is no text", "Give it SQL in UTF-8"))
 }
 
 #[cfg(test)]

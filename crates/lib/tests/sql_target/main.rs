@@ -9,6 +9,8 @@ mod manners;
 #[allow(dead_code, reason = "the tests of the store use the rest")]
 mod own;
 mod psql;
+mod sqlite;
+mod sqlite_kit;
 mod table;
 
 /// A name nobody else uses.

@@ -134,7 +134,12 @@ struct Plan {
 const INSTALL: &str = "install the guard of";
 const REMOVE: &str = "remove the guard of";
 
-async fn plan_install(target: &PgTarget, link: &Link, others: Others) -> Result<Plan, TargetError> {
+async fn plan_install(
+    target: &PgTarget,
+    link: &Link,
+    others: Others,
+    run: bool,
+) -> Result<Plan, TargetError> {
     let here = Here::ask(target, link, INSTALL).await?;
     let oid = here.table.ok_or_else(|| trouble::no_table(&target.shown, &target.table))?;
     let tree = tree(target, link, oid, INSTALL).await?;
@@ -155,7 +160,9 @@ async fn plan_install(target: &PgTarget, link: &Link, others: Others) -> Result<
     if let Some(table) = tree.iter().find(|t| t.foreign(id)) {
         return Err(trouble::foreign_trigger(&target.shown, &table.name));
     }
-    rights(target, INSTALL, &here, &tree, !here.schema)?;
+    if run {
+        rights(target, INSTALL, &here, &tree, !here.schema)?;
+    }
     let (mut sql, mut notes) = (String::new(), Vec::new());
     if !here.schema {
         sql.push_str(&sql::common());
@@ -188,7 +195,7 @@ async fn plan_install(target: &PgTarget, link: &Link, others: Others) -> Result<
     Ok(Plan { sql, notes })
 }
 
-async fn plan_remove(target: &PgTarget, link: &Link) -> Result<Plan, TargetError> {
+async fn plan_remove(target: &PgTarget, link: &Link, run: bool) -> Result<Plan, TargetError> {
     let here = Here::ask(target, link, REMOVE).await?;
     let oid = here.table.ok_or_else(|| trouble::no_table(&target.shown, &target.table))?;
     if !here.schema {
@@ -197,7 +204,9 @@ async fn plan_remove(target: &PgTarget, link: &Link) -> Result<Plan, TargetError
     let found = target.fence_of(link, sql::FENCE, oid, REMOVE).await?;
     let found = found.ok_or_else(|| trouble::no_guard(&target.shown))?;
     let tree = tree(target, link, oid, REMOVE).await?;
-    rights(target, REMOVE, &here, &tree, false)?;
+    if run {
+        rights(target, REMOVE, &here, &tree, false)?;
+    }
     let said = target.said(REMOVE);
     let args = argument(found.id);
     let covered = link.client.query_typed(sql::COVERED, &[(&args, Type::BYTEA)]).await.map_err(&said)?;
@@ -259,7 +268,7 @@ fn fresh_id(root: &Table) -> i64 {
 async fn begin(target: &PgTarget, link: &Link, doing: &'static str) -> Result<(), TargetError> {
     let limit = target.patience.as_millis().max(1);
     let begin = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {limit}; \
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {limit}; \
          SELECT pg_catalog.pg_advisory_xact_lock({})",
         sql::INSTALLING
     );
@@ -289,7 +298,7 @@ async fn carry_out(
 pub(in crate::targets) fn install(target: &PgTarget, others: Others, run: bool) -> Result<Done, TargetError> {
     target.drive(INSTALL, async |link: &Link| {
         begin(target, link, INSTALL).await?;
-        let plan = plan_install(target, link, others).await?;
+        let plan = plan_install(target, link, others, run).await?;
         carry_out(target, link, plan, INSTALL, run).await
     })
 }
@@ -297,7 +306,7 @@ pub(in crate::targets) fn install(target: &PgTarget, others: Others, run: bool) 
 pub(in crate::targets) fn remove(target: &PgTarget, run: bool) -> Result<Done, TargetError> {
     target.drive(REMOVE, async |link: &Link| {
         begin(target, link, REMOVE).await?;
-        let plan = plan_remove(target, link).await?;
+        let plan = plan_remove(target, link, run).await?;
         carry_out(target, link, plan, REMOVE, run).await
     })
 }

@@ -12,7 +12,6 @@ mod trouble;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Read;
 use std::time::Duration;
 
 use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
@@ -35,8 +34,6 @@ use crate::text::{masked, percent_decoded};
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// What a connection and the statements around the waiting may take on top.
 const MARGIN: Duration = Duration::from_secs(10);
-/// Longest script that is sent.
-const SCRIPT_MAX: u64 = 64 * 1024 * 1024;
 
 /// A table that only the holder of a lease may write.
 pub struct PgTarget {
@@ -302,7 +299,7 @@ impl Target for PgTarget {
         seq: Option<u64>,
         content: Content<'_>,
     ) -> Result<Written, TargetError> {
-        let script = script(&self.shown, seq, content)?;
+        let script = shared::script(&self.shown, seq, content)?;
         let mut session = Self { server: self.server.clone(), table: self.table.clone(), ..self.again() };
         // A script that ends our transaction goes on in one of its own, as the same run.
         session.server.application = Some(shared::carrier(bearer));
@@ -357,31 +354,4 @@ impl PgTarget {
             patience: self.patience,
         }
     }
-}
-
-/// What is to be run, as text.
-pub(super) fn script(target: &str, seq: Option<u64>, content: Content<'_>) -> Result<String, TargetError> {
-    let unfit =
-        |why: &str, fix: &str| TargetError::Unfit { target: target.into(), why: why.into(), fix: fix.into() };
-    if seq.is_some() {
-        return Err(unfit("counts no writes", "Write without a number: the transaction is all or nothing"));
-    }
-    let mut bytes = Vec::new();
-    match content {
-        Content::Bytes(given) => bytes.extend_from_slice(given),
-        Content::Stream(stream) => {
-            stream.take(SCRIPT_MAX + 1).read_to_end(&mut bytes).map_err(|source| TargetError::Io {
-                target: target.into(),
-                doing: "read the statements for",
-                source,
-            })?;
-        }
-        Content::Directory(_) => {
-            return Err(unfit("is a table and was given a directory", "Give it statements of SQL"));
-        }
-    }
-    if bytes.len() as u64 > SCRIPT_MAX {
-        return Err(unfit("was given more than 64 MiB of SQL", "Run it in parts, from a job with --fence"));
-    }
-    String::from_utf8(bytes).map_err(|_| unfit("was given something that is no text", "Give it SQL in UTF-8"))
 }

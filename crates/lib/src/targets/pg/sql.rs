@@ -191,7 +191,7 @@ BEGIN
         RETURN;
     END IF;
     RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, HINT = hint,
-        DETAIL = coalesce(format('The fence says: lease %s, token %s.', fence.lease, fence.token), '');
+        DETAIL = CASE WHEN fence.token IS NULL THEN '' ELSE format('The fence says: lease %s, token %s.', fence.lease, fence.token) END;
 END
 $guard$;
 "

@@ -141,7 +141,9 @@ pub(super) fn weak_guard(target: &str) -> TargetError {
         target,
         "has a guard whose trigger was disabled, weakened or dropped, so nothing would be fenced there"
             .into(),
-        format!("See: leasehold guard show {target}. Put it up again: leasehold guard install {target}"),
+        format!(
+            "See: leasehold guard show {target}. Put it up again: leasehold guard install {target} --others refuse"
+        ),
     )
 }
 
