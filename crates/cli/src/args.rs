@@ -96,6 +96,8 @@ pub enum Command {
     Release(ByHand),
     /// Ask the holder to stop; the next token is yours
     Break(Break),
+    /// Run a command only while this run's token is current at a gate; the next run waits until it is through
+    Gate(Gate),
     /// Targets and their fences: who may write there
     Fence(Fence),
     /// Fence a table of a database, for the SQL that jobs write anyway
@@ -170,6 +172,10 @@ pub struct Run {
     /// filled in
     #[arg(long, value_name = "TARGET")]
     pub fence: Vec<String>,
+    /// Change nothing and take notes: run even if the lease is busy or the store is down, stop and refuse
+    /// nothing; `leasehold fence observed` shows overlaps, and targets that changed between two runs
+    #[arg(long, conflicts_with = "or")]
+    pub observe: bool,
     /// Write what happened to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -194,6 +200,23 @@ pub struct Write {
     pub from: Option<PathBuf>,
 }
 
+/// `gate`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It works inside a run that named the gate:
+  leasehold run site --fence gate:mail -- sh -c 'leasehold gate mail -- ./send.sh'
+
+The token is checked right before the command starts, and the next run does not start before the command has \
+ended. What the command does on other machines is not part of the check, so its class is `gate`: a job that is \
+frozen in the middle of it keeps the next one waiting, on this machine only.")]
+pub struct Gate {
+    /// What the command touches: a name, or gate:/PATH
+    pub resource: String,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
 /// `fence`
 #[derive(Debug, Args)]
 pub struct Fence {
@@ -209,6 +232,8 @@ pub enum FenceVerb {
         /// Targets, for example file:/srv/site/today.json
         targets: Vec<String>,
     },
+    /// What runs with --observe have seen on this machine
+    Observed,
     /// Refuse stale writes there from now on
     Enforce {
         /// The target

@@ -35,6 +35,7 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
     match &cli.command {
         Command::Run(args) => cmd::run::run(flags, args, out),
         Command::Write(args) => cmd::write::run(args, out),
+        Command::Gate(args) => cmd::gate::run(args, out),
         Command::Fence(args) => cmd::fence::run(args, out).and_then(out::all_written),
         #[cfg(any(feature = "postgres", feature = "sqlite"))]
         Command::Guard(args) => cmd::guard::run(args, out).and_then(out::all_written),

@@ -4,7 +4,7 @@ use leasehold::core::fence::{Fence, Mode};
 use leasehold::state::{StateDir, write_private};
 use leasehold::targets::{Class, Target};
 use leasehold::text::{MASK, masked};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::targets;
 use crate::args::{self, FenceVerb};
@@ -17,6 +17,7 @@ pub fn run(args: &args::Fence, out: &Out) -> Result<u8, Failed> {
     match &args.verb {
         FenceVerb::Ls { targets } if targets.is_empty() => list(&config::state_dir()?.targets(), out),
         FenceVerb::Ls { targets } => list(targets, out),
+        FenceVerb::Observed => observed(&config::state_dir()?, out),
         FenceVerb::Enforce { target } => set(target, Mode::Enforce, out),
         FenceVerb::Observe { target } => set(target, Mode::Observe, out),
     }
@@ -122,6 +123,38 @@ fn mode(mode: Mode) -> &'static str {
         Mode::Enforce => "enforce",
         Mode::Observe => "observe",
     }
+}
+
+/// The notes of runs that only observed, oldest first.
+fn observed(state: &StateDir, out: &Out) -> Result<u8, Failed> {
+    let path = state.observed();
+    let notes = match std::fs::read_to_string(&path) {
+        Ok(notes) => notes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(e) => {
+            return Err(Failed::new(
+                exit::UNREACHABLE,
+                "state",
+                format!("cannot read {}: {e}", path.display()),
+            ));
+        }
+    };
+    let notes: Vec<Value> = notes.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    if notes.is_empty() && !out.json {
+        out.note("nothing was observed from here yet; a run takes notes with --observe");
+    }
+    for note in &notes {
+        let word = |key: &str| note[key].as_str().unwrap_or("?").to_owned();
+        let seen: Vec<&str> =
+            note["seen"].as_array().into_iter().flatten().filter_map(|s| s["text"].as_str()).collect();
+        let text = if seen.is_empty() { "alone, nothing changed".into() } else { seen.join("; ") };
+        if out.json {
+            out.object(note);
+        } else {
+            out::line(&format!("{}  {}  exit {}  {text}", word("time"), word("job"), note["exit"]));
+        }
+    }
+    Ok(exit::OK)
 }
 
 fn set(url: &str, wanted: Mode, out: &Out) -> Result<u8, Failed> {

@@ -5,6 +5,7 @@ pub mod by_hand;
 pub mod demo;
 pub mod doctor;
 pub mod fence;
+pub mod gate;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod guard;
 pub mod help;

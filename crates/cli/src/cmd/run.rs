@@ -1,12 +1,12 @@
 //! `leasehold run NAME -- CMD`
 
 mod hints;
+mod observe;
 mod voice;
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use leasehold::core::fence::Mode;
 use leasehold::core::name::Name;
 use leasehold::core::session::{NotStarted, Outcome};
 use leasehold::core::stop::Wishes;
@@ -14,6 +14,7 @@ use leasehold::fences::Fences;
 use leasehold::host;
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::run::{self, Spec};
+use leasehold::stores::Store;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use voice::Voice;
 
@@ -26,6 +27,9 @@ use crate::{duration, report};
 /// Runs it; the exit code is the command's own, or one of ours.
 pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     report::check(args.report.as_deref())?;
+    if args.observe {
+        return observe::run(flags, args, out);
+    }
     // What keeps it from being run belongs into the report too.
     let early = |failed: Failed| {
         report::write(args.report.as_deref(), out, || report::early(args, &failed));
@@ -56,27 +60,36 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
 /// Everything that can be wrong before a lease is asked for.
 fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Failed> {
     let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
-    let job = args.job.as_deref().map_or_else(|| Ok(leases[0].clone()), super::name)?;
+    let job = job(args, &leases)?;
+    // Before anything is spent: a typo must not cost a token or block another machine.
+    find(args, &leases[0])?;
+    let fences = targets::fences(&args.fence, &leases, &job)?;
+    let opened = super::open_tested(flags, &leases)?;
+    Ok((spec(args, opened.store.as_ref())?, fences, opened))
+}
+
+fn job(args: &Run, leases: &[Name]) -> Result<Name, Failed> {
+    args.job.as_deref().map_or_else(|| Ok(leases[0].clone()), super::name)
+}
+
+/// What to run, with timing that this store supports.
+fn spec(args: &Run, store: &dyn Store) -> Result<Spec, Failed> {
+    let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
     let max_run = duration::parse_or_none(&args.max_run)
         .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
-    // Before anything is spent: a typo must not cost a token or block another machine.
-    let program = find(args, &leases[0])?;
-    let fences = targets::fences(&args.fence, &leases, &job, Mode::Enforce)?;
-    let opened = super::open_tested(flags, &leases)?;
     let timing = &args.timing;
     let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
-    let spec = Spec {
-        timing: super::timing(wishes, opened.store.as_ref())?,
+    Ok(Spec {
+        timing: super::timing(wishes, store)?,
+        job: job(args, &leases)?,
+        program: find(args, &leases[0])?,
         leases,
-        job,
         run_id: run_id(args)?,
         wait: patience(args),
         max_run,
-        program,
         args: args.command[1..].to_vec(),
         foreground: std::io::stdin().is_terminal(),
-    };
-    Ok((spec, fences, opened))
+    })
 }
 
 /// The terminal's settings, if it is ours to set.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use leasehold::core::fence::{Bearer, Mode, Reason};
+use leasehold::core::fence::{Bearer, Reason};
 use leasehold::core::name::Name;
 use leasehold::core::session::Release;
 use leasehold::core::store::FailureKind;
@@ -12,6 +12,8 @@ use leasehold::targets::open::open;
 use leasehold::targets::{Refused, Target, TargetError};
 use leasehold::text::did_you_mean;
 
+use super::gate;
+use crate::config;
 use crate::exit::{self, Failed};
 
 /// The run that we are part of; without one there is no token to write with.
@@ -61,13 +63,11 @@ fn unknown(word: &str) -> String {
 }
 
 /// The targets named with `--fence`, for each lease that may be granted.
-pub fn fences(templates: &[String], leases: &[Name], job: &Name, mode: Mode) -> Result<Fences, Failed> {
-    let mut fences = Fences::new(mode);
-    let now = leasehold::clock::wall().as_secs();
-    let now = Timestamp::from_second(i64::try_from(now).unwrap_or_default()).unwrap_or_default();
+pub fn fences(templates: &[String], leases: &[Name], job: &Name) -> Result<Fences, Failed> {
+    let mut fences = Fences::none();
     for lease in leases {
-        let each = templates.iter().map(|template| opened(&filled(template, lease, job, now)?));
-        let targets = each.collect::<Result<_, _>>().map_err(|failed| Failed {
+        let targets: Result<_, Failed> = named(templates, lease, job).into_iter().collect();
+        let targets = targets.map_err(|failed| Failed {
             message: format!("{}. Nothing was run", failed.message.trim_end_matches('.')),
             ..failed
         })?;
@@ -76,9 +76,20 @@ pub fn fences(templates: &[String], leases: &[Name], job: &Name, mode: Mode) -> 
     Ok(fences)
 }
 
+/// Each of the targets, or why it is none.
+pub fn named(templates: &[String], lease: &Name, job: &Name) -> Vec<Result<Box<dyn Target>, Failed>> {
+    let now = leasehold::clock::wall().as_secs();
+    let now = Timestamp::from_second(i64::try_from(now).unwrap_or_default()).unwrap_or_default();
+    templates.iter().map(|template| opened(&filled(template, lease, job, now)?)).collect()
+}
+
 /// Opens a target; nothing is reached yet.
 pub fn opened(url: &str) -> Result<Box<dyn Target>, Failed> {
-    open(url).map_err(|error| failed(&error))
+    let url = match url.starts_with("gate:") {
+        true => format!("gate:{}", gate::place(url, &config::state_dir()?)?),
+        false => url.into(),
+    };
+    open(&url).map_err(|error| failed(&error))
 }
 
 /// A target that did not do it, as a failure.

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
 use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason};
@@ -129,6 +130,22 @@ pub fn run(
     Loop { shell, job, signals }.run()
 }
 
+/// What the job's environment says about its run.
+pub fn environment(bearer: &Bearer, spec: &Spec) -> Vec<(OsString, OsString)> {
+    let values = [
+        ("LEASEHOLD_LEASE", bearer.lease.to_string()),
+        ("LEASEHOLD_JOB", spec.job.to_string()),
+        ("LEASEHOLD_TOKEN", bearer.token.to_string()),
+        ("LEASEHOLD_GRANT", host::grant_text(bearer)),
+        (super::RUN_ID, spec.run_id.clone()),
+        (super::RUN_CHAIN, super::run_chain(&spec.run_id)),
+    ];
+    // A job gets no store credentials. The rest of the URL stays: without it a run inside this one
+    // would quietly use another store.
+    let store = std::env::var("LEASEHOLD_STORE").ok().map(|url| ("LEASEHOLD_STORE", masked(&url)));
+    values.into_iter().chain(store).map(|(key, value)| (key.into(), value.into())).collect()
+}
+
 /// The one loop.
 struct Loop<'a> {
     shell: Shell,
@@ -238,21 +255,9 @@ impl Process<'_> {
     }
 
     fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
-        let values = [
-            ("LEASEHOLD_LEASE", granted.lease.to_string()),
-            ("LEASEHOLD_JOB", self.spec.job.to_string()),
-            ("LEASEHOLD_TOKEN", granted.token.to_string()),
-            ("LEASEHOLD_GRANT", host::grant_text(granted)),
-            (super::RUN_ID, self.spec.run_id.clone()),
-            (super::RUN_CHAIN, super::run_chain(&self.spec.run_id)),
-        ];
-        // A job gets no store credentials. The rest of the URL stays: without it a run inside this one
-        // would quietly use another store.
-        let store = std::env::var("LEASEHOLD_STORE").ok().map(|url| ("LEASEHOLD_STORE", masked(&url)));
-        let values = values.into_iter().chain(store);
-        let values = values.map(|(key, value)| (key.into(), value.into()));
-        let fenced = self.fences.environment(granted);
-        values.chain(fenced).map(|(key, value)| (key, Some(value))).collect()
+        let ours = environment(&Bearer::from(granted), self.spec);
+        let all = ours.into_iter().chain(self.fences.environment(granted));
+        all.map(|(key, value)| (key, Some(value))).collect()
     }
 
     fn spawn(&mut self, granted: &Granted) -> Result<Tree, (String, u8)> {

@@ -3,12 +3,15 @@
 //! One file per target. The rule is [`leasehold_core::fence::verdict`]; a target only makes the
 //! question, the write and the new fence one step, or says that it cannot.
 
+mod beside;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod error;
 pub mod file;
+pub mod gate;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod guard;
+pub mod local;
 pub mod open;
 #[cfg(feature = "postgres")]
 pub mod pg;
@@ -18,6 +21,7 @@ pub mod sql;
 pub mod sqlite;
 #[allow(dead_code, reason = "the targets that use it come next")]
 pub(crate) mod swap;
+pub mod tree;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -107,6 +111,17 @@ pub trait Target: fmt::Debug + Send {
     /// What the job's environment needs so that tools which know nothing of us are fenced here.
     fn environment(&self, _bearer: &Bearer) -> Vec<(OsString, OsString)> {
         Vec::new()
+    }
+
+    /// What is there now, in a word that is another whenever it is another; nothing: this target cannot
+    /// tell, or there is nothing yet.
+    fn fingerprint(&mut self) -> Option<String> {
+        None
+    }
+
+    /// Takes note of what is there as this run leaves it, for whoever compares later.
+    fn remember(&mut self, _bearer: &Bearer, _fingerprint: &str) -> Result<(), TargetError> {
+        Ok(())
     }
 
     /// A look back when the job has ended: what went round the fence, as a sentence.
