@@ -102,6 +102,9 @@ pub enum Command {
     Gate(Gate),
     /// Targets and their fences: who may write there
     Fence(Fence),
+    /// Fence a table of a database, for the SQL that jobs write anyway
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    Guard(crate::cmd::guard::Guard),
     /// Examine a store (a new directory is made) and write it to your configuration, so that cron sees it too
     Use(Use),
     /// Let sandboxes without credentials use this store, over HTTP

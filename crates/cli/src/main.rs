@@ -41,6 +41,8 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Push(args) => cmd::push::run(args, out),
         Command::Gate(args) => cmd::gate::run(args, out),
         Command::Fence(args) => cmd::fence::run(args, out).and_then(out::all_written),
+        #[cfg(any(feature = "postgres", feature = "sqlite"))]
+        Command::Guard(args) => cmd::guard::run(args, out).and_then(out::all_written),
         Command::Status(args) => cmd::status::run(flags, args, out).and_then(out::all_written),
         Command::Doctor(args) => cmd::doctor::run(flags, args, out).and_then(out::all_written),
         Command::Acquire(args) => cmd::by_hand::acquire(flags, args, out),

@@ -6,6 +6,8 @@ pub mod demo;
 pub mod doctor;
 pub mod fence;
 pub mod gate;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod guard;
 pub mod help;
 pub mod push;
 pub mod run;

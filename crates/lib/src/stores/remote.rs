@@ -64,7 +64,7 @@ impl<S: Store> Remote<S> {
 }
 
 /// A runtime on the thread that calls, with what TLS needs.
-fn start() -> Result<Runtime, Failure> {
+pub(crate) fn start() -> Result<Runtime, Failure> {
     static PROVIDER: Once = Once::new();
     // A program around us may have chosen its own; then that one is used.
     PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));

@@ -10,8 +10,16 @@ pub mod error;
 pub mod file;
 pub mod gate;
 pub mod git;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod guard;
 pub mod local;
 pub mod open;
+#[cfg(feature = "postgres")]
+pub mod pg;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub mod sql;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 pub(crate) mod swap;
 pub mod tree;
 

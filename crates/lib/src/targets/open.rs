@@ -37,6 +37,18 @@ pub const SCHEMES: &[Scheme] = &[
         example: "gate:PATH",
         open: |_, path| Ok(Box::new(gate::GateTarget::open(path)?)),
     },
+    #[cfg(feature = "postgres")]
+    Scheme {
+        name: "pg",
+        example: "pg:postgres://HOST/DATABASE#TABLE",
+        open: |url, rest| Ok(Box::new(super::pg::PgTarget::open(url, rest)?)),
+    },
+    #[cfg(feature = "sqlite")]
+    Scheme {
+        name: "sqlite",
+        example: "sqlite:PATH#TABLE",
+        open: |url, rest| Ok(Box::new(super::sqlite::SqliteTarget::open(url, rest)?)),
+    },
 ];
 
 /// Opens the target that `url` names; reaches nothing yet.

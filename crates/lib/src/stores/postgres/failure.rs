@@ -178,7 +178,7 @@ pub(super) fn replica(host: &Host) -> Failure {
 }
 
 /// The server's words, without details: those may repeat what was stored.
-pub(super) fn said(error: &Error) -> String {
+pub(crate) fn said(error: &Error) -> String {
     match error.as_db_error() {
         Some(e) => format!("{}, SQLSTATE {}", e.message(), e.code().code()),
         None => reason(error),

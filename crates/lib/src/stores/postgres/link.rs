@@ -22,7 +22,7 @@ use super::{env, failure, password, pid, tls};
 use crate::stores::Failure;
 
 /// A notification.
-pub(super) struct Told {
+pub(crate) struct Told {
     /// The server process it comes from.
     pub from: i32,
     pub channel: String,
@@ -30,7 +30,7 @@ pub(super) struct Told {
 }
 
 /// One session with a server. Dropping it ends the connection.
-pub(super) struct Link {
+pub(crate) struct Link {
     pub client: Client,
     pub host: Host,
     /// The process id the session was promised.
@@ -50,7 +50,7 @@ impl Drop for Link {
 }
 
 /// Connects to the first host that will do.
-pub(super) async fn connect(target: &Target, limit: Duration) -> Result<Link, Failure> {
+pub(crate) async fn connect(target: &Target, limit: Duration) -> Result<Link, Failure> {
     // Something is left of the limit to say which host it was.
     let share = limit.mul_f64(0.9) / u32::try_from(target.hosts.len()).unwrap_or(1).max(1);
     let share = target.connect_timeout.unwrap_or(share).min(share);

@@ -4,14 +4,14 @@
 //! PgBouncer in transaction mode, where waiters poll.
 
 mod examine;
-mod failure;
-mod link;
+pub(crate) mod failure;
+pub(crate) mod link;
 mod password;
 mod pid;
 mod push;
 mod sql;
 mod tls;
-mod url;
+pub(crate) mod url;
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -9,7 +9,7 @@ const SOCKET_DIR: &str = "/var/run/postgresql";
 
 /// What a URL says, with everything that is not said filled in.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Target {
+pub(crate) struct Target {
     /// Tried in this order.
     pub hosts: Vec<Host>,
     pub user: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct Target {
 
 /// One place a server may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Host {
+pub(crate) struct Host {
     /// A name, an address, or the directory of a socket.
     pub name: String,
     /// Where to connect to, if it is not the name's own address.
@@ -61,7 +61,7 @@ impl Host {
 
 /// How TLS is to be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tls {
+pub(crate) struct Tls {
     pub mode: Mode,
     pub root: Option<Root>,
     pub cert: Option<PathBuf>,
@@ -70,7 +70,7 @@ pub(super) struct Tls {
 
 /// `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     Disable,
     Allow,
     Prefer,
@@ -81,14 +81,14 @@ pub(super) enum Mode {
 
 /// `sslrootcert`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Root {
+pub(crate) enum Root {
     System,
     File(PathBuf),
 }
 
 /// `channel_binding`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Binding {
+pub(crate) enum Binding {
     Disable,
     Prefer,
     Require,

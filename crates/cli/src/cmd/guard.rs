@@ -1,0 +1,214 @@
+//! `leasehold guard`: puts up, shows and takes down what fences a table that users write with their own SQL.
+
+use clap::{Args, Subcommand, ValueEnum};
+use leasehold::core::fence::{Fence, Mode};
+use leasehold::targets::guard::{self, Done, Others, Report};
+use serde_json::json;
+
+use super::targets::failed;
+use crate::exit::{self, Failed};
+use crate::out::{self, Out};
+
+/// `guard`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold guard install pg:postgres://db/shop#public.stock --others refuse
+  leasehold run shop --fence pg:postgres://db/shop#public.stock -- ./restock.sh
+  leasehold guard show pg:postgres://db/shop#public.stock
+
+The table's owner puts a guard up once; then every statement that writes the table is checked in its own \
+transaction, and the job's SQL stays as it is. In PostgreSQL the grant of a run travels in PGAPPNAME; a \
+program that names the application itself says SET LOCAL leasehold.run = ... with what LEASEHOLD_SQL_GRANT \
+holds. In SQLite a program registers a function leasehold_grant() that returns it.")]
+pub struct Guard {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Put a guard up; again: cover what was added since
+    Install {
+        /// pg:URL#TABLE or sqlite:PATH#TABLE
+        target: String,
+        /// Sessions that belong to no run: may they write the table?
+        #[arg(long, value_name = "WHAT")]
+        others: Choice,
+        /// Print the SQL, and do nothing else
+        #[arg(long)]
+        print_sql: bool,
+    },
+    /// What is guarded, by whom, and what is not
+    Show {
+        /// pg:URL#TABLE or sqlite:PATH#TABLE
+        target: String,
+        /// Print the SQL that would put it up as it is now, and do nothing else
+        #[arg(long)]
+        print_sql: bool,
+    },
+    /// Take a guard down: all that installing added, and nothing else
+    Remove {
+        /// pg:URL#TABLE or sqlite:PATH#TABLE
+        target: String,
+        /// Print the SQL, and do nothing else
+        #[arg(long)]
+        print_sql: bool,
+    },
+}
+
+/// What sessions without a grant may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Choice {
+    /// They write as before: only runs are fenced
+    Allow,
+    /// Only runs write
+    Refuse,
+}
+
+impl From<Choice> for Others {
+    fn from(choice: Choice) -> Self {
+        match choice {
+            Choice::Allow => Self::Allow,
+            Choice::Refuse => Self::Refuse,
+        }
+    }
+}
+
+/// Does it.
+pub fn run(args: &Guard, out: &Out) -> Result<u8, Failed> {
+    let (target, print) = match &args.verb {
+        Verb::Install { target, print_sql, .. }
+        | Verb::Show { target, print_sql }
+        | Verb::Remove { target, print_sql } => (target, *print_sql),
+    };
+    let mut guard = guard::open(target).map_err(|e| failed(&e))?;
+    let shown = guard.shown().to_owned();
+    let failed = |e| failed(&e);
+    match &args.verb {
+        Verb::Install { others, .. } => {
+            let others = Others::from(*others);
+            let done = guard.install(others, !print).map_err(failed)?;
+            installed(&shown, others, &done, print, out);
+        }
+        Verb::Show { .. } if print => {
+            let others = guard.inspect().map_err(failed)?.others;
+            let done = guard.install(others, false).map_err(failed)?;
+            installed(&shown, others, &done, true, out);
+        }
+        Verb::Show { .. } => return Ok(show(&shown, &guard.inspect().map_err(failed)?, out)),
+        Verb::Remove { .. } => {
+            let done = guard.remove(!print).map_err(failed)?;
+            removed(&shown, &done, print, out);
+        }
+    }
+    Ok(exit::OK)
+}
+
+fn sql(done: &Done) {
+    out::line(done.sql.trim_end());
+}
+
+fn installed(shown: &str, others: Others, done: &Done, print: bool, out: &Out) {
+    if print {
+        return sql(done);
+    }
+    if out.json {
+        let (changed, notes) = (done.changed, &done.notes);
+        let value =
+            json!({"v": 1, "target": shown, "others": others.word(), "changed": changed, "notes": notes});
+        out.object(&value);
+    }
+    let sessions = match others {
+        Others::Allow => "sessions that belong to no run may write as before",
+        Others::Refuse => "sessions that belong to no run are refused",
+    };
+    let notes: String = done.notes.iter().map(|note| format!("; {note}")).collect();
+    out.note(&format!(
+        "{shown} is guarded{notes}; {sessions}. Fence it: leasehold run NAME --fence '{shown}' -- COMMAND"
+    ));
+}
+
+fn removed(shown: &str, done: &Done, print: bool, out: &Out) {
+    if print {
+        return sql(done);
+    }
+    if out.json {
+        out.object(&json!({"v": 1, "target": shown, "changed": done.changed, "notes": done.notes}));
+    }
+    let notes: String = done.notes.iter().map(|note| format!("; {note}")).collect();
+    out.note(&format!("the guard of {shown} is gone{notes}. Nothing is fenced there any more"));
+}
+
+/// 79 if something is not as it was put up.
+fn show(shown: &str, report: &Report, out: &Out) -> u8 {
+    let whole = report.tables.iter().all(|table| table.guarded) && report.fence.is_ok();
+    if out.json {
+        out.object(&object(shown, report));
+    } else {
+        out::line(&format!("target      {shown}"));
+        out::line(&format!("fence       {}", fence(&report.fence)));
+        out::line(&format!("others      {}", report.others.word()));
+        for table in &report.tables {
+            out::line(&format!("table       {}: {}", table.name, table.state));
+        }
+        for text in &report.not_fenced {
+            out::line(&format!("not fenced  {text}"));
+        }
+    }
+    if !whole && report.fence.is_ok() {
+        let others = report.others.word();
+        out.warn(&format!(
+            "not every table is guarded: what is written straight into the others is not fenced. Run: leasehold \
+             guard install '{shown}' --others {others}"
+        ));
+    }
+    if whole { exit::OK } else { exit::NEEDS_YOU }
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Observe => "observe",
+    }
+}
+
+fn fence(fence: &Result<Option<Fence>, String>) -> String {
+    match fence {
+        Ok(None) => "never sealed: a run seals it with --fence".into(),
+        Ok(Some(f)) => {
+            let watched = match f.mode {
+                Mode::Observe => format!(" ({} let in that would have been refused)", f.let_in),
+                Mode::Enforce => String::new(),
+            };
+            format!("lease {}, token {}, {}{watched}", f.lease, f.token, mode(f.mode))
+        }
+        Err(why) => format!("not readable ({why}): every run is refused until it is restored"),
+    }
+}
+
+fn object(shown: &str, report: &Report) -> serde_json::Value {
+    let tables: Vec<_> = report
+        .tables
+        .iter()
+        .map(|t| json!({"name": t.name, "guarded": t.guarded, "state": t.state}))
+        .collect();
+    let mut value = json!({
+        "v": 1,
+        "target": shown,
+        "others": report.others.word(),
+        "tables": tables,
+        "not_fenced": report.not_fenced,
+    });
+    match &report.fence {
+        Ok(Some(f)) => {
+            value["lease"] = f.lease.as_str().into();
+            value["token"] = f.token.get().into();
+            value["mode"] = mode(f.mode).into();
+            value["let_in"] = f.let_in.into();
+        }
+        Ok(None) => {}
+        Err(why) => value["problem"] = why.as_str().into(),
+    }
+    value
+}

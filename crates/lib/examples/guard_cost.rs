@@ -1,0 +1,105 @@
+//! What a guard costs: single-row UPDATEs of a guarded and of a plain table, in turns, over one connection each.
+//!
+//! `benches/guard` runs it against a PostgreSQL of its own. Prints both medians and their ratio; ends with 1 if
+//! the ratio is above the bar. Commits do not wait for the disk: what is compared is what the server does.
+
+use std::time::Duration;
+
+use leasehold::clock::boot_time;
+use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::ids::{Epoch, Grant, Token};
+use leasehold::core::name::Name;
+use leasehold::targets::Target;
+use leasehold::targets::guard::{Guard, Others};
+use leasehold::targets::pg::PgTarget;
+use leasehold::targets::sql::carrier;
+use tokio_postgres::{Client, NoTls, Statement};
+
+const BAR: f64 = 1.3;
+const TURNS: usize = 300;
+/// Statements in one turn.
+const EACH: i32 = 20;
+
+async fn turn(client: &Client, update: &Statement) -> Duration {
+    let start = boot_time();
+    for id in 1..=EACH {
+        client.execute(update, &[&id]).await.expect("an update");
+    }
+    boot_time().since(start) / EACH.unsigned_abs()
+}
+
+fn median(mut all: Vec<Duration>) -> Duration {
+    all.sort();
+    all[all.len() / 2]
+}
+
+async fn measure(url: &str, shown: &str) -> Vec<(&'static str, Duration)> {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("a server");
+    let driver = tokio::spawn(connection);
+    let session = format!("SET application_name = '{shown}'; SET synchronous_commit = off");
+    client.batch_execute(&session).await.expect("a session");
+    let names = ["cost_plain", "cost_guarded"];
+    let mut updates = Vec::new();
+    for name in names {
+        let sql = format!("UPDATE {name} SET n = n + 1 WHERE id = $1");
+        updates.push(client.prepare(&sql).await.expect("a statement"));
+    }
+    let mut taken = [Vec::new(), Vec::new()];
+    for n in 0..TURNS + 10 {
+        // First the one, then the other.
+        for which in if n % 2 == 0 { [0, 1] } else { [1, 0] } {
+            let time = turn(&client, &updates[which]).await;
+            if n >= 10 {
+                taken[which].push(time);
+            }
+        }
+    }
+    driver.abort();
+    names.into_iter().zip(taken).map(|(name, taken)| (name, median(taken))).collect()
+}
+
+fn main() {
+    let url =
+        format!("{}?sslmode=disable", std::env::var("LEASEHOLD_TEST_POSTGRES").expect("see benches/guard"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let setup = |sql: &str| {
+        runtime.block_on(async {
+            let (client, connection) = tokio_postgres::connect(&url, NoTls).await.expect("a server");
+            tokio::spawn(connection);
+            client.batch_execute(sql).await.expect("tables");
+        });
+    };
+    let tables = ["cost_plain", "cost_guarded"].map(|name| {
+        format!(
+            "CREATE TABLE {name} (id int PRIMARY KEY, n int NOT NULL) WITH (fillfactor = 50); \
+             INSERT INTO {name} SELECT n, 0 FROM generate_series(1, 1000) n; ANALYZE {name};"
+        )
+    });
+    setup(&tables.concat());
+    let rest = format!("{url}#public.cost_guarded");
+    let mut target = PgTarget::open(&format!("pg:{rest}"), &rest).expect("a target");
+    let bearer = Bearer {
+        lease: Name::new("cost").expect("a name"),
+        epoch: Epoch::first(1),
+        token: Token::FIRST,
+        grant: Grant(1),
+    };
+    target.install(Others::Refuse, true).expect("a guard");
+    target.seal(&bearer, Mode::Enforce).expect("a seal");
+    let mut best = f64::MAX;
+    for _ in 0..5 {
+        let found = runtime.block_on(measure(&url, &carrier(&bearer)));
+        let micros = |at: usize| found[at].1.as_secs_f64() * 1e6;
+        let ratio = micros(1) / micros(0);
+        println!("plain {:.0} us, guarded {:.0} us: {ratio:.2} (bar {BAR})", micros(0), micros(1));
+        best = best.min(ratio);
+        if best <= BAR {
+            break;
+        }
+    }
+    target.remove(true).expect("the guard goes");
+    setup("DROP TABLE cost_plain, cost_guarded");
+    if best > BAR {
+        std::process::exit(1);
+    }
+}

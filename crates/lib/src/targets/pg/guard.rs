@@ -1,0 +1,355 @@
+//! Putting a guard up, taking it down, and looking at it.
+
+use std::fmt::Write as _;
+
+use leasehold_core::fence::Fence;
+use tokio_postgres::types::Type;
+
+use super::super::guard::{Covered, Done, Report};
+use super::super::sql::Others;
+use super::{Link, PgTarget, TargetError, sql, trouble};
+use sha2::{Digest, Sha256};
+
+/// Where we are, and what we may.
+pub(super) struct Here {
+    pub table: Option<u32>,
+    pub schema: bool,
+    may_create: bool,
+    database: String,
+    role: String,
+    replica: bool,
+    may_change: bool,
+}
+
+impl Here {
+    pub(super) async fn ask(
+        target: &PgTarget,
+        link: &Link,
+        doing: &'static str,
+    ) -> Result<Self, TargetError> {
+        let said = target.said(doing);
+        let row = link.client.query_typed(sql::HERE, &[(&target.table, Type::TEXT)]).await.map_err(&said)?;
+        let row = row.first().ok_or_else(|| trouble::no_table(&target.shown, &target.table))?;
+        let read = || -> Result<Self, tokio_postgres::Error> {
+            Ok(Self {
+                table: row.try_get(0)?,
+                schema: row.try_get(1)?,
+                may_create: row.try_get(2)?,
+                database: row.try_get(3)?,
+                role: row.try_get(4)?,
+                replica: row.try_get(5)?,
+                may_change: row.try_get(6)?,
+            })
+        };
+        read().map_err(said)
+    }
+}
+
+/// One table of the tree.
+pub(super) struct Table {
+    oid: u32,
+    /// With its schema, quoted where it has to be.
+    pub name: String,
+    kind: String,
+    owner: String,
+    ours: bool,
+    pub trigger: Option<Trigger>,
+    /// Something outside the tree through which it can be written too.
+    parent: Option<String>,
+}
+
+pub(super) struct Trigger {
+    /// `A`: always.
+    enabled: String,
+    args: Vec<u8>,
+    guard: bool,
+}
+
+impl Table {
+    /// The guard's trigger is there as it was installed.
+    pub(super) fn stands(&self, id: i64) -> bool {
+        self.trigger.as_ref().is_some_and(|t| t.guard && t.enabled == "A" && t.args == argument(id))
+    }
+
+    fn foreign(&self, id: i64) -> bool {
+        self.trigger.as_ref().is_some_and(|t| !t.guard || t.args != argument(id))
+    }
+
+    /// In a few words.
+    fn state(&self, id: i64) -> &'static str {
+        match &self.trigger {
+            None => "not guarded",
+            Some(_) if self.foreign(id) => "has another trigger of this name",
+            Some(t) if t.enabled == "A" => "guarded",
+            Some(t) if t.enabled == "D" => "its trigger is disabled",
+            Some(_) => "its trigger does not fire everywhere (not ENABLE ALWAYS)",
+        }
+    }
+}
+
+/// As the catalogue keeps a trigger's only argument.
+fn argument(id: i64) -> Vec<u8> {
+    let mut bytes = id.to_string().into_bytes();
+    bytes.push(0);
+    bytes
+}
+
+/// The table first, then all that is stored under it.
+pub(super) async fn tree(
+    target: &PgTarget,
+    link: &Link,
+    oid: u32,
+    doing: &'static str,
+) -> Result<Vec<Table>, TargetError> {
+    let rows = link.client.query_typed(sql::TREE, &[(&oid, Type::OID)]).await.map_err(target.said(doing))?;
+    let read = |row: &tokio_postgres::Row| -> Result<Table, tokio_postgres::Error> {
+        let enabled: Option<String> = row.try_get(5)?;
+        let trigger = match enabled {
+            Some(enabled) => Some(Trigger {
+                enabled,
+                args: row.try_get::<_, Option<Vec<u8>>>(6)?.unwrap_or_default(),
+                guard: row.try_get::<_, Option<bool>>(7)?.unwrap_or(false),
+            }),
+            None => None,
+        };
+        Ok(Table {
+            oid: row.try_get(0)?,
+            name: row.try_get(1)?,
+            kind: row.try_get(2)?,
+            owner: row.try_get(3)?,
+            ours: row.try_get(4)?,
+            trigger,
+            parent: row.try_get(8)?,
+        })
+    };
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(target.said(doing))
+}
+
+/// What is to be done, as the statements that do it.
+struct Plan {
+    sql: String,
+    notes: Vec<String>,
+}
+
+const INSTALL: &str = "install the guard of";
+const REMOVE: &str = "remove the guard of";
+
+async fn plan_install(
+    target: &PgTarget,
+    link: &Link,
+    others: Others,
+    run: bool,
+) -> Result<Plan, TargetError> {
+    let here = Here::ask(target, link, INSTALL).await?;
+    let oid = here.table.ok_or_else(|| trouble::no_table(&target.shown, &target.table))?;
+    let tree = tree(target, link, oid, INSTALL).await?;
+    let Some(root) = tree.first() else { return Err(trouble::no_table(&target.shown, &target.table)) };
+    for table in &tree {
+        if !matches!(table.kind.as_str(), "r" | "p") {
+            return Err(trouble::not_a_table(&target.shown, &table.name, &table.kind));
+        }
+        if let Some(parent) = &table.parent {
+            return Err(trouble::has_parent(&target.shown, &table.name, parent));
+        }
+    }
+    let found = match here.schema {
+        true => target.fence_of(link, sql::FENCE, oid, INSTALL).await?,
+        false => None,
+    };
+    let id = found.as_ref().map_or_else(|| fresh_id(root), |found| found.id);
+    if let Some(table) = tree.iter().find(|t| t.foreign(id)) {
+        return Err(trouble::foreign_trigger(&target.shown, &table.name));
+    }
+    if run {
+        rights(target, INSTALL, &here, &tree, !here.schema)?;
+    }
+    let (mut sql, mut notes) = (String::new(), Vec::new());
+    if !here.schema {
+        sql.push_str(&sql::common());
+        let _ = write!(
+            sql,
+            "-- For a role that runs jobs and does not own this, with its name in place of ROLE:\n\
+            -- GRANT SELECT, UPDATE ON leasehold_guard.fences TO ROLE;\n\
+            -- GRANT SELECT, DELETE ON leasehold_guard.let_in TO ROLE;\n"
+        );
+    }
+    match &found {
+        None => sql.push_str(&sql::fence(id, root, others)),
+        Some(found) if found.others != others => {
+            sql.push_str(&sql::others(id, others));
+            notes.push(format!("sessions without a grant: {} before", found.others.word()));
+        }
+        Some(_) => {}
+    }
+    let open: Vec<&Table> = tree.iter().filter(|t| !t.stands(id)).collect();
+    for table in &open {
+        sql.push_str(&sql::cover(id, table));
+    }
+    if found.is_some() {
+        let what = match open.len() {
+            0 => "it was guarded already, every table of it".to_owned(),
+            n => format!("it was guarded already; {n} more of its tables are now"),
+        };
+        notes.push(what);
+    }
+    Ok(Plan { sql, notes })
+}
+
+async fn plan_remove(target: &PgTarget, link: &Link, run: bool) -> Result<Plan, TargetError> {
+    let here = Here::ask(target, link, REMOVE).await?;
+    let oid = here.table.ok_or_else(|| trouble::no_table(&target.shown, &target.table))?;
+    if !here.schema {
+        return Err(trouble::no_guard(&target.shown));
+    }
+    let found = target.fence_of(link, sql::FENCE, oid, REMOVE).await?;
+    let found = found.ok_or_else(|| trouble::no_guard(&target.shown))?;
+    let tree = tree(target, link, oid, REMOVE).await?;
+    if run {
+        rights(target, REMOVE, &here, &tree, false)?;
+    }
+    let said = target.said(REMOVE);
+    let args = argument(found.id);
+    let covered = link.client.query_typed(sql::COVERED, &[(&args, Type::BYTEA)]).await.map_err(&said)?;
+    let mut sql = String::new();
+    for row in &covered {
+        sql.push_str(&sql::uncover(&row.try_get::<_, String>(0).map_err(&said)?));
+    }
+    sql.push_str(&sql::forget(found.id));
+    let rest = "SELECT count(*) FROM leasehold_guard.fences WHERE id <> $1";
+    let rest = link.client.query_typed(rest, &[(&found.id, Type::INT8)]).await.map_err(&said)?;
+    if super::first::<i64>(&rest) == Some(0) {
+        sql.push_str(sql::NOTHING_LEFT);
+    }
+    let forgotten = target
+        .fence(&found)
+        .ok()
+        .flatten()
+        .map(|fence| format!("its fence is forgotten: lease {}, token {}", fence.lease, fence.token));
+    Ok(Plan { sql, notes: forgotten.into_iter().collect() })
+}
+
+/// Says everything that is missing at once, before anything is tried.
+fn rights(
+    target: &PgTarget,
+    doing: &'static str,
+    here: &Here,
+    tree: &[Table],
+    schema: bool,
+) -> Result<(), TargetError> {
+    let mut missing = Vec::new();
+    if here.replica {
+        missing.push("is on a replica, which cannot be changed".into());
+    }
+    if schema && !here.may_create {
+        missing.push(format!("may not create a schema in the database {}", here.database));
+    }
+    if !here.may_change {
+        missing.push("may not change leasehold_guard.fences".into());
+    }
+    let strange: Vec<&Table> = tree.iter().filter(|t| !t.ours).collect();
+    if let Some(first) = strange.first() {
+        let more = if strange.len() > 1 { format!(" and {} more", strange.len() - 1) } else { String::new() };
+        missing.push(format!("does not own {}{more} (owner: {})", first.name, first.owner));
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(trouble::may_not(&target.shown, doing, &here.role, &missing)),
+    }
+}
+
+/// A number of its own for a table that has none yet: also the key of its lock.
+fn fresh_id(root: &Table) -> i64 {
+    let hash = Sha256::digest(format!("leasehold guard {} {}", root.oid, root.name).as_bytes());
+    let bytes: [u8; 8] = hash[..8].try_into().unwrap_or_default();
+    i64::from_be_bytes(bytes) & i64::MAX
+}
+
+/// Begins a transaction in which nobody else puts up or takes down a guard.
+async fn begin(target: &PgTarget, link: &Link, doing: &'static str) -> Result<(), TargetError> {
+    let limit = target.patience.as_millis().max(1);
+    let begin = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {limit}; \
+         SELECT pg_catalog.pg_advisory_xact_lock({})",
+        sql::INSTALLING
+    );
+    link.client.batch_execute(&begin).await.map_err(target.said(doing))
+}
+
+async fn carry_out(
+    target: &PgTarget,
+    link: &Link,
+    plan: Plan,
+    doing: &'static str,
+    run: bool,
+) -> Result<Done, TargetError> {
+    let text = if plan.sql.is_empty() {
+        "-- nothing to do\n".into()
+    } else {
+        format!("BEGIN;\n{}COMMIT;\n", plan.sql)
+    };
+    let changed = !plan.sql.is_empty();
+    if run {
+        link.client.batch_execute(&plan.sql).await.map_err(target.said(doing))?;
+        link.client.batch_execute("COMMIT").await.map_err(target.said(doing))?;
+    }
+    Ok(Done { sql: text, notes: plan.notes, changed })
+}
+
+pub(in crate::targets) fn install(target: &PgTarget, others: Others, run: bool) -> Result<Done, TargetError> {
+    target.drive(INSTALL, async |link: &Link| {
+        begin(target, link, INSTALL).await?;
+        let plan = plan_install(target, link, others, run).await?;
+        carry_out(target, link, plan, INSTALL, run).await
+    })
+}
+
+pub(in crate::targets) fn remove(target: &PgTarget, run: bool) -> Result<Done, TargetError> {
+    target.drive(REMOVE, async |link: &Link| {
+        begin(target, link, REMOVE).await?;
+        let plan = plan_remove(target, link, run).await?;
+        carry_out(target, link, plan, REMOVE, run).await
+    })
+}
+
+pub(in crate::targets) fn inspect(target: &PgTarget) -> Result<Report, TargetError> {
+    const LOOK: &str = "look at the guard of";
+    target.drive(LOOK, async |link: &Link| {
+        let here = Here::ask(target, link, LOOK).await?;
+        let oid = here.table.ok_or_else(|| trouble::no_table(&target.shown, &target.table))?;
+        let found = match here.schema {
+            true => target.fence_of(link, sql::FENCE, oid, LOOK).await?,
+            false => None,
+        };
+        let found = found.ok_or_else(|| trouble::no_guard(&target.shown))?;
+        let tables = tree(target, link, oid, LOOK).await?;
+        let fence: Result<Option<Fence>, String> = found.row.fence();
+        let covered = |t: &Table| Covered {
+            name: t.name.clone(),
+            guarded: t.stands(found.id),
+            state: t.state(found.id).into(),
+        };
+        let owner = tables.first().map_or(String::new(), |t| t.owner.clone());
+        Ok(Report {
+            others: found.others,
+            fence,
+            tables: tables.iter().map(covered).collect(),
+            not_fenced: not_fenced(&owner, found.others),
+        })
+    })
+}
+
+/// What no trigger sees.
+fn not_fenced(owner: &str, others: Others) -> Vec<String> {
+    let mut known = vec![
+        format!("superusers and the owner ({owner}): their writes are checked like everybody's, but they can drop or disable the trigger"),
+        "changes of the table itself: ALTER TABLE (also with USING), DROP, partitions attached, detached or created later".into(),
+        "rows that arrive by logical replication".into(),
+        "forgery: a role that may write the table and reads the application names of other sessions can show another's grant".into(),
+    ];
+    if others == Others::Allow {
+        known.push(
+            "every session without a grant (--others allow): also that of a stale job whose program names the application itself".into(),
+        );
+    }
+    known
+}

@@ -1,0 +1,357 @@
+//! A table in PostgreSQL as a target: `pg:postgres://USER@HOST/DATABASE#SCHEMA.TABLE`.
+//!
+//! `guard install` adds a fence and a trigger to the table, so that the job's own SQL is fenced as it is:
+//! every statement that writes checks what its session shows (see [`super::sql`]) in the transaction that
+//! writes. Sealing waits until every transaction that passed the check has ended; so a run that was sealed
+//! knows that what it reads is what the one before left.
+
+mod check;
+pub(super) mod guard;
+mod sql;
+mod trouble;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
+use leasehold_core::fence_record::FenceRecord;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
+
+pub use self::check::TableFence;
+#[cfg(feature = "conformance")]
+pub use self::sql::{Lock, check as trigger_sql};
+use super::sql as shared;
+use super::swap::never_sealed;
+use super::{Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written};
+use crate::stores::postgres::link::{self, Link};
+use crate::stores::postgres::url;
+use crate::stores::remote;
+use crate::text::{masked, percent_decoded};
+
+/// How long a seal waits for transactions that write the table.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// What a connection and the statements around the waiting may take on top.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// A table that only the holder of a lease may write.
+pub struct PgTarget {
+    server: url::Target,
+    table: String,
+    shown: String,
+    patience: Duration,
+}
+
+impl fmt::Debug for PgTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PgTarget").field(&self.shown).finish()
+    }
+}
+
+/// What the catalogue and the guard say of the table.
+struct Found {
+    /// The table's number.
+    oid: u32,
+    /// The number of its fence.
+    id: i64,
+    row: shared::Row,
+    others: shared::Others,
+}
+
+impl PgTarget {
+    /// Reads the URL, `rest` being what comes after `pg:`; connects with the first call.
+    pub fn open(url: &str, rest: &str) -> Result<Self, TargetError> {
+        let unfit = |why: String, fix: &str| TargetError::Unfit { target: masked(url), why, fix: fix.into() };
+        let example = "Write pg:postgres://USER@HOST/DATABASE#SCHEMA.TABLE";
+        let Some((server, table)) = rest.rsplit_once('#').filter(|(_, table)| !table.is_empty()) else {
+            return Err(unfit("names no table: there is nothing after a #".into(), example));
+        };
+        let Some(table) = percent_decoded(table) else {
+            return Err(unfit("has a % in its table that spells nothing".into(), "Write a plain % as %25"));
+        };
+        let server = match server.strip_prefix("//") {
+            Some(rest) => format!("postgres://{rest}"),
+            None => server.to_owned(),
+        };
+        if !server.starts_with("postgres://") && !server.starts_with("postgresql://") {
+            return Err(unfit("is no URL of PostgreSQL".into(), example));
+        }
+        let env = |name: &str| std::env::var(name).ok();
+        let server = url::Target::parse(&server, &env)
+            .map_err(|why| unfit(format!("cannot be read: {}", why.trim_end_matches('.')), example))?;
+        Ok(Self { server, table, shown: masked(url), patience: PATIENCE })
+    }
+
+    /// Waits this long for transactions that write the table.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Makes a connection, works with it and ends it; a runtime of its own, so any thread will do.
+    fn drive<T>(
+        &self,
+        doing: &'static str,
+        work: impl AsyncFnOnce(&Link) -> Result<T, TargetError>,
+    ) -> Result<T, TargetError> {
+        let failed = |failure| trouble::remote(&self.shown, doing, failure);
+        let runtime = remote::start().map_err(failed)?;
+        let limit = self.patience + MARGIN;
+        runtime.block_on(async {
+            let call = async {
+                let link = link::connect(&self.server, MARGIN).await.map_err(failed)?;
+                work(&link).await
+            };
+            match tokio::time::timeout(limit, call).await {
+                Ok(answer) => answer,
+                Err(_) => Err(trouble::silent(&self.shown, doing, limit)),
+            }
+        })
+    }
+
+    fn said(&self, doing: &'static str) -> impl Fn(Error) -> TargetError {
+        move |e| trouble::said(&self.shown, doing, &e)
+    }
+
+    /// The table and its fence, the guard's trigger standing as it was installed.
+    async fn found(&self, link: &Link, doing: &'static str) -> Result<Found, TargetError> {
+        let here = guard::Here::ask(self, link, doing).await?;
+        let oid = here.table.ok_or_else(|| trouble::no_table(&self.shown, &self.table))?;
+        if !here.schema {
+            return Err(trouble::no_guard(&self.shown));
+        }
+        let found = self.fence_of(link, sql::FENCE, oid, doing).await?;
+        let found = found.ok_or_else(|| trouble::no_guard(&self.shown))?;
+        let tree = guard::tree(self, link, oid, doing).await?;
+        match tree.first() {
+            Some(root) if root.stands(found.id) => Ok(found),
+            _ => Err(trouble::weak_guard(&self.shown)),
+        }
+    }
+
+    async fn fence_of(
+        &self,
+        link: &Link,
+        statement: &str,
+        oid: u32,
+        doing: &'static str,
+    ) -> Result<Option<Found>, TargetError> {
+        let rows =
+            link.client.query_typed(statement, &[(&oid, Type::OID)]).await.map_err(self.said(doing))?;
+        rows.first().map(|row| read(row, oid)).transpose().map_err(self.said(doing))?.transpose().map_err(
+            |why| TargetError::BadFence { target: self.shown.clone(), fence: trouble::ROW.into(), why },
+        )
+    }
+
+    fn fence(&self, found: &Found) -> Result<Option<Fence>, TargetError> {
+        found.row.fence().map_err(|why| TargetError::BadFence {
+            target: self.shown.clone(),
+            fence: trouble::ROW.into(),
+            why,
+        })
+    }
+
+    /// Changes the fence under its lock: everybody who passed the check before has ended by then.
+    async fn change<T>(
+        &self,
+        link: &Link,
+        doing: &'static str,
+        change: impl Fn(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
+    ) -> Result<T, TargetError> {
+        let found = self.found(link, doing).await?;
+        let limit = self.patience.as_millis().max(1);
+        // Not the default isolation: after the wait for the lock the newest fence is what counts.
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {limit}; \
+             SET LOCAL statement_timeout = {limit}; SET LOCAL synchronous_commit = 'on'"
+        );
+        link.client.batch_execute(&begin).await.map_err(self.said(doing))?;
+        let locked = link
+            .client
+            .query_typed("SELECT pg_catalog.pg_advisory_xact_lock($1)::text", &[(&found.id, Type::INT8)])
+            .await;
+        let locked = match locked {
+            Ok(_) => self.fence_of(link, sql::FENCE_LOCKED, found.oid, doing).await,
+            Err(e) if trouble::is_wait(&e) => return Err(self.kept_waiting(link, found.id, doing).await),
+            Err(e) => return Err(trouble::said(&self.shown, doing, &e)),
+        };
+        let mut now = locked?.ok_or_else(|| trouble::no_guard(&self.shown))?;
+        let folded = link.client.query_typed(sql::FOLD, &[(&now.id, Type::INT8)]).await;
+        now.row.let_in += first::<i64>(&folded.map_err(self.said(doing))?).unwrap_or(0);
+        let before = self.fence(&now)?;
+        let (next, answer) = change(before)?;
+        self.store(link, &now, next.as_ref()).await.map_err(self.said(doing))?;
+        link.client.batch_execute("COMMIT").await.map_err(self.said(doing))?;
+        Ok(answer)
+    }
+
+    /// Writes the fence, or only the count of what was let in.
+    async fn store(&self, link: &Link, now: &Found, next: Option<&Fence>) -> Result<(), Error> {
+        let Some(next) = next else {
+            let params: &[(&(dyn ToSql + Sync), Type)] =
+                &[(&now.id, Type::INT8), (&now.row.mode, Type::TEXT), (&now.row.let_in, Type::INT8)];
+            return link.client.query_typed(sql::COUNT, params).await.map(drop);
+        };
+        let row = shared::Row::of(next);
+        let params: &[(&(dyn ToSql + Sync), Type)] = &[
+            (&now.id, Type::INT8),
+            (&row.lease, Type::TEXT),
+            (&row.token, Type::INT8),
+            (&row.generation, Type::INT8),
+            (&row.epoch, Type::TEXT),
+            (&row.grant, Type::TEXT),
+            (&row.carrier, Type::TEXT),
+            (&row.mode, Type::TEXT),
+            (&row.let_in, Type::INT8),
+        ];
+        link.client.query_typed(sql::RAISE, params).await.map(drop)
+    }
+
+    /// Who is in the way, and how to get them out of it.
+    async fn kept_waiting(&self, link: &Link, id: i64, doing: &'static str) -> TargetError {
+        // The transaction is over; its locks are gone.
+        let _ = link.client.batch_execute("ROLLBACK").await;
+        let (high, low) = (i64::from((id >> 32) as u32), i64::from(id as u32));
+        let params = &[(&high as &(dyn ToSql + Sync), Type::INT8), (&low, Type::INT8)];
+        let rows = link.client.query_typed(sql::HOLDERS, params).await.unwrap_or_default();
+        trouble::kept_waiting(&self.shown, doing, self.patience, &rows)
+    }
+
+    async fn run_script(&self, link: &Link, bearer: &Bearer, script: &str) -> Result<Written, TargetError> {
+        let doing = "write";
+        link.client.batch_execute("BEGIN").await.map_err(self.said(doing))?;
+        let refused = |e: Error| check::refused(&self.shown, bearer, &e, doing);
+        check::admit(&link.client, &self.table, bearer).await.map_err(refused)?;
+        // Statement by statement in the server; what fails undoes all of it.
+        link.client.batch_execute(script).await.map_err(refused)?;
+        link.client.batch_execute("COMMIT").await.map_err(|e| match e.code() {
+            Some(_) => refused(e),
+            None => TargetError::InDoubt {
+                target: self.shown.clone(),
+                why: "the connection broke while the transaction was being committed".into(),
+            },
+        })?;
+        Ok(Written { seq: 0, repeat: false, let_in: None })
+    }
+}
+
+/// The first column of the first row.
+fn first<'a, T: tokio_postgres::types::FromSql<'a>>(rows: &'a [Row]) -> Option<T> {
+    rows.first().and_then(|row| row.try_get(0).ok())
+}
+
+fn read(row: &Row, oid: u32) -> Result<Result<Found, String>, Error> {
+    let others: String = row.try_get(1)?;
+    let fence = shared::Row {
+        mode: row.try_get(2)?,
+        lease: row.try_get(3)?,
+        token: row.try_get(4)?,
+        generation: row.try_get(5)?,
+        epoch: row.try_get(6)?,
+        grant: row.try_get(7)?,
+        carrier: row.try_get(8)?,
+        let_in: row.try_get(9)?,
+    };
+    let id = row.try_get(0)?;
+    Ok(match shared::Others::parse(&others) {
+        Some(others) => Ok(Found { oid, id, row: fence, others }),
+        None => Err(format!("the fence lets in {others:?}")),
+    })
+}
+
+impl Target for PgTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        Class::Atomic
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        let refusal =
+            |reason, before: Option<&Fence>| Refused::new(Attempt::Seal, reason, &self.shown, bearer, before);
+        let change = |before: Option<Fence>| {
+            Ok(match verdict(before.as_ref(), bearer, &Offer::Seal(mode)) {
+                Verdict::Accept(next) => (Some(next), None),
+                Verdict::Repeat => (before, None),
+                Verdict::LetIn(reason, next) => (Some(next), Some(refusal(reason, before.as_ref()))),
+                Verdict::Refuse(reason) => {
+                    return Err(TargetError::Refused(Box::new(refusal(reason, before.as_ref()))));
+                }
+            })
+        };
+        let seal = async |link: &Link| self.change(link, "seal", change).await;
+        let let_in = match self.drive("seal", seal) {
+            // It may be sealed: doing it again changes nothing then.
+            Err(e) if trouble::is_broken(&e) => self.drive("seal", seal)?,
+            answer => answer?,
+        };
+        Ok(Sealed { let_in })
+    }
+
+    /// The content is a script of SQL, run as one transaction of this run. Writes have no numbers here: see
+    /// `docs/targets/sql.md`.
+    fn write(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        content: Content<'_>,
+    ) -> Result<Written, TargetError> {
+        let script = shared::script(&self.shown, seq, content)?;
+        let mut session = Self { server: self.server.clone(), table: self.table.clone(), ..self.again() };
+        // A script that ends our transaction goes on in one of its own, as the same run.
+        session.server.application = Some(shared::carrier(bearer));
+        session.drive("write", async |link: &Link| session.run_script(link, bearer, &script).await)
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        self.drive("read the fence of", async |link: &Link| {
+            let found = self.found(link, "read the fence of").await?;
+            Ok(self.fence(&found)?.map(FenceRecord::done))
+        })
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        let change = |before: Option<Fence>| match before {
+            Some(fence) => Ok((Some(Fence { mode, ..fence }), ())),
+            None => Err(never_sealed(&self.shown)),
+        };
+        let doing = "change the mode of";
+        self.drive(doing, async |link: &Link| self.change(link, doing, change).await)
+    }
+
+    fn environment(&self, bearer: &Bearer) -> Vec<(OsString, OsString)> {
+        let carrier = OsString::from(shared::carrier(bearer));
+        vec![("PGAPPNAME".into(), carrier.clone()), (shared::VARIABLE.into(), carrier)]
+    }
+
+    /// What can be written without passing the guard, although a run relied on it.
+    fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
+        let report = guard::inspect(self).ok()?;
+        let open: Vec<&str> =
+            report.tables.iter().filter(|t| !t.guarded).map(|t| t.name.as_str()).take(5).collect();
+        (!open.is_empty()).then(|| {
+            format!(
+                "{} {} not guarded: writes straight into it are not fenced. Run: leasehold guard install {} \
+                 --others {}",
+                open.join(", "),
+                if open.len() == 1 { "is" } else { "are" },
+                self.shown,
+                report.others.word()
+            )
+        })
+    }
+}
+
+impl PgTarget {
+    fn again(&self) -> Self {
+        Self {
+            server: self.server.clone(),
+            table: self.table.clone(),
+            shown: self.shown.clone(),
+            patience: self.patience,
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What the SQL targets share: how a session shows which run it belongs to.
+//!
+//! A run's sessions carry its grant as a text that PostgreSQL takes as an application name: at most 63
+//! bytes. The grant itself is not in it. Everybody who may look at the sessions of a server reads these
+//! names, and so do its logs: what they learn is good for this kind of target and nothing else.
+
+use std::io::Read;
+
+use leasehold_core::fence::{Bearer, Fence, Mode, Reason};
+use leasehold_core::ids::{Epoch, Grant, Token};
+use leasehold_core::name::Name;
+use sha2::{Digest, Sha256};
+
+use super::{Attempt, Content, Refused, TargetError};
+
+/// What every such text begins with.
+pub const PREFIX: &str = "leasehold:";
+/// The variable of a job's environment that holds it, for clients that have to be told.
+pub const VARIABLE: &str = "LEASEHOLD_SQL_GRANT";
+
+/// Longest script that is run.
+const SCRIPT_MAX: u64 = 64 * 1024 * 1024;
+
+/// What a session of this run shows: `leasehold:TOKEN:PROOF:LEASE:EPOCH`, the last three hashed.
+///
+/// A target accepts only the whole text. Its parts are there to say why not: whose lease, which life of
+/// its record, which token.
+pub fn carrier(bearer: &Bearer) -> String {
+    let Bearer { lease, epoch, token, grant } = bearer;
+    let proof = letters(&format!("leasehold sql\n{lease}\n{epoch}\n{token}\n{grant}"), 22);
+    let (lease, epoch) = (letters(lease.as_str(), 6), letters(&epoch.to_string(), 6));
+    format!("{PREFIX}{token}:{proof}:{lease}:{epoch}")
+}
+
+/// The first so many letters of a hash, six bits in each.
+fn letters(text: &str, count: usize) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let hash = Sha256::digest(text.as_bytes());
+    let mut bits = hash.iter().take(16).fold(0u128, |bits, byte| bits << 8 | u128::from(*byte));
+    let mut word = String::with_capacity(count);
+    for _ in 0..count {
+        word.push(char::from(LETTERS[(bits & 63) as usize]));
+        bits >>= 6;
+    }
+    word
+}
+
+/// Sessions that show no grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// May write as before: only runs are fenced.
+    Allow,
+    /// Are refused: whoever writes is a run.
+    Refuse,
+}
+
+impl Others {
+    /// As it is stored and typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Refuse => "refuse",
+        }
+    }
+
+    /// Reads [`Others::word`].
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Allow, Self::Refuse].into_iter().find(|others| others.word() == word)
+    }
+}
+
+/// The columns of a stored fence, as they come out of a database; all of the first six or none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Row {
+    pub lease: Option<String>,
+    pub generation: Option<i64>,
+    pub epoch: Option<String>,
+    pub token: Option<i64>,
+    pub grant: Option<String>,
+    pub carrier: Option<String>,
+    pub mode: String,
+    pub let_in: i64,
+}
+
+impl Row {
+    /// The fence; nothing: never sealed. Anything out of the ordinary is refused, and said.
+    pub(crate) fn fence(&self) -> Result<Option<Fence>, String> {
+        let mode = match self.mode.as_str() {
+            "enforce" => Mode::Enforce,
+            "observe" => Mode::Observe,
+            other => return Err(format!("the fence has the mode {other:?}")),
+        };
+        let parts = (&self.lease, self.generation, &self.epoch, self.token, &self.grant, &self.carrier);
+        let (lease, generation, epoch, token, grant, carried) = match parts {
+            (None, None, None, None, None, None) => return Ok(None),
+            (Some(l), Some(n), Some(e), Some(t), Some(g), Some(c)) => (l, n, e, t, g, c),
+            _ => return Err("a part of the fence is missing".into()),
+        };
+        let damaged = |what: &str| format!("the {what} of the fence is not readable");
+        let bearer = Bearer {
+            lease: Name::new(lease).map_err(|_| damaged("lease"))?,
+            epoch: Epoch::parse(&format!("{generation}-{epoch}")).ok_or_else(|| damaged("epoch"))?,
+            token: u64::try_from(token).ok().and_then(Token::new).ok_or_else(|| damaged("token"))?,
+            grant: Grant::parse(grant).ok_or_else(|| damaged("grant"))?,
+        };
+        // What is compared with sessions and what people are shown must be one thing.
+        if *carried != carrier(&bearer) {
+            return Err("the fence contradicts itself".into());
+        }
+        let let_in = u64::try_from(self.let_in).map_err(|_| damaged("count"))?;
+        let Bearer { lease, epoch, token, grant } = bearer;
+        let (seq, digest, done) = (0, String::new(), true);
+        Ok(Some(Fence { lease, epoch, token, grant, seq, digest, done, mode, let_in }))
+    }
+
+    /// The columns for a fence.
+    pub(crate) fn of(fence: &Fence) -> Self {
+        let Fence { lease, epoch, token, grant, .. } = fence.clone();
+        let carried = carrier(&Bearer { lease, epoch, token, grant });
+        Self {
+            lease: Some(fence.lease.as_str().into()),
+            generation: Some(fence.epoch.generation.into()),
+            epoch: Some(format!("{:032x}", epoch.id)),
+            token: i64::try_from(token.get()).ok(),
+            grant: Some(grant.to_string()),
+            carrier: Some(carried),
+            mode: mode_word(fence.mode).into(),
+            let_in: i64::try_from(fence.let_in).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+/// As it is stored.
+pub(crate) fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Observe => "observe",
+    }
+}
+
+/// A refusal that was spoken by the database itself, from what it says about it.
+#[cfg(feature = "postgres")]
+pub(crate) fn refusal(
+    reason: Reason,
+    target: &str,
+    bearer: &Bearer,
+    lease: Option<&str>,
+    token: Option<u64>,
+) -> Refused {
+    // The rest of the fence is not for those who may only write the table.
+    let known = lease.and_then(|l| Name::new(l).ok()).zip(token.and_then(Token::new));
+    let fence = known.map(|(lease, token)| Fence {
+        lease,
+        epoch: Epoch { generation: 0, id: 0 },
+        token,
+        grant: Grant(0),
+        seq: 0,
+        digest: String::new(),
+        done: true,
+        mode: Mode::Enforce,
+        let_in: 0,
+    });
+    Refused::new(Attempt::Write, reason, target, bearer, fence.as_ref())
+}
+
+/// What is to be run, as text.
+pub(crate) fn script(target: &str, seq: Option<u64>, content: Content<'_>) -> Result<String, TargetError> {
+    let unfit =
+        |why: &str, fix: &str| TargetError::Unfit { target: target.into(), why: why.into(), fix: fix.into() };
+    if seq.is_some() {
+        return Err(unfit("counts no writes", "Write without a number: the transaction is all or nothing"));
+    }
+    let mut bytes = Vec::new();
+    match content {
+        Content::Bytes(given) => bytes.extend_from_slice(given),
+        Content::Stream(stream) => {
+            stream.take(SCRIPT_MAX + 1).read_to_end(&mut bytes).map_err(|source| TargetError::Io {
+                target: target.into(),
+                doing: "read the statements for",
+                source,
+            })?;
+        }
+        Content::Directory(_) => {
+            return Err(unfit("is a table and was given a directory", "Give it statements of SQL"));
+        }
+    }
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > SCRIPT_MAX) {
+        return Err(unfit("was given more than 64 MiB of SQL", "Run it in parts, from a job with --fence"));
+    }
+    String::from_utf8(bytes).map_err(|_| unfit("was given something that is no text", "Give it SQL in UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bearer(token: u64) -> Bearer {
+        Bearer {
+            lease: Name::new("site").unwrap(),
+            epoch: Epoch::first(7),
+            token: Token::new(token).unwrap(),
+            grant: Grant(50),
+        }
+    }
+
+    #[test]
+    fn it_fits_into_an_application_name() {
+        let long = Bearer { lease: Name::new(&"a".repeat(128)).unwrap(), ..bearer(Token::MAX) };
+        let text = carrier(&long);
+        assert!(text.len() <= 63, "{text}");
+        assert!(text.bytes().all(|b| b.is_ascii_graphic() && b != b'\'' && b != b'\\'), "{text}");
+        assert!(carrier(&bearer(33)).starts_with("leasehold:33:"));
+    }
+
+    #[test]
+    fn every_part_of_a_bearer_counts_and_the_grant_is_not_in_it() {
+        let me = bearer(33);
+        let others = [
+            Bearer { lease: Name::new("other").unwrap(), ..me.clone() },
+            Bearer { epoch: Epoch { generation: 2, id: 7 }, ..me.clone() },
+            Bearer { epoch: Epoch::first(8), ..me.clone() },
+            bearer(34),
+            Bearer { grant: Grant(51), ..me.clone() },
+        ];
+        for other in others {
+            assert_ne!(carrier(&other), carrier(&me));
+        }
+        let secret = Bearer { grant: Grant(0x0123_4567_89ab_cdef), ..me };
+        assert!(!carrier(&secret).contains("89abcdef"));
+    }
+
+    #[test]
+    fn a_stored_row_is_read_strictly() {
+        let bearer = bearer(33);
+        let Bearer { lease, epoch, token, grant } = bearer;
+        let (seq, digest, done, mode, let_in) = (0, String::new(), true, Mode::Observe, 4);
+        let fence = Fence { lease, epoch, token, grant, seq, digest, done, mode, let_in };
+        let row = Row::of(&fence);
+        assert_eq!(row.fence(), Ok(Some(fence)));
+        assert_eq!(Row { mode: "enforce".into(), ..Row::default() }.fence(), Ok(None));
+        let damaged = [
+            Row { lease: None, ..row.clone() },
+            Row { token: Some(34), ..row.clone() },
+            Row { token: Some(0), ..row.clone() },
+            Row { generation: Some(0), ..row.clone() },
+            Row { carrier: Some("leasehold:33".into()), ..row.clone() },
+            Row { mode: "off".into(), ..row.clone() },
+            Row { let_in: -1, ..row.clone() },
+            Row { mode: String::new(), ..Row::default() },
+        ];
+        for row in damaged {
+            assert!(row.fence().is_err(), "{row:?}");
+        }
+    }
+}

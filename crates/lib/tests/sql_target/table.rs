@@ -1,0 +1,172 @@
+//! The verdict table of core, replayed: seals through the target, writes as plain SQL against the trigger.
+//!
+//! A table's writes have no numbers (docs/decisions/0020), so every stored state counts with its sequence at
+//! zero, and every write as the next one.
+
+use leasehold::core::fence::{Bearer, Case, Fence, Mode, Offer, Reason, Verdict, table, verdict};
+use leasehold::targets::guard::Others;
+use leasehold::targets::sql::carrier;
+use leasehold::targets::{Target, TargetError};
+
+use crate::kit::{Place, Raw};
+
+/// What is stored, without what a table does not keep.
+fn unnumbered(fence: &Fence) -> Fence {
+    Fence { seq: 0, digest: String::new(), done: true, ..fence.clone() }
+}
+
+/// Seals go by core's own rule and are slow to ask: one of each kind, unless there is time for all.
+fn some(mut questions: Vec<(Option<Fence>, Bearer, Offer)>) -> Vec<(Option<Fence>, Bearer, Offer)> {
+    let mut seen = std::collections::HashSet::new();
+    let all = std::env::var_os("LEASEHOLD_LONG").is_some();
+    questions.retain(|(stored, bearer, offer)| {
+        let kind = match verdict(stored.as_ref(), bearer, offer) {
+            Verdict::Accept(_) => "accept",
+            Verdict::Repeat => "repeat",
+            Verdict::Refuse(reason) | Verdict::LetIn(reason, _) => reason.word(),
+        };
+        all || matches!(offer, Offer::Write { .. }) || seen.insert(format!("{stored:?} {offer:?} {kind}"))
+    });
+    questions
+}
+
+/// The different questions of the table, as a target of this kind understands them.
+fn questions() -> Vec<(Option<Fence>, Bearer, Offer)> {
+    let mut all: Vec<(Option<Fence>, Bearer, Offer)> = Vec::new();
+    for Case { stored, bearer, offer, .. } in table() {
+        let stored = stored.as_ref().map(unnumbered);
+        let offer = match offer {
+            // The mode of a seal only counts where nothing was sealed before.
+            Offer::Seal(Mode::Observe) if stored.is_some() => continue,
+            Offer::Seal(mode) => Offer::Seal(mode),
+            Offer::Write { .. } => Offer::Write { seq: 1, digest: "d".into() },
+        };
+        let question = (stored, bearer, offer);
+        // The table is ordered by what is stored, so what is equal is near.
+        if !all.iter().rev().take(2000).any(|other| *other == question) {
+            all.push(question);
+        }
+    }
+    all
+}
+
+fn install(raw: &Raw, stored: Option<&Fence>) {
+    let set = match stored {
+        None => {
+            "lease = NULL, token = NULL, generation = NULL, epoch = NULL, grant_id = NULL, carrier = NULL, \
+                 mode = 'enforce', let_in = 0"
+                .into()
+        }
+        Some(f) => {
+            let shown =
+                carrier(&Bearer { lease: f.lease.clone(), epoch: f.epoch, token: f.token, grant: f.grant });
+            let mode = if f.mode == Mode::Enforce { "enforce" } else { "observe" };
+            format!(
+                "lease = '{}', token = {}, generation = {}, epoch = '{:032x}', grant_id = '{}', \
+                 carrier = '{shown}', mode = '{mode}', let_in = {}",
+                f.lease, f.token, f.epoch.generation, f.epoch.id, f.grant, f.let_in
+            )
+        }
+    };
+    raw.sql(&format!(
+        "UPDATE leasehold_guard.fences SET {set}; DELETE FROM leasehold_guard.let_in; \
+         UPDATE public.plain SET what = 'old' WHERE id = 1"
+    ));
+}
+
+/// A write of the user's own, by a session of that run.
+fn write(session: &Raw, bearer: &Bearer, by_name: bool) -> Result<(), (String, String)> {
+    let shown = carrier(bearer);
+    let update = "UPDATE public.plain SET what = 'new' WHERE id = 1";
+    let script = if by_name {
+        format!("SET application_name = '{shown}'; {update}; RESET application_name")
+    } else {
+        format!("BEGIN; SET LOCAL leasehold.run = '{shown}'; {update}; COMMIT")
+    };
+    let result = session.attempt(&script).map(drop);
+    session.sql("ROLLBACK; RESET application_name");
+    result
+}
+
+/// Token, grant and what was let in, as the database has it.
+const REMEMBERED: &str = "SELECT concat_ws(' ', token, grant_id, let_in + (SELECT count(*) FROM leasehold_guard.let_in)) \
+                          FROM leasehold_guard.fences";
+
+fn remembered(fence: Option<&Fence>) -> String {
+    fence.map_or("0".into(), |f| format!("{} {} {}", f.token, f.grant, f.let_in))
+}
+
+fn state_of(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Stale => "LH001",
+        Reason::NotSealed => "LH003",
+        Reason::Fork => "LH004",
+        Reason::Epoch => "LH005",
+        Reason::OtherLease => "LH006",
+        Reason::Jump | Reason::Sequence => panic!("no write is refused for {reason:?} here"),
+    }
+}
+
+#[test]
+fn every_case_of_the_table() {
+    let place = Place::new().guarded("plain", Others::Allow);
+    let (behind, session) = (place.raw(), place.raw());
+    // What is asked here is the rule, not the disk.
+    for raw in [&behind, &session] {
+        raw.sql("SET synchronous_commit = off");
+    }
+    let mut target = place.target("plain");
+    let questions = some(questions());
+    let (mut seals, mut writes) = (0, 0);
+    for (n, (stored, bearer, offer)) in questions.iter().enumerate() {
+        install(&behind, stored.as_ref());
+        let wanted = verdict(stored.as_ref(), bearer, offer);
+        let about = format!("{stored:?} {bearer:?} {offer:?}");
+        let after = match offer {
+            Offer::Seal(mode) => {
+                seals += 1;
+                let answer = target.seal(bearer, *mode);
+                match (&wanted, &answer) {
+                    (Verdict::Accept(_) | Verdict::Repeat, Ok(sealed)) if sealed.let_in.is_none() => {}
+                    (Verdict::LetIn(reason, _), Ok(sealed)) => {
+                        assert_eq!(sealed.let_in.as_ref().map(|r| r.reason), Some(*reason), "{about}");
+                    }
+                    (Verdict::Refuse(reason), Err(TargetError::Refused(r))) => {
+                        assert_eq!((r.reason, r.token), (*reason, bearer.token), "{about}");
+                        assert_eq!(r.sealed(), stored.as_ref().map(|f| f.token), "{about}");
+                    }
+                    other => panic!("{other:?}: {about}"),
+                }
+                match wanted {
+                    Verdict::Accept(next) | Verdict::LetIn(_, next) => Some(next),
+                    _ => stored.clone(),
+                }
+            }
+            Offer::Write { .. } => {
+                writes += 1;
+                let answer = write(&session, bearer, n % 2 == 0);
+                let landed = behind.one("SELECT what FROM public.plain WHERE id = 1") == "new";
+                match (&wanted, &answer) {
+                    (Verdict::Accept(_) | Verdict::LetIn(..), Ok(())) => assert!(landed, "{about}"),
+                    (Verdict::Refuse(reason), Err((state, words))) => {
+                        assert_eq!(state, state_of(*reason), "{words}: {about}");
+                        assert!(words.contains(&format!("token {}", bearer.token)), "{words}: {about}");
+                        let named = stored.as_ref().is_none_or(|f| words.contains(&f.token.to_string()));
+                        assert!(named && !landed, "{words}: {about}");
+                    }
+                    other => panic!("{other:?}: {about}"),
+                }
+                match wanted {
+                    Verdict::LetIn(_, next) => Some(next),
+                    _ => stored.clone(),
+                }
+            }
+        };
+        if matches!(offer, Offer::Seal(_)) {
+            assert_eq!(target.show().unwrap().map(|record| record.fence), after, "{about}");
+        }
+        assert_eq!(behind.one(REMEMBERED), remembered(after.as_ref()), "{about}");
+    }
+    println!("{seals} seals, {writes} writes");
+    assert!(seals >= 40 && writes >= 560);
+}
