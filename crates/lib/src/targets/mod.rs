@@ -7,13 +7,17 @@
 pub mod conformance;
 pub mod error;
 pub mod file;
+#[cfg(any(feature = "object", feature = "redis"))]
+pub(crate) mod link;
+#[cfg(feature = "object")]
+pub mod object;
 pub mod open;
-#[allow(dead_code, reason = "the targets that use it come next")]
+#[cfg_attr(not(any(feature = "object", feature = "redis")), allow(dead_code))]
 pub(crate) mod swap;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use leasehold_core::fence::{Bearer, Mode};
@@ -95,6 +99,15 @@ pub trait Target: fmt::Debug + Send {
 
     /// Whether it refuses or only watches, from now on.
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError>;
+
+    /// What is there now, whole: for people and programs that only read. Needs no lease.
+    fn read(&mut self, _to: &mut dyn Write) -> Result<(), TargetError> {
+        Err(TargetError::Unfit {
+            target: self.shown().into(),
+            why: "is read with its own tools".into(),
+            fix: "leasehold read is for files, objects, Redis keys and Firestore documents".into(),
+        })
+    }
 
     /// What the job's environment needs so that tools which know nothing of us are fenced here.
     fn environment(&self, _bearer: &Bearer) -> Vec<(OsString, OsString)> {

@@ -16,11 +16,36 @@ pub struct Scheme {
 type Opened = Result<Box<dyn Target>, TargetError>;
 
 /// Every kind of target built in, in the order people are told about them.
-pub const SCHEMES: &[Scheme] = &[Scheme {
-    name: "file",
-    example: "file:PATH",
-    open: |_, path| Ok(Box::new(file::FileTarget::open(path)?)),
-}];
+pub const SCHEMES: &[Scheme] = &[
+    Scheme {
+        name: "file",
+        example: "file:PATH",
+        open: |_, path| Ok(Box::new(file::FileTarget::open(path)?)),
+    },
+    #[cfg(feature = "object")]
+    Scheme {
+        name: "s3",
+        example: "s3://BUCKET/KEY",
+        open: |url, _| object(super::object::Provider::S3, "s3", url),
+    },
+    #[cfg(feature = "object")]
+    Scheme {
+        name: "gs",
+        example: "gs://BUCKET/KEY",
+        open: |url, _| object(super::object::Provider::Google, "gs", url),
+    },
+    #[cfg(feature = "object")]
+    Scheme {
+        name: "az",
+        example: "az://CONTAINER/KEY",
+        open: |url, _| object(super::object::Provider::Azure, "az", url),
+    },
+];
+
+#[cfg(feature = "object")]
+fn object(provider: super::object::Provider, scheme: &str, url: &str) -> Opened {
+    Ok(Box::new(super::object::ObjectTarget::open(provider, scheme, url)?))
+}
 
 /// Opens the target that `url` names; reaches nothing yet.
 pub fn open(url: &str) -> Opened {
