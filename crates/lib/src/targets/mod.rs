@@ -12,6 +12,8 @@ pub(crate) mod link;
 #[cfg(feature = "object")]
 pub mod object;
 pub mod open;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg_attr(not(any(feature = "object", feature = "redis")), allow(dead_code))]
 pub(crate) mod swap;
 

@@ -40,6 +40,18 @@ pub const SCHEMES: &[Scheme] = &[
         example: "az://CONTAINER/KEY",
         open: |url, _| object(super::object::Provider::Azure, "az", url),
     },
+    #[cfg(feature = "redis")]
+    Scheme {
+        name: "redis",
+        example: "redis://HOST#KEY",
+        open: |url, _| Ok(Box::new(super::redis::RedisTarget::open(url)?)),
+    },
+    #[cfg(feature = "redis")]
+    Scheme {
+        name: "rediss",
+        example: "rediss://HOST#KEY",
+        open: |url, _| Ok(Box::new(super::redis::RedisTarget::open(url)?)),
+    },
 ];
 
 #[cfg(feature = "object")]

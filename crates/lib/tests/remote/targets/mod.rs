@@ -4,4 +4,5 @@
 mod kit;
 mod manners;
 mod objects;
+mod redis;
 mod zombies;
