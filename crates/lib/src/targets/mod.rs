@@ -7,6 +7,8 @@
 pub mod conformance;
 pub mod error;
 pub mod file;
+#[cfg(feature = "firestore")]
+pub mod firestore;
 #[cfg(any(feature = "object", feature = "redis"))]
 pub(crate) mod link;
 #[cfg(feature = "object")]

@@ -52,6 +52,12 @@ pub const SCHEMES: &[Scheme] = &[
         example: "rediss://HOST#KEY",
         open: |url, _| Ok(Box::new(super::redis::RedisTarget::open(url)?)),
     },
+    #[cfg(feature = "firestore")]
+    Scheme {
+        name: "firestore",
+        example: "firestore://PROJECT/COLLECTION/DOCUMENT",
+        open: |url, _| Ok(Box::new(super::firestore::FirestoreTarget::open(url)?)),
+    },
 ];
 
 #[cfg(feature = "object")]
