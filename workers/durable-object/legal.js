@@ -121,12 +121,12 @@ export function verdict({ key, old, age, instance, admin, write, body }) {
   if (!was.held && !is.held) return illegal("idle");
   // An instance that may have lost writes cannot tell ages.
   if (was.instance !== instance) age = null;
-  if (was.held && (!is.held || is.grant === was.grant)) return sameGrant(was, is, age);
+  if (was.held && (!is.held || is.grant === was.grant)) return sameGrant(was, is, age, instance);
   return newGrant(was, is, age, instance, admin);
 }
 
 // Renewed, asked to stop, or given back.
-function sameGrant(was, is, age) {
+function sameGrant(was, is, age, instance) {
   if (is.token !== was.token) return illegal("token");
   const kept = is.instance === was.instance && JSON.stringify(is.holder) === JSON.stringify(was.holder);
   if (!kept) return illegal("changed");
@@ -137,7 +137,9 @@ function sameGrant(was, is, age) {
   // Asking must neither prolong the lease nor end it before the holder must have stopped.
   const left = age === null ? was.ttl_ms : Math.min(was.ttl_ms, was.ttl_ms + RESOLUTION - age);
   const fits = is.ttl_ms <= was.ttl_ms && is.ttl_ms + 1 >= left;
-  return fits ? legal("revoke") : illegal("early");
+  if (fits) return legal("revoke");
+  // What is left was reckoned by ages that the instance asked now cannot vouch for.
+  return illegal(was.instance === instance ? "early" : "instance");
 }
 
 function newGrant(was, is, age, instance, admin) {

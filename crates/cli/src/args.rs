@@ -82,6 +82,8 @@ pub enum Color {
 pub enum Command {
     /// Run a command while holding a lease
     Run(Run),
+    /// Write a file or an object, fenced: refused (76) if this run has lost its lease
+    Write(Write),
     /// Who holds what (--watch for live)
     Status(Status),
     /// Does this store really compare-and-set? Races, clocks, durability, latency; and the TTL it supports
@@ -94,6 +96,10 @@ pub enum Command {
     Release(ByHand),
     /// Ask the holder to stop; the next token is yours
     Break(Break),
+    /// Run a command only while this run's token is current at a gate; the next run waits until it is through
+    Gate(Gate),
+    /// Targets and their fences: who may write there
+    Fence(Fence),
     /// Examine a store (a new directory is made) and write it to your configuration, so that cron sees it too
     Use(Use),
     /// Let sandboxes without credentials use this store, over HTTP
@@ -158,12 +164,83 @@ pub struct Run {
     /// Exit with this code when skipped
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = 0)]
     pub skip_exit: u8,
+    /// Raise the fence of this target before the command starts, so that no earlier run can write it any
+    /// more; repeatable. For example file:/srv/site/today.json; {lease}, {job}, {date} and {date@Zone} are
+    /// filled in
+    #[arg(long, value_name = "TARGET")]
+    pub fence: Vec<String>,
+    /// Change nothing and take notes: run even if the lease is busy or the store is down, stop and refuse
+    /// nothing; `leasehold fence observed` shows overlaps, and targets that changed between two runs
+    #[arg(long, conflicts_with = "or")]
+    pub observe: bool,
     /// Write what happened to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// `write`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It works inside a run that named the target:
+  leasehold run site --fence file:today.json -- sh -c './report | leasehold write file:today.json'
+
+What is written is there as a whole or not at all. If a later run has sealed the target, nothing is written \
+and the exit code is 76.")]
+pub struct Write {
+    /// What to write, for example file:/srv/site/today.json
+    pub target: String,
+    /// Read it from this file or directory instead of standard input
+    #[arg(long, value_name = "PATH")]
+    pub from: Option<PathBuf>,
+}
+
+/// `gate`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It works inside a run that named the gate:
+  leasehold run site --fence gate:mail -- sh -c 'leasehold gate mail -- ./send.sh'
+
+The token is checked right before the command starts, and the next run does not start before the command has \
+ended. What the command does on other machines is not part of the check, so its class is `gate`: a job that is \
+frozen in the middle of it keeps the next one waiting, on this machine only.")]
+pub struct Gate {
+    /// What the command touches: a name, or gate:/PATH
+    pub resource: String,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `fence`
+#[derive(Debug, Args)]
+pub struct Fence {
+    #[command(subcommand)]
+    pub verb: FenceVerb,
+}
+
+/// What to do with fences.
+#[derive(Debug, Subcommand)]
+pub enum FenceVerb {
+    /// Show class, lease, token and mode of these targets, or of all that this user has sealed here
+    Ls {
+        /// Targets, for example file:/srv/site/today.json
+        targets: Vec<String>,
+    },
+    /// What runs with --observe have seen on this machine
+    Observed,
+    /// Refuse stale writes there from now on
+    Enforce {
+        /// The target
+        target: String,
+    },
+    /// Only count stale writes there from now on, and let them in
+    Observe {
+        /// The target
+        target: String,
+    },
 }
 
 /// `status`

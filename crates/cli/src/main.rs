@@ -34,6 +34,9 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
     let flags = &cli.everywhere;
     match &cli.command {
         Command::Run(args) => cmd::run::run(flags, args, out),
+        Command::Write(args) => cmd::write::run(args, out),
+        Command::Gate(args) => cmd::gate::run(args, out),
+        Command::Fence(args) => cmd::fence::run(args, out).and_then(out::all_written),
         Command::Status(args) => cmd::status::run(flags, args, out).and_then(out::all_written),
         Command::Doctor(args) => cmd::doctor::run(flags, args, out).and_then(out::all_written),
         Command::Acquire(args) => cmd::by_hand::acquire(flags, args, out),

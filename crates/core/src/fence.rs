@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 
 use crate::ids::{Epoch, Grant, Token};
 use crate::name::Name;
+use crate::session::Granted;
 
 /// A token further ahead than this is a forgery or a bug, not a later grant.
 pub const JUMP_MAX: u64 = 1_000_000;
@@ -56,6 +57,13 @@ pub struct Bearer {
     pub token: Token,
     /// Its acquisition.
     pub grant: Grant,
+}
+
+impl From<&Granted> for Bearer {
+    fn from(granted: &Granted) -> Self {
+        let Granted { lease, epoch, token, grant, .. } = granted.clone();
+        Self { lease, epoch, token, grant }
+    }
 }
 
 /// What is offered to a target.

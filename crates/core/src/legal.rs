@@ -227,7 +227,12 @@ fn same_grant(old: &LeaseRecord, was: &Hold, is: &Hold, offer: &Offer<'_>) -> Re
             let end = was.ttl.saturating_add(offer.resolution);
             let left = age(old, offer).map_or(was.ttl, |age| end.saturating_sub(age).min(was.ttl));
             let fits = is.ttl <= was.ttl && is.ttl.saturating_add(RESOLUTION) >= left;
-            if fits { Ok(Change::Revoke) } else { Err(Illegal::Early) }
+            match fits {
+                true => Ok(Change::Revoke),
+                // What is left was reckoned by ages that the instance asked now cannot vouch for.
+                false if old.instance != offer.instance => Err(Illegal::Instance),
+                false => Err(Illegal::Early),
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use leasehold_core::stop::{StoreClock, Timing};
 
 use crate::keeper::{Answer, call};
 use crate::memory::Memory;
-use crate::shell::{Job, Shell};
+use crate::shell::{InputSender, Job, Shell};
 use crate::stores::Store;
 use crate::{host, random};
 
@@ -74,9 +74,8 @@ impl Job for NoJob {
     fn start(&mut self, _granted: &Granted) -> Result<(), i32> {
         Err(126)
     }
-    fn seal(&mut self, _granted: &Granted) -> Result<(), String> {
-        Err("by hand there is nothing to seal".into())
-    }
+    // By hand there is nothing to seal, and nothing asks for it.
+    fn seal(&mut self, _granted: &Granted, _session: InputSender) {}
     fn term(&mut self) {}
     fn kill(&mut self) {}
     fn freeze(&mut self) {}

@@ -1,9 +1,9 @@
 //! Who we are, for people to read and for the environment of a job.
 
+use leasehold_core::fence::Bearer;
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
-use leasehold_core::session::Granted;
 
 use crate::{clock, random};
 
@@ -39,8 +39,8 @@ pub fn utc(secs: u64) -> String {
 }
 
 /// What LEASEHOLD_GRANT carries: opaque to the job, enough for a write to act for this run.
-pub fn grant_text(granted: &Granted) -> String {
-    format!("{}.{}", granted.epoch, granted.grant)
+pub fn grant_text(bearer: &Bearer) -> String {
+    format!("{}.{}", bearer.epoch, bearer.grant)
 }
 
 /// Reads [`grant_text`].
@@ -80,8 +80,7 @@ mod tests {
         let (epoch, grant) = (Epoch::first(3), Grant(9));
         let lease = Name::new("a").unwrap();
         let token = Token::new(4).unwrap();
-        let ttl = std::time::Duration::from_secs(1);
-        let text = grant_text(&Granted { lease, epoch, token, grant, ttl });
+        let text = grant_text(&Bearer { lease, epoch, token, grant });
         assert_eq!(parse_grant_text(&text), Some((epoch, grant)));
         assert_eq!(parse_grant_text("x"), None);
     }

@@ -20,10 +20,13 @@ use leasehold_core::stop::Wishes;
 use leasehold_core::time::BootTime;
 use thiserror::Error;
 
+use crate::fences::Fences;
 use crate::memory::Memory;
 use crate::shell::{InputSender, Job, Shell};
 use crate::stores::memory::{MEMORY, MemoryStore};
 use crate::stores::{self, OpenError, Store};
+use crate::targets::TargetError;
+use crate::targets::open::open as open_target;
 use crate::{clock, host, random};
 
 type Opener = dyn Fn() -> Result<Box<dyn Store>, OpenError> + Send + Sync;
@@ -69,6 +72,7 @@ impl Leases {
             wishes: Wishes::default(),
             wait: Duration::ZERO,
             job: None,
+            fences: Vec::new(),
         }
     }
 }
@@ -82,6 +86,7 @@ pub struct Ask {
     wishes: Wishes,
     wait: Duration,
     job: Option<String>,
+    fences: Vec<String>,
 }
 
 /// Why a lease could not even be asked for, or the asking failed. Busy is not among these.
@@ -94,7 +99,10 @@ pub enum Error {
     /// The store could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The store did not answer, or its content must not be acted on.
+    /// What was to be fenced cannot be.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// The store did not answer, its content must not be acted on, or a target could not be sealed.
     #[error("the lease was not acquired: {0}")]
     NotAcquired(NotStarted),
     /// The system refused a thread or a descriptor.
@@ -168,6 +176,13 @@ impl Ask {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
+    /// Raises the fence of this target before the lease is handed over, so that every earlier holder is
+    /// refused there. Repeatable.
+    pub fn fence(mut self, target: &str) -> Self {
+        self.fences.push(target.into());
+        self
+    }
+
     fn keep(self, reply: &mut Option<oneshot::Sender<Result<Acquired, Error>>>) -> Result<(), Error> {
         let invalid = |e: &dyn std::fmt::Display| Error::Invalid(e.to_string());
         let lease = Name::new(&self.name).map_err(|e| invalid(&e))?;
@@ -175,13 +190,15 @@ impl Ask {
             self.job.as_deref().map_or_else(|| Ok(lease.clone()), Name::new).map_err(|e| invalid(&e))?;
         let store = (self.leases.open)()?;
         let timing = stores::timing(self.wishes, store.as_ref()).map_err(|e| invalid(&e))?;
+        let mut fences = Fences::none();
+        fences.add(lease.clone(), self.fences.iter().map(|url| open_target(url)).collect::<Result<_, _>>()?);
         let plan = Plan {
             leases: vec![self.leases.memory.recall(&lease)],
             grant: Grant(random::seed()),
             timing,
             wait: self.wait,
             max_run: None,
-            seal: false,
+            seal: !fences.is_empty(),
             by_hand: false,
             force: false,
             lock: None,
@@ -193,6 +210,7 @@ impl Ask {
             reply: reply.take(),
             shared: shared.clone(),
             inputs: shell.sender(),
+            fences,
             granted: None,
             gone: None,
         };
@@ -230,6 +248,7 @@ struct Work {
     reply: Option<oneshot::Sender<Result<Acquired, Error>>>,
     shared: Arc<Mutex<Shared>>,
     inputs: InputSender,
+    fences: Fences,
     /// A grant that the owner has not heard of yet.
     granted: Option<Granted>,
     /// Tells the owner that the lease is lost, by being dropped.
@@ -285,8 +304,8 @@ impl Job for Work {
         Ok(())
     }
 
-    fn seal(&mut self, _granted: &Granted) -> Result<(), String> {
-        Err("this lease was not given any targets".into())
+    fn seal(&mut self, granted: &Granted, session: InputSender) {
+        self.fences.seal(granted, session);
     }
 
     // The work is cancelled by `Event::Stopping`, which comes in the same step and knows why: woken

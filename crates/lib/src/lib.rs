@@ -26,6 +26,7 @@ pub mod byhand;
 pub mod clock;
 #[cfg(all(unix, feature = "conformance"))]
 pub mod doctor;
+pub mod fences;
 pub mod host;
 pub mod keeper;
 pub mod lease;

@@ -18,8 +18,9 @@ use crate::{clock, random};
 pub trait Job {
     /// Starts it. An error is its exit status, as a shell would say it.
     fn start(&mut self, granted: &Granted) -> Result<(), i32>;
-    /// Raises the fences of the targets named beforehand.
-    fn seal(&mut self, granted: &Granted) -> Result<(), String>;
+    /// Begins to raise the fences of the targets named beforehand; it may take as long as the lease is
+    /// renewed. The session waits for [`Input::Sealed`].
+    fn seal(&mut self, granted: &Granted, session: InputSender);
     /// Asks all of it to end.
     fn term(&mut self);
     /// Ends all of it.
@@ -130,7 +131,7 @@ impl Shell {
                         inputs.extend(self.give(Work::Remember { lease, seen, watched }));
                     }
                     Effect::Discard(grant) => inputs.extend(self.give(Work::Discard(grant))),
-                    Effect::Seal(granted) => inputs.push_back(Input::Sealed(job.seal(&granted))),
+                    Effect::Seal(granted) => job.seal(&granted, self.sender()),
                     Effect::Start(granted) => {
                         self.job_lives = true;
                         if let Err(status) = job.start(&granted) {

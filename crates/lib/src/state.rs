@@ -7,13 +7,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use leasehold_core::name::Name;
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 /// Largest file we read back; ours are far smaller.
 const FILE_MAX: u64 = 64 * 1024;
 
 /// What is kept inside it in directories of their own.
-const INSIDE: [&str; 4] = ["memory", "grants", "probed", "leases.db-locks"];
+const INSIDE: [&str; 6] = ["memory", "grants", "probed", "targets", "gates", "leases.db-locks"];
 
 /// A private directory, created on first use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +97,34 @@ impl StateDir {
         self.path.join("memory").join(format!("{}.json", flat(lease)))
     }
 
+    /// Where the gates of this user are, made if needed.
+    pub fn gates(&self) -> Result<PathBuf, StateError> {
+        self.ensure()?;
+        let path = self.path.join("gates");
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.map(|()| path.clone()).map_err(|e| StateError::io(&path, e))
+    }
+
+    /// What runs with `--observe` have seen, one JSON object a line.
+    pub fn observed(&self) -> PathBuf {
+        self.path.join("observed.jsonl")
+    }
+
+    /// Where it is noted that this target was sealed from here.
+    pub fn target_file(&self, shown: &str) -> PathBuf {
+        let name = Sha256::digest(shown.as_bytes());
+        self.path.join("targets").join(format!("{name:x}"))
+    }
+
+    /// The targets that were sealed from here, as they are shown; best effort.
+    pub fn targets(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path.join("targets")).into_iter().flatten().flatten();
+        let notes = entries.filter_map(|entry| read_private(&entry.path()).ok().flatten());
+        let mut shown: Vec<String> = notes.filter_map(|note| String::from_utf8(note).ok()).collect();
+        shown.sort();
+        shown
+    }
+
     /// Where the grant of a lease that was acquired by hand is kept.
     pub fn grant_file(&self, lease: &Name) -> PathBuf {
         self.path.join("grants").join(format!("{}.json", flat(lease)))
@@ -143,6 +172,15 @@ pub fn read_private(path: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
     }
+}
+
+/// Adds a line to a private file.
+pub fn append_private(path: &Path, line: &[u8]) -> io::Result<()> {
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits();
+    #[allow(clippy::cast_possible_wrap)]
+    let opened =
+        OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(flags as i32).open(path);
+    opened?.write_all(line)
 }
 
 /// Replaces a private file as a whole: either the old or the new content is there, never half.

@@ -10,7 +10,7 @@ use leasehold::core::name::Name;
 use leasehold::core::session::{Event, Granted, Input, Outcome, Plan, Signal};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::memory::Memory;
-use leasehold::shell::{Job, Shell};
+use leasehold::shell::{InputSender, Job, Shell};
 use leasehold::stores::memory::MemoryStore;
 use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
 use leasehold::{host, random};
@@ -71,9 +71,7 @@ impl Job for Counted {
         self.started = true;
         Ok(())
     }
-    fn seal(&mut self, _: &Granted) -> Result<(), String> {
-        Ok(())
-    }
+    fn seal(&mut self, _: &Granted, _: InputSender) {}
     fn term(&mut self) {}
     fn kill(&mut self) {}
     fn freeze(&mut self) {}

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use leasehold::byhand::{self, Ask};
 use leasehold::core::errand::{ErrandOutcome, Verb, describe};
+use leasehold::core::fence::Bearer;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
@@ -96,7 +97,7 @@ pub fn print(granted: &Granted, eval: bool, chosen: &Chosen, out: &Out) -> Resul
         })
         .to_string()
     } else if eval {
-        let grant = grant_text(granted);
+        let grant = grant_text(&Bearer::from(granted));
         format!(
             "export LEASEHOLD_LEASE={lease}\nexport LEASEHOLD_TOKEN={token}\nexport LEASEHOLD_GRANT={grant}"
         )

@@ -4,12 +4,16 @@ pub mod break_;
 pub mod by_hand;
 pub mod demo;
 pub mod doctor;
+pub mod fence;
+pub mod gate;
 pub mod help;
 pub mod run;
 #[cfg(feature = "http")]
 pub mod serve;
 pub mod status;
+pub mod targets;
 pub mod use_;
+pub mod write;
 
 use std::time::Duration;
 
@@ -117,7 +121,7 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &N
         NotStarted::Refused { lease, refusal } => {
             refused(lease, refusal, &chosen.shown, &memory.place(lease))
         }
-        NotStarted::Seal(why) => {
+        NotStarted::Seal { why, .. } => {
             Failed::new(exit::UNREACHABLE, "seal_failed", format!("{why}. Nothing was run."))
         }
         NotStarted::Interrupted(signal) => {

@@ -1,6 +1,7 @@
 //! `leasehold run NAME -- CMD`
 
 mod hints;
+mod observe;
 mod voice;
 
 use std::io::IsTerminal;
@@ -9,13 +10,15 @@ use std::time::Duration;
 use leasehold::core::name::Name;
 use leasehold::core::session::{NotStarted, Outcome};
 use leasehold::core::stop::Wishes;
+use leasehold::fences::Fences;
 use leasehold::host;
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::run::{self, Spec};
+use leasehold::stores::Store;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use voice::Voice;
 
-use super::{Opened, not_started};
+use super::{Opened, fence, not_started, targets};
 use crate::args::{Everywhere, Run};
 use crate::exit::{self, Failed};
 use crate::out::Out;
@@ -24,52 +27,69 @@ use crate::{duration, report};
 /// Runs it; the exit code is the command's own, or one of ours.
 pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     report::check(args.report.as_deref())?;
+    if args.observe {
+        return observe::run(flags, args, out);
+    }
     // What keeps it from being run belongs into the report too.
     let early = |failed: Failed| {
         report::write(args.report.as_deref(), out, || report::early(args, &failed));
         failed
     };
-    let (spec, Opened { chosen, store, memory, .. }) = prepare(flags, args).map_err(early)?;
+    let (spec, fences, Opened { chosen, store, memory, state }) = prepare(flags, args).map_err(early)?;
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
     }
     let mut voice = Voice::new(out, &spec, &chosen);
     let terminal = spec.foreground.then(terminal).flatten();
-    let ran = run::run(&spec, store, memory.clone(), &mut voice)
+    let ran = run::run(&spec, store, memory.clone(), fences, &mut voice)
         .map_err(|e| Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}")))
         .map_err(early)?;
     if let Some(before) = terminal.filter(|_| was_killed(&ran.outcome)) {
         restore(&before);
     }
-    let refusal = |why: &NotStarted| not_started(why, &chosen, &memory, &spec.leases[0]);
+    fence::remember(&state, &ran.fences.sealed);
+    let refusal = |why: &NotStarted| match (why, &ran.fences.failed) {
+        (NotStarted::Seal { release, .. }, Some(error)) => targets::not_sealed(error, *release),
+        _ => not_started(why, &chosen, &memory, &spec.leases[0]),
+    };
     let told = voice.ended(&ran, args.skip_exit, refusal);
     report::write(args.report.as_deref(), out, || report::record(&spec, &ran, &told));
     told
 }
 
 /// Everything that can be wrong before a lease is asked for.
-fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Opened), Failed> {
+fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Failed> {
     let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
-    let job = args.job.as_deref().map_or_else(|| Ok(leases[0].clone()), super::name)?;
+    let job = job(args, &leases)?;
+    // Before anything is spent: a typo must not cost a token or block another machine.
+    find(args, &leases[0])?;
+    let fences = targets::fences(&args.fence, &leases, &job)?;
+    let opened = super::open_tested(flags, &leases)?;
+    Ok((spec(args, opened.store.as_ref())?, fences, opened))
+}
+
+fn job(args: &Run, leases: &[Name]) -> Result<Name, Failed> {
+    args.job.as_deref().map_or_else(|| Ok(leases[0].clone()), super::name)
+}
+
+/// What to run, with timing that this store supports.
+fn spec(args: &Run, store: &dyn Store) -> Result<Spec, Failed> {
+    let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
     let max_run = duration::parse_or_none(&args.max_run)
         .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
-    // Before anything is spent: a typo must not cost a token or block another machine.
-    let program = find(args, &leases[0])?;
-    let opened = super::open_tested(flags, &leases)?;
     let timing = &args.timing;
     let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
-    let spec = Spec {
-        timing: super::timing(wishes, opened.store.as_ref())?,
+    Ok(Spec {
+        timing: super::timing(wishes, store)?,
+        job: job(args, &leases)?,
+        program: find(args, &leases[0])?,
         leases,
-        job,
         run_id: run_id(args)?,
         wait: patience(args),
         max_run,
-        program,
         args: args.command[1..].to_vec(),
         foreground: std::io::stdin().is_terminal(),
-    };
-    Ok((spec, opened))
+    })
 }
 
 /// The terminal's settings, if it is ours to set.

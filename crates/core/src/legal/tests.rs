@@ -126,6 +126,18 @@ fn the_life_of_a_lease_is_legal() {
 }
 
 #[test]
+fn a_revocation_from_before_a_new_instance_is_a_conflict() {
+    let old = record(held(1), 1, 1);
+    let shortened = |hold: Option<Hold>| hold.map(|h| Hold { revoke: true, ttl: h.ttl / 2, ..h });
+    let soon = record(shortened(held(1)), 1, 2);
+    assert_eq!(ask(Some(&old), 0, &soon, false), Err(Illegal::Early));
+    // The same, and the store is another since the client looked.
+    let elsewhere = |r: &LeaseRecord| LeaseRecord { instance: "before".into(), ..r.clone() };
+    assert_eq!(ask(Some(&elsewhere(&old)), 0, &elsewhere(&soon), false), Err(Illegal::Instance));
+    assert!(Illegal::Instance.is_conflict());
+}
+
+#[test]
 fn other_keys_are_free_and_odd_names_are_not() {
     let body = b"anything";
     let offer = Offer {

@@ -35,7 +35,11 @@ impl<R: Rules> Session<R> {
             (_, Some(signal)) => {
                 self.release_unstarted(Outcome::NotStarted(NotStarted::Interrupted(signal)), now, out);
             }
-            (Err(why), None) => self.release_unstarted(Outcome::NotStarted(NotStarted::Seal(why)), now, out),
+            (Err(why), None) => {
+                // What the release comes to is filled in when it is known.
+                let seal = NotStarted::Seal { why, release: Release::Unconfirmed };
+                self.release_unstarted(Outcome::NotStarted(seal), now, out);
+            }
             (Ok(()), None) => self.start_job(granted, now, out),
         }
     }
@@ -336,6 +340,9 @@ impl<R: Rules> Session<R> {
 
     fn finish(&mut self, release: Release, out: &mut Vec<Effect>) {
         let outcome = match (self.unstarted.take(), self.job) {
+            (Some(Outcome::NotStarted(NotStarted::Seal { why, .. })), _) => {
+                Outcome::NotStarted(NotStarted::Seal { why, release })
+            }
             (Some(outcome), _) => outcome,
             (None, Job::Exited { status }) => self.ended(status, release),
             (None, Job::NotStarted | Job::Running { .. }) => {

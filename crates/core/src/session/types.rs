@@ -392,7 +392,13 @@ pub enum NotStarted {
         refusal: Refusal,
     },
     /// A target could not be sealed.
-    Seal(String),
+    Seal {
+        /// What it said.
+        why: String,
+        /// What giving the lease back came to: still ours, or gone before. A fence that is ahead of a
+        /// lease which was ours to the end has seen tokens that the store has forgotten.
+        release: Release,
+    },
     /// A signal came first.
     Interrupted(Signal),
 }
@@ -402,7 +408,7 @@ impl fmt::Display for NotStarted {
         match self {
             Self::Store { failure, .. } => write!(f, "{}", failure.message),
             Self::Refused { lease, refusal } => write!(f, "{lease}: {refusal}"),
-            Self::Seal(why) => write!(f, "{why}"),
+            Self::Seal { why, .. } => write!(f, "{why}"),
             Self::Interrupted(_) => write!(f, "interrupted"),
         }
     }

@@ -177,7 +177,7 @@ fn attack_14_a_target_that_cannot_be_sealed_means_no_start_and_a_release() {
     assert!(!hand.started());
     assert!(hand.sent().hold.is_none());
     hand.written(None);
-    let seal = NotStarted::Seal("pg: timed out".into());
+    let seal = NotStarted::Seal { why: "pg: timed out".into(), release: Release::Done };
     assert_eq!(hand.outcome(), Some(&Outcome::NotStarted(seal)));
 }
 

@@ -8,6 +8,7 @@ pub mod evidence;
 pub mod lock;
 pub mod lookup;
 pub mod outcome;
+pub mod plain;
 pub mod poll;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod proc;

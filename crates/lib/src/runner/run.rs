@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
 use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason};
@@ -22,8 +23,9 @@ use super::poll::{self, Timer};
 use super::signals::Signals;
 use super::spawn;
 use super::tree::Tree;
+use crate::fences::{Ended, Fences};
 use crate::memory::Memory;
-use crate::shell::{Job, Shell};
+use crate::shell::{InputSender, Job, Shell};
 use crate::stores::Store;
 use crate::text::masked;
 use crate::{clock, host, random};
@@ -64,6 +66,8 @@ pub struct Ran {
     pub spawn_error: Option<String>,
     /// How long the job ran.
     pub lasted: Duration,
+    /// What the fences of its targets have to tell.
+    pub fences: Ended,
 }
 
 /// What the caller hears while it runs.
@@ -81,6 +85,7 @@ pub fn run(
     spec: &Spec,
     store: Box<dyn Store>,
     memory: Memory,
+    fences: Fences,
     listener: &mut dyn Listener,
 ) -> io::Result<Ran> {
     let signals = Signals::install()?;
@@ -102,7 +107,7 @@ pub fn run(
         timing: spec.timing,
         wait: spec.wait,
         max_run: spec.max_run,
-        seal: false,
+        seal: !fences.is_empty(),
         by_hand: false,
         force: false,
         lock: lock.as_ref().map(|lock| lock.describe().to_owned()),
@@ -112,6 +117,7 @@ pub fn run(
     let job = Process {
         spec,
         lock,
+        fences,
         listener,
         tree: None,
         granted: None,
@@ -122,6 +128,22 @@ pub fn run(
         refused: Vec::new(),
     };
     Loop { shell, job, signals }.run()
+}
+
+/// What the job's environment says about its run.
+pub fn environment(bearer: &Bearer, spec: &Spec) -> Vec<(OsString, OsString)> {
+    let values = [
+        ("LEASEHOLD_LEASE", bearer.lease.to_string()),
+        ("LEASEHOLD_JOB", spec.job.to_string()),
+        ("LEASEHOLD_TOKEN", bearer.token.to_string()),
+        ("LEASEHOLD_GRANT", host::grant_text(bearer)),
+        (super::RUN_ID, spec.run_id.clone()),
+        (super::RUN_CHAIN, super::run_chain(&spec.run_id)),
+    ];
+    // A job gets no store credentials. The rest of the URL stays: without it a run inside this one
+    // would quietly use another store.
+    let store = std::env::var("LEASEHOLD_STORE").ok().map(|url| ("LEASEHOLD_STORE", masked(&url)));
+    values.into_iter().chain(store).map(|(key, value)| (key.into(), value.into())).collect()
 }
 
 /// The one loop.
@@ -209,6 +231,7 @@ pub fn signal_number(signal: Signal) -> u8 {
 struct Process<'a> {
     spec: &'a Spec,
     lock: Option<HolderLock>,
+    fences: Fences,
     listener: &'a mut dyn Listener,
     tree: Option<Tree>,
     granted: Option<Granted>,
@@ -231,23 +254,13 @@ impl Process<'_> {
         })
     }
 
-    fn environment(&self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
-        let values = [
-            ("LEASEHOLD_LEASE", granted.lease.to_string()),
-            ("LEASEHOLD_JOB", self.spec.job.to_string()),
-            ("LEASEHOLD_TOKEN", granted.token.to_string()),
-            ("LEASEHOLD_GRANT", host::grant_text(granted)),
-            (super::RUN_ID, self.spec.run_id.clone()),
-            (super::RUN_CHAIN, super::run_chain(&self.spec.run_id)),
-        ];
-        // A job gets no store credentials. The rest of the URL stays: without it a run inside this one
-        // would quietly use another store.
-        let store = std::env::var("LEASEHOLD_STORE").ok().map(|url| ("LEASEHOLD_STORE", masked(&url)));
-        let values = values.into_iter().chain(store);
-        values.map(|(key, value)| (key.into(), Some(value.into()))).collect()
+    fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
+        let ours = environment(&Bearer::from(granted), self.spec);
+        let all = ours.into_iter().chain(self.fences.environment(granted));
+        all.map(|(key, value)| (key, Some(value))).collect()
     }
 
-    fn spawn(&self, granted: &Granted) -> Result<Tree, (String, u8)> {
+    fn spawn(&mut self, granted: &Granted) -> Result<Tree, (String, u8)> {
         let env = self.environment(granted);
         let job = spawn::Job {
             program: &self.spec.program,
@@ -267,8 +280,9 @@ impl Process<'_> {
             let _ = lock.remove();
         }
         let lasted = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
-        let Self { granted, survivors, spawn_error, .. } = self;
-        Ran { outcome, granted, survivors, spawn_error, lasted }
+        let Self { granted, survivors, spawn_error, fences, .. } = self;
+        let fences = fences.finish(granted.as_ref());
+        Ran { outcome, granted, survivors, spawn_error, lasted, fences }
     }
 }
 
@@ -287,8 +301,8 @@ impl Job for Process<'_> {
         }
     }
 
-    fn seal(&mut self, _granted: &Granted) -> Result<(), String> {
-        Err("this run was not given any targets".into())
+    fn seal(&mut self, granted: &Granted, session: InputSender) {
+        self.fences.seal(granted, session);
     }
 
     // What a sweep could not reach is tried again: the session repeats KILL until the tree is empty.

@@ -3,14 +3,17 @@
 //! One file per target. The rule is [`leasehold_core::fence::verdict`]; a target only makes the
 //! question, the write and the new fence one step, or says that it cannot.
 
+mod beside;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod error;
 pub mod file;
 #[cfg(feature = "firestore")]
 pub mod firestore;
+pub mod gate;
 #[cfg(any(feature = "object", feature = "redis"))]
 pub(crate) mod link;
+pub mod local;
 #[cfg(feature = "object")]
 pub mod object;
 pub mod open;
@@ -18,6 +21,7 @@ pub mod open;
 pub mod redis;
 #[cfg_attr(not(any(feature = "object", feature = "redis")), allow(dead_code))]
 pub(crate) mod swap;
+pub mod tree;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -116,6 +120,17 @@ pub trait Target: fmt::Debug + Send {
     /// What the job's environment needs so that tools which know nothing of us are fenced here.
     fn environment(&self, _bearer: &Bearer) -> Vec<(OsString, OsString)> {
         Vec::new()
+    }
+
+    /// What is there now, in a word that is another whenever it is another; nothing: this target cannot
+    /// tell, or there is nothing yet.
+    fn fingerprint(&mut self) -> Option<String> {
+        None
+    }
+
+    /// Takes note of what is there as this run leaves it, for whoever compares later.
+    fn remember(&mut self, _bearer: &Bearer, _fingerprint: &str) -> Result<(), TargetError> {
+        Ok(())
     }
 
     /// A look back when the job has ended: what went round the fence, as a sentence.

@@ -1,6 +1,6 @@
 //! From a URL to a target. Adding a target adds one line to [`SCHEMES`].
 
-use super::{Target, TargetError, file};
+use super::{Target, TargetError, file, gate, tree};
 use crate::text::{did_you_mean, masked};
 
 /// One kind of target.
@@ -21,6 +21,16 @@ pub const SCHEMES: &[Scheme] = &[
         name: "file",
         example: "file:PATH",
         open: |_, path| Ok(Box::new(file::FileTarget::open(path)?)),
+    },
+    Scheme {
+        name: "tree",
+        example: "tree:PATH",
+        open: |_, path| Ok(Box::new(tree::TreeTarget::open(path)?)),
+    },
+    Scheme {
+        name: "gate",
+        example: "gate:PATH",
+        open: |_, path| Ok(Box::new(gate::GateTarget::open(path)?)),
     },
     #[cfg(feature = "object")]
     Scheme {

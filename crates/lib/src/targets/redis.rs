@@ -61,7 +61,7 @@ impl RedisTarget {
         let Some(fence) = fence_of(&key) else {
             return Err(unfit(
                 "has a \"}\" and no hash tag, so no second key can be kept in its slot",
-                "Use a key without \"}\", or one with a hash tag as in {site}:today",
+                "Use a key without \"}\", or one with a hash tag as in %7Bsite%7D:today",
             ));
         };
         if server.contains("prefix=") {

@@ -2,11 +2,10 @@
 
 use leasehold::core::fence::Mode;
 use std::fs;
-use std::time::Duration;
 
-use leasehold::targets::{Target, TargetError};
+use leasehold::targets::TargetError;
 
-use crate::kit::{Attempt, Place, bearer, publish};
+use crate::kit::{Attempt, Kind, Place, bearer, publish};
 use crate::role::{REFUSED, TAKEN, naive};
 
 crate::tests!(
@@ -19,7 +18,12 @@ const OLD: &str = "report of token 32";
 const ZOMBIE: &str = "stale report of token 33";
 
 fn a_frozen_zombie_is_refused() {
-    let start = Place::new();
+    frozen_zombies(Kind::File);
+    frozen_zombies(Kind::Tree);
+}
+
+fn frozen_zombies(kind: Kind) {
+    let start = Place::of(kind);
     publish(&start, 32, OLD);
     start.target().seal(&bearer(33), Mode::Enforce).unwrap();
     let zombie = Attempt { role: "write", token: 33, content: ZOMBIE };
@@ -27,7 +31,7 @@ fn a_frozen_zombie_is_refused() {
     for point in zombie.points(&start, false) {
         let place = start.copy();
         let frozen = zombie.frozen_at(&place, &point);
-        let mut successor = place.target().with_patience(Duration::from_millis(30));
+        let mut successor = kind.hasty(&place.artefact());
         match successor.seal(&bearer(34), Mode::Enforce) {
             // It stands outside the lock: sealed. What is there now is what stays.
             Ok(_) => {

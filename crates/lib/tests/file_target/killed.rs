@@ -6,10 +6,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use leasehold::core::fence_record::{FenceRecord, Pending};
-use leasehold::targets::file::digest;
-use leasehold::targets::{Content, Target, TargetError};
+use leasehold::targets::{Content, TargetError};
 
-use crate::kit::{Attempt, Place, bearer, publish};
+use crate::kit::{Attempt, Kind, Place, bearer, publish};
 use crate::role::{FAILED, TAKEN};
 
 crate::tests!(
@@ -26,13 +25,13 @@ const NEW: &str = "report of token 33, somewhat longer";
 
 /// What a crash left, in words; fails if the fence is behind the artefact or either is torn.
 fn state(place: &Place, old: Option<&str>) -> String {
-    let content = fs::read_to_string(place.artefact()).ok();
+    let content = place.found();
     let known = content.as_deref() == old || content.as_deref() == Some(NEW);
     assert!(known, "torn: {content:?}");
     let stored = place.stored();
     if content.as_deref() == Some(NEW) {
         assert_eq!(stored.fence.token.get(), 33, "the fence is behind the artefact");
-        assert_eq!(stored.fence.digest, digest(NEW.as_bytes()), "the fence is behind the artefact");
+        assert_eq!(stored.fence.digest, place.digest(NEW), "the fence is behind the artefact");
     }
     let (token, seq, new) = (stored.fence.token, stored.fence.seq, content.as_deref() == Some(NEW));
     let pending = if stored.pending.is_some() { "pending" } else { "done" };
@@ -41,30 +40,29 @@ fn state(place: &Place, old: Option<&str>) -> String {
 
 /// Whoever comes next is let in, and those before are not.
 fn next_one_recovers(place: &Place) {
-    let mut target = place.target();
-    target.seal(&bearer(40), Mode::Enforce).unwrap();
+    place.target().seal(&bearer(40), Mode::Enforce).unwrap();
     place.stored().pending.ok_or(()).unwrap_err();
-    let kept = fs::read_to_string(place.artefact()).ok();
+    let kept = place.found();
     for stale in [32, 33, 34] {
-        let refused = target.write(&bearer(stale), None, Content::Bytes(b"stale")).unwrap_err();
+        let refused = place.write(stale, None, "stale").unwrap_err();
         assert!(matches!(refused, TargetError::Refused(_)), "{refused}");
     }
-    assert_eq!(fs::read_to_string(place.artefact()).ok(), kept);
-    target.write(&bearer(40), Some(1), Content::Bytes(b"report of token 40")).unwrap();
+    assert_eq!(place.found(), kept);
+    place.write(40, Some(1), "report of token 40").unwrap();
     assert_eq!(place.content(), "report of token 40");
     place.assert_tidy();
 }
 
 /// The same write once more: never answered as done while the artefact is old.
 fn retry_lands(place: &Place) {
-    place.target().write(&bearer(33), Some(1), Content::Bytes(NEW.as_bytes())).unwrap();
+    place.write(33, Some(1), NEW).unwrap();
     assert_eq!(place.content(), NEW);
     assert_eq!(place.stored().fence.seq, 1);
     assert!(place.stored().fence.done);
 }
 
-fn sealed_33(old: Option<&str>) -> Place {
-    let start = Place::new();
+fn sealed_33(kind: Kind, old: Option<&str>) -> Place {
+    let start = Place::of(kind);
     if let Some(old) = old {
         publish(&start, 32, old);
     }
@@ -72,11 +70,11 @@ fn sealed_33(old: Option<&str>) -> Place {
     start
 }
 
-fn kill_writers(old: Option<&str>) -> BTreeMap<String, usize> {
-    let start = sealed_33(old);
+fn kill_writers(kind: Kind, old: Option<&str>) -> BTreeMap<String, usize> {
+    let start = sealed_33(kind, old);
     let attempt = Attempt { role: "write", token: 33, content: NEW };
     let mut seen = BTreeMap::new();
-    for point in attempt.points(&start, old.is_some()) {
+    for point in attempt.points(&start, old.is_some() && kind == Kind::File) {
         let place = start.copy();
         attempt.killed_at(&place, &point);
         *seen.entry(state(&place, old)).or_insert(0) += 1;
@@ -88,7 +86,12 @@ fn kill_writers(old: Option<&str>) -> BTreeMap<String, usize> {
 }
 
 fn a_writer_killed_anywhere() {
-    let seen = kill_writers(Some(OLD));
+    for kind in [Kind::File, Kind::Tree] {
+        every_state_is_met(&kill_writers(kind, Some(OLD)));
+    }
+}
+
+fn every_state_is_met(seen: &BTreeMap<String, usize>) {
     let all = [
         "fence 33.0 done, artefact old",
         "fence 33.1 pending, artefact old",
@@ -100,7 +103,8 @@ fn a_writer_killed_anywhere() {
 }
 
 fn a_first_write_killed_anywhere() {
-    assert_eq!(kill_writers(None).len(), 4);
+    assert_eq!(kill_writers(Kind::File, None).len(), 4);
+    assert_eq!(kill_writers(Kind::Tree, None).len(), 4);
 }
 
 fn a_sealer_killed_anywhere() {
@@ -120,14 +124,19 @@ fn a_sealer_killed_anywhere() {
 }
 
 /// As a writer with token 33 leaves it that dies between fence and rename.
-fn pending_33(payload: Option<&str>) -> Place {
-    let start = sealed_33(Some(OLD));
-    let temp = ".today.json.leasehold-new-0123456789abcdef0123456789abcdef".to_owned();
+fn pending_33(kind: Kind, payload: Option<&str>) -> Place {
+    let drafts = Place::new();
+    let start = sealed_33(kind, Some(OLD));
+    let place = start.beside("new-0123456789abcdef0123456789abcdef");
     if let Some(payload) = payload {
-        fs::write(start.dir().join(&temp), payload).unwrap();
+        kind.with(payload, drafts.dir(), |content| match content {
+            Content::Directory(draft) => fs::rename(draft, &place).unwrap(),
+            _ => fs::write(&place, payload).unwrap(),
+        });
     }
+    let temp = place.file_name().unwrap().to_str().unwrap().to_owned();
     let mut fence = start.stored().fence;
-    (fence.seq, fence.digest) = (1, digest(NEW.as_bytes()));
+    (fence.seq, fence.digest) = (1, start.digest(NEW));
     let record = FenceRecord::pending(fence, Pending { temp, before: String::new() });
     fs::write(start.fence(), record.encode()).unwrap();
     start
@@ -153,18 +162,26 @@ fn kill_settlers(start: &Place, settled: &str) -> usize {
 }
 
 fn whoever_finishes_for_the_dead_killed_anywhere() {
-    assert_eq!(kill_settlers(&pending_33(Some(NEW)), NEW), 3);
+    assert_eq!(kill_settlers(&pending_33(Kind::File, Some(NEW)), NEW), 3);
+    assert_eq!(kill_settlers(&pending_33(Kind::Tree, Some(NEW)), NEW), 3);
 }
 
 /// The payload is gone, or is not what the fence says: a power cut may do that, and a person.
 fn whoever_takes_back_for_the_dead_killed_anywhere() {
-    assert_eq!(kill_settlers(&pending_33(None), OLD), 2);
-    assert_eq!(kill_settlers(&pending_33(Some("half a rep")), OLD), 2);
+    for kind in [Kind::File, Kind::Tree] {
+        assert_eq!(kill_settlers(&pending_33(kind, None), OLD), 2);
+        assert_eq!(kill_settlers(&pending_33(kind, Some("half a rep")), OLD), 2);
+    }
 }
 
 /// Each answer is true: taken, nothing changed, or nobody knows.
 fn a_writer_whose_system_calls_fail() {
-    let start = sealed_33(Some(OLD));
+    system_calls_fail(Kind::File);
+    system_calls_fail(Kind::Tree);
+}
+
+fn system_calls_fail(kind: Kind) {
+    let start = sealed_33(kind, Some(OLD));
     let attempt = Attempt { role: "write", token: 33, content: NEW };
     let mut seen = BTreeMap::new();
     for point in attempt.points(&start, false) {

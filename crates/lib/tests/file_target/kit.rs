@@ -1,6 +1,5 @@
 //! What the tests share: a place, bearers, and processes run under strace.
 
-use leasehold::targets::{Content, Target};
 use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,66 +7,161 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
-use leasehold::targets::file::FileTarget;
+use leasehold::targets::file::{FileTarget, digest};
+use leasehold::targets::tree::{self, TreeTarget};
+use leasehold::targets::{Content, Target, TargetError, Written};
 use rustix::process::{Pid, Signal, kill_process};
+use sha2::{Digest, Sha256};
 
 use crate::role::{OVER, READY, ROLE};
 
+/// What is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    File,
+    Tree,
+}
+
+impl Kind {
+    pub(crate) fn of(path: &Path) -> Self {
+        if path.ends_with("site") { Self::Tree } else { Self::File }
+    }
+
+    pub(crate) fn open(self, path: &Path) -> Box<dyn Target> {
+        match self {
+            Self::File => Box::new(FileTarget::open(path).unwrap()),
+            Self::Tree => Box::new(TreeTarget::open_with(path, Duration::ZERO).unwrap()),
+        }
+    }
+
+    /// The same for somebody without patience.
+    pub(crate) fn hasty(self, path: &Path) -> Box<dyn Target> {
+        let soon = Duration::from_millis(30);
+        match self {
+            Self::File => Box::new(FileTarget::open(path).unwrap().with_patience(soon)),
+            Self::Tree => Box::new(TreeTarget::open(path).unwrap().with_patience(soon)),
+        }
+    }
+
+    /// Hands this text on as such a thing; a tree's lies in `drafts`.
+    pub(crate) fn with<T>(self, text: &str, drafts: &Path, then: impl FnOnce(Content<'_>) -> T) -> T {
+        match self {
+            Self::File => then(Content::Bytes(text.as_bytes())),
+            Self::Tree => {
+                let draft = drafts.join(format!("draft-{:x}", Sha256::digest(text.as_bytes())));
+                fs::create_dir_all(draft.join("deep")).unwrap();
+                fs::write(draft.join("page"), text).unwrap();
+                fs::write(draft.join("deep/page"), text).unwrap();
+                then(Content::Directory(&draft))
+            }
+        }
+    }
+}
+
 /// A directory of its own, gone when the test is.
-pub(crate) struct Place(PathBuf);
+pub(crate) struct Place {
+    path: PathBuf,
+    kind: Kind,
+}
 
 impl Place {
     pub(crate) fn new() -> Self {
-        Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")))
+        Self::of(Kind::File)
+    }
+
+    pub(crate) fn of(kind: Kind) -> Self {
+        Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")), kind)
     }
 
     /// In memory where that is to be had: for tests that ask the rule and not the disk.
     pub(crate) fn quick() -> Self {
         let memory = Path::new("/dev/shm");
-        if memory.is_dir() { Self::below(memory) } else { Self::new() }
+        if memory.is_dir() { Self::below(memory, Kind::File) } else { Self::new() }
     }
 
-    fn below(base: &Path) -> Self {
+    fn below(base: &Path, kind: Kind) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = base.join(format!("leasehold-file-{}-{number}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self { path, kind }
     }
 
     /// The same files somewhere else.
     pub(crate) fn copy(&self) -> Self {
-        let copy = Self::below(self.0.parent().unwrap());
-        for name in self.names() {
-            fs::copy(self.0.join(&name), copy.0.join(&name)).unwrap();
-        }
+        let copy = Self::below(self.path.parent().unwrap(), self.kind);
+        let status = Command::new("cp").arg("-a").arg(self.path.join(".")).arg(&copy.path).status();
+        assert!(status.unwrap().success());
         copy
     }
 
     pub(crate) fn dir(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::File => "today.json",
+            Kind::Tree => "site",
+        }
+    }
+
+    /// One of our own files beside the artefact.
+    pub(crate) fn beside(&self, what: &str) -> PathBuf {
+        self.path.join(format!(".{}.leasehold-{what}", self.name()))
     }
 
     pub(crate) fn artefact(&self) -> PathBuf {
-        self.0.join("today.json")
+        self.path.join(self.name())
     }
 
     pub(crate) fn fence(&self) -> PathBuf {
-        self.0.join(".today.json.leasehold-fence")
+        self.beside("fence")
     }
 
-    pub(crate) fn target(&self) -> FileTarget {
+    pub(crate) fn target(&self) -> Box<dyn Target> {
+        self.kind.open(&self.artefact())
+    }
+
+    pub(crate) fn file(&self) -> FileTarget {
         FileTarget::open(self.artefact()).unwrap()
     }
 
+    pub(crate) fn write(&self, token: u64, seq: Option<u64>, text: &str) -> Result<Written, TargetError> {
+        let drafts = Place::of(self.kind);
+        self.kind.with(text, &drafts.path, |content| self.target().write(&bearer(token), seq, content))
+    }
+
+    /// The digest that a fence has for this text.
+    pub(crate) fn digest(&self, text: &str) -> String {
+        let drafts = Place::of(self.kind);
+        self.kind.with(text, &drafts.path, |content| match content {
+            Content::Directory(draft) => tree::digest(draft).unwrap(),
+            _ => digest(text.as_bytes()),
+        })
+    }
+
+    /// What is there as a whole; fails if it is torn.
+    pub(crate) fn found(&self) -> Option<String> {
+        match self.kind {
+            Kind::File => fs::read_to_string(self.artefact()).ok(),
+            Kind::Tree => {
+                let page = fs::read_to_string(self.artefact().join("page")).ok();
+                assert_eq!(fs::read_to_string(self.artefact().join("deep/page")).ok(), page, "torn");
+                page
+            }
+        }
+    }
+
     pub(crate) fn content(&self) -> String {
-        fs::read_to_string(self.artefact()).unwrap()
+        self.found().unwrap()
     }
 
     pub(crate) fn stored(&self) -> FenceRecord {
@@ -76,11 +170,12 @@ impl Place {
 
     /// The number in a fence of the naive kind.
     pub(crate) fn naive_fence(&self) -> String {
-        fs::read_to_string(self.0.join("today.fence")).unwrap()
+        fs::read_to_string(self.path.join("today.fence")).unwrap()
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let entries =
+            fs::read_dir(&self.path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = entries.collect();
         names.sort();
         names
@@ -88,14 +183,17 @@ impl Place {
 
     /// Nothing but the artefact, its fence and its lock.
     pub(crate) fn assert_tidy(&self) {
-        let tidy = [".today.json.leasehold-fence", ".today.json.leasehold-lock", "today.json"];
-        assert_eq!(self.names(), tidy);
+        // Of a tree also the current version and, for readers, those before it.
+        let versions = format!(".{}.leasehold-v-", self.name());
+        let names: Vec<String> = self.names().into_iter().filter(|n| !n.starts_with(&versions)).collect();
+        let own = |what| format!(".{}.leasehold-{what}", self.name());
+        assert_eq!(names, [own("fence"), own("lock"), self.name().to_owned()]);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.path);
     }
 }
 
@@ -111,9 +209,8 @@ pub(crate) fn bearer(token: u64) -> Bearer {
 
 /// Raises the fence to `token` and writes with it.
 pub(crate) fn publish(place: &Place, token: u64, content: &str) {
-    let mut target = place.target();
-    target.seal(&bearer(token), Mode::Enforce).unwrap();
-    target.write(&bearer(token), None, Content::Bytes(content.as_bytes())).unwrap();
+    place.target().seal(&bearer(token), Mode::Enforce).unwrap();
+    place.write(token, None, content).unwrap();
 }
 
 /// This binary in a role.
@@ -136,8 +233,22 @@ pub(crate) struct Point {
 }
 
 /// Calls that change something others can see, or that decide.
-const TELLING: [&str; 9] =
-    ["openat", "flock", "write", "fsync", "renameat", "unlinkat", "fchmod", "rename", "read"];
+const TELLING: [&str; 14] = [
+    "openat",
+    "flock",
+    "write",
+    "fsync",
+    "renameat",
+    "unlinkat",
+    "fchmod",
+    "rename",
+    "read",
+    "mkdir",
+    "mkdirat",
+    "symlink",
+    "renameat2",
+    "copy_file_range",
+];
 
 /// What an attempt is made of.
 #[derive(Clone)]

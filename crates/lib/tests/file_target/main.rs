@@ -22,6 +22,8 @@ mod manners;
 mod role;
 #[cfg(target_os = "linux")]
 mod table;
+#[cfg(target_os = "linux")]
+mod trees;
 
 #[cfg(not(target_os = "linux"))]
 fn main() {}
@@ -37,7 +39,7 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let only: Vec<&String> = args.iter().filter(|a| !a.starts_with('-')).collect();
     let (mut passed, mut failed, mut filtered) = (0, Vec::new(), 0);
-    for (name, test) in [table::TESTS, manners::TESTS, killed::TESTS, frozen::TESTS].concat() {
+    for (name, test) in [table::TESTS, manners::TESTS, trees::TESTS, killed::TESTS, frozen::TESTS].concat() {
         if args.iter().any(|a| a == "--list") {
             println!("{name}: test");
         } else if !only.is_empty() && !only.iter().any(|o| name.contains(o.as_str())) {

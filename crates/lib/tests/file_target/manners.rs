@@ -54,7 +54,7 @@ fn several_writes_and_a_retry() {
     let refused = target.write(&me, None, Content::Bytes(b"three")).unwrap_err().to_string();
     let path = place.artefact();
     let wanted = format!(
-        "write refused: your token 41 is older than 42, already sealed for {}. This run lost its lease while \
+        "write refused: your token 41 is older than 42, already sealed for file:{}. This run lost its lease while \
          it was paused; its output is stale and was not written. Nothing to repair: run it again.",
         path.display()
     );
@@ -207,7 +207,7 @@ fn a_busy_lock_has_an_end() {
     place.target().seal(&bearer(1), Mode::Enforce).unwrap();
     let lock = fs::File::open(place.dir().join(".today.json.leasehold-lock")).unwrap();
     lock.lock().unwrap();
-    let mut hasty = place.target().with_patience(Duration::from_millis(40));
+    let mut hasty = place.file().with_patience(Duration::from_millis(40));
     for error in [
         hasty.seal(&bearer(2), Mode::Enforce).unwrap_err(),
         hasty.write(&bearer(1), None, Content::Bytes(b"x")).unwrap_err(),

@@ -5,10 +5,9 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use leasehold::targets::file::FileTarget;
 use leasehold::targets::{Content, Target, TargetError};
 
-use crate::kit::bearer;
+use crate::kit::{Kind, Place, bearer};
 
 /// The variable that makes this binary one of the processes under test.
 pub(crate) const ROLE: &str = "LEASEHOLD_FILE_TARGET_ROLE";
@@ -26,28 +25,42 @@ pub(crate) const FAILED: i32 = 70;
 pub(crate) fn play(role: &str) -> ! {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (path, token, content) = (&args[0], args[1].parse().unwrap(), &args[2]);
-    let me = bearer(token);
     // The directory is opened beforehand, so that every system call in between is about the target.
-    let mut target = FileTarget::open(path).unwrap();
-    println!("{READY} {}", std::process::id());
-    let result = match role {
-        "seal" => target.seal(&me, Mode::Enforce).map(drop),
-        "write" => target.write(&me, Some(1), Content::Bytes(content.as_bytes())).map(drop),
-        "many" => {
-            (0..20).try_for_each(|_| target.write(&me, None, Content::Bytes(content.as_bytes())).map(drop))
-        }
-        "naive" => {
-            let taken = naive(Path::new(path), token, content);
-            println!("{OVER}");
-            std::process::exit(if taken { TAKEN } else { REFUSED });
-        }
-        other => panic!("no role {other}"),
-    };
+    let (path, drafts) = (Path::new(path), Place::new());
+    let kind = Kind::of(path);
+    let mut target = kind.open(path);
+    // A draft is made beforehand too.
+    let result =
+        kind.with(content, drafts.dir(), |content| attempt(role, target.as_mut(), path, token, content));
     println!("{OVER}");
     let Err(error) = result else { std::process::exit(TAKEN) };
     // In one piece, because strace speaks on the same stream.
     let _ = std::io::stderr().write_all(format!("{error}\n").as_bytes());
     std::process::exit(if matches!(error, TargetError::Refused(_)) { REFUSED } else { FAILED });
+}
+
+fn attempt(
+    role: &str,
+    target: &mut dyn Target,
+    path: &Path,
+    token: u64,
+    content: Content<'_>,
+) -> Result<(), TargetError> {
+    let me = bearer(token);
+    println!("{READY} {}", std::process::id());
+    match (role, content) {
+        ("seal", _) => target.seal(&me, Mode::Enforce).map(drop),
+        ("write", content) => target.write(&me, Some(1), content).map(drop),
+        ("many", Content::Bytes(bytes)) => {
+            (0..20).try_for_each(|_| target.write(&me, None, Content::Bytes(bytes)).map(drop))
+        }
+        ("naive", Content::Bytes(bytes)) => {
+            let taken = naive(path, token, std::str::from_utf8(bytes).unwrap());
+            println!("{OVER}");
+            std::process::exit(if taken { TAKEN } else { REFUSED });
+        }
+        (other, _) => panic!("no role {other}"),
+    }
 }
 
 /// How it is often done, and why it leaks: fence and artefact are each replaced as a whole, the

@@ -62,7 +62,7 @@ fn every_case_of_the_table() {
     let cases = whole();
     for unfinished in [Unfinished::Waiting, Unfinished::Gone] {
         let place = Place::quick();
-        let target = place.target();
+        let target = place.file();
         fs::write(place.artefact(), OLD).unwrap();
         let count = replay(&mut Files { place, target, unfinished }, &cases);
         println!("{count} cases");

@@ -8,7 +8,7 @@ use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::session::{Event, Granted, Input, Outcome, Plan, Signal};
 use leasehold::memory::Memory;
 use leasehold::random;
-use leasehold::shell::{Job, Shell};
+use leasehold::shell::{InputSender, Job, Shell};
 use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
 use pollster::block_on;
 
@@ -115,9 +115,7 @@ impl Job for Until {
         self.started = true;
         Ok(())
     }
-    fn seal(&mut self, _: &Granted) -> Result<(), String> {
-        Ok(())
-    }
+    fn seal(&mut self, _: &Granted, _: InputSender) {}
     fn term(&mut self) {}
     fn kill(&mut self) {}
     fn freeze(&mut self) {}

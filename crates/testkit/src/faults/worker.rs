@@ -8,7 +8,7 @@ use leasehold::core::session::{Event, Granted, Input, NotStarted, Outcome, Plan,
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
-use leasehold::shell::{Job, Shell};
+use leasehold::shell::{InputSender, Job, Shell};
 use leasehold::stores::{FailureKind, Store};
 use leasehold::{host, random};
 
@@ -44,9 +44,7 @@ impl Job for Alone {
         self.lane.enter(&self.run, granted, lock(&self.direct).as_mut());
         Ok(())
     }
-    fn seal(&mut self, _: &Granted) -> Result<(), String> {
-        Ok(())
-    }
+    fn seal(&mut self, _: &Granted, _: InputSender) {}
     fn term(&mut self) {}
     fn kill(&mut self) {}
     fn freeze(&mut self) {}

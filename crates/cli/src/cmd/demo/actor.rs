@@ -9,6 +9,7 @@ use leasehold::targets::file::FileTarget;
 use leasehold::targets::{Content, Target, TargetError};
 
 use crate::args::DemoActor;
+use crate::cmd::targets::failed;
 use crate::exit::{self, Failed};
 use crate::out;
 
@@ -50,9 +51,9 @@ fn fenced(file: &Path, content: &str) -> Result<u8, Failed> {
     let run = Enclosing::from_env(|name| std::env::var(name).ok());
     let run = run.ok_or_else(|| Failed::usage("demo-actor is a part of `leasehold demo`"))?;
     let bearer = Bearer::from(run);
-    let mut target = FileTarget::open(file).map_err(failed)?;
+    let mut target = FileTarget::open(file).map_err(|e| failed(&e))?;
     // Before anything is read or computed: from here on every earlier run is refused.
-    target.seal(&bearer, Mode::Enforce).map_err(failed)?;
+    target.seal(&bearer, Mode::Enforce).map_err(|e| failed(&e))?;
     if !about_to_write(bearer.token.get()) {
         return Ok(exit::OK);
     }
@@ -66,21 +67,7 @@ fn fenced(file: &Path, content: &str) -> Result<u8, Failed> {
                 let sealed = refused.sealed().map_or(NO_TOKEN, |token| token.get());
                 out::line(&format!("{REFUSED} {} {sealed} {}", refused.token, refused.reason.word()));
             }
-            Err(failed(error))
+            Err(failed(&error))
         }
     }
-}
-
-fn failed(error: TargetError) -> Failed {
-    let (code, word) = match &error {
-        TargetError::Refused(_) => (exit::REFUSED, "refused"),
-        TargetError::BadFence { .. } | TargetError::Unknown { .. } | TargetError::InDoubt { .. } => {
-            (exit::NEEDS_YOU, "needs_you")
-        }
-        TargetError::Unfit { .. } => (exit::CONFIG, "unfit"),
-        TargetError::Busy { .. } | TargetError::Io { .. } | TargetError::Remote { .. } => {
-            (exit::UNREACHABLE, "target")
-        }
-    };
-    Failed::new(code, word, error.to_string())
 }

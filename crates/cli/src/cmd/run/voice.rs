@@ -10,7 +10,7 @@ use leasehold::runner::RUN_CHAIN;
 use leasehold::runner::outcome::Survivor;
 use leasehold::runner::run::{Listener, Ran, Spec};
 
-use crate::cmd::held_by;
+use crate::cmd::{held_by, targets};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, Failed};
 use crate::out::Out;
@@ -157,6 +157,12 @@ impl Voice<'_> {
         skip_exit: u8,
         refusal: impl Fn(&NotStarted) -> Failed,
     ) -> Result<u8, Failed> {
+        for refused in &ran.fences.let_in {
+            self.out.warn(&format!("this run {}", targets::let_in(refused)));
+        }
+        for sentence in &ran.fences.went_round {
+            self.out.warn(sentence);
+        }
         match &ran.outcome {
             Outcome::Busy(busy) => self.skipped(busy, skip_exit),
             Outcome::NotStarted(why) => Err(refusal(why)),

@@ -6,7 +6,7 @@
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::fchown;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fd::{AsFd, OwnedFd};
@@ -22,21 +22,30 @@ const PAUSE_MOST: Duration = Duration::from_millis(25);
 /// A new file, before the user's mask.
 const PLAIN: u32 = 0o644;
 const PRIVATE: u32 = 0o600;
+const DIRECTORY: u32 = 0o755;
 
 /// What our own files are called; the artefact's name stands before it.
 pub(super) const MARK: &str = ".leasehold-";
 
 /// One artefact's place.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub struct Beside {
     dir: OwnedFd,
+    path: PathBuf,
     name: String,
 }
 
 /// The critical section; left when dropped, or when the process dies.
 #[derive(Debug)]
-pub(super) struct Inside {
-    _lock: File,
+pub struct Inside {
+    lock: File,
+}
+
+impl Inside {
+    /// Whatever is started from now on is inside too, until the last of it has ended.
+    pub fn inherited(&self) -> io::Result<()> {
+        Ok(rustix::io::fcntl_setfd(&self.lock, rustix::io::FdFlags::empty())?)
+    }
 }
 
 /// Why the critical section was not entered.
@@ -57,7 +66,7 @@ impl<E: Into<io::Error>> From<E> for NotInside {
 ///
 /// Locked while its writer lives, so that a sweep tells it from what a dead one left.
 #[derive(Debug)]
-pub(super) struct Payload<'a> {
+pub struct Payload<'a> {
     beside: &'a Beside,
     file: File,
     pub(super) name: String,
@@ -65,15 +74,27 @@ pub(super) struct Payload<'a> {
     keep: bool,
 }
 
-impl Payload<'_> {
+impl<'a> Payload<'a> {
     /// Somebody else's business from now on.
     pub(super) fn keep(&mut self) {
         self.keep = true;
     }
 
-    /// Takes over owner and permissions of what it will replace.
-    pub(super) fn look_like(&self, found: &Stat) -> io::Result<()> {
+    /// Under its name and locked; nothing if a sweep took it for a dead one's before it was.
+    fn locked(beside: &'a Beside, file: File, name: String) -> io::Result<Option<Self>> {
+        let payload = Self { beside, file, name, digest: String::new(), keep: false };
+        let gone = payload.file.try_lock().is_err() || rustix::fs::fstat(&payload.file)?.st_nlink == 0;
+        Ok((!gone).then_some(payload))
+    }
+
+    /// Takes over owner and permissions of the file it will replace.
+    pub(super) fn take_over(&self, beside: &Beside) -> io::Result<()> {
+        let Some(found) = beside.look()? else { return Ok(()) };
         let mine = rustix::fs::fstat(&self.file)?;
+        let plain = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !plain(&found) || !plain(&mine) {
+            return Ok(());
+        }
         let mut mode = found.st_mode & 0o7777;
         if (mine.st_uid, mine.st_gid) != (found.st_uid, found.st_gid)
             && fchown(&self.file, Some(found.st_uid), Some(found.st_gid)).is_err()
@@ -92,7 +113,7 @@ impl Payload<'_> {
 impl Drop for Payload<'_> {
     fn drop(&mut self) {
         if !self.keep {
-            let _ = self.beside.unlink(&self.name);
+            self.beside.discard(&self.name);
         }
     }
 }
@@ -102,12 +123,12 @@ pub fn digest(bytes: &[u8]) -> String {
     named(Sha256::new_with_prefix(bytes))
 }
 
-fn named(hash: Sha256) -> String {
+pub(super) fn named(hash: Sha256) -> String {
     format!("sha256:{:x}", hash.finalize())
 }
 
 /// Hands on all that comes out of `source`, piece by piece.
-fn blocks(source: &mut dyn Read, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn blocks(source: &mut dyn Read, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut block = vec![0; 64 * 1024];
     loop {
         match source.read(&mut block) {
@@ -122,14 +143,25 @@ fn blocks(source: &mut dyn Read, mut each: impl FnMut(&[u8]) -> io::Result<()>) 
 impl Beside {
     pub(super) fn open(dir: &Path, name: &str) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
-        Ok(Self { dir: rustix::fs::open(dir, flags, Mode::empty())?, name: name.into() })
+        let fd = rustix::fs::open(dir, flags, Mode::empty())?;
+        Ok(Self { dir: fd, path: dir.into(), name: name.into() })
+    }
+
+    /// What the artefact is called.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where something beside the artefact is, for people and for walks through trees.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
 
     pub(super) fn is_local(&self) -> bool {
         crate::stores::local::is_local(&self.dir).unwrap_or(false)
     }
 
-    fn side(&self, what: &str) -> String {
+    pub(super) fn side(&self, what: &str) -> String {
         format!(".{}{MARK}{what}", self.name)
     }
 
@@ -173,7 +205,7 @@ impl Beside {
         loop {
             let lock = self.open_lock()?;
             match lock.try_lock() {
-                Ok(()) if self.is_lock(&lock)? => return Ok(Inside { _lock: lock }),
+                Ok(()) if self.is_lock(&lock)? => return Ok(Inside { lock }),
                 // Removed by somebody while we waited: the one there now counts.
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(e)) => return Err(e.into()),
@@ -216,18 +248,14 @@ impl Beside {
         }
     }
 
-    /// Writes the payload to the disk under a name nobody else has.
-    pub(super) fn payload(&self, content: &mut dyn Read, found: Option<&Stat>) -> io::Result<Payload<'_>> {
-        let mode = if found.is_some() { PRIVATE } else { PLAIN };
+    /// Writes a payload to the disk under a name nobody else has.
+    pub(super) fn payload(&self, content: &mut dyn Read) -> io::Result<Payload<'_>> {
+        // Until it is known what it replaces, nobody else need see it.
+        let mode = if self.look()?.is_some() { PRIVATE } else { PLAIN };
         for _ in 0..5 {
-            let name = format!("{}{:032x}", self.payload_prefix(), random::seed());
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-            let file = self.open_at(&name, flags, mode)?;
-            let mut payload = Payload { beside: self, file, name, digest: String::new(), keep: false };
-            // A sweep may have taken it for a dead one's before it was locked.
-            if payload.file.try_lock().is_err() || rustix::fs::fstat(&payload.file)?.st_nlink == 0 {
-                continue;
-            }
+            let name = self.fresh_name();
+            let file = self.open_at(&name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)?;
+            let Some(mut payload) = Payload::locked(self, file, name)? else { continue };
             let mut hash = Sha256::new();
             blocks(content, |block| {
                 hash.update(block);
@@ -235,17 +263,49 @@ impl Beside {
             })?;
             payload.digest = named(hash);
             rustix::fs::fsync(&payload.file)?;
-            if let Some(found) = found {
-                payload.look_like(found)?;
-            }
+            payload.take_over(self)?;
             return Ok(payload);
         }
         Err(Errno::AGAIN.into())
     }
 
-    /// Puts a payload in the artefact's place.
-    pub(super) fn place(&self, payload: &str) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.dir, payload, &self.dir, &self.name)?)
+    /// A new directory for a payload, which the caller fills and whose digest it sets.
+    pub(super) fn payload_directory(&self) -> io::Result<Payload<'_>> {
+        for _ in 0..5 {
+            let name = self.fresh_name();
+            rustix::fs::mkdirat(&self.dir, &name, Mode::from_raw_mode(DIRECTORY))?;
+            let file = match self.open_at(&name, OFlags::RDONLY | OFlags::DIRECTORY, 0) {
+                // Swept before it could be locked.
+                Err(Errno::NOENT) => continue,
+                other => other?,
+            };
+            if let Some(payload) = Payload::locked(self, file, name)? {
+                return Ok(payload);
+            }
+        }
+        Err(Errno::AGAIN.into())
+    }
+
+    fn fresh_name(&self) -> String {
+        format!("{}{:032x}", self.payload_prefix(), random::seed())
+    }
+
+    /// Gives something here another name, in place of whatever had it.
+    pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?)
+    }
+
+    /// Gives each of two things the other's name, in one step.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
+        use rustix::fs::RenameFlags;
+        Ok(rustix::fs::renameat_with(&self.dir, one, &self.dir, other, RenameFlags::EXCHANGE)?)
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn exchange(&self, _: &str, other: &str) -> io::Result<()> {
+        let why = format!("{other} is a plain directory; move it away once, so that it can become a link");
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
     /// Makes names durable.
@@ -283,8 +343,8 @@ impl Beside {
     }
 
     /// The digest of a file here, by its name; nothing if there is none.
-    pub(super) fn digest_of(&self, name: Option<&str>) -> io::Result<Option<String>> {
-        let mut file = match self.open_at(name.unwrap_or(&self.name), OFlags::RDONLY, 0) {
+    pub(super) fn digest_of(&self, name: &str) -> io::Result<Option<String>> {
+        let mut file = match self.open_at(name, OFlags::RDONLY, 0) {
             Err(Errno::NOENT) => return Ok(None),
             other => other?,
         };
@@ -298,21 +358,25 @@ impl Beside {
 
     /// Removes a payload that will not be put in place.
     pub(super) fn discard(&self, payload: &str) {
-        let _ = self.unlink(payload);
+        match rustix::fs::unlinkat(&self.dir, payload, AtFlags::empty()) {
+            Err(Errno::ISDIR | Errno::PERM) => drop(std::fs::remove_dir_all(self.path(payload))),
+            _ => {}
+        }
+    }
+
+    /// What else is here whose name begins with this.
+    pub(super) fn names(&self, prefix: &str) -> Vec<String> {
+        let Ok(entries) = Dir::read_from(&self.dir) else { return Vec::new() };
+        let names = entries.flatten().filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned()));
+        names.filter(|name| name.starts_with(prefix)).collect()
     }
 
     /// Removes payloads whose writers are dead. Best effort: nothing depends on it.
     pub(super) fn sweep(&self) {
-        let prefix = self.payload_prefix();
-        let Ok(entries) = Dir::read_from(&self.dir) else { return };
-        for entry in entries.flatten() {
-            let Ok(name) = entry.file_name().to_str() else { continue };
-            if !name.starts_with(&prefix) {
-                continue;
-            }
-            let Ok(file) = self.open_at(name, OFlags::RDONLY, 0) else { continue };
+        for name in self.names(&self.payload_prefix()) {
+            let Ok(file) = self.open_at(&name, OFlags::RDONLY, 0) else { continue };
             if file.try_lock().is_ok() {
-                let _ = self.unlink(name);
+                self.discard(&name);
             }
         }
     }
@@ -321,15 +385,25 @@ impl Beside {
 /// Who has the lock, for the person who must decide whether to end it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn holder(lock: &File) -> Option<u32> {
-    let inode = rustix::fs::fstat(lock).ok()?.st_ino;
+    let stat = rustix::fs::fstat(lock).ok()?;
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     // 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1835 0 EOF; those who wait have an arrow after the number.
-    locks.lines().find_map(|line| {
+    let held = locks.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, "FLOCK", _, "WRITE", pid, place, ..] = words[..] else { return None };
-        let same = place.rsplit(':').next()?.parse() == Ok(inode);
-        same.then(|| pid.parse().ok()).flatten()
-    })
+        let (device, inode) = place.rsplit_once(':')?;
+        (inode.parse() == Ok(stat.st_ino)).then_some((device, pid.parse().ok()?))
+    });
+    let held: Vec<(&str, u32)> = held.collect();
+    let here = format!("{major:02x}:{minor:02x}");
+    match (held.iter().find(|(device, _)| *device == here), &held[..]) {
+        (Some((_, pid)), _) => Some(*pid),
+        // Some file systems show another device than their files have.
+        (None, [(_, only)]) => Some(*only),
+        // Numbers of files repeat between file systems: better nobody than a stranger.
+        (None, _) => None,
+    }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

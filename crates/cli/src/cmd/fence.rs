@@ -1,0 +1,172 @@
+//! `leasehold fence`: who may write where.
+
+use leasehold::core::fence::{Fence, Mode};
+use leasehold::state::{StateDir, write_private};
+use leasehold::targets::{Class, Target};
+use leasehold::text::{MASK, masked};
+use serde_json::{Value, json};
+
+use super::targets;
+use crate::args::{self, FenceVerb};
+use crate::config;
+use crate::exit::{self, Failed};
+use crate::out::{self, Out};
+
+/// Shows or changes fences.
+pub fn run(args: &args::Fence, out: &Out) -> Result<u8, Failed> {
+    match &args.verb {
+        FenceVerb::Ls { targets } if targets.is_empty() => list(&config::state_dir()?.targets(), out),
+        FenceVerb::Ls { targets } => list(targets, out),
+        FenceVerb::Observed => observed(&config::state_dir()?, out),
+        FenceVerb::Enforce { target } => set(target, Mode::Enforce, out),
+        FenceVerb::Observe { target } => set(target, Mode::Observe, out),
+    }
+}
+
+/// Notes what a run has sealed, so that `fence ls` finds it. Best effort: nothing depends on it.
+pub fn remember(state: &StateDir, sealed: &[String]) {
+    for shown in sealed {
+        let shown = absolute(shown);
+        let file = state.target_file(&shown);
+        if !file.exists() {
+            let _ = write_private(&file, shown.as_bytes());
+        }
+    }
+}
+
+/// A path means the same wherever it is read.
+fn absolute(shown: &str) -> String {
+    let local = shown.split_once(':').filter(|(scheme, _)| ["file", "tree"].contains(scheme));
+    let found = local.and_then(|(scheme, path)| Some((scheme, std::path::absolute(path).ok()?)));
+    found.map_or_else(|| shown.into(), |(scheme, path)| format!("{scheme}:{}", path.display()))
+}
+
+/// A target as it is shown.
+struct Row {
+    target: String,
+    class: Option<Class>,
+    fence: Option<Fence>,
+    problem: Option<String>,
+}
+
+fn look(url: &str) -> Row {
+    let target = masked(url);
+    let bad =
+        |problem: String| Row { target: target.clone(), class: None, fence: None, problem: Some(problem) };
+    if url.contains(MASK) {
+        return bad("its password was not kept; name it with the password to see it".into());
+    }
+    let mut opened = match targets::opened(url) {
+        Ok(opened) => opened,
+        Err(failed) => return bad(failed.message),
+    };
+    match Target::show(opened.as_mut()) {
+        Ok(record) => {
+            let fence = record.map(|record| record.fence);
+            Row { target, class: Some(opened.class()), fence, problem: None }
+        }
+        Err(error) => Row { class: Some(opened.class()), ..bad(error.to_string()) },
+    }
+}
+
+fn list(urls: &[String], out: &Out) -> Result<u8, Failed> {
+    let rows: Vec<Row> = urls.iter().map(|url| look(url)).collect();
+    if out.json {
+        for row in &rows {
+            out.object(&object(row));
+        }
+    } else if rows.is_empty() {
+        out.note("nothing was sealed from here yet; a run seals what it names with --fence TARGET");
+    } else {
+        out::line(&format!(
+            "{:<8} {:<24} {:>8} {:>6} {:<8} TARGET",
+            "CLASS", "LEASE", "TOKEN", "WRITES", "MODE"
+        ));
+        for row in &rows {
+            out::line(&line(row));
+        }
+    }
+    Ok(if rows.iter().any(|row| row.problem.is_some()) { exit::NEEDS_YOU } else { exit::OK })
+}
+
+fn line(row: &Row) -> String {
+    let class = row.class.map_or("?", Class::word);
+    let Some(fence) = &row.fence else {
+        let why = row.problem.as_deref().unwrap_or("never sealed");
+        return format!("{class:<8} {:<24} {:>8} {:>6} {:<8} {}: {why}", "-", "-", "-", "-", row.target);
+    };
+    let watched = match fence.mode {
+        Mode::Observe => format!("  ({} let in that would have been refused)", fence.let_in),
+        Mode::Enforce => String::new(),
+    };
+    let (lease, token, seq) = (fence.lease.as_str(), fence.token.get(), fence.seq);
+    format!("{class:<8} {lease:<24} {token:>8} {seq:>6} {:<8} {}{watched}", mode(fence.mode), row.target)
+}
+
+fn object(row: &Row) -> serde_json::Value {
+    let mut value = json!({"v": 1, "target": row.target, "class": row.class.map(Class::word)});
+    if let Some(fence) = &row.fence {
+        value["lease"] = fence.lease.as_str().into();
+        value["token"] = fence.token.get().into();
+        value["seq"] = fence.seq.into();
+        value["mode"] = mode(fence.mode).into();
+        value["let_in"] = fence.let_in.into();
+    }
+    if let Some(problem) = &row.problem {
+        value["problem"] = problem.as_str().into();
+    }
+    value
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Enforce => "enforce",
+        Mode::Observe => "observe",
+    }
+}
+
+/// The notes of runs that only observed, oldest first.
+fn observed(state: &StateDir, out: &Out) -> Result<u8, Failed> {
+    let path = state.observed();
+    let notes = match std::fs::read_to_string(&path) {
+        Ok(notes) => notes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(e) => {
+            return Err(Failed::new(
+                exit::UNREACHABLE,
+                "state",
+                format!("cannot read {}: {e}", path.display()),
+            ));
+        }
+    };
+    let notes: Vec<Value> = notes.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    if notes.is_empty() && !out.json {
+        out.note("nothing was observed from here yet; a run takes notes with --observe");
+    }
+    for note in &notes {
+        let word = |key: &str| note[key].as_str().unwrap_or("?").to_owned();
+        let seen: Vec<&str> =
+            note["seen"].as_array().into_iter().flatten().filter_map(|s| s["text"].as_str()).collect();
+        let text = if seen.is_empty() { "alone, nothing changed".into() } else { seen.join("; ") };
+        if out.json {
+            out.object(note);
+        } else {
+            out::line(&format!("{}  {}  exit {}  {text}", word("time"), word("job"), note["exit"]));
+        }
+    }
+    Ok(exit::OK)
+}
+
+fn set(url: &str, wanted: Mode, out: &Out) -> Result<u8, Failed> {
+    let mut target = targets::opened(url)?;
+    target.set_mode(wanted).map_err(|error| targets::failed(&error))?;
+    let shown = target.shown();
+    out.note(&match wanted {
+        Mode::Enforce => format!("{shown} refuses stale writes from now on"),
+        Mode::Observe => format!("{shown} lets stale writes in from now on, and counts them"),
+    });
+    if out.json {
+        out.object(&json!({"v": 1, "target": shown, "mode": mode(wanted)}));
+    }
+    Ok(exit::OK)
+}

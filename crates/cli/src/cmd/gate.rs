@@ -1,0 +1,43 @@
+//! `leasehold gate RESOURCE -- CMD`: a command that begins only while our token is current there.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+
+use leasehold::runner::lookup::lookup;
+use leasehold::state::StateDir;
+use leasehold::targets::gate::GateTarget;
+
+use super::targets;
+use crate::args::Gate;
+use crate::config;
+use crate::exit::Failed;
+use crate::out::Out;
+
+/// A gate by its name lies in the state directory; `gate:/PATH` anywhere.
+pub fn place(resource: &str, state: &StateDir) -> Result<String, Failed> {
+    if let Some(path) = resource.strip_prefix("gate:").filter(|path| path.contains('/')) {
+        return Ok(path.into());
+    }
+    let name = super::name(resource.strip_prefix("gate:").unwrap_or(resource))?;
+    let dir = state.gates().map_err(|e| Failed::config(e.to_string()))?;
+    Ok(dir.join(name.as_str().replace('/', "=")).display().to_string())
+}
+
+/// Runs it; the exit code is its own, or 76.
+pub fn run(args: &Gate, out: &Out) -> Result<u8, Failed> {
+    let bearer = targets::enclosing("gate")?;
+    let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref())
+        .map_err(|e| Failed::new(e.exit_code(), "command", format!("{e}. Nothing was run.")))?;
+    let path = place(&args.resource, &config::state_dir()?)?;
+    let mut gate = GateTarget::open(&path).map_err(|error| targets::failed(&error))?;
+    let (inside, entered) = gate.enter(&bearer).map_err(|error| targets::failed(&error))?;
+    if let Some(refused) = &entered.let_in {
+        out.warn(&format!("this command {}", targets::let_in(refused)));
+    }
+    let refused = |e: std::io::Error| Failed::new(126, "command", format!("{e}. Nothing was run."));
+    // What outlives the command stays inside: the next start waits for it.
+    inside.inherited().map_err(refused)?;
+    let status = Command::new(program.path).args(&args.command[1..]).status().map_err(refused)?;
+    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(i32::from(u8::MAX));
+    Ok(u8::try_from(code).unwrap_or(u8::MAX))
+}

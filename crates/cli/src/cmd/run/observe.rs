@@ -1,0 +1,147 @@
+//! `run --observe`: the command runs as it would without us, and we take notes.
+//!
+//! Nothing here may keep the command from running, stop it or change what it does: a busy lease, a store
+//! that is down and a target that would refuse are noted, and that is all.
+
+use std::time::Duration;
+
+use leasehold::core::fence::{Bearer, Mode};
+use leasehold::host;
+use leasehold::lease::{Acquired, Lease, Leases};
+use leasehold::memory::Memory;
+use leasehold::runner::plain;
+use leasehold::runner::run::{Spec, environment};
+use leasehold::state::append_private;
+use leasehold::stores::OpenError;
+use leasehold::stores::memory::MemoryStore;
+use leasehold::targets::Target;
+use serde_json::{Value, json};
+
+use crate::args::{Everywhere, Run};
+use crate::cmd::{held_by, store_failed, targets};
+use crate::config;
+use crate::exit::Failed;
+use crate::out::Out;
+
+/// Runs it; the exit code is the command's own, always.
+pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
+    let state = config::state_dir()?;
+    let chosen = config::choose(flags, &state)?;
+    // No store is asked for advice: a run that only observes does not depend on one.
+    let spec = &super::spec(args, &MemoryStore::new().map_err(|failure| store_failed(&failure, &chosen))?)?;
+    let mut notes = Notes { seen: Vec::new(), out: *out };
+    let opener = config::opener(&chosen);
+    let leases = Leases::on(move || opener().map_err(OpenError::Store))
+        .remember_in(Memory::new(state.clone(), chosen.shown.clone()));
+    let lease = notes.ask(&leases, spec);
+    let bearer = lease.as_ref().map(|lease| Bearer::from(lease.granted()));
+    let mut fenced = notes.targets(args, spec);
+    let before: Vec<Option<String>> = fenced.iter_mut().map(|target| target.fingerprint()).collect();
+    for (target, now) in fenced.iter_mut().zip(&before) {
+        notes.look(target.as_mut(), now.as_deref(), bearer.as_ref());
+    }
+    let started = leasehold::clock::boot_time();
+    let env = bearer.as_ref().map(|bearer| environment(bearer, spec)).unwrap_or_default();
+    let code = plain::run(&spec.program, &spec.args, env, spec.foreground)
+        .map_err(|e| Failed::new(126, "command", format!("cannot run the command: {e}")))?;
+    let lasted = leasehold::clock::boot_time().since(started);
+    if let Some(bearer) = &bearer {
+        fenced.iter_mut().for_each(|target| leave(target.as_mut(), bearer));
+    }
+    if let Some(lease) = lease {
+        notes.give_back(lease);
+    }
+    let record = notes.record(spec, code, lasted);
+    let line = format!("{record}\n");
+    if let Err(e) = append_private(&state.observed(), line.as_bytes()) {
+        out.warn(&format!("what was seen could not be noted: {e}"));
+    }
+    crate::report::write(args.report.as_deref(), out, || record);
+    Ok(code)
+}
+
+/// What was seen.
+struct Notes {
+    seen: Vec<Value>,
+    out: Out,
+}
+
+impl Notes {
+    fn add(&mut self, what: &str, text: String) {
+        self.out.note(&format!("observed: {text}"));
+        self.seen.push(json!({"what": what, "text": text}));
+    }
+
+    fn ask(&mut self, leases: &Leases, spec: &Spec) -> Option<Lease> {
+        let lease = &spec.leases[0];
+        let ask = leases.lease(lease.as_str()).ttl(spec.timing.ttl).job(spec.job.as_str());
+        match pollster::block_on(ask.acquire()) {
+            Ok(Acquired::Lease(lease)) => return Some(lease),
+            Ok(Acquired::Busy(busy)) => {
+                self.add("overlap", format!("{lease} is {}; this run goes on beside it", held_by(&busy)));
+            }
+            Err(error) => self.add("store", format!("no lease: {error}; this run goes on without one")),
+        }
+        None
+    }
+
+    fn targets(&mut self, args: &Run, spec: &Spec) -> Vec<Box<dyn Target>> {
+        let opened = targets::named(&args.fence, &spec.leases[0], &spec.job);
+        let (good, bad): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
+        for failed in bad.into_iter().filter_map(Result::err) {
+            self.add("target", failed.message);
+        }
+        good.into_iter().filter_map(Result::ok).collect()
+    }
+
+    /// What the target tells of the time before, and what it would have said to us.
+    fn look(&mut self, target: &mut dyn Target, now: Option<&str>, bearer: Option<&Bearer>) {
+        let shown = target.shown().to_owned();
+        let noted = target.show().ok().flatten().filter(|record| record.fence.seq > 0);
+        if let (Some(noted), Some(now)) = (noted, now)
+            && noted.fence.digest != now
+        {
+            let token = noted.fence.token;
+            self.add("changed", format!("{shown} changed since the run with token {token} left it"));
+        }
+        match bearer.map(|bearer| target.seal(bearer, Mode::Observe)) {
+            Some(Ok(sealed)) => {
+                if let Some(refused) = sealed.let_in {
+                    self.add("refused", format!("this run {}", targets::let_in(&refused)));
+                }
+            }
+            Some(Err(error)) => self.add("refused", error.to_string()),
+            None => {}
+        }
+    }
+
+    fn give_back(&mut self, lease: Lease) {
+        if let Err(lost) = lease.check() {
+            self.add("lost", format!("{lost}; the job was not stopped, because this only observes"));
+        }
+        let _ = pollster::block_on(lease.release());
+    }
+
+    fn record(&self, spec: &Spec, code: u8, lasted: Duration) -> Value {
+        json!({
+            "v": 1,
+            "time": host::utc(leasehold::clock::wall().as_secs()),
+            "observed": true,
+            "job": spec.job.as_str(),
+            "lease": spec.leases[0].as_str(),
+            "host": host::name(),
+            "run_id": spec.run_id,
+            "exit": code,
+            "duration_s": lasted.as_secs_f64(),
+            "seen": self.seen,
+        })
+    }
+}
+
+/// Notes what is there as this run leaves it.
+fn leave(target: &mut dyn Target, bearer: &Bearer) {
+    if let Some(now) = target.fingerprint() {
+        // A fence that does not take it says so to whoever looks next.
+        let _ = target.remember(bearer, &now);
+    }
+}

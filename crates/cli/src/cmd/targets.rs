@@ -1,0 +1,182 @@
+//! What the commands that write to targets share: whose run it is, names with placeholders, failures.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use leasehold::core::fence::{Bearer, Reason};
+use leasehold::core::name::Name;
+use leasehold::core::session::Release;
+use leasehold::core::store::FailureKind;
+use leasehold::fences::Fences;
+use leasehold::host::Enclosing;
+use leasehold::targets::open::open;
+use leasehold::targets::{Refused, Target, TargetError};
+use leasehold::text::did_you_mean;
+
+use super::gate;
+use crate::config;
+use crate::exit::{self, Failed};
+
+/// The run that we are part of; without one there is no token to write with.
+pub fn enclosing(command: &str) -> Result<Bearer, Failed> {
+    let run = Enclosing::from_env(|name| std::env::var(name).ok());
+    run.map(Bearer::from).ok_or_else(|| {
+        Failed::usage(format!(
+            "there is no run in the environment, so there is no token to write with. Nothing was written. \
+             `leasehold {command}` works inside a run that names the target: leasehold run NAME --fence \
+             TARGET -- sh -c '... | leasehold {command} ...'"
+        ))
+    })
+}
+
+/// What may stand in braces in the name of a target.
+const PLACEHOLDERS: [&str; 4] = ["lease", "job", "date", "date@Zone"];
+
+/// A target's name with its placeholders filled in.
+pub fn filled(template: &str, lease: &Name, job: &Name, now: Timestamp) -> Result<String, Failed> {
+    let wrong = |why: String| Failed::usage(format!("{template:?}: {why}"));
+    let (mut text, mut rest) = (String::new(), template);
+    while let Some((before, after)) = rest.split_once('{') {
+        let (word, after) = after.split_once('}').ok_or_else(|| wrong("a { is never closed".into()))?;
+        text += before;
+        text += &match word {
+            "lease" => lease.to_string(),
+            "job" => job.to_string(),
+            "date" => day(now, TimeZone::UTC),
+            _ => match word.strip_prefix("date@") {
+                Some(zone) => day(now, TimeZone::get(zone).map_err(|e| wrong(e.to_string()))?),
+                None => return Err(wrong(unknown(word))),
+            },
+        };
+        rest = after;
+    }
+    Ok(text + rest)
+}
+
+fn day(now: Timestamp, zone: TimeZone) -> String {
+    now.to_zoned(zone).date().to_string()
+}
+
+fn unknown(word: &str) -> String {
+    let meant =
+        did_you_mean(word, &PLACEHOLDERS).map_or(String::new(), |m| format!(", did you mean {{{m}}}?"));
+    format!("{{{word}}} means nothing here{meant} Known: {{lease}}, {{job}}, {{date}}, {{date@Zone}}")
+}
+
+/// The targets named with `--fence`, for each lease that may be granted.
+pub fn fences(templates: &[String], leases: &[Name], job: &Name) -> Result<Fences, Failed> {
+    let mut fences = Fences::none();
+    for lease in leases {
+        let targets: Result<_, Failed> = named(templates, lease, job).into_iter().collect();
+        let targets = targets.map_err(|failed| Failed {
+            message: format!("{}. Nothing was run", failed.message.trim_end_matches('.')),
+            ..failed
+        })?;
+        fences.add(lease.clone(), targets);
+    }
+    Ok(fences)
+}
+
+/// Each of the targets, or why it is none.
+pub fn named(templates: &[String], lease: &Name, job: &Name) -> Vec<Result<Box<dyn Target>, Failed>> {
+    let now = leasehold::clock::wall().as_secs();
+    let now = Timestamp::from_second(i64::try_from(now).unwrap_or_default()).unwrap_or_default();
+    templates.iter().map(|template| opened(&filled(template, lease, job, now)?)).collect()
+}
+
+/// Opens a target; nothing is reached yet.
+pub fn opened(url: &str) -> Result<Box<dyn Target>, Failed> {
+    let url = match url.starts_with("gate:") {
+        true => format!("gate:{}", gate::place(url, &config::state_dir()?)?),
+        false => url.into(),
+    };
+    open(&url).map_err(|error| failed(&error))
+}
+
+/// A target that did not do it, as a failure.
+pub fn failed(error: &TargetError) -> Failed {
+    let (code, word) = match error {
+        TargetError::Refused(refused) => (exit::REFUSED, refused.reason.word()),
+        TargetError::BadFence { .. } => (exit::NEEDS_YOU, "bad_fence"),
+        TargetError::Unknown { .. } | TargetError::InDoubt { .. } => (exit::NEEDS_YOU, "unknown"),
+        TargetError::Unfit { .. } => (exit::CONFIG, "unfit"),
+        TargetError::Busy { .. } => (exit::UNREACHABLE, "target_busy"),
+        TargetError::Io { source, .. } if denied(source) => (exit::DENIED, "denied"),
+        TargetError::Io { .. } => (exit::UNREACHABLE, "target"),
+        TargetError::Remote { failure, .. } => match failure.kind {
+            FailureKind::Unreachable => (exit::UNREACHABLE, "target_unreachable"),
+            FailureKind::Denied => (exit::DENIED, "denied"),
+            FailureKind::Unusable => (exit::CONFIG, "target_unusable"),
+        },
+    };
+    Failed::new(code, word, error.to_string())
+}
+
+fn denied(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::PermissionDenied
+}
+
+/// A run that was not started because a target could not be sealed.
+pub fn not_sealed(error: &TargetError, release: Release) -> Failed {
+    let Failed { code, word, message } = failed(error);
+    let message =
+        format!("{}. Nothing was run, and the lease was given back.", message.trim_end_matches('.'));
+    match error {
+        TargetError::Refused(refused) => match refused.reason {
+            // The lease was ours to the end, so the store has forgotten what the fence has seen.
+            Reason::Stale if release == Release::Done => rewound(refused),
+            Reason::Stale => Failed::new(exit::LOST, "lost", message),
+            Reason::OtherLease => Failed::new(exit::CONFIG, word, message),
+            _ => Failed::new(exit::NEEDS_YOU, word, message),
+        },
+        _ => Failed { code, word, message },
+    }
+}
+
+fn rewound(refused: &Refused) -> Failed {
+    let Refused { target, lease, token, .. } = refused;
+    let sealed = refused.sealed().map_or_else(String::new, |token| token.to_string());
+    Failed::new(
+        exit::NEEDS_YOU,
+        "store_rewound",
+        format!(
+            "{target} was sealed with token {sealed} and the store has just granted {token} for {lease}: the \
+             store was rewound (restored from a backup, or it lost writes). Nothing was run: tokens would \
+             repeat. Find out what happened to the store before anything writes again"
+        ),
+    )
+}
+
+/// A write that was let in only because its target watches.
+pub fn let_in(refused: &Refused) -> String {
+    let refusal = refused.to_string();
+    let what = refusal.split_once(": ").map_or(refusal.as_str(), |(_, what)| what);
+    let what = what.split(". ").next().unwrap_or(what);
+    format!(
+        "would have been refused ({}): {what}. Only watched here, so it was let in",
+        refused.reason.word()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(template: &str) -> Result<String, String> {
+        let (lease, job) = (Name::new("site").unwrap(), Name::new("publish").unwrap());
+        let now: Timestamp = "2026-03-28T23:30:00Z".parse().unwrap();
+        filled(template, &lease, &job, now).map_err(|failed| failed.message)
+    }
+
+    #[test]
+    fn placeholders() {
+        assert_eq!(
+            fill("file:/srv/{lease}/{job}-{date}.json").unwrap(),
+            "file:/srv/site/publish-2026-03-28.json"
+        );
+        assert_eq!(fill("file:/srv/{date@Europe/Berlin}").unwrap(), "file:/srv/2026-03-29");
+        assert_eq!(fill("file:/plain").unwrap(), "file:/plain");
+        assert!(fill("file:/{lese}").unwrap_err().contains("did you mean {lease}?"));
+        assert!(fill("file:/{").unwrap_err().contains("never closed"));
+        assert!(fill("file:/{date@Nowhere/None}").unwrap_err().contains("Nowhere/None"));
+    }
+}

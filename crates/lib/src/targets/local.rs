@@ -1,0 +1,337 @@
+//! Targets on a file system of this machine: a file, a tree of files.
+//!
+//! ```text
+//! today.json                        the artefact
+//! .today.json.leasehold-fence       who may write it, and what was written last
+//! .today.json.leasehold-lock        the critical section; kept for ever
+//! .today.json.leasehold-new-<id>    a payload on its way
+//! ```
+//!
+//! The payload is on disk under its own name before anything else. Then, under the lock: settle what
+//! a dead writer left pending; ask the rule; fence `pending`, naming the payload; put it in place; fence
+//! `done`. Each step is durable before the next, so the fence is never behind the artefact, and a crash
+//! leaves either nothing or a `pending` that whoever comes next finishes, or takes back if the payload is
+//! gone.
+//!
+//! A writer that is frozen before the lock finds, when it wakes, whatever was sealed meanwhile. One
+//! that is frozen under it keeps everybody out until it goes on or is ended. On a network mount locks
+//! can be lost behind a client's back, so there the class is [`Class::Gate`].
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
+use leasehold_core::fence_record::{BODY_MAX, FenceRecord, Pending};
+
+pub use super::beside::Inside;
+use super::beside::{Beside, MARK, NotInside, Payload};
+use super::swap::never_sealed;
+use super::{Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written};
+
+/// How long to wait for the critical section: it takes milliseconds, so something hangs.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Longest name of an artefact: the names beside it must fit into a directory too.
+const NAME_MAX: usize = 255 - ".".len() - ".leasehold-new-".len() - 64;
+
+/// What kind of thing is replaced, and how it is staged and put in place.
+pub trait Artefact: fmt::Debug + Send {
+    /// What comes before the path in its URL.
+    const SCHEME: &'static str;
+
+    /// What can be promised, on a file system of this machine or elsewhere.
+    fn class(&self, local: bool) -> Class {
+        if local { Class::Atomic } else { Class::Gate }
+    }
+
+    /// Whether what is there may be replaced; if not, what is wrong with it and what to do.
+    fn fit(&self, beside: &Beside) -> io::Result<Result<(), (String, String)>>;
+
+    /// Writes the content to the disk under a name of its own.
+    fn stage<'a>(&self, beside: &'a Beside, content: Content<'_>) -> io::Result<Payload<'a>>;
+
+    /// Puts a staged payload in place; again, if somebody died in the middle of it. An error means that it
+    /// is not in place.
+    fn place(&self, beside: &Beside, payload: &str, fence: &Fence) -> io::Result<()>;
+
+    /// The digest of a payload that is staged and may be put in place.
+    fn waiting(&self, beside: &Beside, payload: &str, fence: &Fence) -> io::Result<Option<String>>;
+
+    /// The digest of what is in place.
+    fn present(&self, beside: &Beside, fence: &Fence) -> io::Result<Option<String>>;
+
+    /// What is there now, in a word.
+    fn fingerprint(&self, beside: &Beside) -> Option<String>;
+
+    /// Removes what nobody needs any more. Best effort: nothing depends on it.
+    fn sweep(&self, beside: &Beside, current: &Fence);
+}
+
+/// Something on this machine that only the holder of a lease may replace.
+#[derive(Debug)]
+pub struct Local<A> {
+    beside: Beside,
+    shown: String,
+    class: Class,
+    patience: Duration,
+    artefact: A,
+}
+
+impl<A: Artefact> Local<A> {
+    /// The artefact at `path`, which need not exist; its directory must.
+    pub(super) fn at(path: &Path, artefact: A) -> Result<Self, TargetError> {
+        let given = path.display().to_string();
+        let shown = format!("{}:{given}", A::SCHEME);
+        let unfit = |why: &str, fix: &str| TargetError::Unfit {
+            target: shown.clone(),
+            why: why.into(),
+            fix: fix.into(),
+        };
+        let name = path.file_name().and_then(|name| name.to_str());
+        let Some(name) = name.filter(|_| !given.ends_with('/')) else {
+            return Err(unfit(
+                "does not end in a readable name",
+                "Name the artefact itself, without a slash",
+            ));
+        };
+        if name.len() > NAME_MAX {
+            return Err(unfit("has a name too long to keep a fence beside it", "Use a shorter one"));
+        }
+        if name.contains(MARK) {
+            return Err(unfit("is kept by Leasehold for another artefact", "Name that one"));
+        }
+        let dir = match path.parent() {
+            Some(dir) if !dir.as_os_str().is_empty() => dir,
+            _ => Path::new("."),
+        };
+        let beside = Beside::open(dir, name).map_err(|source| TargetError::Io {
+            target: shown.clone(),
+            doing: "open the directory of",
+            source,
+        })?;
+        let class = artefact.class(beside.is_local());
+        Ok(Self { beside, shown, class, patience: PATIENCE, artefact })
+    }
+
+    /// Takes a place in the fence for something that is not written by us, and stays inside: what was done
+    /// is called `digest`.
+    pub(super) fn note(&mut self, bearer: &Bearer, digest: &str) -> Result<(Inside, Written), TargetError> {
+        let inside = self.go_in()?;
+        let stored = self.settled()?;
+        let fence = stored.as_ref().map(|stored| &stored.fence);
+        let seq = fence.map_or(1, |fence| fence.seq.saturating_add(1));
+        let (next, let_in) = match verdict(fence, bearer, &Offer::Write { seq, digest: digest.into() }) {
+            Verdict::Accept(next) => (next, None),
+            Verdict::LetIn(reason, next) => (next, Some(self.refusal(Attempt::Write, reason, bearer, fence))),
+            // The number is a fresh one, so nothing is a repetition.
+            Verdict::Repeat => return Ok((inside, Written { seq, repeat: true, let_in: None })),
+            Verdict::Refuse(reason) => {
+                let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
+                return Err(TargetError::Refused(Box::new(refusal)));
+            }
+        };
+        let record = FenceRecord::done(next);
+        self.beside.replace_fence(&record.encode()).map_err(|e| self.io("enter", e))?;
+        Ok((inside, Written { seq, repeat: false, let_in }))
+    }
+
+    /// Waits this long for the critical section.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    fn stored(&self) -> Result<Option<FenceRecord>, TargetError> {
+        let bytes = self.beside.read_fence(BODY_MAX).map_err(|e| self.bad_fence(&e.to_string()))?;
+        let record = bytes.map(|bytes| FenceRecord::decode(&bytes)).transpose();
+        let record = record.map_err(|bad| self.bad_fence(&bad.to_string()))?;
+        let prefix = self.beside.payload_prefix();
+        match record.as_ref().and_then(|record| record.pending.as_ref()) {
+            // Whatever it names would be renamed: only what we made ourselves.
+            Some(pending) if !pending.temp.starts_with(&prefix) => {
+                Err(self.bad_fence("the fence names a file that is no payload of ours"))
+            }
+            _ => Ok(record),
+        }
+    }
+
+    /// Puts an accepted payload in place: fence `pending`, the payload itself, fence `done`.
+    fn land(&self, before: &FenceRecord, fence: Fence, payload: &mut Payload<'_>) -> Result<(), TargetError> {
+        let pending = Pending { temp: payload.name.clone(), before: before.fence.digest.clone() };
+        let record = FenceRecord::pending(fence, pending);
+        let announced = self.beside.replace_fence(&record.encode());
+        let placed = announced.and_then(|()| self.artefact.place(&self.beside, &payload.name, &record.fence));
+        if let Err(e) = placed {
+            return Err(self.take_back(before, payload, e));
+        }
+        payload.keep();
+        self.beside.sync().map_err(|source| TargetError::Unknown { target: self.shown.clone(), source })?;
+        // It is written and announced; if this fails, whoever comes next sees that and says `done`.
+        let _ = self.beside.replace_fence(&record.finished().encode());
+        Ok(())
+    }
+
+    /// The write failed half-way: restores the fence, or leaves the payload to whoever comes next.
+    fn take_back(&self, before: &FenceRecord, payload: &mut Payload<'_>, source: io::Error) -> TargetError {
+        let unchanged = self.stored().is_ok_and(|now| now.as_ref() == Some(before));
+        if unchanged || self.beside.replace_fence(&before.encode()).is_ok() {
+            return self.io("write", source);
+        }
+        payload.keep();
+        TargetError::Unknown { target: self.shown.clone(), source }
+    }
+
+    /// The fence, with nothing pending: what a dead writer left is finished, or taken back if its
+    /// payload is gone and the artefact is not it.
+    fn settled(&self) -> Result<Option<FenceRecord>, TargetError> {
+        let stored = self.stored()?;
+        let Some((record, pending)) = stored.as_ref().and_then(|r| Some((r, r.pending.as_ref()?))) else {
+            return Ok(stored);
+        };
+        let io = |e| self.io("settle an unfinished write of", e);
+        let (fence, wanted) = (&record.fence, Some(&record.fence.digest));
+        let waiting = self.artefact.waiting(&self.beside, &pending.temp, fence).map_err(io)?;
+        let settled = if waiting.as_ref() == wanted {
+            self.artefact.place(&self.beside, &pending.temp, fence).map_err(io)?;
+            self.beside.sync().map_err(io)?;
+            record.finished()
+        } else if waiting.is_none()
+            && self.artefact.present(&self.beside, fence).map_err(io)?.as_ref() == wanted
+        {
+            record.finished()
+        } else {
+            record.taken_back()
+        };
+        self.beside.replace_fence(&settled.encode()).map_err(io)?;
+        self.beside.discard(&pending.temp);
+        Ok(Some(settled))
+    }
+
+    fn fit(&self) -> Result<(), TargetError> {
+        let fit = self.artefact.fit(&self.beside).map_err(|e| self.io("look at", e))?;
+        fit.map_err(|(why, fix)| TargetError::Unfit { target: self.shown.clone(), why, fix })
+    }
+
+    fn go_in(&self) -> Result<Inside, TargetError> {
+        self.beside.enter(self.patience).map_err(|e| match e {
+            NotInside::Busy(holder) => {
+                TargetError::Busy { target: self.shown.clone(), waited: self.patience, holder }
+            }
+            NotInside::Io(e) => self.io("lock", e),
+        })
+    }
+
+    fn refusal(&self, attempt: Attempt, reason: Reason, bearer: &Bearer, fence: Option<&Fence>) -> Refused {
+        Refused::new(attempt, reason, &self.shown, bearer, fence)
+    }
+
+    fn io(&self, doing: &'static str, source: io::Error) -> TargetError {
+        TargetError::Io { target: self.shown.clone(), doing, source }
+    }
+
+    fn bad_fence(&self, why: &str) -> TargetError {
+        TargetError::BadFence {
+            target: self.shown.clone(),
+            fence: self.beside.path(&self.beside.fence_name()).display().to_string(),
+            why: why.into(),
+        }
+    }
+}
+
+impl<A: Artefact> Target for Local<A> {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        let _inside = self.go_in()?;
+        self.fit()?;
+        let stored = self.settled()?;
+        let fence = stored.as_ref().map(|stored| &stored.fence);
+        let (next, let_in) = match verdict(fence, bearer, &Offer::Seal(mode)) {
+            Verdict::Accept(next) => (next, None),
+            Verdict::Repeat => return Ok(Sealed { let_in: None }),
+            Verdict::Refuse(reason) => {
+                let refusal = self.refusal(Attempt::Seal, reason, bearer, fence);
+                return Err(TargetError::Refused(Box::new(refusal)));
+            }
+            Verdict::LetIn(reason, next) => (next, Some(self.refusal(Attempt::Seal, reason, bearer, fence))),
+        };
+        let record = FenceRecord::done(next);
+        self.beside.replace_fence(&record.encode()).map_err(|e| self.io("seal", e))?;
+        self.beside.sweep();
+        Ok(Sealed { let_in })
+    }
+
+    fn write(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        content: Content<'_>,
+    ) -> Result<Written, TargetError> {
+        self.fit()?;
+        let mut payload = self.artefact.stage(&self.beside, content).map_err(|e| self.io("write", e))?;
+        let _inside = self.go_in()?;
+        self.fit()?;
+        payload.take_over(&self.beside).map_err(|e| self.io("write", e))?;
+        let stored = self.settled()?;
+        let fence = stored.as_ref().map(|stored| &stored.fence);
+        // The rule looks at the grant before it looks at the number, so any number will do for others.
+        let seq = seq.unwrap_or_else(|| fence.map_or(1, |fence| fence.seq.saturating_add(1)));
+        let offer = Offer::Write { seq, digest: payload.digest.clone() };
+        let written = |repeat, let_in| Written { seq, repeat, let_in };
+        match (verdict(fence, bearer, &offer), stored.as_ref()) {
+            (Verdict::Accept(fence), Some(stored)) => {
+                self.land(stored, fence.clone(), &mut payload)?;
+                self.artefact.sweep(&self.beside, &fence);
+                Ok(written(false, None))
+            }
+            (Verdict::Repeat, Some(_)) => Ok(written(true, None)),
+            (Verdict::LetIn(reason, counted), Some(_)) => {
+                let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
+                let as_if =
+                    Fence { seq, digest: payload.digest.clone(), token: bearer.token, ..counted.clone() };
+                let placed = self.artefact.place(&self.beside, &payload.name, &as_if);
+                placed.map_err(|e| self.io("write", e))?;
+                payload.keep();
+                // Counted after the fact: a watched write must not fail for the sake of its count.
+                let _ = self.beside.replace_fence(&FenceRecord::done(counted).encode());
+                Ok(written(false, Some(refusal)))
+            }
+            (Verdict::Refuse(reason), _) => {
+                let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
+                Err(TargetError::Refused(Box::new(refusal)))
+            }
+            // The rule lets nobody write what was never sealed.
+            (Verdict::Accept(_) | Verdict::Repeat | Verdict::LetIn(..), None) => {
+                let refusal = self.refusal(Attempt::Write, Reason::NotSealed, bearer, None);
+                Err(TargetError::Refused(Box::new(refusal)))
+            }
+        }
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        self.stored()
+    }
+
+    fn fingerprint(&mut self) -> Option<String> {
+        self.artefact.fingerprint(&self.beside)
+    }
+
+    fn remember(&mut self, bearer: &Bearer, fingerprint: &str) -> Result<(), TargetError> {
+        self.note(bearer, fingerprint).map(drop)
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        let _inside = self.go_in()?;
+        let Some(record) = self.settled()? else { return Err(never_sealed(&self.shown)) };
+        let record = FenceRecord::done(Fence { mode, ..record.fence });
+        self.beside.replace_fence(&record.encode()).map_err(|e| self.io("change the mode of", e))
+    }
+}

@@ -1,0 +1,256 @@
+//! A directory as a target: every version is a directory of its own, and a symbolic link says which one
+//! is current, so that readers always see one whole version.
+//!
+//! ```text
+//! site -> .site.leasehold-v-42.1.3f9a…     the artefact
+//! .site.leasehold-v-42.1.3f9a…             its current version: token, number of the write, digest
+//! .site.leasehold-v-41.3.77c0…             one before, for readers that are still in it
+//! ```
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold_core::fence::Fence;
+use rustix::fs::FileType;
+use sha2::{Digest, Sha256};
+
+use super::beside::{Beside, Payload, blocks, named};
+use super::local::{Artefact, Local};
+use super::{Content, TargetError};
+use crate::clock;
+
+/// A directory that only the holder of a lease may replace.
+pub type TreeTarget = Local<Tree>;
+
+/// How long a version that is no longer current stays, for readers that are still in it.
+pub const READER_GRACE: Duration = Duration::from_secs(10 * 60);
+
+/// A tree of files.
+#[derive(Debug)]
+pub struct Tree {
+    grace: Duration,
+}
+
+impl TreeTarget {
+    /// The directory at `path`, which need not exist; the one above it must.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, TargetError> {
+        Self::open_with(path, READER_GRACE)
+    }
+
+    /// The same, with another grace for readers of old versions.
+    pub fn open_with(path: impl AsRef<Path>, grace: Duration) -> Result<Self, TargetError> {
+        Self::at(path.as_ref(), Tree { grace })
+    }
+}
+
+/// What the names of all versions begin with.
+fn prefix(beside: &Beside) -> String {
+    beside.side("v-")
+}
+
+/// The name of the version that this fence announces. Enough of the digest to tell two apart.
+fn version(beside: &Beside, fence: &Fence) -> String {
+    let digest = fence.digest.rsplit(':').next().unwrap_or_default();
+    let short = digest.get(..16).unwrap_or(digest);
+    format!("{}{}.{}.{short}", prefix(beside), fence.token, fence.seq)
+}
+
+/// The version that is current; nothing if what is there is not ours.
+fn current(beside: &Beside) -> Option<String> {
+    let link = fs::read_link(beside.path(beside.name())).ok()?;
+    link.to_str().filter(|name| name.starts_with(&prefix(beside))).map(str::to_owned)
+}
+
+impl Artefact for Tree {
+    const SCHEME: &'static str = "tree";
+
+    fn fit(&self, beside: &Beside) -> io::Result<Result<(), (String, String)>> {
+        let Some(found) = beside.look()? else { return Ok(Ok(())) };
+        let (why, fix) = match FileType::from_raw_mode(found.st_mode) {
+            // A plain directory becomes the first version that is replaced.
+            FileType::Directory => return Ok(Ok(())),
+            FileType::Symlink if current(beside).is_some() => return Ok(Ok(())),
+            FileType::Symlink => (
+                "is a symbolic link that we did not make, and what it points to may have a fence of its own",
+                "Name the directory it points to",
+            ),
+            FileType::RegularFile => ("is a file", "Write it as a file:"),
+            _ => ("is not a directory", "Name a directory"),
+        };
+        Ok(Err((why.into(), fix.into())))
+    }
+
+    fn stage<'a>(&self, beside: &'a Beside, content: Content<'_>) -> io::Result<Payload<'a>> {
+        let Content::Directory(source) = content else {
+            let why = "this is a tree, and it was given one file; name a directory with --from";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        };
+        let mut payload = beside.payload_directory()?;
+        let to = beside.path(&payload.name);
+        if fs::canonicalize(&to)?.starts_with(fs::canonicalize(source)?) {
+            let why = "it would be copied into itself; keep what is written outside of what is copied";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        copy(source, &to)?;
+        payload.digest = digest(&to)?;
+        Ok(payload)
+    }
+
+    fn place(&self, beside: &Beside, payload: &str, fence: &Fence) -> io::Result<()> {
+        let version = version(beside, fence);
+        if beside.path(payload).exists() && current(beside).as_ref() != Some(&version) {
+            // Left by a power cut: what is current is never removed.
+            beside.discard(&version);
+            beside.rename(payload, &version)?;
+            beside.sync()?;
+        }
+        let link = beside.side("link");
+        set_aside(beside, &link)?;
+        symlink(&version, beside.path(&link))?;
+        match beside.rename(&link, beside.name()) {
+            Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
+                beside.exchange(&link, beside.name())?;
+                // It is in place; whoever comes next tries this again.
+                let _ = set_aside(beside, &link);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn waiting(&self, beside: &Beside, payload: &str, fence: &Fence) -> io::Result<Option<String>> {
+        for name in [payload, &version(beside, fence)] {
+            if beside.path(name).is_dir() {
+                return digest(&beside.path(name)).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn present(&self, beside: &Beside, fence: &Fence) -> io::Result<Option<String>> {
+        // A version is complete before it gets its name.
+        let there = current(beside) == Some(version(beside, fence));
+        Ok(there.then(|| fence.digest.clone()))
+    }
+
+    fn fingerprint(&self, beside: &Beside) -> Option<String> {
+        let path = beside.path(beside.name());
+        path.is_dir().then(|| digest(&path).ok()).flatten()
+    }
+
+    fn sweep(&self, beside: &Beside, now: &Fence) {
+        let below = version_number(&prefix(beside), &version(beside, now));
+        let keep = current(beside);
+        // A version was current from when it got its name until the next one got its own.
+        let names = beside.names(&prefix(beside)).into_iter();
+        let mut versions: Vec<_> =
+            names.filter_map(|name| Some((named_at(&beside.path(&name))?, name))).collect();
+        versions.sort();
+        for pair in versions.windows(2) {
+            let [(_, name), (superseded, _)] = pair else { continue };
+            let older = version_number(&prefix(beside), name) < below && Some(name) != keep.as_ref();
+            let left_alone = clock::wall().checked_sub(*superseded).is_some_and(|age| age >= self.grace);
+            if older && left_alone {
+                beside.discard(name);
+            }
+        }
+    }
+}
+
+/// When it got its name, by this machine's clock.
+fn named_at(path: &Path) -> Option<Duration> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some(Duration::new(found.ctime().try_into().ok()?, found.ctime_nsec().try_into().ok()?))
+}
+
+/// A link that was never used goes; a plain directory that was there before the first write becomes a version
+/// like the others, older than all of them.
+fn set_aside(beside: &Beside, link: &str) -> io::Result<()> {
+    if fs::symlink_metadata(beside.path(link)).is_ok_and(|found| found.is_dir()) {
+        let id = crate::random::seed() as u64;
+        return beside.rename(link, &format!("{}0.0.{id:016x}", prefix(beside)));
+    }
+    beside.discard(link);
+    Ok(())
+}
+
+/// Token and number of a version's name.
+fn version_number(prefix: &str, name: &str) -> Option<(u64, u64)> {
+    let mut parts = name.strip_prefix(prefix)?.splitn(3, '.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// The entries of a directory, in one order for all.
+fn entries(dir: &Path) -> io::Result<Vec<(PathBuf, fs::Metadata)>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        let found = fs::symlink_metadata(&path)?;
+        entries.push((path, found));
+    }
+    entries.sort_by(|a, b| a.0.file_name().cmp(&b.0.file_name()));
+    Ok(entries)
+}
+
+/// Copies what is in one directory into another, durably. Links are copied as links.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    for (path, found) in entries(from)? {
+        let target = to.join(path.file_name().unwrap_or_default());
+        if found.is_symlink() {
+            symlink(fs::read_link(&path)?, &target)?;
+        } else if found.is_dir() {
+            fs::create_dir(&target)?;
+            copy(&path, &target)?;
+        } else if found.is_file() {
+            let (mut source, new) = (File::open(&path)?, File::create_new(&target)?);
+            io::copy(&mut source, &mut &new)?;
+            new.set_permissions(found.permissions())?;
+            new.sync_all()?;
+        } else {
+            let why = format!("{} is neither a file, a directory nor a link", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+    }
+    fs::set_permissions(to, fs::metadata(from)?.permissions())?;
+    File::open(to)?.sync_all()
+}
+
+/// The digest of everything in a directory: names, kinds, permissions, contents.
+pub fn digest(dir: &Path) -> io::Result<String> {
+    let mut hash = Sha256::new();
+    add(&mut hash, dir)?;
+    Ok(named(hash))
+}
+
+fn add(hash: &mut Sha256, dir: &Path) -> io::Result<()> {
+    for (path, found) in entries(dir)? {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        // Each part with its length, so that no two trees read alike.
+        let mut part = |kind: u8, bytes: &[u8]| {
+            hash.update([kind]);
+            hash.update((bytes.len() as u64).to_be_bytes());
+            hash.update(bytes);
+        };
+        part(b'n', name);
+        if found.is_symlink() {
+            part(b'l', fs::read_link(&path)?.as_os_str().as_encoded_bytes());
+            continue;
+        }
+        part(b'm', &(found.permissions().mode() & 0o7777).to_be_bytes());
+        if found.is_dir() {
+            part(b'd', b"");
+            add(hash, &path)?;
+            hash.update(b"e");
+        } else {
+            part(b'f', &found.len().to_be_bytes());
+            blocks(&mut File::open(&path)?, |block| {
+                hash.update(block);
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}

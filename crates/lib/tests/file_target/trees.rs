@@ -1,0 +1,91 @@
+//! What is particular to trees: versions, links, and who still reads an old one.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::core::fence::Mode;
+use leasehold::targets::tree::TreeTarget;
+use leasehold::targets::{Content, Target, TargetError};
+
+use crate::kit::{Kind, Place, bearer, publish};
+
+crate::tests!(
+    a_plain_directory_becomes_a_version,
+    a_reader_keeps_the_version_it_is_in,
+    links_are_copied_and_foreign_ones_are_refused,
+    what_cannot_be_copied_changes_nothing,
+);
+
+fn versions(place: &Place) -> usize {
+    place.names().iter().filter(|name| name.contains(".leasehold-v-")).count()
+}
+
+fn a_plain_directory_becomes_a_version() {
+    let place = Place::of(Kind::Tree);
+    fs::create_dir_all(place.artefact().join("deep")).unwrap();
+    fs::write(place.artefact().join("page"), "by hand").unwrap();
+    fs::write(place.artefact().join("deep/page"), "by hand").unwrap();
+    place.target().seal(&bearer(1), Mode::Enforce).unwrap();
+    assert_eq!(place.content(), "by hand");
+    let reader = fs::File::open(place.artefact().join("page")).unwrap();
+    place.write(1, None, "first").unwrap();
+    assert_eq!((place.content().as_str(), versions(&place)), ("first", 2));
+    assert_eq!(std::io::read_to_string(reader).unwrap(), "by hand");
+    place.assert_tidy();
+}
+
+/// With a grace, a version stays that was current a moment ago; without one, it would be pulled away
+/// under its readers, which is how we know that the grace does it.
+fn a_reader_keeps_the_version_it_is_in() {
+    for (grace, stays) in [(Duration::from_secs(60), true), (Duration::ZERO, false)] {
+        let place = Place::of(Kind::Tree);
+        publish(&place, 1, "first");
+        let entered = fs::canonicalize(place.artefact()).unwrap();
+        let mut target = TreeTarget::open_with(place.artefact(), grace).unwrap();
+        for text in ["second", "third"] {
+            let drafts = Place::new();
+            Kind::Tree.with(text, drafts.dir(), |content| target.write(&bearer(1), None, content)).unwrap();
+        }
+        assert_eq!(entered.join("page").exists(), stays, "{grace:?}");
+        assert_eq!(place.content(), "third");
+    }
+}
+
+fn links_are_copied_and_foreign_ones_are_refused() {
+    let (place, drafts) = (Place::of(Kind::Tree), Place::new());
+    fs::write(drafts.dir().join("page"), "x").unwrap();
+    symlink("/etc/passwd", drafts.dir().join("link")).unwrap();
+    let mut target = place.target();
+    target.seal(&bearer(1), Mode::Enforce).unwrap();
+    target.write(&bearer(1), None, Content::Directory(drafts.dir())).unwrap();
+    let link = fs::read_link(place.artefact().join("link")).unwrap();
+    assert_eq!(link, Path::new("/etc/passwd"));
+    fs::remove_file(place.artefact()).unwrap();
+    symlink(drafts.dir(), place.artefact()).unwrap();
+    for error in [
+        target.seal(&bearer(2), Mode::Enforce).unwrap_err(),
+        target.write(&bearer(1), None, Content::Directory(drafts.dir())).unwrap_err(),
+    ] {
+        assert!(matches!(error, TargetError::Unfit { .. }), "{error}");
+    }
+}
+
+fn what_cannot_be_copied_changes_nothing() {
+    let place = Place::of(Kind::Tree);
+    publish(&place, 1, "good");
+    let before = fs::read(place.fence()).unwrap();
+    let odd = Place::new();
+    rustix::fs::mkfifoat(rustix::fs::CWD, odd.dir().join("pipe"), rustix::fs::Mode::RUSR).unwrap();
+    let none = odd.dir().join("nothing");
+    let own = place.dir().to_owned();
+    for source in [odd.dir(), &none, &own] {
+        let error = place.target().write(&bearer(1), None, Content::Directory(source)).unwrap_err();
+        assert!(error.to_string().contains("Nothing was changed"), "{error}");
+    }
+    let error = place.target().write(&bearer(1), None, Content::Bytes(b"x")).unwrap_err();
+    assert!(error.to_string().contains("--from"), "{error}");
+    assert_eq!((place.content().as_str(), fs::read(place.fence()).unwrap()), ("good", before));
+    place.assert_tidy();
+}
