@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod fence;
 pub mod gate;
 pub mod help;
+pub mod read;
 pub mod run;
 #[cfg(feature = "http")]
 pub mod serve;

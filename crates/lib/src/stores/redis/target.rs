@@ -1,11 +1,16 @@
 //! What a target on Redis needs of this store: its connection, its guard, its words.
 
+use std::time::Duration;
+
 use redis::Value;
 
 use super::place::Place;
 use super::scripts::Script;
 use super::{Does, RedisStore, trouble};
 use crate::stores::{Failure, FailureKind};
+
+/// A target ends its calls itself, by how much they move.
+const FOR_TARGETS: Duration = Duration::from_secs(600);
 
 /// KEYS: the fence and the value. Only strings are ours; one round trip gives both, of one moment.
 const LOOK: &str = guarded!(
@@ -54,7 +59,7 @@ pub(crate) struct Keys {
 impl RedisStore {
     /// The server of a target. Reaches nothing yet.
     pub(crate) fn for_target(url: &str) -> Result<Self, String> {
-        Ok(Self::new(Place::parse(url)?))
+        Ok(Self { limit: FOR_TARGETS, ..Self::new(Place::parse(url)?) })
     }
 
     /// The fence, and the value if it is wanted.
