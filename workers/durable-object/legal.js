@@ -53,7 +53,8 @@ export function listable(allowed, prefix) {
   return allowed.startsWith(rest) ? prefix.slice(0, slash + 1) + allowed : null;
 }
 
-const isName = (text) => /^[a-z0-9][a-z0-9._/-]{0,127}$/.test(text) && !text.includes("..");
+// The grammar of lease names, as in crates/core/src/name.rs.
+export const isName = (text) => /^[a-z0-9][a-z0-9._/-]{0,127}$/.test(text) && !text.includes("..");
 const isHex = (text) => typeof text === "string" && /^[0-9a-f]{32}$/.test(text);
 const isText = (text) => typeof text === "string" && text.isWellFormed();
 const isNumber = (value, min, max) => Number.isInteger(value) && value >= min && value <= max;

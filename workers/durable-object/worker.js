@@ -167,9 +167,7 @@ async function write(request, key, bearer, store) {
   }
   const create = request.headers.get("If-None-Match") === "*" && !request.headers.has("If-Match");
   const expected = create ? null : versionOf(request);
-  if (Number(request.headers.get("Content-Length")) > BODY_MAX) throw tooLong();
-  const body = new Uint8Array(await request.arrayBuffer());
-  if (body.length > BODY_MAX) throw tooLong();
+  const body = await bodyOf(request);
   const { instance, written, conflict, illegal } = await store.write(key, expected, write, body, bearer.admin);
   if (conflict) return stale(instance);
   if (illegal) {
@@ -193,6 +191,19 @@ async function list(url, bearer, store) {
   // A prefix that no key can have still tells the instance.
   const { instance, keys, more } = await store.list(prefix ?? "\0", ask("after"), limit);
   return reply(200, { instance, json: { keys, more } });
+}
+
+// No more of it is read than a body may have: one sent in chunks does not say how long it will be.
+async function bodyOf(request) {
+  if (Number(request.headers.get("Content-Length")) > BODY_MAX) throw tooLong();
+  const body = new Uint8Array(BODY_MAX);
+  let length = 0;
+  for await (const part of request.body ?? []) {
+    if (length + part.length > BODY_MAX) throw tooLong();
+    body.set(part, length);
+    length += part.length;
+  }
+  return body.slice(0, length);
 }
 
 const tooLong = () => new Refusal(413, `a body has at most ${BODY_MAX} bytes`);

@@ -6,6 +6,8 @@ mod world;
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
+use leasehold::doctor::Notes;
+use leasehold::state::StateDir;
 use leasehold_testkit::count;
 use world::places::{CANARY, Place, everywhere, fresh, liars, places};
 use world::{Ended, Running, World, lives, pause, until};
@@ -199,4 +201,21 @@ fn the_doctor_and_the_first_run_refuse_liars() {
             assert!(!on.world.path("never").exists());
         }
     }
+}
+
+/// Noted once as good, a store is used without another look; not after the doctor has refused it.
+#[test]
+fn what_the_doctor_refuses_is_trusted_no_longer() {
+    let place = liars().into_iter().find(|place| place.name == "workers kv").unwrap();
+    let on = On::new(&place, "once-good");
+    let mut store = leasehold::stores::open(&on.url).unwrap_or_else(|e| panic!("{e}"));
+    pollster::block_on(store.read("leases/none")).unwrap();
+    let state = StateDir::at(on.world.state());
+    state.ensure().unwrap();
+    Notes::new(&state, &on.url, &on.url).went_well(&store.facts().instance);
+    let run = |file: &str| (on.run(&["run", "LEASE", "touch", file]).code, on.world.path(file).exists());
+    // Control: the note is heeded, and a liar gets through.
+    assert_eq!(run("noted"), (0, true));
+    assert_eq!(on.run(&["doctor"]).code, 78);
+    assert_eq!(run("never"), (78, false));
 }

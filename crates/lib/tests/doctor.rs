@@ -4,6 +4,8 @@
 mod common;
 #[path = "common/sloppy.rs"]
 mod sloppy;
+#[path = "common/spy.rs"]
+mod spy;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,8 +16,10 @@ use leasehold::clock::boot_time;
 use leasehold::doctor::{Depth, Diagnosis, Ended, FirstUse, Notes, Opener, Progress, examine};
 use leasehold::state::StateDir;
 use leasehold::stores::memory::MemoryStore;
-use leasehold::stores::{Failure, FailureKind, Verdict, open};
+use leasehold::stores::prefixed::Prefixed;
+use leasehold::stores::{Failure, FailureKind, Store, Verdict, open};
 use sloppy::{Flaw, Records, Sloppy};
+use spy::{ALL, Asked, Careless, Spy, ask_all};
 
 /// How often every store is examined.
 const TIMES: usize = 20;
@@ -281,6 +285,69 @@ fn the_first_use_is_looked_at_and_remembered() {
     notes("sloppy:a").went_well("the one before");
     let mut store = FirstUse::begin(open().unwrap(), open, notes("sloppy:a")).unwrap();
     assert_eq!(pollster::block_on(store.read("leases/x")).unwrap_err().kind, FailureKind::Unusable);
+    // The note went with it: what lied is not even begun with again.
+    assert_eq!(begin(Flaw::PlainPut, "sloppy:a").0.err().unwrap().kind, FailureKind::Unusable);
+}
+
+/// Who looks first and writes later is found by a race alone; one that could not be run finds nobody.
+#[test]
+fn a_store_that_could_not_be_raced_was_not_tested() {
+    let scratch = Scratch::new();
+    let state = StateDir::at(scratch.join("state"));
+    let records = Records::default();
+    // As many handles as are let in, beside the first: whether it may be used, and how many were asked for.
+    let begin = |flaw: Flaw, let_in: usize| {
+        let (counting, count) = counted(flaw, &records);
+        let few = {
+            let count = Arc::clone(&count);
+            let full = || Failure { kind: FailureKind::Unreachable, message: "Too many clients.".into() };
+            let open = move || if count.load(Ordering::SeqCst) > let_in { Err(full()) } else { counting() };
+            Arc::new(open) as Opener
+        };
+        let begun = FirstUse::begin(few().unwrap(), few, Notes::new(&state, "sloppy:few", "sloppy:few"));
+        (begun, count.load(Ordering::SeqCst) - 1)
+    };
+    // Let in alone it can be used, every time after another look.
+    for _ in 0..3 {
+        let (begun, opened) = begin(Flaw::CheckThenWrite, 1);
+        assert!(begun.is_ok() && opened == 1, "{opened}");
+    }
+    let failure = begin(Flaw::CheckThenWrite, 32).0.err().unwrap();
+    assert!(failure.message.contains("writers won the same round"), "{failure:?}");
+    // Control: an honest one that was raced is not looked at again.
+    assert!(begin(Flaw::None, 32).1 > 1);
+    assert_eq!(begin(Flaw::None, 32).1, 0);
+    // And the doctor says so.
+    let (counting, count) = counted(Flaw::None, &records);
+    let alone: Opener = Arc::new(move || match count.load(Ordering::SeqCst) {
+        0 => counting(),
+        _ => Err(Failure { kind: FailureKind::Unreachable, message: "Too many clients.".into() }),
+    });
+    let diagnosis = look(alone, Depth::Probe);
+    let race = diagnosis.findings.iter().find(|f| f.about == "races").unwrap();
+    assert_eq!((race.verdict, &diagnosis.ended), (Verdict::Weak, &Ended::Usable), "{diagnosis:#?}");
+    assert!(race.text.contains("Too many clients"), "{race:?}");
+}
+
+/// A store that is looked at before its first use is otherwise the store it was.
+#[test]
+fn what_is_wrapped_passes_everything_on() {
+    let scratch = Scratch::new();
+    let notes = Notes::new(&StateDir::at(scratch.join("state")), "spy:", "spy:");
+    notes.went_well("spy");
+    let (asked, shared) = (Asked::default(), Asked::default());
+    let opener: Opener = Arc::new(move || Ok(Box::new(Spy(Arc::clone(&shared)))));
+    let first = FirstUse::begin(Box::new(Spy(Arc::clone(&asked))), opener, notes).unwrap();
+    let prefixed: Box<dyn Store> = Box::new(Prefixed::new(Box::new(Spy(Arc::clone(&asked))), "p/"));
+    for mut store in [first, prefixed] {
+        asked.lock().unwrap().clear();
+        ask_all(store.as_mut());
+        assert_eq!(*asked.lock().unwrap(), ALL);
+    }
+    // Control: what passes on only what it must is seen.
+    asked.lock().unwrap().clear();
+    ask_all(&mut Careless(Spy(Arc::clone(&asked))));
+    assert_eq!(*asked.lock().unwrap(), ["facts", "read", "cas", "list", "remove", "cas"]);
 }
 
 #[test]

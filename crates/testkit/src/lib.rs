@@ -3,6 +3,7 @@
 
 pub mod faults;
 pub mod proxy;
+pub mod race;
 
 /// The address of a server that `scripts/servers` started, for example `server("REDIS")`.
 ///

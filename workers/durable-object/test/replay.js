@@ -1,6 +1,6 @@
 // Core's table of cases against the worker's copy of the rule: gives the verdicts, in the table's order.
 
-import { listable, verdict, within } from "./legal.js";
+import { isName, listable, removable, verdict, within } from "./legal.js";
 
 const bytes = (text) => (text === null ? null : Uint8Array.from(atob(text), (c) => c.charCodeAt(0)));
 
@@ -12,6 +12,8 @@ export default {
         asked.rights.map(([prefix, key]) => [within(prefix, key), listable(prefix, key) ?? null]),
       );
     }
+    if (asked.names) return Response.json(asked.names.map((name) => isName(name)));
+    if (asked.keys) return Response.json(asked.keys.map((key) => removable(key)));
     const { key, instance, write, stored, ages, offered } = asked;
     const bodies = offered.map(bytes);
     const verdicts = [];

@@ -7,4 +7,5 @@ mod common;
 mod counts;
 mod crash;
 mod lost;
+mod restarts;
 mod round;

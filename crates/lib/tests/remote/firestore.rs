@@ -1,8 +1,8 @@
 //! Firestore: always against the double of `firestore_double.rs`, and against Google's own emulator
 //! where `LEASEHOLD_TEST_FIRESTORE` says that one runs.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{CHECKS, Harness, suite};
 use leasehold::stores::{Cas, Clock, FailureKind, Store, Stored, Verdict, Version, Write, open};
+use leasehold_testkit::race::{Meeting, Raced};
 use pollster::block_on;
 use serde_json::{Value, json};
 
@@ -119,9 +120,10 @@ fn one_writer_wins_each_round() {
     let rounds = leasehold_testkit::count(200, 5_000);
     on_the_best(|endpoint| {
         let url = fresh_url(endpoint);
+        let raced = Raced::begin("firestore", WRITERS, rounds);
         let mut reader = store(&url);
         let first = write(&mut reader, KEY, None, b"0");
-        let (barrier, current) = (Barrier::new(WRITERS + 1), Mutex::new(first));
+        let (barrier, current) = (Meeting::new(WRITERS + 1), Mutex::new(first));
         let (winners, unsure) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
         let (mut undecided, mut faults) = (0, Vec::new());
         thread::scope(|scope| {
@@ -163,7 +165,7 @@ fn one_writer_wins_each_round() {
             }
         });
         assert!(faults.is_empty(), "{faults:#?}");
-        println!("{rounds} rounds of {WRITERS}, one winner each; {undecided} rounds with no answer");
+        println!("{raced}; {undecided} rounds with no answer");
     });
 }
 

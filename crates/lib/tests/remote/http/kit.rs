@@ -25,7 +25,7 @@ fn binary() -> PathBuf {
     found.unwrap_or_else(|| panic!("SKIPPED: workerd is not installed; run `scripts/servers run -- true`"))
 }
 
-fn hash(token: &str) -> String {
+pub(super) fn hash(token: &str) -> String {
     Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -46,6 +46,11 @@ impl Workerd {
             hash(TEAM),
             hash(ADMIN)
         );
+        Self::with_tokens(scratch, &tokens)
+    }
+
+    /// With these for its `LEASEHOLD_TOKENS`.
+    pub(super) fn with_tokens(scratch: &Scratch, tokens: &str) -> Self {
         let disk = scratch.join("disk");
         std::fs::create_dir_all(&disk).unwrap();
         let mut child = Command::new(binary())

@@ -1,7 +1,8 @@
 //! The worker's copy of core's rule says what core says, case by case, on workerd itself.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use leasehold::core::legal::{Listing, Rights, table};
+use leasehold::core::legal::{Listing, Rights, removable, table};
+use leasehold::core::name::{NAME_MAX, Name};
 use serde_json::{Value, json};
 
 use super::kit::Workerd;
@@ -82,4 +83,51 @@ fn rights_are_the_same() {
         assert_eq!(*said, json!([rights.cover(key), listing]), "{prefix:?} {key:?}");
     }
     assert_eq!(said.as_array().unwrap().len(), pairs.len());
+}
+
+/// Names and what is almost one: every text of up to two characters, alone and inside another, and lengths
+/// around the longest.
+fn names() -> Vec<String> {
+    let letters: Vec<char> =
+        (0..=127).map(char::from).chain("äßſKİ٣\u{85}\u{a0}\u{2028}\u{feff}😀".chars()).collect();
+    let mut names = vec![String::new(), "a/../b".into(), "a/./b".into(), "...".into(), "a...b".into()];
+    for one in &letters {
+        names.extend([format!("{one}"), format!("a{one}b"), format!("{one}ab")]);
+        names.extend(letters.iter().map(|two| format!("{one}{two}")));
+        names.extend(letters.iter().map(|two| format!("a{one}{two}")));
+    }
+    for length in NAME_MAX - 2..=NAME_MAX + 2 {
+        names.extend(["a", ".", "a/"].map(|part| part.repeat(length)[..length].to_owned()));
+        names.push(format!("{}ä", "a".repeat(length - 2)));
+    }
+    names
+}
+
+#[test]
+fn names_are_the_same() {
+    let scratch = Scratch::new();
+    let workerd = Workerd::start(&scratch);
+    let names = names();
+    let right: Vec<bool> = names.iter().map(|name| Name::new(name).is_ok()).collect();
+    let said = post(&workerd.replay, &json!({ "names": names }));
+    for ((name, right), said) in names.iter().zip(&right).zip(said.as_array().unwrap()) {
+        assert_eq!(said, right, "{name:?}");
+    }
+    assert_eq!(said.as_array().unwrap().len(), names.len());
+    let good = right.iter().filter(|right| **right).count();
+    assert!(good > 1_000 && names.len() - good > 1_000, "{good} of {}", names.len());
+    println!("{} names on workerd, {good} of them good", names.len());
+}
+
+#[test]
+fn what_is_never_removed_is_the_same() {
+    let scratch = Scratch::new();
+    let workerd = Workerd::start(&scratch);
+    let kinds = ["leases", "fences", "runs", "doctor", "lease", "Leases", "leases2", "fences ", ""];
+    let rest = ["", "/", "/a", "//", "/leases/a", "/fences/"];
+    let keys: Vec<String> = kinds.iter().flat_map(|kind| rest.map(|rest| format!("{kind}{rest}"))).collect();
+    let right: Vec<bool> = keys.iter().map(|key| removable(key)).collect();
+    let said = post(&workerd.replay, &json!({ "keys": keys }));
+    assert_eq!(said, json!(right), "{keys:?}");
+    assert!(right.contains(&true) && right.contains(&false));
 }

@@ -2,7 +2,7 @@
 //! lets a whole life of one through. Used against every server there is.
 
 use std::collections::BTreeSet;
-use std::sync::{Barrier, Mutex};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use leasehold::core::name::Name;
 use leasehold::core::record::{Hold, Holder, LeaseRecord};
 use leasehold::random;
 use leasehold::stores::{Cas, FailureKind, Store, Version};
+use leasehold_testkit::race::{Meeting, Raced};
 use pollster::block_on;
 
 const TTL: Duration = Duration::from_secs(90);
@@ -155,7 +156,7 @@ pub fn suite(plain: &mut dyn Store, admin: &mut dyn Store, lease: &str) {
 
 /// Many writers want one free lease, round after round: one gets it, and no token is given twice.
 pub fn race(open: &(dyn Fn() -> Box<dyn Store> + Sync), rounds: usize, lease: &str) {
-    let barrier = Barrier::new(WRITERS);
+    let (barrier, raced) = (Meeting::new(WRITERS), Raced::begin("http", WRITERS, rounds));
     let mut store = open();
     let begun = first(store.as_mut(), lease);
     let version = done(put(store.as_mut(), None, &begun));
@@ -195,4 +196,5 @@ pub fn race(open: &(dyn Fn() -> Box<dyn Store> + Sync), rounds: usize, lease: &s
         }
     });
     assert_eq!(tokens.into_inner().unwrap().len(), rounds);
+    println!("{raced}");
 }

@@ -1,5 +1,9 @@
 //! The worker as clients see it.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{Harness, suite};
@@ -9,7 +13,7 @@ use leasehold::stores::{Cas, FailureKind, Store};
 use leasehold_testkit::{count, server};
 use pollster::block_on;
 
-use super::kit::{ADMIN, PLAIN, TEAM, Workerd};
+use super::kit::{ADMIN, PLAIN, TEAM, Workerd, hash};
 use super::rewrites;
 use crate::common::Scratch;
 
@@ -91,6 +95,96 @@ fn a_wrong_token_is_denied_and_never_shown() {
     }
     // The right one is let in: it is not the server that is broken.
     assert_eq!(block_on(workerd.store(PLAIN).read("leases/x")), Ok(None));
+}
+
+/// Rights that are misspelt are none: not those of everybody, and not those of an admin.
+#[test]
+fn a_misspelt_entry_opens_nothing() {
+    let entries = [
+        (r#""team-a/""#, true),
+        (r#"{"prefix": "team-a/"}"#, true),
+        (r#"{"prefx": "team-a/"}"#, false),
+        (r#"{"Prefix": "team-a/", "admin": true}"#, false),
+        (r#"{"prefix": 7}"#, false),
+        (r#"{"prefix": null, "admin": true}"#, false),
+        (r#"["team-a/"]"#, false),
+        ("{}", false),
+        ("[]", false),
+        ("null", false),
+        ("true", false),
+        ("7", false),
+    ];
+    let bearer = |number: usize| format!("bearer-{number}-0123456789");
+    let tokens: Vec<String> = entries
+        .iter()
+        .enumerate()
+        .map(|(number, (entry, _))| format!(r#""{}": {entry}"#, hash(&bearer(number))))
+        .collect();
+    let scratch = Scratch::new();
+    let workerd = Workerd::with_tokens(&scratch, &format!("{{{}}}", tokens.join(", ")));
+    for (number, (entry, good)) in entries.iter().enumerate() {
+        let mut store = workerd.store(&bearer(number));
+        let got = [
+            block_on(store.read("runs/team-a/1")).map(drop),
+            block_on(store.list("runs/team-a/", "", 1)).map(drop),
+        ];
+        for got in got {
+            assert_eq!(
+                got.map_err(|f| f.kind),
+                if *good { Ok(()) } else { Err(FailureKind::Denied) },
+                "{entry}"
+            );
+        }
+        let write = block_on(store.cas("runs/team-a/1", None, WriteId(random::seed()), b"x"));
+        assert_eq!(matches!(write, Cas::Written { .. } | Cas::Conflict), *good, "{entry}: {write:?}");
+        assert!(block_on(store.read("runs/team-b/1")).is_err(), "{entry} opens what it does not name");
+    }
+    drop(workerd);
+    // What cannot be read at all lets nobody in.
+    for tokens in ["", "{", "null", r#"{"*": 7}"#, r#"{"*": {}}"#] {
+        let workerd = Workerd::with_tokens(&scratch, tokens);
+        assert!(block_on(open_as(&workerd.url, None).unwrap().read("runs/team-a/1")).is_err(), "{tokens:?}");
+        assert!(block_on(workerd.store(PLAIN).read("runs/team-a/1")).is_err(), "{tokens:?}");
+    }
+}
+
+/// The status that is answered to a PUT in `chunks` chunks of 4 KiB, and then the end or nothing more.
+fn put_in_chunks(url: &str, key: &str, chunks: usize, ends: bool) -> String {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let head = format!(
+        "PUT /v1/k/doctor%2F{key} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {PLAIN}\r\n\
+         Leasehold-Write-Id: {:032x}\r\nIf-None-Match: *\r\nTransfer-Encoding: chunked\r\n\r\n",
+        random::seed()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let chunk = format!("1000\r\n{}\r\n", "x".repeat(0x1000));
+    for _ in 0..chunks {
+        stream.write_all(chunk.as_bytes()).unwrap();
+    }
+    if ends {
+        stream.write_all(b"0\r\n\r\n").unwrap();
+    }
+    let mut line = String::new();
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .unwrap_or_else(|e| panic!("no answer to {chunks} chunks: {e}"));
+    line.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+/// Nobody knows how long a body in chunks will be. No more of it is taken than may be kept.
+#[test]
+fn a_body_without_end_is_refused_before_its_end() {
+    let scratch = Scratch::new();
+    let workerd = Workerd::start(&scratch);
+    assert_eq!(put_in_chunks(&workerd.url, "whole", 16, true), "200");
+    assert_eq!(put_in_chunks(&workerd.url, "long", 17, true), "413");
+    assert_eq!(put_in_chunks(&workerd.url, "endless", 17, false), "413");
+    let mut store = workerd.store(PLAIN);
+    assert_eq!(block_on(store.read("doctor/whole")).unwrap().unwrap().body.len(), 64 * 1024);
+    for key in ["doctor/long", "doctor/endless"] {
+        assert_eq!(block_on(store.read(key)), Ok(None));
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Removed records: a mark that reads as absent, and is taken away where the server can do it safely.
 
+use std::time::Duration;
+
 use leasehold::core::ids::WriteId;
 use leasehold::stores::{Cas, Store, Version};
 use leasehold_testkit::proxy::{Fault, Proxy};
@@ -64,4 +66,35 @@ fn a_mark_that_stays_is_absent() {
     assert_eq!(pollster::block_on(other.read(KEY)), Ok(None));
     assert_eq!(pollster::block_on(other.remove(KEY, &again)), Cas::Conflict);
     write(other.as_mut(), b"by another");
+}
+
+/// Whether a server heeds the condition of a DELETE is tried on an object of our own. s3rver does not: tried
+/// on the record's name, it would take with it whatever was put there meanwhile.
+#[test]
+fn a_server_that_deletes_whatever_the_condition_loses_no_record() {
+    let server = server("S3RVER");
+    let (proxy, prefix) = (Proxy::http(&server), fresh_prefix());
+    let spot = |endpoint: &str| {
+        let vars = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name.into(), "S3RVER".into()));
+        Spot { vars: vars.into(), ..Spot::s3(endpoint) }
+    };
+    let mut store = spot(&proxy.url(&server)).open(&prefix);
+    let mut beside = spot(&server).open(&prefix);
+    let version = write(store.as_mut(), b"run");
+    store.limit_calls(Duration::from_secs(2));
+    let strike = proxy.arm_on(b"DELETE ", Fault::Hold { hang_up: true });
+    pollster::block_on(store.remove(KEY, &version));
+    let late = strike.held().expect("a DELETE was tried");
+    // Meanwhile somebody makes the record anew.
+    let anew = write(beside.as_mut(), b"by another");
+    late.deliver().unwrap();
+    let found = pollster::block_on(beside.read(KEY)).unwrap();
+    assert_eq!(found.map(|stored| stored.version), Some(anew), "the record went with the trial");
+    // Control: it does delete, whatever the condition. So no other mark is: it puts the mark, then an object
+    // of its own, and deletes that twice.
+    let mut third = spot(&proxy.url(&server)).open(&fresh_prefix());
+    let version = write(third.as_mut(), b"run");
+    let before = proxy.requests();
+    assert!(matches!(pollster::block_on(third.remove(KEY, &version)), Cas::Written { .. }));
+    assert_eq!(proxy.requests() - before, 4);
 }

@@ -1,11 +1,12 @@
 //! Many writers, many rounds: one winner each.
 
 use std::collections::BTreeSet;
-use std::sync::{Barrier, Mutex};
+use std::sync::Mutex;
 use std::thread;
 
 use leasehold::core::ids::WriteId;
 use leasehold::stores::{Cas, Version};
+use leasehold_testkit::race::{Meeting, Raced};
 use leasehold_testkit::{count, server};
 
 use super::{GcsDouble, Spot, alone, fresh_prefix};
@@ -17,17 +18,22 @@ const KEY: &str = "leases/raced";
 fn one_winner_each_round(spot: &Spot) {
     let _alone = alone();
     let rounds = count(200, 5_000);
+    let raced = Raced::begin(spot.scheme, WRITERS, rounds);
     let prefix = fresh_prefix();
-    let barrier = Barrier::new(WRITERS);
+    let barrier = Meeting::new(WRITERS);
     let winner = Mutex::new(Vec::<Version>::new());
     let unclear = Mutex::new(Vec::<String>::new());
     thread::scope(|scope| {
-        for _ in 0..WRITERS {
-            scope.spawn(|| {
-                let mut store = spot.open(&prefix);
+        for number in 0..WRITERS {
+            let (barrier, winner, unclear, prefix) = (&barrier, &winner, &unclear, &prefix);
+            scope.spawn(move || {
+                let mut store = spot.open(prefix);
                 for round in 0..rounds {
                     // All have seen the end of the round before.
                     barrier.wait();
+                    if number == 0 {
+                        raced.reached(round);
+                    }
                     let expected = winner.lock().unwrap().last().cloned();
                     barrier.wait();
                     let write = WriteId(leasehold::random::seed());
@@ -51,6 +57,7 @@ fn one_winner_each_round(spot: &Spot) {
     assert_eq!(distinct.len(), rounds, "a version came twice");
     let last = pollster::block_on(spot.open(&prefix).read(KEY)).unwrap().unwrap().version;
     assert_eq!(Some(&last), won.last());
+    println!("{raced}");
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! What every store does, and the larger races.
 
-use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
 use leasehold::stores::Cas;
 use leasehold::stores::conformance::suite;
+use leasehold_testkit::race::{Meeting, Raced};
 
 use super::own::Server;
 use super::{Raw, cas, corner, count, get, harness, in_corner, opened, read, server, written};
@@ -24,11 +24,11 @@ fn conformance_through_pgbouncer() {
 }
 
 /// One of many who want the same key: looks, and then tries when all have looked. True: it won.
-type Contender<'a> = Box<dyn FnMut(&str, &Barrier) -> bool + 'a>;
+type Contender<'a> = Box<dyn FnMut(&str, &Meeting) -> bool + 'a>;
 
 /// In how many rounds there was not exactly one winner.
 fn wrong_rounds<'a>(writers: usize, rounds: usize, contender: &(dyn Fn() -> Contender<'a> + Sync)) -> usize {
-    let barrier = Barrier::new(writers);
+    let barrier = Meeting::new(writers);
     let won: Vec<Vec<bool>> = thread::scope(|scope| {
         let run = || {
             let mut contender = contender();
@@ -60,7 +60,10 @@ fn one_winner_each_race() {
             got != Cas::Conflict
         })
     };
-    assert_eq!(wrong_rounds(32, count(200, 5000), &contender), 0);
+    let (writers, rounds) = (32, count(200, 5000));
+    let raced = Raced::begin("postgres", writers, rounds);
+    assert_eq!(wrong_rounds(writers, rounds, &contender), 0);
+    println!("{raced}");
 }
 
 /// Control: looking first and writing later, in two statements, has more than one winner.
@@ -134,7 +137,7 @@ fn first_use_by_many_at_once() {
     let raw = Raw::connect(&server.url());
     for round in 0..count(5, 50) {
         raw.sql("DROP SCHEMA IF EXISTS leasehold CASCADE");
-        let barrier = Barrier::new(USERS);
+        let barrier = Meeting::new(USERS);
         let winners: usize = thread::scope(|scope| {
             let run = || {
                 let mut store = opened(&server.url());

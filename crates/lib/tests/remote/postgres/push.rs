@@ -4,7 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
-use leasehold::stores::Verdict;
+use leasehold::stores::{Store, Verdict};
+use leasehold_testkit::proxy::{Fault, Proxy};
 
 use super::own::Server;
 use super::{Raw, cas, corner, count, get, in_corner, opened, read, server, wait, written};
@@ -112,6 +113,36 @@ fn behind_a_pooler_waiters_poll() {
     assert!(boot_time().since(began) < LONG / 2);
     let remarks = wait(store.examine()).unwrap();
     assert!(remarks.iter().any(|r| r.about == "pooler" && r.verdict == Verdict::Weak), "{remarks:?}");
+}
+
+/// A proxy that breaks off at LISTEN is given three chances, then waiters poll: without a pause they would
+/// connect and be broken off for ever.
+#[test]
+fn behind_a_proxy_that_breaks_off_waiters_poll() {
+    // Without TLS: the proxy must see what it strikes.
+    let (url, corner) = (format!("{}?sslmode=disable", server("POSTGRES")), corner());
+    let proxy = Proxy::tcp(&url);
+    let mut store = in_corner(&proxy.url(&url), &corner);
+    let version = written(cas(&mut store, "x", None, b"0"));
+    let wait_once = |store: &mut Box<dyn Store>| {
+        let (strike, before) = (proxy.arm_on(b"LISTEN ", Fault::Cut), proxy.connections());
+        let began = boot_time();
+        assert!(wait(store.wait_change("x", Some(&version), LONG)), "whoever is not told looks");
+        assert!(boot_time().since(began) < LONG / 2);
+        let struck = !proxy.disarm(&strike);
+        (struck, store.facts().pushes, proxy.connections() - before)
+    };
+    // One that broke proves nothing, once or twice.
+    assert_eq!(wait_once(&mut store), (true, true, 0));
+    assert_eq!(wait_once(&mut store), (true, true, 1));
+    assert_eq!(wait_once(&mut store), (true, false, 1));
+    for _ in 0..5 {
+        assert_eq!(wait_once(&mut store), (false, false, 0), "it still listens");
+    }
+    assert_eq!(get(&mut store, "x").version, version);
+    // Control: without the breaks, the same way through the proxy, a waiter is told.
+    let mut fresh = in_corner(&proxy.url(&url), &corner);
+    assert!(!wait(fresh.wait_change("x", Some(&version), LONG / 40)) && fresh.facts().pushes);
 }
 
 /// A server that forgets at a power failure is called unsafe; one that only delays is made safe.

@@ -8,7 +8,6 @@ mod restarts;
 pub(crate) mod server;
 mod trouble;
 
-use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{Harness, suite};
 use leasehold::stores::{Cas, Store, Write, open};
+use leasehold_testkit::race::{Meeting, Raced};
 use pollster::block_on;
 
 /// The address of the server that `scripts/servers` started.
@@ -57,8 +57,8 @@ fn the_whole_suite() {
 const WRITERS: usize = 32;
 
 /// How many of the writers won each round. Each tells, round after round, whether it won.
-fn winners(rounds: usize, writer: impl Fn() -> Box<dyn FnMut(&Barrier) -> bool> + Sync) -> Vec<usize> {
-    let barrier = Barrier::new(WRITERS);
+fn winners(rounds: usize, writer: impl Fn() -> Box<dyn FnMut(&Meeting) -> bool> + Sync) -> Vec<usize> {
+    let barrier = Meeting::new(WRITERS);
     let run = || {
         let mut attempt = writer();
         (0..rounds).map(|_| attempt(&barrier)).collect::<Vec<bool>>()
@@ -74,6 +74,7 @@ fn winners(rounds: usize, writer: impl Fn() -> Box<dyn FnMut(&Barrier) -> bool> 
 fn one_winner_each_race() {
     let url = corner();
     let rounds = leasehold_testkit::count(200, 5000);
+    let raced = Raced::begin("redis", WRITERS, rounds);
     let won = winners(rounds, || {
         let mut store = store(&url);
         Box::new(move |barrier| {
@@ -89,6 +90,7 @@ fn one_winner_each_race() {
     });
     let wrong: Vec<_> = won.iter().enumerate().filter(|(_, winners)| **winners != 1).collect();
     assert!(wrong.is_empty(), "rounds with another number of winners than one: {wrong:?}");
+    println!("{raced}");
 }
 
 /// Control: writers that check first and write after are seen to win together.

@@ -1,0 +1,158 @@
+//! Targets as the command line sees them: sealed before the job starts, written inside a run, refused (76)
+//! to whoever was overtaken; and the watching that changes nothing.
+
+mod world;
+
+use std::fs;
+
+use rustix::process::Signal;
+use world::{Running, World, binary, kill};
+
+/// A script that knows how to call us.
+fn job(text: &str) -> String {
+    text.replace("LEASEHOLD", binary().to_str().unwrap())
+}
+
+fn read(world: &World, name: &str) -> String {
+    fs::read_to_string(world.path(name)).unwrap_or_default()
+}
+
+#[test]
+fn a_run_writes_what_it_has_sealed() {
+    let world = World::new();
+    let script = job("echo one | LEASEHOLD write file:today && echo two | LEASEHOLD --json write file:today");
+    let ended = world.run(&["run", "site", "--fence", "file:today", "sh", "-c", &script]).is(0, "");
+    let said = ended.json();
+    assert_eq!((said["outcome"].as_str(), said["seq"].as_u64()), (Some("accepted"), Some(2)));
+    assert_eq!(read(&world, "today"), "two\n");
+    let listed = world.run(&["--json", "fence", "ls"]).json();
+    assert_eq!((listed["class"].as_str(), listed["lease"].as_str()), (Some("atomic"), Some("site")));
+    assert_eq!((listed["token"].as_u64(), listed["seq"].as_u64()), (Some(1), Some(2)));
+}
+
+#[test]
+fn a_file_and_a_tree_at_once() {
+    let world = World::new();
+    fs::create_dir(world.path("new")).unwrap();
+    world.write("new/page", "tree");
+    let script = job(
+        "LEASEHOLD write tree:site --from new && LEASEHOLD write file:page --from new/page && cat site/page",
+    );
+    let fences = ["--fence", "tree:{lease}", "--fence", "file:page"];
+    let all = [&["run", "site"][..], &fences, &["sh", "-c", &script]].concat();
+    assert_eq!(world.run(&all).is(0, "").out, "tree");
+    assert_eq!(read(&world, "page"), "tree");
+}
+
+/// Frozen after its last check of anything, overtaken by a run that seals and writes nothing, thawed.
+#[test]
+fn a_frozen_run_is_refused_by_what_it_writes() {
+    for (target, write) in [
+        ("file:page", "echo stale | LEASEHOLD write file:page"),
+        ("tree:site", "LEASEHOLD write tree:site --from stale"),
+        ("gate:mail", "LEASEHOLD gate mail -- touch sent"),
+    ] {
+        let world = World::new();
+        fs::create_dir(world.path("stale")).unwrap();
+        world.write("stale/page", "stale");
+        // It is woken before its wrapper, which would end it: the fence must do this alone.
+        let script = job(&format!("echo $$; read go; {write}; echo $? >code"));
+        let run = ["run", "site", "--ttl", "2s", "--fence", target, "sh", "-c", &script];
+        let mut zombie: Running = world.start(&run);
+        let pid: u32 = zombie.line().parse().unwrap();
+        zombie.signal(Signal::STOP);
+        kill(pid, Signal::STOP);
+        let next = ["run", "site", "--ttl", "2s", "--wait", "50s", "--fence", target, "true"];
+        world.run(&next).is(0, "");
+        kill(pid, Signal::CONT);
+        zombie.type_in("go\n");
+        world::until("the stale write has ended", || Some(()).filter(|()| world.path("code").exists()));
+        world::until("its code is there", || Some(()).filter(|()| !read(&world, "code").is_empty()));
+        assert_eq!(read(&world, "code"), "76\n", "{target}");
+        zombie.signal(Signal::CONT);
+        let ended = zombie.ended().is(75, "lost site (token 1)");
+        let refused = "your token 1 is older than 2, already sealed for";
+        assert!(ended.err.contains(refused), "{target}: {ended:#?}");
+        assert!(!world.path("page").exists() && !world.path("site").exists(), "{target}: it landed");
+        assert!(!world.path("sent").exists(), "{target}: it was run");
+    }
+}
+
+#[test]
+fn bad_input_starts_nothing() {
+    let world = World::new();
+    let run = |target: &str| world.run(&["run", "site", "--fence", target, "touch", "ran"]);
+    run("file:today").is(0, "");
+    fs::remove_file(world.path("ran")).unwrap();
+    run("page").is(78, "is not a target");
+    run("fiel:page").is(78, "Did you mean file:?");
+    run("file:").is(78, "Nothing was run");
+    run("file:nowhere/page").is(69, "No such file or directory");
+    run("file:{lese}").is(64, "did you mean {lease}?");
+    run("file:{date@Mars/Base}").is(64, "Mars/Base");
+    let other = ["run", "other", "--fence", "file:today", "touch", "ran"];
+    world.run(&other).is(78, "belongs to the lease site").is(78, "run it under site");
+    for (text, why) in [("", "the fence is empty"), ("{", "the fence is not readable")] {
+        let before = world.write(".today.leasehold-fence", text);
+        run("file:today").is(79, why).is(79, "Nothing was run");
+        assert_eq!(fs::read_to_string(before).unwrap(), text);
+    }
+    assert!(!world.path("ran").exists());
+    world.sh(&job("echo x | LEASEHOLD write file:today")).is(64, "there is no run in the environment");
+    world.sh(&job("LEASEHOLD gate mail -- touch ran")).is(64, "there is no run in the environment");
+    let never = job("echo x | LEASEHOLD write file:page");
+    world.run(&["run", "free", "sh", "-c", &never]).is(76, "--fence file:page");
+    world.run(&["fence", "enforce", "file:page"]).is(78, "has no fence yet");
+    assert!(!world.path("ran").exists() && !world.path("page").exists());
+}
+
+/// The store was restored from an older copy: its tokens are below what the fence has seen.
+#[test]
+fn a_rewound_store_is_noticed_by_the_fence() {
+    let world = World::new();
+    let run = ["run", "site", "--fence", "file:today", "touch", "ran"];
+    world.run(&run).is(0, "");
+    let fence = read(&world, ".today.leasehold-fence").replace("\"token\":1,", "\"token\":9,");
+    world.write(".today.leasehold-fence", &fence);
+    fs::remove_file(world.path("ran")).unwrap();
+    world.run(&run).is(79, "was sealed with token 9").is(79, "rewound");
+    assert!(!world.path("ran").exists());
+}
+
+#[test]
+fn a_target_that_watches_lets_in_and_counts() {
+    let world = World::new();
+    let run = |fence: &[&str], text: &str| {
+        let script = job(&format!("echo {text} | LEASEHOLD write file:page"));
+        world.run(&[&["run", "site"], fence, &["sh", "-c", &script]].concat())
+    };
+    run(&["--fence", "file:page"], "one").is(0, "");
+    run(&[], "two").is(76, "was not announced");
+    world.run(&["fence", "observe", "file:page"]).is(0, "lets stale writes in");
+    run(&[], "three").is(0, "would have been refused (not-sealed)");
+    assert_eq!(read(&world, "page"), "three\n");
+    assert_eq!(world.run(&["--json", "fence", "ls", "file:page"]).json()["let_in"].as_u64(), Some(1));
+    world.run(&["fence", "enforce", "file:page"]).is(0, "refuses stale writes");
+    run(&[], "four").is(76, "was not announced");
+}
+
+#[test]
+fn observing_changes_nothing_and_sees_what_happened() {
+    let world = World::new();
+    let observe = |more: &[&str]| world.run(&[&["run", "site", "--observe"], more].concat());
+    observe(&["--fence", "file:page", "sh", "-c", "echo one >page; exit 3"]).is(3, "");
+    observe(&["--fence", "file:page", "sh", "-c", "echo two >page"]).is(0, "");
+    world.write("page", "somebody else's");
+    observe(&["--fence", "file:page", "true"]).is(0, "file:page changed since the run with token 2 left it");
+    // Busy, no store, a target that is none: it runs.
+    let mut holder = world.start(&["run", "site", "sh", "-c", "echo; exec cat"]);
+    holder.line();
+    observe(&["echo", "beside"]).is(0, "this run goes on beside it").is(0, "held by");
+    holder.ended();
+    let down = ["--store", "postgres://x@127.0.0.1:1/x", "run", "site", "--observe", "echo", "alone"];
+    assert_eq!(world.run(&down).is(0, "goes on without one").out, "alone\n");
+    observe(&["--fence", "file:nowhere/page", "echo"]).is(0, "No such file");
+    let seen = world.run(&["fence", "observed"]).is(0, "").out;
+    assert_eq!(seen.lines().count(), 6, "{seen}");
+    assert!(seen.contains("exit 3  alone, nothing changed") && seen.contains("changed since"), "{seen}");
+}
