@@ -28,7 +28,7 @@ use object_store::path::Path;
 use self::payload::Payload;
 use super::file::digest;
 use super::link::{Link, whole};
-use super::swap::{self, Cell, Swap, never_sealed};
+use super::swap::{self, Cell, Swap};
 use super::{Class, Content, Sealed, Target, TargetError, Written};
 use crate::random;
 pub use crate::stores::object::Provider;
@@ -347,9 +347,8 @@ impl Target for ObjectTarget {
         self.link.begin(LARGEST);
         let mut before = None;
         for _ in 0..READS {
-            let Some((record, _)) = self.load()? else { return Err(never_sealed(&self.shown)) };
-            let Some(name) = record.payload else {
-                return Err(self.unfit("was sealed and never written", "Run the job that writes it"));
+            let Some(name) = self.load()?.and_then(|(record, _)| record.payload) else {
+                return Err(self.unfit("was never written under a fence", "Run the job that writes it"));
             };
             if let Some(bytes) = self.download(&name)? {
                 return to.write_all(&bytes).map_err(|source| TargetError::Io {

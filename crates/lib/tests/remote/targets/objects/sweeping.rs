@@ -44,7 +44,7 @@ fn write_until_swept(bucket: &Bucket, token: u64, payload: &str) {
 fn readers_follow_the_pointer_and_trust_nothing() {
     for bucket in [s3_bucket(), azure_bucket()] {
         let mut target = bucket.open();
-        assert!(read(target.as_mut()).unwrap_err().to_string().contains("has no fence yet"));
+        assert!(read(target.as_mut()).unwrap_err().to_string().contains("never written"));
         seal(target.as_mut(), 33);
         assert!(read(target.as_mut()).unwrap_err().to_string().contains("never written"));
         write(target.as_mut(), 33, "report").unwrap();
