@@ -100,6 +100,8 @@ pub enum Command {
     Break(Break),
     /// Run a command only while this run's token is current at a gate; the next run waits until it is through
     Gate(Gate),
+    /// Read a target as it is now: an object by its pointer, a file, a Redis key, a Firestore document
+    Read(Read),
     /// Targets and their fences: who may write there
     Fence(Fence),
     /// Fence a table of a database, for the SQL that jobs write anyway
@@ -218,6 +220,19 @@ pub struct Push {
     /// As for git push: options, a remote, refspecs
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "REMOTE] [REFSPEC")]
     pub args: Vec<OsString>,
+}
+
+/// `read`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It needs no lease and changes nothing. An object in a bucket is read by its pointer, and its content is checked \
+against the digest there: you get one whole version, or an error. Plain tools see the pointer.")]
+pub struct Read {
+    /// What to read, for example s3://bucket/site/today.json
+    pub target: String,
+    /// Write it to this file, which is replaced as a whole, instead of standard output
+    #[arg(long, value_name = "PATH")]
+    pub to: Option<PathBuf>,
 }
 
 /// `gate`

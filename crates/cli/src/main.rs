@@ -39,6 +39,7 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Run(args) => cmd::run::run(flags, args, out),
         Command::Write(args) => cmd::write::run(args, out),
         Command::Push(args) => cmd::push::run(args, out),
+        Command::Read(args) => cmd::read::run(args),
         Command::Gate(args) => cmd::gate::run(args, out),
         Command::Fence(args) => cmd::fence::run(args, out).and_then(out::all_written),
         #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -10,6 +10,7 @@ pub mod gate;
 pub mod guard;
 pub mod help;
 pub mod push;
+pub mod read;
 pub mod run;
 #[cfg(feature = "http")]
 pub mod serve;

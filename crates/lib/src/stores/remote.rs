@@ -28,14 +28,14 @@ pub struct Remote<S> {
     runtime: Option<Runtime>,
 }
 
-impl<S: Store> Remote<S> {
+impl<S> Remote<S> {
     /// Reaches nothing yet.
     pub fn new(inner: S) -> Self {
         Self { inner, limit: PATIENCE, runtime: None }
     }
 
     /// Drives `work` on the store to its end, or to the end of our patience.
-    fn drive<T>(
+    pub(crate) fn drive<T>(
         &mut self,
         limit: Duration,
         work: impl AsyncFnOnce(&mut S) -> T,
@@ -57,7 +57,7 @@ impl<S: Store> Remote<S> {
             Ok(answer) => answer,
             Err(_) => gave_up(Failure {
                 kind: FailureKind::Unreachable,
-                message: format!("the store did not answer within {}", Text(limit)),
+                message: format!("the server did not answer within {}", Text(limit)),
             }),
         }
     }

@@ -356,6 +356,16 @@ impl Beside {
         Ok(Some(named(hash)))
     }
 
+    /// Hands on a file here, by its name; false if there is none.
+    pub(super) fn copy(&self, name: &str, to: &mut dyn Write) -> io::Result<bool> {
+        let mut file = match self.open_at(name, OFlags::RDONLY, 0) {
+            Err(Errno::NOENT) => return Ok(false),
+            other => other?,
+        };
+        blocks(&mut file, |block| to.write_all(block))?;
+        Ok(true)
+    }
+
     /// Removes a payload that will not be put in place.
     pub(super) fn discard(&self, payload: &str) {
         let gone = rustix::fs::unlinkat(&self.dir, payload, AtFlags::empty());

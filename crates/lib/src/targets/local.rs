@@ -67,6 +67,11 @@ pub trait Artefact: fmt::Debug + Send {
 
     /// Removes what nobody needs any more. Best effort: nothing depends on it.
     fn sweep(&self, beside: &Beside, current: &Fence);
+
+    /// Hands on what is in place; false: nothing is. None: this kind has no bytes to hand on.
+    fn read(&self, _beside: &Beside, _to: &mut dyn io::Write) -> Option<io::Result<bool>> {
+        None
+    }
 }
 
 /// Something on this machine that only the holder of a lease may replace.
@@ -326,6 +331,16 @@ impl<A: Artefact> Target for Local<A> {
 
     fn remember(&mut self, bearer: &Bearer, fingerprint: &str) -> Result<(), TargetError> {
         self.note(bearer, fingerprint).map(drop)
+    }
+
+    fn read(&mut self, to: &mut dyn io::Write) -> Result<(), TargetError> {
+        let (why, fix) = match self.artefact.read(&self.beside, to) {
+            Some(Ok(true)) => return Ok(()),
+            Some(Err(e)) => return Err(self.io("read", e)),
+            Some(Ok(false)) => ("is not there", "Run the job that writes it"),
+            None => ("is no single file", "Read it with the tools for its kind"),
+        };
+        Err(TargetError::Unfit { target: self.shown.clone(), why: why.into(), fix: fix.into() })
     }
 
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {

@@ -8,11 +8,17 @@ mod beside;
 pub mod conformance;
 pub mod error;
 pub mod file;
+#[cfg(feature = "firestore")]
+pub mod firestore;
 pub mod gate;
 pub mod git;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod guard;
+#[cfg(any(feature = "object", feature = "redis"))]
+pub(crate) mod link;
 pub mod local;
+#[cfg(feature = "object")]
+pub mod object;
 pub mod open;
 #[cfg(feature = "postgres")]
 pub mod pg;
@@ -20,12 +26,14 @@ pub mod pg;
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub(crate) mod swap;
 pub mod tree;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use leasehold_core::fence::{Bearer, Mode};
@@ -107,6 +115,15 @@ pub trait Target: fmt::Debug + Send {
 
     /// Whether it refuses or only watches, from now on.
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError>;
+
+    /// What is there now, whole: for people and programs that only read. Needs no lease.
+    fn read(&mut self, _to: &mut dyn Write) -> Result<(), TargetError> {
+        Err(TargetError::Unfit {
+            target: self.shown().into(),
+            why: "is read with its own tools".into(),
+            fix: "leasehold read is for files, objects, Redis keys and Firestore documents".into(),
+        })
+    }
 
     /// What the job's environment needs so that tools which know nothing of us are fenced here.
     fn environment(&self, _bearer: &Bearer) -> Vec<(OsString, OsString)> {

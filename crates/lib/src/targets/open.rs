@@ -48,8 +48,48 @@ pub const SCHEMES: &[Scheme] = &[
         name: "sqlite",
         example: "sqlite:PATH#TABLE",
         open: |url, rest| Ok(Box::new(super::sqlite::SqliteTarget::open(url, rest)?)),
+    #[cfg(feature = "object")]
+    Scheme {
+        name: "s3",
+        example: "s3://BUCKET/KEY",
+        open: |url, _| object(super::object::Provider::S3, "s3", url),
+    },
+    #[cfg(feature = "object")]
+    Scheme {
+        name: "gs",
+        example: "gs://BUCKET/KEY",
+        open: |url, _| object(super::object::Provider::Google, "gs", url),
+    },
+    #[cfg(feature = "object")]
+    Scheme {
+        name: "az",
+        example: "az://CONTAINER/KEY",
+        open: |url, _| object(super::object::Provider::Azure, "az", url),
+    },
+    #[cfg(feature = "redis")]
+    Scheme {
+        name: "redis",
+        example: "redis://HOST#KEY",
+        open: |url, _| Ok(Box::new(super::redis::RedisTarget::open(url)?)),
+    },
+    #[cfg(feature = "redis")]
+    Scheme {
+        name: "rediss",
+        example: "rediss://HOST#KEY",
+        open: |url, _| Ok(Box::new(super::redis::RedisTarget::open(url)?)),
+    },
+    #[cfg(feature = "firestore")]
+    Scheme {
+        name: "firestore",
+        example: "firestore://PROJECT/COLLECTION/DOCUMENT",
+        open: |url, _| Ok(Box::new(super::firestore::FirestoreTarget::open(url)?)),
     },
 ];
+
+#[cfg(feature = "object")]
+fn object(provider: super::object::Provider, scheme: &str, url: &str) -> Opened {
+    Ok(Box::new(super::object::ObjectTarget::open(provider, scheme, url)?))
+}
 
 /// Opens the target that `url` names; reaches nothing yet.
 pub fn open(url: &str) -> Opened {

@@ -260,6 +260,13 @@ impl State {
         }
         let name = write["update"]["name"].as_str().unwrap();
         let old = self.documents.get(name);
+        if let (Some(mask), Some(old)) = (write["updateMask"]["fieldPaths"].as_array(), old) {
+            let mut merged = old.fields.clone();
+            for path in mask.iter().filter_map(Value::as_str) {
+                merged[path] = fields[path].take();
+            }
+            fields = merged;
+        }
         let created = old.map_or(now, |old| old.created);
         // As documented: a write that changes nothing keeps the time of the last change.
         let updated = old.filter(|old| old.fields == fields).map_or(now, |old| old.updated);

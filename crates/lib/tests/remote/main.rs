@@ -10,3 +10,4 @@ mod http;
 mod object;
 mod postgres;
 mod redis;
+mod targets;

@@ -226,6 +226,11 @@ fn strike(shared: &Shared, link: &Arc<Link>, armed: Armed, request: &[u8]) -> io
             strike.note(|s| (s.yes, s.replied) = (true, replied));
             link.client.shutdown(Shutdown::Write)?;
         }
+        Fault::Pause => {
+            strike.note(|s| s.yes = true);
+            strike.wait_released(PATIENCE);
+            (&link.upstream).write_all(request)?;
+        }
         Fault::Hold { hang_up } => {
             hold(link, &strike, request, hang_up);
             return Ok(Some(Kept));

@@ -42,6 +42,8 @@ pub enum Fault {
         /// Close the client's connection.
         hang_up: bool,
     },
+    /// It is kept until the test says [`Strike::release`], then passed on; the client hears the answer.
+    Pause,
     /// HTTP only. A copy of it lands first, on a connection of its own; then it is passed on.
     Duplicate,
     /// HTTP only. This is answered, and the connection closed.
@@ -83,6 +85,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Struck {
     yes: bool,
     replied: bool,
+    released: bool,
     held: Option<Held>,
 }
 
@@ -107,6 +110,16 @@ impl Strike {
     pub fn wait(&self, at_most: Duration) -> bool {
         let state = lock(&self.state.0);
         self.state.1.wait_timeout_while(state, at_most, |s| !s.yes).is_ok_and(|(s, _)| s.yes)
+    }
+
+    /// Lets a request go that [`Fault::Pause`] keeps.
+    pub fn release(&self) {
+        self.note(|s| s.released = true);
+    }
+
+    fn wait_released(&self, at_most: Duration) {
+        let state = lock(&self.state.0);
+        drop(self.state.1.wait_timeout_while(state, at_most, |s| !s.released));
     }
 
     /// The request that [`Fault::Hold`] keeps. Once: it can be delivered once.

@@ -70,6 +70,22 @@ impl Address {
         })
     }
 
+    /// Understands `firestore://PROJECT/COLLECTION/DOCUMENT` in the same way, and gives the document's id.
+    pub fn of_document(url: &str, emulator: Option<&str>) -> Result<(Self, String), String> {
+        let problem = || {
+            "The Firestore URL names no document. Write firestore://PROJECT/COLLECTION/DOCUMENT, with ?database=ID if needed."
+                .to_owned()
+        };
+        let (place, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+        let (collection, id) = place.rsplit_once('/').ok_or_else(problem)?;
+        if !usable(id) || collection.ends_with('/') {
+            return Err(problem());
+        }
+        let address = Self::parse(&format!("{collection}{query}"), emulator)
+            .map_err(|why| if collection.matches('/').count() < 3 { problem() } else { why })?;
+        Ok((Self { shown: masked(url), ..address }, id.into()))
+    }
+
     /// The full name of one document.
     pub fn document(&self, id: &str) -> String {
         format!("{}/{}/{id}", self.parent, self.collection)

@@ -7,6 +7,7 @@
 mod access;
 mod address;
 mod answer;
+mod target;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -24,6 +25,7 @@ use super::{
 use access::Access;
 use address::Address;
 use answer::Answer;
+pub(crate) use target::{Document, Documents};
 
 /// Names the emulator's address, for every client of Firestore.
 const EMULATOR: &str = "FIRESTORE_EMULATOR_HOST";
@@ -82,8 +84,21 @@ impl FirestoreStore {
 
     /// One write by itself. `creates`: nothing may be there. Gives the result and the store's time.
     async fn commit(&mut self, write: Value, creates: bool) -> Result<(Value, Option<Duration>), Cas> {
+        let (mut results, time) = self.commit_all(&[write], creates).await?;
+        match (results.pop(), results.is_empty()) {
+            (Some(result), true) => Ok((result, time)),
+            _ => Err(Cas::Unknown(answer::puzzling(&self.address))),
+        }
+    }
+
+    /// All writes or none. `creates`: where the first one is to be, nothing may be.
+    async fn commit_all(
+        &mut self,
+        writes: &[Value],
+        creates: bool,
+    ) -> Result<(Vec<Value>, Option<Duration>), Cas> {
         let path = format!("{}/documents:commit", self.address.database);
-        let answered = self.call(Method::POST, &path, Some(&json!({ "writes": [write] }))).await;
+        let answered = self.call(Method::POST, &path, Some(&json!({ "writes": writes }))).await;
         let good = match answered.map_err(Cas::Unknown)? {
             Answer::Good(value) => value,
             Answer::Refused { status, words } => {
@@ -92,9 +107,9 @@ impl FirestoreStore {
             Answer::Foreign(http) => return Err(Cas::Unknown(answer::foreign(&self.address, http))),
         };
         let time = wire::time(&good["commitTime"]);
-        match good["writeResults"].as_array().map(Vec::as_slice) {
-            Some([result]) => Ok((result.clone(), time)),
-            _ => Err(Cas::Unknown(answer::puzzling(&self.address))),
+        match good["writeResults"].as_array() {
+            Some(results) => Ok((results.clone(), time)),
+            None => Err(Cas::Unknown(answer::puzzling(&self.address))),
         }
     }
 

@@ -45,21 +45,37 @@ pub(super) fn update(
     write: WriteId,
     body: &[u8],
 ) -> Value {
-    // Text is shown as text in the console.
-    let body = match std::str::from_utf8(body) {
-        Ok(text) if !text.contains('\0') => json!({ "stringValue": text }),
-        _ => json!({ "bytesValue": STANDARD.encode(body) }),
-    };
     let fields = json!({
         "key": { "stringValue": key },
         "write": { "stringValue": write.to_string() },
-        "body": body,
+        "body": value(body),
     });
-    let condition = match expected {
+    json!({ "update": { "name": name, "fields": fields }, "currentDocument": condition(expected) })
+}
+
+/// The condition that nothing, or this very version, is there.
+pub(super) fn condition(expected: Option<&Version>) -> Value {
+    match expected {
         None => json!({ "exists": false }),
         Some(Version(time)) => json!({ "updateTime": time }),
-    };
-    json!({ "update": { "name": name, "fields": fields }, "currentDocument": condition })
+    }
+}
+
+/// Bytes as a field: text is shown as text in the console.
+pub(super) fn value(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => json!({ "stringValue": text }),
+        _ => json!({ "bytesValue": STANDARD.encode(bytes) }),
+    }
+}
+
+/// What [`value`] made; nothing: it is of another type.
+pub(super) fn bytes(field: &Value) -> Option<Vec<u8>> {
+    match (field.get("stringValue"), field.get("bytesValue")) {
+        (Some(Value::String(text)), None) => Some(text.clone().into_bytes()),
+        (None, Some(Value::String(coded))) => STANDARD.decode(coded).ok(),
+        _ => None,
+    }
 }
 
 /// One conditional removal.
@@ -106,14 +122,7 @@ fn end_of(prefix: &str) -> Option<String> {
 pub(super) fn record(document: &Value, read_time: Option<&Value>) -> Option<(String, Stored)> {
     let field = |name: &str| &document["fields"][name];
     let key = field("key")["stringValue"].as_str()?;
-    let body = match field("body") {
-        Value::Object(body) => match (body.get("stringValue"), body.get("bytesValue")) {
-            (Some(Value::String(text)), None) => text.clone().into_bytes(),
-            (None, Some(Value::String(coded))) => STANDARD.decode(coded).ok()?,
-            _ => return None,
-        },
-        _ => return None,
-    };
+    let body = bytes(field("body"))?;
     let version = document["updateTime"].as_str()?;
     // A document that was copied by hand to another name is nobody's record.
     if document["name"].as_str()?.rsplit('/').next() != document_id(key).as_deref() {

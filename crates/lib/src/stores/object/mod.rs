@@ -7,10 +7,11 @@
 //! and the mark is taken away where that is safe (docs/decisions/0011).
 
 mod client;
-mod envelope;
+pub(crate) mod envelope;
 mod erase;
 mod name;
 mod place;
+mod raw;
 mod verdict;
 mod wire;
 
@@ -21,13 +22,12 @@ use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
-use object_store::{Attribute, GetOptions, PutMode, PutOptions, PutResult, UpdateVersion};
 
 use self::client::{Client, Vars};
 use self::envelope::Content;
 use self::place::Place;
 pub use self::place::Provider;
-use self::verdict::Put;
+pub(crate) use self::raw::{Fetched, Kind, Seen};
 use self::wire::Note;
 use super::remote::Remote;
 use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version};
@@ -67,8 +67,7 @@ pub fn with_vars(
     url: &str,
     vars: Vec<(String, String)>,
 ) -> Result<Remote<ObjectBucket>, String> {
-    let place = Place::parse(provider, scheme, url)?;
-    Ok(Remote::new(ObjectBucket { place, vars, credentials: Note::default(), client: None, erases: None }))
+    Ok(Remote::new(ObjectBucket::new(Place::parse(provider, scheme, url)?, vars)))
 }
 
 /// An object that was read.
@@ -79,6 +78,10 @@ struct Found {
 }
 
 impl ObjectBucket {
+    fn new(place: Place, vars: Vars) -> Self {
+        Self { place, vars, credentials: Note::default(), client: None, erases: None }
+    }
+
     fn client(&mut self) -> Result<Arc<Client>, Failure> {
         if let Some(client) = &self.client {
             return Ok(Arc::clone(client));
@@ -103,69 +106,23 @@ impl ObjectBucket {
     }
 
     async fn get(&mut self, key: &str) -> Result<Option<Found>, Failure> {
-        let (client, path) = (self.client()?, self.path(key)?);
-        let note = Note::default();
-        let options = || GetOptions { extensions: note.extensions(), ..GetOptions::default() };
-        let mut got = client.bucket.get_opts(&path, options()).await;
-        if got.is_err() && note.cut_short() {
-            // The server hung up on a connection that had been idle. A read may be made twice.
-            got = client.bucket.get_opts(&path, options()).await;
-        }
-        let got = match got {
-            Ok(got) => got,
-            Err(_) if verdict::absent(&note.told()) => return Ok(None),
-            Err(_) => return Err(self.failure(&note)),
+        let path = self.path(key)?;
+        let Some(Fetched { bytes, version, age, note }) = self.fetch(&path, LARGEST).await? else {
+            return Ok(None);
         };
-        let Some(version) = self.version(got.meta.e_tag.clone(), got.meta.version.clone()) else {
-            return Err(self.failure(&note));
-        };
-        if got.meta.size > LARGEST {
-            return Err(foreign(&path));
-        }
-        let Ok(bytes) = got.bytes().await else {
-            return Err(Failure {
-                kind: FailureKind::Unreachable,
-                message: format!(
-                    "{} stopped in the middle of an object. Try again.",
-                    self.place.provider.title()
-                ),
-            });
-        };
-        let told = note.told().answer.unwrap_or_default();
-        let content = envelope::open(&bytes);
+        let content = bytes.map_or(Content::Foreign, |bytes| envelope::open(&bytes));
         if content == Content::Foreign {
-            return Err(if told.html { self.failure(&note) } else { foreign(&path) });
+            let html = note.told().answer.is_some_and(|answer| answer.html);
+            return Err(if html { self.failure(&note) } else { foreign(&path) });
         }
-        Ok(Some(Found { content, version, age: told.age() }))
+        Ok(Some(Found { content, version, age }))
     }
 
-    /// One conditional put: nothing expected means create.
+    /// One conditional put of a record: nothing expected means create.
     async fn put(&mut self, key: &str, expected: Option<&Version>, bytes: Vec<u8>) -> Cas {
-        let (client, path) = match self.client().and_then(|client| Ok((client, self.path(key)?))) {
-            Ok(both) => both,
-            Err(failure) => return Cas::Unknown(failure),
-        };
-        let note = Note::default();
-        let mode = match expected {
-            None => PutMode::Create,
-            Some(Version(v)) => {
-                PutMode::Update(UpdateVersion { e_tag: Some(v.clone()), version: Some(v.clone()) })
-            }
-        };
-        let mut options = PutOptions { mode, extensions: note.extensions(), ..PutOptions::default() };
-        options.attributes.insert(Attribute::ContentType, "text/plain; charset=utf-8".into());
-        // A bucket behind a cache would otherwise answer with what was true a while ago.
-        options.attributes.insert(Attribute::CacheControl, "no-store".into());
-        let done = client.bucket.put_opts(&path, bytes.into(), options).await;
-        let judged = verdict::put(&self.place, &note.told(), &self.credentials.told(), expected.is_none());
-        match (judged, done) {
-            (Put::Refused, _) => Cas::Conflict,
-            (Put::Open(failure), _) => Cas::Unknown(failure),
-            (Put::Taken, Ok(PutResult { e_tag, version, .. })) => match self.version(e_tag, version) {
-                Some(version) => Cas::Written { version, store_time: None },
-                None => Cas::Unknown(self.failure(&note)),
-            },
-            (Put::Taken, Err(_)) => Cas::Unknown(self.failure(&note)),
+        match self.path(key) {
+            Ok(path) => self.put_at(&path, expected, bytes.into(), Kind::Record).await,
+            Err(failure) => Cas::Unknown(failure),
         }
     }
 

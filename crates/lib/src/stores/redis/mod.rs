@@ -7,7 +7,9 @@
 mod examine;
 mod identity;
 mod place;
+#[macro_use]
 mod scripts;
+mod target;
 mod trouble;
 mod waiting;
 
@@ -22,6 +24,7 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use self::identity::Identity;
 use self::place::Place;
 use self::scripts::{Answer, CHANGED, One, Script};
+pub(crate) use self::target::Keys;
 use self::waiting::Ear;
 use super::open::OpenError;
 use super::remote::Remote;
@@ -58,9 +61,11 @@ enum Does {
 impl RedisStore {
     /// Reads `url`, which begins with `redis:` or `rediss:`, and reaches nothing yet.
     pub fn open(url: &str) -> Result<Remote<Self>, OpenError> {
-        let place = Place::parse(url).map_err(OpenError::Url)?;
-        let store = Self { place, limit: PATIENCE, link: None, identity: None, ear: Ear::default() };
-        Ok(Remote::new(store))
+        Ok(Remote::new(Self::new(Place::parse(url).map_err(OpenError::Url)?)))
+    }
+
+    fn new(place: Place) -> Self {
+        Self { place, limit: PATIENCE, link: None, identity: None, ear: Ear::default() }
     }
 
     fn failure(&self, error: &redis::RedisError) -> Failure {

@@ -108,16 +108,22 @@ return out
 /// A script with its keys and arguments, but for the first: who the server was when it was asked.
 pub(super) struct Script {
     text: &'static str,
-    keys: Vec<String>,
+    keys: Vec<Vec<u8>>,
     arguments: Vec<Vec<u8>>,
 }
 
 impl Script {
     fn new(text: &'static str, keys: Vec<String>) -> Self {
+        let keys = keys.into_iter().map(String::into_bytes).collect();
         Self { text, keys, arguments: Vec::new() }
     }
 
-    fn with(mut self, arguments: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Self {
+    /// One over the two keys of a target.
+    pub fn of_target(text: &'static str, keys: &super::Keys) -> Self {
+        Self { text, keys: vec![keys.fence.clone(), keys.value.clone()], arguments: Vec::new() }
+    }
+
+    pub fn with(mut self, arguments: impl IntoIterator<Item = impl Into<Vec<u8>>>) -> Self {
         self.arguments.extend(arguments.into_iter().map(Into::into));
         self
     }

@@ -2,7 +2,7 @@
 
 mod conformance;
 mod faults;
-mod gcs_double;
+pub mod gcs_double;
 mod manners;
 mod marks;
 mod races;
@@ -15,7 +15,7 @@ use leasehold::stores::Store;
 use leasehold::stores::conformance::Harness;
 use leasehold::stores::object::{Provider, with_vars};
 
-use self::gcs_double::GcsDouble;
+pub use self::gcs_double::GcsDouble;
 
 /// Public: every copy of Azurite has it.
 const AZURITE_KEY: &str =

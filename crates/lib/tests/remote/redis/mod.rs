@@ -5,7 +5,7 @@ mod examined;
 mod faults;
 mod pushed;
 mod restarts;
-mod server;
+pub(crate) mod server;
 mod trouble;
 
 use std::thread;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 pub(super) use crate::common::Scratch;
 
-pub(super) struct Server {
+pub(crate) struct Server {
     child: Child,
     pub port: u16,
     scratch: Scratch,

@@ -1,0 +1,96 @@
+//! What a target on Redis needs of this store: its connection, its guard, its words.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::place::Place;
+use super::scripts::Script;
+use super::{Does, RedisStore, trouble};
+use crate::stores::{Failure, FailureKind};
+
+/// A target ends its calls itself, by how much they move.
+const FOR_TARGETS: Duration = Duration::from_secs(600);
+
+/// KEYS: the fence and the value. Only strings are ours; one round trip gives both, of one moment.
+const LOOK: &str = guarded!(
+    "
+for i = 1, 2 do
+  local t = redis.call('TYPE', KEYS[i]).ok
+  if t ~= 'none' and t ~= 'string' then return redis.error_reply('LEASEHOLD_FOREIGN type') end
+end
+return {redis.call('GET', KEYS[1]), ARGV[2] == 'both' and redis.call('GET', KEYS[2])}
+"
+);
+
+/// KEYS: the fence and the value. ARGV: whether a fence must be there and which, the next one, and the
+/// value if there is one. What can fail comes first; then one MSET changes both, or one SET the fence.
+const SWAP: &str = guarded!(
+    "
+local t = redis.call('TYPE', KEYS[2]).ok
+if t ~= 'none' and t ~= 'string' then return redis.error_reply('LEASEHOLD_FOREIGN type') end
+local fence = redis.call('GET', KEYS[1])
+if ARGV[2] == 'absent' then
+  if fence then return 0 end
+elseif not fence or fence ~= ARGV[3] then
+  return 0
+end
+if #ARGV >= 5 then
+  redis.call('MSET', KEYS[1], ARGV[4], KEYS[2], ARGV[5])
+else
+  redis.call('SET', KEYS[1], ARGV[4])
+end
+return 1
+"
+);
+
+/// Fence and value, of one moment.
+pub(crate) struct Looked {
+    pub fence: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
+}
+
+/// Two keys of one slot.
+pub(crate) struct Keys {
+    pub fence: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+impl RedisStore {
+    /// The server of a target. Reaches nothing yet.
+    pub(crate) fn for_target(url: &str) -> Result<Self, String> {
+        Ok(Self { limit: FOR_TARGETS, ..Self::new(Place::parse(url)?) })
+    }
+
+    /// The fence, and the value if it is wanted.
+    pub(crate) async fn look(&mut self, keys: &Keys, value: bool) -> Result<Looked, Failure> {
+        let wanted = if value { "both" } else { "fence" };
+        let script = Script::of_target(LOOK, keys).with([wanted]);
+        let answer = self.call(&script, Does::Look).await?;
+        let Value::Array(items) = answer else { return Err(trouble::not_redis(&self.place)) };
+        let bytes = |value: Option<&Value>| match value {
+            Some(Value::BulkString(bytes)) => Some(bytes.clone()),
+            _ => None,
+        };
+        Ok(Looked { fence: bytes(items.first()), value: bytes(items.get(1)) })
+    }
+
+    /// Replaces the fence, and the value if there is one, if the fence is still `expected`.
+    pub(crate) async fn swap(
+        &mut self,
+        keys: &Keys,
+        expected: Option<&[u8]>,
+        fence: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<bool, Failure> {
+        let there = if expected.is_some() { "present" } else { "absent" };
+        let script = Script::of_target(SWAP, keys).with([there]);
+        let script = script.with([expected.unwrap_or_default(), fence]).with(value);
+        match self.call(&script, Does::Write).await? {
+            Value::Int(1) => Ok(true),
+            Value::Int(0) => Ok(false),
+            // It may have been done by whatever answered so.
+            _ => Err(Failure { kind: FailureKind::Unreachable, ..trouble::not_redis(&self.place) }),
+        }
+    }
+}

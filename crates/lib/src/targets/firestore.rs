@@ -1,0 +1,186 @@
+//! One document in Firestore as a target: `firestore://PROJECT/COLLECTION/DOCUMENT`.
+//!
+//! The content is the field `content` of that document: a string if it is text, bytes if it is not. The
+//! fence is a document below it, `leasehold/fence`, which no query of the collection sees. One commit
+//! replaces the fence, on condition that its `updateTime` is the one that was read, and sets the content:
+//! all of it or nothing. The fence document changes with every commit.
+
+use std::fmt;
+use std::io::Write;
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Mode};
+use leasehold_core::fence_record::FenceRecord;
+use leasehold_core::ids::WriteId;
+use leasehold_core::store::{Cas, Failure, FailureKind, Version};
+
+use super::file::digest;
+use super::link::{Link, whole};
+use super::swap::{self, Cell, Swap};
+use super::{Class, Content, Sealed, Target, TargetError, Written};
+use crate::random;
+use crate::stores::firestore::{Document, Documents, FirestoreStore};
+
+/// A document may have 1 MiB with all its names; this leaves room for them.
+pub const LARGEST: usize = 1_000_000;
+
+/// A document that only the holder of a lease may change.
+pub struct FirestoreTarget {
+    link: Link<FirestoreStore>,
+    shown: String,
+    documents: Documents,
+}
+
+impl fmt::Debug for FirestoreTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FirestoreTarget").field("shown", &self.shown).finish_non_exhaustive()
+    }
+}
+
+impl FirestoreTarget {
+    /// The document that `url` names. Reaches nothing.
+    pub fn open(url: &str) -> Result<Self, TargetError> {
+        let (store, documents) = FirestoreStore::for_target(url).map_err(|fix| TargetError::Unfit {
+            target: crate::text::masked(url),
+            why: "cannot be a target".into(),
+            fix,
+        })?;
+        let shown = store.shown().to_owned();
+        Ok(Self { link: Link::new(store), shown, documents })
+    }
+
+    /// Waits this long for one call, and for all calls of one verb.
+    #[must_use]
+    pub fn with_patience(mut self, each: Duration, all: Duration) -> Self {
+        self.link.limit(each, all);
+        self
+    }
+
+    fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
+        TargetError::Remote { target: self.shown.clone(), doing, failure }
+    }
+
+    fn bad_fence(&self, why: &str) -> TargetError {
+        let name = self.documents.fence.split_once("/documents/").map_or("", |(_, name)| name);
+        let fence = format!("the document {name}");
+        TargetError::BadFence { target: self.shown.clone(), fence, why: why.into() }
+    }
+}
+
+impl Cell for FirestoreTarget {
+    type Version = Version;
+    type Content = [u8];
+
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
+        let documents = &self.documents;
+        let found = self.link.call(0, async |store| store.fence(documents).await, Err);
+        let found = found.map_err(|f| self.remote("read the fence of", f))?;
+        let Some(Document { bytes, version }) = found else { return Ok(None) };
+        let record = FenceRecord::decode(&bytes.unwrap_or_default());
+        Ok(Some((record.map_err(|bad| self.bad_fence(&bad.to_string()))?, version)))
+    }
+
+    fn swap(
+        &mut self,
+        at: Option<&Version>,
+        record: &FenceRecord,
+        content: Option<&[u8]>,
+    ) -> Result<Swap, TargetError> {
+        let (documents, fence) = (&self.documents, record.encode());
+        let write = WriteId(random::seed());
+        let work = async |store: &mut FirestoreStore| store.swap(documents, at, write, &fence, content).await;
+        match self.link.call(content.map_or(0, <[u8]>::len), work, Cas::Unknown) {
+            Cas::Written { .. } => Ok(Swap::Done),
+            Cas::Conflict => Ok(Swap::Conflict),
+            // Said in place of a commit.
+            Cas::Unknown(failure) if failure.kind == FailureKind::Denied => {
+                Err(self.remote("write", failure))
+            }
+            Cas::Unknown(failure) => Ok(Swap::Unknown(failure.message)),
+        }
+    }
+}
+
+impl Target for FirestoreTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        Class::Atomic
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        self.link.begin(0);
+        swap::seal(self, bearer, mode)
+    }
+
+    fn write(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        content: Content<'_>,
+    ) -> Result<Written, TargetError> {
+        let bytes = whole(&self.shown, "document", LARGEST, content)?;
+        self.link.begin(bytes.len());
+        swap::write(self, bearer, seq, &digest(&bytes), &bytes)
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        self.link.begin(0);
+        Ok(self.load()?.map(|(record, _)| record))
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        self.link.begin(0);
+        swap::set_mode(self, mode)
+    }
+
+    fn read(&mut self, to: &mut dyn Write) -> Result<(), TargetError> {
+        self.link.begin(LARGEST);
+        let documents = &self.documents;
+        let found = self.link.call(LARGEST, async |store| store.content(documents).await, Err);
+        let found = found.map_err(|f| self.remote("read", f))?;
+        let Some(bytes) = found.and_then(|document| document.bytes) else {
+            return Err(TargetError::Unfit {
+                target: self.shown.clone(),
+                why: "has no field named content that is text or bytes".into(),
+                fix: "Run the job that writes it".into(),
+            });
+        };
+        to.write_all(&bytes).map_err(|source| TargetError::Io {
+            target: self.shown.clone(),
+            doing: "pass on what was read from",
+            source,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_document() {
+        let target =
+            FirestoreTarget::open("firestore://demo/site/today?endpoint=http://127.0.0.1:1").unwrap();
+        assert_eq!(target.documents.content, "projects/demo/databases/(default)/documents/site/today");
+        assert!(target.documents.fence.ends_with("/documents/site/today/leasehold/fence"));
+        for url in [
+            "firestore:",
+            "firestore://demo",
+            "firestore://demo/site",
+            "firestore://demo/site/",
+            "firestore://demo/site/..",
+            "firestore://demo/a/b/c",
+            "firestore://demo/site/today?colour=s3cret",
+        ] {
+            let said = FirestoreTarget::open(url).expect_err(url).to_string();
+            assert!(said.contains("Nothing was written") && said.contains("Firestore URL"), "{url}: {said}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What targets behind a network have in common: an end to every call, and to all calls of one verb.
+
+use std::io::Read;
+use std::time::Duration;
+
+use leasehold_core::store::{Failure, FailureKind};
+use leasehold_core::time::BootTime;
+
+use super::{Content, TargetError};
+use crate::clock::boot_time;
+use crate::stores::remote::Remote;
+
+/// How long one call may take, and all calls of one verb together. A lease is held meanwhile.
+const EACH: Duration = Duration::from_secs(10);
+const ALL: Duration = Duration::from_secs(30);
+/// More time for what is large, for each mebibyte of it.
+const PER_MEBIBYTE: Duration = Duration::from_secs(1);
+
+/// The way to a target's server.
+pub(crate) struct Link<S> {
+    remote: Remote<S>,
+    each: Duration,
+    all: Duration,
+    until: BootTime,
+}
+
+impl<S> Link<S> {
+    /// Reaches nothing yet.
+    pub fn new(server: S) -> Self {
+        Self { remote: Remote::new(server), each: EACH, all: ALL, until: BootTime(Duration::ZERO) }
+    }
+
+    /// Waits this long for one call, and for all of one verb.
+    pub fn limit(&mut self, each: Duration, all: Duration) {
+        (self.each, self.all) = (each, all);
+    }
+
+    /// A verb begins that moves so many bytes.
+    pub fn begin(&mut self, bytes: usize) {
+        self.until = BootTime(boot_time().0 + self.all + more(bytes));
+    }
+
+    /// One call that moves so many bytes.
+    pub fn call<T>(
+        &mut self,
+        bytes: usize,
+        work: impl AsyncFnOnce(&mut S) -> T,
+        gave_up: impl FnOnce(Failure) -> T,
+    ) -> T {
+        let left = self.until.0.saturating_sub(boot_time().0);
+        if left.is_zero() {
+            let message = "the server did not answer in time".into();
+            return gave_up(Failure { kind: FailureKind::Unreachable, message });
+        }
+        self.remote.drive(left.min(self.each + more(bytes)), work, gave_up)
+    }
+}
+
+fn more(bytes: usize) -> Duration {
+    let mebibytes = u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
+    PER_MEBIBYTE.saturating_mul(mebibytes)
+}
+
+/// All of the content, if it is not more than `most` bytes.
+pub(crate) fn whole(
+    target: &str,
+    kind: &str,
+    most: usize,
+    content: Content<'_>,
+) -> Result<Vec<u8>, TargetError> {
+    let unfit = |why: String, fix: &str| TargetError::Unfit { target: target.into(), why, fix: fix.into() };
+    let bytes = match content {
+        Content::Bytes(bytes) => bytes.to_vec(),
+        Content::Stream(stream) => {
+            let mut bytes = Vec::new();
+            let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+            stream.take(limit).read_to_end(&mut bytes).map_err(|source| TargetError::Io {
+                target: target.into(),
+                doing: "read what is to be written to",
+                source,
+            })?;
+            bytes
+        }
+        Content::Directory(_) => {
+            return Err(unfit(
+                format!("is one {kind} and was given a directory"),
+                "Give it a file, or pack the directory into one",
+            ));
+        }
+    };
+    if bytes.len() > most {
+        let why = format!("takes at most {} and was given more", size(most));
+        return Err(unfit(why, "Write less, or put it elsewhere and write where it is"));
+    }
+    Ok(bytes)
+}
+
+fn size(bytes: usize) -> String {
+    if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{bytes} bytes") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_is_refused_before_it_is_read_to_its_end() {
+        let mut endless = std::io::repeat(b'x');
+        let error = whole("s3://b/k", "object", 10, Content::Stream(&mut endless)).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("takes at most 10 bytes") && said.contains("Nothing was written"), "{said}");
+        assert_eq!(whole("t", "object", 3, Content::Bytes(b"abc")).unwrap(), b"abc");
+        assert_eq!((size(64 << 20), size(1_000_000)), ("64 MiB".into(), "1000000 bytes".into()));
+    }
+}

@@ -1,0 +1,371 @@
+//! One object in a bucket as a target: S3 and what speaks like it, Google Cloud Storage, Azure.
+//!
+//! ```text
+//! site/today.json                                        the pointer: who may write, and what is current
+//! site/today.json.leasehold/00000007.42.3.<sha256>       the content of write 3 of token 42
+//! ```
+//!
+//! The content goes first, under a name that nothing else has and that is only ever created. Then the
+//! pointer is replaced if it is still the one that was read: that one put is check and write in one step.
+//! Every pointer has a line of its own with a random id, so no two are equal, nor their ETags: with the
+//! fence in the metadata, equal content would have an equal ETag and an old writer's condition would hold.
+//!
+//! A writer that dies between the two leaves content that nothing names. It is taken away with what was
+//! replaced long ago ([`payload`]).
+
+mod payload;
+
+use std::fmt;
+use std::io::Write;
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence_record::{BODY_MAX, BadFence, FenceRecord};
+use leasehold_core::ids::WriteId;
+use leasehold_core::store::{Cas, Failure, FailureKind, Version};
+use object_store::path::Path;
+
+use self::payload::Payload;
+use super::file::digest;
+use super::link::{Link, whole};
+use super::swap::{self, Cell, Swap};
+use super::{Class, Content, Sealed, Target, TargetError, Written};
+use crate::random;
+pub use crate::stores::object::Provider;
+use crate::stores::object::{Kind, ObjectBucket, Seen, envelope};
+
+/// Between an object's name and those of its payloads.
+const FOLDER: &str = ".leasehold/";
+/// Longest last part of a name: servers that keep objects as files allow 255 bytes.
+const NAME_MAX: usize = 240;
+/// Most that is written in one go; it is kept in memory meanwhile.
+pub const LARGEST: usize = 256 << 20;
+/// How long what was replaced stays for those who have read the pointer and not yet followed it.
+pub const READER_GRACE: Duration = Duration::from_secs(15 * 60);
+/// How often an upload is sent that nobody answers: it is the same bytes under the same name.
+const UPLOADS: u32 = 3;
+/// How often a reader starts again because what it was to read had just been replaced.
+const READS: u32 = 5;
+/// Most that one write takes away; the next goes on.
+const SWEEP: usize = 100;
+
+/// An object that only the holder of a lease may replace.
+pub struct ObjectTarget {
+    link: Link<ObjectBucket>,
+    shown: String,
+    pointer: Path,
+    /// Where the payloads are; ends in a slash.
+    folder: String,
+    /// The ordinal of the payload that the pointer named when it was last read.
+    last: u64,
+    /// The last put was not answered; how long to wait before the next.
+    spacing: Option<Duration>,
+    grace: Duration,
+}
+
+impl fmt::Debug for ObjectTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectTarget").field("shown", &self.shown).finish_non_exhaustive()
+    }
+}
+
+impl ObjectTarget {
+    /// The object that `url` names, with the credentials of this process. Reaches nothing.
+    pub fn open(provider: Provider, scheme: &str, url: &str) -> Result<Self, TargetError> {
+        Self::opened(provider, scheme, url, None)
+    }
+
+    /// As [`ObjectTarget::open`], with the variables given: `AWS_*`, `GOOGLE_*` or `AZURE_*`.
+    pub fn with_vars(
+        provider: Provider,
+        scheme: &str,
+        url: &str,
+        vars: Vec<(String, String)>,
+    ) -> Result<Self, TargetError> {
+        Self::opened(provider, scheme, url, Some(vars))
+    }
+
+    fn opened(
+        provider: Provider,
+        scheme: &str,
+        url: &str,
+        vars: Option<Vec<(String, String)>>,
+    ) -> Result<Self, TargetError> {
+        let unfit = |why: &str, fix: &str| TargetError::Unfit {
+            target: crate::text::masked(url),
+            why: why.into(),
+            fix: fix.into(),
+        };
+        let (bucket, name) = ObjectBucket::of_object(provider, scheme, url, vars)
+            .map_err(|why| unfit("cannot be a target", &why))?;
+        let last = name.rsplit('/').next().unwrap_or_default();
+        if last.len() > NAME_MAX {
+            return Err(unfit("has a name too long to keep its content beside it", "Use a shorter one"));
+        }
+        if format!("{name}/").contains(FOLDER) {
+            return Err(unfit("is kept by Leasehold for another object", "Name that object"));
+        }
+        let pointer =
+            Path::parse(&name).map_err(|_| unfit("has a name no object can have", "Use another"))?;
+        let (shown, folder) = (bucket.shown().to_owned(), format!("{name}{FOLDER}"));
+        let link = Link::new(bucket);
+        Ok(Self { link, shown, pointer, folder, last: 0, spacing: None, grace: READER_GRACE })
+    }
+
+    /// Waits this long for one call, and for all calls of one verb.
+    #[must_use]
+    pub fn with_patience(mut self, each: Duration, all: Duration) -> Self {
+        self.link.limit(each, all);
+        self
+    }
+
+    /// Keeps what was replaced for so long; for tests, which have no quarter of an hour.
+    #[must_use]
+    pub fn with_grace(self, grace: Duration) -> Self {
+        Self { grace, ..self }
+    }
+
+    fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
+        TargetError::Remote { target: self.shown.clone(), doing, failure }
+    }
+
+    fn bad_fence(&self, why: &str) -> TargetError {
+        let fence = format!("the object {}", self.pointer);
+        TargetError::BadFence { target: self.shown.clone(), fence, why: why.into() }
+    }
+
+    fn unfit(&self, why: &str, fix: &str) -> TargetError {
+        TargetError::Unfit { target: self.shown.clone(), why: why.into(), fix: fix.into() }
+    }
+
+    fn path(&self, payload: &str) -> Result<Path, TargetError> {
+        let name = format!("{}{payload}", self.folder);
+        Path::parse(name).map_err(|_| self.bad_fence("the fence names a payload that no object can be"))
+    }
+
+    fn seen(&mut self) -> Result<Vec<Seen>, Failure> {
+        let folder = self.folder.clone();
+        self.link.call(0, async |bucket| bucket.seen_in(&folder).await, Err)
+    }
+
+    /// The highest ordinal of all payloads there are, for a pointer that names none: it may be a new one
+    /// in the place of another that somebody removed, and ordinals never go back.
+    fn highest(&mut self) -> Result<u64, TargetError> {
+        let seen = self.seen().map_err(|f| self.remote("look at the payloads of", f))?;
+        let names = seen.iter().filter_map(|object| object.name.strip_prefix(&self.folder));
+        Ok(names.filter_map(Payload::parse).map(|payload| payload.ordinal).max().unwrap_or(0))
+    }
+
+    /// What the pointer says.
+    fn decode(&self, bytes: Option<&[u8]>, html: bool) -> Result<FenceRecord, TargetError> {
+        if html {
+            return Err(self.unfit(
+                "was answered with a web page: a proxy or another service stands in between",
+                "Check the endpoint and any proxy on the way",
+            ));
+        }
+        let bad = |bad: BadFence| self.bad_fence(&bad.to_string());
+        let bytes = bytes.unwrap_or(b"too large to be a pointer");
+        let envelope::Content::Record(body) = envelope::open(bytes) else {
+            let cut = bytes.is_empty() || bytes.starts_with(b"leasehold ");
+            return Err(if cut {
+                bad(FenceRecord::decode(b"").err().unwrap_or(BadFence::Empty))
+            } else {
+                self.unfit(
+                    "holds an object that Leasehold did not write, and that was left as it is",
+                    "Name a key that is not in use; people read it with leasehold read",
+                )
+            });
+        };
+        let record = FenceRecord::decode(&body).map_err(bad)?;
+        match &record.payload {
+            None if record.fence.seq > 0 => Err(self.bad_fence("the fence names no payload for its write")),
+            Some(name) if Payload::parse(name).is_none() => {
+                Err(self.bad_fence("the fence names a payload that is none of ours"))
+            }
+            _ => Ok(record),
+        }
+    }
+
+    /// Puts the content where the pointer will say it is. There already: the same bytes, by its name.
+    fn upload(&mut self, name: &str, content: &[u8]) -> Result<(), TargetError> {
+        let path = self.path(name)?;
+        let bytes = bytes::Bytes::copy_from_slice(content);
+        let mut failure = None;
+        for _ in 0..UPLOADS {
+            let put = |bytes: bytes::Bytes| {
+                let path = path.clone();
+                async move |bucket: &mut ObjectBucket| {
+                    bucket.put_at(&path, None, bytes.into(), Kind::Payload).await
+                }
+            };
+            match self.link.call(content.len(), put(bytes.clone()), Cas::Unknown) {
+                Cas::Written { .. } | Cas::Conflict => return Ok(()),
+                Cas::Unknown(said) => failure = Some(said),
+            }
+            if failure.as_ref().is_some_and(|said| said.kind != FailureKind::Unreachable) {
+                break;
+            }
+        }
+        let nobody = || Failure { kind: FailureKind::Unreachable, message: "no answer came".into() };
+        // The pointer was not touched, so nothing that anybody reads has changed.
+        Err(self.remote("write", failure.unwrap_or_else(nobody)))
+    }
+
+    /// Takes away what nobody can need any more. Whether it works changes nothing.
+    fn sweep(&mut self) {
+        let Ok(seen) = self.seen() else { return };
+        for name in payload::sweepable(&self.folder, &seen, self.grace).into_iter().take(SWEEP) {
+            let Ok(path) = Path::parse(&name) else { continue };
+            if self.link.call(0, async |bucket| bucket.discard(&path).await, Err).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What the pointer names; nothing: it is not there.
+    fn download(&mut self, name: &str) -> Result<Option<Vec<u8>>, TargetError> {
+        let path = self.path(name)?;
+        let fetched = self.link.call(LARGEST, async |bucket| bucket.fetch(&path, LARGEST as u64).await, Err);
+        let Some(fetched) = fetched.map_err(|f| self.remote("read", f))? else { return Ok(None) };
+        let wanted = Payload::parse(name).map(|payload| payload.digest);
+        match fetched.bytes {
+            Some(bytes) if Some(digest(&bytes)) == wanted => Ok(Some(bytes.into())),
+            _ => Err(self.unfit(
+                "has content that is not what was written: its digest is another",
+                "Somebody changed or damaged it: restore it from a backup, or run the job again",
+            )),
+        }
+    }
+}
+
+impl Cell for ObjectTarget {
+    type Version = Version;
+    type Content = [u8];
+
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
+        let (path, spacing) = (self.pointer.clone(), self.spacing.take());
+        let fetch = async |bucket: &mut ObjectBucket| {
+            if let Some(spacing) = spacing {
+                tokio::time::sleep(spacing).await;
+            }
+            bucket.fetch(&path, BODY_MAX as u64 * 2).await
+        };
+        let found = self.link.call(0, fetch, Err).map_err(|f| self.remote("read the fence of", f))?;
+        let Some(found) = found else {
+            self.last = self.highest()?;
+            return Ok(None);
+        };
+        let html = found.note.told().answer.is_some_and(|answer| answer.html);
+        let record = self.decode(found.bytes.as_deref(), html)?;
+        self.last = match record.payload.as_deref().and_then(Payload::parse) {
+            Some(payload) => payload.ordinal,
+            None => self.highest()?,
+        };
+        Ok(Some((record, found.version)))
+    }
+
+    fn swap(
+        &mut self,
+        at: Option<&Version>,
+        record: &FenceRecord,
+        content: Option<&[u8]>,
+    ) -> Result<Swap, TargetError> {
+        if let (Some(content), Some(name)) = (content, &record.payload) {
+            self.upload(name, content)?;
+        }
+        let pointer = self.pointer.clone();
+        let body = envelope::record(WriteId(random::seed()), &record.encode());
+        let put = async |bucket: &mut ObjectBucket| {
+            let done = bucket.put_at(&pointer, at, body.into(), Kind::Record).await;
+            (done, crate::stores::Store::spacing(bucket))
+        };
+        let gave_up = |failure| (Cas::Unknown(failure), Duration::ZERO);
+        match self.link.call(0, put, gave_up) {
+            (Cas::Written { .. }, _) => {
+                if content.is_some() {
+                    self.sweep();
+                }
+                Ok(Swap::Done)
+            }
+            (Cas::Conflict, _) => Ok(Swap::Conflict),
+            (Cas::Unknown(failure), _) if failure.kind == FailureKind::Denied => {
+                Err(self.remote("write the fence of", failure))
+            }
+            (Cas::Unknown(failure), spacing) => {
+                self.spacing = Some(spacing).filter(|spacing| !spacing.is_zero());
+                Ok(Swap::Unknown(failure.message))
+            }
+        }
+    }
+
+    fn payload(&self, fence: &Fence) -> Option<String> {
+        Some(payload::name(self.last.saturating_add(1), fence))
+    }
+}
+
+impl Target for ObjectTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        Class::Atomic
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        self.link.begin(0);
+        swap::seal(self, bearer, mode)
+    }
+
+    fn write(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        content: Content<'_>,
+    ) -> Result<Written, TargetError> {
+        let bytes = whole(&self.shown, "object", LARGEST, content)?;
+        self.link.begin(bytes.len());
+        swap::write(self, bearer, seq, &digest(&bytes), &bytes)
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        self.link.begin(0);
+        Ok(self.load()?.map(|(record, _)| record))
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        self.link.begin(0);
+        swap::set_mode(self, mode)
+    }
+
+    fn read(&mut self, to: &mut dyn Write) -> Result<(), TargetError> {
+        self.link.begin(LARGEST);
+        let mut before = None;
+        for _ in 0..READS {
+            let Some(name) = self.load()?.and_then(|(record, _)| record.payload) else {
+                return Err(self.unfit("was never written under a fence", "Run the job that writes it"));
+            };
+            if let Some(bytes) = self.download(&name)? {
+                return to.write_all(&bytes).map_err(|source| TargetError::Io {
+                    target: self.shown.clone(),
+                    doing: "pass on what was read from",
+                    source,
+                });
+            }
+            // Replaced long before it was swept; unless the pointer still says so, and it is really gone.
+            if before.as_ref() == Some(&name) {
+                break;
+            }
+            before = Some(name);
+        }
+        Err(self.unfit(
+            "names content that is not there: somebody removed it",
+            "Restore the objects beside it from a backup, or run the job again",
+        ))
+    }
+}

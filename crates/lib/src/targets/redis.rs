@@ -1,0 +1,258 @@
+//! One string in Redis as a target: `redis://HOST#KEY`.
+//!
+//! The value is the plain string under KEY, for any GET. The fence is a string beside it, in the same
+//! hash slot. One script compares the fence that was read, byte by byte, with the one that is there, and
+//! replaces both; the rule stays on our side. Tokens are never compared in the script, so no number
+//! loses digits there.
+//!
+//! One primary keeps what it said. A failover to a replica that had not heard of a seal takes the fence
+//! back, and with it the promise: docs/targets/redis.md.
+
+use std::fmt;
+use std::io::Write;
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Mode};
+use leasehold_core::fence_record::FenceRecord;
+use leasehold_core::store::{Failure, FailureKind};
+
+use super::file::digest;
+use super::link::{Link, whole};
+use super::swap::{self, Cell, Swap};
+use super::{Class, Content, Sealed, Target, TargetError, Written};
+use crate::stores::redis::{Keys, RedisStore};
+use crate::text::{masked, percent_decoded};
+
+/// Most that is written: a server does nothing else while it takes it.
+pub const LARGEST: usize = 64 << 20;
+/// Before the name of every fence.
+const FENCE: &str = "leasehold-fence:";
+/// Before the names of a lease store's records.
+const RECORDS: &str = "leasehold:";
+
+/// A string that only the holder of a lease may replace.
+pub struct RedisTarget {
+    link: Link<RedisStore>,
+    shown: String,
+    keys: Keys,
+}
+
+impl fmt::Debug for RedisTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisTarget").field("shown", &self.shown).finish_non_exhaustive()
+    }
+}
+
+impl RedisTarget {
+    /// The key that `redis://HOST#KEY` names. Reaches nothing.
+    pub fn open(url: &str) -> Result<Self, TargetError> {
+        let unfit = |why: &str, fix: &str| TargetError::Unfit {
+            target: shown(url),
+            why: why.into(),
+            fix: fix.into(),
+        };
+        let no_key =
+            || unfit("names no key", "Write redis://HOST/DB#KEY, with odd characters of the key as %XX");
+        let (server, key) = split(url).ok_or_else(no_key)?;
+        let key = percent_decoded(key).filter(|key| !key.is_empty()).ok_or_else(no_key)?;
+        if key.starts_with(FENCE) || key.starts_with(RECORDS) {
+            return Err(unfit("is kept by Leasehold for itself", "Name another key"));
+        }
+        let Some(fence) = fence_of(&key) else {
+            return Err(unfit(
+                "has a \"}\" and no hash tag, so no second key can be kept in its slot",
+                "Use a key without \"}\", or one with a hash tag as in %7Bsite%7D:today",
+            ));
+        };
+        if server.contains("prefix=") {
+            return Err(unfit("has a prefix=, which only lease stores have", "Leave it out"));
+        }
+        let store = RedisStore::for_target(server).map_err(|why| unfit("cannot be a target", &why))?;
+        let keys = Keys { fence: fence.into_bytes(), value: key.into_bytes() };
+        Ok(Self { link: Link::new(store), shown: shown(url), keys })
+    }
+
+    /// Waits this long for one call, and for all calls of one verb.
+    #[must_use]
+    pub fn with_patience(mut self, each: Duration, all: Duration) -> Self {
+        self.link.limit(each, all);
+        self
+    }
+
+    fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
+        TargetError::Remote { target: self.shown.clone(), doing, failure }
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<FenceRecord, TargetError> {
+        FenceRecord::decode(bytes).map_err(|bad| TargetError::BadFence {
+            target: self.shown.clone(),
+            fence: format!("the key {:?}", String::from_utf8_lossy(&self.keys.fence)),
+            why: bad.to_string(),
+        })
+    }
+}
+
+/// The server's URL, and what comes after the last `#`: a password may have one, a key writes it %23.
+fn split(url: &str) -> Option<(&str, &str)> {
+    let (server, key) = url.rsplit_once('#')?;
+    (!key.contains('@')).then_some((server, key))
+}
+
+/// As it may be shown. The key is no part of the server's URL: an `@` in it ends no password.
+fn shown(url: &str) -> String {
+    match split(url) {
+        Some((server, key)) => format!("{}#{key}", masked(server)),
+        None => masked(url),
+    }
+}
+
+/// The name of the key's fence: in the same slot of a cluster, whether or not the key has a hash tag.
+fn fence_of(key: &str) -> Option<String> {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    match tag {
+        Some(tag) if !tag.is_empty() => Some(format!("{FENCE}{key}")),
+        // Then the whole key is what its slot is made from, and can be a tag if it ends none.
+        _ if !key.contains('}') => Some(format!("{FENCE}{{{key}}}")),
+        _ => None,
+    }
+}
+
+impl Cell for RedisTarget {
+    /// The bytes of the fence.
+    type Version = Vec<u8>;
+    type Content = [u8];
+
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn load(&mut self) -> Result<Option<(FenceRecord, Vec<u8>)>, TargetError> {
+        let keys = &self.keys;
+        let looked = self.link.call(0, async |redis| redis.look(keys, false).await, Err);
+        let looked = looked.map_err(|f| self.remote("read the fence of", f))?;
+        looked.fence.map(|bytes| Ok((self.decode(&bytes)?, bytes))).transpose()
+    }
+
+    fn swap(
+        &mut self,
+        at: Option<&Vec<u8>>,
+        record: &FenceRecord,
+        content: Option<&[u8]>,
+    ) -> Result<Swap, TargetError> {
+        let (keys, bytes) = (&self.keys, record.encode());
+        let work =
+            async |redis: &mut RedisStore| redis.swap(keys, at.map(Vec::as_slice), &bytes, content).await;
+        match self.link.call(content.map_or(0, <[u8]>::len), work, Err) {
+            Ok(true) => Ok(Swap::Done),
+            Ok(false) => Ok(Swap::Conflict),
+            // Said before anything was changed: every script does first what can be refused.
+            Err(failure) if failure.kind == FailureKind::Denied => Err(self.remote("write", failure)),
+            Err(failure) => Ok(Swap::Unknown(failure.message)),
+        }
+    }
+}
+
+impl Target for RedisTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        Class::Atomic
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        self.link.begin(0);
+        swap::seal(self, bearer, mode)
+    }
+
+    fn write(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        content: Content<'_>,
+    ) -> Result<Written, TargetError> {
+        let bytes = whole(&self.shown, "Redis string", LARGEST, content)?;
+        self.link.begin(bytes.len());
+        swap::write(self, bearer, seq, &digest(&bytes), &bytes)
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        self.link.begin(0);
+        Ok(self.load()?.map(|(record, _)| record))
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        self.link.begin(0);
+        swap::set_mode(self, mode)
+    }
+
+    fn read(&mut self, to: &mut dyn Write) -> Result<(), TargetError> {
+        self.link.begin(LARGEST);
+        let keys = &self.keys;
+        let looked = self.link.call(LARGEST, async |redis| redis.look(keys, true).await, Err);
+        let looked = looked.map_err(|f| self.remote("read", f))?;
+        let Some(value) = looked.value else {
+            return Err(TargetError::Unfit {
+                target: self.shown.clone(),
+                why: "has no value".into(),
+                fix: "Run the job that writes it".into(),
+            });
+        };
+        to.write_all(&value).map_err(|source| TargetError::Io {
+            target: self.shown.clone(),
+            doing: "pass on what was read from",
+            source,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The slot's tag, as the documentation of Redis Cluster defines it.
+    fn tag(key: &str) -> &str {
+        let inner = key.find('{').and_then(|open| {
+            let close = key[open + 1..].find('}')?;
+            (close > 0).then(|| &key[open + 1..open + 1 + close])
+        });
+        inner.unwrap_or(key)
+    }
+
+    #[test]
+    fn fence_and_value_share_a_slot() {
+        for key in ["today", "a:b", "{site}:today", "x{y}z", "x{y}}", "{a", "a{b{c", "{a}{b}", "ä"] {
+            let fence = fence_of(key).unwrap();
+            assert_eq!(tag(&fence), tag(key), "{key}");
+            assert_ne!(fence, key);
+        }
+        for key in ["a}b", "{}x", "}{", "{}{a}"] {
+            assert_eq!(fence_of(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for url in [
+            "redis://u:s3cret@h",
+            "redis://u:s3cret@h#",
+            "redis://u:s3cret@h#%zz",
+            "redis://u:s3cret@h#leasehold-fence:x",
+            "redis://u:s3cret@h#leasehold:{main}/leases/x",
+            "redis://u:s3cret@h#a}b",
+            "redis://u:s3cret@h?prefix=a#k",
+            "redis://u:12#s3cret@h",
+            "redis://u:s3cret@h/minus#k",
+        ] {
+            let said = RedisTarget::open(url).expect_err(url).to_string();
+            assert!(!said.contains("s3cret") && said.contains("Nothing was written"), "{url}: {said}");
+        }
+        let target = RedisTarget::open("redis://:s3cret@h:1/2#mail@home").expect_err("an @ in the key");
+        assert!(!target.to_string().contains("s3cret"));
+        let target = RedisTarget::open("redis://:s3cret@h:1/2#mail%40home").unwrap();
+        assert_eq!(target.shown, "redis://:***@h:1/2#mail%40home");
+        assert_eq!(target.keys.value, b"mail@home");
+        assert!(!format!("{target:?}").contains("s3cret"));
+    }
+}

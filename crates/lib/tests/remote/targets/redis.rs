@@ -1,0 +1,229 @@
+//! Redis: fence and value by one script.
+
+use std::thread;
+use std::time::Duration;
+
+use ::redis::{Commands, Connection};
+use leasehold::core::fence::{Case, Fence, Mode};
+use leasehold::core::fence_record::FenceRecord;
+use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
+use leasehold::targets::redis::RedisTarget;
+use leasehold::targets::{Target, TargetError};
+use leasehold_testkit::proxy::{Fault, Proxy};
+use leasehold_testkit::{count, server};
+
+use super::kit::{Site, assert_stale, at, bearer, seal, write};
+use super::{manners, zombies};
+use crate::redis::server::Server;
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// One key that nobody else uses.
+struct Key {
+    server: String,
+    key: String,
+}
+
+impl Key {
+    fn new(server: &str) -> Self {
+        Self { server: server.into(), key: format!("today-{:032x}", leasehold::random::seed()) }
+    }
+
+    fn target(&self, server: &str) -> RedisTarget {
+        RedisTarget::open(&format!("{server}#{}", self.key)).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn connect(&self) -> Connection {
+        ::redis::Client::open(self.server.as_str()).unwrap().get_connection().unwrap()
+    }
+
+    fn fence_key(&self) -> String {
+        format!("leasehold-fence:{{{}}}", self.key)
+    }
+}
+
+impl Site for Key {
+    fn name(&self) -> &'static str {
+        "Redis"
+    }
+
+    fn server(&self) -> String {
+        self.server.clone()
+    }
+
+    fn proxy(&self) -> Proxy {
+        Proxy::tcp(&self.server)
+    }
+
+    fn open_with(&self, server: &str, each: Duration, all: Duration) -> Box<dyn Target> {
+        Box::new(self.target(server).with_patience(each, all))
+    }
+
+    fn swap_mark(&self) -> &'static [u8] {
+        b"'MSET'"
+    }
+
+    fn fence(&self) -> Option<Vec<u8>> {
+        self.connect().get(self.fence_key()).unwrap()
+    }
+
+    fn set_fence(&self, bytes: Option<&[u8]>) {
+        let mut connection = self.connect();
+        match bytes {
+            Some(bytes) => connection.set(self.fence_key(), bytes).unwrap(),
+            None => connection.del(self.fence_key()).unwrap(),
+        }
+    }
+
+    fn content(&self) -> Option<Vec<u8>> {
+        self.connect().get(&self.key).unwrap()
+    }
+}
+
+fn fresh() -> Box<dyn Site> {
+    Box::new(Key::new(&server("REDIS")))
+}
+
+#[test]
+fn redis_keeps_zombies_out() {
+    zombies::are_refused(&fresh);
+    zombies::whose_answers_are_lost_say_so(&fresh);
+    zombies::lost_answers_are_found_again(&fresh);
+}
+
+#[test]
+fn redis_has_manners() {
+    manners::two_writes_at_once_take_turns(&fresh);
+    manners::an_unreadable_fence_lets_nobody_in(&fresh);
+    manners::another_lease_is_refused_by_name(&fresh);
+    manners::a_silent_server_ends_the_seal(&fresh);
+    manners::watching_lets_in_and_counts(&fresh);
+}
+
+struct Replayed {
+    key: Key,
+    connection: Connection,
+    target: RedisTarget,
+}
+
+impl Bench for Replayed {
+    fn install(&mut self, stored: Option<&FenceRecord>, content: &str) -> Option<Fence> {
+        match stored {
+            Some(record) => {
+                let (key, fence) = (self.key.fence_key(), record.encode());
+                let pairs = [(&self.key.key, content.as_bytes()), (&key, fence.as_slice())];
+                let () = self.connection.mset(&pairs).unwrap();
+            }
+            None => {
+                let () = self.connection.set(&self.key.key, content).unwrap();
+                let () = self.connection.del(self.key.fence_key()).unwrap();
+            }
+        }
+        stored.map(|record| record.fence.clone())
+    }
+
+    fn content(&mut self) -> String {
+        self.connection.get::<_, Option<String>>(&self.key.key).unwrap().unwrap_or_else(|| OLD.into())
+    }
+
+    fn target(&mut self) -> &mut dyn Target {
+        &mut self.target
+    }
+}
+
+#[test]
+fn redis_replays_the_table() {
+    // Several at once: each waits for its answers most of the time.
+    let cases = if count(0, 1) == 1 { whole() } else { some_of_each_kind(3) };
+    let server = server("REDIS");
+    let part = |cases: &[Case]| {
+        let key = Key::new(&server);
+        let (connection, target) = (key.connect(), key.target(&key.server));
+        replay(&mut Replayed { key, connection, target }, cases)
+    };
+    let replayed: usize = thread::scope(|scope| {
+        let parts: Vec<_> =
+            cases.chunks(cases.len().div_ceil(8)).map(|cases| scope.spawn(|| part(cases))).collect();
+        parts.into_iter().map(|part| part.join().unwrap()).sum()
+    });
+    println!("Redis: {replayed} cases of the table");
+    assert!(replayed > 1_500, "{replayed}");
+}
+
+/// The check as a GET of its own, then a SET: the variant that must leak.
+#[test]
+fn without_the_script_it_leaks() {
+    let key = Key::new(&server("REDIS"));
+    seal(key.open().as_mut(), 33);
+    write(key.open().as_mut(), 33, "report").unwrap();
+    let proxy = key.proxy();
+    let strike = proxy.arm_on(b"stale report", Fault::Pause);
+    let (url, fence, name) = (proxy.url(&key.server), key.fence_key(), key.key.clone());
+    let zombie = thread::spawn(move || {
+        let mut connection = ::redis::Client::open(url).unwrap().get_connection().unwrap();
+        let bytes: Vec<u8> = connection.get(fence).unwrap();
+        assert_eq!(FenceRecord::decode(&bytes).unwrap().fence.token.get(), 33, "it may write, it thinks");
+        connection.set::<_, _, ()>(name, "stale report").is_ok()
+    });
+    assert!(strike.wait(LONG));
+    seal(key.open().as_mut(), 34);
+    strike.release();
+    assert!(zombie.join().unwrap());
+    assert_eq!(key.text().as_deref(), Some("stale report"), "the harness cannot see a leak");
+    println!("Redis: GET, then SET: 1 zombie, 1 leaked");
+}
+
+/// A failover to a replica that had not heard of the seal: the promise ends there, and the docs say so.
+#[test]
+fn a_failover_that_forgets_the_seal_is_where_it_ends() {
+    let (primary, replica) = (Server::start(&["--save", ""]), Server::start(&["--save", ""]));
+    let key = Key::new(&primary.url());
+    let mut zombie = key.open();
+    seal(zombie.as_mut(), 33);
+    write(zombie.as_mut(), 33, "report").unwrap();
+    let dump: Vec<(String, Vec<u8>)> = [key.key.clone(), key.fence_key()]
+        .map(|name| (name.clone(), key.connect().get(name).unwrap()))
+        .into();
+    seal(key.open().as_mut(), 34);
+    assert_stale(&write(zombie.as_mut(), 33, "stale").unwrap_err());
+    let mut behind = ::redis::Client::open(replica.url()).unwrap().get_connection().unwrap();
+    for (name, bytes) in dump {
+        let () = behind.set(name, bytes).unwrap();
+    }
+    let promoted = Key { server: replica.url(), key: key.key.clone() };
+    assert!(write(promoted.open().as_mut(), 33, "stale").is_ok(), "then the documentation can say more");
+}
+
+/// One node of a cluster refuses scripts over two slots; ours has one, with a hash tag and without.
+#[test]
+fn fence_and_value_live_in_one_slot_of_a_cluster() {
+    let node = Server::start(&["--save", "", "--cluster-enabled", "yes"]);
+    let () = node.admin(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]);
+    let deadline = leasehold::clock::boot_time().plus(LONG);
+    while !node.admin::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok") {
+        assert!(leasehold::clock::boot_time() < deadline, "the cluster never came up");
+    }
+    for key in ["today", "%7Bsite%7D:today", "x%7By%7Dz", "a%7Bb"] {
+        let mut target = RedisTarget::open(&format!("{}#{key}", node.url())).unwrap();
+        seal(&mut target, 33);
+        write(&mut target, 33, "report").unwrap_or_else(|e| panic!("{key}: {e}"));
+        assert_eq!(at(&mut target), (33, 1));
+        let mut seen = Vec::new();
+        target.read(&mut seen).unwrap();
+        assert_eq!(seen, b"report");
+    }
+}
+
+/// What is there and is no string is somebody's data.
+#[test]
+fn other_types_are_left_alone() {
+    let key = Key::new(&server("REDIS"));
+    let mut connection = key.connect();
+    let () = connection.lpush(&key.key, "mine").unwrap();
+    let error = key.open().seal(&bearer(33), Mode::Enforce).unwrap_err();
+    assert!(matches!(error, TargetError::Remote { .. }), "{error}");
+    assert_eq!(key.fence(), None);
+    let kept: Vec<String> = connection.lrange(&key.key, 0, -1).unwrap();
+    assert_eq!(kept, ["mine"]);
+    assert_eq!(key.target(&key.server).class().word(), "atomic");
+}
