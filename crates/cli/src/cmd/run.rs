@@ -15,7 +15,7 @@ use leasehold::runner::run::{self, Spec};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use voice::Voice;
 
-use super::{Opened, not_started};
+use super::{Aim, Opened, Silence, forgetful, not_started};
 use crate::args::{Everywhere, Run};
 use crate::exit::{self, Failed};
 use crate::out::Out;
@@ -33,7 +33,8 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
     }
-    let mut voice = Voice::new(out, &spec, &chosen);
+    let silence = (!store.facts().this_machine_only).then(|| Silence::begin(out, &chosen));
+    let mut voice = Voice::new(out, &spec, &chosen, silence);
     let terminal = spec.foreground.then(terminal).flatten();
     let ran = run::run(&spec, store, memory.clone(), &mut voice)
         .map_err(|e| Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}")))
@@ -41,7 +42,8 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Some(before) = terminal.filter(|_| was_killed(&ran.outcome)) {
         restore(&before);
     }
-    let refusal = |why: &NotStarted| not_started(why, &chosen, &memory, &spec.leases[0]);
+    forgetful(&memory, &chosen, out);
+    let refusal = |why: &NotStarted| not_started(why, &chosen, &memory, &spec.leases[0], Aim::Run);
     let told = voice.ended(&ran, args.skip_exit, refusal);
     report::write(args.report.as_deref(), out, || report::record(&spec, &ran, &told));
     told
@@ -69,6 +71,7 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Opened), Failed> {
         args: args.command[1..].to_vec(),
         foreground: std::io::stdin().is_terminal(),
     };
+    super::enrol(&opened, &spec.leases)?;
     Ok((spec, opened))
 }
 
