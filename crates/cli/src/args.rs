@@ -16,6 +16,7 @@ Examples:
   leasehold doctor                        whether the store can be trusted with leases
   leasehold demo                          what it protects you from, in a few seconds
   leasehold help exit-codes               what the exit codes mean
+  leasehold man | completions SHELL       the manual, and completions for your shell, on stdout
 
 NAME is the thing that must not be touched twice (a repo, a site, a table), not the task.";
 
@@ -41,7 +42,7 @@ pub struct Cli {
 /// Flags that every command takes.
 #[derive(Debug, Args)]
 pub struct Everywhere {
-    /// Where leases are kept: sqlite:PATH or dir:/PATH [env: LEASEHOLD_STORE, LEASEHOLD_STORE_FILE]
+    /// Where leases are kept: sqlite:PATH, dir:/PATH, postgres://, redis://, s3://, gs://, az://, firestore://, https:// [env: LEASEHOLD_STORE, LEASEHOLD_STORE_FILE]
     #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere")]
     pub store: Option<String>,
     /// Read this configuration instead of ./leasehold.toml

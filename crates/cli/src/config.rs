@@ -47,7 +47,10 @@ fn env(name: &str) -> Option<OsString> {
 /// The user's state directory, checked.
 pub fn state_dir() -> Result<StateDir, Failed> {
     let checked = StateDir::locate(env).and_then(|dir| dir.ensure().map(|()| dir));
-    checked.map_err(|e| Failed::config(e.to_string()))
+    checked.map_err(|e| match e.denied() {
+        true => Failed::new(exit::DENIED, "denied", e.to_string()),
+        false => Failed::config(e.to_string()),
+    })
 }
 
 /// Decides which store to use.
@@ -86,7 +89,7 @@ fn named(url: &str, origin: &str, state: &StateDir) -> Result<Chosen, Failed> {
              leasehold use URL"
         )));
     }
-    refuse_kind(url)?;
+    refuse_kind(url, origin)?;
     let url = match url {
         "sqlite:" => format!("sqlite:{}", state.database().display()),
         _ => absolute(url),
@@ -107,15 +110,19 @@ fn known() -> String {
 }
 
 /// URLs whose mistake we can name better than "unknown".
-fn refuse_kind(url: &str) -> Result<(), Failed> {
+fn refuse_kind(url: &str, origin: &str) -> Result<(), Failed> {
     let refuse = |what: String| Err(Failed::new(exit::CONFIG, "bad_url", format!("{what} Nothing was run.")));
-    let Some((kind, path)) = url.split_once(':') else {
-        return match url.starts_with(['/', '.', '~']) {
+    // A connection string, or a password alone, is not repeated: nobody knows what is secret in it.
+    let word = |text: &str| !text.contains(|c: char| "=@".contains(c) || c.is_whitespace() || c.is_control());
+    let Some((kind, path)) = url.split_once(':').filter(|(kind, _)| word(kind)) else {
+        let no_scheme = "is not a store: it has no scheme before a colon";
+        return match url.starts_with(['/', '.', '~']) && word(url) {
             true => refuse(format!("{url:?} is not a store; did you mean dir:{}?", home(url))),
-            false => refuse(format!(
-                "{url:?} is not a store: it has no scheme before a colon. Known: {}.",
-                known()
+            false if url.contains("host=") || url.contains("dbname=") => refuse(format!(
+                "what {origin} gives {no_scheme}; it looks like a connection string of libpq. Write \
+                 postgres://USER@HOST/DATABASE."
             )),
+            false => refuse(format!("what {origin} gives {no_scheme}. Known: {}.", known())),
         };
     };
     match kind {
@@ -282,9 +289,10 @@ pub fn refuse_wrong_store(chosen: &Chosen, memory: &Memory, lease: &Name) -> Res
         return Ok(());
     }
     let Some(other) = memory.other_stores(lease).into_iter().next() else { return Ok(()) };
+    let password = if other.contains(MASK) { ", with the password in place of ***" } else { "" };
     Err(Failed::config(format!(
         "{lease} ran on {other} before and no store is set now. Nothing was run: another machine could \
-         run it at the same time. (cron does not read your shell's profile.) Run: leasehold use {other} \
+         run it at the same time. (cron does not read your shell's profile.) Run: leasehold use {other}{password} \
          — or, to keep it on this machine alone from now on: rm {}",
         memory.place(lease)
     )))

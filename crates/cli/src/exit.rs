@@ -56,6 +56,13 @@ impl Failed {
         Self { code, word, message: message.into() }
     }
 
+    /// The same, of a command that only looks: nobody asked it to run anything.
+    pub fn of_a_look(self) -> Self {
+        let message = self.message.replace(" Nothing was run.", "");
+        let message = message.strip_suffix(" Nothing was run").map_or(message.clone(), Into::into);
+        Self { message, ..self }
+    }
+
     /// A misuse of the command line.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(USAGE, "usage", message)

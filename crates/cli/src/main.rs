@@ -44,8 +44,12 @@ fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Fence(args) => cmd::fence::run(args, out).and_then(out::all_written),
         #[cfg(any(feature = "postgres", feature = "sqlite"))]
         Command::Guard(args) => cmd::guard::run(args, out).and_then(out::all_written),
-        Command::Status(args) => cmd::status::run(flags, args, out).and_then(out::all_written),
-        Command::Doctor(args) => cmd::doctor::run(flags, args, out).and_then(out::all_written),
+        Command::Status(args) => {
+            cmd::status::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
+        }
+        Command::Doctor(args) => {
+            cmd::doctor::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
+        }
         Command::Acquire(args) => cmd::by_hand::acquire(flags, args, out),
         Command::Renew(args) => cmd::by_hand::renew(flags, args, out),
         Command::Release(args) => cmd::by_hand::release(flags, args, out),

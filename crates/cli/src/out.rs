@@ -127,9 +127,14 @@ pub fn written(result: io::Result<()>) -> bool {
     result.is_ok()
 }
 
+/// Whether something of stdout was lost.
+pub fn lost() -> bool {
+    UNWRITTEN.load(Ordering::Relaxed)
+}
+
 /// The code, unless what was asked for could not be printed.
 pub fn all_written(code: u8) -> Result<u8, Failed> {
-    match UNWRITTEN.load(Ordering::Relaxed) {
+    match lost() {
         false => Ok(code),
         true => {
             Err(Failed::new(exit::CONFIG, "output", "the output could not be written (is the disk full?)"))

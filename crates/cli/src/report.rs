@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::args::Run;
 use crate::exit::{self, Failed};
-use crate::out::Out;
+use crate::out::{self, Out};
 
 /// Finds out before anything is run whether a report can be written.
 pub fn check(path: Option<&Path>) -> Result<(), Failed> {
@@ -26,12 +26,15 @@ pub fn write(path: Option<&Path>, out: &Out, record: impl FnOnce() -> Value) {
         return;
     }
     let value = record();
-    if out.json {
-        out.object(&value);
+    let outcome = value["outcome"].as_str().unwrap_or("?");
+    // A reader that went away has seen enough.
+    if out.json && !out.object(&value) && out::lost() {
+        out.warn(&format!(
+            "the run is over ({outcome}), but the object could not be written to stdout (is the disk full?)"
+        ));
     }
     let Some(path) = path else { return };
     if let Err(e) = std::fs::write(path, format!("{value}\n")) {
-        let outcome = value["outcome"].as_str().unwrap_or("?");
         let shown = path.display();
         out.warn(&format!(
             "the run is over ({outcome}), but its report could not be written to {shown}: {e}"

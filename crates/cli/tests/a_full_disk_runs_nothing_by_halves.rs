@@ -97,6 +97,35 @@ fn a_disk_that_fills_up_during_the_job_costs_no_token() {
     assert!(next > 2, "token {next} was granted before");
 }
 
+/// The store is elsewhere and has room; only what this machine remembers has none.
+#[test]
+fn what_cannot_be_remembered_is_refused_the_first_time_and_told_later() {
+    let world = World::new();
+    let disk = Disk::new(&world, 512);
+    let store = world.store("dir");
+    let run = |lease: &str| world.run(&["--store", &store, "run", lease, "sh", "-c", "echo ran; exit 7"]);
+    assert_eq!(run("site").is(7, "").err, "", "the control");
+    disk.fill();
+    // Never seen here: nothing is spent.
+    let first = run("other").is(78, "Nothing was run");
+    assert!(first.out.is_empty() && first.err.contains("XDG_STATE_HOME"), "{first:#?}");
+    assert_eq!(world.run(&["--store", &store, "--json", "status", "other"]).out, "");
+    world.run(&["--store", &store, "acquire", "other"]).is(78, "cannot note");
+    // Seen before: it runs, and it is said what no longer holds.
+    let again = run("site").is(7, "this machine could not remember the lease");
+    assert_eq!((again.out.as_str(), again.err.lines().count()), ("ran\n", 1), "{again:#?}");
+    // A grant that cannot be kept is given back.
+    world.run(&["--store", &store, "acquire", "site"]).is(78, "so it was released again");
+    assert_eq!(world.status(&["--store", &store], "site")["state"], "free");
+    disk.make_room();
+    assert_eq!(run("site").is(7, "").err, "");
+    // What is remembered does its work: no store is set, and the record is gone.
+    world.run(&["run", "site", "true"]).is(78, "and no store is set now");
+    fs::remove_dir_all(world.path("store")).unwrap();
+    world.store("dir");
+    run("site").is(79, "has no record of site");
+}
+
 #[test]
 fn what_could_not_be_released_can_be_released_later() {
     let world = World::new();

@@ -44,6 +44,16 @@ pub struct Failure {
     pub message: String,
 }
 
+/// What a store says of a write that it certainly did not make, and will not make later either.
+pub const NOTHING_WRITTEN: &str = "nothing was written";
+
+impl Failure {
+    /// The store itself says that nothing came of it. For what people are told: nothing is decided by it.
+    pub fn definite(&self) -> bool {
+        self.message.contains(NOTHING_WRITTEN)
+    }
+}
+
 /// The kinds of trouble a store can report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureKind {

@@ -1,15 +1,18 @@
 //! Leases by hand: acquire, renew, release and revoke without a job. For scripts and operators.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
-use leasehold_core::session::{Event, Granted, Outcome, Plan, Signal};
+use leasehold_core::session::{Event, Granted, Input, NotStarted, Outcome, Plan, Signal};
 use leasehold_core::stop::{StoreClock, Timing};
 
 use crate::keeper::{Answer, call};
 use crate::memory::Memory;
+use crate::runner::run::named;
+use crate::runner::signals::Signals;
 use crate::shell::{InputSender, Job, Shell};
 use crate::stores::Store;
 use crate::{host, random};
@@ -31,7 +34,27 @@ pub struct Ask {
 
 /// Acquires a lease that nobody renews: [`Outcome::Granted`], [`Outcome::Busy`] or not at all.
 pub fn acquire(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Result<Outcome> {
-    let plan = Plan {
+    let mut shell = Shell::new(plan(ask, &memory), store, memory)?;
+    let outcome = shell.drive(&mut NoJob, |_, _| true)?;
+    shell.finish(&outcome);
+    Ok(outcome)
+}
+
+/// The same for a program that is nothing but this: the signals that end a process end the waiting instead.
+pub fn acquire_alone(
+    ask: &Ask,
+    store: Box<dyn Store>,
+    memory: Memory,
+    signals: Signals,
+) -> std::io::Result<Outcome> {
+    let mut shell = Shell::new(plan(ask, &memory), store, memory)?;
+    let outcome = heeding(&mut shell, signals)?;
+    shell.finish(&outcome);
+    Ok(outcome)
+}
+
+fn plan(ask: &Ask, memory: &Memory) -> Plan {
+    Plan {
         leases: vec![memory.recall(&ask.lease)],
         grant: Grant(random::seed()),
         timing: ask.timing,
@@ -42,11 +65,33 @@ pub fn acquire(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Res
         force: ask.force,
         lock: None,
         holder: host::holder(&host::fresh_run_id(None), &ask.job),
-    };
-    let mut shell = Shell::new(plan, store, memory)?;
-    let outcome = shell.drive(&mut NoJob, |_, _| true)?;
-    shell.finish(&outcome);
-    Ok(outcome)
+    }
+}
+
+/// Drives the session; a signal ends the waiting, so that it can be said what was done until then, and a
+/// claim that is under way is given back. The second ends it whatever is under way.
+fn heeding(shell: &mut Shell, mut signals: Signals) -> std::io::Result<Outcome> {
+    let mut inputs = vec![Input::Start];
+    let mut heard = 0;
+    loop {
+        for input in inputs {
+            if let Some(outcome) = shell.step(input, &mut NoJob) {
+                return Ok(outcome);
+            }
+        }
+        let (more, signalled) = shell.wait(Some(signals.as_fd()))?;
+        inputs = more;
+        if !signalled {
+            continue;
+        }
+        for signal in signals.pending().forward.into_iter().filter_map(named) {
+            heard += 1;
+            if heard > 1 {
+                return Ok(Outcome::NotStarted(NotStarted::Interrupted(signal)));
+            }
+            inputs.push(Input::Signal(signal));
+        }
+    }
 }
 
 /// Renews, releases or revokes.

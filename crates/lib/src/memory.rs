@@ -2,7 +2,9 @@
 //! there, and a version that is being watched because nobody can tell its age.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use leasehold_core::ids::{Epoch, Token, WriteId};
 use leasehold_core::name::Name;
@@ -43,17 +45,19 @@ struct EntryWatched {
 pub struct Memory {
     state: Option<StateDir>,
     store: String,
+    /// What kept us from remembering, the first time; shared by all copies.
+    trouble: Arc<OnceLock<String>>,
 }
 
 impl Memory {
     /// Memory in `state` about the store named `store` (without secrets).
     pub fn new(state: StateDir, store: impl Into<String>) -> Self {
-        Self { state: Some(state), store: store.into() }
+        Self { state: Some(state), store: store.into(), trouble: Arc::default() }
     }
 
     /// No memory at all.
     pub fn none() -> Self {
-        Self { state: None, store: String::new() }
+        Self { state: None, store: String::new(), trouble: Arc::default() }
     }
 
     fn file(&self, lease: &Name) -> Option<PathBuf> {
@@ -86,7 +90,25 @@ impl Memory {
         self.page(lease).stores.into_keys().filter(|store| *store != self.store).collect()
     }
 
-    /// Remembers a token or a watched version. Failing to is no reason to stop a job.
+    /// Makes sure, before anything is spent, that this lease can be remembered on this store: a note that it
+    /// is kept there is written unless there is one.
+    pub fn enrol(&self, lease: &Name) -> io::Result<()> {
+        let Some(path) = self.file(lease) else { return Ok(()) };
+        let mut page = self.page(lease);
+        if page.stores.contains_key(&self.store) {
+            return Ok(());
+        }
+        page.stores.insert(self.store.clone(), Entry::default());
+        write(&path, &page)
+    }
+
+    /// Why something could not be remembered, if so.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.get().map(String::as_str)
+    }
+
+    /// Remembers a token or a watched version. Failing to is no reason to stop a job, and is told by
+    /// [`Memory::trouble`].
     pub fn remember(&self, lease: &Name, seen: Option<Seen>, watched: Option<Watched>) {
         let Some(path) = self.file(lease) else { return };
         let mut page = self.page(lease);
@@ -99,8 +121,8 @@ impl Memory {
             let since_ns = u64::try_from(watched.since.0.as_nanos()).unwrap_or(u64::MAX);
             Some(EntryWatched { write: watched.write, since_ns, clock: clock_domain()?.to_owned() })
         });
-        if let Ok(bytes) = serde_json::to_vec(&page) {
-            let _ = write_private(&path, &bytes);
+        if let Err(e) = write(&path, &page) {
+            let _ = self.trouble.set(format!("{}: {e}", path.display()));
         }
     }
 
@@ -108,4 +130,8 @@ impl Memory {
     pub fn place(&self, lease: &Name) -> String {
         self.file(lease).map(|path| path.display().to_string()).unwrap_or_default()
     }
+}
+
+fn write(path: &std::path::Path, page: &Page) -> io::Result<()> {
+    write_private(path, &serde_json::to_vec(page)?)
 }

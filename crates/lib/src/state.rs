@@ -42,7 +42,10 @@ pub enum StateError {
         fix: String,
     },
     /// The system said no.
-    #[error("cannot use {path}: {source}. Nothing was run. Check the permissions and the free space there")]
+    #[error(
+        "cannot use {path}: {source}. Nothing was run. Check the permissions and the free space there, or set \
+         XDG_STATE_HOME to a directory of your own"
+    )]
     Io {
         /// The file or directory.
         path: String,
@@ -52,6 +55,11 @@ pub enum StateError {
 }
 
 impl StateError {
+    /// Somebody has to give us a right, rather than room.
+    pub fn denied(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_denial(source))
+    }
+
     fn io(path: &Path, source: io::Error) -> Self {
         Self::Io { path: path.display().to_string(), source }
     }
@@ -201,6 +209,11 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&temp);
     }
     result
+}
+
+/// Whether a right is missing, rather than room.
+pub fn is_denial(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Whether a file could be written there, without touching anything.

@@ -8,7 +8,7 @@ pub fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 /// How many letters to change, add or drop to get from one to the other.
-fn distance(from: &str, to: &str) -> usize {
+pub(crate) fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.chars().enumerate() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::Scratch;
 use leasehold::clock::boot_time;
-use leasehold::doctor::{Depth, Diagnosis, Ended, FirstUse, Notes, Opener, Progress, examine};
+use leasehold::doctor::{Depth, Diagnosis, Ended, FirstUse, Notes, Opener, Progress, Tell, examine};
 use leasehold::state::StateDir;
 use leasehold::stores::memory::MemoryStore;
 use leasehold::stores::prefixed::Prefixed;
@@ -227,6 +227,11 @@ fn a_store_that_lets_few_in_is_raced_by_few() {
     );
 }
 
+/// Hears nothing.
+fn nobody() -> Tell {
+    Arc::new(|_: &str| {})
+}
+
 /// Counts how often a store is opened.
 fn counted(flaw: Flaw, records: &Records) -> (Opener, Arc<AtomicUsize>) {
     let (records, count) = (Arc::clone(records), Arc::new(AtomicUsize::new(0)));
@@ -247,7 +252,7 @@ fn the_first_use_is_looked_at_and_remembered() {
     let begin = |flaw: Flaw, url: &str| {
         let (open, count) = counted(flaw, &records);
         let store = open().unwrap();
-        let begun = FirstUse::begin(store, open, notes(url));
+        let begun = FirstUse::begin(store, open, notes(url), nobody());
         (begun, count.load(Ordering::SeqCst) - 1)
     };
     // A liar is refused every time: nothing is remembered.
@@ -277,13 +282,13 @@ fn the_first_use_is_looked_at_and_remembered() {
     // Another instance under the same name is looked at with its first answer.
     notes("sloppy:a").went_well("the one before");
     let (open, count) = counted(Flaw::None, &records);
-    let mut store = FirstUse::begin(open().unwrap(), open, notes("sloppy:a")).unwrap();
+    let mut store = FirstUse::begin(open().unwrap(), open, notes("sloppy:a"), nobody()).unwrap();
     assert_eq!(count.load(Ordering::SeqCst), 1);
     pollster::block_on(store.read("leases/x")).unwrap();
     assert!(count.load(Ordering::SeqCst) > 1, "it was looked at again");
     let (open, _) = counted(Flaw::PlainPut, &records);
     notes("sloppy:a").went_well("the one before");
-    let mut store = FirstUse::begin(open().unwrap(), open, notes("sloppy:a")).unwrap();
+    let mut store = FirstUse::begin(open().unwrap(), open, notes("sloppy:a"), nobody()).unwrap();
     assert_eq!(pollster::block_on(store.read("leases/x")).unwrap_err().kind, FailureKind::Unusable);
     // The note went with it: what lied is not even begun with again.
     assert_eq!(begin(Flaw::PlainPut, "sloppy:a").0.err().unwrap().kind, FailureKind::Unusable);
@@ -351,6 +356,42 @@ fn what_is_wrapped_passes_everything_on() {
 }
 
 #[test]
+fn a_first_use_that_leaves_something_behind_says_so() {
+    let scratch = Scratch::new();
+    let state = StateDir::at(scratch.join("state"));
+    let heard = |flaw: Flaw, url: &str| {
+        let (open, _) = counted(flaw, &Records::default());
+        let words: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+        let tell: Tell = {
+            let words = Arc::clone(&words);
+            Arc::new(move |text: &str| words.lock().unwrap().push(text.into()))
+        };
+        let _ = FirstUse::begin(open().unwrap(), open, Notes::new(&state, url, url), tell);
+        let words = words.lock().unwrap();
+        words.join("; ")
+    };
+    let said = heard(Flaw::KeepsRemoved, "sloppy:keeps");
+    assert!(said.contains("could not be removed again") && said.contains("doctor/"), "{said}");
+    assert_eq!(heard(Flaw::None, "sloppy:none"), "");
+}
+
+/// It takes connections, so to say, and never answers: then one call is waited for, and nothing is swept.
+#[test]
+fn a_store_that_never_answers_is_asked_once() {
+    for depth in [Depth::Probe, Depth::Quick, Depth::Full] {
+        let records = Records::default();
+        let (open, count) = counted(Flaw::Mortal(0), &records);
+        let diagnosis = look(open, depth);
+        assert!(matches!(diagnosis.ended, Ended::Failed(_)) && diagnosis.left.is_empty(), "{diagnosis:#?}");
+        assert_eq!(
+            count.load(Ordering::SeqCst),
+            1,
+            "{depth:?}: it was opened again, to sweep what is not there"
+        );
+    }
+}
+
+#[test]
 fn a_note_that_is_old_or_not_ours_counts_for_nothing() {
     let scratch = Scratch::new();
     let state = StateDir::at(scratch.join("state"));
@@ -361,7 +402,8 @@ fn a_note_that_is_old_or_not_ours_counts_for_nothing() {
     };
     let looked = || {
         let (open, count) = counted(Flaw::None, &records);
-        FirstUse::begin(open().unwrap(), open, Notes::new(&state, "s://u:secret@h", "s://u:***@h")).unwrap();
+        FirstUse::begin(open().unwrap(), open, Notes::new(&state, "s://u:secret@h", "s://u:***@h"), nobody())
+            .unwrap();
         count.load(Ordering::SeqCst) > 1
     };
     assert!(looked() && !looked());

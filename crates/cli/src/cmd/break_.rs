@@ -8,11 +8,14 @@ use leasehold::core::name::Name;
 use leasehold::core::session::lease_key;
 use leasehold::core::stop::{Text, Wishes};
 
-use super::by_hand::{Taken, not_acquired, print, take};
+use super::by_hand::{Taken, not_acquired, print, signals, take};
 use super::{Opened, bad_record, held_by, store_failed};
 use crate::args::{Break, Everywhere};
 use crate::exit::{self, Failed};
 use crate::out::Out;
+
+/// Nobody takes the request back.
+const STANDS: &str = "The request stands: it stops at its next renewal";
 
 /// Asks, waits and takes; with `--now` takes at once.
 pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
@@ -21,12 +24,23 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
     let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
     refuse_unknown(&lease, &mut opened)?;
+    super::enrol(&opened, std::slice::from_ref(&lease))?;
+    // Before anybody is asked: what was asked is to be told.
+    let signals = signals()?;
     let (asked, wait) = match args.now {
         true => (false, Duration::ZERO),
         false => ask_holder(&lease, &mut opened, args.wait, out)?,
     };
     let ask = Ask { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now };
-    match take(&ask, opened)? {
+    let taken =
+        take(&ask, opened, signals, out).map_err(|failed| match asked && failed.word == "interrupted" {
+            true => Failed {
+                message: format!("{}. The holder was asked to stop. {STANDS}", failed.message),
+                ..failed
+            },
+            false => failed,
+        });
+    match taken? {
         Taken::Granted(granted, chosen) => {
             print(&granted, false, &chosen, out)?;
             if args.now {
@@ -47,7 +61,7 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
             if out.json {
                 out.object(&not_acquired(&busy));
             }
-            let stands = if asked { ". The request stands: it stops at its next renewal" } else { "" };
+            let stands = if asked { format!(". {STANDS}") } else { String::new() };
             out.note(&format!("{lease} is still {}{stands}", held_by(&busy)));
             Ok(exit::BUSY)
         }

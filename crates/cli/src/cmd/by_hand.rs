@@ -14,11 +14,12 @@ use leasehold::core::stop::{Text, Wishes};
 use leasehold::host::{Enclosing, grant_text};
 use leasehold::random;
 use leasehold::runner::RUN_ID;
-use leasehold::state::{StateDir, read_private, write_private};
+use leasehold::runner::signals::Signals;
+use leasehold::state::{StateDir, is_denial, read_private, write_private};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Opened, bad_record, held_by, not_started, store_failed};
+use super::{Aim, Opened, bad_record, forgetful, held_by, not_started, store_failed};
 use crate::args::{Acquire, ByHand, Everywhere, token};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
@@ -54,8 +55,9 @@ fn acquired(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed>
     let opened = super::open_tested(flags, std::slice::from_ref(&lease))?;
     let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
+    super::enrol(&opened, std::slice::from_ref(&lease))?;
     let ask = Ask { lease, job, timing, wait: args.wait.unwrap_or_default(), force: false };
-    let (granted, chosen) = match take(&ask, opened)? {
+    let (granted, chosen) = match take(&ask, opened, signals()?, out)? {
         Taken::Granted(granted, chosen) => (granted, chosen),
         Taken::Busy(busy) => {
             if out.json {
@@ -107,17 +109,22 @@ pub fn print(granted: &Granted, eval: bool, chosen: &Chosen, out: &Out) -> Resul
     if out::line(&text) {
         return Ok(());
     }
+    let end = give_back(granted, chosen);
+    let message = format!("{lease} was acquired (token {token}), but the token could not be printed, {end}");
+    Err(Failed::new(exit::CONFIG, "output", message))
+}
+
+/// Releases what nobody could use; what came of it, as the end of a sentence.
+fn give_back(granted: &Granted, chosen: &Chosen) -> String {
     let verb = Verb::Release(granted.grant);
-    let released =
-        config::open(chosen, Missing::Refuse).map(|mut store| byhand::errand(verb, lease, store.as_mut()));
-    let end = match released {
+    let released = config::open(chosen, Missing::Refuse)
+        .map(|mut store| byhand::errand(verb, &granted.lease, store.as_mut()));
+    match released {
         Ok(ErrandOutcome::Done(_) | ErrandOutcome::NotOurs(_) | ErrandOutcome::Idle(_)) => {
             "so it was released again".into()
         }
-        _ => format!("and it could not be released either: it expires in {}", Text(*ttl)),
-    };
-    let message = format!("{lease} was acquired (token {token}), but the token could not be printed, {end}");
-    Err(Failed::new(exit::CONFIG, "output", message))
+        _ => format!("and it could not be released either: it expires in {}", Text(granted.ttl)),
+    }
 }
 
 /// A claim by hand, decided.
@@ -129,17 +136,17 @@ pub enum Taken {
 }
 
 /// Acquires, and keeps the grant for `renew` and `release`.
-pub fn take(ask: &Ask, opened: Opened) -> Result<Taken, Failed> {
+pub fn take(ask: &Ask, opened: Opened, signals: Signals, out: &Out) -> Result<Taken, Failed> {
     let Opened { chosen, store, memory, state } = opened;
-    let outcome = byhand::acquire(ask, store, memory.clone())
-        .map_err(|e| Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}")))?;
+    let outcome = byhand::acquire_alone(ask, store, memory.clone(), signals).map_err(|e| system(&e))?;
     match outcome {
         Outcome::Granted(granted) => {
-            keep(&state, &granted, &chosen.shown)?;
+            keep(&state, &granted, &chosen)?;
+            forgetful(&memory, &chosen, out);
             Ok(Taken::Granted(granted, chosen))
         }
         Outcome::Busy(busy) => Ok(Taken::Busy(busy)),
-        Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &memory, &ask.lease)),
+        Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &memory, &ask.lease, Aim::Take)),
         // A session by hand ends with the grant.
         Outcome::Finished { .. } | Outcome::Lost { .. } => {
             Err(Failed::new(exit::LOST, "lost", format!("lost {} while acquiring it", ask.lease)))
@@ -147,7 +154,17 @@ pub fn take(ask: &Ask, opened: Opened) -> Result<Taken, Failed> {
     }
 }
 
-fn keep(state: &StateDir, granted: &Granted, store: &str) -> Result<(), Failed> {
+/// From now on a signal ends the waiting, not us.
+pub fn signals() -> Result<Signals, Failed> {
+    Signals::install().map_err(|e| system(&e))
+}
+
+fn system(error: &std::io::Error) -> Failed {
+    Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {error}"))
+}
+
+fn keep(state: &StateDir, granted: &Granted, chosen: &Chosen) -> Result<(), Failed> {
+    let store = &chosen.shown;
     let Granted { token, epoch, grant, .. } = *granted;
     let path = state.grant_file(&granted.lease);
     let mut kept = kept(&path);
@@ -155,14 +172,16 @@ fn keep(state: &StateDir, granted: &Granted, store: &str) -> Result<(), Failed> 
     if kept.stores.get(store).is_some_and(|other| other.epoch == epoch && other.token > token) {
         return Ok(());
     }
-    kept.stores.insert(store.into(), KeptGrant { token, epoch, grant });
+    kept.stores.insert(store.clone(), KeptGrant { token, epoch, grant });
     let bytes = serde_json::to_vec(&kept).unwrap_or_default();
     write_private(&path, &bytes).map_err(|e| {
-        Failed::new(exit::CONFIG, "state", format!(
-            "{} was acquired (token {token}), but the grant could not be kept in {}: {e}. It cannot be renewed \
-             or released and will expire in {}",
-            granted.lease, path.display(), Text(granted.ttl)
-        ))
+        let (lease, path, end) = (&granted.lease, path.display(), give_back(granted, chosen));
+        let code = if is_denial(&e) { exit::DENIED } else { exit::CONFIG };
+        let message = format!(
+            "{lease} was acquired (token {token}), but the grant could not be kept in {path} ({e}), without which it \
+             can be neither renewed nor released, {end}. Make room there"
+        );
+        Failed::new(code, "state", message)
     })
 }
 

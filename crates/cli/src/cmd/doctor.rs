@@ -20,6 +20,13 @@ use crate::out::{self, Out};
 pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
     #[cfg(feature = "postgres")]
     if args.print_sql {
+        let given = args.url.as_ref().or(flags.store.as_ref());
+        if let Some(url) = given.filter(|url| !url.starts_with("postgres")) {
+            let kind = url.split_once(':').map_or("", |(kind, _)| kind);
+            return Err(Failed::usage(format!(
+                "--print-sql is for PostgreSQL; a store of the kind {kind:?} needs no SQL. Leave one of them out"
+            )));
+        }
         out::line(leasehold::stores::postgres::schema_sql().trim_end());
         return Ok(exit::OK);
     }
@@ -96,12 +103,10 @@ pub fn judge(diagnosis: &Diagnosis, chosen: &Chosen, state: &StateDir) -> Result
     }
 }
 
-fn left_behind(diagnosis: &Diagnosis, out: &Out) {
-    if let Some(first) = diagnosis.left.first() {
-        let count = diagnosis.left.len();
-        out.warn(&format!(
-            "{count} test records could not be removed; remove them by hand: {first} and so on"
-        ));
+/// Says what could not be removed again.
+pub fn left_behind(diagnosis: &Diagnosis, out: &Out) {
+    if let Some(text) = diagnosis.left_behind() {
+        out.warn(&text);
     }
 }
 
@@ -199,9 +204,14 @@ fn summary(diagnosis: &Diagnosis, chosen: &Chosen, code: u8) -> Value {
         Ended::Failed(failure) => (None, Some(failure.message.as_str())),
         Ended::Usable | Ended::Interrupted => (None, None),
     };
+    // A store that could not be examined to the end was not found to be anything.
+    let verdict = match &diagnosis.ended {
+        Ended::Failed(_) | Ended::Interrupted => "unknown".into(),
+        Ended::Usable | Ended::Refused { .. } => word(diagnosis.verdict()).to_lowercase(),
+    };
     json!({
         "v": 1, "store": chosen.shown, "usable": code == exit::OK, "exit": code,
-        "verdict": word(diagnosis.verdict()).to_lowercase(), "breaks": breaks, "why": why,
+        "verdict": verdict, "breaks": breaks, "why": why,
         "instance": diagnosis.facts.as_ref().map(|facts| &facts.instance),
         "read": latency(figures.read), "cas": latency(figures.cas), "resolution_s": seconds(figures.resolution),
         "push_s": seconds(figures.push), "least_ttl_s": seconds(figures.least_ttl),

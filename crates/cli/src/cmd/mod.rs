@@ -19,6 +19,8 @@ pub mod targets;
 pub mod use_;
 pub mod write;
 
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use leasehold::core::name::Name;
@@ -27,15 +29,16 @@ use leasehold::core::rules::Refusal;
 use leasehold::core::session::{Busy, NotStarted};
 use leasehold::core::stop::{Text, Timing, Wishes};
 use leasehold::core::store::{Failure, FailureKind};
-use leasehold::doctor::{FirstUse, Notes};
+use leasehold::doctor::{FirstUse, Notes, Tell};
 use leasehold::memory::Memory;
 use leasehold::runner::run::signal_number;
-use leasehold::state::StateDir;
+use leasehold::state::{StateDir, is_denial};
 use leasehold::stores::Store;
 
 use crate::args::Everywhere;
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
+use crate::out::Out;
 
 /// A lease name from the command line.
 pub fn name(text: &str) -> Result<Name, Failed> {
@@ -68,6 +71,9 @@ pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
         config::refuse_wrong_store(&chosen, &memory, lease)?;
     }
     let store = config::open(&chosen, Missing::Refuse)?;
+    if let Some(ignored) = store.ignored() {
+        Out::new(flags).note(&ignored);
+    }
     Ok(Opened { chosen, store, memory, state })
 }
 
@@ -80,12 +86,77 @@ pub fn open_tested(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed
     }
     let Opened { chosen, store, memory, state } = opened;
     let notes = Notes::new(&state, &chosen.url, &chosen.shown);
-    let store = FirstUse::begin(store, config::opener(&chosen), notes).map_err(|failure| {
+    let out = Out::new(flags);
+    let silence = Silence::begin(&out, &chosen);
+    let tell: Tell = Arc::new(move |text: &str| out.note(text));
+    let begun = FirstUse::begin(store, config::opener(&chosen), notes, tell);
+    drop(silence);
+    let store = begun.map_err(|failure| {
         let message = failure.message.trim_end_matches('.');
         by_kind(failure.kind, format!("{message} ({}). Nothing was run.", chosen.shown))
     })?;
     Ok(Opened { chosen, store, memory, state })
 }
+
+/// A lease that is about to be asked for on a store that somebody named is noted first: what this machine cannot
+/// remember it cannot protect later. Once per lease and store.
+pub fn enrol(opened: &Opened, leases: &[Name]) -> Result<(), Failed> {
+    if opened.chosen.embedded {
+        return Ok(());
+    }
+    leases.iter().try_for_each(|lease| {
+        opened.memory.enrol(lease).map_err(|e| {
+            let message = format!(
+                "this machine cannot note in {} that {lease} is kept on {}: {e}. Nothing was run: without the note a \
+                 run on a wrong store, or after the record vanished, would not be refused. Make room or give the \
+                 rights there, or set XDG_STATE_HOME to a directory of your own",
+                opened.memory.place(lease),
+                opened.chosen.shown
+            );
+            let code = if is_denial(&e) { exit::DENIED } else { exit::CONFIG };
+            Failed::new(code, "state", message)
+        })
+    })
+}
+
+/// Says what no longer holds when something could not be remembered. The embedded store is in the same place and
+/// says so itself.
+pub fn forgetful(memory: &Memory, chosen: &Chosen, out: &Out) {
+    if let Some(trouble) = memory.trouble().filter(|_| !chosen.embedded) {
+        out.warn(&format!(
+            "this machine could not remember the lease ({trouble}). Until it can, it does not notice if the record \
+             vanishes or the store is rewound below this run. Make room there"
+        ));
+    }
+}
+
+/// Says, where somebody watches, that a store is silent for long.
+pub struct Silence {
+    /// Nothing is sent: the end of it ends the waiting.
+    _end: Option<Sender<()>>,
+}
+
+impl Silence {
+    /// From now on, until it is dropped.
+    pub fn begin(out: &Out, chosen: &Chosen) -> Self {
+        if !out.chatty() {
+            return Self { _end: None };
+        }
+        let (end, ended) = mpsc::channel::<()>();
+        let (out, text) = (out.hurried(), format!("no answer yet from {}; still waiting", chosen.shown));
+        let said = move || {
+            if ended.recv_timeout(LONG) == Err(mpsc::RecvTimeoutError::Timeout) {
+                out.chat(&text);
+            }
+        };
+        // Without it, it stays silent: that is all.
+        let _ = std::thread::Builder::new().name("silence".into()).spawn(said);
+        Self { _end: Some(end) }
+    }
+}
+
+/// After this long a word is due.
+const LONG: Duration = Duration::from_secs(3);
 
 /// "held by mac-mini/8123 (token 42) for 38s, lease ends in 71s if not renewed"
 pub fn held_by(busy: &Busy) -> String {
@@ -106,8 +177,17 @@ pub fn held_for(since: &str) -> Option<Duration> {
     leasehold::clock::wall().checked_sub(since).map(|d| Duration::from_secs(d.as_secs()))
 }
 
-/// A job that was not started, as a failure.
-pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &Name) -> Failed {
+/// What was wanted of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// To run something.
+    Run,
+    /// To have it, by hand.
+    Take,
+}
+
+/// A job that was not started, or a lease that was not taken, as a failure.
+pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &Name, aim: Aim) -> Failed {
     match why {
         NotStarted::Store { failure, in_doubt } => {
             let late = if *in_doubt {
@@ -115,11 +195,14 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &N
             } else {
                 ""
             };
-            let message = format!(
-                "{} ({}). Nothing was run: without the store two machines could run {lease} at once.{late}",
-                failure.message.trim_end_matches('.'),
-                chosen.shown
-            );
+            let nothing = match aim {
+                Aim::Run => {
+                    format!("Nothing was run: without the store two machines could run {lease} at once.")
+                }
+                Aim::Take => format!("{lease} was not taken."),
+            };
+            let message = failure.message.trim_end_matches('.');
+            let message = format!("{message} ({}). {nothing}{late}", chosen.shown);
             by_kind(failure.kind, message)
         }
         NotStarted::Refused { lease, refusal } => {
@@ -130,7 +213,11 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &N
         }
         NotStarted::Interrupted(signal) => {
             let code = 128 + signal_number(*signal);
-            Failed::new(code, "interrupted", "interrupted before anything was run")
+            let message = match aim {
+                Aim::Run => "interrupted before anything was run".into(),
+                Aim::Take => format!("interrupted; {lease} was not taken"),
+            };
+            Failed::new(code, "interrupted", message)
         }
     }
 }

@@ -18,7 +18,7 @@ use leasehold::stores::Store;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use voice::Voice;
 
-use super::{Opened, fence, not_started, targets};
+use super::{Aim, Opened, Silence, fence, forgetful, not_started, targets};
 use crate::args::{Everywhere, Run};
 use crate::exit::{self, Failed};
 use crate::out::Out;
@@ -39,7 +39,8 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
     }
-    let mut voice = Voice::new(out, &spec, &chosen);
+    let silence = (!store.facts().this_machine_only).then(|| Silence::begin(out, &chosen));
+    let mut voice = Voice::new(out, &spec, &chosen, silence);
     let terminal = spec.foreground.then(terminal).flatten();
     let ran = run::run(&spec, store, memory.clone(), fences, &mut voice)
         .map_err(|e| Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}")))
@@ -48,9 +49,10 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         restore(&before);
     }
     fence::remember(&state, &ran.fences.sealed);
+    forgetful(&memory, &chosen, out);
     let refusal = |why: &NotStarted| match (why, &ran.fences.failed) {
         (NotStarted::Seal { release, .. }, Some(error)) => targets::not_sealed(error, *release),
-        _ => not_started(why, &chosen, &memory, &spec.leases[0]),
+        _ => not_started(why, &chosen, &memory, &spec.leases[0], Aim::Run),
     };
     let told = voice.ended(&ran, args.skip_exit, refusal);
     report::write(args.report.as_deref(), out, || report::record(&spec, &ran, &told));
@@ -65,7 +67,9 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     find(args, &leases[0])?;
     let fences = targets::fences(&args.fence, &leases, &job)?;
     let opened = super::open_tested(flags, &leases)?;
-    Ok((spec(args, opened.store.as_ref())?, fences, opened))
+    let spec = spec(args, opened.store.as_ref())?;
+    super::enrol(&opened, &spec.leases)?;
+    Ok((spec, fences, opened))
 }
 
 fn job(args: &Run, leases: &[Name]) -> Result<Name, Failed> {

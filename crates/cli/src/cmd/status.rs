@@ -12,7 +12,7 @@ use leasehold::core::session::{LEASE_PREFIX, lease_key};
 use leasehold::core::stop::Text;
 use leasehold::core::store::Stored;
 use leasehold::runner::poll::{self, Timer};
-use leasehold::stores::Store;
+use leasehold::stores::{Facts, Store};
 use serde_json::json;
 
 use super::{Opened, held_for, store_failed};
@@ -58,8 +58,27 @@ pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
     let only = args.name.as_deref().map(super::name).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let timer = Timer::new().map_err(|e| Failed::new(exit::UNREACHABLE, "system", e.to_string()))?;
+    // The store failed since it last answered: said once.
+    let (mut answered, mut failing) = (false, false);
     loop {
-        let mut rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, only.as_ref()))?;
+        let found = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, only.as_ref()));
+        let mut rows = match found {
+            Ok(rows) => rows,
+            // Whoever watches wants to see it come back.
+            Err(failed) if answered && failed.code == exit::UNREACHABLE => {
+                if !std::mem::replace(&mut failing, true) {
+                    out.fail(&failed);
+                    out.warn("what is shown is old; asking on");
+                }
+                tick(&timer)?;
+                continue;
+            }
+            Err(failed) => return Err(failed),
+        };
+        answered = true;
+        if std::mem::take(&mut failing) {
+            out.warn("the store answers again");
+        }
         if let (true, Some(lease)) = (rows.is_empty(), &only) {
             rows.extend(vanished(lease, &opened));
         }
@@ -73,19 +92,25 @@ pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
         if !args.watch || !read {
             return Ok(exit::OK);
         }
-        let armed = timer.arm(clock::boot_time().plus(Duration::from_secs(1)));
-        let waited = armed.and_then(|()| poll::wait(&[timer.as_fd()]));
-        waited.map_err(|e| Failed::new(exit::UNREACHABLE, "system", e.to_string()))?;
-        timer.take();
+        tick(&timer)?;
     }
+}
+
+/// Until it is time to look again.
+fn tick(timer: &Timer) -> Result<(), Failed> {
+    let armed = timer.arm(clock::boot_time().plus(Duration::from_secs(1)));
+    let waited = armed.and_then(|()| poll::wait(&[timer.as_fd()]));
+    waited.map_err(|e| Failed::new(exit::UNREACHABLE, "system", e.to_string()))?;
+    timer.take();
+    Ok(())
 }
 
 async fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Result<Vec<Row>, Failed> {
     let failed = |failure| store_failed(&failure, chosen);
-    let (resolution, instance) = (store.facts().resolution, store.facts().instance);
     if let Some(lease) = only {
         let stored = store.read(&lease_key(lease)).await.map_err(failed)?;
-        return Ok(stored.iter().map(|s| row(lease.as_str(), s, resolution, &instance)).collect());
+        let facts = store.facts();
+        return Ok(stored.iter().map(|s| row(lease.as_str(), s, &facts)).collect());
     }
     let (mut rows, mut after) = (Vec::new(), String::new());
     loop {
@@ -99,7 +124,9 @@ async fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Re
                 None => store.read(&listed.key).await.map_err(failed)?,
             };
             let lease = listed.key.strip_prefix(LEASE_PREFIX).unwrap_or(&listed.key);
-            rows.extend(stored.iter().map(|s| row(lease, s, resolution, &instance)));
+            // Asked for after the answer: before the first one, a store behind a network does not know.
+            let facts = store.facts();
+            rows.extend(stored.iter().map(|s| row(lease, s, &facts)));
         }
         if !full {
             return Ok(rows);
@@ -107,7 +134,7 @@ async fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Re
     }
 }
 
-fn row(lease: &str, stored: &Stored, resolution: Duration, instance: &str) -> Row {
+fn row(lease: &str, stored: &Stored, facts: &Facts) -> Row {
     let decoded = Name::new(lease)
         .map_err(|e| BadRecord::Damaged(e.to_string()))
         .and_then(|name| LeaseRecord::decode(&name, &stored.body));
@@ -119,10 +146,10 @@ fn row(lease: &str, stored: &Stored, resolution: Duration, instance: &str) -> Ro
     let view = View {
         record: Some(&record),
         age: stored.age,
-        resolution,
+        resolution: facts.resolution,
         watched: Duration::ZERO,
         holder_gone: false,
-        instance,
+        instance: &facts.instance,
         seen: None,
     };
     let hold = record.hold.as_ref();

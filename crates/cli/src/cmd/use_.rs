@@ -7,7 +7,7 @@ use leasehold::state::{StateDir, write_private};
 use leasehold::stores::Verdict;
 use serde_json::json;
 
-use super::doctor;
+use super::{Silence, doctor};
 use crate::args::{Everywhere, Use};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
@@ -50,12 +50,16 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
 /// The same examinations as the doctor's, only shorter.
 fn examined(chosen: &Chosen, state: &StateDir, out: &Out) -> Result<(), Failed> {
     let mut weak = Vec::new();
-    let diagnosis = doctor::examine(chosen, Depth::Quick, &mut |progress| match progress {
-        Progress::Found(finding) if finding.verdict == Verdict::Weak => {
+    let mut silence = Some(Silence::begin(out, chosen));
+    let diagnosis = doctor::examine(chosen, Depth::Quick, &mut |progress| {
+        let Progress::Found(finding) = progress else { return };
+        silence = None;
+        if finding.verdict == Verdict::Weak {
             weak.push(format!("{}: {}", finding.about, finding.text));
         }
-        _ => {}
     })?;
+    drop(silence);
+    doctor::left_behind(&diagnosis, out);
     doctor::judge(&diagnosis, chosen, state).map_err(|failed| {
         let message =
             format!("{}. Nothing was written to your configuration", failed.message.trim_end_matches('.'));

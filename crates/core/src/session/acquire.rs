@@ -52,15 +52,21 @@ impl<R: Rules> Session<R> {
         now: BootTime,
         out: &mut Vec<Effect>,
     ) {
+        if result.is_ok() && core::mem::take(&mut self.unheard) {
+            out.push(Effect::Tell(Event::Heard));
+        }
         match result {
             // Somebody who waits has time to ask again.
             Err(failure) if self.may_ask_again(&failure, now) => {
+                if !core::mem::replace(&mut self.unheard, true) {
+                    out.push(Effect::Tell(Event::Unheard { message: failure.message }));
+                }
                 self.retries += 1;
                 let pause = backoff(self.retries, self.ids.fresh());
                 self.retry_at = Some(now.plus(pause).min(self.wait_until));
             }
             Err(failure) => {
-                let in_doubt = !self.attempts.is_empty();
+                let in_doubt = self.claim_open;
                 self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), out);
             }
             // A claim of an earlier round may have landed since: look for it.
@@ -255,6 +261,7 @@ impl<R: Rules> Session<R> {
             Cas::Conflict => self.rules.after_doubt(),
             Cas::Unknown(failure) => {
                 self.doubt_since.get_or_insert(now);
+                self.claim_open |= !failure.definite();
                 self.claim_failed = Some(failure);
                 AfterDoubt::ReadBack
             }
@@ -310,6 +317,7 @@ impl<R: Rules> Session<R> {
         }
         if self.attempts.is_empty() {
             self.doubt_since = None;
+            self.claim_open = false;
         }
         // Not ours: what was read is as good as a first look, so decide on it without another.
         self.phase = Phase::Looking;
@@ -321,7 +329,8 @@ impl<R: Rules> Session<R> {
     fn on_claim_still_in_doubt(&mut self, failure: Failure, now: BootTime, out: &mut Vec<Effect>) {
         let since = *self.doubt_since.get_or_insert(now);
         if failure.kind != FailureKind::Unreachable || now >= since.plus(self.plan.timing.timeout) {
-            return self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt: true }), out);
+            let in_doubt = self.claim_open;
+            return self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), out);
         }
         self.retries += 1;
         self.retry_at = Some(now.plus(backoff(self.retries, self.ids.fresh())));

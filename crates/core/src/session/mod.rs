@@ -148,6 +148,10 @@ pub struct Session<R: Rules = Standard> {
     doubt_since: Option<BootTime>,
     /// Why the last claim got no answer, until it is known whether it landed.
     claim_failed: Option<Failure>,
+    /// A claim was sent of which nobody said that it came to nothing: it may land late.
+    claim_open: bool,
+    /// The last look of one who waits was not answered.
+    unheard: bool,
     busy: Option<Busy>,
     found: Option<Found>,
     /// The holder our claim replaces, if it left a lock file.
@@ -194,6 +198,8 @@ impl<R: Rules> Session<R> {
             retries: 0,
             doubt_since: None,
             claim_failed: None,
+            claim_open: false,
+            unheard: false,
             busy: None,
             found: None,
             predecessor: None,
@@ -346,7 +352,10 @@ impl<R: Rules> Session<R> {
         let Some(pending) = self.pending.take_if(|p| now >= p.sent.plus(timeout)) else { return };
         let failure = Failure {
             kind: FailureKind::Unreachable,
-            message: alloc::format!("no answer within {}", crate::stop::Text(timeout)),
+            message: alloc::format!(
+                "no answer within {}; see that the store runs and that its address is right",
+                crate::stop::Text(timeout)
+            ),
         };
         match pending.what {
             What::Write(_) => self.on_cas(pending, Cas::Unknown(failure), now, out),

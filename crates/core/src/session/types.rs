@@ -243,6 +243,13 @@ pub enum Event {
     Granted(Granted),
     /// Waiting for a held lease.
     Waiting(Busy),
+    /// While waiting, the store could not be asked; it will be tried again.
+    Unheard {
+        /// What it said.
+        message: String,
+    },
+    /// It answers again.
+    Heard,
     /// A renewal was confirmed.
     Renewed,
     /// A renewal failed; it will be tried again until the deadline.

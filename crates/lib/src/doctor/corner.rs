@@ -123,17 +123,22 @@ impl Corner {
 
     /// Removes all that was written here; gives the keys that are still there.
     pub(super) fn sweep(&self) -> Vec<String> {
+        if lock(&self.0.written).is_empty() {
+            return Vec::new();
+        }
         let until = boot_time().plus(SWEEP);
         let mut brooms = std::mem::take(&mut *lock(&self.0.idle));
-        brooms.truncate(BROOMS);
+        let mut traces: BTreeSet<String> =
+            brooms.drain(BROOMS.min(brooms.len())..).flat_map(|spare| spare.traces()).collect();
         if brooms.is_empty() {
             brooms.extend(self.opened());
         }
         let written: BTreeSet<String> = lock(&self.0.written).keys().cloned().collect();
-        let Some(first) = brooms.first_mut() else {
+        // Whoever does not answer is not waited for again and again.
+        let found = brooms.first_mut().and_then(|first| listed(first.as_mut()).ok());
+        let Some(mut keys) = found else {
             return written.into_iter().map(|key| format!("{}{key}", self.0.prefix)).collect();
         };
-        let mut keys: Vec<Listed> = listed(first.as_mut());
         let known: BTreeSet<String> = keys.iter().map(|l| l.key.clone()).collect();
         keys.extend(written.difference(&known).map(|key| Listed { key: key.clone(), stored: None }));
         let share = keys.len().div_ceil(brooms.len()).max(1);
@@ -145,11 +150,13 @@ impl Corner {
         });
         // What was on its way and landed in between.
         if let Some(broom) = brooms.first_mut() {
-            let late = listed(broom.as_mut());
+            let late = listed(broom.as_mut()).unwrap_or_default();
             left.retain(|key| !late.iter().any(|l| l.key == *key));
             left.extend(swept(broom.as_mut(), &late, until));
         }
-        left.into_iter().map(|key| format!("{}{key}", self.0.prefix)).collect()
+        traces.extend(brooms.iter().flat_map(|broom| broom.traces()));
+        traces.extend(left.into_iter().map(|key| format!("{}{key}", self.0.prefix)));
+        traces.into_iter().collect()
     }
 
     /// Removes what a doctor that was killed left behind long ago. Best effort.
@@ -158,7 +165,7 @@ impl Corner {
         let mut store: Box<dyn Store> = Box::new(Prefixed::new(store, PLACE));
         store.limit_calls(self.0.limit);
         let age = |l: &Listed| l.stored.as_ref().and_then(|stored| stored.age);
-        let mut old = listed(store.as_mut());
+        let mut old = listed(store.as_mut()).unwrap_or_default();
         old.retain(|l| age(l).is_some_and(|age| age > FORGOTTEN));
         swept(store.as_mut(), &old, boot_time().plus(SWEEP));
     }
@@ -171,8 +178,8 @@ fn answers(opened: Result<Box<dyn Store>, Failure>) -> Result<Box<dyn Store>, Fa
     Ok(store)
 }
 
-fn listed(store: &mut dyn Store) -> Vec<Listed> {
-    pollster::block_on(store.list("", "", 1000)).unwrap_or_default()
+fn listed(store: &mut dyn Store) -> Result<Vec<Listed>, Failure> {
+    pollster::block_on(store.list("", "", 1000))
 }
 
 /// Removes these keys; gives those that are still there, as far as can be told.
@@ -235,9 +242,16 @@ impl Store for Part {
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
         let key = format!("{}{key}", self.part);
+        let asked = boot_time();
         match self.inner()?.read(&key).await {
-            // The server may have closed a connection that was idle; a read can be made again.
-            Err(failure) if failure.kind == FailureKind::Unreachable => self.inner()?.read(&key).await,
+            // The server may have closed a connection that was idle; a read can be made again. One that was
+            // waited for in vain is not worth waiting for twice.
+            Err(failure)
+                if failure.kind == FailureKind::Unreachable
+                    && boot_time().since(asked) < self.corner.0.limit =>
+            {
+                self.inner()?.read(&key).await
+            }
             answer => answer,
         }
     }

@@ -97,17 +97,26 @@ pub struct FirstUse {
     notes: Notes,
     /// The instance that went well; checked by the first answer, and then no more.
     known: Option<String>,
+    tell: Tell,
 }
+
+/// Hears what should be said to whoever runs something there for the first time.
+pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl FirstUse {
     /// The store, if it went well before or does now. `open` gives further handles on it.
     ///
     /// Nothing is called on a store that went well before.
-    pub fn begin(store: Box<dyn Store>, open: Opener, notes: Notes) -> Result<Box<dyn Store>, Failure> {
+    pub fn begin(
+        store: Box<dyn Store>,
+        open: Opener,
+        notes: Notes,
+        tell: Tell,
+    ) -> Result<Box<dyn Store>, Failure> {
         if let Some(known) = notes.instance() {
-            return Ok(Box::new(Self { store, open, notes, known: Some(known) }));
+            return Ok(Box::new(Self { store, open, notes, known: Some(known), tell }));
         }
-        probe(&open, &notes)?;
+        probe(&open, &notes, &tell)?;
         Ok(store)
     }
 
@@ -118,14 +127,17 @@ impl FirstUse {
         if instance.is_empty() || instance == known {
             return Ok(false);
         }
-        probe(&self.open, &self.notes)?;
+        probe(&self.open, &self.notes, &self.tell)?;
         Ok(true)
     }
 }
 
 /// A few calls; an error if they fail, or show that the store lies.
-fn probe(open: &Opener, notes: &Notes) -> Result<(), Failure> {
+fn probe(open: &Opener, notes: &Notes, tell: &Tell) -> Result<(), Failure> {
     let diagnosis = examine(Arc::clone(open), Depth::Probe, &Arc::new(AtomicBool::new(false)), &mut |_| {});
+    if let Some(left) = diagnosis.left_behind() {
+        tell(&left);
+    }
     match diagnosis.ended {
         Ended::Usable => {}
         // Nobody stops a probe.
@@ -139,6 +151,9 @@ fn probe(open: &Opener, notes: &Notes) -> Result<(), Failure> {
                  be used. See: leasehold doctor"
             )));
         }
+    }
+    if let Some(caution) = diagnosis.facts.as_ref().and_then(|facts| facts.caution.as_deref()) {
+        tell(caution);
     }
     // What could not be raced was not tested: the next run looks again.
     if diagnosis.findings.iter().any(|f| f.about == RACES && f.verdict == Verdict::Good) {
@@ -188,6 +203,10 @@ impl Store for FirstUse {
 
     fn spacing(&self) -> Duration {
         self.store.spacing()
+    }
+
+    fn ignored(&self) -> Option<String> {
+        self.store.ignored()
     }
 
     fn least_ttl(&self) -> Duration {

@@ -246,7 +246,11 @@ fn clock(visit: &mut Visit<'_>, ahead_ms: i64) {
 /// Whether waiters are told, as the store says, and how soon.
 pub(super) fn push(visit: &mut Visit<'_>) -> Result<(), Failure> {
     if !visit.diagnosis.facts.as_ref().is_some_and(|facts| facts.pushes) {
-        visit.found("push", Verdict::Good, "no push: waiters ask again and again, at growing distances");
+        visit.found(
+            "push",
+            Verdict::Good,
+            "waiters are not told of changes: they ask again, at growing distances",
+        );
         return Ok(());
     }
     visit.begin("push");

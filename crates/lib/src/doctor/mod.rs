@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use corner::Corner;
-pub use first_use::{FirstUse, Notes};
+pub use first_use::{FirstUse, Notes, Tell};
 use leasehold_core::time::BootTime;
 
 use crate::clock::boot_time;
@@ -125,6 +125,21 @@ impl Diagnosis {
     /// The worst that was found.
     pub fn verdict(&self) -> Verdict {
         self.findings.iter().map(|f| f.verdict).max().unwrap_or(Verdict::Good)
+    }
+
+    /// What could not be removed again, in one sentence.
+    pub fn left_behind(&self) -> Option<String> {
+        let first = self.left.first()?;
+        let corner: Vec<&str> = first.split('/').take(2).collect();
+        let corner = if self.left.len() == 1 { first.clone() } else { format!("{}/", corner.join("/")) };
+        let count = match self.left.len() {
+            1 => "a test record".to_owned(),
+            n => format!("{n} test records"),
+        };
+        Some(format!(
+            "{count} could not be removed again: this user may not delete there, or the store has no conditional \
+             delete, or failed. Nothing reads them; to be rid of them, remove what begins with {corner}"
+        ))
     }
 }
 

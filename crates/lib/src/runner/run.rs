@@ -217,7 +217,7 @@ const SIGNALS: [(OsSignal, Signal); 6] = [
     (OsSignal::USR2, Signal::Usr2),
 ];
 
-fn named(signal: OsSignal) -> Option<Signal> {
+pub(crate) fn named(signal: OsSignal) -> Option<Signal> {
     SIGNALS.iter().find(|(os, _)| *os == signal).map(|(_, name)| *name)
 }
 

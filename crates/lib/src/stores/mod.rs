@@ -185,6 +185,17 @@ pub trait Store: Send {
     /// stores in which a removed key leaves a trace. Only the doctor's keys are such keys.
     async fn forget(&mut self, _key: &str) {}
 
+    /// Keys that this handle removed and of which a trace stays all the same, because it may not or cannot be
+    /// deleted. They are absent to every verb.
+    fn traces(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What of its URL has no effect, in one sentence: a typing error should not go unnoticed.
+    fn ignored(&self) -> Option<String> {
+        None
+    }
+
     /// Two writes of one key that are closer than this may be turned away as too many.
     fn spacing(&self) -> Duration {
         Duration::ZERO

@@ -179,8 +179,9 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, OpenError> {
     let known: Vec<&str> = SCHEMES.iter().map(|s| s.example).collect();
     let known = known.join(", ");
     let Some((scheme, rest)) = url.split_once(':') else {
+        // Not repeated: it may be a password.
         return Err(bad_url(format!(
-            "{url:?} is not a store: it has no scheme before a colon. Known: {known}."
+            "This is not a store: it has no scheme before a colon. Known: {known}."
         )));
     };
     if let Some(found) = SCHEMES.iter().find(|s| s.name == scheme) {

@@ -70,6 +70,11 @@ impl Store for Prefixed {
         self.inner.forget(&key).await;
     }
 
+    /// Whole keys: what is left is not only in this corner.
+    fn traces(&self) -> Vec<String> {
+        self.inner.traces()
+    }
+
     fn spacing(&self) -> Duration {
         self.inner.spacing()
     }

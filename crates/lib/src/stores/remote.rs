@@ -17,6 +17,10 @@ use super::{Cas, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Ver
 /// How long a call may take if nobody said otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// What to do about a store that takes connections and says nothing.
+pub(crate) const SILENT: &str =
+    "see that it runs, that the port is the right one, and that no firewall or proxy swallows the answer";
+
 /// How often the runtime looks around before a call: once for the system, then for whom it concerns.
 const GLANCES: usize = 3;
 
@@ -57,7 +61,7 @@ impl<S> Remote<S> {
             Ok(answer) => answer,
             Err(_) => gave_up(Failure {
                 kind: FailureKind::Unreachable,
-                message: format!("the server did not answer within {}", Text(limit)),
+                message: format!("the server did not answer within {}; {SILENT}", Text(limit)),
             }),
         }
     }
@@ -120,6 +124,14 @@ impl<S: Store> Store for Remote<S> {
 
     fn spacing(&self) -> Duration {
         self.inner.spacing()
+    }
+
+    fn traces(&self) -> Vec<String> {
+        self.inner.traces()
+    }
+
+    fn ignored(&self) -> Option<String> {
+        self.inner.ignored()
     }
 
     fn limit_calls(&mut self, each: Duration) {

@@ -224,7 +224,9 @@ fn explain(path: &Path, error: &rusqlite::Error, what: &str) -> Failure {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             (FailureKind::Unreachable, "another process kept it busy for too long. Try again")
         }
-        Some(ErrorCode::DiskFull) => (FailureKind::Unreachable, "the disk is full. Make room and try again"),
+        Some(ErrorCode::DiskFull) => {
+            (FailureKind::Unreachable, "the disk is full, and nothing was written. Make room and try again")
+        }
         Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => (
             FailureKind::Unreachable,
             "the file system reported an error. Check the disk and its free space, then try again",

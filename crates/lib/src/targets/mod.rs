@@ -22,12 +22,12 @@ pub mod object;
 pub mod open;
 #[cfg(feature = "postgres")]
 pub mod pg;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod sql;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg(feature = "redis")]
-pub mod redis;
 pub(crate) mod swap;
 pub mod tree;
 

@@ -48,6 +48,7 @@ pub const SCHEMES: &[Scheme] = &[
         name: "sqlite",
         example: "sqlite:PATH#TABLE",
         open: |url, rest| Ok(Box::new(super::sqlite::SqliteTarget::open(url, rest)?)),
+    },
     #[cfg(feature = "object")]
     Scheme {
         name: "s3",

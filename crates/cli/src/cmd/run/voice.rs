@@ -10,7 +10,7 @@ use leasehold::runner::RUN_CHAIN;
 use leasehold::runner::outcome::Survivor;
 use leasehold::runner::run::{Listener, Ran, Spec};
 
-use crate::cmd::{held_by, targets};
+use crate::cmd::{Silence, held_by, targets};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, Failed};
 use crate::out::Out;
@@ -25,6 +25,8 @@ pub struct Voice<'a> {
     scope: &'static str,
     /// The last renewal failed, which was told.
     failing: bool,
+    /// Until the first event.
+    silence: Option<Silence>,
     /// Which of the leases it is.
     lease: &'a Name,
     /// When the store last confirmed that the lease is ours.
@@ -34,7 +36,7 @@ pub struct Voice<'a> {
 }
 
 impl<'a> Voice<'a> {
-    pub fn new(out: &'a Out, spec: &'a Spec, chosen: &'a Chosen) -> Self {
+    pub fn new(out: &'a Out, spec: &'a Spec, chosen: &'a Chosen, silence: Option<Silence>) -> Self {
         Self {
             out,
             live: out.hurried(),
@@ -42,6 +44,7 @@ impl<'a> Voice<'a> {
             shown: &chosen.shown,
             scope: scope(chosen),
             failing: false,
+            silence,
             lease: &spec.leases[0],
             confirmed: None,
             paused: false,
@@ -51,6 +54,7 @@ impl<'a> Voice<'a> {
 
 impl Listener for Voice<'_> {
     fn event(&mut self, event: &Event) {
+        self.silence = None;
         self.note(event);
         let (out, timing) = (&self.live, &self.spec.timing);
         match event {
@@ -67,6 +71,11 @@ impl Listener for Voice<'_> {
                 let patience = Text(self.spec.wait);
                 out.chat(&format!("waiting up to {patience} for {}: {}", busy.lease, held_by(busy)));
             }
+            Event::Unheard { message } => {
+                let message = message.trim_end_matches('.');
+                out.warn(&format!("while waiting, the store could not be asked: {message}. Asking on"));
+            }
+            Event::Heard => out.note("the store answers again; still waiting"),
             Event::Renewed => {
                 if std::mem::take(&mut self.failing) {
                     out.note("the lease is renewed again");

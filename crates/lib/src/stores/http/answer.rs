@@ -90,14 +90,14 @@ impl Answer {
                  file in LEASEHOLD_AUTH_FILE."
             )),
             403 => denied(format!(
-                "The store at {shown} refused: {error}. Use a name that begins with this bearer's prefix, or \
+                "The store at {shown} refused: {error}; nothing was written. Use a name that begins with this bearer's prefix, or \
                  another bearer token."
             )),
             422 if said.reason == "held" => denied(format!(
-                "The store at {shown} refused the write: {error}. Wait for the holder, or use an admin token."
+                "The store at {shown} refused the write: {error}; nothing was written. Wait for the holder, or use an admin token."
             )),
             422 => denied(format!(
-                "The store at {shown} refused the write as one that the rules of a lease cannot make: {error}. \
+                "The store at {shown} refused the write as one that the rules of a lease cannot make: {error}; nothing was written. \
                  Check that both sides are the same version of leasehold, and that its clock was not set back."
             )),
             408 | 425 | 429 | 500..=599 => busy(format!(

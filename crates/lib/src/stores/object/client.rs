@@ -99,6 +99,13 @@ fn s3(place: &Place, vars: &Vars, credentials: &Note) -> Result<Client, Failure>
     if one_key_only[0] != one_key_only[1] {
         return Err(denied(place, "Only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set"));
     }
+    if told_not_to_ask(vars) && !has_credentials(&builder) {
+        return Err(denied(
+            place,
+            "No credentials for S3 were found, and AWS_EC2_METADATA_DISABLED keeps us from asking the machine's \
+             metadata service",
+        ));
+    }
     let connector = connector(endpoint.as_ref(), credentials)?;
     let region = builder.get_config_value(&AmazonS3ConfigKey::Region).unwrap_or_else(|| "us-east-1".into());
     let virtual_host = builder.get_config_value(&AmazonS3ConfigKey::VirtualHostedStyleRequest);
@@ -119,6 +126,28 @@ fn s3(place: &Place, vars: &Vars, credentials: &Note) -> Result<Client, Failure>
     };
     let signer = Signer::S3(Arc::clone(bucket.credentials()), region);
     client(place, &connector, bucket, signer, host.trim_end_matches('/').into())
+}
+
+/// Amazon's own tools ask nobody then. The library does not know the setting.
+fn told_not_to_ask(vars: &Vars) -> bool {
+    let set = |(name, value): &(String, String)| {
+        name == "AWS_EC2_METADATA_DISABLED" && value.trim().eq_ignore_ascii_case("true")
+    };
+    vars.iter().any(set)
+}
+
+/// Anything that the library prefers to the metadata service.
+fn has_credentials(builder: &AmazonS3Builder) -> bool {
+    use AmazonS3ConfigKey::{
+        AccessKeyId, ContainerAuthorizationTokenFile, ContainerCredentialsFullUri,
+        ContainerCredentialsRelativeUri, RoleArn, SkipSignature, WebIdentityTokenFile,
+    };
+    let set = |key: AmazonS3ConfigKey| builder.get_config_value(&key).is_some();
+    set(AccessKeyId)
+        || (set(WebIdentityTokenFile) && set(RoleArn))
+        || set(ContainerCredentialsRelativeUri)
+        || (set(ContainerCredentialsFullUri) && set(ContainerAuthorizationTokenFile))
+        || builder.get_config_value(&SkipSignature).as_deref() == Some("true")
 }
 
 fn google(place: &Place, vars: &Vars, credentials: &Note) -> Result<Client, Failure> {
@@ -200,5 +229,37 @@ fn unbuilt(place: &Place) -> Failure {
             place.provider.title(),
             place.provider.credentials()
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s3(vars: &[(&str, &str)]) -> Result<Client, Failure> {
+        let place = Place::parse(Provider::S3, "s3", "s3://leases/x").unwrap();
+        let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        connect(&place, &vars, &Note::default())
+    }
+
+    /// Nothing is reached here: a client is made, or not.
+    #[test]
+    fn nobody_is_asked_for_credentials_who_must_not_be() {
+        const OFF: &str = "AWS_EC2_METADATA_DISABLED";
+        for value in ["true", "TRUE"] {
+            let Err(refused) = s3(&[(OFF, value)]) else { panic!("{value}: the metadata would be asked") };
+            assert_eq!(refused.kind, FailureKind::Denied);
+            assert!(refused.message.starts_with("No credentials for S3 were found"), "{}", refused.message);
+        }
+        for others in [
+            &[("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "b")][..],
+            &[("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/a")],
+            &[("AWS_WEB_IDENTITY_TOKEN_FILE", "/a"), ("AWS_ROLE_ARN", "b")],
+            &[("AWS_SKIP_SIGNATURE", "true")],
+        ] {
+            let vars: Vec<_> = others.iter().copied().chain([(OFF, "true")]).collect();
+            assert!(s3(&vars).is_ok(), "{others:?}");
+        }
+        assert!(s3(&[]).is_ok() && s3(&[(OFF, "false")]).is_ok());
     }
 }

@@ -42,9 +42,9 @@ impl Eraser {
         self.delete(path, NO_ETAG).await == Some(412)
     }
 
-    /// Deletes the object if that is still its version.
-    pub async fn erase(&self, path: &Path, version: &Version) {
-        self.delete(path, &version.0).await;
+    /// Deletes the object if that is still its version; whether it is gone, or another one is there now.
+    pub async fn erase(&self, path: &Path, version: &Version) -> bool {
+        matches!(self.delete(path, &version.0).await, Some(200..=299 | 404 | 412))
     }
 
     /// The status of the answer, if there is one.

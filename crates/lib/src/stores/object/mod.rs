@@ -25,8 +25,8 @@ use object_store::path::Path;
 
 use self::client::{Client, Vars};
 use self::envelope::Content;
-use self::place::Place;
 pub use self::place::Provider;
+use self::place::{Place, checked_endpoint};
 pub(crate) use self::raw::{Fetched, Kind, Seen};
 use self::wire::Note;
 use super::remote::Remote;
@@ -53,6 +53,8 @@ pub struct ObjectBucket {
     client: Option<Arc<Client>>,
     /// Whether a DELETE is refused if its condition does not hold; not known before the first.
     erases: Option<bool>,
+    /// Keys whose marks could not be taken away.
+    marked: Vec<String>,
 }
 
 /// Opens a bucket by URL, with the variables of this process. Reaches nothing.
@@ -67,7 +69,14 @@ pub fn with_vars(
     url: &str,
     vars: Vec<(String, String)>,
 ) -> Result<Remote<ObjectBucket>, String> {
-    Ok(Remote::new(ObjectBucket::new(Place::parse(provider, scheme, url)?, vars)))
+    let mut place = Place::parse(provider, scheme, url)?;
+    if provider == Provider::S3 && place.endpoint.is_none() {
+        // So that a wrong one is named when it fails. In the order in which the library prefers them.
+        let named = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+        let set = |name: &&str| vars.iter().find(|(other, _)| other == name).map(|(_, value)| value);
+        place.endpoint = named.iter().find_map(set).and_then(|value| checked_endpoint(value).ok());
+    }
+    Ok(Remote::new(ObjectBucket::new(place, vars)))
 }
 
 /// An object that was read.
@@ -79,7 +88,8 @@ struct Found {
 
 impl ObjectBucket {
     fn new(place: Place, vars: Vars) -> Self {
-        Self { place, vars, credentials: Note::default(), client: None, erases: None }
+        let credentials = Note::default();
+        Self { place, vars, credentials, client: None, erases: None, marked: Vec::new() }
     }
 
     fn client(&mut self) -> Result<Arc<Client>, Failure> {
@@ -132,8 +142,8 @@ impl ObjectBucket {
             self.erases = Some(self.heeds_conditions().await);
         }
         let (Ok(client), Ok(path)) = (self.client(), self.path(key)) else { return };
-        if self.erases == Some(true) {
-            client.eraser.erase(&path, mark).await;
+        if self.erases != Some(true) || !client.eraser.erase(&path, mark).await {
+            self.marked.push(key.into());
         }
     }
 
@@ -148,7 +158,9 @@ impl ObjectBucket {
         let Cas::Written { version, .. } = self.put(&key, None, mark).await else { return false };
         let (Ok(client), Ok(path)) = (self.client(), self.path(&key)) else { return false };
         let heeds = client.eraser.refuses_another(&path).await;
-        client.eraser.erase(&path, &version).await;
+        if !client.eraser.erase(&path, &version).await {
+            self.marked.push(key);
+        }
         heeds
     }
 
@@ -296,6 +308,10 @@ impl Store for ObjectBucket {
         };
         let text = format!("{about}; a bucket restored from a copy is noticed by its tokens.");
         Ok(vec![Remark { about: "durability", verdict: Verdict::Good, text }])
+    }
+
+    fn traces(&self) -> Vec<String> {
+        self.marked.clone()
     }
 
     /// Google turns away more than about one write per second to one object.

@@ -9,6 +9,7 @@ pub(crate) mod link;
 mod password;
 mod pid;
 mod push;
+mod spelling;
 mod sql;
 mod tls;
 pub(crate) mod url;
@@ -398,6 +399,10 @@ impl Store for PostgresStore {
 
     async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
         push::wait(self, key, version, at_most).await
+    }
+
+    fn ignored(&self) -> Option<String> {
+        self.target.ignored()
     }
 
     fn limit_calls(&mut self, each: Duration) {

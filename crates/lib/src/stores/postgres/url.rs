@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::spelling::refuse_misspelt;
+
 /// Where libpq looks for a server that is not named.
 const SOCKET_DIR: &str = "/var/run/postgresql";
 
@@ -146,6 +148,7 @@ impl Target {
             unused: Vec::new(),
         };
         target.unused = given.into_keys().collect();
+        target.unused.iter().try_for_each(|name| refuse_misspelt(name))?;
         target.tls.settle()?;
         Ok(target)
     }
@@ -173,11 +176,16 @@ impl Target {
             ),
             Mode::VerifyFull => None,
         };
-        let unused = (!self.unused.is_empty()).then(|| {
-            format!("of the PostgreSQL URL, these parameters have no effect here: {}", self.unused.join(", "))
-        });
-        let said: Vec<String> = tls.into_iter().chain(unused).collect();
+        let said: Vec<String> = tls.into_iter().chain(self.ignored()).collect();
         (!said.is_empty()).then(|| said.join("; "))
+    }
+
+    /// Which parameters have no effect.
+    pub fn ignored(&self) -> Option<String> {
+        let shown: Vec<String> = self.unused.iter().map(|name| name.escape_debug().to_string()).collect();
+        (!shown.is_empty()).then(|| {
+            format!("of the PostgreSQL URL, these parameters have no effect here: {}", shown.join(", "))
+        })
     }
 }
 

@@ -134,13 +134,15 @@ fn durability(found: &Found) -> Remark {
         ),
         (Some(_), _, Some("")) => remark(
             Verdict::Weak,
-            "Nothing is kept on disk, so a restart forgets every lease; the next token would repeat, and Leasehold then \
-             skips ahead or refuses where it remembers. Set appendonly yes.",
+            "Nothing is kept on disk, so a restart forgets every lease: a machine that remembers one refuses to run it until \
+             you decide; one that does not starts over under a new epoch, while the old job may run on until its next \
+             renewal. No epoch and token come twice. Set appendonly yes.",
         ),
         (Some(_), _, _) => remark(
             Verdict::Weak,
-            "Only snapshots are kept on disk, so a crash forgets every lease granted since the last one; the next token \
-             would repeat, and Leasehold then skips ahead or refuses. Set appendonly yes.",
+            "Only snapshots are kept on disk, so a crash forgets every grant since the last one: the next token skips 1000 \
+             ahead, or is refused where a higher one is remembered; the old job may run on until its next renewal. Set \
+             appendonly yes.",
         ),
         (None, _, _) => remark(
             Verdict::Weak,

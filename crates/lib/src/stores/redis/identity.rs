@@ -66,7 +66,8 @@ impl Identity {
         let told = self.run.is_some() || self.replication.is_some();
         (!told).then(|| {
             "This user may not run INFO there, so a restart or failover that loses leases is noticed only by machines that \
-             remember a higher token; allow it with ACL SETUSER NAME +info."
+             remember a higher token. Where others who may run it share a lease, the token skips 1000 each time the one follows \
+             the other. Allow it with ACL SETUSER NAME +info."
                 .into()
         })
     }

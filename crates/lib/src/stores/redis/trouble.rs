@@ -7,6 +7,7 @@ use redis::{ErrorKind, RedisError};
 
 use super::place::Place;
 use super::scripts::{CHANGED, FOREIGN};
+use crate::stores::remote::SILENT;
 use crate::stores::{Failure, FailureKind};
 use crate::text::MASK;
 
@@ -43,17 +44,17 @@ const WORDS: &[(&str, FailureKind, &str)] = &[
     (
         "OOM ",
         FailureKind::Unreachable,
-        "has used up its maxmemory and wrote nothing; raise maxmemory or remove other data",
+        "has used up its maxmemory, so nothing was written; raise maxmemory or remove other data",
     ),
     (
         "MISCONF",
         FailureKind::Unreachable,
-        "cannot save its data to disk and wrote nothing; see the server's log and its disk",
+        "cannot save its data to disk, so nothing was written; see the server's log and its disk",
     ),
     (
         "NOREPLICAS",
         FailureKind::Unreachable,
-        "has fewer replicas than its min-replicas-to-write and wrote nothing; bring the replicas back",
+        "has fewer replicas than its min-replicas-to-write, so nothing was written; bring the replicas back",
     ),
     ("BUSY ", FailureKind::Unreachable, "is busy with somebody's long script; try again later"),
     ("CLUSTERDOWN", FailureKind::Unreachable, "belongs to a cluster that is down; see CLUSTER INFO"),
@@ -112,7 +113,8 @@ pub(super) fn failure(place: &Place, error: &RedisError, limit: Duration) -> Fai
             format!("{url} refused the user or the password in the store's URL; correct them"),
         ),
         ErrorKind::Io if error.is_timeout() => {
-            of(FailureKind::Unreachable, format!("{url} did not answer within {}", Text(limit)))
+            let waited = Text(limit);
+            of(FailureKind::Unreachable, format!("{url} did not answer within {waited}; {SILENT}"))
         }
         ErrorKind::Io if TLS_WORDS.iter().any(|word| text.contains(word)) => of(
             FailureKind::Unusable,

@@ -39,6 +39,7 @@ fn nothing_is_left_behind() {
             assert_eq!(proxy.requests() - before, 1, "{endpoint}: a mark was left behind");
             removed(store.as_mut(), &version);
         }
+        assert_eq!(store.traces(), [""; 0], "{endpoint}");
     }
 }
 
@@ -54,6 +55,7 @@ fn a_mark_that_stays_is_absent() {
     let version = write(store.as_mut(), b"run");
     removed(store.as_mut(), &version);
     assert!(strike.struck());
+    assert_eq!(store.traces(), [KEY], "and it is known that it stays");
     let before = proxy.requests();
     let again = write(store.as_mut(), b"run");
     assert_eq!(proxy.requests() - before, 3, "refused, looked, put");

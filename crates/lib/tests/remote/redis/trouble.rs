@@ -108,7 +108,8 @@ fn a_full_server_writes_nothing() {
     let Cas::Unknown(failure) = block_on(store.cas("old", Some(&old.version), write_id(), b"y")) else {
         panic!("written")
     };
-    check(&failure, FailureKind::Unreachable, "wrote nothing");
+    check(&failure, FailureKind::Unreachable, "nothing was written");
+    assert!(failure.definite(), "{failure:?}");
     assert_eq!(block_on(store.read("k")).unwrap(), None);
     assert_eq!(block_on(store.read("old")).unwrap().unwrap().version, old.version);
     assert_eq!(block_on(store.list("", "", 10)).unwrap().len(), 1, "and indexed nothing");

@@ -1,0 +1,85 @@
+//! Parameters of a URL that nothing here looks at: tolerated, unless they look like a safety that would be missed.
+
+use crate::text::{did_you_mean, distance};
+
+/// Parameters that are looked at, those that decide about safety first.
+const KNOWN: [&str; 15] = [
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "channel_binding",
+    "target_session_attrs",
+    "application_name",
+    "connect_timeout",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "passfile",
+    "password",
+    "port",
+];
+
+/// How many of [`KNOWN`] must not be missed by a typing error.
+const SAFETY: usize = 5;
+
+/// libpq's other parameters with such names: spelt right, and without effect here.
+const OTHERS: [&str; 10] = [
+    "sslcertmode",
+    "sslcompression",
+    "sslcrl",
+    "sslcrldir",
+    "sslkeylogfile",
+    "sslnegotiation",
+    "sslpassword",
+    "sslsni",
+    "ssl_max_protocol_version",
+    "ssl_min_protocol_version",
+];
+
+/// What has no effect is tolerated; not where somebody meant to be safe and is not.
+pub(super) fn refuse_misspelt(name: &str) -> Result<(), String> {
+    let lower = name.to_lowercase();
+    if OTHERS.contains(&name) {
+        return Ok(());
+    }
+    let about_tls = lower.contains("ssl") || lower.contains("tls");
+    let meant = KNOWN.iter().find(|known| **known == lower);
+    let meant = meant.or_else(|| KNOWN[..SAFETY].iter().find(|known| distance(&lower, known) <= 2));
+    let meant = match meant {
+        Some(known) => format!(" Did you mean {known}?"),
+        None if about_tls => match did_you_mean(&lower, &KNOWN[..SAFETY]) {
+            Some(known) => format!(" Did you mean {known}?"),
+            None => String::new(),
+        },
+        None => return Ok(()),
+    };
+    let shown: String = name.escape_debug().take(40).collect();
+    Err(format!("\"{shown}\" is not one of its parameters.{meant}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_safety_that_was_misspelt_is_not_missed() {
+        for (wrong, meant) in [
+            ("sslmod", "sslmode"),
+            ("SSLMODE", "sslmode"),
+            ("Sslmode", "sslmode"),
+            ("ssl_mode", "sslmode"),
+            ("tlsmode", "sslmode"),
+            ("sslrootcet", "sslrootcert"),
+            ("channel-binding", "channel_binding"),
+            ("Target_Session_Attrs", "target_session_attrs"),
+        ] {
+            let said = refuse_misspelt(wrong).unwrap_err();
+            assert!(said.ends_with(&format!("Did you mean {meant}?")), "{wrong}: {said}");
+        }
+        for other in ["foo", "pool", "pool_mode", "schema", "sslsni", "sslcrl", "keepalives", "gssencmode"] {
+            assert_eq!(refuse_misspelt(other), Ok(()), "{other}");
+        }
+    }
+}
