@@ -309,7 +309,8 @@ fn a_store_that_could_not_be_raced_was_not_tested() {
             let open = move || if count.load(Ordering::SeqCst) > let_in { Err(full()) } else { counting() };
             Arc::new(open) as Opener
         };
-        let begun = FirstUse::begin(few().unwrap(), few, Notes::new(&state, "sloppy:few", "sloppy:few"));
+        let begun =
+            FirstUse::begin(few().unwrap(), few, Notes::new(&state, "sloppy:few", "sloppy:few"), nobody());
         (begun, count.load(Ordering::SeqCst) - 1)
     };
     // Let in alone it can be used, every time after another look.
@@ -342,7 +343,7 @@ fn what_is_wrapped_passes_everything_on() {
     notes.went_well("spy");
     let (asked, shared) = (Asked::default(), Asked::default());
     let opener: Opener = Arc::new(move || Ok(Box::new(Spy(Arc::clone(&shared)))));
-    let first = FirstUse::begin(Box::new(Spy(Arc::clone(&asked))), opener, notes).unwrap();
+    let first = FirstUse::begin(Box::new(Spy(Arc::clone(&asked))), opener, notes, nobody()).unwrap();
     let prefixed: Box<dyn Store> = Box::new(Prefixed::new(Box::new(Spy(Arc::clone(&asked))), "p/"));
     for mut store in [first, prefixed] {
         asked.lock().unwrap().clear();
