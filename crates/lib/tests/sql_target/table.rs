@@ -1,6 +1,6 @@
 //! The verdict table of core, replayed: seals through the target, writes as plain SQL against the trigger.
 //!
-//! A table's writes have no numbers (docs/decisions/0020), so every stored state counts with its sequence at
+//! A table's writes have no numbers (docs/decisions/0017), so every stored state counts with its sequence at
 //! zero, and every write as the next one.
 
 use leasehold::core::fence::{Bearer, Case, Fence, Mode, Offer, Reason, Verdict, table, verdict};
