@@ -3,6 +3,7 @@
 pub mod break_;
 pub mod by_hand;
 pub mod demo;
+pub mod dispatch;
 pub mod doctor;
 pub mod fence;
 pub mod gate;

@@ -1,0 +1,39 @@
+//! From the command line to the command.
+
+use super::*;
+use crate::args::{Cli, Command};
+use crate::out::{self, Out};
+
+/// The command that was typed; its exit code.
+pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
+    let flags = &cli.everywhere;
+    match &cli.command {
+        Command::Run(args) => run::run(flags, args, out),
+        Command::Write(args) => write::run(args, out),
+        Command::Push(args) => push::run(args, out),
+        Command::Read(args) => read::run(args),
+        Command::Gate(args) => gate::run(args, out),
+        Command::Fence(args) => fence::run(args, out).and_then(out::all_written),
+        #[cfg(any(feature = "postgres", feature = "sqlite"))]
+        Command::Guard(args) => guard::run(args, out).and_then(out::all_written),
+        Command::Status(args) => {
+            status::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
+        }
+        Command::Doctor(args) => {
+            doctor::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
+        }
+        Command::Acquire(args) => by_hand::acquire(flags, args, out),
+        Command::Renew(args) => by_hand::renew(flags, args, out),
+        Command::Release(args) => by_hand::release(flags, args, out),
+        Command::Break(args) => break_::run(flags, args, out),
+        Command::Use(args) => use_::run(flags, args, out),
+        #[cfg(feature = "http")]
+        Command::Serve(args) => serve::run(flags, args, out),
+        Command::Demo(args) if args.git => demo::git::run(out),
+        Command::Demo(_) => demo::run(out),
+        Command::DemoActor(args) => demo::actor::run(args),
+        Command::Help(args) => help::help(args).and_then(out::all_written),
+        Command::Completions(args) => out::all_written(help::completions(args)),
+        Command::Man(args) => help::man(args).and_then(out::all_written),
+    }
+}
