@@ -6,12 +6,12 @@
 
 use std::io::Read;
 
-use leasehold_core::fence::{Bearer, Fence, Mode, Reason};
+use leasehold_core::fence::{Bearer, Fence, Mode};
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::name::Name;
 use sha2::{Digest, Sha256};
 
-use super::{Attempt, Content, Refused, TargetError};
+use super::{Content, TargetError};
 
 /// What every such text begins with.
 pub const PREFIX: &str = "leasehold:";
@@ -136,31 +136,6 @@ pub(crate) fn mode_word(mode: Mode) -> &'static str {
         Mode::Enforce => "enforce",
         Mode::Observe => "observe",
     }
-}
-
-/// A refusal that was spoken by the database itself, from what it says about it.
-#[cfg(feature = "postgres")]
-pub(crate) fn refusal(
-    reason: Reason,
-    target: &str,
-    bearer: &Bearer,
-    lease: Option<&str>,
-    token: Option<u64>,
-) -> Refused {
-    // The rest of the fence is not for those who may only write the table.
-    let known = lease.and_then(|l| Name::new(l).ok()).zip(token.and_then(Token::new));
-    let fence = known.map(|(lease, token)| Fence {
-        lease,
-        epoch: Epoch { generation: 0, id: 0 },
-        token,
-        grant: Grant(0),
-        seq: 0,
-        digest: String::new(),
-        done: true,
-        mode: Mode::Enforce,
-        let_in: 0,
-    });
-    Refused::new(Attempt::Write, reason, target, bearer, fence.as_ref())
 }
 
 /// What is to be run, as text.

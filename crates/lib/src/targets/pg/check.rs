@@ -1,11 +1,13 @@
 //! The guard's question inside the caller's own transaction.
 
-use leasehold_core::fence::{Bearer, Reason};
+use leasehold_core::fence::{Bearer, Fence, Mode, Reason};
+use leasehold_core::ids::{Epoch, Grant, Token};
+use leasehold_core::name::Name;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, GenericClient, Transaction};
 
-use super::super::sql::{carrier, refusal};
-use super::{TargetError, trouble};
+use super::super::sql::carrier;
+use super::{Attempt, Refused, TargetError, trouble};
 use crate::host::Enclosing;
 
 /// A guarded table, as one run sees it.
@@ -82,4 +84,28 @@ pub(super) fn refused(target: &str, bearer: &Bearer, error: &Error, doing: &'sta
     let said = detail.strip_prefix("The fence says: lease ").and_then(|rest| rest.split_once(", token "));
     let token = said.and_then(|(_, token)| token.trim_end_matches('.').parse().ok());
     TargetError::Refused(Box::new(refusal(reason, target, bearer, said.map(|(lease, _)| lease), token)))
+}
+
+/// A refusal that was spoken by the database itself, from what it says about it.
+fn refusal(
+    reason: Reason,
+    target: &str,
+    bearer: &Bearer,
+    lease: Option<&str>,
+    token: Option<u64>,
+) -> Refused {
+    // The rest of the fence is not for those who may only write the table.
+    let known = lease.and_then(|l| Name::new(l).ok()).zip(token.and_then(Token::new));
+    let fence = known.map(|(lease, token)| Fence {
+        lease,
+        epoch: Epoch { generation: 0, id: 0 },
+        token,
+        grant: Grant(0),
+        seq: 0,
+        digest: String::new(),
+        done: true,
+        mode: Mode::Enforce,
+        let_in: 0,
+    });
+    Refused::new(Attempt::Write, reason, target, bearer, fence.as_ref())
 }

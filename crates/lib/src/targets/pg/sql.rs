@@ -52,6 +52,7 @@ GRANT USAGE ON SCHEMA leasehold_guard TO PUBLIC;
 
 /// Which locks the trigger takes; anything but both is for tests, which show what goes wrong then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "conformance"), allow(dead_code))]
 pub enum Lock {
     /// As it must be.
     Both,
