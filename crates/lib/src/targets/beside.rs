@@ -358,9 +358,9 @@ impl Beside {
 
     /// Removes a payload that will not be put in place.
     pub(super) fn discard(&self, payload: &str) {
-        match rustix::fs::unlinkat(&self.dir, payload, AtFlags::empty()) {
-            Err(Errno::ISDIR | Errno::PERM) => drop(std::fs::remove_dir_all(self.path(payload))),
-            _ => {}
+        let gone = rustix::fs::unlinkat(&self.dir, payload, AtFlags::empty());
+        if let Err(Errno::ISDIR | Errno::PERM) = gone {
+            let _ = std::fs::remove_dir_all(self.path(payload));
         }
     }
 
