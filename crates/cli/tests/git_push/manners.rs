@@ -141,6 +141,10 @@ fn a_push_that_goes_round_is_noticed() {
     scene.world.variables.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
     scene.job(&[], "git p origin main; git tag v1; git p --tags").quiet();
     assert_eq!(scene.fence().fence.seq, 2);
+    // A path of the job's own.
+    let path = "PATH=/usr/local/bin:/usr/bin:/bin; export PATH; git push -q origin main:own-path; git fetch -q origin";
+    scene.job(&[], path).quiet();
+    assert_eq!(scene.fence().fence.seq, 1);
     let round = "env -i PATH=\"$PATH\" git push -q origin main:past";
     let ended = scene.job(&[], round).is(0, "a push went round the fence of git:origin: refs/heads/past is");
     assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
