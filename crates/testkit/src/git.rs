@@ -85,6 +85,8 @@ impl Yard {
         let clone = self.dir.join(name);
         // Whatever the hosts of the test have for hooks is not meant.
         let _ = std::fs::create_dir(clone.join(".git/hooks"));
+        // Nor is the housekeeping that a fetch leaves behind in the background.
+        must(&clone, &["config", "maintenance.auto", "false"]);
         self.commit(&clone, name);
         clone
     }

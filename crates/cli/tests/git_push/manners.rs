@@ -99,6 +99,25 @@ fn plain_git_push_by_any_name() {
     assert_eq!(scene.fence().fence.seq, 0);
 }
 
+/// As ssh and by `user@host:path`; what stands in for ssh runs the command here.
+#[test]
+fn plain_git_push_over_ssh() {
+    let mut scene = Scene::new(Way::File);
+    let ssh =
+        scene.world.script("fake-ssh", "#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nexec sh -c \"$1\"\n");
+    for (name, value) in [("GIT_SSH_COMMAND", ssh.as_str()), ("GIT_SSH_VARIANT", "ssh")] {
+        scene.world.variables.push((name.into(), value.into()));
+    }
+    let path = scene.yard.bare().display().to_string();
+    must(&scene.clone, &["remote", "set-url", "origin", &format!("git@host.test:{path}")]);
+    let script = format!(
+        "git push -q origin main; git push -q ssh://git@host.test{path} main:two\n\
+         git push -q ssh://host.test{path} main:three; git fetch -q origin; git push -q host.test:{path} main:four"
+    );
+    scene.job(&[], &script).quiet();
+    assert_eq!(scene.fence().fence.seq, 4);
+}
+
 /// The inner run has another lease: what the outer one guards is refused to it.
 #[test]
 fn a_run_inside_a_run_is_not_let_past() {
@@ -122,6 +141,10 @@ fn a_push_that_goes_round_is_noticed() {
     scene.world.variables.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
     scene.job(&[], "git p origin main; git tag v1; git p --tags").quiet();
     assert_eq!(scene.fence().fence.seq, 2);
+    // A path of the job's own.
+    let path = "PATH=/usr/local/bin:/usr/bin:/bin; export PATH; git push -q origin main:own-path; git fetch -q origin";
+    scene.job(&[], path).quiet();
+    assert_eq!(scene.fence().fence.seq, 1);
     let round = "env -i PATH=\"$PATH\" git push -q origin main:past";
     let ended = scene.job(&[], round).is(0, "a push went round the fence of git:origin: refs/heads/past is");
     assert_eq!(ended.err.lines().count(), 1, "{ended:?}");

@@ -159,8 +159,13 @@ impl Nest {
         if fs::symlink_metadata(&helper).is_err() {
             std::os::unix::fs::symlink(program, &helper)?;
         }
-        let mut text = String::from("[protocol \"leasehold\"]\n\tallow = always\n");
         let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+        // Where the job has set a path of its own git does not find us there, and tries its aliases.
+        let alias = format!("!exec '{}'", helper.display());
+        let mut text = format!(
+            "[protocol \"leasehold\"]\n\tallow = always\n[alias]\n\tremote-leasehold = \"{}\"\n",
+            quoted(&alias)
+        );
         for spelling in urls.flat_map(place::spellings) {
             let key = quoted(&spelling);
             text.push_str(&format!(

@@ -107,9 +107,12 @@ pub(super) fn spellings(url: &str) -> Vec<String> {
             for scheme in ["https", "http", "ssh", "git"] {
                 all.push(format!("{scheme}://{host}/{path}"));
             }
+            // A path with and without its slash: the same on hosts that know no home directories.
             for user in user.into_iter().chain(["git"]) {
-                all.extend([format!("ssh://{user}@{host}/{path}"), format!("{user}@{host}:{path}")]);
+                let at = format!("{user}@{host}");
+                all.extend([format!("ssh://{at}/{path}"), format!("{at}:{path}"), format!("{at}:/{path}")]);
             }
+            all.push(format!("{host}:/{path}"));
             all.push(format!("{host}:{path}"));
         }
     }
