@@ -116,7 +116,7 @@ impl FirstUse {
         if let Some(known) = notes.instance() {
             return Ok(Box::new(Self { store, open, notes, known: Some(known), tell }));
         }
-        probe(&open, &notes, &tell)?;
+        probe(&open, &notes, &tell, store.facts().caution)?;
         Ok(store)
     }
 
@@ -127,13 +127,14 @@ impl FirstUse {
         if instance.is_empty() || instance == known {
             return Ok(false);
         }
-        probe(&self.open, &self.notes, &self.tell)?;
+        probe(&self.open, &self.notes, &self.tell, self.store.facts().caution)?;
         Ok(true)
     }
 }
 
-/// A few calls; an error if they fail, or show that the store lies.
-fn probe(open: &Opener, notes: &Notes, tell: &Tell) -> Result<(), Failure> {
+/// A few calls; an error if they fail, or show that the store lies. What it cannot promise is told, unless that
+/// was `known` without asking.
+fn probe(open: &Opener, notes: &Notes, tell: &Tell, known: Option<String>) -> Result<(), Failure> {
     let diagnosis = examine(Arc::clone(open), Depth::Probe, &Arc::new(AtomicBool::new(false)), &mut |_| {});
     if let Some(left) = diagnosis.left_behind() {
         tell(&left);
@@ -152,8 +153,9 @@ fn probe(open: &Opener, notes: &Notes, tell: &Tell) -> Result<(), Failure> {
             )));
         }
     }
-    if let Some(caution) = diagnosis.facts.as_ref().and_then(|facts| facts.caution.as_deref()) {
-        tell(caution);
+    let caution = diagnosis.facts.as_ref().and_then(|facts| facts.caution.clone());
+    if let Some(caution) = caution.filter(|caution| known.as_ref() != Some(caution)) {
+        tell(&caution);
     }
     // What could not be raced was not tested: the next run looks again.
     if diagnosis.findings.iter().any(|f| f.about == RACES && f.verdict == Verdict::Good) {
