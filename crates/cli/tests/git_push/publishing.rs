@@ -227,7 +227,7 @@ fn tell(leasehold: bool, runs: u64) -> (Count, usize, usize) {
 }
 
 fn runs() -> u64 {
-    if long() { RUNS } else { 40 }
+    if long() { RUNS } else { 24 }
 }
 
 /// The negative control: the same three weeks by the script alone.
