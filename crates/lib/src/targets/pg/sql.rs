@@ -66,9 +66,11 @@ const DEFINER: &str = "LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_ca
 
 /// The trigger.
 pub fn check(lock: Lock) -> String {
-    let advisory = match lock {
-        Lock::None => "",
-        _ => "PERFORM pg_advisory_xact_lock_shared(TG_ARGV[0]::bigint);\n        ",
+    // An expression by itself is evaluated at once; PERFORM would plan and run a query for it. It gives
+    // something that is not null, always.
+    let held = match lock {
+        Lock::None => "true",
+        _ => "pg_advisory_xact_lock_shared(TG_ARGV[0]::bigint) IS NOT NULL",
     };
     let row = if lock == Lock::Both { " FOR SHARE" } else { "" };
     format!(
@@ -76,6 +78,7 @@ pub fn check(lock: Lock) -> String {
 {DEFINER} AS $guard$
 DECLARE
     shown text := nullif(current_setting('leasehold.run', true), '');
+    sealed text;
     fence leasehold_guard.fences;
 BEGIN
     IF shown IS NULL THEN
@@ -86,12 +89,15 @@ BEGIN
         END IF;
     END IF;
     IF shown IS NOT NULL THEN
-        {advisory}SELECT * INTO fence FROM leasehold_guard.fences WHERE id = TG_ARGV[0]::bigint{row};
-        IF fence.carrier = shown THEN
+        IF {held} THEN
+            SELECT carrier INTO sealed FROM leasehold_guard.fences WHERE id = TG_ARGV[0]::bigint{row};
+        END IF;
+        IF sealed = shown THEN
             RETURN NULL;
         END IF;
-    ELSE
-        SELECT * INTO fence FROM leasehold_guard.fences WHERE id = TG_ARGV[0]::bigint;
+    END IF;
+    SELECT * INTO fence FROM leasehold_guard.fences WHERE id = TG_ARGV[0]::bigint;
+    IF shown IS NULL THEN
         IF fence.others = 'allow' THEN
             RETURN NULL;
         END IF;
