@@ -1,9 +1,13 @@
 //! What the doctor is told of a server.
 
+use std::sync::{Arc, Mutex};
+
+use leasehold::doctor::{FirstUse, Notes};
+use leasehold::state::StateDir;
 use leasehold::stores::{Remark, Verdict};
 use pollster::block_on;
 
-use super::server::Server;
+use super::server::{Scratch, Server};
 use super::store;
 
 fn remarks(url: &str) -> Vec<Remark> {
@@ -74,6 +78,17 @@ fn what_is_not_told_is_not_taken_for_good() {
     for about in ["version", "eviction", "durability", "replication", "identity"] {
         let (is, text) = verdict(&blind, about);
         assert_eq!(is, Verdict::Weak, "{about}: {text}");
+    }
+    // Whoever runs something there for the first time hears it too.
+    let scratch = Scratch::new();
+    let state = StateDir::at(scratch.join("state"));
+    for (user, says) in [("managed", ""), ("blind", "the token skips 1000 each time")] {
+        let (url, words) = (url(user), Arc::<Mutex<String>>::default());
+        let (notes, heard, opened) = (Notes::new(&state, &url, user), Arc::clone(&words), url.clone());
+        let tell = Arc::new(move |text: &str| heard.lock().unwrap().push_str(text));
+        FirstUse::begin(store(&url), Arc::new(move || Ok(store(&opened))), notes, tell).unwrap();
+        let words = words.lock().unwrap();
+        assert!(words.contains(says) && words.is_empty() == says.is_empty(), "{user}: {words}");
     }
 }
 
