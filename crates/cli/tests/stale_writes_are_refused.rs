@@ -137,6 +137,20 @@ fn a_target_that_watches_lets_in_and_counts() {
 }
 
 #[test]
+fn what_was_observed_is_enforced_by_the_next_run() {
+    let world = World::new();
+    world.run(&["run", "site", "--observe", "--fence", "file:page", "true"]).is(0, "");
+    let keep = "env | grep ^LEASEHOLD >old";
+    world
+        .run(&["-v", "run", "site", "--fence", "file:page", "sh", "-c", keep])
+        .is(0, "fences file:page (atomic)");
+    let fresh = job("echo fresh | LEASEHOLD write file:page");
+    world.run(&["run", "site", "--fence", "file:page", "sh", "-c", &fresh]).is(0, "");
+    world.sh(&job("set -a; . ./old; echo stale | LEASEHOLD write file:page")).is(76, "is older than 4");
+    assert_eq!(read(&world, "page"), "fresh\n");
+}
+
+#[test]
 fn observing_changes_nothing_and_sees_what_happened() {
     let world = World::new();
     let observe = |more: &[&str]| world.run(&[&["run", "site", "--observe"], more].concat());

@@ -69,8 +69,8 @@ impl From<&Granted> for Bearer {
 /// What is offered to a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Offer {
-    /// Raise the fence; write nothing. A target that was never fenced starts in this mode: later, only
-    /// an operator changes it.
+    /// Raise the fence; write nothing. A target that was never fenced starts in this mode; one that watches
+    /// refuses from now on if this is [`Mode::Enforce`].
     Seal(Mode),
     /// Write number `seq` of this grant, with this content.
     Write {
@@ -154,7 +154,7 @@ fn enforced(fence: &Fence, bearer: &Bearer, offer: &Offer) -> Verdict {
         // Only an operator who adopts a rewound store raises the generation.
         let adopted = bearer.epoch.generation > fence.epoch.generation;
         return match offer {
-            Offer::Seal(_) if adopted => announce(fence, bearer),
+            Offer::Seal(mode) if adopted => announce(fence, bearer, *mode),
             _ => Verdict::Refuse(Reason::Epoch),
         };
     }
@@ -163,7 +163,7 @@ fn enforced(fence: &Fence, bearer: &Bearer, offer: &Offer) -> Verdict {
     }
     if bearer.token > fence.token {
         return match offer {
-            Offer::Seal(_) => announce(fence, bearer),
+            Offer::Seal(mode) => announce(fence, bearer, *mode),
             Offer::Write { .. } => Verdict::Refuse(Reason::NotSealed),
         };
     }
@@ -176,11 +176,13 @@ fn enforced(fence: &Fence, bearer: &Bearer, offer: &Offer) -> Verdict {
     }
 }
 
-fn announce(fence: &Fence, bearer: &Bearer) -> Verdict {
+fn announce(fence: &Fence, bearer: &Bearer, wished: Mode) -> Verdict {
     if bearer.token.get().saturating_sub(fence.token.get()) > JUMP_MAX {
         return Verdict::Refuse(Reason::Jump);
     }
-    Verdict::Accept(sealed(bearer, fence.mode, fence.let_in))
+    // A run can only be stricter than what it finds: one that enforces ends the watching.
+    let mode = if wished == Mode::Enforce { wished } else { fence.mode };
+    Verdict::Accept(sealed(bearer, mode, fence.let_in))
 }
 
 fn within_grant(fence: &Fence, seq: u64, digest: &str) -> Verdict {
@@ -399,7 +401,11 @@ mod tests {
                     let counted = Fence { let_in: fence.let_in + 1, ..fence.clone() };
                     assert_eq!((fence.mode, next), (Mode::Observe, &counted), "{case:?}");
                 }
-                Verdict::Accept(next) => assert_eq!((next.mode, next.let_in), (fence.mode, fence.let_in)),
+                Verdict::Accept(next) => {
+                    let stricter = case.offer == Offer::Seal(Mode::Enforce);
+                    let mode = if stricter { Mode::Enforce } else { fence.mode };
+                    assert_eq!((next.mode, next.let_in), (mode, fence.let_in), "{case:?}");
+                }
                 Verdict::Repeat => {}
             }
             if matches!(case.offer, Offer::Write { .. }) && b.token > fence.token {
@@ -412,8 +418,9 @@ mod tests {
     fn watching_refuses_nothing_and_takes_nothing_back() {
         let old = bearer(33, 1);
         let fence = after(None, &old, &Offer::Seal(Mode::Observe));
-        let fence = after(Some(&fence), &bearer(34, 2), &SEAL);
-        assert_eq!(fence.mode, Mode::Observe, "a later run does not change the mode");
+        let strict = after(Some(&fence), &bearer(34, 2), &SEAL);
+        assert_eq!(verdict(Some(&strict), &old, &write(1, "a")), Verdict::Refuse(Reason::Stale));
+        let fence = after(Some(&fence), &bearer(34, 2), &Offer::Seal(Mode::Observe));
         let Verdict::LetIn(Reason::Stale, fence) = verdict(Some(&fence), &old, &write(1, "a")) else {
             panic!("not let in")
         };

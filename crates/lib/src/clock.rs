@@ -45,9 +45,30 @@ const PROC_SUPER_MAGIC: rustix::fs::FsWord = 0x9fa0;
 
 /// Which clock readings of ours can be compared with: of this boot and this time namespace.
 pub fn clock_domain() -> Option<String> {
-    let namespace = std::fs::read_link("/proc/self/ns/time").ok();
-    let namespace = namespace.map_or_else(|| "none".into(), |path| path.display().to_string());
-    boot_id().map(|boot| format!("{boot} {namespace}"))
+    Some(format!("{} {}", boot_id()?, time_namespace()?))
+}
+
+/// The number of the time namespace that processes are born into; no other one ever has it.
+const FIRST_TIME_NAMESPACE: &str = "4026531834";
+
+/// Our time namespace, which may shift the boot-time clock: its number and by how much. The kernel gives
+/// the number of one that is gone to another with another shift, so the number alone tells nothing.
+/// Nothing: it cannot be told.
+pub fn time_namespace() -> Option<String> {
+    // Kernels before 5.6 have no time namespaces, so there all processes share one.
+    let Ok(link) = std::fs::read_link("/proc/self/ns/time") else { return Some("none".into()) };
+    let number: String = link.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    if number == FIRST_TIME_NAMESPACE {
+        return Some(number);
+    }
+    shifted(&number, &std::fs::read_to_string("/proc/self/timens_offsets").ok()?)
+}
+
+/// The number with what the kernel's table says of the boot-time clock.
+fn shifted(number: &str, table: &str) -> Option<String> {
+    let mut rows = table.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| matches!(row[..], ["boottime" | "7", _, _]))?;
+    Some(format!("{number}.{}.{}", row[1], row[2]))
 }
 
 /// Which boot of this machine we are in; readings of the boot-time clock compare only within one.
@@ -65,4 +86,19 @@ pub fn boot_id() -> Option<&'static str> {
         Ok(String::from_utf8_lossy(&id[..length]).trim().to_owned())
     };
     ID.get_or_init(|| read().ok().filter(|id| !id.is_empty())).as_deref()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_is_told_by_its_shift_as_well() {
+        let table =
+            |shift: u64| format!("monotonic           0         0\nboottime        {shift}         0\n");
+        let named = |shift| shifted("4026532177", &table(shift)).unwrap();
+        assert_ne!(named(10), named(86400), "the same number, given out again");
+        assert_eq!(named(10), "4026532177.10.0");
+        assert_eq!(shifted("4026532177", "garbage"), None);
+    }
 }

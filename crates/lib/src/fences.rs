@@ -8,7 +8,7 @@ use leasehold_core::name::Name;
 use leasehold_core::session::{Granted, Input};
 
 use crate::shell::InputSender;
-use crate::targets::{Refused, Target, TargetError};
+use crate::targets::{Class, Refused, Target, TargetError};
 
 /// What is to be sealed once a lease is granted, and what came of it.
 #[derive(Debug)]
@@ -58,6 +58,15 @@ impl Fences {
     /// Whether there is nothing to seal, whichever lease is granted.
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty()
+    }
+
+    /// Each target that may be sealed, and what it can promise here.
+    pub fn classes(&self) -> Vec<(&str, Class)> {
+        let mut all: Vec<_> =
+            self.wanted.iter().flat_map(|(_, targets)| targets).map(|t| (t.shown(), t.class())).collect();
+        all.sort_by_key(|(shown, _)| *shown);
+        all.dedup_by_key(|(shown, _)| *shown);
+        all
     }
 
     /// Begins to seal; the answer goes to the session as [`Input::Sealed`].

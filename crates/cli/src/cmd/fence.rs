@@ -163,7 +163,9 @@ fn set(url: &str, wanted: Mode, out: &Out) -> Result<u8, Failed> {
     let shown = target.shown();
     out.note(&match wanted {
         Mode::Enforce => format!("{shown} refuses stale writes from now on"),
-        Mode::Observe => format!("{shown} lets stale writes in from now on, and counts them"),
+        Mode::Observe => format!(
+            "{shown} lets stale writes in and counts them, until a run without --observe names it with --fence"
+        ),
     });
     if out.json {
         out.object(&json!({"v": 1, "target": shown, "mode": mode(wanted)}));

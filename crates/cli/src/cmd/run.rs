@@ -40,6 +40,9 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         out.chat(&caution);
     }
     let silence = (!store.facts().this_machine_only).then(|| Silence::begin(out, &chosen));
+    for (target, class) in fences.classes() {
+        targets::tell_class(target, class, out);
+    }
     let mut voice = Voice::new(out, &spec, &chosen, silence);
     let terminal = spec.foreground.then(terminal).flatten();
     let ran = run::run(&spec, store, memory.clone(), fences, &mut voice)

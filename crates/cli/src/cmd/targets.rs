@@ -9,12 +9,13 @@ use leasehold::core::store::FailureKind;
 use leasehold::fences::Fences;
 use leasehold::host::Enclosing;
 use leasehold::targets::open::open;
-use leasehold::targets::{Refused, Target, TargetError};
+use leasehold::targets::{Class, Refused, Target, TargetError};
 use leasehold::text::did_you_mean;
 
 use super::gate;
 use crate::config;
 use crate::exit::{self, Failed};
+use crate::out::Out;
 
 /// The run that we are part of; without one there is no token to write with.
 pub fn enclosing(command: &str) -> Result<Bearer, Failed> {
@@ -90,6 +91,18 @@ pub fn opened(url: &str) -> Result<Box<dyn Target>, Failed> {
         false => url.into(),
     };
     open(&url).map_err(|error| failed(&error))
+}
+
+/// What a target can promise; loudly where it is less than one would expect of it.
+pub fn tell_class(target: &str, class: Class, out: &Out) {
+    let expected = target.starts_with("gate:") || class == Class::Atomic;
+    match expected {
+        true => out.chat(&format!("fences {target} ({})", class.word())),
+        false => out.note(&format!(
+            "{target} is not on a file system of this machine alone, so it is checked just before the write \
+             (class gate): a run that is paused in between can slip through"
+        )),
+    }
 }
 
 /// A target that did not do it, as a failure.

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{Failure, FailureKind, Remark, Verdict};
-use crate::clock::{boot_id, boot_time};
+use crate::clock::{boot_id, boot_time, time_namespace};
 
 /// The clock domain of a boot-time reading: two readings compare only within one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,8 +20,7 @@ pub struct Domain {
     machine: Option<String>,
     /// New at every boot.
     boot: Option<String>,
-    /// The time namespace, which may shift the boot-time clock. Its number may be used again once
-    /// every process in it is gone, and the holder is gone with them.
+    /// The time namespace, which may shift the boot-time clock.
     time_namespace: Option<String>,
 }
 
@@ -29,18 +28,10 @@ impl Domain {
     /// The domain this process runs in.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn here() -> Self {
-        let namespace = std::fs::read_link("/proc/self/ns/time").ok();
         Self {
             machine: small_file("/etc/machine-id").and_then(|t| hex_id(&t)),
             boot: boot_id().and_then(hex_id),
-            // Kernels before 5.6 have no time namespaces, so there all processes share one.
-            time_namespace: Some(namespace.map_or_else(
-                || "none".into(),
-                |n| {
-                    let text = n.to_string_lossy().into_owned();
-                    text.chars().filter(char::is_ascii_digit).collect()
-                },
-            )),
+            time_namespace: time_namespace(),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::fchown;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -407,13 +407,24 @@ fn holder(lock: &File) -> Option<u32> {
     });
     let held: Vec<(&str, u32)> = held.collect();
     let here = format!("{major:02x}:{minor:02x}");
-    match (held.iter().find(|(device, _)| *device == here), &held[..]) {
+    let taker = match (held.iter().find(|(device, _)| *device == here), &held[..]) {
         (Some((_, pid)), _) => Some(*pid),
         // Some file systems show another device than their files have.
         (None, [(_, only)]) => Some(*only),
         // Numbers of files repeat between file systems: better nobody than a stranger.
         (None, _) => None,
-    }
+    };
+    // Whoever took it may be gone, and have left it to a child: only who still has it open is named.
+    let has_it = |pid: &u32| {
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let mut open = open.filter_map(|entry| std::fs::metadata(entry.path()).ok());
+        *pid != std::process::id() && open.any(|file| (file.dev(), file.ino()) == (stat.st_dev, stat.st_ino))
+    };
+    let others = || {
+        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+    };
+    taker.filter(has_it).or_else(|| taker.and_then(|_| others().find(has_it)))
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -1,8 +1,9 @@
 //! A gate: any command, run only while our token is current, and under a lock that the next start waits for.
 //!
 //! What the command does elsewhere is not part of any check, so the class is always [`Class::Gate`]: what
-//! is promised is that on this machine no two of them run at once, and that none begins after a later run
-//! has sealed the gate.
+//! is promised is that no command begins after a later run has sealed the gate, and that the next start waits
+//! for whatever still has the lock open: what closed its descriptors is not seen. A gate lies in a directory;
+//! runs that name another one have another gate.
 
 use std::io;
 use std::path::Path;
