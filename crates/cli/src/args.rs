@@ -39,6 +39,31 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// The same with `run` alone: what every job waits for need not build the parsers of all other commands.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold", version, disable_help_subcommand = true, propagate_version = true)]
+struct RunAlone {
+    #[command(flatten)]
+    everywhere: Everywhere,
+    #[command(subcommand)]
+    command: OnlyRun,
+}
+
+#[derive(Debug, Subcommand)]
+enum OnlyRun {
+    /// Run a command while holding a lease
+    Run(Run),
+}
+
+/// What was typed.
+pub fn parse() -> Result<Cli, clap::Error> {
+    if std::env::args_os().nth(1).is_some_and(|first| first == "run") {
+        let RunAlone { everywhere, command: OnlyRun::Run(run) } = RunAlone::try_parse()?;
+        return Ok(Cli { everywhere, command: Command::Run(run) });
+    }
+    Cli::try_parse()
+}
+
 /// Flags that every command takes.
 #[derive(Debug, Args)]
 pub struct Everywhere {

@@ -10,15 +10,13 @@ mod report;
 
 use std::process::ExitCode;
 
-use args::Cli;
-use clap::Parser;
 use out::Out;
 
 fn main() -> ExitCode {
     if let Some(code) = cmd::push::as_helper() {
         return ExitCode::from(code);
     }
-    let cli = match Cli::try_parse() {
+    let cli = match args::parse() {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(cmd::help::usage(&error)),
     };

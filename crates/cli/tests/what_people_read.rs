@@ -187,3 +187,14 @@ fn passwords_are_never_shown() {
         }
     }
 }
+
+/// `run` has a parser of its own where it is the first word; nobody must be able to tell.
+#[test]
+fn run_reads_the_same_by_either_parser() {
+    let world = World::new();
+    for line in [&["--help"][..], &[], &["--fenc", "x", "y"], &["--version"], &["x", "--ttl", "5"]] {
+        let (alone, among) =
+            (world.run(&[&["run"], line].concat()), world.run(&[&["-q", "run"], line].concat()));
+        assert_eq!((alone.code, alone.out, alone.err), (among.code, among.out, among.err), "{line:?}");
+    }
+}
