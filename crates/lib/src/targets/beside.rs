@@ -414,11 +414,16 @@ fn holder(lock: &File) -> Option<u32> {
         // Numbers of files repeat between file systems: better nobody than a stranger.
         (None, _) => None,
     };
-    // Whoever took it may be gone, and have left it to a child: only who still has it open is named.
+    // Whoever took it may be gone, and have left it to a child: only who still has it is named. Others who
+    // wait as we do have the file open too, and no lock on it.
     let has_it = |pid: &u32| {
-        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        let mut open = open.filter_map(|entry| std::fs::metadata(entry.path()).ok());
-        *pid != std::process::id() && open.any(|file| (file.dev(), file.ino()) == (stat.st_dev, stat.st_ino))
+        let mut open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        open.any(|entry| {
+            let found = std::fs::metadata(entry.path());
+            let same = found.is_ok_and(|f| (f.dev(), f.ino()) == (stat.st_dev, stat.st_ino));
+            let about = format!("/proc/{pid}/fdinfo/{}", entry.file_name().to_string_lossy());
+            same && std::fs::read_to_string(about).is_ok_and(|text| text.contains("lock:"))
+        })
     };
     let others = || {
         let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -17,7 +17,10 @@ fn offered(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Fence {
         Offer::Seal(_) => (0, String::new()),
         Offer::Write { seq, digest } => (*seq, digest.clone()),
     };
-    let mode = stored.map_or(Mode::Enforce, |fence| fence.mode);
+    let mode = match offer {
+        Offer::Seal(Mode::Enforce) => Mode::Enforce,
+        _ => stored.map_or(Mode::Enforce, |fence| fence.mode),
+    };
     let let_in = stored.map_or(0, |fence| fence.let_in);
     Fence { lease, epoch, token, grant, seq, digest, done: true, mode, let_in }
 }

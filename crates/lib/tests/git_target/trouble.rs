@@ -63,7 +63,7 @@ fn a_watched_repository_refuses_nothing() {
     let yard = yard();
     let mut target = at(&yard);
     target.seal(&bearer(5), Mode::Observe).unwrap();
-    target.seal(&bearer(6), Mode::Enforce).unwrap();
+    target.seal(&bearer(6), Mode::Observe).unwrap();
     let written = target.push(&bearer(5), None, &[(MAIN, &commit("a"))]).unwrap();
     assert_eq!(written.let_in.map(|refused| refused.reason), Some(Reason::Stale));
     assert_eq!(yard.at(MAIN), commit("a"));

@@ -71,7 +71,7 @@ fn watching_lets_everybody_in_and_counts() {
     let place = Place::new().guarded("plain", Others::Refuse);
     let mut target = place.target("plain");
     target.seal(&bearer(33), Mode::Observe).unwrap();
-    seal(&place, "plain", 34);
+    target.seal(&bearer(34), Mode::Observe).unwrap();
     let zombie = place.raw();
     zombie.sql(&format!("SET application_name = '{}'", carrier(&bearer(33))));
     let other = place.raw();
@@ -82,7 +82,7 @@ fn watching_lets_everybody_in_and_counts() {
     let count = |target: &mut dyn Target| target.show().unwrap().unwrap().fence.let_in;
     assert_eq!(count(&mut target), 2);
     // The count is kept when it is folded into the fence.
-    seal(&place, "plain", 35);
+    target.seal(&bearer(35), Mode::Observe).unwrap();
     assert_eq!(count(&mut target), 2);
     assert_eq!(place.raw().one("SELECT count(*) FROM leasehold_guard.let_in"), "0");
     target.set_mode(Mode::Enforce).unwrap();

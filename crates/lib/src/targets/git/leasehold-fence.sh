@@ -85,7 +85,8 @@ if [ "$new_epoch.$new_token.$new_grant.$new_seq.$new_digest" = "$old_epoch.$old_
     fi
     exit 0
 fi
-[ "$new_mode" = "$old_mode" ] || refuse "a writer does not change the mode"
+[ "$new_mode" = "$old_mode" ] || [ "$old_mode.$new_mode.$new_seq" = observe.enforce.0 ] ||
+    refuse "a writer does not change the mode, and a seal only makes it stricter"
 if [ "$new_epoch" != "$old_epoch" ]; then
     [ "${new_epoch%%-*}" -gt "${old_epoch%%-*}" ] && [ "$new_seq" -eq 0 ] ||
         refuse "token $new_token belongs to another life of the lease's record than $old_token, which is sealed here"
