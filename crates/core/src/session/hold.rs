@@ -44,10 +44,9 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The last look at the clock before anything is started: a grant can arrive late. A job that would have
-    /// to be stopped before a renewal could be confirmed is better not begun.
+    /// The last look at the clock before anything is started: a grant can arrive late.
     pub(super) fn start_job(&mut self, granted: Granted, now: BootTime, out: &mut Vec<Effect>) {
-        if self.stop_at().is_none_or(|at| now.plus(self.plan.timing.timeout) >= at) {
+        if self.stop_at().is_none_or(|at| now >= at) {
             let late = Outcome::Lost { why: StopReason::Deadline, status: None };
             return self.release_unstarted(late, now, out);
         }
