@@ -194,6 +194,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
+        // What a process in a role that was killed has left.
+        let _ = fs::remove_dir_all(self.path.with_extension("draft"));
     }
 }
 

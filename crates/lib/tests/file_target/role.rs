@@ -7,7 +7,7 @@ use std::path::Path;
 
 use leasehold::targets::{Content, Target, TargetError};
 
-use crate::kit::{Kind, Place, bearer};
+use crate::kit::{Kind, bearer};
 
 /// The variable that makes this binary one of the processes under test.
 pub(crate) const ROLE: &str = "LEASEHOLD_FILE_TARGET_ROLE";
@@ -26,12 +26,13 @@ pub(crate) fn play(role: &str) -> ! {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let (path, token, content) = (&args[0], args[1].parse().unwrap(), &args[2]);
     // The directory is opened beforehand, so that every system call in between is about the target.
-    let (path, drafts) = (Path::new(path), Place::new());
+    let path = Path::new(path);
+    // Nothing that an earlier run may have left: the system calls before the attempt are counted too.
+    let drafts = path.parent().unwrap().with_extension("draft");
     let kind = Kind::of(path);
     let mut target = kind.open(path);
     // A draft is made beforehand too.
-    let result =
-        kind.with(content, drafts.dir(), |content| attempt(role, target.as_mut(), path, token, content));
+    let result = kind.with(content, &drafts, |content| attempt(role, target.as_mut(), path, token, content));
     println!("{OVER}");
     let Err(error) = result else { std::process::exit(TAKEN) };
     // In one piece, because strace speaks on the same stream.
