@@ -6,7 +6,7 @@ pub const OK: u8 = 0;
 pub const BUSY: u8 = 11;
 /// The command line makes no sense.
 pub const USAGE: u8 = 64;
-/// The store did not answer; nothing was run.
+/// The store or a target did not answer.
 pub const UNREACHABLE: u8 = 69;
 /// The lease was lost and the job stopped; or `renew` found it lost.
 pub const LOST: u8 = 75;
@@ -27,7 +27,7 @@ leasehold exits with:
   0     also: skipped because somebody holds the lease (change with -E CODE)
   11    busy (acquire, break)
   64    usage: the command line makes no sense
-  69    store unreachable: nothing was run
+  69    store or target unreachable
   75    the lease was lost and the job stopped; or renew found it lost
   76    a write was refused: stale token
   77    permission or credentials
