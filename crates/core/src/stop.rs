@@ -144,6 +144,12 @@ impl Timing {
         sent.plus(self.trusted_for())
     }
 
+    /// A job with less than this left until `D` is not begun before a renewal: one unanswered call and one
+    /// that is answered late must not end it.
+    pub fn least_to_start(&self) -> Duration {
+        (self.timeout * 2).min(self.trusted_for() / 2)
+    }
+
     /// Whether the store's clock ran ahead of ours by more than it may, between two confirmed writes.
     pub fn store_ran_ahead(&self, store_elapsed: Duration, ours_elapsed: Duration) -> bool {
         let most = ours_elapsed + ours_elapsed * (2 * DRIFT_PPM as u32) / 1_000_000;

@@ -44,11 +44,20 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The last look at the clock before anything is started: a grant can arrive late.
+    /// The last look at the clock before anything is started: a grant can arrive late. A job that a single
+    /// lost answer would end waits for a renewal first.
     pub(super) fn start_job(&mut self, granted: Granted, now: BootTime, out: &mut Vec<Effect>) {
-        if self.stop_at().is_none_or(|at| now >= at) {
+        let Some(at) = self.stop_at().filter(|at| now < *at) else {
             let late = Outcome::Lost { why: StopReason::Deadline, status: None };
             return self.release_unstarted(late, now, out);
+        };
+        if at.since(now) < self.plan.timing.least_to_start() {
+            self.phase = Phase::Sealing;
+            self.start_renewed = true;
+            if let Some(hold) = self.hold.as_mut() {
+                hold.renew_at = now;
+            }
+            return;
         }
         self.phase = Phase::Running;
         self.job = Job::Running { since: now };
@@ -166,6 +175,9 @@ impl<R: Rules> Session<R> {
             out.push(Effect::Thaw);
             out.push(Effect::Tell(Event::Resumed));
         }
+        if fresh && core::mem::take(&mut self.start_renewed) {
+            self.on_sealed(Ok(()), now, out);
+        }
     }
 
     fn tell_failed(&mut self, failure: &Failure, now: BootTime, out: &mut Vec<Effect>) {
@@ -247,6 +259,7 @@ impl<R: Rules> Session<R> {
     /// Gives the lease back before any job was started, then ends with `outcome`.
     pub(super) fn release_unstarted(&mut self, outcome: Outcome, now: BootTime, out: &mut Vec<Effect>) {
         self.unstarted = Some(outcome);
+        self.start_renewed = false;
         self.begin_release(now, out);
     }
 

@@ -160,6 +160,8 @@ pub struct Session<R: Rules = Standard> {
     hold: Option<Holding>,
     job: Job,
     tree_empty: bool,
+    /// All is ready for the job but there is too little time left: it starts with the next renewal.
+    start_renewed: bool,
     stop: Option<Stop>,
     /// Until when a job frozen after a nap may still turn out to be ours.
     nap_until: Option<BootTime>,
@@ -207,6 +209,7 @@ impl<R: Rules> Session<R> {
             hold: None,
             job: Job::NotStarted,
             tree_empty: true,
+            start_renewed: false,
             stop: None,
             nap_until: None,
             release_tries: 0,

@@ -143,6 +143,9 @@ impl<R: Rules> Session<R> {
             Phase::New | Phase::Looking | Phase::Probing if ends => {
                 self.done(Outcome::NotStarted(NotStarted::Interrupted(signal)), out);
             }
+            Phase::Sealing if ends && self.start_renewed => {
+                self.release_unstarted(Outcome::NotStarted(NotStarted::Interrupted(signal)), now, out);
+            }
             // A claim or a seal is under way: once its fate is known the lease is given back.
             Phase::Taking | Phase::Sealing if ends => self.interrupted = Some(signal),
             Phase::Running | Phase::Napping | Phase::Stopping => {

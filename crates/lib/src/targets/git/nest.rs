@@ -162,8 +162,10 @@ impl Nest {
         let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
         // Where the job has set a path of its own git does not find us there, and tries its aliases.
         let alias = format!("!exec '{}'", helper.display());
+        // Housekeeping that git leaves running would outlive the job and be ended with it.
         let mut text = format!(
-            "[protocol \"leasehold\"]\n\tallow = always\n[alias]\n\tremote-leasehold = \"{}\"\n",
+            "[protocol \"leasehold\"]\n\tallow = always\n[alias]\n\tremote-leasehold = \"{}\"\n\
+             [gc]\n\tautoDetach = false\n[maintenance]\n\tautoDetach = false\n",
             quoted(&alias)
         );
         for spelling in urls.flat_map(place::spellings) {
