@@ -6,18 +6,15 @@
 //! all of it or nothing. The fence document changes with every commit.
 
 use std::fmt;
-use std::io::Write;
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Mode};
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::ids::WriteId;
 use leasehold_core::store::{Cas, Failure, FailureKind, Version};
 
-use super::file::digest;
-use super::link::{Link, whole};
-use super::swap::{self, Cell, Swap};
-use super::{Class, Content, Sealed, Target, TargetError, Written};
+use super::TargetError;
+use super::link::{Link, Networked};
+use super::swap::{Cell, Swap};
 use crate::random;
 use crate::stores::firestore::{Document, Documents, FirestoreStore};
 
@@ -105,43 +102,15 @@ impl Cell for FirestoreTarget {
     }
 }
 
-impl Target for FirestoreTarget {
-    fn shown(&self) -> &str {
-        &self.shown
+impl Networked for FirestoreTarget {
+    const KIND: &'static str = "document";
+    const MOST: usize = LARGEST;
+
+    fn begin(&mut self, bytes: usize) {
+        self.link.begin(bytes);
     }
 
-    fn class(&self) -> Class {
-        Class::Atomic
-    }
-
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-        self.link.begin(0);
-        swap::seal(self, bearer, mode)
-    }
-
-    fn write(
-        &mut self,
-        bearer: &Bearer,
-        seq: Option<u64>,
-        content: Content<'_>,
-    ) -> Result<Written, TargetError> {
-        let bytes = whole(&self.shown, "document", LARGEST, content)?;
-        self.link.begin(bytes.len());
-        swap::write(self, bearer, seq, &digest(&bytes), &bytes)
-    }
-
-    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
-        self.link.begin(0);
-        Ok(self.load()?.map(|(record, _)| record))
-    }
-
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
-        self.link.begin(0);
-        swap::set_mode(self, mode)
-    }
-
-    fn read(&mut self, to: &mut dyn Write) -> Result<(), TargetError> {
-        self.link.begin(LARGEST);
+    fn fetch(&mut self) -> Result<Vec<u8>, TargetError> {
         let documents = &self.documents;
         let found = self.link.call(LARGEST, async |store| store.content(documents).await, Err);
         let found = found.map_err(|f| self.remote("read", f))?;
@@ -152,11 +121,7 @@ impl Target for FirestoreTarget {
                 fix: "Run the job that writes it".into(),
             });
         };
-        to.write_all(&bytes).map_err(|source| TargetError::Io {
-            target: self.shown.clone(),
-            doing: "pass on what was read from",
-            source,
-        })
+        Ok(bytes)
     }
 }
 

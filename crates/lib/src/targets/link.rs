@@ -2,13 +2,18 @@
 //!
 //! Calls block, so they are not for the inside of an async runtime: [`crate::fences`] has a thread for them.
 
-use std::io::Read;
+use std::fmt;
+use std::io::{Read, Write};
 use std::time::Duration;
 
+use leasehold_core::fence::{Bearer, Mode};
+use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::store::{Failure, FailureKind};
 use leasehold_core::time::BootTime;
 
-use super::{Content, TargetError};
+use super::file::digest;
+use super::swap::{self, Cell};
+use super::{Class, Content, Sealed, Target, TargetError, Written};
 use crate::clock::boot_time;
 use crate::stores::remote::Remote;
 
@@ -63,13 +68,68 @@ fn more(bytes: usize) -> Duration {
     PER_MEBIBYTE.saturating_mul(mebibytes)
 }
 
+/// A target on a server that replaces fence and content in one step.
+pub(crate) trait Networked: Cell<Content = [u8]> + fmt::Debug + Send {
+    /// What one of them is called.
+    const KIND: &'static str;
+    /// Most that is written in one go; it is kept in memory meanwhile.
+    const MOST: usize;
+
+    /// A verb begins that moves so many bytes.
+    fn begin(&mut self, bytes: usize);
+
+    /// What is there now, whole.
+    fn fetch(&mut self) -> Result<Vec<u8>, TargetError>;
+}
+
+impl<T: Networked> Target for T {
+    fn shown(&self) -> &str {
+        Cell::shown(self)
+    }
+
+    fn class(&self) -> Class {
+        Class::Atomic
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        self.begin(0);
+        swap::seal(self, bearer, mode)
+    }
+
+    fn write(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        content: Content<'_>,
+    ) -> Result<Written, TargetError> {
+        let bytes = whole(Cell::shown(self), T::KIND, T::MOST, content)?;
+        self.begin(bytes.len());
+        swap::write(self, bearer, seq, &digest(&bytes), &bytes)
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        self.begin(0);
+        Ok(self.load()?.map(|(record, _)| record))
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        self.begin(0);
+        swap::set_mode(self, mode)
+    }
+
+    fn read(&mut self, to: &mut dyn Write) -> Result<(), TargetError> {
+        self.begin(T::MOST);
+        let bytes = self.fetch()?;
+        to.write_all(&bytes).map_err(|source| TargetError::Io {
+            target: Cell::shown(self).into(),
+            doing: "pass on what was read from",
+            source,
+        })
+    }
+}
+
 /// All of the content, if it is not more than `most` bytes.
-pub(crate) fn whole(
-    target: &str,
-    kind: &str,
-    most: usize,
-    content: Content<'_>,
-) -> Result<Vec<u8>, TargetError> {
+fn whole(target: &str, kind: &str, most: usize, content: Content<'_>) -> Result<Vec<u8>, TargetError> {
     let unfit = |why: String, fix: &str| TargetError::Unfit { target: target.into(), why, fix: fix.into() };
     let bytes = match content {
         Content::Bytes(bytes) => bytes.to_vec(),

@@ -16,20 +16,19 @@
 mod payload;
 
 use std::fmt;
-use std::io::Write;
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence::Fence;
 use leasehold_core::fence_record::{BODY_MAX, BadFence, FenceRecord};
 use leasehold_core::ids::WriteId;
 use leasehold_core::store::{Cas, Failure, FailureKind, Version};
 use object_store::path::Path;
 
 use self::payload::Payload;
+use super::TargetError;
 use super::file::digest;
-use super::link::{Link, whole};
-use super::swap::{self, Cell, Swap};
-use super::{Class, Content, Sealed, Target, TargetError, Written};
+use super::link::{Link, Networked};
+use super::swap::{Cell, Swap};
 use crate::random;
 pub use crate::stores::object::Provider;
 use crate::stores::object::{Kind, ObjectBucket, Seen, envelope};
@@ -308,54 +307,22 @@ impl Cell for ObjectTarget {
     }
 }
 
-impl Target for ObjectTarget {
-    fn shown(&self) -> &str {
-        &self.shown
+impl Networked for ObjectTarget {
+    const KIND: &'static str = "object";
+    const MOST: usize = LARGEST;
+
+    fn begin(&mut self, bytes: usize) {
+        self.link.begin(bytes);
     }
 
-    fn class(&self) -> Class {
-        Class::Atomic
-    }
-
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-        self.link.begin(0);
-        swap::seal(self, bearer, mode)
-    }
-
-    fn write(
-        &mut self,
-        bearer: &Bearer,
-        seq: Option<u64>,
-        content: Content<'_>,
-    ) -> Result<Written, TargetError> {
-        let bytes = whole(&self.shown, "object", LARGEST, content)?;
-        self.link.begin(bytes.len());
-        swap::write(self, bearer, seq, &digest(&bytes), &bytes)
-    }
-
-    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
-        self.link.begin(0);
-        Ok(self.load()?.map(|(record, _)| record))
-    }
-
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
-        self.link.begin(0);
-        swap::set_mode(self, mode)
-    }
-
-    fn read(&mut self, to: &mut dyn Write) -> Result<(), TargetError> {
-        self.link.begin(LARGEST);
+    fn fetch(&mut self) -> Result<Vec<u8>, TargetError> {
         let mut before = None;
         for _ in 0..READS {
             let Some(name) = self.load()?.and_then(|(record, _)| record.payload) else {
                 return Err(self.unfit("was never written under a fence", "Run the job that writes it"));
             };
             if let Some(bytes) = self.download(&name)? {
-                return to.write_all(&bytes).map_err(|source| TargetError::Io {
-                    target: self.shown.clone(),
-                    doing: "pass on what was read from",
-                    source,
-                });
+                return Ok(bytes);
             }
             // Replaced long before it was swept; unless the pointer still says so, and it is really gone.
             if before.as_ref() == Some(&name) {

@@ -9,17 +9,14 @@
 //! back, and with it the promise: docs/targets/redis.md.
 
 use std::fmt;
-use std::io::Write;
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Mode};
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::store::{Failure, FailureKind};
 
-use super::file::digest;
-use super::link::{Link, whole};
-use super::swap::{self, Cell, Swap};
-use super::{Class, Content, Sealed, Target, TargetError, Written};
+use super::TargetError;
+use super::link::{Link, Networked};
+use super::swap::{Cell, Swap};
 use crate::stores::redis::{Keys, RedisStore};
 use crate::text::{masked, percent_decoded};
 
@@ -152,43 +149,15 @@ impl Cell for RedisTarget {
     }
 }
 
-impl Target for RedisTarget {
-    fn shown(&self) -> &str {
-        &self.shown
+impl Networked for RedisTarget {
+    const KIND: &'static str = "Redis string";
+    const MOST: usize = LARGEST;
+
+    fn begin(&mut self, bytes: usize) {
+        self.link.begin(bytes);
     }
 
-    fn class(&self) -> Class {
-        Class::Atomic
-    }
-
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-        self.link.begin(0);
-        swap::seal(self, bearer, mode)
-    }
-
-    fn write(
-        &mut self,
-        bearer: &Bearer,
-        seq: Option<u64>,
-        content: Content<'_>,
-    ) -> Result<Written, TargetError> {
-        let bytes = whole(&self.shown, "Redis string", LARGEST, content)?;
-        self.link.begin(bytes.len());
-        swap::write(self, bearer, seq, &digest(&bytes), &bytes)
-    }
-
-    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
-        self.link.begin(0);
-        Ok(self.load()?.map(|(record, _)| record))
-    }
-
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
-        self.link.begin(0);
-        swap::set_mode(self, mode)
-    }
-
-    fn read(&mut self, to: &mut dyn Write) -> Result<(), TargetError> {
-        self.link.begin(LARGEST);
+    fn fetch(&mut self) -> Result<Vec<u8>, TargetError> {
         let keys = &self.keys;
         let looked = self.link.call(LARGEST, async |redis| redis.look(keys, true).await, Err);
         let looked = looked.map_err(|f| self.remote("read", f))?;
@@ -199,11 +168,7 @@ impl Target for RedisTarget {
                 fix: "Run the job that writes it".into(),
             });
         };
-        to.write_all(&value).map_err(|source| TargetError::Io {
-            target: self.shown.clone(),
-            doing: "pass on what was read from",
-            source,
-        })
+        Ok(value)
     }
 }
 
