@@ -196,9 +196,9 @@ fn the_doctor_and_the_first_run_refuse_liars() {
             let ended = on.run(&["doctor"]);
             assert_eq!(ended.code, 78, "{}: {ended:#?}", place.name);
             println!("doctor: {} refused after {:.1?}", place.name, boot_time().since(begun));
-            // The few races before a first run are evidence, not proof: one user in three may get past them.
-            let first_runs = || On::new(&place, "liar").run(&["run", "LEASE", "touch", "never"]).code;
-            assert!((0..3).any(|_| first_runs() == 78), "{}: three first runs trusted it", place.name);
+            let run = on.run(&["run", "LEASE", "touch", "never"]);
+            assert_eq!(run.code, 78, "{}: {run:#?}", place.name);
+            assert!(!on.world.path("never").exists());
         }
     }
 }

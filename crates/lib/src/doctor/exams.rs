@@ -81,8 +81,8 @@ fn short_race(visit: &mut Visit<'_>) -> Result<(), Failure> {
         visit.found(RACES, Verdict::Weak, format!("not raced, for too few connections were let in{why}"));
         return Ok(());
     }
-    let until = Some(boot_time().plus(Duration::from_millis(500)));
-    let effort = Effort { writers, rounds: 4, until, ..Effort::default() };
+    let until = Some(boot_time().plus(Duration::from_millis(1_500)));
+    let effort = Effort { writers, rounds: 16, until, ..Effort::default() };
     let done = suite::racing_creates(&harness(visit, "race-c").trying(effort));
     judged(visit, RACES, done, "one winner each time")
 }
