@@ -3,7 +3,8 @@
 //! A lease is a record in a store that can compare-and-set. Whoever writes `held` into it with the
 //! next token holds it until the record has not changed for its TTL. [`session::Session`] is one run
 //! of one lease as a state machine; [`rules`] are the decisions it takes; [`stop`] says when the job
-//! must be dead; [`fence`] is the check a target makes before it accepts a write.
+//! must be dead; [`fence`] is the check a target makes before it accepts a write; [`ledger`] says whether an
+//! item of work may be begun.
 //!
 //! `#![no_std]` makes the compiler refuse a clock, a file, a socket or a thread here.
 #![no_std]
@@ -15,6 +16,7 @@ pub mod errand;
 pub mod fence;
 pub mod fence_record;
 pub mod ids;
+pub mod ledger;
 pub mod legal;
 pub mod name;
 pub mod record;

@@ -1,0 +1,245 @@
+//! Beginning an item and changing it afterwards, call by call: whoever has a store makes the calls.
+//!
+//! A write whose answer was lost is recognised by its id when the record is read back.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::{Ask, BadEntry, Doubt, Entry, Found, Verdict, begin};
+use crate::ids::{Grant, Ids, WriteId};
+use crate::name::Name;
+use crate::store::{Cas, Failure, FailureKind, Stored, Version};
+
+/// How often a lost race, or a lost answer, is run again.
+const TRIES: u32 = 8;
+
+/// A call to the store.
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Read the item's record.
+    Read,
+    /// Is this lease still with this grant?
+    ReadLease(Name, Grant),
+    /// Replace the item's record.
+    Cas {
+        /// What must be there; nothing: no record.
+        expected: Option<Version>,
+        /// What is to be there.
+        entry: Entry,
+    },
+}
+
+/// What to do next.
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next<T> {
+    /// Call the store and answer.
+    Call(Call),
+    /// Finished.
+    Done(T),
+}
+
+/// What came of beginning an item.
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// It is ours: the command may be executed.
+    Begun(Entry, Version),
+    /// It is done.
+    Done(Entry),
+    /// It is not to be run.
+    Skipped(Entry),
+    /// Another run is at it.
+    InProgress(Entry),
+    /// A run began it and never said how it ended.
+    Unknown(Entry, Doubt),
+    /// It failed too often.
+    Quarantined(Entry),
+    /// The record must not be acted on.
+    Bad(BadEntry),
+    /// The store did not answer. `sent`: the record may say that we began.
+    Failed {
+        /// What it said.
+        failure: Failure,
+        /// Whether anything was written that may still take effect.
+        sent: bool,
+    },
+}
+
+/// Beginning one item.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    ask: Ask,
+    ids: Ids,
+    found: Option<(Entry, Stored)>,
+    offered: Option<Entry>,
+    /// What is told once the record says so: the item is left alone.
+    noting: Option<Doubt>,
+    sent: Vec<WriteId>,
+    tries: u32,
+}
+
+impl Opening {
+    /// `seed` must be random. The first call is [`Call::Read`].
+    pub fn new(ask: Ask, seed: u128) -> Self {
+        let ids = Ids::new(seed);
+        Self { ask, ids, found: None, offered: None, noting: None, sent: Vec::new(), tries: 0 }
+    }
+
+    /// The record was read.
+    pub fn on_read(&mut self, result: Result<Option<Stored>, Failure>) -> Next<Opened> {
+        let stored = match result {
+            Ok(stored) => stored,
+            Err(failure) => return self.failed(failure),
+        };
+        self.found = match stored.map(|stored| (Entry::decode_of(&self.ask.subject, &stored.body), stored)) {
+            Some((Ok(entry), stored)) if self.sent.contains(&entry.write) => {
+                return self.landed(entry, stored.version);
+            }
+            Some((Ok(entry), stored)) => Some((entry, stored)),
+            Some((Err(bad), _)) => return Next::Done(Opened::Bad(bad)),
+            None => None,
+        };
+        self.decide(None)
+    }
+
+    /// It was found out whether the lease is still with the grant.
+    pub fn on_lease(&mut self, alive: Result<bool, Failure>) -> Next<Opened> {
+        match alive {
+            Ok(alive) => self.decide(Some(alive)),
+            Err(failure) => self.failed(failure),
+        }
+    }
+
+    /// The replacement was answered.
+    pub fn on_cas(&mut self, result: Cas) -> Next<Opened> {
+        match (result, self.offered.take()) {
+            (Cas::Written { version, .. }, Some(entry)) => self.landed(entry, version),
+            (Cas::Unknown(failure), _) if failure.kind != FailureKind::Unreachable => self.failed(failure),
+            _ if self.tries >= TRIES => self.failed(busy()),
+            _ => Next::Call(Call::Read),
+        }
+    }
+
+    fn landed(&mut self, entry: Entry, version: Version) -> Next<Opened> {
+        Next::Done(match self.noting {
+            Some(doubt) => Opened::Unknown(entry, doubt),
+            None => Opened::Begun(entry, version),
+        })
+    }
+
+    fn decide(&mut self, alive: Option<bool>) -> Next<Opened> {
+        let write = WriteId(self.ids.fresh());
+        let found = self.found.as_ref().map(|(entry, stored)| Found { entry, age: stored.age });
+        let verdict = begin(found, &self.ask, alive, write);
+        let entry = self.found.as_ref().map(|(entry, _)| entry.clone());
+        match (verdict, entry) {
+            (Verdict::Begin(entry), _) => {
+                self.noting = None;
+                self.offer(entry)
+            }
+            (Verdict::AskLease(lease, grant), _) => Next::Call(Call::ReadLease(lease, grant)),
+            (Verdict::Unknown(entry, doubt), Some(found)) if entry == found => {
+                Next::Done(Opened::Unknown(entry, doubt))
+            }
+            (Verdict::Unknown(entry, doubt), _) => {
+                self.noting = Some(doubt);
+                self.offer(entry)
+            }
+            (Verdict::Done, Some(found)) => Next::Done(Opened::Done(found)),
+            (Verdict::Skipped, Some(found)) => Next::Done(Opened::Skipped(found)),
+            (Verdict::InProgress, Some(found)) => Next::Done(Opened::InProgress(found)),
+            (Verdict::Quarantined, Some(found)) => Next::Done(Opened::Quarantined(found)),
+            // Without a record there is nothing but to begin.
+            (_, None) => self.failed(busy()),
+        }
+    }
+
+    fn offer(&mut self, entry: Entry) -> Next<Opened> {
+        self.tries += 1;
+        self.sent.push(entry.write);
+        self.offered = Some(entry.clone());
+        let expected = self.found.as_ref().map(|(_, stored)| stored.version.clone());
+        Next::Call(Call::Cas { expected, entry })
+    }
+
+    fn failed(&self, failure: Failure) -> Next<Opened> {
+        Next::Done(Opened::Failed { failure, sent: !self.sent.is_empty() })
+    }
+}
+
+fn busy() -> Failure {
+    let message = format!("the record of this item changed {TRIES} times while we tried");
+    Failure { kind: FailureKind::Unreachable, message }
+}
+
+/// What came of changing an item that is ours.
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Amended {
+    /// It says so now.
+    Done(Entry, Version),
+    /// It is not ours any more: another run has gone over it, or it was removed.
+    Superseded(Option<Entry>),
+    /// The store did not answer: nobody knows whether it says so.
+    Failed(Failure),
+}
+
+/// Changing one item that is ours.
+#[derive(Clone, Debug)]
+pub struct Amending {
+    expected: Version,
+    entry: Entry,
+    ids: Ids,
+    sent: Vec<WriteId>,
+    tries: u32,
+}
+
+impl Amending {
+    /// From what stands at `expected` to `entry`; `seed` must be random.
+    pub fn new(expected: Version, entry: Entry, seed: u128) -> Self {
+        Self { expected, entry, ids: Ids::new(seed), sent: Vec::new(), tries: 0 }
+    }
+
+    /// The first call.
+    pub fn start(&mut self) -> Call {
+        self.tries += 1;
+        self.entry.write = WriteId(self.ids.fresh());
+        self.sent.push(self.entry.write);
+        Call::Cas { expected: Some(self.expected.clone()), entry: self.entry.clone() }
+    }
+
+    /// The replacement was answered.
+    pub fn on_cas(&mut self, result: Cas) -> Next<Amended> {
+        match result {
+            Cas::Written { version, .. } => Next::Done(Amended::Done(self.entry.clone(), version)),
+            Cas::Unknown(failure) if failure.kind != FailureKind::Unreachable => {
+                Next::Done(Amended::Failed(failure))
+            }
+            Cas::Unknown(failure) if self.tries >= TRIES => Next::Done(Amended::Failed(failure)),
+            Cas::Conflict | Cas::Unknown(_) => Next::Call(Call::Read),
+        }
+    }
+
+    /// The record was read back.
+    pub fn on_read(&mut self, result: Result<Option<Stored>, Failure>) -> Next<Amended> {
+        let stored = match result {
+            Ok(Some(stored)) => stored,
+            Ok(None) => return Next::Done(Amended::Superseded(None)),
+            Err(failure) if self.tries >= TRIES => return Next::Done(Amended::Failed(failure)),
+            Err(_) => {
+                self.tries += 1;
+                return Next::Call(Call::Read);
+            }
+        };
+        if stored.version == self.expected {
+            return Next::Call(self.start());
+        }
+        match Entry::decode_of(&self.entry.subject, &stored.body) {
+            Ok(entry) if self.sent.contains(&entry.write) => Next::Done(Amended::Done(entry, stored.version)),
+            Ok(entry) => Next::Done(Amended::Superseded(Some(entry))),
+            Err(_) => Next::Done(Amended::Superseded(None)),
+        }
+    }
+}

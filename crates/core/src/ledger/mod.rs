@@ -1,0 +1,356 @@
+//! Work done once: what is kept of an item of work, and whether it may be begun.
+//!
+//! An item is a key, or one slot of a job. It has one record ([`Entry`]), and every change of it is a
+//! compare-and-set on that record: whoever was overtaken cannot finish what is no longer theirs. A run holds
+//! its lease before it begins an item, and writes `started` before the command is executed. So a record
+//! that says `started` while that lease is with nobody, or somebody else, tells of a run that never reported.
+
+mod drive;
+mod record;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub use drive::{Amended, Amending, Call, Next, Opened, Opening};
+pub use record::{BadEntry, ENTRY_MAX};
+
+use crate::ids::{Epoch, Grant, Token, WriteId};
+use crate::name::Name;
+use crate::record::{Holder, LeaseRecord};
+use crate::rules::{Rules, Standard, Standing, View};
+
+/// Longest key, in bytes.
+pub const KEY_MAX: usize = 255;
+/// Longest name of a step, in bytes.
+pub const STEP_NAME_MAX: usize = 128;
+
+/// One item of work.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Subject {
+    /// Whatever the user calls it; one for the whole store.
+    Key(String),
+    /// A slot of a job.
+    Slot {
+        /// Whose.
+        job: Name,
+        /// When it is due, in seconds since 1970: slots are ordered by it.
+        at: i64,
+        /// What it is called.
+        id: String,
+    },
+}
+
+/// How far an item has come. The words that people see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It may be begun: somebody asked for it to be tried again.
+    Planned,
+    /// A run is at it, or never said how it ended.
+    Started,
+    /// Done, for good.
+    Ok,
+    /// The command said that it failed.
+    Failed,
+    /// Not run, and not to be run.
+    Skipped,
+    /// The lease was lost and the command stopped.
+    Lost,
+    /// The command was stopped for another reason.
+    Killed,
+    /// A run began it and never said how it ended.
+    Unknown,
+}
+
+impl State {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Planned => "planned",
+            Self::Started => "started",
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+            Self::Lost => "lost",
+            Self::Killed => "killed",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Which run is, or was, at it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The lease it held.
+    pub lease: Name,
+    /// Which life of that lease's record.
+    pub epoch: Epoch,
+    /// Its token.
+    pub token: Token,
+    /// The acquisition: the claim lives while this holds the lease.
+    pub grant: Grant,
+    /// For people.
+    pub holder: Holder,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ending {
+    /// The command's exit code, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<i32>,
+    /// How long it ran.
+    pub took_ms: u64,
+    /// When it ended, by that machine's clock; for people.
+    pub at: String,
+    /// The last lines of what it printed, if it failed; or why it was not run.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub said: String,
+}
+
+/// A step that is done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// What it is called within its item.
+    pub name: String,
+    /// The token of the run that did it.
+    pub token: Token,
+    /// What it printed, if that was to be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+}
+
+/// All that is kept of one item.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// The item itself, so that a record copied under another key is noticed.
+    pub subject: Subject,
+    /// What the work is called.
+    pub job: Name,
+    /// How far it has come.
+    pub state: State,
+    /// How often it was begun.
+    pub attempt: u32,
+    /// How often it failed since somebody last asked for it to be tried again.
+    pub failures: u32,
+    /// The run that is, or was last, at it.
+    pub claim: Claim,
+    /// By the store's clock, between the first beginning and this write; nothing if nobody can tell.
+    pub since_first: Option<Duration>,
+    /// How the last run ended.
+    pub ending: Option<Ending>,
+    /// Steps that are done, whichever run did them.
+    pub steps: Vec<Step>,
+    /// The write that stored this.
+    pub write: WriteId,
+}
+
+/// What to do about an item that a run began and never reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IfUnknown {
+    /// Leave it to a person.
+    Refuse,
+    /// Run it again, whatever happened.
+    Retry,
+    /// Run it again if it had come as far as one step: it is written to be gone on with.
+    RetryWithSteps,
+    /// Run it again while whoever is on the other side still knows the key: this long after the first time.
+    RetryWithin(Duration),
+}
+
+/// What a run wants to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The item.
+    pub subject: Subject,
+    /// What the work is called.
+    pub job: Name,
+    /// The run.
+    pub claim: Claim,
+    /// What to do about one that never reported.
+    pub if_unknown: IfUnknown,
+    /// How often it may fail before a person has to look.
+    pub attempts: u32,
+    /// Forget that it was done after this long.
+    pub keep: Option<Duration>,
+}
+
+/// Whether an item may be begun.
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Write this; if it is written, the command may be executed.
+    Begin(Entry),
+    /// First find out whether this lease is still held by this grant.
+    AskLease(Name, Grant),
+    /// It is done.
+    Done,
+    /// It was decided that it is not to be run.
+    Skipped,
+    /// Another run is at it.
+    InProgress,
+    /// A run began it and never said how it ended. Write this, for people to see.
+    Unknown(Entry, Doubt),
+    /// It failed too often.
+    Quarantined,
+}
+
+/// Why an item that never reported is not run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Doubt {
+    /// Nobody said that it may be.
+    NotAsked,
+    /// It is too long ago for the other side to know the key.
+    TooLate {
+        /// By the store's clock.
+        since_first: Duration,
+    },
+    /// It may be too long ago: the store cannot tell.
+    NoClock,
+}
+
+/// An entry as found, and how long it has been there by the store's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// What is stored.
+    pub entry: &'a Entry,
+    /// Nothing if nobody can tell.
+    pub age: Option<Duration>,
+}
+
+/// Whether `ask` may begin its item. `alive`: whether the run that is at it still holds its lease, if that
+/// is known.
+pub fn begin(found: Option<Found<'_>>, ask: &Ask, alive: Option<bool>, write: WriteId) -> Verdict {
+    let Some(found) = found else { return Verdict::Begin(first(ask, write)) };
+    let entry = found.entry;
+    match entry.state {
+        State::Ok if outlived(found, ask.keep) => Verdict::Begin(first(ask, write)),
+        State::Ok => Verdict::Done,
+        State::Skipped => Verdict::Skipped,
+        State::Planned => Verdict::Begin(again(found, ask, write)),
+        State::Failed if entry.failures >= ask.attempts => Verdict::Quarantined,
+        State::Failed => Verdict::Begin(again(found, ask, write)),
+        State::Started => match stands(entry, &ask.claim, alive) {
+            Stands::Ours => Verdict::Begin(Entry { write, ..entry.clone() }),
+            Stands::Ask => Verdict::AskLease(entry.claim.lease.clone(), entry.claim.grant),
+            Stands::Alive => Verdict::InProgress,
+            Stands::Gone => after_silence(found, ask, write),
+        },
+        State::Lost | State::Killed | State::Unknown => after_silence(found, ask, write),
+    }
+}
+
+/// Whether a lease record still lets this grant work: held by it, and not run out.
+pub fn still_holds(grant: Grant, lease: Option<(&LeaseRecord, &View<'_>)>) -> bool {
+    lease.is_some_and(|(record, view)| {
+        record.held_by(grant) && Standard.standing(record, view) != Standing::Expired
+    })
+}
+
+/// Our entry as the run leaves it.
+pub fn finish(ours: &Entry, state: State, ending: Ending) -> Entry {
+    let failures = ours.failures + u32::from(state == State::Failed);
+    Entry { state, failures, ending: Some(ending), ..ours.clone() }
+}
+
+/// The entry with one more step done. Nothing if it is there already.
+pub fn step_done(ours: &Entry, name: &str, output: Option<String>) -> Option<Entry> {
+    if ours.steps.iter().any(|step| step.name == name) {
+        return None;
+    }
+    let mut entry = ours.clone();
+    entry.steps.push(Step { name: name.into(), token: ours.claim.token, output });
+    Some(entry)
+}
+
+/// The entry after a person said that it may be tried again; nothing where there is nothing to say:
+/// it is done, or a run is at it.
+pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
+    match found.state {
+        State::Ok | State::Planned => None,
+        State::Started if alive => None,
+        _ => Some(Entry { state: State::Planned, failures: 0, ..found.clone() }),
+    }
+}
+
+enum Stands {
+    /// Our own earlier write, of which no answer came.
+    Ours,
+    Ask,
+    Alive,
+    Gone,
+}
+
+fn stands(entry: &Entry, claim: &Claim, alive: Option<bool>) -> Stands {
+    if entry.claim.grant == claim.grant {
+        return Stands::Ours;
+    }
+    // We hold that very lease, so the other does not.
+    if entry.claim.lease == claim.lease && entry.claim.epoch == claim.epoch {
+        return Stands::Gone;
+    }
+    match alive {
+        None => Stands::Ask,
+        Some(true) => Stands::Alive,
+        Some(false) => Stands::Gone,
+    }
+}
+
+fn first(ask: &Ask, write: WriteId) -> Entry {
+    Entry {
+        subject: ask.subject.clone(),
+        job: ask.job.clone(),
+        state: State::Started,
+        attempt: 1,
+        failures: 0,
+        claim: ask.claim.clone(),
+        since_first: Some(Duration::ZERO),
+        ending: None,
+        steps: Vec::new(),
+        write,
+    }
+}
+
+fn again(found: Found<'_>, ask: &Ask, write: WriteId) -> Entry {
+    Entry {
+        job: ask.job.clone(),
+        state: State::Started,
+        attempt: found.entry.attempt.saturating_add(1),
+        claim: ask.claim.clone(),
+        since_first: since_first(found),
+        ending: None,
+        write,
+        ..found.entry.clone()
+    }
+}
+
+fn since_first(found: Found<'_>) -> Option<Duration> {
+    Some(found.entry.since_first?.saturating_add(found.age?))
+}
+
+fn outlived(found: Found<'_>, keep: Option<Duration>) -> bool {
+    keep.is_some_and(|keep| found.age.is_some_and(|age| age > keep))
+}
+
+fn after_silence(found: Found<'_>, ask: &Ask, write: WriteId) -> Verdict {
+    let doubt = match (ask.if_unknown, since_first(found)) {
+        (IfUnknown::Retry, _) => None,
+        (IfUnknown::RetryWithSteps, _) if !found.entry.steps.is_empty() => None,
+        (IfUnknown::RetryWithin(keeps), Some(since)) if since < keeps => None,
+        (IfUnknown::RetryWithin(_), Some(since_first)) => Some(Doubt::TooLate { since_first }),
+        (IfUnknown::RetryWithin(_), None) => Some(Doubt::NoClock),
+        (IfUnknown::Refuse | IfUnknown::RetryWithSteps, _) => Some(Doubt::NotAsked),
+    };
+    let Some(doubt) = doubt else { return Verdict::Begin(again(found, ask, write)) };
+    let seen = Entry { state: State::Unknown, since_first: since_first(found), write, ..found.entry.clone() };
+    // What is told apart already stays as it was told.
+    let entry = if found.entry.state == State::Started { seen } else { found.entry.clone() };
+    Verdict::Unknown(entry, doubt)
+}

@@ -1,0 +1,333 @@
+//! Many runs at one item, on a store that loses answers, lets writes land late, and with runs that die at any
+//! call. What a broken store, or a broken rule around it, would do is caught by the same checks.
+
+mod rules;
+
+use std::time::Duration;
+
+use leasehold_core::ids::{Epoch, Grant, Ids, Token};
+use leasehold_core::ledger::{
+    Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Subject, finish,
+};
+use leasehold_core::name::Name;
+use leasehold_core::record::Holder;
+use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// The store takes every write.
+    NoCompare,
+    /// A run at work is taken for dead.
+    NobodyLives,
+    /// The command is executed before the record says so.
+    StartsFirst,
+    /// What began and never reported is begun again.
+    SilenceIsFailure,
+    /// An item that is done is done again.
+    ForgetsDone,
+}
+
+/// Writes that may land later.
+struct Late {
+    expected: Option<Version>,
+    body: Vec<u8>,
+}
+
+struct World {
+    ids: Ids,
+    dice: u64,
+    flaw: Flaw,
+    cell: Option<(Version, Vec<u8>)>,
+    versions: u64,
+    late: Vec<Late>,
+    /// Who holds each lease; nobody takes one from a living run.
+    leases: Vec<Option<Grant>>,
+    executing: Vec<Grant>,
+    /// An execution that began and whose end nobody recorded.
+    silent: bool,
+    succeeded: bool,
+    begun: u32,
+    faults: u64,
+    broken: Option<String>,
+}
+
+enum Stage {
+    Opening(Opening, Call),
+    Executing(Entry, Version),
+    Closing(Amending, Call),
+}
+
+struct Run {
+    grant: Grant,
+    lease: usize,
+    stage: Stage,
+}
+
+const LEASES: usize = 2;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn claim(grant: Grant, lease: usize) -> Claim {
+    let holder =
+        Holder { host: "h".into(), pid: 1, run: grant.to_string(), job: "j".into(), since: String::new() };
+    let (epoch, token) = (Epoch::first(7), Token::FIRST);
+    Claim { lease: name(&format!("l{lease}")), epoch, token, grant, holder }
+}
+
+fn ask(grant: Grant, lease: usize, if_unknown: IfUnknown) -> Ask {
+    Ask {
+        subject: Subject::Key("k".into()),
+        job: name("j"),
+        claim: claim(grant, lease),
+        if_unknown,
+        attempts: 3,
+        keep: None,
+    }
+}
+
+fn ending(exit: i32) -> Ending {
+    Ending { exit: Some(exit), took_ms: 1, at: "then".into(), said: String::new() }
+}
+
+impl World {
+    fn new(seed: u64, flaw: Flaw) -> Self {
+        Self {
+            ids: Ids::new(u128::from(seed)),
+            dice: (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            flaw,
+            cell: None,
+            versions: 0,
+            late: Vec::new(),
+            leases: vec![None; LEASES],
+            executing: Vec::new(),
+            silent: false,
+            succeeded: false,
+            begun: 0,
+            faults: 250,
+            broken: None,
+        }
+    }
+
+    /// Far from every other, as random ones are.
+    fn seed(&mut self) -> u128 {
+        self.ids.fresh() << 64
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        self.dice.wrapping_mul(0x2545_f491_4f6c_dd1d) % n
+    }
+
+    fn chance(&mut self, per_mille: u64) -> bool {
+        self.below(1000) < per_mille
+    }
+
+    fn write(&mut self, expected: Option<&Version>, body: &[u8]) -> Cas {
+        let now = self.cell.as_ref().map(|(version, _)| version);
+        if now != expected && self.flaw != Flaw::NoCompare {
+            return Cas::Conflict;
+        }
+        // What counts is what is recorded, whether or not the run hears of it.
+        match Entry::decode(body).map(|entry| entry.state) {
+            Ok(State::Failed) => self.silent = false,
+            Ok(State::Ok) => (self.silent, self.succeeded) = (false, true),
+            _ => {}
+        }
+        self.versions += 1;
+        let version = Version(self.versions.to_string());
+        self.cell = Some((version.clone(), body.to_vec()));
+        Cas::Written { version, store_time: None }
+    }
+
+    /// One conditional write, with all that can happen to it.
+    fn cas(&mut self, expected: Option<&Version>, entry: &Entry) -> Cas {
+        let body = entry.encode().unwrap();
+        if !self.chance(self.faults) {
+            return self.write(expected, &body);
+        }
+        match self.below(3) {
+            0 => drop(self.write(expected, &body)),
+            1 => self.late.push(Late { expected: expected.cloned(), body }),
+            _ => {}
+        }
+        Cas::Unknown(unreachable())
+    }
+
+    fn read(&mut self) -> Result<Option<Stored>, Failure> {
+        if self.chance(self.faults / 4) {
+            return Err(unreachable());
+        }
+        let age = Some(Duration::from_secs(1));
+        Ok(self.cell.clone().map(|(version, body)| Stored { body, version, age }))
+    }
+
+    fn begin(&mut self, grant: Grant, if_unknown: IfUnknown) {
+        if !self.executing.is_empty() {
+            self.broken.get_or_insert("two at once".into());
+        }
+        if self.succeeded {
+            self.broken.get_or_insert("done again".into());
+        }
+        if self.silent && if_unknown == IfUnknown::Refuse {
+            self.broken.get_or_insert("begun again after one that never reported".into());
+        }
+        (self.silent, self.begun) = (true, self.begun + 1);
+        self.executing.push(grant);
+    }
+
+    fn answer(&mut self, call: &Call) -> Answer {
+        match call {
+            Call::Read => Answer::Read(self.read()),
+            Call::ReadLease(lease, grant) => {
+                let at = usize::from(lease.as_str() == "l1");
+                let alive = self.flaw != Flaw::NobodyLives && self.leases[at] == Some(*grant);
+                Answer::Lease(Ok(alive))
+            }
+            Call::Cas { expected, entry } => Answer::Cas(self.cas(expected.as_ref(), entry)),
+        }
+    }
+}
+
+enum Answer {
+    Read(Result<Option<Stored>, Failure>),
+    Lease(Result<bool, Failure>),
+    Cas(Cas),
+}
+
+fn unreachable() -> Failure {
+    Failure { kind: FailureKind::Unreachable, message: "lost".into() }
+}
+
+/// Nothing: the run is over.
+fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
+    run.stage = match run.stage {
+        Stage::Opening(mut opening, call) => {
+            if world.flaw == Flaw::StartsFirst && matches!(call, Call::Cas { .. }) {
+                world.begin(run.grant, if_unknown);
+            }
+            let next = match world.answer(&call) {
+                Answer::Read(result) => opening.on_read(result),
+                Answer::Lease(alive) => opening.on_lease(alive),
+                Answer::Cas(result) => opening.on_cas(result),
+            };
+            match next {
+                Next::Call(call) => Stage::Opening(opening, call),
+                Next::Done(Opened::Begun(entry, version)) => {
+                    if world.flaw != Flaw::StartsFirst {
+                        world.begin(run.grant, if_unknown);
+                    }
+                    Stage::Executing(entry, version)
+                }
+                Next::Done(_) => return None,
+            }
+        }
+        Stage::Executing(entry, version) => {
+            world.executing.retain(|grant| *grant != run.grant);
+            let failed = world.chance(300);
+            let state = if failed { State::Failed } else { State::Ok };
+            let mut amending =
+                Amending::new(version, finish(&entry, state, ending(failed.into())), world.seed());
+            let call = amending.start();
+            Stage::Closing(amending, call)
+        }
+        Stage::Closing(mut amending, call) => {
+            let next = match world.answer(&call) {
+                Answer::Read(result) => amending.on_read(result),
+                Answer::Cas(result) => amending.on_cas(result),
+                Answer::Lease(_) => return None,
+            };
+            match next {
+                Next::Call(call) => Stage::Closing(amending, call),
+                Next::Done(_) => return None,
+            }
+        }
+    };
+    Some(run)
+}
+
+/// One schedule: what broke, and how often the item was begun.
+fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown) -> (Option<String>, World) {
+    let mut world = World::new(seed, flaw);
+    let mut runs: Vec<Run> = Vec::new();
+    for turn in 0..400 {
+        if turn == 250 {
+            world.faults = 0;
+        }
+        if let Some(lease) = (0..LEASES).find(|at| world.leases[*at].is_none()).filter(|_| world.chance(300))
+        {
+            let grant = Grant(world.ids.fresh());
+            world.leases[lease] = Some(grant);
+            let mut ask = ask(grant, lease, if_unknown);
+            if flaw == Flaw::SilenceIsFailure {
+                ask.if_unknown = IfUnknown::Retry;
+            }
+            if flaw == Flaw::ForgetsDone {
+                ask.keep = Some(Duration::ZERO);
+            }
+            let opening = Opening::new(ask, world.seed());
+            runs.push(Run { grant, lease, stage: Stage::Opening(opening, Call::Read) });
+        }
+        if !world.late.is_empty() && world.chance(200) {
+            let at = world.below(world.late.len() as u64) as usize;
+            let Late { expected, body } = world.late.swap_remove(at);
+            let _ = world.write(expected.as_ref(), &body);
+        }
+        if runs.is_empty() {
+            continue;
+        }
+        let at = world.below(runs.len() as u64) as usize;
+        let run = runs.swap_remove(at);
+        let (grant, lease) = (run.grant, run.lease);
+        let dies = world.chance(world.faults / 8);
+        match Some(run).filter(|_| !dies).and_then(|run| step(&mut world, run, if_unknown)) {
+            Some(run) => runs.push(run),
+            // Released or run out: either way it is dead, and then its lease is free.
+            None => {
+                world.executing.retain(|executing| *executing != grant);
+                world.leases[lease] = None;
+            }
+        }
+    }
+    (world.broken.take(), world)
+}
+
+const SCHEDULES: u64 = 2_000;
+
+#[test]
+fn an_item_is_done_once_whatever_happens() {
+    let (mut done, mut begun) = (0, 0);
+    for seed in 0..SCHEDULES {
+        for if_unknown in [IfUnknown::Refuse, IfUnknown::Retry] {
+            let (broken, world) = schedule(seed, Flaw::None, if_unknown);
+            assert_eq!(broken, None, "seed {seed}, {if_unknown:?}");
+            begun += world.begun;
+            done += u32::from(world.succeeded);
+            // Without faults, and with nobody waiting for a person, it is done in the end, or failed too often.
+            let entry = world.cell.map(|(_, body)| Entry::decode(&body).unwrap());
+            let settled =
+                entry.is_some_and(|e| e.state == State::Ok || e.state == State::Failed && e.failures >= 3);
+            assert!(settled || if_unknown == IfUnknown::Refuse, "seed {seed} never settles");
+        }
+    }
+    println!("ledger: {} schedules, begun {begun} times, done {done}", SCHEDULES * 2);
+}
+
+#[test]
+fn broken_stores_and_rules_are_caught() {
+    for flaw in
+        [Flaw::NoCompare, Flaw::NobodyLives, Flaw::StartsFirst, Flaw::SilenceIsFailure, Flaw::ForgetsDone]
+    {
+        let caught = (0..SCHEDULES).find_map(|seed| {
+            let one = |if_unknown| schedule(seed, flaw, if_unknown).0;
+            let broken = one(IfUnknown::Refuse).or_else(|| one(IfUnknown::Retry));
+            broken.map(|what| (seed, what))
+        });
+        let (seed, what) = caught.unwrap_or_else(|| panic!("{flaw:?} was not caught"));
+        println!("ledger: caught {flaw:?} after {}: {what}", seed + 1);
+    }
+}
