@@ -9,12 +9,15 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use leasehold_core::ids::Grant;
+use leasehold_core::ledger::{Ending, State};
 use leasehold_core::name::Name;
+use leasehold_core::record::Holder;
 use leasehold_core::rules::Seen;
-use leasehold_core::session::{Input, Op, Reading, RequestId, Watched, lease_key};
+use leasehold_core::session::{Granted, Input, Op, Reading, RequestId, Watched, lease_key};
 use leasehold_core::time::BootTime;
 
 use crate::clock;
+use crate::ledger::Book;
 use crate::memory::Memory;
 use crate::runner::evidence::{self, Probe};
 use crate::runner::lock;
@@ -42,6 +45,24 @@ pub enum Work {
         version: Option<Version>,
         /// When to give up.
         until: BootTime,
+    },
+    /// Begin an item of work under this grant; answered as what a seal comes to.
+    Open {
+        /// The item.
+        book: Book,
+        /// The lease.
+        granted: Granted,
+        /// For people.
+        holder: Holder,
+    },
+    /// Record how it ended.
+    Close {
+        /// The item.
+        book: Book,
+        /// In a word.
+        state: State,
+        /// And in full.
+        ending: Ending,
     },
     /// Look whether a holder on this machine is gone.
     Probe {
@@ -81,6 +102,11 @@ impl Desk {
                 let wait = self.store.wait_change(&key, version.as_ref(), at_most);
                 pollster::block_on(wait).then_some(Input::Changed { id })
             }
+            Work::Open { book, granted, holder } => Some(book.open(self.store.as_mut(), &granted, &holder)),
+            Work::Close { book, state, ending } => {
+                book.close(self.store.as_mut(), state, ending);
+                None
+            }
             Work::Probe { grant, run, lock } => {
                 Some(Input::Probed { gone: probe(self.store.as_ref(), grant, &run, &lock) })
             }
@@ -101,7 +127,7 @@ impl Desk {
 
 type Reply = Box<dyn Fn(Input) + Send>;
 
-enum State {
+enum Place {
     /// Not yet on a thread; with notes to be made when there is time for them.
     Here(Desk, Reply, Vec<Work>),
     Away(Sender<Work>, JoinHandle<()>),
@@ -110,7 +136,7 @@ enum State {
 /// The keeper of one session.
 pub struct Keeper {
     /// Nothing only while it is being changed.
-    state: Option<State>,
+    place: Option<Place>,
     /// The store is on this machine, so that a call takes no longer than its files do.
     near: bool,
 }
@@ -119,28 +145,28 @@ impl Keeper {
     /// A keeper without a thread yet; `reply` gets what the thread answers.
     pub fn new(store: Box<dyn Store>, memory: Memory, reply: impl Fn(Input) + Send + 'static) -> Self {
         let near = store.facts().this_machine_only;
-        Self { state: Some(State::Here(Desk { store, memory }, Box::new(reply), Vec::new())), near }
+        Self { place: Some(Place::Here(Desk { store, memory }, Box::new(reply), Vec::new())), near }
     }
 
     /// Does the work now and answers, if nothing has to be stopped in time; hands it over otherwise.
     /// Notes wait for other work, or the end: nothing depends on them.
     pub fn give(&mut self, work: Work, job_lives: bool) -> Option<Input> {
-        match self.state.take()? {
-            State::Here(desk, reply, mut notes) if job_lives && work.is_note() => {
+        match self.place.take()? {
+            Place::Here(desk, reply, mut notes) if job_lives && work.is_note() => {
                 notes.push(work);
-                self.state = Some(State::Here(desk, reply, notes));
+                self.place = Some(Place::Here(desk, reply, notes));
                 None
             }
-            State::Here(mut desk, reply, notes) if self.near && !job_lives => {
+            Place::Here(mut desk, reply, notes) if self.near && !job_lives => {
                 notes.into_iter().for_each(|note| drop(desk.perform(note)));
                 let answer = desk.perform(work);
-                self.state = Some(State::Here(desk, reply, Vec::new()));
+                self.place = Some(Place::Here(desk, reply, Vec::new()));
                 answer
             }
-            State::Here(desk, reply, notes) => self.go_away(desk, reply, notes, work),
-            State::Away(thread, handle) => {
+            Place::Here(desk, reply, notes) => self.go_away(desk, reply, notes, work),
+            Place::Away(thread, handle) => {
                 let _ = thread.send(work);
-                self.state = Some(State::Away(thread, handle));
+                self.place = Some(Place::Away(thread, handle));
                 None
             }
         }
@@ -165,11 +191,11 @@ impl Keeper {
             Ok(handle) => {
                 let _ = hand.send((desk, reply));
                 notes.into_iter().chain([work]).for_each(|work| drop(sender.send(work)));
-                self.state = Some(State::Away(sender, handle));
+                self.place = Some(Place::Away(sender, handle));
                 None
             }
             Err(e) => {
-                self.state = Some(State::Here(desk, reply, notes));
+                self.place = Some(Place::Here(desk, reply, notes));
                 work.refused(&format!("no thread could be started to call the store ({e})"))
             }
         }
@@ -177,14 +203,14 @@ impl Keeper {
 
     /// Lets the keeper finish what it was given, unless it hangs in a call.
     pub fn finish(self, wait: bool) {
-        match self.state {
-            Some(State::Away(work, thread)) => {
+        match self.place {
+            Some(Place::Away(work, thread)) => {
                 drop(work);
                 if wait {
                     let _ = thread.join();
                 }
             }
-            Some(State::Here(mut desk, _, notes)) => {
+            Some(Place::Here(mut desk, _, notes)) => {
                 notes.into_iter().for_each(|note| drop(desk.perform(note)))
             }
             None => {}
@@ -207,8 +233,9 @@ impl Work {
                 Some(Input::Cas { id, result: Cas::Unknown(failure) })
             }
             Self::Probe { .. } => Some(Input::Probed { gone: false }),
+            Self::Open { .. } => Some(Input::Sealed(Err(why.into()))),
             // The timer comes all the same.
-            Self::Watch { .. } | Self::Discard(_) | Self::Remember { .. } => None,
+            Self::Watch { .. } | Self::Discard(_) | Self::Remember { .. } | Self::Close { .. } => None,
         }
     }
 }

@@ -30,6 +30,7 @@ pub mod fences;
 pub mod host;
 pub mod keeper;
 pub mod lease;
+pub mod ledger;
 pub mod memory;
 pub mod random;
 #[cfg(unix)]

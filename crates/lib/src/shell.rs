@@ -21,6 +21,11 @@ pub trait Job {
     /// Begins to raise the fences of the targets named beforehand; it may take as long as the lease is
     /// renewed. The session waits for [`Input::Sealed`].
     fn seal(&mut self, granted: &Granted, session: InputSender);
+    /// What is to be done first, before the session hears this: the item is begun when all is sealed, and how
+    /// it ended is recorded before the lease is given back.
+    fn before(&mut self, _input: &Input) -> First {
+        First::Nothing
+    }
     /// Asks all of it to end.
     fn term(&mut self);
     /// Ends all of it.
@@ -33,6 +38,17 @@ pub trait Job {
     fn forward(&mut self, signal: Signal);
     /// Hears what happens.
     fn tell(&mut self, event: &Event);
+}
+
+/// What a job has its keeper do before the session hears of something.
+#[derive(Debug)]
+pub enum First {
+    /// Nothing.
+    Nothing,
+    /// This; its answer takes the place of what was to be heard.
+    InPlace(Work),
+    /// This.
+    Also(Work),
 }
 
 /// A session with its keeper and what wakes it: a boot-time alarm and an inbox.
@@ -116,6 +132,14 @@ impl Shell {
         while let Some(input) = inputs.pop_front() {
             if let Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty = input {
                 self.job_lives = false;
+            }
+            match job.before(&input) {
+                First::Nothing => {}
+                First::InPlace(work) => {
+                    inputs.extend(self.give(work));
+                    continue;
+                }
+                First::Also(work) => drop(self.give(work)),
             }
             for effect in self.session.step(input, clock::now()) {
                 match effect {

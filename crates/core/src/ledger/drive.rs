@@ -5,7 +5,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::{Ask, BadEntry, Doubt, Entry, Found, Verdict, begin};
+use super::{Ask, BadEntry, Doubt, Entry, Found, Subject, Verdict, begin};
 use crate::ids::{Grant, Ids, WriteId};
 use crate::name::Name;
 use crate::store::{Cas, Failure, FailureKind, Stored, Version};
@@ -200,6 +200,11 @@ impl Amending {
     /// From what stands at `expected` to `entry`; `seed` must be random.
     pub fn new(expected: Version, entry: Entry, seed: u128) -> Self {
         Self { expected, entry, ids: Ids::new(seed), sent: Vec::new(), tries: 0 }
+    }
+
+    /// The item.
+    pub fn subject(&self) -> &Subject {
+        &self.entry.subject
     }
 
     /// The first call.

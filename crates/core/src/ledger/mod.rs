@@ -42,6 +42,8 @@ pub enum Subject {
         /// What it is called.
         id: String,
     },
+    /// The last good run of a job, for the time in which it is not to be run again.
+    Latest(Name),
 }
 
 /// How far an item has come. The words that people see.

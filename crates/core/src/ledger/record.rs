@@ -15,7 +15,7 @@ use crate::name::Name;
 /// The format this version reads and writes.
 const FORMAT: u64 = 1;
 /// Longest record, and so the most that the output of its steps may be.
-pub const ENTRY_MAX: usize = 128 * 1024;
+pub const ENTRY_MAX: usize = 60 * 1024;
 
 /// Why a body is not a record we may act on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

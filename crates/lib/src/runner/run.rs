@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
+use leasehold_core::ledger::{Ending, Entry, State, Subject};
 use leasehold_core::name::Name;
 use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason};
 use leasehold_core::stop::Timing;
@@ -24,8 +25,10 @@ use super::signals::Signals;
 use super::spawn;
 use super::tree::Tree;
 use crate::fences::{Ended, Fences};
+use crate::keeper::Work;
+use crate::ledger::{Book, Item, Page};
 use crate::memory::Memory;
-use crate::shell::{InputSender, Job, Shell};
+use crate::shell::{First, InputSender, Job, Shell};
 use crate::stores::Store;
 use crate::text::masked;
 use crate::{clock, host, random};
@@ -51,6 +54,8 @@ pub struct Spec {
     pub args: Vec<OsString>,
     /// Standard input is a terminal: the job stays in its foreground group.
     pub foreground: bool,
+    /// What is to be done once.
+    pub item: Option<Item>,
 }
 
 /// What came of it.
@@ -68,6 +73,8 @@ pub struct Ran {
     pub lasted: Duration,
     /// What the fences of its targets have to tell.
     pub fences: Ended,
+    /// What the ledger says of its item.
+    pub page: Option<Page>,
 }
 
 /// What the caller hears while it runs.
@@ -107,7 +114,7 @@ pub fn run(
         timing: spec.timing,
         wait: spec.wait,
         max_run: spec.max_run,
-        seal: !fences.is_empty(),
+        seal: !fences.is_empty() || spec.item.is_some(),
         by_hand: false,
         force: false,
         lock: lock.as_ref().map(|lock| lock.describe().to_owned()),
@@ -118,6 +125,10 @@ pub fn run(
         spec,
         lock,
         fences,
+        book: spec.item.clone().map(|item| Book::new(item, spec.job.clone())),
+        stopping: None,
+        status: None,
+        recorded: false,
         listener,
         tree: None,
         granted: None,
@@ -144,6 +155,17 @@ pub fn environment(bearer: &Bearer, spec: &Spec) -> Vec<(OsString, OsString)> {
     // would quietly use another store.
     let store = std::env::var("LEASEHOLD_STORE").ok().map(|url| ("LEASEHOLD_STORE", masked(&url)));
     values.into_iter().chain(store).map(|(key, value)| (key.into(), value.into())).collect()
+}
+
+/// What the job's environment says about its item.
+fn about(entry: &Entry) -> Vec<(OsString, OsString)> {
+    let item = match &entry.subject {
+        Subject::Key(key) => Some(("LEASEHOLD_KEY", key.clone())),
+        Subject::Slot { id, .. } => Some(("LEASEHOLD_SLOT", id.clone())),
+        Subject::Latest(_) => None,
+    };
+    let attempt = ("LEASEHOLD_ATTEMPT", entry.attempt.to_string());
+    item.into_iter().chain([attempt]).map(|(key, value)| (key.into(), value.into())).collect()
 }
 
 /// The one loop.
@@ -232,6 +254,13 @@ struct Process<'a> {
     spec: &'a Spec,
     lock: Option<HolderLock>,
     fences: Fences,
+    book: Option<Book>,
+    /// Why it is being ended.
+    stopping: Option<StopReason>,
+    /// The command's own end.
+    status: Option<i32>,
+    /// How it ended was given to the keeper.
+    recorded: bool,
     listener: &'a mut dyn Listener,
     tree: Option<Tree>,
     granted: Option<Granted>,
@@ -256,7 +285,9 @@ impl Process<'_> {
 
     fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
         let ours = environment(&Bearer::from(granted), self.spec);
-        let all = ours.into_iter().chain(self.fences.environment(granted));
+        let entry = self.book.as_ref().and_then(Book::entry);
+        let item = entry.as_ref().map(about).unwrap_or_default();
+        let all = ours.into_iter().chain(item).chain(self.fences.environment(granted));
         all.map(|(key, value)| (key, Some(value))).collect()
     }
 
@@ -275,14 +306,32 @@ impl Process<'_> {
         Ok(tree)
     }
 
+    /// How the job ended, for its item's record.
+    fn ending(&self, status: i32) -> (State, Ending) {
+        let state = match &self.stopping {
+            Some(why) if why.is_loss() => State::Lost,
+            Some(StopReason::MaxRun | StopReason::Interrupted) => State::Killed,
+            _ if status == 0 => State::Ok,
+            _ => State::Failed,
+        };
+        let took = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
+        let ending = Ending {
+            exit: Some(status),
+            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            at: host::utc(clock::wall().as_secs()),
+            said: self.spawn_error.clone().unwrap_or_default(),
+        };
+        (state, ending)
+    }
+
     fn ran(self, outcome: Outcome) -> Ran {
         if let Some(lock) = self.lock {
             let _ = lock.remove();
         }
         let lasted = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
-        let Self { granted, survivors, spawn_error, fences, .. } = self;
+        let Self { granted, survivors, spawn_error, fences, book, .. } = self;
         let fences = fences.finish(granted.as_ref());
-        Ran { outcome, granted, survivors, spawn_error, lasted, fences }
+        Ran { outcome, granted, survivors, spawn_error, lasted, fences, page: book.map(|book| book.page()) }
     }
 }
 
@@ -302,7 +351,30 @@ impl Job for Process<'_> {
     }
 
     fn seal(&mut self, granted: &Granted, session: InputSender) {
+        if self.fences.is_empty() {
+            return session.send(Input::Sealed(Ok(())));
+        }
         self.fences.seal(granted, session);
+    }
+
+    fn before(&mut self, input: &Input) -> First {
+        let Some(book) = &self.book else { return First::Nothing };
+        if let Input::JobExited { status, .. } = input {
+            self.status = Some(*status);
+        }
+        match (input, &self.granted) {
+            (Input::Sealed(Ok(())), Some(granted)) if book.page().opened.is_none() => {
+                let holder = host::holder(&self.spec.run_id, &self.spec.job);
+                First::InPlace(Work::Open { book: book.clone(), granted: granted.clone(), holder })
+            }
+            (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _) if !self.recorded => {
+                let Some(status) = self.status else { return First::Nothing };
+                self.recorded = true;
+                let (state, ending) = self.ending(status);
+                First::Also(Work::Close { book: book.clone(), state, ending })
+            }
+            _ => First::Nothing,
+        }
     }
 
     // What a sweep could not reach is tried again: the session repeats KILL until the tree is empty.
@@ -342,8 +414,10 @@ impl Job for Process<'_> {
     }
 
     fn tell(&mut self, event: &Event) {
-        if let Event::Granted(granted) = event {
-            self.granted = Some(granted.clone());
+        match event {
+            Event::Granted(granted) => self.granted = Some(granted.clone()),
+            Event::Stopping(why) => self.stopping = Some(why.clone()),
+            _ => {}
         }
         if *event == Event::Survivors {
             self.survivors = self.tree.as_ref().and_then(|t| t.survivors().ok()).unwrap_or_default();

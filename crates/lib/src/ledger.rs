@@ -1,0 +1,291 @@
+//! Work done once, against a store: the calls that [`leasehold_core::ledger`] asks for.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::ids::{Grant, WriteId};
+use leasehold_core::ledger::{
+    Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening, State,
+    Subject, Verdict, begin, finish, still_holds,
+};
+use leasehold_core::name::Name;
+use leasehold_core::record::LeaseRecord;
+use leasehold_core::rules::View;
+use leasehold_core::session::{Granted, Input, lease_key};
+use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
+use pollster::block_on;
+use sha2::{Digest, Sha256};
+
+use crate::random;
+use crate::stores::Store;
+
+/// Records of keys, of slots, and of the last good run of a job begin with these.
+pub const PREFIXES: [&str; 3] = ["keys/", "slots/", "latest/"];
+/// Longest name of a record after its prefix; what is longer ends in a digest.
+const NAME_MAX: usize = 200;
+
+/// What a run is to do once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Which.
+    pub subject: Subject,
+    /// What to do about a run that began it and never reported.
+    pub if_unknown: IfUnknown,
+    /// How often it may fail before a person has to look.
+    pub attempts: u32,
+    /// Forget that it was done after this long, by the store's clock.
+    pub keep: Option<Duration>,
+}
+
+impl Item {
+    fn ask(&self, job: &Name, claim: Claim) -> Ask {
+        Ask {
+            subject: self.subject.clone(),
+            job: job.clone(),
+            claim,
+            if_unknown: self.if_unknown,
+            attempts: self.attempts,
+            keep: self.keep,
+        }
+    }
+}
+
+/// Where the record of an item is kept.
+pub fn key_of(subject: &Subject) -> String {
+    let [keys, slots, latest] = PREFIXES;
+    match subject {
+        Subject::Key(key) => format!("{keys}{}", plain(key)),
+        // No job's name has the sign in it, so one job's slots are apart from another's, and in order.
+        Subject::Slot { job, at, .. } => format!("{slots}{}@{at:012}", plain(job.as_str())),
+        Subject::Latest(job) => format!("{latest}{}", plain(job.as_str())),
+    }
+}
+
+/// A text as part of a key that every store takes: no two become one, and it begins as the text does.
+fn plain(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    let mut after_word = false;
+    for byte in text.bytes() {
+        let word = matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
+        // Between words only: nothing that could be taken for a path.
+        if word || (after_word && matches!(byte, b'.' | b'/')) {
+            name.push(char::from(byte));
+        } else {
+            name.push_str(&format!("={byte:02x}"));
+        }
+        after_word = word;
+    }
+    if name.len() <= NAME_MAX && after_word {
+        return name;
+    }
+    let digest: String = Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    name.truncate(NAME_MAX / 2);
+    let kept = name.trim_end_matches(['.', '/']).len();
+    name.truncate(kept);
+    format!("{name}={digest}")
+}
+
+/// Looks whether there is anything to do at all, before a lease is asked for: an item that is done, is not to be
+/// run or waits for a person needs no token.
+pub fn peek(store: &mut dyn Store, item: &Item) -> Result<Option<Opened>, Failure> {
+    let Some(stored) = block_on(store.read(&key_of(&item.subject)))? else { return Ok(None) };
+    let entry = match Entry::decode_of(&item.subject, &stored.body) {
+        Ok(entry) => entry,
+        Err(bad) => return Ok(Some(Opened::Bad(bad))),
+    };
+    // Nobody's claim: whether a run is at it is seen under the lease.
+    let claim = Claim { grant: Grant(random::seed()), ..entry.claim.clone() };
+    let claim = Claim { epoch: leasehold_core::ids::Epoch::first(random::seed()), ..claim };
+    let ask = item.ask(&entry.job, claim);
+    let found = Found { entry: &entry, age: stored.age };
+    Ok(match begin(Some(found), &ask, None, WriteId(random::seed())) {
+        Verdict::Done => Some(Opened::Done(entry)),
+        Verdict::Skipped => Some(Opened::Skipped(entry)),
+        Verdict::Quarantined => Some(Opened::Quarantined(entry)),
+        _ => None,
+    })
+}
+
+/// Begins an item, or says why not.
+pub fn open(store: &mut dyn Store, ask: Ask) -> Opened {
+    let key = key_of(&ask.subject);
+    let mut opening = Opening::new(ask, random::seed());
+    let mut call = Call::Read;
+    loop {
+        let next = match call {
+            Call::Read => opening.on_read(read(store, &key)),
+            Call::ReadLease(lease, grant) => opening.on_lease(alive(store, &lease, grant)),
+            Call::Cas { expected, entry } => opening.on_cas(cas(store, &key, expected.as_ref(), &entry)),
+        };
+        match next {
+            Next::Call(again) => call = again,
+            Next::Done(opened) => return opened,
+        }
+    }
+}
+
+/// Changes an item that is ours.
+pub fn amend(store: &mut dyn Store, mut amending: Amending) -> Amended {
+    let (key, mut call) = (key_of(amending.subject()), amending.start());
+    loop {
+        let next = match call {
+            Call::Cas { expected, entry } => amending.on_cas(cas(store, &key, expected.as_ref(), &entry)),
+            Call::Read | Call::ReadLease(..) => amending.on_read(read(store, &key)),
+        };
+        match next {
+            Next::Call(again) => call = again,
+            Next::Done(amended) => return amended,
+        }
+    }
+}
+
+fn read(store: &mut dyn Store, key: &str) -> Result<Option<Stored>, Failure> {
+    block_on(store.read(key))
+}
+
+fn cas(
+    store: &mut dyn Store,
+    key: &str,
+    expected: Option<&leasehold_core::store::Version>,
+    entry: &Entry,
+) -> Cas {
+    match entry.encode() {
+        Some(body) => block_on(store.cas(key, expected, entry.write, &body)),
+        None => {
+            let message = "the record of this item has grown too large; keep less output of its steps".into();
+            Cas::Unknown(Failure { kind: FailureKind::Unusable, message })
+        }
+    }
+}
+
+/// Whether a lease is still with a grant.
+pub fn alive(store: &mut dyn Store, lease: &Name, grant: Grant) -> Result<bool, Failure> {
+    let stored = block_on(store.read(&lease_key(lease)))?;
+    let facts = store.facts();
+    let Some(stored) = stored else { return Ok(false) };
+    // A lease that cannot be read may be with anybody.
+    let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { return Ok(true) };
+    let view = View {
+        record: Some(&record),
+        age: stored.age,
+        resolution: facts.resolution,
+        watched: Duration::ZERO,
+        holder_gone: false,
+        instance: &facts.instance,
+        seen: None,
+    };
+    Ok(still_holds(grant, Some((&record, &view))))
+}
+
+/// The item of one run, between the thread that owns the job and the one that calls the store.
+#[derive(Clone, Debug)]
+pub struct Book {
+    item: Item,
+    job: Name,
+    page: Arc<Mutex<Page>>,
+}
+
+/// What came of it so far.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Of beginning it.
+    pub opened: Option<Opened>,
+    /// Of recording how it ended.
+    pub closed: Option<Amended>,
+}
+
+impl Book {
+    /// For a run that is to do this once.
+    pub fn new(item: Item, job: Name) -> Self {
+        Self { item, job, page: Arc::default() }
+    }
+
+    /// What came of it so far.
+    pub fn page(&self) -> Page {
+        self.page.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Page)) {
+        change(&mut self.page.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The entry, once it is ours.
+    pub fn entry(&self) -> Option<Entry> {
+        match self.page().opened {
+            Some(Opened::Begun(entry, _)) => Some(entry),
+            _ => None,
+        }
+    }
+
+    /// Begins the item under this grant; what the session hears of it.
+    pub fn open(
+        &self,
+        store: &mut dyn Store,
+        granted: &Granted,
+        holder: &leasehold_core::record::Holder,
+    ) -> Input {
+        let claim = Claim {
+            lease: granted.lease.clone(),
+            epoch: granted.epoch,
+            token: granted.token,
+            grant: granted.grant,
+            holder: holder.clone(),
+        };
+        let opened = open(store, self.item.ask(&self.job, claim));
+        let begun = matches!(opened, Opened::Begun(..));
+        self.note(|page| page.opened = Some(opened));
+        Input::Sealed(if begun { Ok(()) } else { Err("this item is not to be run now".into()) })
+    }
+
+    /// Records how it ended.
+    pub fn close(&self, store: &mut dyn Store, state: State, ending: Ending) {
+        let Some(Opened::Begun(entry, version)) = self.page().opened else { return };
+        let amending = Amending::new(version, finish(&entry, state, ending), random::seed());
+        let closed = amend(store, amending);
+        self.note(|page| page.closed = Some(closed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_item_has_a_place_of_its_own() {
+        let job = Name::new("a/b").unwrap();
+        let slot = Subject::Slot { job: job.clone(), at: 60, id: "x".into() };
+        assert_eq!(key_of(&slot), "slots/a/b@000000000060");
+        assert_eq!(key_of(&Subject::Latest(job)), "latest/a/b");
+        let long = "x".repeat(255);
+        let longer = format!("{}y", &long[1..]);
+        let odd = [
+            "a",
+            "A",
+            "a.",
+            "a/",
+            "/a",
+            "a//b",
+            "../b",
+            "..",
+            "ä",
+            "a b",
+            "a=62",
+            "a%62",
+            "\n",
+            "team-a/x.y",
+        ];
+        let keys: BTreeSet<String> = odd
+            .into_iter()
+            .chain([long.as_str(), &longer])
+            .map(|key| key_of(&Subject::Key(key.into())))
+            .collect();
+        assert_eq!(keys.len(), odd.len() + 2);
+        for key in &keys {
+            let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._/-=".contains(c);
+            assert!(key.chars().all(good) && key.len() < 255 && !key.contains(".."), "{key}");
+            assert!(!key.contains("//") && !key.ends_with(['/', '.']), "{key}");
+        }
+        assert!(keys.contains("keys/team-a/x.y"));
+    }
+}
