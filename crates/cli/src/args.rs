@@ -1,10 +1,13 @@
 //! The command line. Help texts here are the documentation people read first.
 
+mod items;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use items::{Doing, History, IfUnknown, Once, Retry};
 use leasehold::core::ids::Token;
 
 use crate::duration;
@@ -108,12 +111,18 @@ pub enum Color {
 pub enum Command {
     /// Run a command while holding a lease
     Run(Run),
+    /// Run a command to success once for a key, ever, on whichever machine
+    Once(Once),
     /// Write a file or an object, fenced: refused (76) if this run has lost its lease
     Write(Write),
     /// git push, fenced: refused (76) if this run has lost its lease
     Push(Push),
     /// Who holds what (--watch for live)
     Status(Status),
+    /// What ran once for a key or a slot, and what came of it
+    History(History),
+    /// Let an item run again that failed too often, or that never reported
+    Retry(Retry),
     /// Does this store really compare-and-set? Races, clocks, durability, latency; and the TTL it supports
     Doctor(Doctor),
     /// Take a lease by hand, for scripts: prints the token
@@ -154,7 +163,7 @@ pub enum Command {
 }
 
 /// Timing of a lease.
-#[derive(Debug, Args)]
+#[derive(Clone, Copy, Debug, Args)]
 pub struct Timing {
     /// How long a holder may be silent before others may take over
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
@@ -172,7 +181,8 @@ pub struct Timing {
 #[command(after_help = "\
 If somebody holds the lease the command is not run and the exit code is 0: a skip is not a failure. \
 With --json, what happened is one object, the last line on stdout, below whatever the command printed. \
-The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID. If the lease is lost, the command \
+The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID, and with --key or --slot also _KEY or \
+_SLOT and _ATTEMPT. If the lease is lost, the command \
 and all it started are ended before anyone else can hold it, and the exit code is 75.")]
 pub struct Run {
     /// The thing that must not be touched twice
@@ -209,6 +219,19 @@ pub struct Run {
     /// Write what happened to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// Do nothing if this is done already, on whichever machine; {lease}, {job}, {date} and {date@Zone} are
+    /// filled in. The command gets it as LEASEHOLD_KEY
+    #[arg(long, value_name = "KEY", conflicts_with = "observe")]
+    pub key: Option<String>,
+    /// The slot of a schedule that this run is for: a time as 2026-11-16T05:45Z, or now/45m for the multiple
+    /// of 45 minutes that is nearest. A slot runs once
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["key", "observe"])]
+    pub slot: Option<String>,
+    /// Skip if the last good run of this job ended less than this ago, by the store's clock
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["key", "slot", "observe"])]
+    pub cooldown: Option<Duration>,
+    #[command(flatten)]
+    pub doing: Doing,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,

@@ -111,6 +111,16 @@ impl Out {
     }
 }
 
+/// A table on stdout, the first row its head. Whether anyone still reads.
+pub fn table(rows: &[Vec<String>]) -> bool {
+    let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+    rows.iter().all(|row| {
+        let cells: Vec<String> =
+            row.iter().enumerate().map(|(i, cell)| format!("{cell:<0$}", width(i))).collect();
+        line(cells.join("  ").trim_end())
+    })
+}
+
 /// A line on stdout. A reader that went away is no reason to panic; whether it is still there.
 pub fn line(text: &str) -> bool {
     written(writeln!(anstream::stdout().lock(), "{text}"))

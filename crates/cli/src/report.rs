@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use leasehold::core::ledger::Opened;
 use leasehold::core::session::{Outcome, StopReason};
 use leasehold::runner::run::{Ran, Spec};
 use leasehold::{host, state};
 use serde_json::{Value, json};
 
 use crate::args::Run;
+use crate::cmd::items;
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
@@ -53,6 +55,22 @@ pub fn early(args: &Run, failed: &Failed) -> Value {
         "duration_s": 0.0,
         "outcome": "failed",
         "reason": failed.word,
+    })
+}
+
+/// A run whose item is not to be run now.
+pub fn item(spec: &Spec, opened: &Opened, told: &Result<u8, Failed>) -> Value {
+    let (outcome, reason) = items::outcome(opened);
+    json!({
+        "v": 1,
+        "time": items::now(),
+        "job": spec.job.as_str(),
+        "lease": spec.leases[0].as_str(),
+        "run_id": spec.run_id,
+        "exit": told.as_ref().map_or_else(|failed| failed.code, |code| *code),
+        "duration_s": 0.0,
+        "outcome": outcome,
+        "reason": reason,
     })
 }
 

@@ -61,6 +61,17 @@ pub fn key_of(subject: &Subject) -> String {
     }
 }
 
+/// The lease under which a key is worked on that has no other: named after it, as far as that is a name.
+pub fn lease_of(key: &str) -> Name {
+    let digest = || Name::new(&format!("key-{}.once", digest(key)));
+    let named = Name::new(&format!("{key}.once")).or_else(|_| digest());
+    named.unwrap_or_else(|e| unreachable!("hexadecimal digits are a name: {e}"))
+}
+
+fn digest(text: &str) -> String {
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A text as part of a key that every store takes: no two become one, and it begins as the text does.
 fn plain(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
@@ -78,7 +89,7 @@ fn plain(text: &str) -> String {
     if name.len() <= NAME_MAX && after_word {
         return name;
     }
-    let digest: String = Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let digest = digest(text);
     name.truncate(NAME_MAX / 2);
     let kept = name.trim_end_matches(['.', '/']).len();
     name.truncate(kept);
@@ -287,5 +298,7 @@ mod tests {
             assert!(!key.contains("//") && !key.ends_with(['/', '.']), "{key}");
         }
         assert!(keys.contains("keys/team-a/x.y"));
+        assert_eq!(lease_of("team-a/x").as_str(), "team-a/x.once");
+        assert!(lease_of("Ä").as_str().starts_with("key-"));
     }
 }

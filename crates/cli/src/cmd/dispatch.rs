@@ -9,6 +9,11 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
     let flags = &cli.everywhere;
     match &cli.command {
         Command::Run(args) => run::run(flags, args, out),
+        Command::Once(args) => once::run(flags, args, out),
+        Command::History(args) => {
+            history::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
+        }
+        Command::Retry(args) => retry::run(flags, args, out).map_err(Failed::of_a_look),
         Command::Write(args) => write::run(args, out),
         Command::Push(args) => push::run(args, out),
         Command::Read(args) => read::run(args),

@@ -10,8 +10,12 @@ pub mod gate;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod guard;
 pub mod help;
+pub mod history;
+pub mod items;
+pub mod once;
 pub mod push;
 pub mod read;
+pub mod retry;
 pub mod run;
 #[cfg(feature = "http")]
 pub mod serve;
@@ -223,7 +227,7 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &N
     }
 }
 
-fn by_kind(kind: FailureKind, message: String) -> Failed {
+pub fn by_kind(kind: FailureKind, message: String) -> Failed {
     match kind {
         FailureKind::Unreachable => Failed::new(exit::UNREACHABLE, "store_unreachable", message),
         FailureKind::Denied => Failed::new(exit::DENIED, "denied", message),

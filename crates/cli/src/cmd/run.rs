@@ -7,19 +7,22 @@ mod voice;
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use leasehold::core::ledger;
 use leasehold::core::name::Name;
 use leasehold::core::session::{NotStarted, Outcome};
 use leasehold::core::stop::Wishes;
 use leasehold::fences::Fences;
 use leasehold::host;
+use leasehold::ledger::Item;
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::run::{self, Spec};
 use leasehold::stores::Store;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use voice::Voice;
 
-use super::{Aim, Opened, Silence, fence, forgetful, not_started, targets};
+use super::{Aim, Opened, Silence, fence, forgetful, items, not_started, targets};
 use crate::args::{Everywhere, Run};
+use crate::config::Chosen;
 use crate::exit::{self, Failed};
 use crate::out::Out;
 use crate::{duration, report};
@@ -35,7 +38,10 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         report::write(args.report.as_deref(), out, || report::early(args, &failed));
         failed
     };
-    let (spec, fences, Opened { chosen, store, memory, state }) = prepare(flags, args).map_err(early)?;
+    let (spec, fences, Opened { chosen, mut store, memory, state }) = prepare(flags, args).map_err(early)?;
+    if let Some(nothing) = nothing_to_do(args, &spec, store.as_mut(), &chosen, out) {
+        return nothing;
+    }
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
     }
@@ -53,6 +59,17 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     }
     fence::remember(&state, &ran.fences.sealed);
     forgetful(&memory, &chosen, out);
+    if let (Some(item), Some(page)) = (&spec.item, &ran.page) {
+        items::check_recorded(page, out);
+        let held_off = page.opened.as_ref().filter(|opened| !matches!(opened, ledger::Opened::Begun(..)));
+        if let Some(opened) =
+            held_off.filter(|_| matches!(ran.outcome, Outcome::NotStarted(NotStarted::Seal { .. })))
+        {
+            let told = items::not_run(opened, item, args.skip_exit, &chosen, out);
+            report::write(args.report.as_deref(), out, || report::item(&spec, opened, &told));
+            return told;
+        }
+    }
     let refusal = |why: &NotStarted| match (why, &ran.fences.failed) {
         (NotStarted::Seal { release, .. }, Some(error)) => targets::not_sealed(error, *release),
         _ => not_started(why, &chosen, &memory, &spec.leases[0], Aim::Run),
@@ -60,6 +77,25 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     let told = voice.ended(&ran, args.skip_exit, refusal);
     report::write(args.report.as_deref(), out, || report::record(&spec, &ran, &told));
     told
+}
+
+/// Whether there is nothing to do, as far as can be seen without a lease.
+fn nothing_to_do(
+    args: &Run,
+    spec: &Spec,
+    store: &mut dyn Store,
+    chosen: &Chosen,
+    out: &Out,
+) -> Option<Result<u8, Failed>> {
+    let item = spec.item.as_ref()?;
+    let told = match leasehold::ledger::peek(store, item) {
+        Ok(None) => return None,
+        Ok(Some(opened)) => (items::not_run(&opened, item, args.skip_exit, chosen, out), opened),
+        // Asked again, under the lease, by somebody who can wait.
+        Err(_) => return None,
+    };
+    report::write(args.report.as_deref(), out, || report::item(spec, &told.1, &told.0));
+    Some(told.0)
 }
 
 /// Everything that can be wrong before a lease is asked for.
@@ -90,6 +126,7 @@ fn spec(args: &Run, store: &dyn Store) -> Result<Spec, Failed> {
         timing: super::timing(wishes, store)?,
         job: job(args, &leases)?,
         program: find(args, &leases[0])?,
+        item: item(args, &leases, store)?,
         leases,
         run_id: run_id(args)?,
         wait: patience(args),
@@ -97,6 +134,12 @@ fn spec(args: &Run, store: &dyn Store) -> Result<Spec, Failed> {
         args: args.command[1..].to_vec(),
         foreground: std::io::stdin().is_terminal(),
     })
+}
+
+fn item(args: &Run, leases: &[Name], store: &dyn Store) -> Result<Option<Item>, Failed> {
+    let item = items::item(args, leases, &job(args, leases)?)?;
+    item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
+    Ok(item)
 }
 
 /// The terminal's settings, if it is ours to set.

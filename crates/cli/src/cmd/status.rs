@@ -196,7 +196,8 @@ fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
     let mut table = vec![columns.into_iter().map(String::from).collect()];
     table.extend(rows.iter().map(|row| cells(row, jobs)));
     let problems = rows.iter().filter_map(|row| row.problem.as_ref().map(|problem| (&row.lease, problem)));
-    print(&table) && problems.into_iter().all(|(lease, problem)| out::line(&format!("{lease}: {problem}")))
+    out::table(&table)
+        && problems.into_iter().all(|(lease, problem)| out::line(&format!("{lease}: {problem}")))
 }
 
 /// A lease that this machine has seen on the store, and that is not there any more.
@@ -231,15 +232,6 @@ fn cells(row: &Row, jobs: bool) -> Vec<String> {
         cells.insert(1, row.job.clone().unwrap_or_else(dash));
     }
     cells
-}
-
-fn print(table: &[Vec<String>]) -> bool {
-    let width = |i: usize| table.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
-    table.iter().all(|row| {
-        let cells: Vec<String> =
-            row.iter().enumerate().map(|(i, cell)| format!("{cell:<0$}", width(i))).collect();
-        out::line(cells.join("  ").trim_end())
-    })
 }
 
 fn object(row: &Row) -> serde_json::Value {

@@ -282,6 +282,13 @@ pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
     }
 }
 
+/// The entry after a person said that it was done all the same; nothing where there is nothing to say.
+pub fn settle(found: &Entry, alive: bool, ending: Ending) -> Option<Entry> {
+    retry(found, alive)
+        .or_else(|| (found.state == State::Planned).then(|| found.clone()))
+        .map(|entry| Entry { state: State::Ok, ending: Some(ending), ..entry })
+}
+
 enum Stands {
     /// Our own earlier write, of which no answer came.
     Ours,

@@ -1,0 +1,99 @@
+//! The flags of work that is done once.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::Timing;
+use crate::duration;
+
+/// How an item of work is gone about.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Doing {
+    /// What to do if a run began it and never reported: `refuse` leaves it to you (79), `retry` runs it again
+    #[arg(long, value_name = "WHAT", default_value = "refuse")]
+    pub if_unknown: IfUnknown,
+    /// With --if-unknown retry: only while the other side still knows the key, this long after the first time
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub provider_keeps: Option<Duration>,
+    /// How often it may fail before it waits for you (79) and `leasehold retry`
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub attempts: u32,
+    /// Forget that it was done after this long [default: never]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub keep: Option<Duration>,
+}
+
+/// What to do about a run that never reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs)]
+pub enum IfUnknown {
+    Refuse,
+    Retry,
+}
+
+/// `once`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  leasehold once invoice-4711 -- ./charge.sh 4711        again: does nothing, exit code 0
+  leasehold once report-{date} -- ./report.sh            once a day, by the date in UTC
+
+If the command fails it is tried again by the next call, at most --attempts times. If a run began and never \
+reported (its machine died), nobody knows whether it did its work: the exit code is 79, until you look and say \
+`leasehold retry KEY`, or if you said --if-unknown retry. The command gets LEASEHOLD_KEY: give it to the other \
+side as the idempotency key, and a retry cannot do it twice.")]
+pub struct Once {
+    /// What is to be done once; {date} and {date@Zone} are filled in
+    pub key: String,
+    #[command(flatten)]
+    pub timing: Timing,
+    /// End the command after this long; `none` for no limit
+    #[arg(long, value_name = "DURATION", default_value = "6h")]
+    pub max_run: String,
+    /// Wait this long if a run is at it, then skip
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub wait: Option<Duration>,
+    /// What this work is called in status and history [default: after the key]
+    #[arg(long, value_name = "LABEL")]
+    pub job: Option<String>,
+    /// Exit with this code when there is nothing to do
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 0)]
+    pub skip_exit: u8,
+    /// Raise the fence of this target before the command starts; repeatable
+    #[arg(long, value_name = "TARGET")]
+    pub fence: Vec<String>,
+    /// Write what happened to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+    #[command(flatten)]
+    pub doing: Doing,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `history`
+#[derive(Debug, Args)]
+pub struct History {
+    /// Only this job, key or slot
+    pub name: Option<String>,
+    /// Only what ended, or began, less than this ago by the clocks of the machines
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub since: Option<Duration>,
+    /// Only these: ok, failed, skipped, lost, killed, unknown, started, planned
+    #[arg(long, value_name = "OUTCOME", value_delimiter = ',')]
+    pub only: Vec<String>,
+}
+
+/// `retry`
+#[derive(Debug, Args)]
+pub struct Retry {
+    /// The key, or JOB@SLOT for a slot, as `leasehold history` shows them
+    pub key: String,
+    /// It was done all the same: record it so, and never run it again
+    #[arg(long)]
+    pub done: bool,
+}

@@ -1,0 +1,168 @@
+//! `leasehold history`: what was to be done once, and what came of it.
+
+use std::time::Duration;
+
+use leasehold::core::ledger::{Entry, State, Subject};
+use leasehold::core::stop::Text;
+use leasehold::ledger::{PREFIXES, alive};
+use leasehold::stores::Store;
+use leasehold::text::did_you_mean;
+use serde_json::{Value, json};
+
+use super::{Opened, held_for, items, store_failed};
+use crate::args::{Everywhere, History};
+use crate::config::scope;
+use crate::exit::{self, Failed};
+use crate::out::{self, Out};
+
+const PAGE: usize = 500;
+const WORDS: [&str; 8] = ["ok", "failed", "skipped", "lost", "killed", "unknown", "started", "planned"];
+
+/// One item, and whether a run is at it now.
+struct Row {
+    entry: Entry,
+    word: &'static str,
+}
+
+/// Shows it.
+pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> {
+    for word in &args.only {
+        if !WORDS.contains(&word.as_str()) {
+            let meant = did_you_mean(word, &WORDS).map_or(String::new(), |m| format!(", did you mean {m}?"));
+            return Err(Failed::usage(format!(
+                "{word:?} is no outcome{meant} They are: {}",
+                WORDS.join(", ")
+            )));
+        }
+    }
+    let mut opened = super::open(flags, &[])?;
+    let (mut rows, unreadable) = rows(&mut opened)?;
+    rows.retain(|row| wanted(row, args));
+    rows.sort_by(|a, b| when(&a.entry).cmp(when(&b.entry)));
+    show(&rows, &opened, out);
+    for (key, why) in unreadable {
+        out.warn(&format!("{key}: {why}"));
+    }
+    Ok(exit::OK)
+}
+
+fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<(String, String)>), Failed> {
+    let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
+    for prefix in PREFIXES {
+        let found = bodies(opened.store.as_mut(), prefix).map_err(|f| store_failed(&f, &opened.chosen))?;
+        for (key, body) in found {
+            match Entry::decode(&body) {
+                Ok(entry) => rows.push(entry),
+                Err(bad) => unreadable.push((key, bad.to_string())),
+            }
+        }
+    }
+    let rows = rows.into_iter().map(|entry| {
+        let word = match entry.state {
+            State::Started => {
+                let claim = &entry.claim;
+                let alive = alive(opened.store.as_mut(), &claim.lease, claim.grant);
+                if alive.map_err(|f| store_failed(&f, &opened.chosen))? { "started" } else { "unknown" }
+            }
+            state => state.word(),
+        };
+        Ok(Row { entry, word })
+    });
+    Ok((rows.collect::<Result<_, Failed>>()?, unreadable))
+}
+
+/// Every record under a prefix.
+fn bodies(store: &mut dyn Store, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, leasehold::stores::Failure> {
+    let (mut all, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = pollster::block_on(store.list(prefix, &after, PAGE))?;
+        let (Some(last), full) = (page.last(), page.len() == PAGE) else { return Ok(all) };
+        after = last.key.clone();
+        for listed in page {
+            let stored = match listed.stored {
+                Some(stored) => Some(stored),
+                None => pollster::block_on(store.read(&listed.key))?,
+            };
+            all.extend(stored.map(|stored| (listed.key, stored.body)));
+        }
+        if !full {
+            return Ok(all);
+        }
+    }
+}
+
+fn wanted(row: &Row, args: &History) -> bool {
+    let entry = &row.entry;
+    let named = args.name.as_ref().is_none_or(|name| {
+        let slot = matches!(&entry.subject, Subject::Slot { id, .. } if id == name);
+        entry.job.as_str() == name || items::shown(&entry.subject) == *name || slot
+    });
+    let recent = args.since.is_none_or(|since| held_for(when(entry)).is_none_or(|ago| ago <= since));
+    named && recent && (args.only.is_empty() || args.only.iter().any(|word| word == row.word))
+}
+
+/// When it last ended, or began; by that machine's clock.
+fn when(entry: &Entry) -> &str {
+    entry.ending.as_ref().map_or(entry.claim.holder.since.as_str(), |ending| ending.at.as_str())
+}
+
+fn show(rows: &[Row], opened: &Opened, out: &Out) {
+    if out.json {
+        rows.iter().all(|row| out.object(&object(row)));
+        return;
+    }
+    if rows.is_empty() {
+        let chosen = &opened.chosen;
+        out::line(&format!("nothing was done once on {}{}", chosen.shown, scope(chosen)));
+        return;
+    }
+    let head = ["ITEM", "JOB", "OUTCOME", "WHEN", "TOOK", "EXIT", "BY", "TOKEN", "ATTEMPT", "STEPS"];
+    let mut table = vec![head.map(String::from).to_vec()];
+    table.extend(rows.iter().map(cells));
+    out::table(&table);
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let Entry { subject, job, ending, claim, attempt, steps, .. } = &row.entry;
+    let dash = || "-".to_owned();
+    let ago = held_for(when(&row.entry))
+        .map_or_else(|| when(&row.entry).to_owned(), |d| format!("{} ago", Text(d)));
+    let item = match subject {
+        Subject::Key(key) => key.clone(),
+        Subject::Slot { id, .. } => id.clone(),
+        Subject::Latest(_) => "(cooldown)".into(),
+    };
+    let took = ending.as_ref().map_or_else(dash, |e| Text(Duration::from_millis(e.took_ms)).to_string());
+    vec![
+        item,
+        job.to_string(),
+        row.word.into(),
+        ago,
+        took,
+        ending.as_ref().and_then(|e| e.exit).map_or_else(dash, |exit| exit.to_string()),
+        format!("{}/{}", claim.holder.host, claim.holder.pid),
+        claim.token.to_string(),
+        attempt.to_string(),
+        steps.len().to_string(),
+    ]
+}
+
+fn object(row: &Row) -> Value {
+    let Entry { subject, job, ending, claim, attempt, failures, steps, .. } = &row.entry;
+    let (kind, item) = match subject {
+        Subject::Key(key) => ("key", key.as_str()),
+        Subject::Slot { id, .. } => ("slot", id.as_str()),
+        Subject::Latest(job) => ("cooldown", job.as_str()),
+    };
+    json!({
+        "v": 1, "kind": kind, "item": item, "job": job.as_str(), "outcome": row.word,
+        "time": when(&row.entry),
+        "exit": ending.as_ref().and_then(|e| e.exit),
+        "duration_s": ending.as_ref().map(|e| Duration::from_millis(e.took_ms).as_secs_f64()),
+        "said": ending.as_ref().map(|e| e.said.as_str()).filter(|said| !said.is_empty()),
+        "lease": claim.lease.as_str(), "token": claim.token.get(), "run_id": claim.holder.run,
+        "holder": format!("{}/{}", claim.holder.host, claim.holder.pid),
+        "attempt": attempt, "failures": failures,
+        "steps": steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>(),
+    })
+}

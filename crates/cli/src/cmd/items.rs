@@ -1,0 +1,263 @@
+//! Items of work: from the command line to the ledger, and what is said of them.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp, Zoned};
+use leasehold::clock;
+use leasehold::core::ledger::{Amended, Doubt, Entry, IfUnknown, KEY_MAX, Opened, State, Subject};
+use leasehold::core::name::Name;
+use leasehold::core::stop::Text;
+use leasehold::ledger::{Item, Page};
+use leasehold::stores::{Clock, Facts};
+
+use super::{by_kind, held_for, targets};
+use crate::args::{self, Doing, Run};
+use crate::config::Chosen;
+use crate::duration;
+use crate::exit::{self, Failed};
+use crate::out::Out;
+
+/// What a run is to do once, if it said so.
+pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<Option<Item>, Failed> {
+    let Doing { if_unknown, provider_keeps, attempts, keep } = args.doing;
+    let if_unknown = match (if_unknown, provider_keeps) {
+        (args::IfUnknown::Refuse, None) => IfUnknown::Refuse,
+        (args::IfUnknown::Retry, None) => IfUnknown::Retry,
+        (args::IfUnknown::Retry, Some(keeps)) => IfUnknown::RetryWithin(keeps),
+        (args::IfUnknown::Refuse, Some(_)) => {
+            let why = "--provider-keeps says how long a retry is safe: it goes with --if-unknown retry";
+            return Err(Failed::usage(format!("{why}. Nothing was run.")));
+        }
+    };
+    let subject = match (&args.key, &args.slot, args.cooldown) {
+        (Some(key), ..) => Subject::Key(key_of(key, &leases[0], job)?),
+        (_, Some(slot), _) => slot_of(slot, job, Timestamp::now())?,
+        (.., Some(cooldown)) => {
+            let (attempts, if_unknown) = (u32::MAX, IfUnknown::Retry);
+            return Ok(Some(Item {
+                subject: Subject::Latest(job.clone()),
+                if_unknown,
+                attempts,
+                keep: Some(cooldown),
+            }));
+        }
+        (None, None, None) if keep.is_some() || if_unknown != IfUnknown::Refuse => {
+            let why =
+                "--keep, --if-unknown and --provider-keeps are about a --key or a --slot, and there is none";
+            return Err(Failed::usage(format!("{why}. Nothing was run.")));
+        }
+        (None, None, None) => return Ok(None),
+    };
+    Ok(Some(Item { subject, if_unknown, attempts, keep }))
+}
+
+/// A key with its placeholders filled in.
+pub fn key_of(template: &str, lease: &Name, job: &Name) -> Result<String, Failed> {
+    checked(targets::filled(template, lease, job, Timestamp::now())?)
+}
+
+/// A key that can be one.
+pub fn checked(key: String) -> Result<String, Failed> {
+    if key.is_empty() || key.len() > KEY_MAX {
+        let (bytes, most) = (key.len(), KEY_MAX);
+        let why = format!("a key has 1 to {most} bytes and this one has {bytes}. Nothing was run");
+        return Err(Failed::usage(why));
+    }
+    Ok(key)
+}
+
+/// The slot that a text names.
+pub fn slot_of(text: &str, job: &Name, now: Timestamp) -> Result<Subject, Failed> {
+    let wrong = |why: &str| {
+        Failed::usage(format!(
+            "--slot {text:?}: {why}. Write a time with its offset, as 2026-11-16T05:45Z or 2026-11-16T14:45+09:00, or \
+             now/45m for the nearest multiple of 45 minutes. Nothing was run."
+        ))
+    };
+    if let Some(interval) = text.strip_prefix("now/") {
+        let interval = duration::parse(interval).map_err(|e| wrong(&e))?;
+        let seconds = i64::try_from(interval.as_secs()).unwrap_or(i64::MAX);
+        if seconds == 0 || interval.subsec_nanos() != 0 {
+            return Err(wrong("the interval is a whole number of seconds"));
+        }
+        // The nearest: two machines a little before and a little after it mean the same one.
+        let half = SignedDuration::from_secs(seconds / 2);
+        let from = now.checked_add(half).map_err(|e| wrong(&e.to_string()))?;
+        let at = from.as_second().div_euclid(seconds) * seconds;
+        let id = Timestamp::from_second(at).map_err(|e| wrong(&e.to_string()))?.to_string();
+        return Ok(Subject::Slot { job: job.clone(), at, id });
+    }
+    let at: Timestamp = text
+        .parse()
+        .or_else(|_| text.parse::<Zoned>().map(|zoned| zoned.timestamp()))
+        .map_err(|_| wrong("that is no time with an offset from UTC"))?;
+    if at.subsec_nanosecond() != 0 {
+        return Err(wrong("a slot begins with a whole second"));
+    }
+    Ok(Subject::Slot { job: job.clone(), at: at.as_second(), id: at.to_string() })
+}
+
+/// Refuses what this store's clock cannot tell.
+pub fn check_clock(item: &Item, facts: &Facts) -> Result<(), Failed> {
+    let timed = item.keep.is_some() || matches!(item.if_unknown, IfUnknown::RetryWithin(_));
+    if facts.clock != Clock::Observed || !timed {
+        return Ok(());
+    }
+    Err(Failed::config(format!(
+        "{} cannot tell how long ago something was written, so --cooldown, --keep and --provider-keeps mean nothing \
+         there. Nothing was run. Use --key or --slot, or a store with a clock",
+        facts.url
+    )))
+}
+
+/// As people call it.
+pub fn shown(subject: &Subject) -> String {
+    match subject {
+        Subject::Key(key) => key.clone(),
+        Subject::Slot { job, id, .. } => format!("{job}@{id}"),
+        Subject::Latest(job) => job.to_string(),
+    }
+}
+
+/// "mac-mini/8123 (token 42) 3m ago"
+fn by_whom(entry: &Entry) -> String {
+    let claim = &entry.claim;
+    let when = entry.ending.as_ref().map_or(&claim.holder.since, |ending| &ending.at);
+    let ago = held_for(when).map(|d| format!(" {} ago", Text(d))).unwrap_or_default();
+    format!("{}/{} (token {}){ago}", claim.holder.host, claim.holder.pid, claim.token)
+}
+
+/// The word for `--json` and `--report`: what became of a run that was not begun.
+pub fn outcome(opened: &Opened) -> (&'static str, &'static str) {
+    match opened {
+        Opened::Done(Entry { subject: Subject::Latest(_), .. }) => ("skipped", "cooldown"),
+        Opened::Done(_) => ("skipped", "done"),
+        Opened::Skipped(_) => ("skipped", "skipped"),
+        Opened::InProgress(_) => ("skipped", "in-progress"),
+        Opened::Unknown(..) => ("unknown", "never-reported"),
+        Opened::Quarantined(_) => ("failed", "quarantined"),
+        Opened::Bad(_) => ("failed", "bad_record"),
+        Opened::Failed { .. } => ("failed", "store_unreachable"),
+        Opened::Begun(..) => ("ok", ""),
+    }
+}
+
+/// What is said of an item that is not run now, and the exit code.
+pub fn not_run(
+    opened: &Opened,
+    item: &Item,
+    skip_exit: u8,
+    chosen: &Chosen,
+    out: &Out,
+) -> Result<u8, Failed> {
+    let name = shown(&item.subject);
+    let needs_you = |word, message| Err(Failed::new(exit::NEEDS_YOU, word, message));
+    match opened {
+        Opened::Done(entry) => {
+            let why = match item.subject {
+                Subject::Latest(_) => {
+                    let cooldown = Text(item.keep.unwrap_or(Duration::ZERO));
+                    format!("its last good run, by {}, is within the cooldown of {cooldown}", by_whom(entry))
+                }
+                _ => format!("done by {}", by_whom(entry)),
+            };
+            out.note(&format!("skipped {name}: {why}"));
+            Ok(skip_exit)
+        }
+        Opened::Skipped(entry) => {
+            let said = entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
+            out.note(&format!("skipped {name}: it was decided not to run it ({said})"));
+            Ok(skip_exit)
+        }
+        Opened::InProgress(entry) => {
+            let lease = &entry.claim.lease;
+            out.note(&format!("skipped {name}: in progress, begun by {} under {lease}", by_whom(entry)));
+            Ok(skip_exit)
+        }
+        Opened::Unknown(entry, doubt) => needs_you("outcome_unknown", unknown(entry, *doubt, &name)),
+        Opened::Quarantined(entry) => needs_you(
+            "quarantined",
+            format!(
+                "{name} failed {} times, last by {}, and waits for you. Nothing was run. See what is wrong; then: \
+                 leasehold retry {}",
+                entry.failures,
+                by_whom(entry),
+                quoted(&name)
+            ),
+        ),
+        Opened::Bad(bad) => needs_you(
+            "bad_record",
+            format!(
+                "{name} on {}: {bad}. Nothing was changed, nothing was run: it may have been done",
+                chosen.shown
+            ),
+        ),
+        Opened::Failed { failure, sent } => {
+            let late =
+                if *sent { " It may be recorded as begun: then the next run asks you (79)." } else { "" };
+            let message = failure.message.trim_end_matches('.');
+            let message =
+                format!("{message} ({}). Nothing was run: {name} may be done already.{late}", chosen.shown);
+            Err(by_kind(failure.kind, message))
+        }
+        Opened::Begun(..) => Ok(exit::OK),
+    }
+}
+
+fn unknown(entry: &Entry, doubt: Doubt, name: &str) -> String {
+    let how = match entry.state {
+        State::Lost => "was stopped half way because its lease was lost",
+        State::Killed => "was stopped half way",
+        _ => "never said how it ended: its machine died, or could not reach the store",
+    };
+    let why = match doubt {
+        Doubt::NotAsked => String::new(),
+        Doubt::TooLate { since_first } => {
+            format!(
+                " It was first begun {} ago, and by now the other side may have forgotten the key.",
+                Text(since_first)
+            )
+        }
+        Doubt::NoClock => " The store cannot tell how long ago it was first begun.".into(),
+    };
+    let steps = match entry.steps.len() {
+        0 => String::new(),
+        n => format!(" {n} of its steps are done and would not be done again."),
+    };
+    format!(
+        "{name} was begun by {} and {how}. Nobody can tell whether it did its work, so nothing was run.{why}{steps} \
+         Look at what it was to do; then `leasehold retry {name}` lets it run again, and `leasehold retry --done {name}` \
+         records it as done",
+        by_whom(entry),
+        name = quoted(name),
+    )
+}
+
+/// For a shell.
+fn quoted(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._/@:=+-".contains(c);
+    if name.chars().all(plain) { name.into() } else { format!("'{}'", name.replace('\'', "'\\''")) }
+}
+
+/// Warns if it could not be recorded how the item ended.
+pub fn check_recorded(page: &Page, out: &Out) {
+    let Some(Opened::Begun(entry, _)) = &page.opened else { return };
+    let name = shown(&entry.subject);
+    match &page.closed {
+        Some(Amended::Done(..)) => {}
+        Some(Amended::Superseded(by)) => {
+            let by = by.as_ref().map(|by| format!(" by {}", by_whom(by))).unwrap_or_default();
+            out.warn(&format!("how {name} ended was not recorded: it was gone over{by} meanwhile"));
+        }
+        Some(Amended::Failed(failure)) => out.warn(&format!(
+            "how {name} ended may not be recorded: {}. Unless it is, the next run asks you (79)",
+            failure.message.trim_end_matches('.')
+        )),
+        None => out.warn(&format!("how {name} ended was not recorded; the next run asks you (79)")),
+    }
+}
+
+/// Now, by this machine, for a record.
+pub fn now() -> String {
+    leasehold::host::utc(clock::wall().as_secs())
+}

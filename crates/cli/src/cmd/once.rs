@@ -1,0 +1,47 @@
+//! `leasehold once KEY -- CMD`: a run whose lease and key are one.
+
+use jiff::Timestamp;
+use leasehold::core::name::Name;
+use leasehold::ledger;
+
+use super::{items, run, targets};
+use crate::args::{Everywhere, Once, Run};
+use crate::exit::Failed;
+use crate::out::Out;
+
+/// Runs it.
+pub fn run(flags: &Everywhere, args: &Once, out: &Out) -> Result<u8, Failed> {
+    let key = key(args)?;
+    let once = Run {
+        name: ledger::lease_of(&key).to_string(),
+        timing: args.timing,
+        max_run: args.max_run.clone(),
+        wait: args.wait,
+        or: Vec::new(),
+        job: args.job.clone(),
+        run_id: None,
+        skip_exit: args.skip_exit,
+        fence: args.fence.clone(),
+        observe: false,
+        report: args.report.clone(),
+        // With its date in it: a run at midnight keeps its key.
+        key: Some(key),
+        slot: None,
+        cooldown: None,
+        doing: args.doing,
+        command: args.command.clone(),
+    };
+    run::run(flags, &once, out)
+}
+
+/// The key with its date filled in; there is no lease and no job to name it after.
+fn key(args: &Once) -> Result<String, Failed> {
+    for word in ["{lease}", "{job}"] {
+        if args.key.contains(word) {
+            return Err(Failed::usage(format!("{word} means nothing in the key of once. Nothing was run.")));
+        }
+    }
+    let nobody = Name::new("once").map_err(|e| Failed::usage(e.to_string()))?;
+    let key = targets::filled(&args.key, &nobody, &nobody, Timestamp::now())?;
+    items::checked(key)
+}

@@ -1,0 +1,69 @@
+//! `leasehold retry`: a person decides about an item that waits for one.
+
+use jiff::Timestamp;
+use leasehold::core::ledger::{Amended, Amending, Ending, Entry, State, Subject, retry, settle};
+use leasehold::core::name::Name;
+use leasehold::ledger::{alive, amend, key_of};
+
+use super::{by_kind, items, store_failed};
+use crate::args::{Everywhere, Retry};
+use crate::exit::{self, Failed};
+use crate::out::Out;
+
+/// Decides.
+pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
+    let mut opened = super::open(flags, &[])?;
+    let store = opened.store.as_mut();
+    let failed = |failure| store_failed(&failure, &opened.chosen);
+    let mut found = None;
+    for subject in subjects(&args.key) {
+        let stored = pollster::block_on(store.read(&key_of(&subject))).map_err(failed)?;
+        if let Some(stored) = stored {
+            let entry = Entry::decode_of(&subject, &stored.body)
+                .map_err(|bad| Failed::new(exit::NEEDS_YOU, "bad_record", format!("{}: {bad}", args.key)))?;
+            found = Some((entry, stored.version));
+            break;
+        }
+    }
+    let Some((entry, version)) = found else {
+        return Err(Failed::usage(format!(
+            "{} has no record on {}: it was never begun there. `leasehold history` shows what was",
+            args.key, opened.chosen.shown
+        )));
+    };
+    let alive = alive(store, &entry.claim.lease, entry.claim.grant).map_err(failed)?;
+    let ending =
+        || Ending { exit: None, took_ms: 0, at: items::now(), said: "recorded as done by hand".into() };
+    let next = if args.done { settle(&entry, alive, ending()) } else { retry(&entry, alive) };
+    let Some(next) = next else {
+        let why = match entry.state {
+            State::Ok => "it is done",
+            State::Planned => "it may be run already",
+            _ => "a run is at it now; wait for its end, or end it with `leasehold break`",
+        };
+        out.note(&format!("{} is left as it is: {why}", args.key));
+        return Ok(exit::OK);
+    };
+    match amend(store, Amending::new(version, next, leasehold::random::seed())) {
+        Amended::Done(..) if args.done => out.note(&format!("{} is recorded as done", args.key)),
+        Amended::Done(..) => out.note(&format!("{} may be run again: the next run begins it", args.key)),
+        Amended::Superseded(_) => {
+            let why = "its record changed while we looked; look again";
+            return Err(Failed::new(exit::NEEDS_YOU, "changed", format!("{}: {why}", args.key)));
+        }
+        Amended::Failed(failure) => {
+            let message = failure.message.trim_end_matches('.');
+            return Err(by_kind(failure.kind, format!("{message}. It may have been recorded all the same")));
+        }
+    }
+    Ok(exit::OK)
+}
+
+/// What the text may name, the likeliest first.
+fn subjects(text: &str) -> Vec<Subject> {
+    let slot = text.rsplit_once('@').and_then(|(job, slot)| {
+        let (job, at) = (Name::new(job).ok()?, slot.parse::<Timestamp>().ok()?);
+        Some(Subject::Slot { job, at: at.as_second(), id: at.to_string() })
+    });
+    slot.into_iter().chain([Subject::Key(text.into())]).collect()
+}
