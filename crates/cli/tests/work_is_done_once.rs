@@ -1,0 +1,227 @@
+//! Items of work: a key, a slot, a cooldown. Done once whatever happens in between, and what nobody can know
+//! is left to a person.
+
+mod world;
+
+use std::fs;
+use std::process::Command;
+
+use rustix::process::Signal;
+use world::places::{everywhere, fresh};
+use world::{Ended, Running, World, kill, until};
+
+/// How often the job was executed.
+fn executed(world: &World) -> usize {
+    fs::read_to_string(world.path("done")).map_or(0, |text| text.lines().count())
+}
+
+const JOB: [&str; 4] = ["--", "sh", "-c", "echo \"$LEASEHOLD_KEY $LEASEHOLD_ATTEMPT\" >> done"];
+
+fn once(world: &World, flags: &[&str]) -> Ended {
+    world.run(&[&["once", "invoice 7"], flags, &JOB].concat())
+}
+
+#[test]
+fn a_key_is_done_once() {
+    let world = World::new();
+    once(&world, &[]).is(0, "");
+    once(&world, &[]).is(0, "skipped invoice 7: done by ");
+    let told = once(&world, &["-E", "9", "--report", "report"]).is(9, "done by");
+    assert!(told.out.is_empty());
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(world.path("report")).unwrap()).unwrap();
+    assert_eq!((&report["outcome"], &report["reason"]), (&"skipped".into(), &"done".into()));
+    assert_eq!(fs::read_to_string(world.path("done")).unwrap(), "invoice 7 1\n");
+    // Under whichever lease.
+    world.run(&[&["run", "site", "--key", "invoice 7"][..], &JOB].concat()).is(0, "done by");
+    // No token was spent on it.
+    assert!(world.run(&["--json", "status", "site"]).is(0, "").out.is_empty());
+}
+
+#[test]
+fn what_fails_is_tried_again_and_then_waits_for_a_person() {
+    let world = World::new();
+    let fails =
+        |flags: &[&str]| world.run(&[&["once", "k"], flags, &["--", "sh", "-c", "exit 3"][..]].concat());
+    for _ in 0..2 {
+        fails(&["--attempts", "2"]).is(3, "");
+    }
+    fails(&["--attempts", "2"]).is(79, "failed 2 times").is(79, "leasehold retry k");
+    fails(&["--attempts", "3"]).is(3, "");
+    fails(&[]).is(79, "failed 3 times");
+    world.run(&["retry", "k"]).is(0, "may be run again");
+    world.run(&["once", "k", "--", "true"]).is(0, "");
+    world.run(&["retry", "k"]).is(0, "left as it is: it is done");
+    world.run(&["retry", "other"]).is(64, "never begun");
+}
+
+/// A wrapper that is killed in the middle of its job.
+fn killed_half_way(world: &World, flags: &[&str]) {
+    let mut run =
+        world.start(&[&["once", "k"], flags, &["--", "sh", "-c", "echo here; exec sleep 60"][..]].concat());
+    assert_eq!(run.line(), "here");
+    kill(run.pid(), Signal::KILL);
+    run.ended();
+    until("the lease is free", || (world.run(&["run", "k.once", "true"]).err.is_empty()).then_some(()));
+}
+
+#[test]
+fn what_never_reported_is_not_run_again_unless_asked() {
+    let world = World::new();
+    killed_half_way(&world, &[]);
+    let again = ["once", "k", "--", "touch", "again"];
+    world.run(&again).is(79, "never said how it ended").is(79, "leasehold retry k");
+    assert!(!world.path("again").exists());
+    let history = world.run(&["--json", "history", "k"]).is(0, "").json();
+    assert_eq!((&history["outcome"], &history["attempt"]), (&"unknown".into(), &1.into()));
+    // Longer ago than the other side remembers.
+    let retry = |keeps: &str| {
+        world.run(&["once", "k", "--if-unknown", "retry", "--provider-keeps", keeps, "--", "touch", "again"])
+    };
+    retry("1ms").is(79, "may have forgotten the key");
+    assert!(!world.path("again").exists());
+    retry("1h").is(0, "");
+    assert!(world.path("again").exists());
+    let history = world.run(&["--json", "history", "--only", "ok"]).is(0, "").json();
+    assert_eq!((&history["item"], &history["attempt"]), (&"k".into(), &2.into()));
+}
+
+#[test]
+fn a_person_may_say_that_it_was_done() {
+    let world = World::new();
+    killed_half_way(&world, &[]);
+    world.run(&["once", "k", "--", "touch", "again"]).is(79, "");
+    world.run(&["retry", "--done", "k"]).is(0, "recorded as done");
+    world.run(&["once", "k", "--", "touch", "again"]).is(0, "skipped k: done by");
+    assert!(!world.path("again").exists());
+}
+
+#[test]
+fn a_run_at_work_is_left_alone() {
+    let world = World::new();
+    let mut run = world.start(&["once", "k", "--", "sh", "-c", "echo here; read line"]);
+    assert_eq!(run.line(), "here");
+    world.run(&["once", "k", "--", "touch", "again"]).is(0, "held by");
+    world.run(&["run", "other", "--key", "k", "--", "touch", "again"]).is(0, "skipped k: in progress");
+    world.run(&["retry", "k"]).is(0, "a run is at it now");
+    assert_eq!(world.run(&["--json", "history"]).json()["outcome"], "started");
+    run.close_stdin();
+    run.ended();
+    assert!(!world.path("again").exists());
+}
+
+#[test]
+fn a_lost_lease_leaves_the_item_to_a_person() {
+    let world = World::new();
+    let mut run = world.start(&["once", "k", "--", "sh", "-c", "echo here; exec sleep 60"]);
+    assert_eq!(run.line(), "here");
+    world.run(&["break", "k.once", "--now", "--ttl", "1s"]).is(0, "");
+    run.ended().is(75, "lost k.once");
+    until("the lease that was taken is over", || {
+        let ended = world.run(&["once", "k", "--", "touch", "again"]);
+        (ended.code == 79).then(|| ended.is(79, "stopped half way because its lease was lost"))
+    });
+    assert!(!world.path("again").exists());
+}
+
+#[test]
+fn slots_and_cooldowns_keep_the_second_run_off() {
+    let world = World::new();
+    let job = ["--", "sh", "-c", "echo \"$LEASEHOLD_SLOT\" >> done"];
+    let run = |flags: &[&str]| world.run(&[&["run", "site"], flags, &job].concat());
+    run(&["--slot", "2026-11-16T14:45+09:00"]).is(0, "");
+    run(&["--slot", "2026-11-16T05:45:00Z"]).is(0, "skipped site@2026-11-16T05:45:00Z: done by");
+    run(&["--slot", "2026-11-16T06:30Z"]).is(0, "");
+    assert_eq!(executed(&world), 2);
+    run(&["--slot", "2026-11-16T06:30Z", "--job", "other"]).is(0, "");
+    assert_eq!(executed(&world), 3);
+    world.run(&["run", "site", "--cooldown", "1h", "--", "false"]).is(1, "");
+    run(&["--cooldown", "1h"]).is(0, "");
+    run(&["--cooldown", "1h"]).is(0, "within the cooldown of 1h");
+    assert_eq!(executed(&world), 4);
+    run(&["--cooldown", "1ms"]).is(0, "");
+    assert_eq!(executed(&world), 5);
+}
+
+#[test]
+fn bad_input_runs_nothing() {
+    let world = World::new();
+    let long = "x".repeat(300);
+    for (flags, said) in [
+        (&["run", "a", "--slot", "yesterday"][..], "no time with an offset"),
+        (&["run", "a", "--slot", "2026-11-16T05:45"], "no time with an offset"),
+        (&["run", "a", "--slot", "now/0s"], "whole number of seconds"),
+        (&["run", "a", "--keep", "1d"], "about a --key or a --slot"),
+        (&["run", "a", "--key", "k", "--provider-keeps", "1h"], "goes with --if-unknown retry"),
+        (&["run", "a", "--key", "{dat}"], "did you mean {date}?"),
+        (&["run", "a", "--key", &long], "this one has 300"),
+        (&["once", &long], "this one has 300"),
+        (&["once", ""], "this one has 0"),
+        (&["once", "{job}"], "means nothing in the key of once"),
+        (&["once", "k", "--attempts", "0"], "attempts"),
+        (&["history", "--only", "okay"], "no outcome"),
+    ] {
+        let command: &[&str] = if flags[0] == "history" { &[] } else { &["--", "touch", "never"] };
+        world.run(&[flags, command].concat()).is(64, said);
+    }
+    assert!(!world.path("never").exists());
+    world.run(&["history"]).is(0, "");
+}
+
+/// A run that dies at each of its system calls that write: the next ones converge. The other side charges
+/// each key once, so it is charged once; what was recorded as done is not even asked for again.
+#[test]
+fn killed_at_every_write() {
+    let mut kills = 0;
+    for call in ["fsync", "pwrite64"] {
+        for nth in 1.. {
+            let world = World::new();
+            let charge = world.script(
+                "charge",
+                "#!/bin/sh\necho \"$LEASEHOLD_ATTEMPT\" >> done\ngrep -qx \"$LEASEHOLD_KEY\" charged 2>/dev/null || echo \"$LEASEHOLD_KEY\" >> charged\n",
+            );
+            // The store is made first: how that dies is another test.
+            world.run(&["run", "first", "true"]).is(0, "");
+            let command = ["once", "order", "--if-unknown", "retry", "--provider-keeps", "1d", "--", &charge];
+            let line = world.command(&command);
+            let mut strace: Command = world.program("strace");
+            strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
+            strace.args(["-e", &format!("inject={call}:signal=KILL:when={nth}")]);
+            strace.arg(line.get_program()).args(line.get_args());
+            let ended = Ended::from(strace.output().unwrap());
+            if ended.code == 0 {
+                assert!(nth > 3, "{call}: only {nth}");
+                break;
+            }
+            kills += 1;
+            let before = executed(&world);
+            let recorded = world.run(&["--json", "history", "--only", "ok"]).out.contains("order");
+            until("it is done", || (world.run(&command).code == 0).then_some(()));
+            world.run(&command).is(0, "skipped order: done by");
+            assert_eq!(fs::read_to_string(world.path("charged")).unwrap(), "order\n", "{call} {nth}");
+            assert!(!recorded || executed(&world) == before, "{call} {nth}: done, recorded, and done again");
+        }
+    }
+    println!("killed {kills} times, charged once each time");
+}
+
+/// Many at once, for one key, under one lease and under several; on every store.
+#[test]
+fn of_many_at_once_one_does_it() {
+    const RACERS: usize = 8;
+    everywhere(|place| {
+        let (world, url) = (place.world(), place.url());
+        let wait = ["--ttl", "30s", "--wait", "20s"];
+        let [lone, shared, a, b, c] = ["lone", "shared", "a", "b", "c"].map(fresh);
+        let others = format!("{b},{c}");
+        let leases = ["run", &a, "--or", &others, "--key", &shared];
+        for command in [&["once", &lone][..], &leases] {
+            let args = [&["--store", url.as_str()], command, &wait, &JOB].concat();
+            let racers: Vec<Running> = (0..RACERS).map(|_| world.start(&args)).collect();
+            for racer in racers {
+                let ended = racer.ended();
+                assert_eq!(ended.code, 0, "{}: {ended:#?}", place.name);
+            }
+        }
+        assert_eq!(executed(&world), 2, "{}", place.name);
+    });
+}
