@@ -101,11 +101,20 @@ impl Artefact for Tree {
 
     fn place(&self, beside: &Beside, payload: &str, fence: &Fence) -> io::Result<()> {
         let version = version(beside, fence);
-        if beside.path(payload).exists() && current(beside).as_ref() != Some(&version) {
-            // Left by a power cut: what is current is never removed.
-            beside.discard(&version);
-            beside.rename(payload, &version)?;
-            beside.sync()?;
+        let before = current(beside);
+        if before.as_ref() != Some(&version) {
+            match fs::symlink_metadata(beside.path(payload)) {
+                Ok(_) => {
+                    // Left by a power cut: what is current is never removed.
+                    beside.discard(&version);
+                    beside.rename(payload, &version)?;
+                    beside.sync()?;
+                }
+                // Whoever died in the middle of this had come so far; otherwise there is nothing to point to.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => drop(fs::metadata(beside.path(&version))?),
+                Err(e) => return Err(e),
+            }
+            before.iter().for_each(|before| replaced_now(&beside.path(before)));
         }
         let link = beside.side("link");
         set_aside(beside, &link)?;
@@ -144,26 +153,31 @@ impl Artefact for Tree {
     fn sweep(&self, beside: &Beside, now: &Fence) {
         let below = version_number(&prefix(beside), &version(beside, now));
         let keep = current(beside);
-        // A version was current from when it got its name until the next one got its own.
-        let names = beside.names(&prefix(beside)).into_iter();
-        let mut versions: Vec<_> =
-            names.filter_map(|name| Some((named_at(&beside.path(&name))?, name))).collect();
-        versions.sort();
-        for pair in versions.windows(2) {
-            let [(_, name), (superseded, _)] = pair else { continue };
-            let older = version_number(&prefix(beside), name) < below && Some(name) != keep.as_ref();
-            let left_alone = clock::wall().checked_sub(*superseded).is_some_and(|age| age >= self.grace);
-            if older && left_alone {
-                beside.discard(name);
+        for name in beside.names(&prefix(beside)) {
+            let older = version_number(&prefix(beside), &name) < below && Some(&name) != keep.as_ref();
+            let replaced = replaced_at(&beside.path(&name));
+            let age = replaced.and_then(|replaced| clock::wall().checked_sub(replaced));
+            if older && age.is_some_and(|age| age >= self.grace) {
+                beside.discard(&name);
             }
         }
     }
 }
 
-/// When it got its name, by this machine's clock.
-fn named_at(path: &Path) -> Option<Duration> {
-    let found = fs::symlink_metadata(path).ok()?;
-    Some(Duration::new(found.ctime().try_into().ok()?, found.ctime_nsec().try_into().ok()?))
+/// Marks a version, right before its successor takes its place: the kernel notes the time of any change.
+fn replaced_now(version: &Path) {
+    if let Ok(found) = fs::metadata(version) {
+        let _ = fs::set_permissions(version, found.permissions());
+    }
+}
+
+/// When a version was replaced, by this machine's clock, or got its name if it was never current. Another user's
+/// are that user's to mark, and to sweep.
+fn replaced_at(version: &Path) -> Option<Duration> {
+    let found = fs::symlink_metadata(version).ok()?;
+    let ours = found.uid() == rustix::process::geteuid().as_raw();
+    let changed = Duration::new(found.ctime().try_into().ok()?, found.ctime_nsec().try_into().ok()?);
+    ours.then_some(changed)
 }
 
 /// A link that was never used goes; a plain directory that was there before the first write becomes a version
@@ -253,4 +267,41 @@ fn add(hash: &mut Sha256, dir: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_core::fence::Mode;
+    use leasehold_core::ids::{Epoch, Grant, Token};
+    use leasehold_core::name::Name;
+
+    /// Somebody removed it while its writer waited for its turn.
+    #[test]
+    fn what_vanished_is_not_put_in_place() {
+        let dir = std::env::temp_dir().join(format!("leasehold-tree-{:x}", crate::random::seed()));
+        fs::create_dir_all(&dir).unwrap();
+        let beside = Beside::open(&dir, "site").unwrap();
+        let fence = Fence {
+            lease: Name::new("a").unwrap(),
+            epoch: Epoch::first(1),
+            token: Token::FIRST,
+            grant: Grant(1),
+            seq: 1,
+            digest: String::new(),
+            done: false,
+            mode: Mode::Enforce,
+            let_in: 0,
+        };
+        let (tree, payload) = (Tree { grace: Duration::ZERO }, "payload");
+        assert_eq!(tree.place(&beside, payload, &fence).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(fs::symlink_metadata(dir.join("site")).is_err(), "points to nothing");
+        fs::create_dir(dir.join(payload)).unwrap();
+        tree.place(&beside, payload, &fence).unwrap();
+        // Again, as after a crash: it has its name already.
+        fs::remove_file(dir.join("site")).unwrap();
+        tree.place(&beside, payload, &fence).unwrap();
+        assert!(dir.join("site").is_dir());
+        fs::remove_dir_all(dir).unwrap();
+    }
 }

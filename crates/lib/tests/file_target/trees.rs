@@ -14,6 +14,7 @@ use crate::kit::{Kind, Place, bearer, publish};
 crate::tests!(
     a_plain_directory_becomes_a_version,
     a_reader_keeps_the_version_it_is_in,
+    a_version_that_was_never_current_replaces_nothing,
     links_are_copied_and_foreign_ones_are_refused,
     what_cannot_be_copied_changes_nothing,
 );
@@ -30,7 +31,9 @@ fn a_plain_directory_becomes_a_version() {
     place.target().seal(&bearer(1), Mode::Enforce).unwrap();
     assert_eq!(place.content(), "by hand");
     let reader = fs::File::open(place.artefact().join("page")).unwrap();
-    place.write(1, None, "first").unwrap();
+    let mut target = TreeTarget::open_with(place.artefact(), Duration::from_secs(60)).unwrap();
+    let drafts = Place::new();
+    Kind::Tree.with("first", drafts.dir(), |content| target.write(&bearer(1), None, content)).unwrap();
     assert_eq!((place.content().as_str(), versions(&place)), ("first", 2));
     assert_eq!(std::io::read_to_string(reader).unwrap(), "by hand");
     place.assert_tidy();
@@ -51,6 +54,29 @@ fn a_reader_keeps_the_version_it_is_in() {
         assert_eq!(entered.join("page").exists(), stays, "{grace:?}");
         assert_eq!(place.content(), "third");
     }
+}
+
+/// A writer died with its version named and not yet current: that version says nothing about when the one that
+/// is served was replaced.
+fn a_version_that_was_never_current_replaces_nothing() {
+    let place = Place::of(Kind::Tree);
+    publish(&place, 1, "first");
+    let served = fs::canonicalize(place.artefact()).unwrap();
+    let name = served.file_name().unwrap().to_str().unwrap();
+    let orphan = served.with_file_name(name.replace("-v-1.1.", "-v-1.2."));
+    assert_ne!(orphan, served);
+    fs::create_dir(&orphan).unwrap();
+    let grace = Duration::from_secs(3);
+    while fs::metadata(&orphan).unwrap().modified().unwrap().elapsed().unwrap() <= grace {
+        std::thread::yield_now();
+    }
+    let mut target = TreeTarget::open_with(place.artefact(), grace).unwrap();
+    target.seal(&bearer(2), Mode::Enforce).unwrap();
+    let drafts = Place::new();
+    Kind::Tree.with("second", drafts.dir(), |content| target.write(&bearer(2), None, content)).unwrap();
+    assert_eq!(place.content(), "second");
+    assert!(served.join("page").exists(), "its readers lost it at once");
+    assert!(!orphan.exists());
 }
 
 fn links_are_copied_and_foreign_ones_are_refused() {
