@@ -6,7 +6,7 @@ mod world;
 use std::fs;
 
 use rustix::process::Signal;
-use world::{Running, World, binary, kill};
+use world::{Running, World, binary, kill, until};
 
 /// A script that knows how to call us.
 fn job(text: &str) -> String {
@@ -169,4 +169,23 @@ fn observing_changes_nothing_and_sees_what_happened() {
     let seen = world.run(&["fence", "observed"]).is(0, "").out;
     assert_eq!(seen.lines().count(), 6, "{seen}");
     assert!(seen.contains("exit 3  alone, nothing changed") && seen.contains("changed since"), "{seen}");
+}
+
+#[test]
+fn a_stale_write_that_was_let_in_is_in_the_notes() {
+    let world = World::new();
+    let script = job("echo here; read go; echo stale | LEASEHOLD write file:page");
+    let observe = ["run", "site", "--observe", "--fence", "file:page"];
+    let mut first = world.start(&[&observe[..], &["sh", "-c", &script]].concat());
+    assert_eq!(first.line(), "here");
+    world.run(&["break", "site", "--now", "--ttl", "1s"]).is(0, "");
+    until("the lease that was taken is over", || {
+        let second = world.run(&[&observe[..], &["true"]].concat());
+        (!second.err.contains("held by")).then_some(())
+    });
+    first.type_in("go\n");
+    first.ended().is(0, "file:page let in 1 write meanwhile that would have been refused");
+    assert_eq!(read(&world, "page"), "stale\n");
+    let seen = world.run(&["fence", "observed"]).is(0, "").out;
+    assert!(seen.contains("let in 1 write meanwhile"), "{seen}");
 }

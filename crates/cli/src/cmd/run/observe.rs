@@ -40,11 +40,19 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     for (target, now) in fenced.iter_mut().zip(&before) {
         notes.look(target.as_mut(), now.as_deref(), bearer.as_ref());
     }
+    let let_in_before: Vec<u64> = fenced.iter_mut().map(|target| let_in(target.as_mut())).collect();
     let started = leasehold::clock::boot_time();
-    let env = bearer.as_ref().map(|bearer| environment(bearer, spec)).unwrap_or_default();
+    let mut env = bearer.as_ref().map(|bearer| environment(bearer, spec)).unwrap_or_default();
+    // Where a fence is enforced already, and where it counts, the job is known for what it is.
+    env.extend(
+        bearer.iter().flat_map(|bearer| fenced.iter().flat_map(move |target| target.environment(bearer))),
+    );
     let code = plain::run(&spec.program, &spec.args, env, spec.foreground)
         .map_err(|e| Failed::new(126, "command", format!("cannot run the command: {e}")))?;
     let lasted = leasehold::clock::boot_time().since(started);
+    for (target, before) in fenced.iter_mut().zip(let_in_before) {
+        notes.count(target.as_mut(), before);
+    }
     if let Some(bearer) = &bearer {
         fenced.iter_mut().for_each(|target| leave(target.as_mut(), bearer));
     }
@@ -115,6 +123,18 @@ impl Notes {
         }
     }
 
+    /// What the target let in while the job ran.
+    fn count(&mut self, target: &mut dyn Target, before: u64) {
+        let more = let_in(target).saturating_sub(before);
+        if more > 0 {
+            let (shown, writes) = (target.shown(), if more == 1 { "write" } else { "writes" });
+            self.add(
+                "refused",
+                format!("{shown} let in {more} {writes} meanwhile that would have been refused"),
+            );
+        }
+    }
+
     fn give_back(&mut self, lease: Lease) {
         if let Err(lost) = lease.check() {
             self.add("lost", format!("{lost}; the job was not stopped, because this only observes"));
@@ -136,6 +156,11 @@ impl Notes {
             "seen": self.seen,
         })
     }
+}
+
+/// How many writes a target has let in only because it watches.
+fn let_in(target: &mut dyn Target) -> u64 {
+    target.show().ok().flatten().map_or(0, |record| record.fence.let_in)
 }
 
 /// Notes what is there as this run leaves it.
