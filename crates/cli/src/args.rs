@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub use items::{Doing, History, IfUnknown, Once, Retry};
+pub use items::{Doing, History, IfUnknown, Once, Retry, Step};
 use leasehold::core::ids::Token;
 
 use crate::duration;
@@ -119,6 +119,8 @@ pub enum Command {
     Push(Push),
     /// Who holds what (--watch for live)
     Status(Status),
+    /// Inside a run with a key or a slot: a part of it that a retry does not do again
+    Step(Step),
     /// What ran once for a key or a slot, and what came of it
     History(History),
     /// Let an item run again that failed too often, or that never reported

@@ -24,7 +24,7 @@ pub const TABLE: &str = "\
 leasehold exits with:
 
   the command's own code   the command ran under the lease to its end
-  0     also: skipped because somebody holds the lease (change with -E CODE)
+  0     also: skipped because somebody holds the lease, or it is done or cooling down (change with -E CODE)
   11    busy (acquire, break)
   64    usage: the command line makes no sense
   69    store or target unreachable
@@ -32,7 +32,7 @@ leasehold exits with:
   76    a write was refused: stale token
   77    permission or credentials
   78    configuration, bad URL, unsafe or wrong store
-  79    needs you: outcome unknown, or the store was rewound
+  79    needs you: outcome unknown, failed too often, or the store was rewound
   126   the command is not executable         127   command not found
   128+n the command was ended by signal n; by --max-run: 143 or 137, and `killed` in --report
 

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 use world::places::{everywhere, fresh};
-use world::{Ended, Running, World, kill, until};
+use world::{Ended, Running, World, binary, kill, until};
 
 /// How often the job was executed.
 fn executed(world: &World) -> usize {
@@ -167,6 +167,63 @@ fn bad_input_runs_nothing() {
     world.run(&["history"]).is(0, "");
 }
 
+/// A script that knows how to call us.
+fn job(text: &str) -> String {
+    text.replace("LEASEHOLD ", &format!("{} ", binary().display()))
+}
+
+#[test]
+fn steps_that_are_done_are_not_done_again() {
+    let world = World::new();
+    let script = job("LEASEHOLD step pick --keep-output -- sh -c 'echo pick >> done; echo seven'\n\
+         LEASEHOLD step charge -- sh -c 'echo \"$LEASEHOLD_KEY $LEASEHOLD_STEP\" >> done' && LEASEHOLD step mail -- test -e go");
+    let once = || world.run(&["once", "order", "--", "sh", "-c", &script]);
+    assert_eq!(once().is(1, "").out, "seven\n");
+    assert_eq!(fs::read_to_string(world.path("done")).unwrap(), "pick\norder/charge charge\n");
+    let history = world.run(&["--json", "history"]).json();
+    assert_eq!(history["steps"], serde_json::json!(["pick", "charge"]));
+    world.write("go", "");
+    let second = once().is(0, "skipped step pick: done under token 1").is(0, "skipped step charge");
+    assert_eq!(second.out, "seven\n");
+    assert_eq!(executed(&world), 2);
+    assert_eq!(fs::read_dir(world.state().join("sockets")).unwrap().count(), 0);
+}
+
+#[test]
+fn steps_of_a_run_that_was_overtaken_are_refused() {
+    let world = World::new();
+    let script = job("echo here; read go; LEASEHOLD step charge -- touch charged; echo $? > code");
+    let mut first = world.start(&["once", "k", "--ttl", "1h", "--", "sh", "-c", &script]);
+    assert_eq!(first.line(), "here");
+    world.run(&["break", "k.once", "--now", "--ttl", "1s"]).is(0, "");
+    until("a second run has gone over it", || {
+        world.run(&["once", "k", "--if-unknown", "retry", "--", "true"]);
+        world.run(&["--json", "history"]).out.contains("\"attempt\":2").then_some(())
+    });
+    first.type_in("go\n");
+    until("the step was refused", || {
+        fs::read_to_string(world.path("code")).ok().filter(|text| !text.is_empty())
+    });
+    assert_eq!(fs::read_to_string(world.path("code")).unwrap(), "76\n");
+    first.ended();
+}
+
+#[test]
+fn a_step_needs_an_item() {
+    let world = World::new();
+    world.run(&["step", "charge", "--", "touch", "never"]).is(64, "works inside a run with a key");
+    let script = job("LEASEHOLD step charge -- touch never");
+    world.run(&["run", "site", "--", "sh", "-c", &script]).is(64, "works inside a run with a key");
+    world
+        .run(&["once", "k", "--", "sh", "-c", &job("LEASEHOLD step x -- no-such-thing")])
+        .is(127, "no-such-thing");
+    let twice = job("LEASEHOLD step x -- sh -c 'LEASEHOLD step x -- touch never'");
+    world.run(&["once", "k", "--", "sh", "-c", &twice]).is(64, "another process of this run is at it");
+    let long = job("LEASEHOLD step y --keep-output -- head -c 9000 /dev/zero | wc -c");
+    world.run(&["once", "l", "--", "bash", "-o", "pipefail", "-c", &long]).is(78, "cannot be kept");
+    assert!(!world.path("never").exists());
+}
+
 /// A run that dies at each of its system calls that write: the next ones converge. The other side charges
 /// each key once, so it is charged once; what was recorded as done is not even asked for again.
 #[test]
@@ -177,11 +234,24 @@ fn killed_at_every_write() {
             let world = World::new();
             let charge = world.script(
                 "charge",
-                "#!/bin/sh\necho \"$LEASEHOLD_ATTEMPT\" >> done\ngrep -qx \"$LEASEHOLD_KEY\" charged 2>/dev/null || echo \"$LEASEHOLD_KEY\" >> charged\n",
+                "#!/bin/sh\necho \"$LEASEHOLD_STEP\" >> done\n\
+                 grep -qx \"$LEASEHOLD_KEY\" charged 2>/dev/null || echo \"$LEASEHOLD_KEY\" >> charged\n",
             );
+            let steps = job(&format!("LEASEHOLD step one -- {charge} && LEASEHOLD step two -- {charge}"));
             // The store is made first: how that dies is another test.
             world.run(&["run", "first", "true"]).is(0, "");
-            let command = ["once", "order", "--if-unknown", "retry", "--provider-keeps", "1d", "--", &charge];
+            let command = [
+                "once",
+                "order",
+                "--if-unknown",
+                "retry",
+                "--provider-keeps",
+                "1d",
+                "--",
+                "sh",
+                "-c",
+                &steps,
+            ];
             let line = world.command(&command);
             let mut strace: Command = world.program("strace");
             strace.args(["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}")]);
@@ -193,12 +263,26 @@ fn killed_at_every_write() {
                 break;
             }
             kills += 1;
-            let before = executed(&world);
-            let recorded = world.run(&["--json", "history", "--only", "ok"]).out.contains("order");
+            let done = |step: &str| {
+                fs::read_to_string(world.path("done"))
+                    .unwrap_or_default()
+                    .lines()
+                    .filter(|l| *l == step)
+                    .count()
+            };
+            let recorded = world.run(&["--json", "history", "order"]).out;
+            let recorded: Vec<_> = ["one", "two"]
+                .into_iter()
+                .filter(|step| recorded.contains(&format!("\"{step}\"")))
+                .map(|step| (step, done(step)))
+                .collect();
             until("it is done", || (world.run(&command).code == 0).then_some(()));
             world.run(&command).is(0, "skipped order: done by");
-            assert_eq!(fs::read_to_string(world.path("charged")).unwrap(), "order\n", "{call} {nth}");
-            assert!(!recorded || executed(&world) == before, "{call} {nth}: done, recorded, and done again");
+            let charged = fs::read_to_string(world.path("charged")).unwrap();
+            assert_eq!(charged, "order/one\norder/two\n", "{call} {nth}");
+            for (step, times) in recorded {
+                assert_eq!(done(step), times, "{call} {nth}: {step} was recorded, and done again");
+            }
         }
     }
     println!("killed {kills} times, charged once each time");

@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::{Ending, State};
+use leasehold_core::ledger::{Amended, Ending, State};
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
 use leasehold_core::rules::Seen;
@@ -54,6 +54,17 @@ pub enum Work {
         granted: Granted,
         /// For people.
         holder: Holder,
+    },
+    /// Record that a step of it is done, and tell.
+    Step {
+        /// The item.
+        book: Book,
+        /// The step.
+        name: String,
+        /// What it printed, if that is kept.
+        output: Option<String>,
+        /// Who waits for it.
+        told: Sender<Amended>,
     },
     /// Record how it ended.
     Close {
@@ -103,6 +114,11 @@ impl Desk {
                 pollster::block_on(wait).then_some(Input::Changed { id })
             }
             Work::Open { book, granted, holder } => Some(book.open(self.store.as_mut(), &granted, &holder)),
+            Work::Step { book, name, output, told } => {
+                // Whoever asked may have gone.
+                let _ = told.send(book.step(self.store.as_mut(), &name, output));
+                None
+            }
             Work::Close { book, state, ending } => {
                 book.close(self.store.as_mut(), state, ending);
                 None
@@ -235,7 +251,11 @@ impl Work {
             Self::Probe { .. } => Some(Input::Probed { gone: false }),
             Self::Open { .. } => Some(Input::Sealed(Err(why.into()))),
             // The timer comes all the same.
-            Self::Watch { .. } | Self::Discard(_) | Self::Remember { .. } | Self::Close { .. } => None,
+            Self::Watch { .. }
+            | Self::Discard(_)
+            | Self::Remember { .. }
+            | Self::Close { .. }
+            | Self::Step { .. } => None,
         }
     }
 }

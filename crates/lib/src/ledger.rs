@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
     Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening, State,
-    Subject, Verdict, begin, finish, still_holds,
+    Subject, Verdict, begin, finish, step_done, still_holds,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::LeaseRecord;
@@ -246,6 +246,19 @@ impl Book {
         let begun = matches!(opened, Opened::Begun(..));
         self.note(|page| page.opened = Some(opened));
         Input::Sealed(if begun { Ok(()) } else { Err("this item is not to be run now".into()) })
+    }
+
+    /// Records that a step is done.
+    pub fn step(&self, store: &mut dyn Store, name: &str, output: Option<String>) -> Amended {
+        let Some(Opened::Begun(entry, version)) = self.page().opened else {
+            return Amended::Superseded(None);
+        };
+        let Some(next) = step_done(&entry, name, output) else { return Amended::Done(entry, version) };
+        let amended = amend(store, Amending::new(version, next, random::seed()));
+        if let Amended::Done(entry, version) = &amended {
+            self.note(|page| page.opened = Some(Opened::Begun(entry.clone(), version.clone())));
+        }
+        amended
     }
 
     /// Records how it ended.

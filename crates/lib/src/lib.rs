@@ -37,6 +37,7 @@ pub mod random;
 pub mod runner;
 pub mod shell;
 pub mod state;
+pub mod steps;
 pub mod stores;
 pub mod targets;
 pub mod text;

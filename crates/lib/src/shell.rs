@@ -63,6 +63,24 @@ pub struct Shell {
     wake: Wake,
     inbox: Receiver<Input>,
     inputs: InputSender,
+    /// Work for the keeper from other threads.
+    works: Receiver<Work>,
+    work: WorkSender,
+}
+
+/// Hands work to a shell's keeper from another thread.
+#[derive(Clone, Debug)]
+pub struct WorkSender {
+    works: Sender<Work>,
+    wake: Wake,
+}
+
+impl WorkSender {
+    /// Sends some. A shell that has ended does not do it.
+    pub fn send(&self, work: Work) {
+        let _ = self.works.send(work);
+        self.wake.wake();
+    }
 }
 
 /// Hands inputs to a shell from another thread.
@@ -89,13 +107,20 @@ impl Shell {
         let inputs = InputSender { inputs, wake: wake.clone() };
         let replies = inputs.clone();
         let keeper = Keeper::new(store, memory, move |input| replies.send(input));
+        let (sender, works) = mpsc::channel();
+        let work = WorkSender { works: sender, wake: wake.clone() };
         let session = Session::new(plan, random::seed());
-        Ok(Self { session, keeper, job_lives: false, alarm: None, timer, wake, inbox, inputs })
+        Ok(Self { session, keeper, job_lives: false, alarm: None, timer, wake, inbox, inputs, works, work })
     }
 
     /// For inputs from elsewhere.
     pub fn sender(&self) -> InputSender {
         self.inputs.clone()
+    }
+
+    /// For the keeper's work from elsewhere.
+    pub fn work_sender(&self) -> WorkSender {
+        self.work.clone()
     }
 
     /// When the job must begin to stop unless a renewal is confirmed.
@@ -121,6 +146,8 @@ impl Shell {
         if ready.has(1) {
             self.wake.take();
             inputs.extend(self.inbox.try_iter());
+            let works: Vec<Work> = self.works.try_iter().collect();
+            inputs.extend(works.into_iter().filter_map(|work| self.give(work)));
         }
         Ok((inputs, ready.has(2)))
     }

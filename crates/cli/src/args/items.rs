@@ -75,6 +75,26 @@ pub struct Once {
     pub command: Vec<OsString>,
 }
 
+/// `step`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It works inside a run with a key or a slot:
+  leasehold once order-7 -- sh -c 'leasehold step charge -- ./charge && leasehold step mail -- ./mail'
+
+A step whose command exits with 0 is recorded, and not done again when the item is retried. One that was under way \
+when its machine died is done again, with the same LEASEHOLD_KEY: the key of the item, a slash and the name of the \
+step. If a later run has gone over the item, the exit code is 76.")]
+pub struct Step {
+    /// What it is called within its item
+    pub name: String,
+    /// Keep what the command prints (up to 8 KiB of text), and print it again where the step is skipped
+    #[arg(long)]
+    pub keep_output: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
 /// `history`
 #[derive(Debug, Args)]
 pub struct History {

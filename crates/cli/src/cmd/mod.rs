@@ -20,6 +20,7 @@ pub mod run;
 #[cfg(feature = "http")]
 pub mod serve;
 pub mod status;
+pub mod step;
 pub mod targets;
 pub mod use_;
 pub mod write;

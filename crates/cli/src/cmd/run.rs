@@ -106,7 +106,10 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     find(args, &leases[0])?;
     let fences = targets::fences(&args.fence, &leases, &job)?;
     let opened = super::open_tested(flags, &leases)?;
-    let spec = spec(args, opened.store.as_ref())?;
+    let mut spec = spec(args, opened.store.as_ref())?;
+    if spec.item.is_some() {
+        spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(e.to_string()))?);
+    }
     super::enrol(&opened, &spec.leases)?;
     Ok((spec, fences, opened))
 }
@@ -127,6 +130,7 @@ fn spec(args: &Run, store: &dyn Store) -> Result<Spec, Failed> {
         job: job(args, &leases)?,
         program: find(args, &leases[0])?,
         item: item(args, &leases, store)?,
+        sockets: None,
         leases,
         run_id: run_id(args)?,
         wait: patience(args),

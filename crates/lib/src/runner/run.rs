@@ -6,6 +6,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use leasehold_core::fence::Bearer;
@@ -28,7 +29,8 @@ use crate::fences::{Ended, Fences};
 use crate::keeper::Work;
 use crate::ledger::{Book, Item, Page};
 use crate::memory::Memory;
-use crate::shell::{First, InputSender, Job, Shell};
+use crate::shell::{First, InputSender, Job, Shell, WorkSender};
+use crate::steps::{self, Steps};
 use crate::stores::Store;
 use crate::text::masked;
 use crate::{clock, host, random};
@@ -56,6 +58,8 @@ pub struct Spec {
     pub foreground: bool,
     /// What is to be done once.
     pub item: Option<Item>,
+    /// A private directory in which its steps find us.
+    pub sockets: Option<PathBuf>,
 }
 
 /// What came of it.
@@ -125,6 +129,8 @@ pub fn run(
         spec,
         lock,
         fences,
+        works: shell.work_sender(),
+        steps: None,
         book: spec.item.clone().map(|item| Book::new(item, spec.job.clone())),
         stopping: None,
         status: None,
@@ -255,6 +261,9 @@ struct Process<'a> {
     lock: Option<HolderLock>,
     fences: Fences,
     book: Option<Book>,
+    works: WorkSender,
+    /// While the job lives.
+    steps: Option<Steps>,
     /// Why it is being ended.
     stopping: Option<StopReason>,
     /// The command's own end.
@@ -287,11 +296,17 @@ impl Process<'_> {
         let ours = environment(&Bearer::from(granted), self.spec);
         let entry = self.book.as_ref().and_then(Book::entry);
         let item = entry.as_ref().map(about).unwrap_or_default();
-        let all = ours.into_iter().chain(item).chain(self.fences.environment(granted));
+        let steps = self.steps.as_ref().map(|steps| (steps::SOCKET.into(), steps.path().into()));
+        let all = ours.into_iter().chain(item).chain(steps).chain(self.fences.environment(granted));
         all.map(|(key, value)| (key, Some(value))).collect()
     }
 
     fn spawn(&mut self, granted: &Granted) -> Result<Tree, (String, u8)> {
+        if let (Some(book), Some(dir)) = (&self.book, &self.spec.sockets) {
+            let listening = Steps::listen(dir, book.clone(), granted.grant, self.works.clone());
+            let failed = |e| (format!("cannot listen for the job's steps in {}: {e}", dir.display()), 126);
+            self.steps = Some(listening.map_err(failed)?);
+        }
         let env = self.environment(granted);
         let job = spawn::Job {
             program: &self.spec.program,

@@ -1,0 +1,126 @@
+//! `leasehold step NAME -- CMD`: inside a run with a key or a slot, a part of it that is not done twice.
+
+use std::io::{BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use leasehold::host::Enclosing;
+use leasehold::runner::lookup::lookup;
+use leasehold::steps::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
+
+use crate::args::Step;
+use crate::exit::{self, Failed};
+use crate::out::Out;
+
+/// Does it, unless it is done.
+pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
+    let name = &args.name;
+    let (Some(socket), Some(run)) =
+        (std::env::var_os(SOCKET), Enclosing::from_env(|name| std::env::var(name).ok()))
+    else {
+        return Err(Failed::usage(format!(
+            "there is no item to do the step {name} of. Nothing was run. `leasehold step` works inside a run with a \
+             key or a slot: leasehold once KEY -- sh -c 'leasehold step {name} -- …'"
+        )));
+    };
+    let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref())
+        .map_err(|e| Failed::new(e.exit_code(), "command", format!("{e}. Nothing was run.")))?;
+    let over = |e: std::io::Error| match e.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::UnexpectedEof => {
+            superseded(name, "the run it belongs to is over")
+        }
+        _ => Failed::new(
+            exit::UNREACHABLE,
+            "supervisor",
+            format!("step {name}: the run could not be asked: {e}"),
+        ),
+    };
+    let stream = UnixStream::connect(socket).map_err(over)?;
+    let mut lines = BufReader::new(&stream);
+    steps::send(&stream, &Ask::Begin { step: name.clone(), grant: run.grant }).map_err(over)?;
+    match steps::receive(&mut lines).map_err(over)? {
+        Answer::Begin => {}
+        Answer::Done { token, output } => {
+            // A reader that went away has seen enough.
+            let _ = output.map(|output| std::io::stdout().write_all(output.as_bytes()));
+            out.note(&format!("skipped step {name}: done under token {token}"));
+            return Ok(exit::OK);
+        }
+        Answer::Busy => {
+            let why = "another process of this run is at it. Nothing was run";
+            return Err(Failed::usage(format!("step {name}: {why}")));
+        }
+        other => return Err(refused(name, other)),
+    }
+    let (code, output) = execute(args, &program.path)?;
+    if code != 0 {
+        return Ok(code);
+    }
+    steps::send(&stream, &Ask::Done { output }).map_err(over)?;
+    match steps::receive(&mut lines).map_err(over)? {
+        Answer::Recorded => Ok(exit::OK),
+        other => Err(refused(name, other)),
+    }
+}
+
+fn refused(name: &str, answer: Answer) -> Failed {
+    match answer {
+        Answer::Failed { message } => {
+            let message = message.trim_end_matches('.');
+            let what = format!("step {name} could not be recorded as done: {message}. A retry does it again");
+            Failed::new(exit::UNREACHABLE, "not_recorded", what)
+        }
+        _ => superseded(name, "a later run has gone over this item"),
+    }
+}
+
+fn superseded(name: &str, why: &str) -> Failed {
+    let message = format!("step {name} refused: {why}. What it did, if anything, is not recorded");
+    Failed::new(exit::REFUSED, "refused", message)
+}
+
+/// Its exit code, and what it printed if that is to be kept.
+fn execute(args: &Step, program: &std::path::Path) -> Result<(u8, Option<String>), Failed> {
+    let failed = |e: std::io::Error| Failed::new(126, "command", format!("{e}. The step was not done."));
+    let mut command = Command::new(program);
+    command.args(&args.command[1..]).env("LEASEHOLD_STEP", &args.name);
+    // Each step has a key of its own for the other side.
+    if let Ok(key) = std::env::var("LEASEHOLD_KEY") {
+        command.env("LEASEHOLD_KEY", format!("{key}/{}", args.name));
+    }
+    if args.keep_output {
+        command.stdout(Stdio::piped());
+    }
+    let mut child = command.spawn().map_err(failed)?;
+    let printed = child.stdout.take().map(passed_on).transpose().map_err(failed)?;
+    let status = child.wait().map_err(failed)?;
+    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(i32::from(u8::MAX));
+    let code = u8::try_from(code).unwrap_or(u8::MAX);
+    match printed.map(String::from_utf8) {
+        None => Ok((code, None)),
+        Some(Ok(text)) if text.len() <= OUTPUT_MAX => Ok((code, Some(text))),
+        Some(_) if code != 0 => Ok((code, None)),
+        Some(_) => {
+            let why = format!("printed more than {OUTPUT_MAX} bytes, or no text, which cannot be kept");
+            let message =
+                format!("step {} {why}: it is not recorded as done. Leave out --keep-output", args.name);
+            Err(Failed::new(exit::CONFIG, "output", message))
+        }
+    }
+}
+
+/// Everything that is read, which is printed as it comes.
+fn passed_on(mut from: std::process::ChildStdout) -> std::io::Result<Vec<u8>> {
+    let (mut all, mut part, mut stdout) = (Vec::new(), [0; 4096], std::io::stdout());
+    loop {
+        match from.read(&mut part)? {
+            0 => return Ok(all),
+            n => {
+                let _ = stdout.write_all(&part[..n]).and_then(|()| stdout.flush());
+                // One more than is kept tells that it is too much.
+                all.extend(part[..n].iter().take((OUTPUT_MAX + 1).saturating_sub(all.len())));
+            }
+        }
+    }
+}
