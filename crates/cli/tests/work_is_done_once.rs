@@ -112,7 +112,7 @@ fn a_run_at_work_is_left_alone() {
 #[test]
 fn a_lost_lease_leaves_the_item_to_a_person() {
     let world = World::new();
-    let mut run = world.start(&["once", "k", "--", "sh", "-c", "echo here; exec sleep 60"]);
+    let mut run = world.start(&["once", "k", "--ttl", "3s", "--", "sh", "-c", "echo here; exec sleep 60"]);
     assert_eq!(run.line(), "here");
     world.run(&["break", "k.once", "--now", "--ttl", "1s"]).is(0, "");
     run.ended().is(75, "lost k.once");

@@ -1,6 +1,6 @@
 //! Work done once, against a store: the calls that [`leasehold_core::ledger`] asks for.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::ids::{Grant, WriteId};
@@ -193,7 +193,7 @@ pub fn alive(store: &mut dyn Store, lease: &Name, grant: Grant) -> Result<bool, 
 pub struct Book {
     item: Item,
     job: Name,
-    page: Arc<Mutex<Page>>,
+    page: Arc<(Mutex<Page>, Condvar)>,
 }
 
 /// What came of it so far.
@@ -213,11 +213,18 @@ impl Book {
 
     /// What came of it so far.
     pub fn page(&self) -> Page {
-        self.page.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.page.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn note(&self, change: impl FnOnce(&mut Page)) {
-        change(&mut self.page.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.page.0.lock().unwrap_or_else(PoisonError::into_inner));
+        self.page.1.notify_all();
+    }
+
+    /// Waits, at most that long, until it is recorded how it ended.
+    pub fn wait_closed(&self, at_most: Duration) {
+        let page = self.page.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.page.1.wait_timeout_while(page, at_most, |page| page.closed.is_none()));
     }
 
     /// The entry, once it is ours.

@@ -199,6 +199,10 @@ impl Loop<'_> {
                 }
             }
         };
+        // A keeper that may hang is not waited for; what it has to record is, for as long as two calls may take.
+        if let Some(book) = self.job.book.as_ref().filter(|_| self.job.recorded) {
+            book.wait_closed(self.job.spec.timing.timeout * 2);
+        }
         self.shell.finish(&outcome);
         Ok(self.job.ran(outcome))
     }
