@@ -33,10 +33,7 @@ enum Name {
 
 impl Slot {
     pub(super) fn of_wall(due: i64, minute: i64, offset: i64) -> Option<Slot> {
-        // So that the name can be written: past this, the wall clock is at the end of the year 9999.
-        let nameable = (Timestamp::MIN.as_second()..=Timestamp::MAX.as_second()).contains(&(minute * 60));
-        let due = Timestamp::from_second(due).ok().filter(|_| nameable)?;
-        Some(Slot { due, name: Name::Wall { minute, offset } })
+        Some(Slot { due: Timestamp::from_second(due).ok()?, name: Name::Wall { minute, offset } })
     }
 
     pub(super) fn of_instant(due: i64) -> Option<Slot> {
@@ -62,7 +59,7 @@ impl Slot {
     pub fn civil(&self) -> DateTime {
         match self.name {
             Name::Instant => Offset::UTC.to_datetime(self.due),
-            // Checked when the slot was made.
+            // Searches stay where this is possible.
             Name::Wall { minute, .. } => wall_clock(minute).unwrap_or_default(),
         }
     }

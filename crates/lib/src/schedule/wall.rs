@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use jiff::Timestamp;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
 use super::cron::{Cron, Month};
@@ -29,6 +30,12 @@ pub(super) struct Cursor {
     month: Month,
 }
 
+/// What a wall clock can show, in seconds: time as jiff knows it, less a day at its beginning, so that every
+/// day has a midnight.
+fn all_time() -> Range<i64> {
+    Timestamp::MIN.as_second() + 86_400..Timestamp::MAX.as_second() + 1
+}
+
 /// Whole minutes within a range of seconds.
 fn minutes(seconds: Range<i64>) -> Range<i64> {
     let round_up = |second: i64| (second + 59).div_euclid(60);
@@ -38,7 +45,8 @@ fn minutes(seconds: Range<i64>) -> Range<i64> {
 impl Wall {
     pub(super) fn cursor(&self, second: i64) -> Option<Cursor> {
         let period = Period::at(&self.zone, second)?;
-        Some(Cursor { period, month: self.cron.month((second + period.offset).div_euclid(60))? })
+        let shown = (second + period.offset).clamp(all_time().start, all_time().end - 1);
+        Some(Cursor { period, month: self.cron.month(shown.div_euclid(60))? })
     }
 
     /// The first slot after a second.
@@ -112,7 +120,7 @@ impl Wall {
                 Overlap::Last => end = end.min(period.end + period.after),
             }
         }
-        start..end
+        start.max(all_time().start)..end.min(all_time().end)
     }
 
     /// The slot that stands at the first instant of a period for the times skipped there: one for all of

@@ -50,6 +50,20 @@ pub trait Evaluator {
         found
     }
 
+    /// The same, from the last to the first.
+    fn back(&self, from: i64, to: i64) -> Vec<Slot> {
+        let mut found = Vec::new();
+        let mut last = to;
+        while let Some(slot) = self.prev_at_or_before(last).filter(|slot| slot.number() > from) {
+            found.push(slot);
+            if slot.number() > last {
+                break;
+            }
+            last = slot.number() - 1;
+        }
+        found
+    }
+
     fn id(&self, slot: &Slot) -> String {
         slot.id()
     }
@@ -74,6 +88,10 @@ impl Evaluator for Schedule {
 
     fn between(&self, from: i64, to: i64) -> Vec<Slot> {
         self.after(at(from)).take_while(|slot| slot.number() <= to).collect()
+    }
+
+    fn back(&self, from: i64, to: i64) -> Vec<Slot> {
+        self.back_from(at(to)).take_while(|slot| slot.number() > from).collect()
     }
 
     fn count(&self, from: i64, to: i64) -> u64 {
@@ -125,7 +143,6 @@ pub fn exact(
     should.retain(|slot| slot.due > from && slot.due <= to);
     let does = evaluator.between(from, to);
     let found: Vec<Fired> = does.iter().map(fired).collect();
-    let ids: Vec<String> = does.iter().map(|slot| evaluator.id(slot)).collect();
     if found != should {
         let should: Vec<String> = should.iter().map(|f| format!("{}@{}", f.id(), at(f.due))).collect();
         let found: Vec<String> = found.iter().map(|f| format!("{}@{}", f.id(), at(f.due))).collect();
@@ -138,8 +155,12 @@ pub fn exact(
             told(&found[first..])
         ));
     }
-    if let Some((slot, id)) = should.iter().zip(&ids).find(|(slot, id)| slot.id() != **id) {
-        return Err(format!("{} is called {id}", slot.id()));
+    // Writing a name takes far longer than finding it: all in the middle, where the change is, and some others.
+    let middle = from + (to - from) / 2;
+    for (n, (slot, does)) in should.iter().zip(&does).enumerate() {
+        if ((slot.due - middle).abs() < 2 * 3600 || n % 16 == 0) && evaluator.id(does) != slot.id() {
+            return Err(format!("{} is called {}", slot.id(), evaluator.id(does)));
+        }
     }
     if evaluator.count(from, to) != should.len() as u64 {
         return Err(format!("{} due, {} counted", should.len(), evaluator.count(from, to)));
@@ -148,38 +169,30 @@ pub fn exact(
     Ok(should.len())
 }
 
-/// The same slots backwards, and each is found from within the time after it.
+/// The same slots backwards.
 fn backwards(evaluator: &impl Evaluator, slots: &[Slot], (from, to): (i64, i64)) -> Result<(), String> {
-    let mut back = Vec::new();
-    let mut second = to;
-    while let Some(slot) = evaluator.prev_at_or_before(second).filter(|slot| slot.number() > from) {
-        if slot.number() > second {
-            return Err(format!("{slot} comes before {}", at(second)));
-        }
-        second = slot.number() - 1;
-        back.push(slot);
-    }
+    let mut back = evaluator.back(from, to);
     back.reverse();
-    if back != slots {
-        let only = |some: &[Slot], others: &[Slot]| {
-            told(&some.iter().filter(|s| !others.contains(s)).map(Slot::id).collect::<Vec<_>>())
-        };
-        return Err(format!("only forwards: {}; only backwards: {}", only(slots, &back), only(&back, slots)));
+    if back == slots {
+        return Ok(());
     }
-    Ok(())
+    let only = |some: &[Slot], others: &[Slot]| {
+        told(&some.iter().filter(|s| !others.contains(s)).map(Slot::id).collect::<Vec<_>>())
+    };
+    Err(format!("only forwards: {}; only backwards: {}", only(slots, &back), only(&back, slots)))
 }
 
-/// Over any stretch of time: slots come in order, and no name twice. Returns how many.
-pub fn in_order(evaluator: &impl Evaluator, from: i64, to: i64) -> Result<usize, String> {
+/// Over any stretch of time: slots come in order, and if that is asked, no name twice. Returns how many.
+pub fn in_order(evaluator: &impl Evaluator, (from, to): (i64, i64), names: bool) -> Result<usize, String> {
     let slots = evaluator.between(from, to);
-    let mut ids = std::collections::HashSet::with_capacity(slots.len());
+    let mut seen = std::collections::HashSet::new();
     let mut last = from;
     for slot in &slots {
         if slot.number() <= last {
             return Err(format!("{slot} is not after {}", at(last)));
         }
         last = slot.number();
-        if !ids.insert((slot.civil(), slot.utc_offset())) {
+        if names && !seen.insert((slot.civil(), slot.utc_offset())) {
             return Err(format!("{slot} comes twice"));
         }
     }

@@ -23,6 +23,10 @@ pub struct Shown {
     month: usize,
     weekday: usize,
     days_in_month: usize,
+    /// Not shown before, as far as this clock goes back.
+    first: bool,
+    /// Not shown again.
+    last: bool,
 }
 
 impl Shown {
@@ -56,6 +60,8 @@ fn of_date_time(at: jiff::civil::DateTime, utc: i64, ahead: i64) -> Shown {
         month: at.month() as usize,
         weekday: at.weekday().to_sunday_zero_offset() as usize,
         days_in_month: at.days_in_month() as usize,
+        first: true,
+        last: true,
     }
 }
 
@@ -75,7 +81,21 @@ pub fn clock(zone: &TimeZone, from: i64, to: i64) -> Vec<Shown> {
         };
         minutes.push(minute);
     }
+    if minutes.iter().any(|minute| minute.ahead != minutes[0].ahead) {
+        mark_passes(&mut minutes);
+    }
     minutes
+}
+
+fn mark_passes(clock: &mut [Shown]) {
+    let mut seen = HashSet::new();
+    for now in clock.iter_mut() {
+        now.first = seen.insert(now.local());
+    }
+    seen.clear();
+    for now in clock.iter_mut().rev() {
+        now.last = seen.insert(now.local());
+    }
 }
 
 /// A pattern as a table of yes and no for each field.
@@ -204,42 +224,25 @@ fn values(field: &str, least: usize, most: usize) -> Vec<bool> {
 
 /// Everything that is due on a clock, in order.
 ///
-/// The first and last days of it are judged without what comes before and after them: leave them out.
+/// What is near its ends is judged without what comes before and after: leave it out.
 pub fn due(pattern: &Pattern, policy: Policy, clock: &[Shown]) -> Vec<Fired> {
     let mut found = Vec::new();
-    // Whether a time was shown before, and will be again, can only matter within a day of a change.
-    let changed = clock.windows(2).any(|two| two[0].ahead != two[1].ahead);
-    let mut seen = HashSet::new();
-    let mut to_come = std::collections::HashMap::new();
-    if changed && !pattern.interval {
-        for shown in clock {
-            *to_come.entry(shown.local()).or_insert(0) += 1;
-        }
-    }
-    let mut before: Option<&Shown> = None;
+    let mut before = &clock[0];
     for now in clock {
         let fits = pattern.fits(now);
-        let mut fires = fits;
-        if changed && !pattern.interval {
-            let first = seen.insert(now.local());
-            let left = to_come.get_mut(&now.local()).unwrap();
-            *left -= 1;
-            fires &= match policy.overlap {
-                Overlap::First => first,
-                Overlap::Last => *left == 0,
-            };
-            let skipped = before.map_or(0, |before| now.local() - before.local() - 1);
-            if skipped > 0 && !fits && policy.gap == Gap::Run {
-                let times = (1..=skipped).map(|minutes| before.unwrap().plus(minutes));
-                found.extend(
-                    times.into_iter().find(|time| pattern.fits(time)).map(|time| time.fired(now.utc)),
-                );
-            }
+        let counts = match policy.overlap {
+            Overlap::First => now.first,
+            Overlap::Last => now.last,
+        };
+        let skipped = now.local() - before.local() - 1;
+        if skipped > 0 && !fits && !pattern.interval && policy.gap == Gap::Run {
+            let mut times = (1..=skipped).map(|minutes| before.plus(minutes));
+            found.extend(times.find(|time| pattern.fits(time)).map(|time| time.fired(now.utc)));
         }
-        if fires {
+        if fits && (counts || pattern.interval) {
             found.push(now.fired(now.utc));
         }
-        before = Some(now);
+        before = now;
     }
     found
 }

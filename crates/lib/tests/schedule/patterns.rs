@@ -178,7 +178,7 @@ fn intervals() {
     );
     for (interval, offset) in [(1, 0), (7, 3), (86_400, 0), (5_400, 1_234)] {
         let schedule = every(interval, offset).unwrap();
-        crate::checks::in_order(&schedule, -100_000, 100_000).unwrap();
+        crate::checks::in_order(&schedule, (-100_000, 100_000), true).unwrap();
         crate::checks::catches_up(&schedule, -12_345, 98_765, 3).unwrap();
     }
     assert_eq!(every(0, 0).unwrap_err(), EveryError::Zero);
