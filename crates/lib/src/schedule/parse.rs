@@ -318,7 +318,7 @@ fn checked_step(item: Piece<'_>, step: Piece<'_>, from: u32, to: u32) -> Result<
     }
     let field = item.field;
     let all = from == field.least_and_most().0 && to - from + 1 == field.size();
-    let uneven = all && matches!(field, Field::Minute | Field::Hour) && field.size() % every != 0;
+    let uneven = all && matches!(field, Field::Minute | Field::Hour) && !field.size().is_multiple_of(every);
     if uneven {
         return item.wrong(uneven_step(item, every, from, to));
     }

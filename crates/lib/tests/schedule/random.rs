@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 
 use crate::checks::{self, Expression, at};
 use crate::oracle;
-use crate::zones::{BEGIN, END, POLICIES, changes, long, zone};
+use crate::zones::{BEGIN, Changes, END, POLICIES, changes, long, zone};
 
 /// splitmix64: small and seeded.
 pub struct Rng(u64);
@@ -91,7 +91,7 @@ const ZONES: [&str; 12] = [
     "Antarctica/Troll",
 ];
 
-fn check(seed: u64, zones: &[(TimeZone, Vec<(i64, i32)>)]) -> Option<usize> {
+fn check(seed: u64, zones: &[(TimeZone, Changes)]) -> Option<usize> {
     let mut rng = Rng::new(seed);
     let text = pattern(&mut rng);
     // What never happens or has an uneven step is refused; that is tested elsewhere.

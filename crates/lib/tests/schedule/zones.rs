@@ -70,8 +70,11 @@ fn offset(zone: &TimeZone, minute: i64) -> i32 {
     zone.to_offset(Timestamp::from_second(minute * 60).unwrap()).seconds()
 }
 
-/// The minutes at which a clock is changed, and the offset then; found by looking every six hours.
-pub fn changes(zone: &TimeZone, begin: i64, end: i64) -> Vec<(i64, i32)> {
+/// The minutes at which a clock is changed, and the offset then; the first is where looking began.
+pub type Changes = Vec<(i64, i32)>;
+
+/// Found by looking every six hours.
+pub fn changes(zone: &TimeZone, begin: i64, end: i64) -> Changes {
     let mut found = vec![(begin, offset(zone, begin))];
     let mut minute = begin;
     while minute < end {
@@ -90,7 +93,7 @@ pub fn changes(zone: &TimeZone, begin: i64, end: i64) -> Vec<(i64, i32)> {
 }
 
 /// All zones, those together whose clocks always show the same.
-fn zones_alike() -> Vec<(Vec<(i64, i32)>, Vec<TimeZone>)> {
+fn zones_alike() -> Vec<(Changes, Vec<TimeZone>)> {
     let names: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();
     assert!(names.len() > 400, "only {} time zones on this machine", names.len());
     let alike = Mutex::new(BTreeMap::<_, Vec<TimeZone>>::new());
