@@ -134,4 +134,9 @@ fn rare_days() {
         .take(4)
         .collect();
     assert_eq!(leap, [1988, 2016, 2044, 2072]);
+    // 2100 has none.
+    let leap_days = schedule("0 0 29 2 *", "America/New_York");
+    let years: Vec<i16> =
+        leap_days.after(at(3_913_056_000)).take(3).map(|slot| slot.civil().year()).collect();
+    assert_eq!(years, [2096, 2104, 2108]);
 }
