@@ -35,6 +35,7 @@ pub mod memory;
 pub mod random;
 #[cfg(unix)]
 pub mod runner;
+pub mod schedule;
 pub mod shell;
 pub mod state;
 pub mod steps;

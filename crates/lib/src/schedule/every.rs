@@ -1,0 +1,88 @@
+//! Slots at a fixed distance.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The longest interval taken: a typo such as `9000d` should not become a schedule.
+const MOST: Duration = Duration::from_secs(366 * 86_400);
+
+/// A slot every so often, counted from the Unix epoch, so that all machines agree without being told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Every {
+    /// In seconds.
+    interval: i64,
+    offset: i64,
+}
+
+/// Why there is no such interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EveryError {
+    /// Nothing would ever be over before the next one is due.
+    #[error("an interval of nothing: write at least 1s")]
+    Zero,
+    /// Slots have names in whole seconds.
+    #[error("intervals and offsets are whole seconds: write 1s or more, without a fraction")]
+    Fraction,
+    /// Longer than a year.
+    #[error("an interval of more than 366 days: write a date instead, such as cron = \"0 0 1 1 *\"")]
+    TooLong,
+    /// It only moves slots within their interval.
+    #[error("the offset must be shorter than the interval: an offset of one interval changes nothing")]
+    Offset,
+}
+
+impl Every {
+    /// A slot each `interval`, `offset` after the multiples of it.
+    pub fn new(interval: Duration, offset: Duration) -> Result<Every, EveryError> {
+        if interval.is_zero() {
+            return Err(EveryError::Zero);
+        }
+        if interval.subsec_nanos() != 0 || offset.subsec_nanos() != 0 {
+            return Err(EveryError::Fraction);
+        }
+        if interval > MOST {
+            return Err(EveryError::TooLong);
+        }
+        if offset >= interval {
+            return Err(EveryError::Offset);
+        }
+        // Both are below a year: they fit.
+        Ok(Every { interval: interval.as_secs() as i64, offset: offset.as_secs() as i64 })
+    }
+
+    /// The distance between two slots.
+    pub fn interval(&self) -> Duration {
+        Duration::from_secs(self.interval.unsigned_abs())
+    }
+
+    /// How far the slots are moved from the multiples of the interval.
+    pub fn offset(&self) -> Duration {
+        Duration::from_secs(self.offset.unsigned_abs())
+    }
+
+    /// The number of the last slot at or before a second.
+    fn index(&self, second: i64) -> i64 {
+        (second - self.offset).div_euclid(self.interval)
+    }
+
+    pub(super) fn at_or_before(&self, second: i64) -> i64 {
+        self.offset + self.index(second) * self.interval
+    }
+
+    pub(super) fn after(&self, second: i64) -> i64 {
+        self.at_or_before(second) + self.interval
+    }
+
+    /// How many slots come after `from`, up to and with `to`.
+    pub(super) fn count(&self, from: i64, to: i64) -> u64 {
+        u64::try_from(self.index(to) - self.index(from)).unwrap_or(0)
+    }
+}
+
+impl fmt::Display for Every {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |seconds| format!("{:#}", jiff::SignedDuration::from_secs(seconds)).replace(' ', "");
+        write!(f, "every {}", shown(self.interval))?;
+        if self.offset != 0 { write!(f, " + {}", shown(self.offset)) } else { Ok(()) }
+    }
+}
