@@ -24,6 +24,9 @@ struct Row {
     word: &'static str,
 }
 
+/// What is under a key of ours, and is no record: where, and why.
+type Unreadable = (String, String);
+
 /// Shows it.
 pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> {
     for word in &args.only {
@@ -46,7 +49,7 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
     Ok(exit::OK)
 }
 
-fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<(String, String)>), Failed> {
+fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<Unreadable>), Failed> {
     let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
     for prefix in PREFIXES {
         let found = bodies(opened.store.as_mut(), prefix).map_err(|f| store_failed(&f, &opened.chosen))?;

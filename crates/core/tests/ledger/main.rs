@@ -52,6 +52,7 @@ struct World {
     broken: Option<String>,
 }
 
+#[allow(clippy::large_enum_variant)] // there are a handful of them
 enum Stage {
     Opening(Opening, Call),
     Executing(Entry, Version),

@@ -111,7 +111,9 @@ impl Artefact for Tree {
                     beside.sync()?;
                 }
                 // Whoever died in the middle of this had come so far; otherwise there is nothing to point to.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => drop(fs::metadata(beside.path(&version))?),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    fs::metadata(beside.path(&version))?;
+                }
                 Err(e) => return Err(e),
             }
             before.iter().for_each(|before| replaced_now(&beside.path(before)));
