@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub use items::{Doing, History, IfUnknown, Once, Retry, Step};
+pub use items::{Doing, History, IfUnknown, Once, Retry, Step, Why};
 use leasehold::core::ids::Token;
 
 use crate::duration;
@@ -123,6 +123,8 @@ pub enum Command {
     Step(Step),
     /// What ran once for a key or a slot, and what came of it
     History(History),
+    /// Why a job did or did not run, in sentences
+    Why(Why),
     /// Let an item run again that failed too often, or that never reported
     Retry(Retry),
     /// Does this store really compare-and-set? Races, clocks, durability, latency; and the TTL it supports

@@ -309,3 +309,33 @@ fn of_many_at_once_one_does_it() {
         assert_eq!(executed(&world), 2, "{}", place.name);
     });
 }
+
+#[test]
+fn why_it_did_or_did_not_run() {
+    let world = World::new();
+    world.run(&["why", "site"]).is(0, "");
+    world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "--", "true"]).is(0, "");
+    world.run(&["run", "site", "--slot", "2026-11-16T06:30Z", "--", "false"]).is(1, "");
+    let said = world.run(&["why", "site"]).is(0, "").out;
+    assert!(said.starts_with("the lease site is free (last token 2): a run now gets it.\n"), "{said}");
+    assert!(
+        said.contains("site@2026-11-16T05:45:00Z: ok, by ") && said.contains("it is not run again"),
+        "{said}"
+    );
+    let said = world.run(&["why", "site", "2026-11-16T15:30+09:00"]).is(0, "").out;
+    assert!(
+        said.contains("site@2026-11-16T06:30:00Z: failed, by ") && said.contains("tries again"),
+        "{said}"
+    );
+    assert!(!said.contains("05:45"), "{said}");
+    let said = world.run(&["why", "site", "2026-11-16T07:15Z"]).is(0, "").out;
+    assert!(said.contains("no run began site@2026-11-16T07:15Z"), "{said}");
+    let mut holder = world.start(&["once", "k", "--", "sh", "-c", "echo here; read go"]);
+    assert_eq!(holder.line(), "here");
+    let said = world.run(&["why", "k"]).is(0, "").out;
+    assert!(said.contains("k: started, by ") && said.contains("being done now"), "{said}");
+    let said = world.run(&["why", "k.once"]).is(0, "").out;
+    assert!(said.contains("is held by ") && said.contains("a run now is skipped"), "{said}");
+    holder.close_stdin();
+    holder.ended();
+}

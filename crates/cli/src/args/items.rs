@@ -108,6 +108,15 @@ pub struct History {
     pub only: Vec<String>,
 }
 
+/// `why`
+#[derive(Debug, Args)]
+pub struct Why {
+    /// A job, a lease or a key
+    pub name: String,
+    /// Only this slot of the job, for example 2026-11-16T05:45Z
+    pub time: Option<String>,
+}
+
 /// `retry`
 #[derive(Debug, Args)]
 pub struct Retry {

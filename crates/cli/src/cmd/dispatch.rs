@@ -13,6 +13,9 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::History(args) => {
             history::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
         }
+        Command::Why(args) => {
+            why::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
+        }
         Command::Step(args) => step::run(args, out),
         Command::Retry(args) => retry::run(flags, args, out).map_err(Failed::of_a_look),
         Command::Write(args) => write::run(args, out),

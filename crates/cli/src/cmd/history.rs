@@ -18,10 +18,26 @@ use crate::out::{self, Out};
 const PAGE: usize = 500;
 const WORDS: [&str; 8] = ["ok", "failed", "skipped", "lost", "killed", "unknown", "started", "planned"];
 
-/// One item, and whether a run is at it now.
-struct Row {
-    entry: Entry,
-    word: &'static str,
+/// One item.
+pub struct Row {
+    /// As it is recorded.
+    pub entry: Entry,
+    /// Its outcome, or whether a run is at it now.
+    pub word: &'static str,
+}
+
+impl Row {
+    /// Whether it belongs to this job, key or slot.
+    pub fn is_about(&self, name: &str) -> bool {
+        let slot = matches!(&self.entry.subject, Subject::Slot { id, .. } if id == name);
+        self.entry.job.as_str() == name || items::shown(&self.entry.subject) == name || slot
+    }
+
+    /// When it last ended, or began; by that machine's clock.
+    pub fn when(&self) -> &str {
+        let Entry { ending, claim, .. } = &self.entry;
+        ending.as_ref().map_or(claim.holder.since.as_str(), |ending| ending.at.as_str())
+    }
 }
 
 /// What is under a key of ours, and is no record: where, and why.
@@ -41,7 +57,7 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
     let mut opened = super::open(flags, &[])?;
     let (mut rows, unreadable) = rows(&mut opened)?;
     rows.retain(|row| wanted(row, args));
-    rows.sort_by(|a, b| when(&a.entry).cmp(when(&b.entry)));
+    rows.sort_by(|a, b| a.when().cmp(b.when()));
     show(&rows, &opened, out);
     for (key, why) in unreadable {
         out.warn(&format!("{key}: {why}"));
@@ -49,7 +65,8 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
     Ok(exit::OK)
 }
 
-fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<Unreadable>), Failed> {
+/// Every item that is recorded, and what is no record.
+pub fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<Unreadable>), Failed> {
     let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
     for prefix in PREFIXES {
         let found = bodies(opened.store.as_mut(), prefix).map_err(|f| store_failed(&f, &opened.chosen))?;
@@ -95,18 +112,9 @@ fn bodies(store: &mut dyn Store, prefix: &str) -> Result<Vec<(String, Vec<u8>)>,
 }
 
 fn wanted(row: &Row, args: &History) -> bool {
-    let entry = &row.entry;
-    let named = args.name.as_ref().is_none_or(|name| {
-        let slot = matches!(&entry.subject, Subject::Slot { id, .. } if id == name);
-        entry.job.as_str() == name || items::shown(&entry.subject) == *name || slot
-    });
-    let recent = args.since.is_none_or(|since| held_for(when(entry)).is_none_or(|ago| ago <= since));
+    let named = args.name.as_ref().is_none_or(|name| row.is_about(name));
+    let recent = args.since.is_none_or(|since| held_for(row.when()).is_none_or(|ago| ago <= since));
     named && recent && (args.only.is_empty() || args.only.iter().any(|word| word == row.word))
-}
-
-/// When it last ended, or began; by that machine's clock.
-fn when(entry: &Entry) -> &str {
-    entry.ending.as_ref().map_or(entry.claim.holder.since.as_str(), |ending| ending.at.as_str())
 }
 
 fn show(rows: &[Row], opened: &Opened, out: &Out) {
@@ -128,8 +136,7 @@ fn show(rows: &[Row], opened: &Opened, out: &Out) {
 fn cells(row: &Row) -> Vec<String> {
     let Entry { subject, job, ending, claim, attempt, steps, .. } = &row.entry;
     let dash = || "-".to_owned();
-    let ago = held_for(when(&row.entry))
-        .map_or_else(|| when(&row.entry).to_owned(), |d| format!("{} ago", Text(d)));
+    let ago = held_for(row.when()).map_or_else(|| row.when().to_owned(), |d| format!("{} ago", Text(d)));
     let item = match subject {
         Subject::Key(key) => key.clone(),
         Subject::Slot { id, .. } => id.clone(),
@@ -150,7 +157,8 @@ fn cells(row: &Row) -> Vec<String> {
     ]
 }
 
-fn object(row: &Row) -> Value {
+/// For `--json`.
+pub fn object(row: &Row) -> Value {
     let Entry { subject, job, ending, claim, attempt, failures, steps, .. } = &row.entry;
     let (kind, item) = match subject {
         Subject::Key(key) => ("key", key.as_str()),
@@ -159,7 +167,7 @@ fn object(row: &Row) -> Value {
     };
     json!({
         "v": 1, "kind": kind, "item": item, "job": job.as_str(), "outcome": row.word,
-        "time": when(&row.entry),
+        "time": row.when(),
         "exit": ending.as_ref().and_then(|e| e.exit),
         "duration_s": ending.as_ref().map(|e| Duration::from_millis(e.took_ms).as_secs_f64()),
         "said": ending.as_ref().map(|e| e.said.as_str()).filter(|said| !said.is_empty()),

@@ -120,7 +120,7 @@ pub fn shown(subject: &Subject) -> String {
 }
 
 /// "mac-mini/8123 (token 42) 3m ago"
-fn by_whom(entry: &Entry) -> String {
+pub fn by_whom(entry: &Entry) -> String {
     let claim = &entry.claim;
     let when = entry.ending.as_ref().map_or(&claim.holder.since, |ending| &ending.at);
     let ago = held_for(when).map(|d| format!(" {} ago", Text(d))).unwrap_or_default();

@@ -23,6 +23,7 @@ pub mod status;
 pub mod step;
 pub mod targets;
 pub mod use_;
+pub mod why;
 pub mod write;
 
 use std::sync::Arc;

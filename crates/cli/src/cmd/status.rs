@@ -200,6 +200,23 @@ fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
         && problems.into_iter().all(|(lease, problem)| out::line(&format!("{lease}: {problem}")))
 }
 
+/// What a run would find of this lease now; nothing if there is no such lease.
+pub fn sentence(opened: &mut Opened, lease: &Name) -> Result<Option<String>, Failed> {
+    let rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, Some(lease)))?;
+    let time = |d: Option<Duration>| d.map(|d| Text(Duration::from_secs(d.as_secs())).to_string());
+    Ok(rows.first().map(|row| match (row.state, &row.holder, row.token) {
+        ("held" | "revoked", Some(holder), Some(token)) => {
+            let held = time(row.held).map(|d| format!(" for {d}")).unwrap_or_default();
+            format!("the lease {lease} is held by {holder} (token {token}){held}: a run now is skipped, or waits with --wait.")
+        }
+        ("bad", ..) => format!("the lease {lease} cannot be used: {}", row.problem.as_deref().unwrap_or("?")),
+        (_, _, token) => {
+            let last = token.map(|token| format!(" (last token {token})")).unwrap_or_default();
+            format!("the lease {lease} is free{last}: a run now gets it.")
+        }
+    }))
+}
+
 /// A lease that this machine has seen on the store, and that is not there any more.
 fn vanished(lease: &Name, opened: &Opened) -> Option<Row> {
     let seen = opened.memory.recall(lease).seen?;
