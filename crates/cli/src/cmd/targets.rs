@@ -115,6 +115,7 @@ pub fn failed(error: &TargetError) -> Failed {
         TargetError::Busy { .. } => (exit::UNREACHABLE, "target_busy"),
         TargetError::Io { source, .. } if denied(source) => (exit::DENIED, "denied"),
         TargetError::Io { .. } => (exit::UNREACHABLE, "target"),
+        TargetError::Lost { .. } => (exit::UNREACHABLE, "target_unreachable"),
         TargetError::Remote { failure, .. } => match failure.kind {
             FailureKind::Unreachable => (exit::UNREACHABLE, "target_unreachable"),
             FailureKind::Denied => (exit::DENIED, "denied"),
