@@ -146,6 +146,11 @@ fn a_late_sweep(make: fn(&Bucket, &str) -> Box<dyn Target>) -> [Result<String, T
     let mut writer = bucket.open_at(&other.url(&bucket.server()));
     let writing = thread::spawn(move || writer.write(&bearer(33), None, Content::Bytes(b"last")));
     assert!(publishing.wait(LONG));
+    // Ages are whole seconds: until something younger is swept elsewhere, nothing here has one.
+    let clock = s3_bucket();
+    seal(clock.open().as_mut(), 33);
+    write(clock.open().as_mut(), 33, "younger").unwrap();
+    write_until_swept(&clock, 33, &clock.payloads()[0]);
     strike.release();
     late.join().unwrap().unwrap();
     let before = read(bucket.open().as_mut());
