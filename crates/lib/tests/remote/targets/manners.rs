@@ -142,13 +142,15 @@ pub fn a_silent_server_ends_the_seal(make: Maker<'_>) {
     }
 }
 
+type Verb = fn(&mut dyn Target) -> Result<(), TargetError>;
+
 /// Attempts that nobody answers: the seal may be there and the mode may be another, and nobody says that
 /// nothing was changed. Here both land later.
 pub fn what_was_not_answered_is_told_unknown(make: Maker<'_>) {
     const PER_CALL: Duration = Duration::from_secs(5);
     let site = make();
     seal(site.open().as_mut(), 33);
-    let verbs: [fn(&mut dyn Target) -> Result<(), TargetError>; 2] =
+    let verbs: [Verb; 2] =
         [|target| target.seal(&bearer(34), Mode::Enforce).map(drop), |target| target.set_mode(Mode::Observe)];
     for verb in verbs {
         let proxy = site.proxy();
