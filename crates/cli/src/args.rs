@@ -245,16 +245,20 @@ pub struct Run {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 It works inside a run that named the target:
-  leasehold run site --fence file:today.json -- sh -c './report | leasehold write file:today.json'
+  leasehold run site --fence file:today.json -- leasehold write file:today.json -- ./report
 
-What is written is there as a whole or not at all. If a later run has sealed the target, nothing is written \
-and the exit code is 76.")]
+What is written is there as a whole or not at all. If the command does not end with exit code 0, nothing is written \
+and its code is ours. A pipe into standard input cannot tell that: if what writes into it dies half-way, half is \
+written. If a later run has sealed the target, nothing is written and the exit code is 76.")]
 pub struct Write {
     /// What to write, for example file:/srv/site/today.json
     pub target: String,
     /// Read it from this file or directory instead of standard input
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "command")]
     pub from: Option<PathBuf>,
+    /// Run this and write what it prints, if it ends with exit code 0; instead of standard input
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
 }
 
 /// `push`
@@ -298,7 +302,7 @@ The token is checked right before the command starts, and the next run does not 
 ended. What the command does on other machines is not part of the check, so its class is `gate`: a job that is \
 frozen in the middle of it keeps the next one waiting, on this machine only.")]
 pub struct Gate {
-    /// What the command touches: a name, or gate:/PATH
+    /// What the command touches: a name, or a path that begins with / or .
     pub resource: String,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]

@@ -189,3 +189,82 @@ fn a_stale_write_that_was_let_in_is_in_the_notes() {
     let seen = world.run(&["fence", "observed"]).is(0, "").out;
     assert!(seen.contains("let in 1 write meanwhile"), "{seen}");
 }
+
+/// A pipe cannot tell a producer that died from one that is done; a command that we run can be told.
+#[test]
+fn what_a_dead_producer_left_is_not_published() {
+    let world = World::new();
+    let run = |script: &str| {
+        let script = job(script);
+        world.run(&["run", "site", "--fence", "file:page", "--fence", "tree:site", "sh", "-c", &script])
+    };
+    run("LEASEHOLD write file:page -- echo whole").is(0, "");
+    assert_eq!(read(&world, "page"), "whole\n");
+    let said = "so nothing was written to file:page";
+    for (producer, code) in
+        [("printf half; kill -9 $$", 137), ("printf half; exit 3", 3), ("exit 76", 76), ("kill $$", 143)]
+    {
+        run(&format!("LEASEHOLD write file:page -- sh -c '{producer}'")).is(code, said);
+        assert_eq!(read(&world, "page"), "whole\n", "{producer}");
+    }
+    let ended = run("LEASEHOLD --json write file:page -- false").is(1, said).json();
+    assert_eq!((ended["outcome"].as_str(), ended["reason"].as_str()), (Some("failed"), Some("command")));
+    run("LEASEHOLD write file:page -- nosuchcommand").is(127, "Nothing was written");
+    run("LEASEHOLD write file:page --from page -- echo x").is(64, "--from");
+    // What takes no stream lets go of the command, however long that would go on.
+    run("LEASEHOLD write tree:site -- sleep 1000").is(69, "--from");
+    assert_eq!(read(&world, "page"), "whole\n");
+    // And without a shell in between.
+    let us = binary();
+    let straight = ["run", "site", "--fence", "file:page", "--", us.to_str().unwrap()];
+    world.run(&[&straight[..], &["write", "file:page", "--", "echo", "straight"]].concat()).is(0, "");
+    assert_eq!(read(&world, "page"), "straight\n");
+    // The control: a pipe.
+    run("sh -c 'printf half; kill -9 $$' | LEASEHOLD write file:page").is(0, "");
+    assert_eq!(read(&world, "page"), "half", "then the documentation can say more");
+}
+
+#[test]
+fn a_gate_is_the_same_by_whichever_way_it_is_named() {
+    let world = World::new();
+    for (fence, gate) in
+        [("gate:gg/x", "gg/x"), ("gate:gg/x", "gate:gg/x"), ("gate:./x", "./x"), ("gate:mail", "gate:mail")]
+    {
+        let script = job(&format!("LEASEHOLD gate {gate} -- touch sent"));
+        world.run(&["run", "site", "--fence", fence, "sh", "-c", &script]).is(0, "");
+        fs::remove_file(world.path("sent")).unwrap_or_else(|e| panic!("{fence} and {gate}: {e}"));
+    }
+    // What is remembered means the same elsewhere.
+    let listed = world.run(&["--json", "fence", "ls"]).out;
+    for line in listed.lines() {
+        let seen: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(seen["target"].as_str().unwrap().starts_with("gate:/"), "{line}");
+    }
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+}
+
+#[test]
+fn no_token_of_a_url_is_shown() {
+    let world = World::new();
+    for url in [
+        "git:https://s3cret@127.0.0.1:1/r",
+        "git:https://s3cret:x-oauth-basic@127.0.0.1:1/r",
+        "gti:https://s3cret@h/r",
+    ] {
+        for args in [&["fence", "ls", url][..], &["--json", "fence", "ls", url], &["fence", "enforce", url]] {
+            let ended = world.run(args);
+            assert!(!format!("{}{}", ended.out, ended.err).contains("s3cret"), "{ended:#?}");
+        }
+    }
+}
+
+/// An unreadable fence needs a person, and yet nothing was written: that is no unknown outcome.
+#[test]
+fn an_unreadable_fence_is_told_as_a_refusal() {
+    let world = World::new();
+    let script = job("echo '{' >.page.leasehold-fence; echo x | LEASEHOLD --json write file:page");
+    let ended = world.run(&["run", "site", "--fence", "file:page", "sh", "-c", &script]);
+    let said = ended.is(79, "Nothing was written").json();
+    assert_eq!((said["outcome"].as_str(), said["reason"].as_str()), (Some("refused"), Some("bad_fence")));
+    assert!(!world.path("page").exists());
+}

@@ -46,6 +46,21 @@ pub enum Mode {
     Observe,
 }
 
+impl Mode {
+    /// As it is stored, shown and typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Observe => "observe",
+        }
+    }
+
+    /// Reads [`Mode::word`].
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Enforce, Self::Observe].into_iter().find(|mode| mode.word() == word)
+    }
+}
+
 /// What a holder brings to a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bearer {

@@ -75,17 +75,15 @@ impl Fences {
         let targets = found.map(|at| self.wanted.swap_remove(at).1).unwrap_or_default();
         let (bearer, mode) = (Bearer::from(granted), self.mode);
         let mut work = Sealing { targets, failed: None, let_in: Vec::new() };
-        let told = session.clone();
+        let mut told = LastWord::new(session.clone());
         let thread = std::thread::Builder::new().name("seal".into()).spawn(move || {
             work.run(&bearer, mode);
-            let result = work.failed.as_ref().map_or(Ok(()), |e| Err(e.to_string()));
-            told.send(Input::Sealed(result));
+            told.result = work.failed.as_ref().map_or(Ok(()), |e| Err(e.to_string()));
+            drop(told);
             work
         });
-        match thread {
-            Ok(thread) => self.sealing = Some(thread),
-            Err(e) => session.send(Input::Sealed(Err(format!("the system refused a thread: {e}")))),
-        }
+        // If there is none, its work was dropped, and with it the last word was said.
+        self.sealing = thread.ok();
     }
 
     /// Takes over what the thread did. It has said its last word, or nobody waits for it any more.
@@ -109,12 +107,34 @@ impl Fences {
         if self.sealing.as_ref().is_some_and(JoinHandle::is_finished) {
             self.settle();
         }
-        let bearer = granted.map(Bearer::from);
+        let whole = self.failed.is_none();
+        // No job was started on a target that could not be sealed: there is nothing to look back at.
+        let bearer = granted.filter(|_| whole).map(Bearer::from);
         let each = |target: &mut Box<dyn Target>| target.aftermath(bearer.as_ref()?);
         let went_round = self.sealed.iter_mut().filter_map(each).collect();
-        let whole = self.failed.is_none();
         let sealed = self.sealed.iter().filter(|_| whole).map(|target| target.shown().into()).collect();
         Ended { sealed, failed: self.failed, let_in: self.let_in, went_round }
+    }
+}
+
+/// Tells the session what came of the sealing when it is dropped: also if the thread never starts or breaks
+/// off, or the session would renew its lease and wait for ever.
+struct LastWord {
+    session: InputSender,
+    result: Result<(), String>,
+}
+
+impl LastWord {
+    fn new(session: InputSender) -> Self {
+        let why =
+            "sealing broke off in the middle: a thread could not be started, or there is a bug in Leasehold";
+        Self { session, result: Err(why.into()) }
+    }
+}
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        self.session.send(Input::Sealed(std::mem::replace(&mut self.result, Ok(()))));
     }
 }
 
@@ -142,5 +162,91 @@ impl Sealing {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use leasehold_core::fence_record::FenceRecord;
+    use leasehold_core::ids::{Epoch, Grant, Token};
+
+    use super::*;
+    use crate::targets::{Content, Sealed, Written};
+
+    /// A target that cannot be sealed, and counts how often it is asked what happened.
+    #[derive(Debug)]
+    struct Bad {
+        panics: bool,
+        asked: Arc<AtomicU32>,
+    }
+
+    impl Bad {
+        fn error() -> TargetError {
+            TargetError::Unfit { target: "bad:".into(), why: "is bad".into(), fix: "Mend it".into() }
+        }
+    }
+
+    impl Target for Bad {
+        fn shown(&self) -> &str {
+            "bad:"
+        }
+        fn class(&self) -> Class {
+            Class::Atomic
+        }
+        fn seal(&mut self, _: &Bearer, _: Mode) -> Result<Sealed, TargetError> {
+            assert!(!self.panics, "as a bug would");
+            Err(Self::error())
+        }
+        fn write(&mut self, _: &Bearer, _: Option<u64>, _: Content<'_>) -> Result<Written, TargetError> {
+            Err(Self::error())
+        }
+        fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+            Err(Self::error())
+        }
+        fn set_mode(&mut self, _: Mode) -> Result<(), TargetError> {
+            Err(Self::error())
+        }
+        fn aftermath(&mut self, _: &Bearer) -> Option<String> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            None
+        }
+    }
+
+    /// What the session is told, and how often the target was asked afterwards.
+    fn sealed(panics: bool) -> (Result<(), String>, u32) {
+        let granted = Granted {
+            lease: Name::new("site").unwrap(),
+            epoch: Epoch::first(7),
+            token: Token::new(1).unwrap(),
+            grant: Grant(1),
+            ttl: Duration::from_secs(9),
+        };
+        let asked = Arc::new(AtomicU32::new(0));
+        let mut fences = Fences::none();
+        fences.add(granted.lease.clone(), vec![Box::new(Bad { panics, asked: Arc::clone(&asked) })]);
+        let (session, inbox) = InputSender::alone().unwrap();
+        fences.seal(&granted, session);
+        let told = inbox.recv_timeout(Duration::from_secs(20));
+        let Ok(Input::Sealed(told)) = told else { panic!("the session would wait for ever: {told:?}") };
+        fences.settle();
+        fences.finish(Some(&granted));
+        (told, asked.load(Ordering::SeqCst))
+    }
+
+    #[test]
+    fn a_thread_that_breaks_off_says_so() {
+        let (told, _) = sealed(true);
+        assert!(told.unwrap_err().contains("broke off"));
+    }
+
+    #[test]
+    fn what_could_not_be_sealed_is_not_asked_again() {
+        let (told, asked) = sealed(false);
+        assert!(told.unwrap_err().contains("is bad"));
+        assert_eq!(asked, 0);
     }
 }

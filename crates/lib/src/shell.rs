@@ -91,6 +91,13 @@ pub struct InputSender {
 }
 
 impl InputSender {
+    /// One without a shell, and what it is sent.
+    #[cfg(test)]
+    pub(crate) fn alone() -> io::Result<(Self, Receiver<Input>)> {
+        let (inputs, inbox) = mpsc::channel();
+        Ok((Self { inputs, wake: Wake::new()? }, inbox))
+    }
+
     /// Sends one. A shell that has ended does not hear it.
     pub fn send(&self, input: Input) {
         let _ = self.inputs.send(input);

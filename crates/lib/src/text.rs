@@ -34,6 +34,13 @@ pub fn masked(url: &str) -> String {
     let astray = query.split('=').next().is_some_and(|name| name.contains('@'));
     let (place, query) = if astray { (rest, "") } else { (place, query) };
     let query = masked_parameters(query);
+    // Over HTTP a name alone may be the secret: tokens are written that way. `git:https` is HTTP too.
+    let web =
+        scheme.rsplit(':').next().is_some_and(|s| ["http", "https"].contains(&&*s.to_ascii_lowercase()));
+    let host = place.split(['/', '#']).next().and_then(|authority| authority.rfind('@'));
+    if let Some(at) = host.filter(|_| web) {
+        return format!("{scheme}://{MASK}{}{query}", &place[at..]);
+    }
     // From the first colon to the last `@`: a password may contain either, and `/` and `#`, unescaped. A
     // user's name without a password comes before the first `@`.
     let secret = place.rfind('@').zip(place.find(':')).filter(|(at, colon)| colon < at);
@@ -111,6 +118,12 @@ mod tests {
         assert_eq!(masked("s3://b/p?endpoint=http://h:1/x"), "s3://b/p?endpoint=http://h:1/x");
         assert_eq!(masked("pg://db/a?password=s3cret&x=1"), "pg://db/a?password=***&x=1");
         assert_eq!(masked("https://h/l?access_TOKEN=s3cret"), "https://h/l?access_TOKEN=***");
+        for secret in ["s3cret", "s3cret:x-oauth-basic", "x:s3cret", "a@s3cret"] {
+            assert_eq!(masked(&format!("git:https://{secret}@host/r")), "git:https://***@host/r", "{secret}");
+            assert_eq!(masked(&format!("HTTP://{secret}@host")), "HTTP://***@host", "{secret}");
+        }
+        assert_eq!(masked("https://ops:a/s3cret@db/ops"), "https://ops:***@db/ops");
+        assert_eq!(masked("https://host/@scope/r"), "https://host/@scope/r");
         for plain in ["sqlite:/a/b@c:d", "dir:/x", "postgres://db/ops", "postgres://ops@db/a:b@c"] {
             assert_eq!(masked(plain), plain);
         }

@@ -1,5 +1,7 @@
 //! `leasehold fence`: who may write where.
 
+use std::process::Command;
+
 use leasehold::core::fence::{Fence, Mode};
 use leasehold::state::{StateDir, write_private};
 use leasehold::targets::{Class, Target};
@@ -25,8 +27,7 @@ pub fn run(args: &args::Fence, out: &Out) -> Result<u8, Failed> {
 
 /// Notes what a run has sealed, so that `fence ls` finds it. Best effort: nothing depends on it.
 pub fn remember(state: &StateDir, sealed: &[String]) {
-    for shown in sealed {
-        let shown = absolute(shown);
+    for shown in sealed.iter().filter_map(|shown| anywhere(shown)) {
         let file = state.target_file(&shown);
         if !file.exists() {
             let _ = write_private(&file, shown.as_bytes());
@@ -34,11 +35,21 @@ pub fn remember(state: &StateDir, sealed: &[String]) {
     }
 }
 
-/// A path means the same wherever it is read.
-fn absolute(shown: &str) -> String {
-    let local = shown.split_once(':').filter(|(scheme, _)| ["file", "tree"].contains(scheme));
-    let found = local.and_then(|(scheme, path)| Some((scheme, std::path::absolute(path).ok()?)));
-    found.map_or_else(|| shown.into(), |(scheme, path)| format!("{scheme}:{}", path.display()))
+/// A name that means the same wherever it is read; nothing: there is none.
+fn anywhere(shown: &str) -> Option<String> {
+    let absolute = |path: &str| Some(std::path::absolute(path).ok()?.display().to_string());
+    match shown.split_once(':') {
+        Some((scheme @ ("file" | "tree" | "gate"), path)) => Some(format!("{scheme}:{}", absolute(path)?)),
+        // The name of a remote belongs to one clone.
+        Some(("git", remote)) if !remote.contains(['/', ':', '.']) => {
+            let mut ask = Command::new("git");
+            let url = ask.args(["remote", "get-url", "--push", "--", remote]).output().ok()?;
+            let url = String::from_utf8(url.stdout).ok().filter(|_| url.status.success())?;
+            Some(format!("git:{}", masked(url.trim())))
+        }
+        Some(("git", path)) if !path.contains(':') => Some(format!("git:{}", absolute(path)?)),
+        _ => Some(shown.into()),
+    }
 }
 
 /// A target as it is shown.
@@ -60,10 +71,14 @@ fn look(url: &str) -> Row {
         Ok(opened) => opened,
         Err(failed) => return bad(failed.message),
     };
+    // It knows best what of its name is secret.
+    let target = opened.shown().to_owned();
+    let bad =
+        |problem: String| Row { target: target.clone(), class: None, fence: None, problem: Some(problem) };
     match Target::show(opened.as_mut()) {
         Ok(record) => {
             let fence = record.map(|record| record.fence);
-            Row { target, class: Some(opened.class()), fence, problem: None }
+            Row { target: target.clone(), class: Some(opened.class()), fence, problem: None }
         }
         Err(error) => Row { class: Some(opened.class()), ..bad(error.to_string()) },
     }
@@ -100,7 +115,7 @@ fn line(row: &Row) -> String {
         Mode::Enforce => String::new(),
     };
     let (lease, token, seq) = (fence.lease.as_str(), fence.token.get(), fence.seq);
-    format!("{class:<8} {lease:<24} {token:>8} {seq:>6} {:<8} {}{watched}", mode(fence.mode), row.target)
+    format!("{class:<8} {lease:<24} {token:>8} {seq:>6} {:<8} {}{watched}", fence.mode.word(), row.target)
 }
 
 fn object(row: &Row) -> serde_json::Value {
@@ -109,20 +124,13 @@ fn object(row: &Row) -> serde_json::Value {
         value["lease"] = fence.lease.as_str().into();
         value["token"] = fence.token.get().into();
         value["seq"] = fence.seq.into();
-        value["mode"] = mode(fence.mode).into();
+        value["mode"] = fence.mode.word().into();
         value["let_in"] = fence.let_in.into();
     }
     if let Some(problem) = &row.problem {
         value["problem"] = problem.as_str().into();
     }
     value
-}
-
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Observe => "observe",
-    }
 }
 
 /// The notes of runs that only observed, oldest first.
@@ -168,7 +176,7 @@ fn set(url: &str, wanted: Mode, out: &Out) -> Result<u8, Failed> {
         ),
     });
     if out.json {
-        out.object(&json!({"v": 1, "target": shown, "mode": mode(wanted)}));
+        out.object(&json!({"v": 1, "target": shown, "mode": wanted.word()}));
     }
     Ok(exit::OK)
 }

@@ -13,12 +13,14 @@ use crate::config;
 use crate::exit::Failed;
 use crate::out::Out;
 
-/// A gate by its name lies in the state directory; `gate:/PATH` anywhere.
+/// Where a gate lies, with or without `gate:` before it: what begins with `/` or `.` is a path, and anything
+/// else a name, in the state directory.
 pub fn place(resource: &str, state: &StateDir) -> Result<String, Failed> {
-    if let Some(path) = resource.strip_prefix("gate:").filter(|path| path.contains('/')) {
-        return Ok(path.into());
+    let given = resource.strip_prefix("gate:").unwrap_or(resource);
+    if given.starts_with(['/', '.']) {
+        return Ok(std::path::absolute(given).map_or(given.into(), |path| path.display().to_string()));
     }
-    let name = super::name(resource.strip_prefix("gate:").unwrap_or(resource))?;
+    let name = super::name(given)?;
     let dir = state.gates().map_err(|e| Failed::config(e.to_string()))?;
     Ok(dir.join(name.as_str().replace('/', "=")).display().to_string())
 }

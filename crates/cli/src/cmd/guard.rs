@@ -166,13 +166,6 @@ fn show(shown: &str, report: &Report, out: &Out) -> u8 {
     if whole { exit::OK } else { exit::NEEDS_YOU }
 }
 
-fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Observe => "observe",
-    }
-}
-
 fn fence(fence: &Result<Option<Fence>, String>) -> String {
     match fence {
         Ok(None) => "never sealed: a run seals it with --fence".into(),
@@ -181,7 +174,7 @@ fn fence(fence: &Result<Option<Fence>, String>) -> String {
                 Mode::Observe => format!(" ({} let in that would have been refused)", f.let_in),
                 Mode::Enforce => String::new(),
             };
-            format!("lease {}, token {}, {}{watched}", f.lease, f.token, mode(f.mode))
+            format!("lease {}, token {}, {}{watched}", f.lease, f.token, f.mode.word())
         }
         Err(why) => format!("not readable ({why}): every run is refused until it is restored"),
     }
@@ -204,7 +197,7 @@ fn object(shown: &str, report: &Report) -> serde_json::Value {
         Ok(Some(f)) => {
             value["lease"] = f.lease.as_str().into();
             value["token"] = f.token.get().into();
-            value["mode"] = mode(f.mode).into();
+            value["mode"] = f.mode.word().into();
             value["let_in"] = f.let_in.into();
         }
         Ok(None) => {}

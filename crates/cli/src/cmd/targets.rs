@@ -24,7 +24,7 @@ pub fn enclosing(command: &str) -> Result<Bearer, Failed> {
         Failed::usage(format!(
             "there is no run in the environment, so there is no token to write with. Nothing was written. \
              `leasehold {command}` works inside a run that names the target: leasehold run NAME --fence \
-             TARGET -- sh -c '... | leasehold {command} ...'"
+             TARGET -- leasehold {command} TARGET -- COMMAND"
         ))
     })
 }
@@ -115,6 +115,7 @@ pub fn failed(error: &TargetError) -> Failed {
         TargetError::Busy { .. } => (exit::UNREACHABLE, "target_busy"),
         TargetError::Io { source, .. } if denied(source) => (exit::DENIED, "denied"),
         TargetError::Io { .. } => (exit::UNREACHABLE, "target"),
+        TargetError::Lost { .. } => (exit::UNREACHABLE, "target_unreachable"),
         TargetError::Remote { failure, .. } => match failure.kind {
             FailureKind::Unreachable => (exit::UNREACHABLE, "target_unreachable"),
             FailureKind::Denied => (exit::DENIED, "denied"),
@@ -122,6 +123,21 @@ pub fn failed(error: &TargetError) -> Failed {
         },
     };
     Failed::new(code, word, error.to_string())
+}
+
+/// What became of a write that a target did not take, in the words of history, and why in a word. Only what
+/// nobody knows is `unknown`, whatever else needs a person.
+pub fn outcome(error: &TargetError) -> (&'static str, &'static str) {
+    let outcome = match error {
+        TargetError::Refused(_) | TargetError::BadFence { .. } => "refused",
+        TargetError::Unknown { .. } | TargetError::InDoubt { .. } => "unknown",
+        TargetError::Unfit { .. }
+        | TargetError::Busy { .. }
+        | TargetError::Io { .. }
+        | TargetError::Lost { .. }
+        | TargetError::Remote { .. } => "failed",
+    };
+    (outcome, failed(error).word)
 }
 
 fn denied(error: &std::io::Error) -> bool {

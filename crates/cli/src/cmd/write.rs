@@ -1,12 +1,15 @@
 //! `leasehold write TARGET`: a file, a tree or an object, fenced.
 
+use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use leasehold::core::fence::Bearer;
-use leasehold::targets::{Content, Target, Written};
-use leasehold::text::masked;
+use leasehold::runner::lookup::lookup;
+use leasehold::targets::{Content, Target, TargetError, Written};
 use serde_json::json;
 
 use super::targets;
@@ -18,9 +21,13 @@ use crate::out::Out;
 pub fn run(args: &Write, out: &Out) -> Result<u8, Failed> {
     let bearer = targets::enclosing("write")?;
     let mut target = targets::opened(&args.target)?;
-    let written = put(target.as_mut(), &bearer, args.from.as_deref());
-    let written = written.inspect_err(|failed| told(args, &bearer, Err(failed), out))?;
-    told(args, &bearer, Ok(&written), out);
+    let written = match (&args.from, &args.command[..]) {
+        (Some(path), _) => from_path(target.as_mut(), &bearer, path),
+        (None, []) => taken(target.write(&bearer, None, Content::Stream(&mut io::stdin().lock()))),
+        (None, command) => from_command(target.as_mut(), &bearer, command),
+    };
+    told(target.shown(), &bearer, &written, out);
+    let written = written.map_err(|unwritten| unwritten.failed)?;
     if let Some(refused) = &written.let_in {
         out.warn(&format!("this write {}", targets::let_in(refused)));
     } else if written.repeat {
@@ -31,30 +38,120 @@ pub fn run(args: &Write, out: &Out) -> Result<u8, Failed> {
     Ok(exit::OK)
 }
 
-fn put(target: &mut dyn Target, bearer: &Bearer, from: Option<&Path>) -> Result<Written, Failed> {
-    let unreadable = |path: &Path, e: io::Error| {
-        let shown = path.display();
-        Failed::new(exit::USAGE, "from", format!("cannot read {shown}: {e}. Nothing was written"))
-    };
-    let written = match from {
-        None => target.write(bearer, None, Content::Stream(&mut io::stdin().lock())),
-        Some(path) if path.is_dir() => target.write(bearer, None, Content::Directory(path)),
-        Some(path) => {
-            let mut file = File::open(path).map_err(|e| unreadable(path, e))?;
-            target.write(bearer, None, Content::Stream(&mut file))
+/// What was not written, and what that is called in history.
+struct Unwritten {
+    outcome: &'static str,
+    failed: Failed,
+}
+
+impl Unwritten {
+    /// It never came to the target.
+    fn before(failed: Failed) -> Self {
+        Self { outcome: "failed", failed }
+    }
+}
+
+fn taken(answer: Result<Written, TargetError>) -> Result<Written, Unwritten> {
+    answer.map_err(|error| Unwritten { outcome: targets::outcome(&error).0, failed: targets::failed(&error) })
+}
+
+fn from_path(target: &mut dyn Target, bearer: &Bearer, path: &Path) -> Result<Written, Unwritten> {
+    if path.is_dir() {
+        return taken(target.write(bearer, None, Content::Directory(path)));
+    }
+    let mut file = File::open(path).map_err(|e| {
+        let message = format!("cannot read {}: {e}. Nothing was written", path.display());
+        Unwritten::before(Failed::new(exit::USAGE, "from", message))
+    })?;
+    taken(target.write(bearer, None, Content::Stream(&mut file)))
+}
+
+/// What the command prints, if it ends well.
+fn from_command(
+    target: &mut dyn Target,
+    bearer: &Bearer,
+    command: &[OsString],
+) -> Result<Written, Unwritten> {
+    let mut producer = Producer::start(command).map_err(Unwritten::before)?;
+    let answer = target.write(bearer, None, Content::Stream(&mut producer));
+    match producer.failed(target.shown()) {
+        Some(failed) => Err(Unwritten::before(failed)),
+        None => taken(answer),
+    }
+}
+
+/// A command whose output is read. To a target the end of it comes only after the command has ended well;
+/// otherwise an error does, and a target that has not read all puts nothing in place.
+struct Producer {
+    child: Child,
+    stdout: ChildStdout,
+    name: String,
+    ended: Option<ExitStatus>,
+}
+
+impl Producer {
+    fn start(command: &[OsString]) -> Result<Self, Failed> {
+        let system = |e: io::Error| Failed::new(126, "command", format!("{e}. Nothing was written."));
+        let program = lookup(&command[0], std::env::var_os("PATH").as_deref())
+            .map_err(|e| Failed::new(e.exit_code(), "command", format!("{e}. Nothing was written.")))?;
+        let mut start = Command::new(program.path);
+        let mut child = start.args(&command[1..]).stdout(Stdio::piped()).spawn().map_err(system)?;
+        let Some(stdout) = child.stdout.take() else {
+            return Err(system(io::Error::other("its output cannot be read")));
+        };
+        let name = command[0].to_string_lossy().into_owned();
+        Ok(Self { child, stdout, name, ended: None })
+    }
+
+    /// If it did not end well: its own exit code.
+    fn failed(&self, target: &str) -> Option<Failed> {
+        let status = self.ended.filter(|status| !status.success())?;
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exited with {code}"),
+            (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
+        };
+        let code = status.code().or(status.signal().map(|signal| 128 + signal));
+        let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
+        let message = format!(
+            "{} {how}, so nothing was written to {target}: what it had printed until then may be half of it",
+            self.name
+        );
+        Some(Failed::new(code, "command", message))
+    }
+}
+
+impl Read for Producer {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.stdout.read(buffer)?;
+        if count == 0 && !buffer.is_empty() {
+            let status = self.child.wait()?;
+            self.ended = Some(status);
+            if !status.success() {
+                return Err(io::Error::other(format!("{} did not end well ({status})", self.name)));
+            }
         }
-    };
-    written.map_err(|error| targets::failed(&error))
+        Ok(count)
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        // The target wanted no more of it.
+        if self.ended.is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
 }
 
 /// The outcome in the words of history, for whoever asked for JSON.
-fn told(args: &Write, bearer: &Bearer, result: Result<&Written, &Failed>, out: &Out) {
+fn told(shown: &str, bearer: &Bearer, result: &Result<Written, Unwritten>, out: &Out) {
     if !out.json {
         return;
     }
     let mut value = json!({
         "v": 1,
-        "target": masked(&args.target),
+        "target": shown,
         "lease": bearer.lease.as_str(),
         "token": bearer.token.get(),
     });
@@ -66,14 +163,9 @@ fn told(args: &Write, bearer: &Bearer, result: Result<&Written, &Failed>, out: &
                 value["would_refuse"] = refused.reason.word().into();
             }
         }
-        Err(failed) => {
-            let outcome = match failed.code {
-                exit::REFUSED => "refused",
-                exit::NEEDS_YOU => "unknown",
-                _ => "failed",
-            };
-            value["outcome"] = outcome.into();
-            value["reason"] = failed.word.into();
+        Err(unwritten) => {
+            value["outcome"] = unwritten.outcome.into();
+            value["reason"] = unwritten.failed.word.into();
         }
     }
     out.object(&value);

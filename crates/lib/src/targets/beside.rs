@@ -1,7 +1,8 @@
 //! The artefact's directory and what is kept in it beside the artefact.
 //!
-//! Everything goes through one open directory, so nothing ever crosses a file system, and no
-//! symbolic link is followed.
+//! Everything here goes through one open directory, so nothing ever crosses a file system, and no
+//! symbolic link is followed. Only trees are walked by their paths ([`Beside::path`]): a directory that is
+//! moved away meanwhile is not found again, and what was left half-way is swept by whoever comes next.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
@@ -101,6 +102,11 @@ impl<'a> Payload<'a> {
         {
             // Somebody else's file: its special bits would now mean us.
             mode &= 0o777;
+            // Only its owner changes; the group goes with the file, for whoever is in it. If not even that,
+            // the group's rights would be given to another one.
+            if mine.st_gid != found.st_gid && fchown(&self.file, None, Some(found.st_gid)).is_err() {
+                mode &= !0o070;
+            }
         }
         if mine.st_mode & 0o7777 != mode {
             rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode))?;
@@ -232,10 +238,7 @@ impl Beside {
             Err(Errno::ACCESS | Errno::PERM) => self.open_at(&name, OFlags::RDONLY, 0)?,
             other => other?,
         };
-        let stat = rustix::fs::fstat(&file)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(io::Error::other(format!("{name} is not a plain file")));
-        }
+        plain(&name, &rustix::fs::fstat(&file)?)?;
         Ok(file)
     }
 
@@ -342,12 +345,25 @@ impl Beside {
         self.sync()
     }
 
-    /// The digest of a file here, by its name; nothing if there is none.
-    pub(super) fn digest_of(&self, name: &str) -> io::Result<Option<String>> {
-        let mut file = match self.open_at(name, OFlags::RDONLY, 0) {
+    /// Opens a file here to read it; nothing if there is none. What is no plain file is not touched.
+    fn open_plain(&self, name: &str) -> io::Result<Option<File>> {
+        match rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => plain(name, &found)?,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        }
+        let file = match self.open_at(name, OFlags::RDONLY, 0) {
             Err(Errno::NOENT) => return Ok(None),
             other => other?,
         };
+        // Another may have come in between.
+        plain(name, &rustix::fs::fstat(&file)?)?;
+        Ok(Some(file))
+    }
+
+    /// The digest of a file here, by its name; nothing if there is none.
+    pub(super) fn digest_of(&self, name: &str) -> io::Result<Option<String>> {
+        let Some(mut file) = self.open_plain(name)? else { return Ok(None) };
         let mut hash = Sha256::new();
         blocks(&mut file, |block| {
             hash.update(block);
@@ -358,10 +374,7 @@ impl Beside {
 
     /// Hands on a file here, by its name; false if there is none.
     pub(super) fn copy(&self, name: &str, to: &mut dyn Write) -> io::Result<bool> {
-        let mut file = match self.open_at(name, OFlags::RDONLY, 0) {
-            Err(Errno::NOENT) => return Ok(false),
-            other => other?,
-        };
+        let Some(mut file) = self.open_plain(name)? else { return Ok(false) };
         blocks(&mut file, |block| to.write_all(block))?;
         Ok(true)
     }
@@ -389,6 +402,13 @@ impl Beside {
                 self.discard(&name);
             }
         }
+    }
+}
+
+fn plain(name: &str, found: &Stat) -> io::Result<()> {
+    match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => Ok(()),
+        _ => Err(io::Error::other(format!("{name} is not a plain file"))),
     }
 }
 

@@ -70,14 +70,23 @@ pub enum TargetError {
         /// What was said, and of what kind it is.
         failure: Failure,
     },
-    /// No answer that can be relied on, and nothing more can be found out: a later run has sealed it.
-    #[error(
-        "the outcome of writing {target} is unknown: {why}. It may have landed before a later run took \
-         over, or not at all. Look at {target} before you write it again"
-    )]
+    /// The connection to its server was lost before anything was changed.
+    #[error("cannot {doing} {target}: {}. Nothing was changed there", .why.trim_end_matches('.'))]
+    Lost {
+        /// The target.
+        target: String,
+        /// What was being done.
+        doing: &'static str,
+        /// What was said.
+        why: String,
+    },
+    /// No answer that can be relied on, and nothing more can be found out.
+    #[error("{}", in_doubt(.target, *.asked, .why.trim_end_matches('.')))]
     InDoubt {
         /// The target.
         target: String,
+        /// What was asked for.
+        asked: Asked,
         /// What is known.
         why: String,
     },
@@ -105,6 +114,49 @@ fn busy(target: &str, waited: Duration, holder: Option<u32>) -> String {
     )
 }
 
+/// What may have been done, or not, or may be done yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Raising the fence.
+    Seal,
+    /// Writing.
+    Write,
+    /// Changing the mode of the fence.
+    Mode,
+    /// Putting up a guard, or taking it down.
+    Guard,
+}
+
+fn in_doubt(target: &str, asked: Asked, why: &str) -> String {
+    let (what, then) = match asked {
+        Asked::Write => (
+            format!("the outcome of writing {target}"),
+            format!(
+                "It may have landed, perhaps before a later run took over, or not at all. Look at {target} \
+                 before you write it again"
+            ),
+        ),
+        Asked::Seal => (
+            format!("whether {target} was sealed"),
+            "If it was, earlier runs are refused there and nothing else has changed. Sealing again is safe: \
+             run it again"
+                .into(),
+        ),
+        Asked::Mode => (
+            format!("whether the mode of {target} was changed"),
+            format!(
+                "It may refuse stale writes now, or only count them. See which: leasehold fence ls {target}. \
+                 Then do it again"
+            ),
+        ),
+        Asked::Guard => (
+            format!("whether the guard of {target} was changed"),
+            format!("See: leasehold guard show {target}. Then do it again: what is done already stays"),
+        ),
+    };
+    format!("{what} is unknown: {why}. {then}")
+}
+
 /// What was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
@@ -128,7 +180,22 @@ pub struct Refused {
     /// The token of the refused.
     pub token: Token,
     /// What the target remembers; nothing: it was never sealed.
-    pub fence: Option<Fence>,
+    pub fence: Option<SealedBy>,
+}
+
+/// Who has sealed a target: all of its fence that a refusal tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealedBy {
+    /// The lease that the target belongs to.
+    pub lease: Name,
+    /// The token that was sealed there.
+    pub token: Token,
+}
+
+impl From<&Fence> for SealedBy {
+    fn from(fence: &Fence) -> Self {
+        Self { lease: fence.lease.clone(), token: fence.token }
+    }
 }
 
 impl Refused {
@@ -140,7 +207,7 @@ impl Refused {
         fence: Option<&Fence>,
     ) -> Self {
         let (lease, token) = (bearer.lease.clone(), bearer.token);
-        Self { attempt, reason, target: target.into(), lease, token, fence: fence.cloned() }
+        Self { attempt, reason, target: target.into(), lease, token, fence: fence.map(SealedBy::from) }
     }
 
     /// The token that was sealed here.

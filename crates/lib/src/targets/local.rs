@@ -28,7 +28,7 @@ use leasehold_core::fence_record::{BODY_MAX, FenceRecord, Pending};
 pub use super::beside::Inside;
 use super::beside::{Beside, MARK, NotInside, Payload};
 use super::swap::never_sealed;
-use super::{Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written};
+use super::{Asked, Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written, sealing};
 
 /// How long to wait for the critical section: it takes milliseconds, so something hangs.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -259,14 +259,8 @@ impl<A: Artefact> Target for Local<A> {
         self.fit()?;
         let stored = self.settled()?;
         let fence = stored.as_ref().map(|stored| &stored.fence);
-        let (next, let_in) = match verdict(fence, bearer, &Offer::Seal(mode)) {
-            Verdict::Accept(next) => (next, None),
-            Verdict::Repeat => return Ok(Sealed { let_in: None }),
-            Verdict::Refuse(reason) => {
-                let refusal = self.refusal(Attempt::Seal, reason, bearer, fence);
-                return Err(TargetError::Refused(Box::new(refusal)));
-            }
-            Verdict::LetIn(reason, next) => (next, Some(self.refusal(Attempt::Seal, reason, bearer, fence))),
+        let Some((next, let_in)) = sealing(fence, bearer, mode, &self.shown)? else {
+            return Ok(Sealed { let_in: None });
         };
         let record = FenceRecord::done(next);
         self.beside.replace_fence(&record.encode()).map_err(|e| self.io("seal", e))?;
@@ -305,6 +299,12 @@ impl<A: Artefact> Target for Local<A> {
                 let placed = self.artefact.place(&self.beside, &payload.name, &as_if);
                 placed.map_err(|e| self.io("write", e))?;
                 payload.keep();
+                // Before it is counted: the count may fail, and with it the sync that is part of it.
+                self.beside.sync().map_err(|e| TargetError::InDoubt {
+                    target: self.shown.clone(),
+                    asked: Asked::Write,
+                    why: format!("it is in place, and may not be after a power cut ({e})"),
+                })?;
                 // Counted after the fact: a watched write must not fail for the sake of its count.
                 let _ = self.beside.replace_fence(&FenceRecord::done(counted).encode());
                 Ok(written(false, Some(refusal)))

@@ -36,10 +36,10 @@ use std::fmt;
 use std::io::{Read, Write};
 use std::path::Path;
 
-use leasehold_core::fence::{Bearer, Mode};
+use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
 use leasehold_core::fence_record::FenceRecord;
 
-pub use self::error::{Attempt, Refused, TargetError};
+pub use self::error::{Asked, Attempt, Refused, SealedBy, TargetError};
 use crate::host::Enclosing;
 
 /// How much a target can promise.
@@ -144,6 +144,23 @@ pub trait Target: fmt::Debug + Send {
     /// A look back when the job has ended: what went round the fence, as a sentence.
     fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
         None
+    }
+}
+
+/// What a seal makes of a fence: the one to remember, and what is let in only because the target watches.
+/// Nothing: it stands as it is.
+pub(crate) fn sealing(
+    before: Option<&Fence>,
+    bearer: &Bearer,
+    mode: Mode,
+    shown: &str,
+) -> Result<Option<(Fence, Option<Refused>)>, TargetError> {
+    let refusal = |reason| Refused::new(Attempt::Seal, reason, shown, bearer, before);
+    match verdict(before, bearer, &Offer::Seal(mode)) {
+        Verdict::Accept(next) => Ok(Some((next, None))),
+        Verdict::Repeat => Ok(None),
+        Verdict::LetIn(reason, next) => Ok(Some((next, Some(refusal(reason))))),
+        Verdict::Refuse(reason) => Err(TargetError::Refused(Box::new(refusal(reason)))),
     }
 }
 

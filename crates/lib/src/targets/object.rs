@@ -60,6 +60,7 @@ pub struct ObjectTarget {
     /// The last put was not answered; how long to wait before the next.
     spacing: Option<Duration>,
     grace: Duration,
+    kept: u64,
 }
 
 impl fmt::Debug for ObjectTarget {
@@ -108,7 +109,16 @@ impl ObjectTarget {
             Path::parse(&name).map_err(|_| unfit("has a name no object can have", "Use another"))?;
         let (shown, folder) = (bucket.shown().to_owned(), format!("{name}{FOLDER}"));
         let link = Link::new(bucket);
-        Ok(Self { link, shown, pointer, folder, last: 0, spacing: None, grace: READER_GRACE })
+        Ok(Self {
+            link,
+            shown,
+            pointer,
+            folder,
+            last: 0,
+            spacing: None,
+            grace: READER_GRACE,
+            kept: payload::KEPT,
+        })
     }
 
     /// Waits this long for one call, and for all calls of one verb.
@@ -122,6 +132,13 @@ impl ObjectTarget {
     #[must_use]
     pub fn with_grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
+    }
+
+    /// A mutant that also takes away what its newest witness is and saw: for the test that must see it.
+    #[cfg(feature = "conformance")]
+    #[must_use]
+    pub fn sweeping_too_much(self) -> Self {
+        Self { kept: 0, ..self }
     }
 
     fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
@@ -214,7 +231,7 @@ impl ObjectTarget {
     /// Takes away what nobody can need any more. Whether it works changes nothing.
     fn sweep(&mut self) {
         let Ok(seen) = self.seen() else { return };
-        for name in payload::sweepable(&self.folder, &seen, self.grace).into_iter().take(SWEEP) {
+        for name in payload::sweepable(&self.folder, &seen, self.grace, self.kept).into_iter().take(SWEEP) {
             let Ok(path) = Path::parse(&name) else { continue };
             if self.link.call(0, async |bucket| bucket.discard(&path).await, Err).is_err() {
                 return;

@@ -85,11 +85,8 @@ pub(crate) struct Row {
 impl Row {
     /// The fence; nothing: never sealed. Anything out of the ordinary is refused, and said.
     pub(crate) fn fence(&self) -> Result<Option<Fence>, String> {
-        let mode = match self.mode.as_str() {
-            "enforce" => Mode::Enforce,
-            "observe" => Mode::Observe,
-            other => return Err(format!("the fence has the mode {other:?}")),
-        };
+        let mode =
+            Mode::parse(&self.mode).ok_or_else(|| format!("the fence has the mode {:?}", self.mode))?;
         let parts = (&self.lease, self.generation, &self.epoch, self.token, &self.grant, &self.carrier);
         let (lease, generation, epoch, token, grant, carried) = match parts {
             (None, None, None, None, None, None) => return Ok(None),
@@ -124,17 +121,18 @@ impl Row {
             token: i64::try_from(token.get()).ok(),
             grant: Some(grant.to_string()),
             carrier: Some(carried),
-            mode: mode_word(fence.mode).into(),
+            mode: fence.mode.word().into(),
             let_in: i64::try_from(fence.let_in).unwrap_or(i64::MAX),
         }
     }
 }
 
-/// As it is stored.
-pub(crate) fn mode_word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Enforce => "enforce",
-        Mode::Observe => "observe",
+/// A script that begins or ends transactions: what it commits by itself would stay when the rest fails.
+pub(crate) fn not_one_transaction(target: &str, what: &str) -> TargetError {
+    TargetError::Unfit {
+        target: target.into(),
+        why: format!("was given a script that cannot be run as one transaction ({what})"),
+        fix: "It is one by itself: leave out BEGIN, COMMIT, END, ROLLBACK, SAVEPOINT and RELEASE".into(),
     }
 }
 
@@ -162,7 +160,8 @@ pub(crate) fn script(target: &str, seq: Option<u64>, content: Content<'_>) -> Re
     if u64::try_from(bytes.len()).is_ok_and(|length| length > SCRIPT_MAX) {
         return Err(unfit("was given more than 64 MiB of SQL", "Run it in parts, from a job with --fence"));
     }
-    String::from_utf8(bytes).map_err(|_| unfit("was given something that is no text", "Give it SQL in UTF-8"))
+    let no_text = || unfit("was given something that is no text", "Give it SQL in UTF-8");
+    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0')).ok_or_else(no_text)
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 //! Reading, the rule and a conditional replacement, again after a conflict. What a target adds is how it
 //! reads its fence, and how it puts fence and content in place in one step.
 
-use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
 use leasehold_core::fence_record::FenceRecord;
 
-use super::{Attempt, Refused, Sealed, TargetError, Written};
+use super::{Asked, Attempt, Refused, Sealed, TargetError, Written, sealing};
 
 /// How often a replacement is tried against others before we say that it is busy.
 const TRIES: u32 = 10;
@@ -51,26 +51,36 @@ pub(crate) enum Swap {
 
 /// [`super::Target::seal`] for a cell.
 pub(crate) fn seal<C: Cell>(cell: &mut C, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-    let mut why = None;
+    // What was heard of an attempt that may have landed or may still land.
+    let mut doubt: Option<String> = None;
     for _ in 0..TRIES {
-        let stored = cell.load()?;
+        let stored = cell.load().map_err(|e| in_doubt(cell, Asked::Seal, doubt.as_ref(), e))?;
         let (old, at) = parts(stored.as_ref());
-        let (fence, let_in) = match verdict(old.map(|r| &r.fence), bearer, &Offer::Seal(mode)) {
-            Verdict::Accept(fence) => (fence, None),
-            Verdict::Repeat => return Ok(Sealed { let_in: None }),
-            Verdict::Refuse(reason) => return Err(refused(cell, Attempt::Seal, reason, bearer, old)),
-            Verdict::LetIn(reason, fence) => (fence, Some(refusal(cell, Attempt::Seal, reason, bearer, old))),
-        };
+        // A refusal is no doubt: whatever became of an attempt, it stands no longer, and wrote nothing.
+        let sealing = sealing(old.map(|record| &record.fence), bearer, mode, cell.shown())?;
+        let Some((fence, let_in)) = sealing else { return Ok(Sealed { let_in: None }) };
         let record = FenceRecord::done(fence).with_payload(old.and_then(|old| old.payload.clone()));
-        match cell.swap(at, &record, None)? {
+        let swap = cell.swap(at, &record, None);
+        match swap.map_err(|e| in_doubt(cell, Asked::Seal, doubt.as_ref(), e))? {
             Swap::Done => return Ok(Sealed { let_in }),
             Swap::Conflict => {}
             // What was only to be counted may be missing in the count.
             Swap::Unknown(_) if let_in.is_some() => return Ok(Sealed { let_in }),
-            Swap::Unknown(said) => why = Some(said),
+            Swap::Unknown(said) => doubt = Some(said),
         }
     }
-    Err(contended(cell, "seal", why))
+    Err(in_doubt(cell, Asked::Seal, doubt.as_ref(), contended(cell, "seal")))
+}
+
+/// An attempt to write that may have landed or may still land.
+struct Doubt {
+    seq: u64,
+    /// What was heard of it.
+    why: String,
+    /// It was only let in: no fence will tell that it landed, but for being another.
+    let_in: bool,
+    /// The fence that it was conditional on.
+    on: Option<FenceRecord>,
 }
 
 /// [`super::Target::write`] for a cell.
@@ -81,14 +91,16 @@ pub(crate) fn write<C: Cell>(
     digest: &str,
     content: &C::Content,
 ) -> Result<Written, TargetError> {
-    // The number of an attempt that may have landed or may still land, and what was heard of it.
-    let mut doubt: Option<(u64, String)> = None;
+    let mut doubt: Option<Doubt> = None;
+    let unsure = |cell: &C, doubt: &Option<Doubt>, error: TargetError| {
+        in_doubt(cell, Asked::Write, doubt.as_ref().map(|doubt| &doubt.why), error)
+    };
     for _ in 0..TRIES {
-        let stored = cell.load().map_err(|e| in_doubt(cell, doubt.as_ref(), e))?;
+        let stored = cell.load().map_err(|e| unsure(cell, &doubt, e))?;
         let (old, at) = parts(stored.as_ref());
         let fence = old.map(|record| &record.fence);
         // Another write of this run has taken exactly that place, so the attempt can no longer land.
-        if let (Some((number, _)), Some(fence), None) = (&doubt, fence, seq)
+        if let (Some(Doubt { seq: number, let_in: false, .. }), Some(fence), None) = (&doubt, fence, seq)
             && fence.grant == bearer.grant
             && fence.seq == *number
             && fence.digest != digest
@@ -96,45 +108,56 @@ pub(crate) fn write<C: Cell>(
             doubt = None;
         }
         let next = fence.map_or(1, |fence| fence.seq.saturating_add(1));
-        let seq = seq.or(doubt.as_ref().map(|(number, _)| *number)).unwrap_or(next);
-        let (fence, let_in) = match verdict(fence, bearer, &Offer::Write { seq, digest: digest.into() }) {
-            Verdict::Accept(fence) => (fence, None),
+        let seq = seq.or(doubt.as_ref().map(|doubt| doubt.seq)).unwrap_or(next);
+        let refusal = |reason| Refused::new(Attempt::Write, reason, cell.shown(), bearer, fence);
+        let (next, let_in) = match verdict(fence, bearer, &Offer::Write { seq, digest: digest.into() }) {
+            Verdict::Accept(next) => (next, None),
             Verdict::Repeat => return Ok(Written { seq, repeat: doubt.is_none(), let_in: None }),
             Verdict::Refuse(reason) => {
-                let refused = refused(cell, Attempt::Write, reason, bearer, old);
-                return Err(in_doubt(cell, doubt.as_ref(), refused));
+                let refused = TargetError::Refused(Box::new(refusal(reason)));
+                return Err(unsure(cell, &doubt, refused));
             }
-            Verdict::LetIn(reason, fence) => {
-                (fence, Some(refusal(cell, Attempt::Write, reason, bearer, old)))
-            }
+            Verdict::LetIn(reason, next) => (next, Some(refusal(reason))),
         };
-        let payload = cell.payload(&Fence { seq, digest: digest.into(), ..fence.clone() });
-        let record = FenceRecord::done(fence).with_payload(payload);
-        match cell.swap(at, &record, Some(content)).map_err(|e| in_doubt(cell, doubt.as_ref(), e))? {
+        // Once more is only safe on the very fence that the attempt was conditional on: then one of the two
+        // lands. Where the rule numbers the writes, it tells the rest.
+        let moved = doubt.as_ref().filter(|d| (d.let_in || let_in.is_some()) && d.on.as_ref() != old);
+        if moved.is_some() {
+            return Err(unsure(cell, &doubt, contended(cell, "write")));
+        }
+        let payload = cell.payload(&Fence { seq, digest: digest.into(), ..next.clone() });
+        let record = FenceRecord::done(next).with_payload(payload);
+        match cell.swap(at, &record, Some(content)).map_err(|e| unsure(cell, &doubt, e))? {
             Swap::Done => return Ok(Written { seq, repeat: false, let_in }),
             Swap::Conflict => {}
-            Swap::Unknown(why) => doubt = Some((seq, why)),
+            Swap::Unknown(why) => {
+                doubt = Some(Doubt { seq, why, let_in: let_in.is_some(), on: old.cloned() });
+            }
         }
     }
-    Err(in_doubt(cell, doubt.as_ref(), contended(cell, "write", None)))
+    Err(unsure(cell, &doubt, contended(cell, "write")))
 }
 
 /// [`super::Target::set_mode`] for a cell.
 pub(crate) fn set_mode<C: Cell>(cell: &mut C, mode: Mode) -> Result<(), TargetError> {
-    let mut why = None;
+    let mut doubt: Option<String> = None;
     for _ in 0..TRIES {
-        let Some((record, at)) = cell.load()? else { return Err(never_sealed(cell.shown())) };
+        let stored = cell.load().map_err(|e| in_doubt(cell, Asked::Mode, doubt.as_ref(), e))?;
+        let Some((record, at)) = stored else {
+            return Err(in_doubt(cell, Asked::Mode, doubt.as_ref(), never_sealed(cell.shown())));
+        };
         if record.fence.mode == mode {
             return Ok(());
         }
         let record = FenceRecord { fence: Fence { mode, ..record.fence.clone() }, ..record };
-        match cell.swap(Some(&at), &record, None)? {
+        let swap = cell.swap(Some(&at), &record, None);
+        match swap.map_err(|e| in_doubt(cell, Asked::Mode, doubt.as_ref(), e))? {
             Swap::Done => return Ok(()),
             Swap::Conflict => {}
-            Swap::Unknown(said) => why = Some(said),
+            Swap::Unknown(said) => doubt = Some(said),
         }
     }
-    Err(contended(cell, "change the mode of", why))
+    Err(in_doubt(cell, Asked::Mode, doubt.as_ref(), contended(cell, "change the mode of")))
 }
 
 /// There is no fence whose mode could be changed.
@@ -150,37 +173,20 @@ fn parts<V>(stored: Option<&(FenceRecord, V)>) -> (Option<&FenceRecord>, Option<
     (stored.map(|(record, _)| record), stored.map(|(_, version)| version))
 }
 
-fn refusal<C: Cell>(
-    cell: &C,
-    attempt: Attempt,
-    reason: Reason,
-    bearer: &Bearer,
-    old: Option<&FenceRecord>,
-) -> Refused {
-    Refused::new(attempt, reason, cell.shown(), bearer, old.map(|record| &record.fence))
-}
-
-fn refused<C: Cell>(
-    cell: &C,
-    attempt: Attempt,
-    reason: Reason,
-    bearer: &Bearer,
-    old: Option<&FenceRecord>,
-) -> TargetError {
-    TargetError::Refused(Box::new(refusal(cell, attempt, reason, bearer, old)))
-}
-
-/// After an attempt that may have landed, "nothing was written" would be a guess.
-fn in_doubt<C: Cell>(cell: &C, doubt: Option<&(u64, String)>, error: TargetError) -> TargetError {
+/// After an attempt that may have landed, "nothing was changed" would be a guess.
+fn in_doubt<C: Cell>(cell: &C, asked: Asked, doubt: Option<&String>, error: TargetError) -> TargetError {
     match doubt {
-        Some((_, why)) => TargetError::InDoubt { target: cell.shown().into(), why: why.clone() },
+        Some(why) => TargetError::InDoubt { target: cell.shown().into(), asked, why: why.clone() },
         None => error,
     }
 }
 
-fn contended<C: Cell>(cell: &C, doing: &'static str, why: Option<String>) -> TargetError {
+fn contended<C: Cell>(cell: &C, doing: &'static str) -> TargetError {
     use leasehold_core::store::{Failure, FailureKind};
-    let message = why.unwrap_or_else(|| format!("others changed it {TRIES} times in between"));
+    let message = format!("others changed it {TRIES} times in between");
     let failure = Failure { kind: FailureKind::Unreachable, message };
     TargetError::Remote { target: cell.shown().into(), doing, failure }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_core::fence::Fence;
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
 use super::beside::{Beside, Payload, blocks, named};
@@ -221,7 +221,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
             fs::create_dir(&target)?;
             copy(&path, &target)?;
         } else if found.is_file() {
-            let (mut source, new) = (File::open(&path)?, File::create_new(&target)?);
+            let (mut source, new) = (open(&path)?, File::create_new(&target)?);
             io::copy(&mut source, &mut &new)?;
             new.set_permissions(found.permissions())?;
             new.sync_all()?;
@@ -232,6 +232,16 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     }
     fs::set_permissions(to, fs::metadata(from)?.permissions())?;
     File::open(to)?.sync_all()
+}
+
+/// Opens a plain file; what has come in its place since it was looked at holds nobody up.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other(format!("{} is no file any more", path.display()))),
+    }
 }
 
 /// The digest of everything in a directory: names, kinds, permissions, contents.
@@ -260,12 +270,16 @@ fn add(hash: &mut Sha256, dir: &Path) -> io::Result<()> {
             part(b'd', b"");
             add(hash, &path)?;
             hash.update(b"e");
-        } else {
+        } else if found.is_file() {
             part(b'f', &found.len().to_be_bytes());
-            blocks(&mut File::open(&path)?, |block| {
+            blocks(&mut open(&path)?, |block| {
                 hash.update(block);
                 Ok(())
             })?;
+        } else {
+            // A pipe, a socket, a device: that it is there, for to open it could wait for ever.
+            part(b'o', &found.mode().to_be_bytes());
+            hash.update(found.rdev().to_be_bytes());
         }
     }
     Ok(())

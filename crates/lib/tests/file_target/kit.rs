@@ -222,7 +222,7 @@ pub(crate) fn actor(role: &str, place: &Place, token: u64, content: &str) -> Com
     command
 }
 
-fn in_role(command: &mut Command, role: &str, place: &Place, token: u64, content: &str) {
+pub(crate) fn in_role(command: &mut Command, role: &str, place: &Place, token: u64, content: &str) {
     command.env(ROLE, role).arg(place.artefact()).arg(token.to_string()).arg(content);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
 }
@@ -316,6 +316,20 @@ impl Attempt<'_> {
         let output = self.strace(place, &logs.dir().join("log"), Some(inject)).output().unwrap();
         let code = output.status.code().unwrap_or_else(|| panic!("{point:?}: {output:?}"));
         (code, String::from_utf8(output.stderr).unwrap())
+    }
+
+    /// The same: exit code, and all its system calls, with the paths of descriptors.
+    pub(crate) fn log_failing_at(&self, place: &Place, point: &Point, errno: &str) -> (i32, String) {
+        let logs = Place::new();
+        let log = logs.dir().join("log");
+        let inject = format!("{}:error={errno}:when={}", point.name, point.nth);
+        let mut strace = Command::new("strace");
+        strace.arg("-y").arg("-o").arg(&log).arg("-e").arg(format!("inject={inject}")).arg("--");
+        strace.arg(std::env::current_exe().unwrap());
+        in_role(&mut strace, self.role, place, self.token, self.content);
+        let output = strace.output().unwrap();
+        let code = output.status.code().unwrap_or_else(|| panic!("{point:?}: {output:?}"));
+        (code, fs::read_to_string(log).unwrap())
     }
 
     /// Makes the attempt and freezes it in that call; returns when it is frozen.

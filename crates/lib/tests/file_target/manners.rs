@@ -11,7 +11,7 @@ use leasehold::core::name::Name;
 use leasehold::targets::file::{FileTarget, digest};
 use leasehold::targets::{Class, Content, Target, TargetError};
 
-use crate::kit::{Place, actor, bearer, publish};
+use crate::kit::{Attempt, Place, actor, bearer, publish};
 
 crate::tests!(
     several_writes_and_a_retry,
@@ -21,6 +21,8 @@ crate::tests!(
     another_lease_is_refused_by_name,
     links_and_directories_are_refused,
     permissions_are_kept,
+    the_group_is_kept_or_loses_its_rights,
+    a_watched_write_is_on_disk_although_it_is_not_counted,
     a_busy_lock_has_an_end,
     a_removed_lock_file_is_noticed,
     a_full_disk_changes_nothing,
@@ -200,6 +202,49 @@ fn permissions_are_kept() {
         let found = fs::metadata(place.artefact()).unwrap();
         assert_eq!((found.uid(), found.gid()), (12345, 54321));
     }
+}
+
+/// Written by somebody who is not its owner: the group goes with the file if the writer is in it, and where
+/// it cannot, the rights that were the group's are nobody's.
+fn the_group_is_kept_or_loses_its_rights() {
+    let (owner, writer, shared, strange): (u32, u32, u32, u32) = (12345, 12346, 54321, 54322);
+    assert!(rustix::process::geteuid().is_root(), "this test needs users: run it as root");
+    for (group, kept) in [(shared, (shared, 0o640)), (strange, (writer, 0o600))] {
+        let place = Place::quick();
+        publish(&place, 1, "old");
+        place.target().seal(&bearer(2), Mode::Enforce).unwrap();
+        fs::set_permissions(place.artefact(), fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::chown(place.artefact(), Some(owner), Some(group)).unwrap();
+        std::os::unix::fs::chown(place.dir(), Some(writer), Some(writer)).unwrap();
+        let binary = place.dir().join("actor");
+        fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &writer.to_string(), "--regid", &writer.to_string()]);
+        command.args(["--groups", &shared.to_string()]).arg("--").arg(&binary);
+        crate::kit::in_role(&mut command, "write", &place, 2, "new");
+        let output = command.current_dir(place.dir()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let found = fs::metadata(place.artefact()).unwrap();
+        assert_eq!((found.gid(), found.mode() & 0o7777), kept, "group {group}");
+        assert_eq!((found.uid(), place.content().as_str()), (writer, "new"));
+    }
+}
+
+/// The count is lost to a full disk; what was let in is acknowledged, so it must be on disk all the same.
+fn a_watched_write_is_on_disk_although_it_is_not_counted() {
+    let place = Place::new();
+    publish(&place, 2, "good");
+    place.target().set_mode(Mode::Observe).unwrap();
+    let attempt = Attempt { role: "write", token: 1, content: "let in" };
+    let renames: Vec<_> =
+        attempt.points(&place, false).into_iter().filter(|point| point.name == "renameat").collect();
+    assert_eq!(renames.len(), 2, "the artefact, and the fence that counts: {renames:?}");
+    let (code, log) = attempt.log_failing_at(&place, &renames[1], "ENOSPC");
+    assert_eq!((code, place.content().as_str(), place.stored().fence.let_in), (0, "let in", 0), "{log}");
+    let (_, after) = log.split_once("\"today.json\")").unwrap_or_else(|| panic!("never renamed: {log}"));
+    let directory = format!("<{}>)", place.dir().display());
+    let synced = after.lines().any(|line| line.starts_with("fsync(") && line.contains(&directory));
+    assert!(synced, "the name is not on disk: {log}");
 }
 
 fn a_busy_lock_has_an_end() {

@@ -17,6 +17,7 @@ crate::tests!(
     a_version_that_was_never_current_replaces_nothing,
     links_are_copied_and_foreign_ones_are_refused,
     what_cannot_be_copied_changes_nothing,
+    a_pipe_in_a_tree_holds_nobody_up,
 );
 
 fn versions(place: &Place) -> usize {
@@ -114,4 +115,22 @@ fn what_cannot_be_copied_changes_nothing() {
     assert!(error.to_string().contains("--from"), "{error}");
     assert_eq!((place.content().as_str(), fs::read(place.fence()).unwrap()), ("good", before));
     place.assert_tidy();
+}
+
+/// Only what is a file is opened to look at what is there.
+fn a_pipe_in_a_tree_holds_nobody_up() {
+    let place = Place::of(Kind::Tree);
+    publish(&place, 1, "good");
+    let plain = place.target().fingerprint().unwrap();
+    let pipe = place.artefact().join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let (told, hears) = std::sync::mpsc::channel();
+    let mut target = place.target();
+    let looking = std::thread::spawn(move || told.send(target.fingerprint()));
+    let seen = hears.recv_timeout(Duration::from_secs(20));
+    // If it hangs there, this lets it go.
+    drop(fs::File::options().read(true).write(true).open(&pipe));
+    let seen = seen.expect("it waits for somebody to write into the pipe").unwrap();
+    looking.join().unwrap().unwrap();
+    assert_ne!(seen, plain, "a pipe more is another tree");
 }

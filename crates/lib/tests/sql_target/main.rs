@@ -2,6 +2,7 @@
 
 mod controls;
 mod crash;
+mod doubt;
 mod frozen;
 mod kit;
 mod manners;

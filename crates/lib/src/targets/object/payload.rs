@@ -14,6 +14,9 @@ use crate::stores::object::Seen;
 /// How a digest begins, which no name repeats.
 const SHA256: &str = "sha256:";
 
+/// How many ordinals a sweep leaves, see [`sweepable`].
+pub(super) const KEPT: u64 = 2;
+
 /// One payload, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Payload {
@@ -45,13 +48,17 @@ impl Payload {
 
 /// The names in `folder` that nobody can need: replaced at least `grace` ago, so that whoever read the
 /// pointer before that has had the time to follow it.
-pub(super) fn sweepable(folder: &str, seen: &[Seen], grace: Duration) -> Vec<String> {
+///
+/// `kept`: how many ordinals stay, from the newest witness down. Two is what the promise needs: the witness,
+/// which may be current or about to be, and the one that it saw published.
+pub(super) fn sweepable(folder: &str, seen: &[Seen], grace: Duration, kept: u64) -> Vec<String> {
     let old = |object: &Seen| object.age.is_some_and(|age| age >= grace);
     let ordinal = |object: &Seen| Some(Payload::parse(object.name.strip_prefix(folder)?)?.ordinal);
     let Some(witness) = seen.iter().filter(|object| old(object)).filter_map(ordinal).max() else {
         return Vec::new();
     };
-    let gone = |object: &&Seen| old(object) && ordinal(object).is_some_and(|n| n.saturating_add(1) < witness);
+    let replaced = |n: u64| n.saturating_add(kept) < witness.saturating_add(1);
+    let gone = |object: &&Seen| old(object) && ordinal(object).is_some_and(replaced);
     seen.iter().filter(gone).map(|object| object.name.clone()).collect()
 }
 
@@ -67,7 +74,7 @@ mod tests {
     }
 
     fn swept(seen: &[Seen]) -> Vec<u64> {
-        let names = sweepable("k.leasehold/", seen, Duration::from_secs(900));
+        let names = sweepable("k.leasehold/", seen, Duration::from_secs(900), KEPT);
         names.iter().map(|name| Payload::parse(&name["k.leasehold/".len()..]).unwrap().ordinal).collect()
     }
 

@@ -1,14 +1,15 @@
 //! The guard's question inside the caller's own transaction.
 
-use leasehold_core::fence::{Bearer, Fence, Mode, Reason};
-use leasehold_core::ids::{Epoch, Grant, Token};
+use leasehold_core::fence::{Bearer, Reason};
+use leasehold_core::ids::Token;
 use leasehold_core::name::Name;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, GenericClient, Transaction};
 
-use super::super::sql::carrier;
-use super::{Attempt, Refused, TargetError, trouble};
+use super::super::sql::{carrier, not_one_transaction};
+use super::{Attempt, Refused, SealedBy, TargetError, trouble};
 use crate::host::Enclosing;
+use crate::stores::postgres::failure;
 
 /// A guarded table, as one run sees it.
 ///
@@ -58,54 +59,53 @@ pub(super) async fn admit<C: GenericClient>(client: &C, table: &str, bearer: &Be
     client.query_typed(sql, params).await.map(drop)
 }
 
-/// What the guard said, as the rule's own answer.
+/// What the guard said to whoever asked it.
 pub(super) fn refused(target: &str, bearer: &Bearer, error: &Error, doing: &'static str) -> TargetError {
-    let code = error.code().map(|code| code.code().to_owned()).unwrap_or_default();
-    let reason = match code.as_str() {
+    if let Some(ruled) = ruled(target, bearer, error) {
+        return ruled;
+    }
+    match error.code().map(|code| code.code()) {
+        // The schema, or the function in it.
+        Some("3F000" | "42883") => trouble::no_guard(target),
+        Some("42P01") => trouble::no_table(target, target),
+        _ => trouble::said(target, doing, error),
+    }
+}
+
+/// What stopped a script: the guard, or something of its own.
+pub(super) fn stopped(target: &str, bearer: &Bearer, error: &Error) -> TargetError {
+    let unfit = || {
+        let code = error.code().map(|code| code.code());
+        // What the server does not do inside of a function: among all that, transactions.
+        (code == Some("0A000")).then(|| not_one_transaction(target, &failure::said(error)))
+    };
+    ruled(target, bearer, error).or_else(unfit).unwrap_or_else(|| trouble::said(target, "write", error))
+}
+
+/// A refusal by the guard, as the rule's own answer.
+fn ruled(target: &str, bearer: &Bearer, error: &Error) -> Option<TargetError> {
+    let reason = match error.code()?.code() {
         "LH001" => Reason::Stale,
         "LH003" => Reason::NotSealed,
         "LH004" => Reason::Fork,
         "LH005" => Reason::Epoch,
         "LH006" => Reason::OtherLease,
         "LH007" => {
-            return TargetError::BadFence {
+            return Some(TargetError::BadFence {
                 target: target.into(),
                 fence: trouble::ROW.into(),
                 why: "the guard has no fence".into(),
-            };
+            });
         }
-        // The schema, or the function in it.
-        "3F000" | "42883" => return trouble::no_guard(target),
-        "42P01" => return trouble::no_table(target, target),
-        _ => return trouble::said(target, doing, error),
+        _ => return None,
     };
     let detail = error.as_db_error().and_then(|e| e.detail()).unwrap_or_default();
-    // "The fence says: lease site, token 34."
+    // "The fence says: lease site, token 34." The rest of it is not for those who may only write the table.
     let said = detail.strip_prefix("The fence says: lease ").and_then(|rest| rest.split_once(", token "));
-    let token = said.and_then(|(_, token)| token.trim_end_matches('.').parse().ok());
-    TargetError::Refused(Box::new(refusal(reason, target, bearer, said.map(|(lease, _)| lease), token)))
-}
-
-/// A refusal that was spoken by the database itself, from what it says about it.
-fn refusal(
-    reason: Reason,
-    target: &str,
-    bearer: &Bearer,
-    lease: Option<&str>,
-    token: Option<u64>,
-) -> Refused {
-    // The rest of the fence is not for those who may only write the table.
-    let known = lease.and_then(|l| Name::new(l).ok()).zip(token.and_then(Token::new));
-    let fence = known.map(|(lease, token)| Fence {
-        lease,
-        epoch: Epoch { generation: 0, id: 0 },
-        token,
-        grant: Grant(0),
-        seq: 0,
-        digest: String::new(),
-        done: true,
-        mode: Mode::Enforce,
-        let_in: 0,
+    let fence = said.and_then(|(lease, token)| {
+        let token = token.trim_end_matches('.').parse().ok().and_then(Token::new)?;
+        Some(SealedBy { lease: Name::new(lease).ok()?, token })
     });
-    Refused::new(Attempt::Write, reason, target, bearer, fence.as_ref())
+    let refused = Refused { fence, ..Refused::new(Attempt::Write, reason, target, bearer, None) };
+    Some(TargetError::Refused(Box::new(refused)))
 }

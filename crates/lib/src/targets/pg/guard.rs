@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 
 use super::super::guard::{Covered, Done, Report};
 use super::super::sql::Others;
-use super::{Link, PgTarget, TargetError, sql, trouble};
+use super::{Asked, Call, Link, PgTarget, TargetError, sql, trouble};
 use sha2::{Digest, Sha256};
 
 /// Where we are, and what we may.
@@ -173,17 +173,18 @@ async fn plan_install(
             -- GRANT SELECT, DELETE ON leasehold_guard.let_in TO ROLE;\n"
         );
     }
-    match &found {
-        None => sql.push_str(&sql::fence(id, root, others)),
-        Some(found) if found.others != others => {
-            sql.push_str(&sql::others(id, others));
-            notes.push(format!("sessions without a grant: {} before", found.others.word()));
-        }
-        Some(_) => {}
+    if found.is_none() {
+        sql.push_str(&sql::fence(id, root, others));
     }
     let open: Vec<&Table> = tree.iter().filter(|t| !t.stands(id)).collect();
     for table in &open {
         sql.push_str(&sql::cover(id, table));
+    }
+    // Last, as in a session that writes: first the table, then the fence. The other way round the two would
+    // wait for each other.
+    if let Some(found) = found.as_ref().filter(|found| found.others != others) {
+        sql.push_str(&sql::others(id, others));
+        notes.push(format!("sessions without a grant: {} before", found.others.word()));
     }
     if found.is_some() {
         let what = match open.len() {
@@ -277,7 +278,7 @@ async fn begin(target: &PgTarget, link: &Link, doing: &'static str) -> Result<()
 
 async fn carry_out(
     target: &PgTarget,
-    link: &Link,
+    call: &Call,
     plan: Plan,
     doing: &'static str,
     run: bool,
@@ -289,39 +290,39 @@ async fn carry_out(
     };
     let changed = !plan.sql.is_empty();
     if run {
-        link.client.batch_execute(&plan.sql).await.map_err(target.said(doing))?;
-        link.client.batch_execute("COMMIT").await.map_err(target.said(doing))?;
+        call.client.batch_execute(&plan.sql).await.map_err(target.said(doing))?;
+        target.commit(call, doing, Asked::Guard).await?;
     }
     Ok(Done { sql: text, notes: plan.notes, changed })
 }
 
 pub(in crate::targets) fn install(target: &PgTarget, others: Others, run: bool) -> Result<Done, TargetError> {
-    target.drive(INSTALL, async |link: &Link| {
-        begin(target, link, INSTALL).await?;
-        let plan = plan_install(target, link, others, run).await?;
-        carry_out(target, link, plan, INSTALL, run).await
+    target.drive(INSTALL, Asked::Guard, async |call: &Call| {
+        begin(target, call, INSTALL).await?;
+        let plan = plan_install(target, call, others, run).await?;
+        carry_out(target, call, plan, INSTALL, run).await
     })
 }
 
 pub(in crate::targets) fn remove(target: &PgTarget, run: bool) -> Result<Done, TargetError> {
-    target.drive(REMOVE, async |link: &Link| {
-        begin(target, link, REMOVE).await?;
-        let plan = plan_remove(target, link, run).await?;
-        carry_out(target, link, plan, REMOVE, run).await
+    target.drive(REMOVE, Asked::Guard, async |call: &Call| {
+        begin(target, call, REMOVE).await?;
+        let plan = plan_remove(target, call, run).await?;
+        carry_out(target, call, plan, REMOVE, run).await
     })
 }
 
 pub(in crate::targets) fn inspect(target: &PgTarget) -> Result<Report, TargetError> {
     const LOOK: &str = "look at the guard of";
-    target.drive(LOOK, async |link: &Link| {
-        let here = Here::ask(target, link, LOOK).await?;
+    target.drive(LOOK, Asked::Guard, async |call: &Call| {
+        let here = Here::ask(target, call, LOOK).await?;
         let oid = here.table.ok_or_else(|| trouble::no_table(&target.shown, &target.table))?;
         let found = match here.schema {
-            true => target.fence_of(link, sql::FENCE, oid, LOOK).await?,
+            true => target.fence_of(call, sql::FENCE, oid, LOOK).await?,
             false => None,
         };
         let found = found.ok_or_else(|| trouble::no_guard(&target.shown))?;
-        let tables = tree(target, link, oid, LOOK).await?;
+        let tables = tree(target, call, oid, LOOK).await?;
         let fence: Result<Option<Fence>, String> = found.row.fence();
         let covered = |t: &Table| Covered {
             name: t.name.clone(),

@@ -10,12 +10,15 @@ pub(super) mod guard;
 mod sql;
 mod trouble;
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, Mode};
 use leasehold_core::fence_record::FenceRecord;
+use leasehold_core::store::{Failure, FailureKind};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 
@@ -24,7 +27,9 @@ pub use self::check::TableFence;
 pub use self::sql::{Lock, check as trigger_sql};
 use super::sql as shared;
 use super::swap::never_sealed;
-use super::{Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written};
+use super::{
+    Asked, Attempt, Class, Content, Refused, Sealed, SealedBy, Target, TargetError, Written, sealing,
+};
 use crate::stores::postgres::link::{self, Link};
 use crate::stores::postgres::url;
 use crate::stores::remote;
@@ -36,16 +41,32 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// A table that only the holder of a lease may write.
+#[derive(Clone)]
 pub struct PgTarget {
     server: url::Target,
     table: String,
     shown: String,
     patience: Duration,
+    margin: Duration,
 }
 
 impl fmt::Debug for PgTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("PgTarget").field(&self.shown).finish()
+    }
+}
+
+/// A connection, and whether a COMMIT is on its way over it: from then on no answer means that nobody knows.
+struct Call {
+    link: Link,
+    committing: Cell<bool>,
+}
+
+impl Deref for Call {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        &self.link
     }
 }
 
@@ -80,7 +101,7 @@ impl PgTarget {
         let env = |name: &str| std::env::var(name).ok();
         let server = url::Target::parse(&server, &env)
             .map_err(|why| unfit(format!("cannot be read: {}", why.trim_end_matches('.')), example))?;
-        Ok(Self { server, table, shown: masked(url), patience: PATIENCE })
+        Ok(Self { server, table, shown: masked(url), patience: PATIENCE, margin: MARGIN })
     }
 
     /// Waits this long for transactions that write the table.
@@ -89,25 +110,68 @@ impl PgTarget {
         Self { patience, ..self }
     }
 
+    /// Allows this much on top for the statements around the waiting; for tests, which have no ten seconds.
+    #[must_use]
+    pub fn with_margin(self, margin: Duration) -> Self {
+        Self { margin, ..self }
+    }
+
     /// Makes a connection, works with it and ends it; a runtime of its own, so any thread will do.
-    fn drive<T>(
+    fn connected<T>(
         &self,
         doing: &'static str,
-        work: impl AsyncFnOnce(&Link) -> Result<T, TargetError>,
+        work: impl AsyncFnOnce(&Call) -> Result<T, TargetError>,
     ) -> Result<T, TargetError> {
         let failed = |failure| trouble::remote(&self.shown, doing, failure);
         let runtime = remote::start().map_err(failed)?;
-        let limit = self.patience + MARGIN;
         runtime.block_on(async {
-            let call = async {
-                let link = link::connect(&self.server, MARGIN).await.map_err(failed)?;
-                work(&link).await
-            };
-            match tokio::time::timeout(limit, call).await {
-                Ok(answer) => answer,
-                Err(_) => Err(trouble::silent(&self.shown, doing, limit)),
-            }
+            let link = link::connect(&self.server, MARGIN).await.map_err(failed)?;
+            work(&Call { link, committing: Cell::new(false) }).await
         })
+    }
+
+    /// The same, and all of the work has an end.
+    fn drive<T>(
+        &self,
+        doing: &'static str,
+        asked: Asked,
+        work: impl AsyncFnOnce(&Call) -> Result<T, TargetError>,
+    ) -> Result<T, TargetError> {
+        self.connected(doing, async |call: &Call| self.within(call, doing, asked, work(call)).await)
+    }
+
+    /// Gives up after a while, and knows what that means.
+    async fn within<T>(
+        &self,
+        call: &Call,
+        doing: &'static str,
+        asked: Asked,
+        work: impl Future<Output = Result<T, TargetError>>,
+    ) -> Result<T, TargetError> {
+        let limit = self.patience + self.margin;
+        match tokio::time::timeout(limit, work).await {
+            Ok(answer) => answer,
+            Err(_) if call.committing.get() => Err(self.in_doubt(asked, trouble::silence(limit))),
+            Err(_) => {
+                let failure = Failure { kind: FailureKind::Unreachable, message: trouble::silence(limit) };
+                Err(trouble::remote(&self.shown, doing, failure))
+            }
+        }
+    }
+
+    async fn commit(&self, call: &Call, doing: &'static str, asked: Asked) -> Result<(), TargetError> {
+        call.committing.set(true);
+        let done = call.client.batch_execute("COMMIT").await;
+        done.map_err(|e| match trouble::cause(&e) {
+            trouble::Cause::Lost => {
+                self.in_doubt(asked, "the connection broke while the transaction was being committed".into())
+            }
+            _ => trouble::said(&self.shown, doing, &e),
+        })
+    }
+
+    fn in_doubt(&self, asked: Asked, why: String) -> TargetError {
+        TargetError::InDoubt { target: self.shown.clone(), asked, why }
     }
 
     fn said(&self, doing: &'static str) -> impl Fn(Error) -> TargetError {
@@ -155,34 +219,37 @@ impl PgTarget {
     /// Changes the fence under its lock: everybody who passed the check before has ended by then.
     async fn change<T>(
         &self,
-        link: &Link,
+        call: &Call,
         doing: &'static str,
+        asked: Asked,
         change: impl Fn(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
     ) -> Result<T, TargetError> {
-        let found = self.found(link, doing).await?;
+        let found = self.found(call, doing).await?;
         let limit = self.patience.as_millis().max(1);
         // Not the default isolation: after the wait for the lock the newest fence is what counts.
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {limit}; \
              SET LOCAL statement_timeout = {limit}; SET LOCAL synchronous_commit = 'on'"
         );
-        link.client.batch_execute(&begin).await.map_err(self.said(doing))?;
-        let locked = link
+        call.client.batch_execute(&begin).await.map_err(self.said(doing))?;
+        let locked = call
             .client
             .query_typed("SELECT pg_catalog.pg_advisory_xact_lock($1)::text", &[(&found.id, Type::INT8)])
             .await;
         let locked = match locked {
-            Ok(_) => self.fence_of(link, sql::FENCE_LOCKED, found.oid, doing).await,
-            Err(e) if trouble::is_wait(&e) => return Err(self.kept_waiting(link, found.id, doing).await),
+            Ok(_) => self.fence_of(call, sql::FENCE_LOCKED, found.oid, doing).await,
+            Err(e) if trouble::cause(&e) == trouble::Cause::Waiting => {
+                return Err(self.kept_waiting(call, found.id, doing).await);
+            }
             Err(e) => return Err(trouble::said(&self.shown, doing, &e)),
         };
         let mut now = locked?.ok_or_else(|| trouble::no_guard(&self.shown))?;
-        let folded = link.client.query_typed(sql::FOLD, &[(&now.id, Type::INT8)]).await;
+        let folded = call.client.query_typed(sql::FOLD, &[(&now.id, Type::INT8)]).await;
         now.row.let_in += first::<i64>(&folded.map_err(self.said(doing))?).unwrap_or(0);
         let before = self.fence(&now)?;
         let (next, answer) = change(before)?;
-        self.store(link, &now, next.as_ref()).await.map_err(self.said(doing))?;
-        link.client.batch_execute("COMMIT").await.map_err(self.said(doing))?;
+        self.store(call, &now, next.as_ref()).await.map_err(self.said(doing))?;
+        self.commit(call, doing, asked).await?;
         Ok(answer)
     }
 
@@ -218,20 +285,17 @@ impl PgTarget {
         trouble::kept_waiting(&self.shown, doing, self.patience, &rows)
     }
 
-    async fn run_script(&self, link: &Link, bearer: &Bearer, script: &str) -> Result<Written, TargetError> {
-        let doing = "write";
-        link.client.batch_execute("BEGIN").await.map_err(self.said(doing))?;
-        let refused = |e: Error| check::refused(&self.shown, bearer, &e, doing);
-        check::admit(&link.client, &self.table, bearer).await.map_err(refused)?;
-        // Statement by statement in the server; what fails undoes all of it.
-        link.client.batch_execute(script).await.map_err(refused)?;
-        link.client.batch_execute("COMMIT").await.map_err(|e| match e.code() {
-            Some(_) => refused(e),
-            None => TargetError::InDoubt {
-                target: self.shown.clone(),
-                why: "the connection broke while the transaction was being committed".into(),
-            },
-        })?;
+    /// The script takes as long as it takes; what is around it has an end.
+    async fn run_script(&self, call: &Call, bearer: &Bearer, script: &str) -> Result<Written, TargetError> {
+        let begin = async {
+            call.client.batch_execute("BEGIN").await.map_err(self.said("write"))?;
+            let asked = check::admit(&call.client, &self.table, bearer).await;
+            asked.map_err(|e| check::refused(&self.shown, bearer, &e, "write"))
+        };
+        self.within(call, "write", Asked::Write, begin).await?;
+        let ran = call.client.batch_execute(&sql::as_one(script)).await;
+        ran.map_err(|e| check::stopped(&self.shown, bearer, &e))?;
+        self.within(call, "write", Asked::Write, self.commit(call, "write", Asked::Write)).await?;
         Ok(Written { seq: 0, repeat: false, let_in: None })
     }
 }
@@ -270,22 +334,22 @@ impl Target for PgTarget {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-        let refusal =
-            |reason, before: Option<&Fence>| Refused::new(Attempt::Seal, reason, &self.shown, bearer, before);
         let change = |before: Option<Fence>| {
-            Ok(match verdict(before.as_ref(), bearer, &Offer::Seal(mode)) {
-                Verdict::Accept(next) => (Some(next), None),
-                Verdict::Repeat => (before, None),
-                Verdict::LetIn(reason, next) => (Some(next), Some(refusal(reason, before.as_ref()))),
-                Verdict::Refuse(reason) => {
-                    return Err(TargetError::Refused(Box::new(refusal(reason, before.as_ref()))));
-                }
+            Ok(match sealing(before.as_ref(), bearer, mode, &self.shown)? {
+                Some((next, let_in)) => (Some(next), let_in),
+                None => (before, None),
             })
         };
-        let seal = async |link: &Link| self.change(link, "seal", change).await;
-        let let_in = match self.drive("seal", seal) {
+        let seal = async |call: &Call| self.change(call, "seal", Asked::Seal, change).await;
+        let let_in = match self.drive("seal", Asked::Seal, seal) {
             // It may be sealed: doing it again changes nothing then.
-            Err(e) if trouble::is_broken(&e) => self.drive("seal", seal)?,
+            Err(first @ (TargetError::Lost { .. } | TargetError::InDoubt { .. })) => {
+                self.drive("seal", Asked::Seal, seal).map_err(|second| match (first, second) {
+                    (_, refused @ TargetError::Refused(_)) => refused,
+                    (doubt @ TargetError::InDoubt { .. }, _) => doubt,
+                    (_, second) => second,
+                })?
+            }
             answer => answer?,
         };
         Ok(Sealed { let_in })
@@ -300,15 +364,14 @@ impl Target for PgTarget {
         content: Content<'_>,
     ) -> Result<Written, TargetError> {
         let script = shared::script(&self.shown, seq, content)?;
-        let mut session = Self { server: self.server.clone(), table: self.table.clone(), ..self.again() };
-        // A script that ends our transaction goes on in one of its own, as the same run.
+        let mut session = self.clone();
         session.server.application = Some(shared::carrier(bearer));
-        session.drive("write", async |link: &Link| session.run_script(link, bearer, &script).await)
+        session.connected("write", async |call: &Call| session.run_script(call, bearer, &script).await)
     }
 
     fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
-        self.drive("read the fence of", async |link: &Link| {
-            let found = self.found(link, "read the fence of").await?;
+        self.drive("read the fence of", Asked::Seal, async |call: &Call| {
+            let found = self.found(call, "read the fence of").await?;
             Ok(self.fence(&found)?.map(FenceRecord::done))
         })
     }
@@ -319,7 +382,8 @@ impl Target for PgTarget {
             None => Err(never_sealed(&self.shown)),
         };
         let doing = "change the mode of";
-        self.drive(doing, async |link: &Link| self.change(link, doing, change).await)
+        let asked = Asked::Mode;
+        self.drive(doing, asked, async |call: &Call| self.change(call, doing, asked, change).await)
     }
 
     fn environment(&self, bearer: &Bearer) -> Vec<(OsString, OsString)> {
@@ -342,16 +406,5 @@ impl Target for PgTarget {
                 report.others.word()
             )
         })
-    }
-}
-
-impl PgTarget {
-    fn again(&self) -> Self {
-        Self {
-            server: self.server.clone(),
-            table: self.table.clone(),
-            shown: self.shown.clone(),
-            patience: self.patience,
-        }
     }
 }

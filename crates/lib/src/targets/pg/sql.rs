@@ -252,6 +252,14 @@ DROP TABLE leasehold_guard.fences;
 DROP SCHEMA leasehold_guard;
 ";
 
+/// A script, run by a function inside of the transaction that is open: there the server itself refuses what
+/// would begin or end one, however it is written. Between quotes that no text can have foreseen.
+pub(super) fn as_one(script: &str) -> String {
+    let quote = |what: &str| format!("$leasehold_{what}_{:032x}$", crate::random::seed());
+    let (outer, inner) = (quote("do"), quote("script"));
+    format!("DO {outer}BEGIN EXECUTE {inner}{script}{inner}; END{outer}")
+}
+
 /// A text as SQL writes it.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))

@@ -19,52 +19,67 @@ pub(super) fn remote(target: &str, doing: &'static str, failure: Failure) -> Tar
     TargetError::Remote { target: target.into(), doing, failure: Failure { message, ..failure } }
 }
 
-pub(super) fn silent(target: &str, doing: &'static str, limit: Duration) -> TargetError {
-    let message = format!("PostgreSQL did not answer within {}", Text(limit));
-    remote(target, doing, Failure { kind: FailureKind::Unreachable, message })
+/// Of what kind an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// The connection is gone: no answer will come.
+    Lost,
+    /// Others had it locked for too long.
+    Waiting,
+    /// This role may not.
+    Denied,
+    /// A replica, or a server that was told so.
+    ReadOnly,
+    /// The server said no to what was asked.
+    Answered,
+}
+
+pub(super) fn cause(error: &Error) -> Cause {
+    let Some(code) = error.code() else { return Cause::Lost };
+    if *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::QUERY_CANCELED {
+        Cause::Waiting
+    } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        Cause::Denied
+    } else if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+        Cause::ReadOnly
+    } else if code.code().starts_with("57P") || code.code().starts_with("08") {
+        // Said by the server as it ended, also in the middle of a commit.
+        Cause::Lost
+    } else {
+        Cause::Answered
+    }
+}
+
+/// No answer in time.
+pub(super) fn silence(limit: Duration) -> String {
+    format!("PostgreSQL did not answer within {}", Text(limit))
 }
 
 /// A statement failed, or its answer did not come.
 pub(super) fn said(target: &str, doing: &'static str, error: &Error) -> TargetError {
     let said = failure::said(error);
-    let (kind, message) = match error.code() {
-        None => (FailureKind::Unreachable, format!("the connection to PostgreSQL broke ({said})")),
-        Some(c) if *c == SqlState::INSUFFICIENT_PRIVILEGE => (
+    let (kind, message) = match cause(error) {
+        Cause::Lost => {
+            let why = format!("the connection to PostgreSQL broke ({said})");
+            return TargetError::Lost { target: target.into(), doing, why };
+        }
+        Cause::Denied => (
             FailureKind::Denied,
             format!(
                 "this role may not ({said}). As the owner, run: GRANT SELECT, UPDATE ON leasehold_guard.fences \
                  TO it; GRANT SELECT, DELETE ON leasehold_guard.let_in TO it"
             ),
         ),
-        Some(c) if *c == SqlState::READ_ONLY_SQL_TRANSACTION => {
+        Cause::ReadOnly => {
             (FailureKind::Denied, format!("the server only lets itself be read ({said}). Name the primary"))
         }
-        Some(c) if is_waiting(c) => (
+        Cause::Waiting => (
             FailureKind::Unreachable,
             format!("other transactions kept it locked ({said}). Try again when they have ended"),
         ),
-        Some(c) if c.code().starts_with("57P") || c.code().starts_with("08") => {
-            (FailureKind::Unreachable, format!("the server ended the connection ({said})"))
-        }
-        Some(_) => (FailureKind::Unusable, format!("PostgreSQL answered with an error ({said})")),
+        Cause::Answered => (FailureKind::Unusable, format!("PostgreSQL answered with an error ({said})")),
     };
     TargetError::Remote { target: target.into(), doing, failure: Failure { kind, message } }
-}
-
-/// Nobody let us in for as long as we wanted to wait.
-pub(super) fn is_wait(error: &Error) -> bool {
-    error.code().is_some_and(is_waiting)
-}
-
-fn is_waiting(code: &SqlState) -> bool {
-    *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::QUERY_CANCELED
-}
-
-/// The connection was lost: what was asked may have been done.
-pub(super) fn is_broken(error: &TargetError) -> bool {
-    matches!(error, TargetError::Remote { failure, .. }
-        if failure.message.starts_with("the connection to PostgreSQL broke")
-            || failure.message.starts_with("the server ended the connection"))
 }
 
 /// Rows of pid, user, state and seconds; a prepared transaction has no pid.

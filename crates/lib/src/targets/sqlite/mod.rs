@@ -7,6 +7,7 @@
 //! does not know the function cannot write the table at all.
 
 mod check;
+mod script;
 mod sql;
 mod trouble;
 
@@ -14,7 +15,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, Mode};
 use leasehold_core::fence_record::FenceRecord;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use rustix::fs::{Mode as Bits, OFlags};
@@ -23,7 +24,7 @@ pub use self::check::TableFence;
 use super::guard::{Covered, Done, Guard, Others, Report};
 use super::sql as shared;
 use super::swap::never_sealed;
-use super::{Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written};
+use super::{Asked, Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written, sealing};
 use crate::stores::local::is_local;
 use crate::text::percent_decoded;
 
@@ -79,14 +80,16 @@ impl SqliteTarget {
         let Some(table) = percent_decoded(table) else {
             return Err(unfit("has a % in its table that spells nothing", "Write a plain % as %25"));
         };
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let named = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let shown = format!("sqlite:{}#{}", named.display(), rest.rsplit_once('#').map_or("", |(_, t)| t));
+        // Where a link leads to is where its locks and its journal are.
+        let path = std::fs::canonicalize(&named).unwrap_or(named);
         let parent = path.parent().unwrap_or(Path::new("/"));
         let local =
             rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Bits::empty())
                 .and_then(|dir| is_local(&dir))
                 .unwrap_or(false);
         let class = if local { Class::Atomic } else { Class::Gate };
-        let shown = format!("sqlite:{}#{}", path.display(), rest.rsplit_once('#').map_or("", |(_, t)| t));
         Ok(Self { path, table, shown, class, patience: PATIENCE })
     }
 
@@ -153,9 +156,13 @@ impl SqliteTarget {
     }
 
     /// On disk when it returns: also that the journal is gone, which would undo it.
-    fn commit(&self, db: &Connection, doing: &'static str) -> Result<(), TargetError> {
+    fn commit(&self, db: &Connection, doing: &'static str, asked: Asked) -> Result<(), TargetError> {
         db.execute_batch("COMMIT").map_err(|e| trouble::said(&self.shown, doing, &e))?;
-        self.sync().map_err(|source| TargetError::Unknown { target: self.shown.clone(), source })
+        self.sync().map_err(|e| TargetError::InDoubt {
+            target: self.shown.clone(),
+            asked,
+            why: format!("it is committed, and may not be after a power cut ({e})"),
+        })
     }
 
     /// The table's own spelling of its name.
@@ -206,6 +213,7 @@ impl SqliteTarget {
     fn change<T>(
         &self,
         doing: &'static str,
+        asked: Asked,
         change: impl FnOnce(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
     ) -> Result<T, TargetError> {
         let db = self.connect(doing)?;
@@ -230,7 +238,7 @@ impl SqliteTarget {
             )
             .map_err(|e| trouble::said(&self.shown, doing, &e))?;
         }
-        self.commit(&db, doing)?;
+        self.commit(&db, doing, asked)?;
         Ok(answer)
     }
 
@@ -252,7 +260,7 @@ impl SqliteTarget {
         if run && changed {
             self.before_writing(doing)?;
             db.execute_batch(&body).map_err(|e| trouble::said(&self.shown, doing, &e))?;
-            self.commit(&db, doing)?;
+            self.commit(&db, doing, Asked::Guard)?;
         }
         let sql =
             if changed { format!("BEGIN IMMEDIATE;\n{body}COMMIT;\n") } else { "-- nothing to do\n".into() };
@@ -276,13 +284,10 @@ impl Target for SqliteTarget {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-        let let_in = self.change("seal", |before| {
-            let refusal = |reason| Refused::new(Attempt::Seal, reason, &self.shown, bearer, before.as_ref());
-            Ok(match verdict(before.as_ref(), bearer, &Offer::Seal(mode)) {
-                Verdict::Accept(next) => (Some(next), None),
-                Verdict::Repeat => (before, None),
-                Verdict::LetIn(reason, next) => (Some(next), Some(refusal(reason))),
-                Verdict::Refuse(reason) => return Err(TargetError::Refused(Box::new(refusal(reason)))),
+        let let_in = self.change("seal", Asked::Seal, |before| {
+            Ok(match sealing(before.as_ref(), bearer, mode, &self.shown)? {
+                Some((next, let_in)) => (Some(next), let_in),
+                None => (before, None),
             })
         })?;
         Ok(Sealed { let_in })
@@ -301,10 +306,8 @@ impl Target for SqliteTarget {
         self.begin(&db, "write")?;
         check::check(&db, &self.shown, &name, bearer)?;
         self.before_writing("write")?;
-        db.execute_batch(&script).map_err(|e| trouble::said(&self.shown, "write", &e))?;
-        if !db.is_autocommit() {
-            self.commit(&db, "write")?;
-        }
+        script::run(&db, &self.shown, &script)?;
+        self.commit(&db, "write", Asked::Write)?;
         Ok(Written { seq: 0, repeat: false, let_in: None })
     }
 
@@ -316,7 +319,7 @@ impl Target for SqliteTarget {
     }
 
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
-        self.change("change the mode of", |before| match before {
+        self.change("change the mode of", Asked::Mode, |before| match before {
             Some(fence) => Ok((Some(Fence { mode, ..fence }), ())),
             None => Err(never_sealed(&self.shown)),
         })

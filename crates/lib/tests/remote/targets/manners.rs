@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold::clock::boot_time;
 use leasehold::core::fence::{Mode, Reason};
 use leasehold::core::name::Name;
-use leasehold::targets::{Content, TargetError};
+use leasehold::targets::{Content, Target, TargetError};
 use leasehold_testkit::proxy::Fault;
 
 use super::kit::{Maker, Site, at, bearer, seal, write};
@@ -139,6 +139,57 @@ pub fn a_silent_server_ends_the_seal(make: Maker<'_>) {
         assert!(said.contains("did not answer"), "{said}");
         drop(target);
         assert_eq!(at(site.open().as_mut()), (33, 0));
+    }
+}
+
+type Verb = fn(&mut dyn Target) -> Result<(), TargetError>;
+
+/// Attempts that nobody answers: the seal may be there and the mode may be another, and nobody says that
+/// nothing was changed. Here both land later.
+pub fn what_was_not_answered_is_told_unknown(make: Maker<'_>) {
+    const PER_CALL: Duration = Duration::from_secs(5);
+    let site = make();
+    seal(site.open().as_mut(), 33);
+    let verbs: [Verb; 2] =
+        [|target| target.seal(&bearer(34), Mode::Enforce).map(drop), |target| target.set_mode(Mode::Observe)];
+    for verb in verbs {
+        let proxy = site.proxy();
+        let lost: Vec<_> =
+            (0..20).map(|_| proxy.arm_on(site.swap_mark(), Fault::Hold { hang_up: true })).collect();
+        let mut target = site.open_with(&proxy.url(&site.server()), PER_CALL, 2 * PER_CALL);
+        let before = site.fence();
+        let error = verb(target.as_mut()).unwrap_err();
+        let said = error.to_string();
+        assert!(matches!(error, TargetError::InDoubt { .. }), "{}: {said}", site.name());
+        assert!(!said.contains("Nothing was"), "{said}");
+        drop(target);
+        lost[0].held().expect("the first attempt").deliver().unwrap();
+        let deadline = boot_time().plus(PER_CALL);
+        while site.fence() == before {
+            assert!(boot_time() < deadline, "{}: it never landed", site.name());
+        }
+    }
+}
+
+/// A write that is only let in, and whose answer is lost: done once, counted once, told unknown. One that
+/// never landed is simply made again.
+pub fn a_watched_write_is_not_done_twice(make: Maker<'_>) {
+    for (fault, lands) in [(Fault::DropReply, true), (Fault::Cut, false)] {
+        let site = make();
+        seal(site.open().as_mut(), 34);
+        site.open().set_mode(Mode::Observe).unwrap();
+        let proxy = site.proxy();
+        let mut target = site.open_at(&proxy.url(&site.server()));
+        let strike = proxy.arm_on(site.swap_mark(), fault);
+        let answer = write(target.as_mut(), 33, "let in");
+        assert!(strike.struck());
+        match (lands, answer) {
+            (true, Err(TargetError::InDoubt { .. })) => {}
+            (false, Ok(written)) => assert_eq!(written.let_in.map(|r| r.reason), Some(Reason::Stale)),
+            (_, other) => panic!("{}: lands: {lands}: {other:?}", site.name()),
+        }
+        assert_eq!(site.text().as_deref(), Some("let in"));
+        assert_eq!(site.open().show().unwrap().unwrap().fence.let_in, 1, "{}", site.name());
     }
 }
 

@@ -223,6 +223,8 @@ fn has_manners(make: Maker<'_>) {
     manners::another_lease_is_refused_by_name(make);
     manners::a_silent_server_ends_the_seal(make);
     manners::watching_lets_in_and_counts(make);
+    manners::what_was_not_answered_is_told_unknown(make);
+    manners::a_watched_write_is_not_done_twice(make);
 }
 
 fn s3_bucket() -> Bucket {

@@ -98,6 +98,8 @@ fn redis_has_manners() {
     manners::another_lease_is_refused_by_name(&fresh);
     manners::a_silent_server_ends_the_seal(&fresh);
     manners::watching_lets_in_and_counts(&fresh);
+    manners::what_was_not_answered_is_told_unknown(&fresh);
+    manners::a_watched_write_is_not_done_twice(&fresh);
 }
 
 struct Replayed {

@@ -127,40 +127,51 @@ fn what_readers_may_still_follow_stays() {
     assert_eq!(bucket.payloads().len(), 6);
 }
 
-/// A sweep that was frozen before it looked: others have published since. The real one needs no luck;
-/// the mutant, which keeps what it wrote itself, takes away what the pointer names.
-#[test]
-fn a_sweep_that_comes_late_takes_nothing_anybody_needs() {
+/// A sweep is frozen before it looks, and others publish meanwhile; what a reader gets before and after a
+/// writer that has uploaded, and not yet published, goes on.
+fn a_late_sweep(make: fn(&Bucket, &str) -> Box<dyn Target>) -> [Result<String, TargetError>; 2] {
     let bucket = s3_bucket();
     seal(bucket.open().as_mut(), 33);
     write(bucket.open().as_mut(), 33, "first").unwrap();
     let proxy = bucket.proxy();
-    let mut sweeper = hasty(&bucket, &proxy.url(&bucket.server()));
+    let mut sweeper = make(&bucket, &proxy.url(&bucket.server()));
     let strike = proxy.arm_on(LISTING, Fault::Pause);
     let late = thread::spawn(move || write(sweeper.as_mut(), 33, "second"));
     assert!(strike.wait(LONG), "it did not sweep");
-    let mine = bucket.payloads()[1].clone();
     for n in 3..6 {
         write(bucket.open().as_mut(), 33, &format!("report {n}")).unwrap();
     }
-    // A writer of this run has uploaded and not yet published.
     let other = bucket.proxy();
     let publishing = other.arm_on(bucket.swap_mark(), Fault::Pause);
     let mut writer = bucket.open_at(&other.url(&bucket.server()));
     let writing = thread::spawn(move || writer.write(&bearer(33), None, Content::Bytes(b"last")));
     assert!(publishing.wait(LONG));
+    // Ages are whole seconds: until something younger is swept elsewhere, nothing here has one.
+    let clock = s3_bucket();
+    seal(clock.open().as_mut(), 33);
+    write(clock.open().as_mut(), 33, "younger").unwrap();
+    write_until_swept(&clock, 33, &clock.payloads()[0]);
     strike.release();
     late.join().unwrap().unwrap();
-    assert_eq!(read(bucket.open().as_mut()).unwrap(), "report 5");
+    let before = read(bucket.open().as_mut());
     publishing.release();
     writing.join().unwrap().unwrap();
-    assert_eq!(read(bucket.open().as_mut()).unwrap(), "last");
+    [before, read(bucket.open().as_mut())]
+}
 
-    for name in bucket.payloads().into_iter().filter(|name| *name != mine) {
-        bucket.delete(&format!("{}.leasehold/{name}", bucket.name));
+/// The real one needs no luck; the mutant, which takes its newest witness and what that saw as well, takes away
+/// what the pointer names and what it is about to name.
+#[test]
+fn a_sweep_that_comes_late_takes_nothing_anybody_needs() {
+    let seen = a_late_sweep(hasty).map(Result::unwrap);
+    assert_eq!(seen, ["report 5", "last"]);
+    let mutant = |bucket: &Bucket, server: &str| -> Box<dyn Target> {
+        Box::new(bucket.object(server).with_grace(Duration::ZERO).sweeping_too_much())
+    };
+    for seen in a_late_sweep(mutant) {
+        let said = seen.expect_err("the harness cannot see a sweep that takes too much").to_string();
+        assert!(said.contains("somebody removed it"), "{said}");
     }
-    let said = read(bucket.open().as_mut()).expect_err("the harness cannot see a sweep that takes too much");
-    assert!(said.to_string().contains("somebody removed it"), "{said}");
 }
 
 /// Readers see a whole version, always, while one writes and keeps nothing for them.
