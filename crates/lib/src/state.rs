@@ -14,7 +14,7 @@ use thiserror::Error;
 const FILE_MAX: u64 = 64 * 1024;
 
 /// What is kept inside it in directories of their own.
-const INSIDE: [&str; 6] = ["memory", "grants", "probed", "targets", "gates", "leases.db-locks"];
+const INSIDE: [&str; 7] = ["memory", "grants", "probed", "targets", "gates", "git", "leases.db-locks"];
 
 /// A private directory, created on first use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,8 +107,17 @@ impl StateDir {
 
     /// Where the gates of this user are, made if needed.
     pub fn gates(&self) -> Result<PathBuf, StateError> {
+        self.made("gates")
+    }
+
+    /// Where runs keep what git needs to find its way to them, made if needed.
+    pub fn git(&self) -> Result<PathBuf, StateError> {
+        self.made("git")
+    }
+
+    fn made(&self, name: &str) -> Result<PathBuf, StateError> {
         self.ensure()?;
-        let path = self.path.join("gates");
+        let path = self.path.join(name);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
         made.map(|()| path.clone()).map_err(|e| StateError::io(&path, e))
     }

@@ -3,7 +3,7 @@
 use leasehold::core::fence::{Bearer, Case, Fence, Mode, Offer, Verdict, table};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::targets::Target;
-use leasehold::targets::git::{FENCE_REF, hook};
+use leasehold::targets::git::{FENCE_REF, Update, hook};
 use leasehold_testkit::git::{Yard, git, must, said};
 
 use crate::kit::{at, bearer, commit, plant, sealed, workshop, yard};
@@ -72,7 +72,7 @@ fn the_rule_in_the_hook_is_the_rule() {
 fn a_guarded_branch_moves_with_its_fence_only() {
     let (yard, mut target) = sealed(7);
     hook::install(&yard.bare()).unwrap();
-    target.push(&bearer(7), None, &[(MAIN, &commit("a"))]).unwrap();
+    target.push(&bearer(7), None, Update::Forced, &[(MAIN, &commit("a"))]).unwrap();
     let bare = yard.bare();
     let raw = |refspecs: &[&str]| {
         let output = git(workshop()).arg("push").arg(&bare).args(refspecs).output().unwrap();
@@ -90,7 +90,7 @@ fn a_guarded_branch_moves_with_its_fence_only() {
     assert!(!ok && (text.contains("token 7 is older than 8") || text.contains("bad object")), "{text}");
     assert_eq!(yard.at(MAIN), commit("a"));
     // The holder gets through.
-    at(&yard).push(&bearer(8), None, &[(MAIN, &commit("c"))]).unwrap();
+    at(&yard).push(&bearer(8), None, Update::Forced, &[(MAIN, &commit("c"))]).unwrap();
     assert_eq!(yard.at(MAIN), commit("c"));
 }
 

@@ -7,6 +7,7 @@ use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
+use leasehold::state::StateDir;
 use leasehold::targets::Target;
 use leasehold::targets::git::GitTarget;
 use leasehold_testkit::git::{Yard, git, must};
@@ -47,8 +48,13 @@ pub(crate) fn yard() -> Yard {
     yard
 }
 
+/// A state directory of the tests' own.
+pub(crate) fn state(name: &str) -> StateDir {
+    StateDir::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("git-state").join(name))
+}
+
 pub(crate) fn target(url: &str) -> GitTarget {
-    GitTarget::open(url).unwrap()
+    GitTarget::open(url).unwrap().keeping_in(state("shared"))
 }
 
 pub(crate) fn at(yard: &Yard) -> GitTarget {

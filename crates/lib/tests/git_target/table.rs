@@ -6,7 +6,7 @@ use std::fs;
 use leasehold::core::fence::{Bearer, Fence, Mode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
-use leasehold::targets::git::{FENCE_REF, GitTarget};
+use leasehold::targets::git::{FENCE_REF, GitTarget, Update};
 use leasehold::targets::{Class, Content, Sealed, Target, TargetError, Written};
 use leasehold_testkit::git::{Yard, must};
 
@@ -42,7 +42,7 @@ impl Target for Pushing {
     ) -> Result<Written, TargetError> {
         let Content::Bytes(bytes) = content else { panic!("bytes only") };
         let oid = &self.commits[std::str::from_utf8(bytes).unwrap()];
-        self.target.push(bearer, seq, &[(MAIN, oid)])
+        self.target.push(bearer, seq, Update::Forced, &[(MAIN, oid)])
     }
 
     fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {

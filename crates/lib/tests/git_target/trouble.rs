@@ -1,7 +1,7 @@
 //! Damaged fences, servers that cannot or will not, answers that are lost.
 
 use leasehold::core::fence::{Mode, Reason};
-use leasehold::targets::git::{FALLBACK_REF, FENCE_REF, GitTarget};
+use leasehold::targets::git::{FALLBACK_REF, FENCE_REF, GitTarget, Update};
 use leasehold::targets::{Content, Target, TargetError};
 use leasehold_testkit::git::{Server, Way, must, script};
 use leasehold_testkit::proxy::{Fault, Proxy};
@@ -11,7 +11,7 @@ use crate::kit::{at, bearer, commit, of, plant, sealed, stored, target, yard};
 const MAIN: &str = "refs/heads/main";
 
 fn push(target: &mut GitTarget, token: u64, text: &str) -> Result<u64, TargetError> {
-    target.push(&bearer(token), None, &[(MAIN, &commit(text))]).map(|written| written.seq)
+    target.push(&bearer(token), None, Update::Forced, &[(MAIN, &commit(text))]).map(|written| written.seq)
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn another_lease_is_refused_by_name() {
     let (yard, mut target) = sealed(5);
     for result in [
         target.seal(&of("blog", 9), Mode::Enforce).err(),
-        target.push(&of("blog", 9), None, &[(MAIN, &commit("a"))]).err(),
+        target.push(&of("blog", 9), None, Update::Forced, &[(MAIN, &commit("a"))]).err(),
     ] {
         let said = result.unwrap().to_string();
         assert!(said.contains("belongs to the lease site and you hold blog (token 9)"), "{said}");
@@ -64,7 +64,7 @@ fn a_watched_repository_refuses_nothing() {
     let mut target = at(&yard);
     target.seal(&bearer(5), Mode::Observe).unwrap();
     target.seal(&bearer(6), Mode::Observe).unwrap();
-    let written = target.push(&bearer(5), None, &[(MAIN, &commit("a"))]).unwrap();
+    let written = target.push(&bearer(5), None, Update::Forced, &[(MAIN, &commit("a"))]).unwrap();
     assert_eq!(written.let_in.map(|refused| refused.reason), Some(Reason::Stale));
     assert_eq!(yard.at(MAIN), commit("a"));
     target.set_mode(Mode::Enforce).unwrap();
