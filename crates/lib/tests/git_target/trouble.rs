@@ -146,6 +146,62 @@ fn a_lost_answer_is_settled_by_the_fence() {
     }
 }
 
+/// A hook of the server speaks like git, and the connection ends before the server's answer: the push has
+/// landed, and is not said to have changed nothing.
+#[test]
+fn what_a_server_says_is_not_taken_for_gits_own_words() {
+    let (yard, mut target) = sealed(3);
+    let hooks = yard.bare().join("hooks");
+    script(&hooks.join("pre-receive"), "#!/bin/sh\ncat >/dev/null\necho 'unable to connect to ci.example'\n");
+    // The refs have moved, and nobody is told.
+    let cut = "#!/bin/sh\n[ \"$1\" != committed ] || ! rm armed 2>/dev/null || kill -9 $PPID\n";
+    script(&hooks.join("reference-transaction"), cut);
+    std::fs::write(yard.bare().join("armed"), "").unwrap();
+    assert_eq!(push(&mut target, 3, "a").unwrap(), 1);
+    assert!(!yard.bare().join("armed").exists(), "the connection was never cut");
+    assert_eq!((yard.at(MAIN), stored(&yard).fence.seq), (commit("a"), 1));
+}
+
+/// Only who asks for it moves a branch to what does not descend from it.
+#[test]
+fn a_push_is_forced_only_if_that_is_asked_for() {
+    let (yard, mut target) = sealed(3);
+    let mut push = |update, text: &str| {
+        target.push(&bearer(3), None, update, &[(MAIN, &commit(text))]).map(|written| written.seq)
+    };
+    assert_eq!(push(Update::FastForward, "a").unwrap(), 1);
+    let error = push(Update::FastForward, "b").unwrap_err();
+    assert!(error.to_string().contains("refs/heads/main: non-fast-forward"), "{error}");
+    assert_eq!((yard.at(MAIN), stored(&yard).fence.seq), (commit("a"), 1));
+    assert_eq!(push(Update::Forced, "b").unwrap(), 2);
+    assert_eq!(yard.at(MAIN), commit("b"));
+}
+
+/// All branches and tags in a word; only a word of that kind is compared with it.
+#[test]
+fn a_look_at_all_branches_and_tags() {
+    let yard = yard();
+    let mut target = at(&yard);
+    let empty = target.fingerprint().unwrap();
+    target.seal(&bearer(1), Mode::Observe).unwrap();
+    assert_eq!(target.fingerprint().unwrap(), empty, "a fence is not what is looked at");
+    plant(&yard, MAIN, b"one\n");
+    let one = target.fingerprint().unwrap();
+    plant(&yard, "refs/tags/v1", b"one\n");
+    let two = target.fingerprint().unwrap();
+    assert!(empty != one && one != two);
+    target.remember(&bearer(1), &two).unwrap();
+    assert_eq!((stored(&yard).fence.digest, stored(&yard).fence.seq), (two.clone(), 1));
+    assert_eq!(at(&yard).fingerprint(), Some(two));
+    // After a fenced push the fence tells what was pushed, which is another thing.
+    target.push(&bearer(1), None, Update::Forced, &[(MAIN, &commit("a"))]).unwrap();
+    assert_eq!(at(&yard).fingerprint(), None);
+    // Whoever has the turn may take note of it again.
+    let three = target.fingerprint().unwrap();
+    target.remember(&bearer(1), &three).unwrap();
+    assert_eq!(at(&yard).fingerprint(), Some(three));
+}
+
 #[test]
 fn nobody_there_and_no_secrets_told() {
     crate::kit::workshop();
