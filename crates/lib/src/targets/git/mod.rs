@@ -71,6 +71,7 @@ pub struct GitTarget {
 /// What is known once the first call was made.
 #[derive(Debug)]
 struct Found {
+    state: StateDir,
     remote: Remote,
     number: usize,
     nest: Arc<Nest>,
@@ -155,7 +156,7 @@ impl GitTarget {
         let number = nest.guard(&url, &urls).map_err(system)?;
         let remote = Remote::new(target, Git::new(Arc::clone(&nest), &url));
         let (environment, pushed) = (Vec::new(), String::new());
-        Ok(Found { remote, number, nest, environment, before: None, pushed })
+        Ok(Found { state, remote, number, nest, environment, before: None, pushed })
     }
 
     /// Pushes these commits to these refs, as number `seq` of this run, or as its next. Their objects are
@@ -190,18 +191,14 @@ impl Found {
     }
 
     fn branches(&self) -> Option<(BTreeMap<String, String>, Option<String>)> {
-        let listing = self.remote.listing().ok()?;
-        let (mut branches, mut fence) = (BTreeMap::new(), None);
-        for (oid, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
-            if name == FENCE_REF || name == FALLBACK_REF {
-                fence = Some(oid.to_owned());
-            } else if name.starts_with("refs/heads/")
-                || name.starts_with("refs/tags/") && !name.ends_with("^{}")
-            {
-                branches.insert(name.to_owned(), oid.to_owned());
-            }
-        }
-        Some((branches, fence))
+        branches(&self.remote)
+    }
+
+    /// The same with a new nest, for the old one is gone. It is not put in the old one's place: what is left
+    /// of the job would find it empty, and take nothing for guarded.
+    fn branches_anew(&self) -> Option<(BTreeMap<String, String>, Option<String>)> {
+        let nest = Arc::new(Nest::new(&self.state).ok()?);
+        branches(&Remote::new(&self.remote.shown, Git::new(nest, &self.remote.git.url)))
     }
 
     /// The fence as this run has left it, and what its pushes did. The job's own are known from the nest.
@@ -215,8 +212,11 @@ impl Found {
 
     fn look_back(&self) -> Back {
         let Some(mut expected) = self.before.clone() else { return Back::Well };
-        let Some((now, Some(fence))) = self.branches() else { return Back::Well };
         let gone = self.nest.targets().is_err();
+        let (now, fence) = match if gone { self.branches_anew() } else { self.branches() } {
+            Some((now, Some(fence))) => (now, fence),
+            _ => return if gone { Back::Blind } else { Back::Well },
+        };
         let Some((at, pushed)) = self.notes() else { return Back::Blind };
         // Somebody else's by now: what moved since is theirs to explain. Without notes, perhaps our own.
         if fence != at.oid {
@@ -238,6 +238,21 @@ impl Found {
             (true, false) => Back::Well,
         }
     }
+}
+
+/// Branches and tags there, and the fence.
+fn branches(remote: &Remote) -> Option<(BTreeMap<String, String>, Option<String>)> {
+    let listing = remote.listing().ok()?;
+    let (mut branches, mut fence) = (BTreeMap::new(), None);
+    for (oid, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
+        if name == FENCE_REF || name == FALLBACK_REF {
+            fence = Some(oid.to_owned());
+        } else if name.starts_with("refs/heads/") || name.starts_with("refs/tags/") && !name.ends_with("^{}")
+        {
+            branches.insert(name.to_owned(), oid.to_owned());
+        }
+    }
+    Some((branches, fence))
 }
 
 pub(super) fn unfit(target: &str, why: &str, fix: &str) -> TargetError {

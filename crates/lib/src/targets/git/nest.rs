@@ -76,7 +76,7 @@ impl Nest {
         Ok(nest)
     }
 
-    fn new(state: &StateDir) -> io::Result<Self> {
+    pub(super) fn new(state: &StateDir) -> io::Result<Self> {
         for _ in 0..TRIES {
             let dir = state.git().map_err(as_io)?;
             sweep(&dir);
