@@ -71,6 +71,14 @@ fn a_url_with_a_secret() {
         let ended = scene.job(&[], gone).is(0, "refused").is(0, "Nothing was pushed");
         assert!(!ended.err.contains("s3cret"), "{ended:?}");
         assert_eq!(scene.yard.at("refs/heads/three"), "", "{user}");
+        // A run inside the run, which does not go round in circles either.
+        must(scene.yard.dir(), &["init", "--quiet", "--bare", "second.git"]);
+        let inner = format!(
+            "'{}' run other --fence 'git:{}/second.git' -- git push origin main:four || echo refused >&2",
+            crate::world::binary().display(),
+            scene.yard.dir().display()
+        );
+        scene.job(&[], &inner).is(0, "belongs to the lease site and you hold other").is(0, "refused");
         // A neighbour that begins alike is reached.
         must(scene.yard.dir(), &["init", "--quiet", "--bare", "n.git"]);
         must(&scene.yard.dir().join("n.git"), &["config", "http.receivepack", "true"]);

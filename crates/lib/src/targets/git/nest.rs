@@ -135,7 +135,11 @@ impl Nest {
         let read = read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
         read.map_err(|e| {
             let place = self.path.display();
-            io::Error::new(e.kind(), format!("the run's own directory {place} is gone or damaged ({e})"))
+            let why = format!(
+                "the directory {place}, which a run keeps for git, is gone or damaged ({e}; if that run is over, \
+                 unset {VARIABLE})"
+            );
+            io::Error::new(e.kind(), why)
         })
     }
 
