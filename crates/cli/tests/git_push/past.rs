@@ -208,14 +208,27 @@ fn a_fence_that_cannot_be_read_is_not_missing() {
 }
 
 /// Housekeeping stays in the foreground inside a run, whatever the user has set: left behind, it would be
-/// ended with the job, in the middle.
+/// ended with the job, in the middle. Also at the other end, if that is on this machine.
 #[test]
 fn housekeeping_stays_in_the_foreground() {
-    let scene = Scene::new(Way::File);
+    let mut scene = Scene::new(Way::File);
     for key in ["gc.autoDetach", "maintenance.autoDetach"] {
         must(&scene.clone, &["config", key, "true"]);
         let ended = scene.job(&[], &format!("git config {key}; git -C / config {key}")).quiet();
         assert_eq!(ended.out, "false\nfalse\n", "{key}");
         assert_eq!(must(&scene.clone, &["config", key]), "true");
     }
+    must(&scene.clone, &["config", "maintenance.auto", "true"]);
+    must(scene.yard.dir(), &["init", "--quiet", "--bare", "r.git2"]);
+    let (url, trace) = (scene.server.url(), scene.world.path("trace"));
+    scene.world.variables.push(("GIT_TRACE".into(), trace.display().to_string()));
+    scene
+        .job(&[], &format!("git push -q origin main; git fetch -q origin; git push -q '{url}2' main"))
+        .quiet();
+    let trace = std::fs::read_to_string(trace).unwrap();
+    let runs: Vec<&str> =
+        trace.lines().filter(|line| line.contains("run_command: git maintenance run")).collect();
+    // The seal, the push, the fetch, the neighbour.
+    assert!(runs.len() >= 4, "{runs:#?}");
+    assert!(runs.iter().all(|run| run.contains("--no-detach")), "{runs:#?}");
 }

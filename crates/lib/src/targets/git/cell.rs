@@ -177,7 +177,7 @@ impl Remote {
         // Options of the user's settings have come through git already, or are not meant for the seal.
         command.args(["-c", "push.pushOption="]);
         command.args(["push", "--porcelain", "--atomic", "--no-verify", "--no-follow-tags"]);
-        command.arg("--recurse-submodules=no");
+        command.arg("--recurse-submodules=no").args(self.git.other_end());
         command.arg(format!("--force-with-lease={}:{}", new.name, old.map_or("", |at| at.oid.as_str())));
         if let Some(content) = content {
             command.args(&content.options);

@@ -262,7 +262,7 @@ impl<W: Write> Helper<'_, W> {
         let wanted = self.wanted(moves);
         let mut command = self.remote.git.inside();
         command.args(["push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]);
-        command.args(wanted.options);
+        command.args(wanted.options).args(self.remote.git.other_end());
         if self.wishes.atomic {
             command.arg("--atomic");
         }

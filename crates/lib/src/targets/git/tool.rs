@@ -95,6 +95,13 @@ impl Git {
         command
     }
 
+    /// For a push to a repository on this machine, whose other end is a child of ours: housekeeping that it
+    /// leaves running would be ended with the job. Our settings do not reach it, for git clears them there.
+    pub(super) fn other_end(&self) -> Option<&'static str> {
+        place::local(&self.url)
+            .map(|_| "--receive-pack=git -c gc.autoDetach=false -c maintenance.autoDetach=false receive-pack")
+    }
+
     /// Runs it to its end, for so long and no longer.
     pub(super) fn run(&self, mut command: Command, input: &[u8]) -> io::Result<Said> {
         // Files, for a daemon that git leaves behind may keep a pipe open for ever.
