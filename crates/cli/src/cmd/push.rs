@@ -139,7 +139,8 @@ fn install(dir: &Path, out: &Out) -> Result<u8, Failed> {
         out.note(&format!("installed {}", path.display()));
     }
     out.note(
-        "once a run has sealed this repository, its branches and tags move only together with the fence",
+        "once a run has sealed this repository, its branches and tags move only together with the fence. Try it \
+         then: a plain git push from outside a run must be refused",
     );
     Ok(exit::OK)
 }
