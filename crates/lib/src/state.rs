@@ -14,7 +14,8 @@ use thiserror::Error;
 const FILE_MAX: u64 = 64 * 1024;
 
 /// What is kept inside it in directories of their own.
-const INSIDE: [&str; 7] = ["memory", "grants", "probed", "targets", "gates", "sockets", "leases.db-locks"];
+const INSIDE: [&str; 8] =
+    ["memory", "grants", "probed", "targets", "gates", "sockets", "git", "leases.db-locks"];
 
 /// A private directory, created on first use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +114,11 @@ impl StateDir {
     /// Where the steps of jobs find their runs, made if needed.
     pub fn sockets(&self) -> Result<PathBuf, StateError> {
         self.made("sockets")
+    }
+
+    /// Where runs keep what git needs to find its way to them, made if needed.
+    pub fn git(&self) -> Result<PathBuf, StateError> {
+        self.made("git")
     }
 
     fn made(&self, name: &str) -> Result<PathBuf, StateError> {

@@ -1,6 +1,6 @@
 //! `leasehold push`: git push, fenced. Also this program as git's remote helper.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -36,7 +36,7 @@ pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
     let system = |e: io::Error| {
         Failed::new(exit::UNREACHABLE, "system", format!("cannot run git: {e}. Nothing was pushed"))
     };
-    let named = repository(&args.args).and_then(|named| named.to_str());
+    let named = repository(&args.args).and_then(OsStr::to_str);
     let fenced = detour::fenced(named).map_err(system)?;
     let report = Report::new().map_err(system)?;
     all_lead_here(&fenced, named).map_err(system)??;
@@ -48,8 +48,11 @@ pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
         command.stdout(Stdio::null());
     }
     let status = command.status().map_err(system)?;
-    let told = report.failure();
+    let mut told = report.failure();
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    if code != 0 && told.is_none() && !report.was_reached() {
+        told = past(&fenced, &args.args).map_err(system)?;
+    }
     if out.json {
         let outcome = match &told {
             Some(failed) if failed.code == exit::REFUSED => "refused",
@@ -64,15 +67,17 @@ pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
 }
 
 /// The remote or URL among the arguments of git push.
-fn repository(args: &[OsString]) -> Option<&OsString> {
+fn repository(args: &[OsString]) -> Option<&OsStr> {
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         match arg.to_str() {
             Some("-o" | "--push-option" | "--receive-pack" | "--exec") => {
                 args.next();
             }
-            Some("--repo") => return args.next(),
-            Some("--") => return args.next(),
+            Some("--repo" | "--") => return args.next().map(|arg| arg.as_os_str()),
+            Some(option) if option.starts_with("--repo=") => {
+                return option.strip_prefix("--repo=").map(OsStr::new);
+            }
             Some(option) if option.starts_with('-') => {}
             _ => return Some(arg),
         }
@@ -101,6 +106,26 @@ fn all_lead_here(fenced: &detour::Fenced, named: Option<&str>) -> io::Result<Res
     }))
 }
 
+/// Why git did not come to us: it was about to push past the fence, which it may not. Asked again, for what
+/// it said went straight to the user; nothing is sent by that.
+fn past(fenced: &detour::Fenced, args: &[OsString]) -> io::Result<Option<Failed>> {
+    let mut command = Command::new("git");
+    command.args(["push", "--dry-run", "--no-verify"]).args(args).envs(fenced.variables.iter().cloned());
+    let said = command.env("LC_ALL", "C").env_remove("LANGUAGE").stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    let denied = |line: &str| {
+        line.strip_prefix("fatal: transport '")?.strip_suffix("' not allowed").map(str::to_owned)
+    };
+    Ok(text.lines().find_map(denied).map(|transport| {
+        Failed::config(format!(
+            "this push would have gone past the fence (over '{transport}', directly): it names a place that is no \
+             remote of this clone and not the URL of one. Nothing was pushed. Give the place a name with `git remote \
+             add NAME URL` and push to that; if branch.….pushRemote or remote.pushDefault is a URL or a path, set it \
+             to that name. Submodules are pushed by themselves, in runs that name them"
+        ))
+    }))
+}
+
 fn install(dir: &Path, out: &Out) -> Result<u8, Failed> {
     let paths = hook::install(dir).map_err(|e| {
         let message = format!("cannot install the hooks in {}: {e}. Nothing was changed", dir.display());
@@ -114,7 +139,8 @@ fn install(dir: &Path, out: &Out) -> Result<u8, Failed> {
         out.note(&format!("installed {}", path.display()));
     }
     out.note(
-        "once a run has sealed this repository, its branches and tags move only together with the fence",
+        "once a run has sealed this repository, its branches and tags move only together with the fence. Try it \
+         then: a plain git push from outside a run must be refused",
     );
     Ok(exit::OK)
 }
@@ -127,6 +153,11 @@ impl Report {
         let path = std::env::temp_dir().join(format!("leasehold-push-{:032x}", random::seed()));
         leasehold::state::write_private(&path, b"")?;
         Ok(Self(path))
+    }
+
+    /// Whether the helper has begun: then git was led to us.
+    fn was_reached(&self) -> bool {
+        fs::metadata(&self.0).is_ok_and(|found| found.len() > 0)
     }
 
     fn failure(&self) -> Option<Failed> {
@@ -151,6 +182,10 @@ pub fn as_helper() -> Option<u8> {
     if Path::new(&name).file_name()? != HELPER {
         return None;
     }
+    // Git calls us once for each place it pushes to: what the one before has to tell stays.
+    if std::env::var_os(REPORT).is_some_and(|path| fs::metadata(path).is_ok_and(|found| found.len() == 0)) {
+        report(&json!({"reached": true}));
+    }
     let url = args.nth(1).and_then(|url| url.into_string().ok()).unwrap_or_default();
     let mut tell = |told: Told<'_>| match told {
         Told::LetIn(refused) => Out::plain().warn(&format!("this push {}", targets::let_in(refused))),
@@ -167,9 +202,12 @@ pub fn as_helper() -> Option<u8> {
 }
 
 fn told_failure(failed: &Failed) {
-    let report = json!({"code": failed.code, "word": failed.word, "message": failed.message});
-    let told = std::env::var_os(REPORT).map(|path| fs::write(path, report.to_string()));
-    if !matches!(told, Some(Ok(()))) {
+    if !report(&json!({"code": failed.code, "word": failed.word, "message": failed.message})) {
         Out::plain().warn(&failed.message);
     }
+}
+
+/// Tells `leasehold push`, if that is what called git; whether it did.
+fn report(what: &Value) -> bool {
+    std::env::var_os(REPORT).is_some_and(|path| fs::write(path, what.to_string()).is_ok())
 }

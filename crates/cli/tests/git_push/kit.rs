@@ -8,6 +8,7 @@ use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::host::grant_text;
+use leasehold::state::StateDir;
 use leasehold::targets::Target;
 use leasehold::targets::git::GitTarget;
 use leasehold_testkit::git::{SETTINGS, Server, Way, Yard};
@@ -56,7 +57,7 @@ impl Scene {
     }
 
     pub fn target(&self) -> GitTarget {
-        GitTarget::open(&self.server.url()).unwrap()
+        GitTarget::open(&self.server.url()).unwrap().keeping_in(StateDir::at(self.world.state()))
     }
 
     pub fn seal(&self, token: u64) {

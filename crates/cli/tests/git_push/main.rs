@@ -8,4 +8,5 @@ mod controls;
 mod frozen;
 mod kit;
 mod manners;
+mod past;
 mod publishing;

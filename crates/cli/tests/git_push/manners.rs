@@ -103,6 +103,8 @@ fn plain_git_push_by_any_name() {
 #[test]
 fn plain_git_push_over_ssh() {
     let mut scene = Scene::new(Way::File);
+    // What stands in for ssh is of the job's tree, and so is the housekeeping that its server leaves behind.
+    must(&scene.yard.bare(), &["config", "receive.autogc", "false"]);
     let ssh =
         scene.world.script("fake-ssh", "#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nexec sh -c \"$1\"\n");
     for (name, value) in [("GIT_SSH_COMMAND", ssh.as_str()), ("GIT_SSH_VARIANT", "ssh")] {

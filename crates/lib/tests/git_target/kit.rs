@@ -7,6 +7,7 @@ use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
+use leasehold::state::StateDir;
 use leasehold::targets::Target;
 use leasehold::targets::git::GitTarget;
 use leasehold_testkit::git::{Yard, git, must};
@@ -47,8 +48,13 @@ pub(crate) fn yard() -> Yard {
     yard
 }
 
+/// A state directory of the tests' own.
+pub(crate) fn state(name: &str) -> StateDir {
+    StateDir::at(Path::new(env!("CARGO_TARGET_TMPDIR")).join("git-state").join(name))
+}
+
 pub(crate) fn target(url: &str) -> GitTarget {
-    GitTarget::open(url).unwrap()
+    GitTarget::open(url).unwrap().keeping_in(state("shared"))
 }
 
 pub(crate) fn at(yard: &Yard) -> GitTarget {
@@ -77,12 +83,17 @@ pub(crate) fn sealed(token: u64) -> (Yard, GitTarget) {
     (yard, target)
 }
 
+/// A commit with this message, as git keeps it.
+pub(crate) fn commit_text(message: &[u8]) -> Vec<u8> {
+    let head =
+        "tree 4b825dc642cb6eb9a060e54bf8d69288fbee4904\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\n";
+    [head.as_bytes(), message].concat()
+}
+
 /// Puts a commit with this message behind a ref of the bare repository.
 pub(crate) fn plant(yard: &Yard, name: &str, message: &[u8]) -> String {
     let file = yard.dir().join("planted");
-    let head =
-        "tree 4b825dc642cb6eb9a060e54bf8d69288fbee4904\nauthor a <a> 1 +0000\ncommitter a <a> 1 +0000\n\n";
-    std::fs::write(&file, [head.as_bytes(), message].concat()).unwrap();
+    std::fs::write(&file, commit_text(message)).unwrap();
     let oid = must(&yard.bare(), &["hash-object", "-t", "commit", "-w", file.to_str().unwrap()]);
     let path = yard.bare().join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();

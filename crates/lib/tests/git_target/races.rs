@@ -4,6 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use leasehold::core::fence::{Mode, Reason};
+use leasehold::targets::git::Update;
 use leasehold::targets::{Target, TargetError};
 use leasehold_testkit::git::{Server, Way};
 
@@ -66,7 +67,7 @@ fn two_pushes_of_one_run() {
                 let mut target = target(url);
                 target.show().unwrap();
                 barrier.wait();
-                target.push(&bearer(5), None, &[(name, oid)]).unwrap().seq
+                target.push(&bearer(5), None, Update::Forced, &[(name, oid)]).unwrap().seq
             })
         };
         let [one, two] = commits.clone().map(|oid| &*oid.leak());

@@ -1,7 +1,7 @@
 //! Damaged fences, servers that cannot or will not, answers that are lost.
 
 use leasehold::core::fence::{Mode, Reason};
-use leasehold::targets::git::{FALLBACK_REF, FENCE_REF, GitTarget};
+use leasehold::targets::git::{FALLBACK_REF, FENCE_REF, GitTarget, Update};
 use leasehold::targets::{Content, Target, TargetError};
 use leasehold_testkit::git::{Server, Way, must, script};
 use leasehold_testkit::proxy::{Fault, Proxy};
@@ -11,7 +11,7 @@ use crate::kit::{at, bearer, commit, of, plant, sealed, stored, target, yard};
 const MAIN: &str = "refs/heads/main";
 
 fn push(target: &mut GitTarget, token: u64, text: &str) -> Result<u64, TargetError> {
-    target.push(&bearer(token), None, &[(MAIN, &commit(text))]).map(|written| written.seq)
+    target.push(&bearer(token), None, Update::Forced, &[(MAIN, &commit(text))]).map(|written| written.seq)
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn another_lease_is_refused_by_name() {
     let (yard, mut target) = sealed(5);
     for result in [
         target.seal(&of("blog", 9), Mode::Enforce).err(),
-        target.push(&of("blog", 9), None, &[(MAIN, &commit("a"))]).err(),
+        target.push(&of("blog", 9), None, Update::Forced, &[(MAIN, &commit("a"))]).err(),
     ] {
         let said = result.unwrap().to_string();
         assert!(said.contains("belongs to the lease site and you hold blog (token 9)"), "{said}");
@@ -64,7 +64,7 @@ fn a_watched_repository_refuses_nothing() {
     let mut target = at(&yard);
     target.seal(&bearer(5), Mode::Observe).unwrap();
     target.seal(&bearer(6), Mode::Observe).unwrap();
-    let written = target.push(&bearer(5), None, &[(MAIN, &commit("a"))]).unwrap();
+    let written = target.push(&bearer(5), None, Update::Forced, &[(MAIN, &commit("a"))]).unwrap();
     assert_eq!(written.let_in.map(|refused| refused.reason), Some(Reason::Stale));
     assert_eq!(yard.at(MAIN), commit("a"));
     target.set_mode(Mode::Enforce).unwrap();
@@ -144,6 +144,62 @@ fn a_lost_answer_is_settled_by_the_fence() {
         assert_eq!(yard.at(MAIN), commit(&text));
         assert_eq!(stored(&yard).fence.seq, seq);
     }
+}
+
+/// A hook of the server speaks like git, and the connection ends before the server's answer: the push has
+/// landed, and is not said to have changed nothing.
+#[test]
+fn what_a_server_says_is_not_taken_for_gits_own_words() {
+    let (yard, mut target) = sealed(3);
+    let hooks = yard.bare().join("hooks");
+    script(&hooks.join("pre-receive"), "#!/bin/sh\ncat >/dev/null\necho 'unable to connect to ci.example'\n");
+    // The refs have moved, and nobody is told.
+    let cut = "#!/bin/sh\n[ \"$1\" != committed ] || ! rm armed 2>/dev/null || kill -9 $PPID\n";
+    script(&hooks.join("reference-transaction"), cut);
+    std::fs::write(yard.bare().join("armed"), "").unwrap();
+    assert_eq!(push(&mut target, 3, "a").unwrap(), 1);
+    assert!(!yard.bare().join("armed").exists(), "the connection was never cut");
+    assert_eq!((yard.at(MAIN), stored(&yard).fence.seq), (commit("a"), 1));
+}
+
+/// Only who asks for it moves a branch to what does not descend from it.
+#[test]
+fn a_push_is_forced_only_if_that_is_asked_for() {
+    let (yard, mut target) = sealed(3);
+    let mut push = |update, text: &str| {
+        target.push(&bearer(3), None, update, &[(MAIN, &commit(text))]).map(|written| written.seq)
+    };
+    assert_eq!(push(Update::FastForward, "a").unwrap(), 1);
+    let error = push(Update::FastForward, "b").unwrap_err();
+    assert!(error.to_string().contains("refs/heads/main: non-fast-forward"), "{error}");
+    assert_eq!((yard.at(MAIN), stored(&yard).fence.seq), (commit("a"), 1));
+    assert_eq!(push(Update::Forced, "b").unwrap(), 2);
+    assert_eq!(yard.at(MAIN), commit("b"));
+}
+
+/// All branches and tags in a word; only a word of that kind is compared with it.
+#[test]
+fn a_look_at_all_branches_and_tags() {
+    let yard = yard();
+    let mut target = at(&yard);
+    let empty = target.fingerprint().unwrap();
+    target.seal(&bearer(1), Mode::Observe).unwrap();
+    assert_eq!(target.fingerprint().unwrap(), empty, "a fence is not what is looked at");
+    plant(&yard, MAIN, b"one\n");
+    let one = target.fingerprint().unwrap();
+    plant(&yard, "refs/tags/v1", b"one\n");
+    let two = target.fingerprint().unwrap();
+    assert!(empty != one && one != two);
+    target.remember(&bearer(1), &two).unwrap();
+    assert_eq!((stored(&yard).fence.digest, stored(&yard).fence.seq), (two.clone(), 1));
+    assert_eq!(at(&yard).fingerprint(), Some(two));
+    // After a fenced push the fence tells what was pushed, which is another thing.
+    target.push(&bearer(1), None, Update::Forced, &[(MAIN, &commit("a"))]).unwrap();
+    assert_eq!(at(&yard).fingerprint(), None);
+    // Whoever has the turn may take note of it again.
+    let three = target.fingerprint().unwrap();
+    target.remember(&bearer(1), &three).unwrap();
+    assert_eq!(at(&yard).fingerprint(), Some(three));
 }
 
 #[test]

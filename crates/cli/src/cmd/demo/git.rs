@@ -15,6 +15,7 @@ use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::runner::signals::Signals;
+use leasehold::state::StateDir;
 use leasehold::targets::Target;
 use leasehold::targets::git::GitTarget;
 use leasehold::{clock, host, random};
@@ -202,6 +203,7 @@ impl Side {
         for who in ["AUTHOR", "COMMITTER"] {
             command.env(format!("GIT_{who}_NAME"), "demo").env(format!("GIT_{who}_EMAIL"), "demo@localhost");
         }
+        command.env("XDG_STATE_HOME", self.dir.join("state"));
         command.env("GIT_TERMINAL_PROMPT", "0").stdin(std::process::Stdio::null());
         command
     }
@@ -246,7 +248,8 @@ impl Side {
         let different = |e: &dyn std::fmt::Display| Trouble::Different(e.to_string());
         let bearer = Self::bearer(self.token).ok_or_else(|| Trouble::Different("no token".into()))?;
         let url = self.dir.join("r.git").display().to_string();
-        let mut target = GitTarget::open(&url).map_err(|e| different(&e))?;
+        let target = GitTarget::open(&url).map_err(|e| different(&e))?;
+        let mut target = target.keeping_in(StateDir::at(self.dir.join("state/leasehold")));
         target.seal(&bearer, Mode::Enforce).map_err(|e| different(&e))?;
         Ok(true)
     }

@@ -125,6 +125,10 @@ impl Remote {
         let format = "--format=%(objectname) %(refname)%00%(objecttype)%00%(contents)%00";
         command.args(["for-each-ref", format, &mine]);
         let said = self.git.run(command, b"").map_err(|e| self.system("look at", &e))?;
+        // What could not be read is not what was never sealed.
+        if !said.ok {
+            return Err(self.failed("look at", FailureKind::Unusable, said.complaint()));
+        }
         let text = String::from_utf8_lossy(&said.out).into_owned();
         self.the_one(&text.replace(&format!("{mine}/"), ""))
     }
@@ -173,7 +177,7 @@ impl Remote {
         // Options of the user's settings have come through git already, or are not meant for the seal.
         command.args(["-c", "push.pushOption="]);
         command.args(["push", "--porcelain", "--atomic", "--no-verify", "--no-follow-tags"]);
-        command.arg("--recurse-submodules=no");
+        command.arg("--recurse-submodules=no").args(self.git.other_end());
         command.arg(format!("--force-with-lease={}:{}", new.name, old.map_or("", |at| at.oid.as_str())));
         if let Some(content) = content {
             command.args(&content.options);
@@ -290,6 +294,8 @@ impl Cell for Remote {
         record: &FenceRecord,
         content: Option<&Push>,
     ) -> Result<Swap, TargetError> {
+        // Nothing but the fence: that needs no clone around us.
+        let content = content.filter(|content| !content.refspecs.is_empty());
         if let Some(at) = at {
             return self.attempt(Some(at), at.name, record, content);
         }

@@ -1,17 +1,21 @@
 //! How a plain `git push` comes to us: settings in the environment that rewrite the guarded URLs, and
 //! our program under the name of a remote helper on the path.
 //!
-//! The settings are one `include.path`, behind whatever settings the environment has already; what it
-//! names is private, for URLs may hold secrets. Whoever clears the environment goes past it.
+//! The settings stand in the environment itself, behind whatever settings it has already. A file would be
+//! shorter, but git passes over one that is gone, and the push would go past us. Only URLs that hold a
+//! secret are in a private file, for an environment ends up in logs; the environment has the part before
+//! the secret, so that such a push comes to us even if the file is gone. Whoever clears the environment
+//! goes past it.
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::nest::{Nest, VARIABLE};
-use super::tool::{detour_around, settings, without_detour};
-use super::unfit;
+use super::nest::{Nest, PREFIX, VARIABLE, as_io};
+use super::tool::{ALLOWED, detours, settings, without_detour};
+use super::{place, unfit};
+use crate::state::StateDir;
 use crate::targets::TargetError;
 
 /// What stands for the remotes named `given`: where pushes go first, then all else they are called.
@@ -45,7 +49,7 @@ pub(super) fn urls_of(given: &str) -> Result<Vec<String>, TargetError> {
 
 /// A path is written out, for the job may be elsewhere.
 fn absolute(url: &str) -> String {
-    match super::place::local(url) {
+    match place::local(url) {
         Some(path) if path == url => {
             let path = std::path::absolute(url).unwrap_or_else(|_| PathBuf::from(url));
             path.to_str().map_or_else(|| url.into(), str::to_owned)
@@ -69,34 +73,112 @@ fn remotes() -> Vec<(String, String, String)> {
     text.split('\0').filter_map(remote).collect()
 }
 
-/// What a job's environment needs so that its pushes to `urls` come to us.
-pub(super) fn environment(nest: &Nest, urls: &[String]) -> io::Result<Vec<(OsString, OsString)>> {
+/// What a job's environment needs so that its pushes to what `nest` guards come to us.
+pub(super) fn environment(nest: &Nest) -> io::Result<Vec<(OsString, OsString)>> {
     // A run inside a run under another lease: what the outer one guards is refused to it, not open to it.
-    for target in Nest::around().iter().flat_map(Nest::targets) {
-        nest.guard(&target.url)?;
+    if let Some(around) = Nest::around()? {
+        for target in around.targets()? {
+            nest.guard(&target.url, &target.also)?;
+        }
     }
-    let guarded = nest.targets();
-    let all = guarded.iter().map(|target| target.url.as_str()).chain(urls.iter().map(String::as_str));
-    let config = nest.detour(&std::env::current_exe()?, all)?;
-    // In place of the detour of a run around us, if there is one; behind all other settings otherwise.
-    let number = detour_around().unwrap_or_else(settings);
+    let helper = nest.link(&std::env::current_exe()?)?;
+    let mut rules = Rules::default();
+    for target in nest.targets()? {
+        for url in std::iter::once(&target.url).chain(&target.also) {
+            place::spellings(url).iter().for_each(|spelling| rules.add(spelling, url));
+        }
+    }
+    let mut all = manners(&helper);
+    all.extend(rules.open);
+    if !rules.secret.is_empty() {
+        nest.save("config", rules.secret.as_bytes())?;
+        all.push(("include.path".into(), nest.path().join("config").into()));
+    }
     let mut path = nest.path().as_os_str().to_owned();
     if let Some(rest) = std::env::var_os("PATH") {
         path.push(":");
         path.push(rest);
     }
+    // Behind all others: of what is said twice the last counts.
+    let first = settings();
+    let count = (first + all.len()).to_string();
     let mut variables: Vec<(OsString, OsString)> = vec![
         (VARIABLE.into(), nest.path().into()),
         ("PATH".into(), path),
-        ("GIT_CONFIG_COUNT".into(), settings().max(number + 1).to_string().into()),
-        (format!("GIT_CONFIG_KEY_{number}").into(), "include.path".into()),
-        (format!("GIT_CONFIG_VALUE_{number}").into(), config.into()),
+        ("GIT_CONFIG_COUNT".into(), count.into()),
     ];
+    // The outer run's rules are among ours now; its helper must not be asked by ours.
+    for number in detours() {
+        variables.push((format!("GIT_CONFIG_KEY_{number}").into(), "leasehold.passed".into()));
+    }
+    for (number, (key, value)) in (first..).zip(all) {
+        variables.push((format!("GIT_CONFIG_KEY_{number}").into(), key.into()));
+        variables.push((format!("GIT_CONFIG_VALUE_{number}").into(), value));
+    }
     if let Some(mut allowed) = std::env::var_os("GIT_ALLOW_PROTOCOL") {
         allowed.push(":leasehold");
         variables.push(("GIT_ALLOW_PROTOCOL".into(), allowed));
     }
     Ok(variables)
+}
+
+type Setting = (String, OsString);
+
+/// The settings that do not depend on what is guarded.
+fn manners(helper: &Path) -> Vec<Setting> {
+    let quoted = helper.display().to_string().replace('\'', "'\\''");
+    // Where the job has set a path of its own git does not find us there, and tries its aliases; the same
+    // where the helper is gone.
+    let alias = format!(
+        "!test -x '{quoted}' || {{ echo 'leasehold: the directory that this run keeps for git is gone, so \
+         this push cannot be fenced. Nothing was pushed. Start the run again' >&2; exit 1; }}; exec '{quoted}'"
+    );
+    // Housekeeping that git leaves running would outlive the job and be ended with it.
+    [
+        ("protocol.leasehold.allow", "always"),
+        ("alias.remote-leasehold", &alias),
+        ("gc.autoDetach", "false"),
+        ("maintenance.autoDetach", "false"),
+    ]
+    .map(|(key, value)| (key.into(), value.into()))
+    .into()
+}
+
+/// What sends git to us.
+#[derive(Default)]
+struct Rules {
+    /// For all to see.
+    open: Vec<Setting>,
+    /// The text of a private file.
+    secret: String,
+}
+
+impl Rules {
+    fn add(&mut self, spelling: &str, url: &str) {
+        let Some(before) = place::before_secret(spelling, url) else {
+            return self.say(spelling, &["insteadOf", "pushInsteadOf"]);
+        };
+        let key = spelling.replace('\\', "\\\\").replace('"', "\\\"");
+        self.secret.push_str(&format!(
+            "[url \"{PREFIX}{key}\"]\n\tinsteadOf = \"{key}\"\n\tpushInsteadOf = \"{key}\"\n"
+        ));
+        // Whatever begins like it comes to us, and is passed on if it is not guarded. Where nothing but the
+        // scheme is left, pushes only: too much begins like that.
+        if !before.ends_with('/') && !before.is_empty() {
+            self.say(before, &["insteadOf", "pushInsteadOf"]);
+        } else if place::is_http(before) {
+            self.say(before, &["pushInsteadOf"]);
+        }
+    }
+
+    fn say(&mut self, spelling: &str, kinds: &[&str]) {
+        for kind in kinds {
+            let setting = (format!("url.{PREFIX}{spelling}.{kind}"), OsString::from(spelling));
+            if !self.open.contains(&setting) {
+                self.open.push(setting);
+            }
+        }
+    }
 }
 
 /// A `git push` that is fenced wherever it goes: for `leasehold push`. Gone with it: its private directory.
@@ -108,19 +190,37 @@ pub struct Fenced {
 }
 
 /// Prepares it for every remote of the clone around us, and for `named`, what the user named. The URLs of
-/// a run around us are covered already.
+/// a run around us are covered already. Whatever is not covered git refuses: it may speak to us only.
 pub fn fenced(named: Option<&str>) -> io::Result<Fenced> {
     let mut urls: Vec<String> = remotes().into_iter().map(|(_, _, url)| url).collect();
     urls.extend(named.filter(|named| named.contains([':', '/'])).map(str::to_owned));
-    if let Some(around) = Nest::around()
-        && urls.iter().all(|url| around.find(url).is_some())
-    {
-        return Ok(Fenced { variables: Vec::new(), _nest: None });
-    }
-    let nest = Nest::shared()?;
+    let around = Nest::around()?;
+    let covered = |url: &String| match &around {
+        Some(around) => around.find(url).map(|found| found.is_some()),
+        None => Ok(false),
+    };
+    let mut all = around.is_some();
     for url in &urls {
-        nest.guard(&absolute(url))?;
+        all = all && covered(url)?;
     }
-    let variables = environment(&nest, &urls)?;
-    Ok(Fenced { variables, _nest: Some(nest) })
+    let (mut variables, mut nest) = (Vec::new(), None);
+    if !all {
+        let made = Nest::shared(&StateDir::locate(|name| std::env::var_os(name)).map_err(as_io)?)?;
+        for url in &urls {
+            made.guard(&absolute(url), std::slice::from_ref(url))?;
+        }
+        variables = environment(&made)?;
+        nest = Some(made);
+    }
+    // What the user allows is for the git that the helper calls.
+    if std::env::var_os(ALLOWED).is_none() {
+        let mut allowed = OsString::new();
+        if let Some(given) = std::env::var_os("GIT_ALLOW_PROTOCOL") {
+            allowed.push("=");
+            allowed.push(given);
+        }
+        variables.push((ALLOWED.into(), allowed));
+    }
+    variables.push(("GIT_ALLOW_PROTOCOL".into(), "leasehold".into()));
+    Ok(Fenced { variables, _nest: nest })
 }

@@ -37,13 +37,25 @@ pub fn serve(
 ) -> io::Result<bool> {
     let url = url.strip_prefix(PREFIX).unwrap_or(url);
     let shown = format!("git:{}", place::shown(url));
-    let Some(nest) = Nest::around() else {
-        let why = "was reached through Leasehold's helper outside of any run";
-        let fix = "Start it in a run: leasehold run NAME --fence git:URL -- COMMAND";
-        tell(Told::Failed(&unfit(&shown, why, fix)));
-        return Ok(false);
+    // Whether it is guarded: who cannot tell passes nothing on.
+    let around = Nest::around().and_then(|nest| {
+        let number = nest.as_ref().map(|nest| nest.find(url)).transpose()?.flatten();
+        Ok(nest.map(|nest| (nest, number)))
+    });
+    let (nest, number) = match around {
+        Ok(Some(around)) => around,
+        Ok(None) => {
+            let why = "was reached through Leasehold's helper outside of any run";
+            let fix = "Start it in a run: leasehold run NAME --fence git:URL -- COMMAND";
+            tell(Told::Failed(&unfit(&shown, why, fix)));
+            return Ok(false);
+        }
+        Err(e) => {
+            let why = format!("cannot be pushed to under the fence: {e}");
+            tell(Told::Failed(&unfit(&shown, &why, "Start the run again")));
+            return Ok(false);
+        }
     };
-    let number = nest.find(url);
     let nest = Arc::new(nest);
     let remote = Remote::new(&shown, Git::new(Arc::clone(&nest), url));
     let wishes = Wishes::default();
@@ -250,7 +262,7 @@ impl<W: Write> Helper<'_, W> {
         let wanted = self.wanted(moves);
         let mut command = self.remote.git.inside();
         command.args(["push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]);
-        command.args(wanted.options);
+        command.args(wanted.options).args(self.remote.git.other_end());
         if self.wishes.atomic {
             command.arg("--atomic");
         }

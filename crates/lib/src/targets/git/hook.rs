@@ -1,36 +1,76 @@
 //! For people who own the server: hooks that let a guarded branch move only together with its fence.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use super::tool::{LOCAL, without_detour};
+use crate::random;
+
 /// One script that knows by its name when it is called.
-const SCRIPT: &str = include_str!("leasehold-fence.sh");
+pub const SCRIPT: &str = include_str!("leasehold-fence.sh");
 /// The first tells whoever pushes why; the second is called when git holds the locks.
 const NAMES: [&str; 2] = ["pre-receive", "reference-transaction"];
+/// How each version of it begins. What merely mentions us is somebody else's.
+const HEADER: &[u8] = b"#!/bin/sh\n# leasehold: once this repository has been sealed, ";
 
-/// Installs the hooks into the repository at `dir`; which files were written.
+/// Installs the hooks into the repository at `dir`; which files were written. Replaces nothing but its own.
 pub fn install(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let inside = dir.join(".git");
-    let git = if inside.is_dir() { inside } else { dir.to_owned() };
-    if !git.join("objects").is_dir() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is not a git repository on this machine",
-        ));
-    }
-    let paths = NAMES.map(|name| git.join("hooks").join(name));
+    let hooks = place(dir)?;
+    let paths = NAMES.map(|name| hooks.join(name));
     for path in &paths {
-        if fs::read_to_string(path).is_ok_and(|found| !found.contains("leasehold")) {
-            let why = format!("{} is there already; call ours from it, or move it away", path.display());
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+        may_replace(path)?;
+    }
+    fs::create_dir_all(&hooks)?;
+    for path in &paths {
+        // As a whole: a push that comes meanwhile runs the one or the other.
+        let temp = hooks.join(format!(".leasehold-{:032x}", random::seed()));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o755).open(&temp);
+        let written = file.and_then(|mut file| file.write_all(SCRIPT.as_bytes()));
+        if let Err(e) = written.and_then(|()| fs::rename(&temp, path)) {
+            let _ = fs::remove_file(&temp);
+            return Err(e);
         }
     }
-    fs::create_dir_all(git.join("hooks"))?;
-    for path in &paths {
-        fs::write(path, SCRIPT)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
-    }
     Ok(paths.into())
+}
+
+/// Where git looks for the hooks of this repository; settings may lead it elsewhere.
+fn place(dir: &Path) -> io::Result<PathBuf> {
+    let mut command = without_detour("git");
+    for name in LOCAL {
+        command.env_remove(name);
+    }
+    let said = command.arg("-C").arg(dir).args(["rev-parse", "--git-path", "hooks"]).output()?;
+    if !said.status.success() {
+        let why = String::from_utf8_lossy(&said.stderr);
+        let why = format!("it is not a git repository on this machine ({})", why.trim());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    let path = String::from_utf8(said.stdout).map_err(io::Error::other)?;
+    std::path::absolute(dir.join(path.trim_end_matches('\n')))
+}
+
+fn may_replace(path: &Path) -> io::Result<()> {
+    let what = match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+        Ok(found) if found.is_symlink() => "is a link, perhaps to a hook that others share",
+        Ok(found) if !found.is_file() => "is there already, and is no file",
+        Ok(_) if fs::read(path)?.starts_with(HEADER) => return Ok(()),
+        Ok(_) => "is there already",
+    };
+    let why = format!("{} {what}; call ours from it, or move it away", path.display());
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_begins_as_it_is_known() {
+        assert!(SCRIPT.as_bytes().starts_with(HEADER));
+    }
 }

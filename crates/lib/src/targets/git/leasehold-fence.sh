@@ -5,10 +5,13 @@
 #
 #     leasehold push --install-hook DIR        does that
 #
-# A repository without a fence is left alone. To give up guarding: git update-ref -d refs/leasehold/fence
-# (after moving these hooks away).
+# A repository without a fence is left alone, and so is one whose fence only watches. To give up guarding,
+# in this repository: move these two files away, then git update-ref -d refs/leasehold/fence
 fence=refs/leasehold/fence
 branch=refs/heads/leasehold-fence
+owner="The server's owner can do that (docs/targets/git.md)"
+nl='
+'
 
 case ${0##*/} in
     reference-transaction) [ "$1" = prepared ] || exit 0 ;;
@@ -19,15 +22,29 @@ refuse() {
     exit 1
 }
 
-# field NAME TEXT: a value of the fence, which is one line of JSON.
+# field WHERE NAME TEXT: a value of the fence, which is one line of JSON, into a variable.
 field() {
-    printf '%s\n' "$2" | sed -n "1s/.*\"$1\":\"\{0,1\}\([^\",}]*\).*/\1/p"
+    rest=${3#*"\"$2\":"}
+    [ "$rest" != "$3" ] || rest=
+    rest=${rest#\"}
+    eval "$1=\${rest%%[\\\",\\}]*}"
+}
+
+# fence_in WHERE COMMIT: the fence that a commit says into a variable; fails if it says none.
+fence_in() {
+    rest=$(git cat-file commit "$2" 2>/dev/null) || return 1
+    rest=${rest#*"$nl$nl"}
+    eval "$1=\${rest%%\"\$nl\"*}"
+    case $rest in
+        '{"leasehold_fence":1,'*) ;;
+        *) return 1 ;;
+    esac
 }
 
 there=$fence
-old=$(git rev-parse --quiet --verify "$fence^{commit}") || {
+old=$(git rev-parse --quiet --verify "$fence") || {
     there=$branch
-    old=$(git rev-parse --quiet --verify "$branch^{commit}") || old=
+    old=$(git rev-parse --quiet --verify "$branch") || old=
 }
 
 moved='' new='' which=''
@@ -41,24 +58,35 @@ while read -r _ value name; do
     esac
 done
 
-if [ -z "$new" ]; then
-    [ -z "$old" ] || [ -z "$moved" ] ||
-        refuse "$moved cannot move without the fence. Push from inside a run: leasehold run NAME --fence git:URL"
+# Nothing that is guarded.
+[ -n "$moved$new" ] || exit 0
+before=''
+if [ -n "$old" ]; then
+    fence_in before "$old" ||
+        refuse "$there is there and is not one of our fences, so nobody can tell who may push. Restore it, or remove it if no run is left. $owner"
+    for name in lease token seq epoch grant mode digest let_in; do
+        field "old_$name" "$name" "$before"
+    done
+fi
+
+if [ -z "$new" ] || [ "$new" = "$old" ]; then
+    # One that only watches refuses nobody.
+    [ -z "$old" ] || [ -z "$moved" ] || [ "$old_mode" = observe ] ||
+        refuse "$moved cannot move without the fence: the lease $old_lease guards this repository. Push from inside a run: leasehold run $old_lease --fence git:URL -- COMMAND (without --observe, which does not fence)"
     exit 0
 fi
 case $new in
     *[!0]*) ;;
-    *) [ -z "$old" ] || refuse "the fence is never deleted"; exit 0 ;;
+    *)
+        [ -z "$old" ] ||
+            refuse "the fence is never deleted by a push. To stop guarding, these hooks are removed first. $owner"
+        exit 0
+        ;;
 esac
-[ "$new" != "$old" ] || { [ -z "$moved" ] || refuse "$moved cannot move with a fence that stands still"; exit 0; }
 
-after=$(git cat-file commit "$new" | sed '1,/^$/d') || refuse "the new fence is not a commit"
-case $after in
-    '{"leasehold_fence":1,'*) ;;
-    *) refuse "the new fence is not one of ours" ;;
-esac
+fence_in after "$new" || refuse "the new fence is not one of ours"
 for name in lease token seq epoch grant mode; do
-    eval "new_$name=\$(field \$name \"\$after\")"
+    field "new_$name" "$name" "$after"
     eval "[ -n \"\$new_$name\" ]" || refuse "the new fence lacks $name"
 done
 if [ -z "$old" ]; then
@@ -67,11 +95,8 @@ if [ -z "$old" ]; then
 fi
 [ "$which" = "$there" ] || refuse "there is a fence already, $there"
 
-before=$(git cat-file commit "$old" | sed '1,/^$/d')
-for name in lease token seq epoch grant mode digest let_in; do
-    eval "old_$name=\$(field \$name \"\$before\")"
-done
-new_digest=$(field digest "$after") new_let_in=$(field let_in "$after")
+field new_digest digest "$after"
+field new_let_in let_in "$after"
 
 [ "$new_lease" = "$old_lease" ] || refuse "this repository belongs to the lease $old_lease, not $new_lease"
 

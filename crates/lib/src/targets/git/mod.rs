@@ -30,11 +30,12 @@ use leasehold_core::fence::{Bearer, Mode};
 use leasehold_core::fence_record::FenceRecord;
 use sha2::{Digest, Sha256};
 
-use self::cell::{Push, Remote};
-use self::nest::Nest;
+use self::cell::{At, Push, Remote};
 pub use self::nest::{HELPER, VARIABLE};
+use self::nest::{Nest, as_io};
 use self::tool::Git;
 use super::{Class, Content, Sealed, Target, TargetError, Written, swap};
+use crate::state::StateDir;
 
 /// Where the fence is. One for the whole repository, whatever the lease is called: two leases that guard
 /// the same repository meet here, and the second is refused by name.
@@ -44,24 +45,53 @@ pub const FALLBACK_REF: &str = "refs/heads/leasehold-fence";
 /// The oldest git that takes settings from the environment; `--atomic` over HTTP came with 2.24.
 const OLDEST: (u32, u32) = (2, 31);
 
+/// What the fence calls a look at all branches and tags, as a run that observes leaves them. Pushes are
+/// called by what they move, so the two are never compared.
+const LOOK: &str = "refs:";
+
+/// Whether a branch may be moved to what does not descend from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// Git rejects that, as it does by itself.
+    FastForward,
+    /// As with `git push --force`.
+    Forced,
+}
+
 /// A repository to which only the holder of a lease may push.
 #[derive(Debug)]
 pub struct GitTarget {
     given: String,
     shown: String,
+    /// Where to keep what git needs; nothing: in the user's state directory.
+    state: Option<StateDir>,
     found: Option<Found>,
 }
 
 /// What is known once the first call was made.
 #[derive(Debug)]
 struct Found {
+    state: StateDir,
     remote: Remote,
     number: usize,
     nest: Arc<Nest>,
-    /// Every way in which the clone we are in spells it.
-    urls: Vec<String>,
+    /// What the job needs to come to us; since sealing.
+    environment: Vec<(OsString, OsString)>,
     /// Branches and tags right after sealing.
     before: Option<BTreeMap<String, String>>,
+    /// What we have pushed ourselves, beside what the job has.
+    pushed: String,
+}
+
+/// What a look back has shown.
+#[derive(Debug, PartialEq, Eq)]
+enum Back {
+    /// Nothing to tell.
+    Well,
+    /// These refs are not where the run's fenced pushes, or those before it, have left them.
+    Astray(Vec<String>),
+    /// The notes that it takes are gone.
+    Blind,
 }
 
 impl GitTarget {
@@ -75,7 +105,14 @@ impl GitTarget {
                 fix: "Write git: and a URL, a path or the name of a remote: git:origin".into(),
             });
         }
-        Ok(Self { given: given.into(), shown, found: None })
+        Ok(Self { given: given.into(), shown, state: None, found: None })
+    }
+
+    /// Keeps what git needs to find its way in this state directory, not in the user's own. All targets of
+    /// one run have to share one.
+    #[must_use]
+    pub fn keeping_in(self, state: StateDir) -> Self {
+        Self { state: Some(state), ..self }
     }
 
     /// What it takes in: the refs and where they are to be, in an order of its own.
@@ -111,10 +148,15 @@ impl GitTarget {
         };
         let system =
             |source| TargetError::Io { target: target.clone(), doing: "make a place to work for", source };
-        let nest = Nest::shared().map_err(system)?;
-        let number = nest.guard(&url).map_err(system)?;
+        let state = match &self.state {
+            Some(state) => state.clone(),
+            None => StateDir::locate(|name| std::env::var_os(name)).map_err(as_io).map_err(system)?,
+        };
+        let nest = Nest::shared(&state).map_err(system)?;
+        let number = nest.guard(&url, &urls).map_err(system)?;
         let remote = Remote::new(target, Git::new(Arc::clone(&nest), &url));
-        Ok(Found { remote, number, nest, urls, before: None })
+        let (environment, pushed) = (Vec::new(), String::new());
+        Ok(Found { state, remote, number, nest, environment, before: None, pushed })
     }
 
     /// Pushes these commits to these refs, as number `seq` of this run, or as its next. Their objects are
@@ -123,14 +165,17 @@ impl GitTarget {
         &mut self,
         bearer: &Bearer,
         seq: Option<u64>,
+        update: Update,
         moves: &[(&str, &str)],
     ) -> Result<Written, TargetError> {
         let found = self.found()?;
-        let refspecs = moves.iter().map(|(name, oid)| format!("+{oid}:{name}")).collect();
+        let plus = if update == Update::Forced { "+" } else { "" };
+        let refspecs = moves.iter().map(|(name, oid)| format!("{plus}{oid}:{name}")).collect();
         let push = Push { refspecs, options: Vec::new() };
         let digest = Self::digest(moves.iter().copied());
         let written = swap::write(&mut found.remote, bearer, seq, &digest, &push)?;
         let lines: Vec<String> = moves.iter().map(|(name, oid)| format!("{name} {oid}\n")).collect();
+        found.pushed.push_str(&lines.concat());
         found.nest.note(found.number, &lines.concat());
         found.learn();
         Ok(written)
@@ -146,30 +191,38 @@ impl Found {
     }
 
     fn branches(&self) -> Option<(BTreeMap<String, String>, Option<String>)> {
-        let listing = self.remote.listing().ok()?;
-        let (mut branches, mut fence) = (BTreeMap::new(), None);
-        for (oid, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
-            if name == FENCE_REF || name == FALLBACK_REF {
-                fence = Some(oid.to_owned());
-            } else if name.starts_with("refs/heads/")
-                || name.starts_with("refs/tags/") && !name.ends_with("^{}")
-            {
-                branches.insert(name.to_owned(), oid.to_owned());
-            }
-        }
-        Some((branches, fence))
+        branches(&self.remote)
     }
 
-    /// The refs that are not where the run's fenced pushes, or those before it, have left them.
-    fn astray(&self) -> Option<Vec<String>> {
-        let mut expected = self.before.clone()?;
-        let (now, fence) = self.branches()?;
-        let (_, at) = self.nest.known(self.number)?;
-        // Somebody else's by now: what moved since is theirs to explain.
-        if fence? != at.oid {
-            return None;
+    /// The same with a new nest, for the old one is gone. It is not put in the old one's place: what is left
+    /// of the job would find it empty, and take nothing for guarded.
+    fn branches_anew(&self) -> Option<(BTreeMap<String, String>, Option<String>)> {
+        let nest = Arc::new(Nest::new(&self.state).ok()?);
+        branches(&Remote::new(&self.remote.shown, Git::new(nest, &self.remote.git.url)))
+    }
+
+    /// The fence as this run has left it, and what its pushes did. The job's own are known from the nest.
+    fn notes(&self) -> Option<(At, String)> {
+        let own = self.remote.put.as_ref().map(|(_, at)| at.clone());
+        if self.nest.targets().is_err() {
+            return Some((own?, self.pushed.clone()));
         }
-        for (name, oid) in self.nest.noted(self.number).lines().filter_map(|line| line.split_once(' ')) {
+        Some((self.nest.known(self.number)?.1, self.nest.noted(self.number)))
+    }
+
+    fn look_back(&self) -> Back {
+        let Some(mut expected) = self.before.clone() else { return Back::Well };
+        let gone = self.nest.targets().is_err();
+        let (now, fence) = match if gone { self.branches_anew() } else { self.branches() } {
+            Some((now, Some(fence))) => (now, fence),
+            _ => return if gone { Back::Blind } else { Back::Well },
+        };
+        let Some((at, pushed)) = self.notes() else { return Back::Blind };
+        // Somebody else's by now: what moved since is theirs to explain. Without notes, perhaps our own.
+        if fence != at.oid {
+            return if gone { Back::Blind } else { Back::Well };
+        }
+        for (name, oid) in pushed.lines().filter_map(|line| line.split_once(' ')) {
             if oid.is_empty() {
                 expected.remove(name);
             } else {
@@ -177,8 +230,29 @@ impl Found {
             }
         }
         let names: std::collections::BTreeSet<&String> = now.keys().chain(expected.keys()).collect();
-        Some(names.into_iter().filter(|name| now.get(*name) != expected.get(*name)).cloned().collect())
+        let astray: Vec<String> =
+            names.into_iter().filter(|name| now.get(*name) != expected.get(*name)).cloned().collect();
+        match (astray.is_empty(), gone) {
+            (false, _) => Back::Astray(astray),
+            (true, true) => Back::Blind,
+            (true, false) => Back::Well,
+        }
     }
+}
+
+/// Branches and tags there, and the fence.
+fn branches(remote: &Remote) -> Option<(BTreeMap<String, String>, Option<String>)> {
+    let listing = remote.listing().ok()?;
+    let (mut branches, mut fence) = (BTreeMap::new(), None);
+    for (oid, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
+        if name == FENCE_REF || name == FALLBACK_REF {
+            fence = Some(oid.to_owned());
+        } else if name.starts_with("refs/heads/") || name.starts_with("refs/tags/") && !name.ends_with("^{}")
+        {
+            branches.insert(name.to_owned(), oid.to_owned());
+        }
+    }
+    Some((branches, fence))
 }
 
 pub(super) fn unfit(target: &str, why: &str, fix: &str) -> TargetError {
@@ -195,7 +269,14 @@ impl Target for GitTarget {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        let shown = self.shown.clone();
         let found = self.found()?;
+        // First: a job that cannot be led here would push unfenced.
+        found.environment = detour::environment(&found.nest).map_err(|source| TargetError::Io {
+            target: shown,
+            doing: "lead the job's pushes to the fence of",
+            source,
+        })?;
         let sealed = swap::seal(&mut found.remote, bearer, mode)?;
         // Sealed already by this very run: what is there is what it said.
         if found.remote.put.is_none() {
@@ -223,18 +304,47 @@ impl Target for GitTarget {
     }
 
     fn environment(&self, _bearer: &Bearer) -> Vec<(OsString, OsString)> {
-        let Some(found) = &self.found else { return Vec::new() };
-        detour::environment(&found.nest, &found.urls).unwrap_or_default()
+        self.found.as_ref().map(|found| found.environment.clone()).unwrap_or_default()
+    }
+
+    /// All branches and tags. Nothing, as long as the fence tells of a push and not of such a look.
+    fn fingerprint(&mut self) -> Option<String> {
+        let found = self.found().ok()?;
+        let ours = found.remote.put.is_some();
+        let stored = if ours { None } else { found.remote.fetch().ok()? };
+        if stored.is_some_and(|(record, _)| record.fence.seq > 0 && !record.fence.digest.starts_with(LOOK)) {
+            return None;
+        }
+        let (branches, _) = found.branches()?;
+        let all = branches.iter().map(|(name, oid)| (name.as_str(), oid.as_str()));
+        Some(format!("{LOOK}{}", Self::digest(all)))
+    }
+
+    fn remember(&mut self, bearer: &Bearer, fingerprint: &str) -> Result<(), TargetError> {
+        let found = self.found()?;
+        swap::write(&mut found.remote, bearer, None, fingerprint, &Push::default())?;
+        found.learn();
+        Ok(())
     }
 
     fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
-        let astray = self.found.as_ref()?.astray().filter(|astray| !astray.is_empty())?;
+        let shown = &self.shown;
+        let astray = match self.found.as_ref()?.look_back() {
+            Back::Well => return None,
+            Back::Astray(astray) => astray,
+            Back::Blind => {
+                return Some(format!(
+                    "the directory that this run kept for git is gone or damaged, so nobody can tell whether \
+                     a push went round the fence of {shown}. Pushes of the job were refused from then on. \
+                     Look at what was pushed, and keep the job from removing files of the state directory"
+                ));
+            }
+        };
         let (verb, names) = (if astray.len() == 1 { "is" } else { "are" }, astray.join(", "));
         Some(format!(
-            "a push went round the fence of {}: {names} {verb} not where the fenced pushes of this run left \
+            "a push went round the fence of {shown}: {names} {verb} not where the fenced pushes of this run left \
              it. Somebody pushed without Leasehold, or this job did (env -i, gh, a REST call). Look at what \
-             was pushed; to have the server refuse that, see `leasehold push --install-hook`",
-            self.shown
+             was pushed; to have the server refuse that, see `leasehold push --install-hook`"
         ))
     }
 }

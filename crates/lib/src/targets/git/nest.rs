@@ -2,18 +2,20 @@
 //!
 //! ```text
 //! git-remote-leasehold    this program, under the name by which git looks for it
-//! config                  sends the guarded URLs to it
-//! targets.json            which URLs those are
+//! config                  settings that hold a secret; all others are in the environment
+//! targets.json            which URLs are guarded
 //! fence.git               fences, as objects
 //! known-N                 the fence of target N as it was last seen
 //! pushed-N                what fenced pushes of this run did to target N
 //! ```
 //!
-//! One for each process that seals; whatever its job starts finds it by [`VARIABLE`].
+//! One for each process that seals, in the user's state directory: jobs clean up temporary ones.
+//! Whatever the job starts finds it by [`VARIABLE`]. Where that leads to nothing, nothing is pushed.
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::cell::At;
 use super::place;
 use crate::random;
+use crate::state::{StateDir, StateError};
 
 /// Where it is, for the job and all it starts.
 pub const VARIABLE: &str = "LEASEHOLD_GIT";
@@ -31,59 +34,80 @@ pub const HELPER: &str = "git-remote-leasehold";
 /// What stands before a URL that goes through the helper.
 pub(super) const PREFIX: &str = "leasehold::";
 
+/// How often a place is looked for beside others who sweep there.
+const TRIES: u32 = 100;
+
 /// A repository whose pushes are fenced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Guarded {
     pub(super) url: String,
+    /// What else it is called where the run was started.
+    pub(super) also: Vec<String>,
 }
 
 /// The directory; removed with its owner.
 #[derive(Debug)]
 pub(super) struct Nest {
     path: PathBuf,
-    owned: bool,
+    /// Locked as long as the owner lives: a nest whose lock is free is a dead run's.
+    owner: Option<File>,
 }
 
 impl Drop for Nest {
     fn drop(&mut self) {
-        if self.owned {
-            let _ = fs::remove_dir_all(&self.path);
+        if self.owner.is_some() {
+            remove(&self.path);
+            // Fails while there are others.
+            let _ = self.path.parent().map(fs::remove_dir);
         }
     }
 }
 
 impl Nest {
-    /// The one of this process; made if there is none.
-    pub(super) fn shared() -> io::Result<Arc<Self>> {
-        static SHARED: Mutex<Weak<Nest>> = Mutex::new(Weak::new());
+    /// The one of this process in this state directory; made if there is none.
+    pub(super) fn shared(state: &StateDir) -> io::Result<Arc<Self>> {
+        static SHARED: Mutex<BTreeMap<PathBuf, Weak<Nest>>> = Mutex::new(BTreeMap::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(nest) = shared.upgrade() {
+        if let Some(nest) = shared.get(state.path()).and_then(Weak::upgrade) {
             return Ok(nest);
         }
-        let nest = Arc::new(Self::new()?);
-        *shared = Arc::downgrade(&nest);
+        let nest = Arc::new(Self::new(state)?);
+        shared.insert(state.path().into(), Arc::downgrade(&nest));
         Ok(nest)
     }
 
-    fn new() -> io::Result<Self> {
-        let path = std::env::temp_dir().join(format!("leasehold-git-{:032x}", random::seed()));
-        DirBuilder::new().mode(0o700).create(&path)?;
-        let nest = Self { path, owned: true };
+    pub(super) fn new(state: &StateDir) -> io::Result<Self> {
+        for _ in 0..TRIES {
+            let dir = state.git().map_err(as_io)?;
+            sweep(&dir);
+            let path = dir.join(format!("{:032x}", random::seed()));
+            if let Some(owner) = own(&lock_of(&path))? {
+                let nest = Self { path, owner: Some(owner) };
+                nest.furnish()?;
+                return Ok(nest);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::WouldBlock, "others sweep the state directory all the time"))
+    }
+
+    fn furnish(&self) -> io::Result<()> {
+        DirBuilder::new().mode(0o700).create(&self.path)?;
         // What `git init --bare` makes, without its templates and without a process.
-        let bare = nest.fences();
+        let bare = self.fences();
         for dir in ["objects", "refs"] {
             fs::create_dir_all(bare.join(dir))?;
         }
         fs::write(bare.join("HEAD"), "ref: refs/heads/none\n")?;
         fs::write(bare.join("config"), "[core]\n\trepositoryformatversion = 0\n\tbare = true\n")?;
-        nest.save("targets.json", b"[]")?;
-        Ok(nest)
+        self.save("targets.json", b"[]")
     }
 
-    /// The one that the run around us has made.
-    pub(super) fn around() -> Option<Self> {
-        let path = PathBuf::from(std::env::var_os(VARIABLE)?);
-        path.join("targets.json").is_file().then_some(Self { path, owned: false })
+    /// The one that the run around us has made; an error if it is not what it was.
+    pub(super) fn around() -> io::Result<Option<Self>> {
+        let Some(path) = std::env::var_os(VARIABLE) else { return Ok(None) };
+        let nest = Self { path: path.into(), owner: None };
+        nest.targets()?;
+        Ok(Some(nest))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -101,26 +125,45 @@ impl Nest {
         fs::rename(&temp, self.path.join(name))
     }
 
-    pub(super) fn targets(&self) -> Vec<Guarded> {
-        let bytes = fs::read(self.path.join("targets.json")).unwrap_or_default();
-        serde_json::from_slice(&bytes).unwrap_or_default()
+    /// What is guarded. A list that cannot be read is no empty one.
+    pub(super) fn targets(&self) -> io::Result<Vec<Guarded>> {
+        // A relative path would lead somewhere else from everywhere.
+        let read = match self.path.is_absolute() {
+            true => fs::read(self.path.join("targets.json")),
+            false => Err(io::ErrorKind::NotFound.into()),
+        };
+        let read = read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+        read.map_err(|e| {
+            let place = self.path.display();
+            let why = format!(
+                "the directory {place}, which a run keeps for git, is gone or damaged ({e}; if that run is over, \
+                 unset {VARIABLE})"
+            );
+            io::Error::new(e.kind(), why)
+        })
     }
 
     /// The number of this repository among the guarded ones.
-    pub(super) fn find(&self, url: &str) -> Option<usize> {
+    pub(super) fn find(&self, url: &str) -> io::Result<Option<usize>> {
         let wanted = place::identity(url);
-        self.targets().iter().position(|target| place::identity(&target.url) == wanted)
+        Ok(self.targets()?.iter().position(|target| place::identity(&target.url) == wanted))
     }
 
     /// Its number, from now on.
-    pub(super) fn guard(&self, url: &str) -> io::Result<usize> {
-        if let Some(found) = self.find(url) {
-            return Ok(found);
+    pub(super) fn guard(&self, url: &str, also: &[String]) -> io::Result<usize> {
+        let mut targets = self.targets()?;
+        let number = self.find(url)?.unwrap_or(targets.len());
+        if number == targets.len() {
+            targets.push(Guarded { url: url.into(), also: Vec::new() });
         }
-        let mut targets = self.targets();
-        targets.push(Guarded { url: url.into() });
+        let known = &mut targets[number].also;
+        for spelling in also {
+            if !known.contains(spelling) {
+                known.push(spelling.clone());
+            }
+        }
         self.save("targets.json", &serde_json::to_vec(&targets)?)?;
-        Ok(targets.len() - 1)
+        Ok(number)
     }
 
     /// The fence as it was last seen by anybody of this run.
@@ -149,32 +192,69 @@ impl Nest {
         fs::read_to_string(self.path.join(format!("pushed-{number}"))).unwrap_or_default()
     }
 
-    /// Git's way to us: the helper under its name, and settings that send these URLs there.
-    pub(super) fn detour<'a>(
-        &self,
-        program: &Path,
-        urls: impl Iterator<Item = &'a str>,
-    ) -> io::Result<PathBuf> {
+    /// Puts the helper in its place, under its name.
+    pub(super) fn link(&self, program: &Path) -> io::Result<PathBuf> {
         let helper = self.path.join(HELPER);
-        if fs::symlink_metadata(&helper).is_err() {
-            std::os::unix::fs::symlink(program, &helper)?;
+        match std::os::unix::fs::symlink(program, &helper) {
+            // From the target before this one.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::read_link(&helper)? == program => {}
+            made => made?,
         }
-        let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
-        // Where the job has set a path of its own git does not find us there, and tries its aliases.
-        let alias = format!("!exec '{}'", helper.display());
-        // Housekeeping that git leaves running would outlive the job and be ended with it.
-        let mut text = format!(
-            "[protocol \"leasehold\"]\n\tallow = always\n[alias]\n\tremote-leasehold = \"{}\"\n\
-             [gc]\n\tautoDetach = false\n[maintenance]\n\tautoDetach = false\n",
-            quoted(&alias)
-        );
-        for spelling in urls.flat_map(place::spellings) {
-            let key = quoted(&spelling);
-            text.push_str(&format!(
-                "[url \"{PREFIX}{key}\"]\n\tinsteadOf = \"{key}\"\n\tpushInsteadOf = \"{key}\"\n"
-            ));
+        Ok(helper)
+    }
+}
+
+/// Who cannot have a state directory cannot have a nest.
+pub(super) fn as_io(error: StateError) -> io::Error {
+    match error {
+        StateError::Io { path, source } => io::Error::new(source.kind(), format!("{path}: {source}")),
+        other => io::Error::other(other.to_string()),
+    }
+}
+
+fn lock_of(path: &Path) -> PathBuf {
+    path.with_extension("lock")
+}
+
+/// The lock of a nest to be, held; nothing: somebody has swept it away before it was.
+fn own(path: &Path) -> io::Result<Option<File>> {
+    let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path) {
+        // The last one has gone, and the directory with it.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other?,
+    };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(None),
+        Err(TryLockError::Error(e)) => return Err(e),
+    }
+    let number = file.metadata()?.ino();
+    let still = fs::symlink_metadata(path).is_ok_and(|found| found.ino() == number);
+    Ok(still.then_some(file))
+}
+
+/// Removes the nests of runs that ended without a chance to do it themselves. Best effort.
+fn sweep(dir: &Path) {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let lock = path.extension().is_some_and(|extension| extension == "lock");
+        let ours = path.file_stem().and_then(|stem| stem.to_str()).filter(|_| lock);
+        if !ours.is_some_and(|stem| stem.len() == 32 && u128::from_str_radix(stem, 16).is_ok()) {
+            continue;
         }
-        self.save("config", text.as_bytes())?;
-        Ok(self.path.join("config"))
+        // Held until it is gone, so that whoever is just making it sees that it lost it.
+        if let Ok(file) = OpenOptions::new().read(true).write(true).open(&path)
+            && file.try_lock().is_ok()
+        {
+            remove(&path.with_extension(""));
+        }
+    }
+}
+
+/// A nest and its lock, in this order: a nest without a lock would stay for ever.
+fn remove(path: &Path) {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {}
+        _ => drop(fs::remove_file(lock_of(path))),
     }
 }

@@ -136,6 +136,15 @@ fn secret(url: &str) -> Option<&str> {
     parts.user.filter(|user| is_http(url) || user.contains(':'))
 }
 
+/// How far a spelling of `url` goes before its secret: a password, or all that stands before the host.
+/// Nothing: there is none in it.
+pub(super) fn before_secret<'a>(spelling: &'a str, url: &str) -> Option<&'a str> {
+    let secret = secret(url)?;
+    let at = spelling.find(&format!("{secret}@"))?;
+    let name = secret.split_once(':').map_or(0, |(name, _)| name.len() + 1);
+    Some(&spelling[..at + name])
+}
+
 /// As people may see it.
 pub(super) fn shown(url: &str) -> String {
     hidden(url, url)
@@ -184,6 +193,17 @@ mod tests {
         }
         assert!(spellings("http://127.0.0.1:8080/r.git").contains(&"http://127.0.0.1:8080/r".to_owned()));
         assert!(spellings("/nowhere/r").contains(&"file:///nowhere/r.git".to_owned()));
+    }
+
+    #[test]
+    fn spellings_end_before_their_secret() {
+        assert_eq!(before_secret("https://u:s3cret@h/r", "https://u:s3cret@h/r"), Some("https://u:"));
+        assert_eq!(before_secret("https://s3cret@h/r", "https://s3cret@h/r"), Some("https://"));
+        for spelling in spellings("https://u:s3cret@h/r") {
+            let secret = before_secret(&spelling, "https://u:s3cret@h/r").is_some();
+            assert_eq!(secret, spelling.contains("s3cret"), "{spelling}");
+        }
+        assert_eq!(before_secret("git@h:r", "git@h:r"), None);
     }
 
     #[test]

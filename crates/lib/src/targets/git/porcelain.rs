@@ -56,7 +56,12 @@ pub(super) fn never_sent(err: &str) -> bool {
         "unable to look up",
         "could not read Username",
     ];
-    EARLY.iter().any(|early| err.contains(early))
+    EARLY.iter().any(|early| ours(err).any(|line| line.contains(early)))
+}
+
+/// What git says itself: a hook of the server may say anything, also what git says when nothing was sent.
+fn ours(err: &str) -> impl Iterator<Item = &str> {
+    err.split(['\n', '\r']).filter(|line| !line.trim_start().starts_with("remote:"))
 }
 
 /// Whether it is about credentials or rights.
@@ -69,7 +74,7 @@ pub(super) fn denied(err: &str) -> bool {
         "error: 401",
         "access denied",
     ];
-    DENIED.iter().any(|denied| err.contains(denied))
+    DENIED.iter().any(|denied| ours(err).any(|line| line.contains(denied)))
 }
 
 #[cfg(test)]
@@ -86,5 +91,14 @@ mod tests {
         assert_eq!(names, ["refs/heads/main", "refs/x/y", "refs/tags/v", "refs/heads/old"]);
         assert_eq!(statuses[0].rejected.as_deref(), Some("fetch first"));
         assert_eq!((statuses[1].forced, statuses[1].rejected.as_deref()), (true, None));
+    }
+
+    #[test]
+    fn a_server_does_not_speak_for_git() {
+        let said = "remote: unable to connect to ci.example\nremote: Permission denied\rremote: access denied\n\
+            fatal: the remote end hung up unexpectedly\n";
+        assert!(!never_sent(said) && !denied(said));
+        let said = "remote: hello\nfatal: unable to connect to git.example\nPermission denied (publickey).\n";
+        assert!(never_sent(said) && denied(said));
     }
 }

@@ -3,12 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::nest::{Nest, VARIABLE};
+use super::nest::{Nest, PREFIX, VARIABLE};
 use super::place;
 use crate::random;
 
@@ -16,7 +17,7 @@ use crate::random;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What ties a git process to one repository.
-const LOCAL: [&str; 11] = [
+pub(super) const LOCAL: [&str; 11] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
     "GIT_DIR",
@@ -94,6 +95,13 @@ impl Git {
         command
     }
 
+    /// For a push to a repository on this machine, whose other end is a child of ours: housekeeping that it
+    /// leaves running would be ended with the job. Our settings do not reach it, for git clears them there.
+    pub(super) fn other_end(&self) -> Option<&'static str> {
+        place::local(&self.url)
+            .map(|_| "--receive-pack=git -c gc.autoDetach=false -c maintenance.autoDetach=false receive-pack")
+    }
+
     /// Runs it to its end, for so long and no longer.
     pub(super) fn run(&self, mut command: Command, input: &[u8]) -> io::Result<Said> {
         // Files, for a daemon that git leaves behind may keep a pipe open for ever.
@@ -167,22 +175,34 @@ fn flag(name: &str, path: &Path) -> OsString {
     flag
 }
 
+/// What the user allows git to speak, where `leasehold push` lets it speak to us only: `=` and the value of
+/// GIT_ALLOW_PROTOCOL, or nothing if it was not set.
+pub(super) const ALLOWED: &str = "LEASEHOLD_GIT_ALLOWED";
+
 /// A command that does not come back to us by the detour that the run around us has made.
 pub(super) fn without_detour(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LC_ALL", "C").env_remove("LANGUAGE").env_remove("GIT_EXTERNAL_DIFF");
-    if let Some(number) = detour_around() {
+    for number in detours() {
         command.env(format!("GIT_CONFIG_KEY_{number}"), "leasehold.passed");
+    }
+    if let Some(allowed) = std::env::var_os(ALLOWED) {
+        match allowed.as_bytes().strip_prefix(b"=") {
+            Some(allowed) => command.env("GIT_ALLOW_PROTOCOL", OsStr::from_bytes(allowed)),
+            None => command.env_remove("GIT_ALLOW_PROTOCOL"),
+        };
     }
     command
 }
 
-/// The number of the setting by which the run around us sends git to us.
-pub(super) fn detour_around() -> Option<usize> {
-    let ours = Path::new(&std::env::var_os(VARIABLE)?).join("config");
-    (0..settings()).find(|number| {
-        let value = std::env::var_os(format!("GIT_CONFIG_VALUE_{number}"));
-        value.is_some_and(|value| Path::new(&value) == ours)
+/// The settings by which the runs around us send git to us.
+pub(super) fn detours() -> impl Iterator<Item = usize> {
+    let ours = std::env::var_os(VARIABLE).map(|nest| Path::new(&nest).join("config"));
+    (0..settings()).filter(move |number| {
+        let key = std::env::var_os(format!("GIT_CONFIG_KEY_{number}")).unwrap_or_default();
+        let value = std::env::var_os(format!("GIT_CONFIG_VALUE_{number}")).unwrap_or_default();
+        key.as_bytes().starts_with(format!("url.{PREFIX}").as_bytes())
+            || ours.as_ref().is_some_and(|ours| *ours == Path::new(&value))
     })
 }
 
