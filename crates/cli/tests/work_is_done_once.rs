@@ -6,9 +6,10 @@ mod world;
 use std::fs;
 use std::process::Command;
 
+use leasehold_testkit::proxy::Fault;
 use rustix::process::Signal;
-use world::places::{everywhere, fresh};
-use world::{Ended, Running, World, binary, kill, until};
+use world::places::{everywhere, fresh, places};
+use world::{Ended, PATIENCE, Running, World, binary, kill, until};
 
 /// How often the job was executed.
 fn executed(world: &World) -> usize {
@@ -286,6 +287,35 @@ fn killed_at_every_write() {
         }
     }
     println!("killed {kills} times, charged once each time");
+}
+
+/// Told to end between the record and the command: the record is taken back, for nothing was begun.
+#[test]
+fn what_was_never_executed_may_be_begun_by_the_next() {
+    let place = places().into_iter().find(|place| place.name == "redis").unwrap();
+    let (world, key) = (place.world(), fresh("interrupted"));
+    let (url, proxy) = (place.url(), place.proxy());
+    let through = place.through(&proxy);
+    world.run(&["--store", &through, "run", &fresh("first"), "true"]).is(0, "");
+    let strike = proxy.arm_on(b"leasehold_item", Fault::Pause);
+    let run = world.start(&["--store", &through, "once", &key, "--", "touch", "never"]);
+    assert!(strike.wait(PATIENCE), "no item was written");
+    run.signal(Signal::TERM);
+    until("the wrapper has heard it", || pending(run.pid()).is_none().then_some(()));
+    strike.release();
+    run.ended().is(143, "interrupted before anything was run");
+    let history = world.run(&["--store", &url, "--json", "history", &key]).json();
+    assert_eq!(history["outcome"], "planned", "{history}");
+    world.run(&["--store", &url, "once", &key, "--", "touch", "now"]).is(0, "");
+    assert!(world.path("now").exists() && !world.path("never").exists());
+}
+
+/// Whether a TERM waits to be taken by that process.
+fn pending(pid: u32) -> Option<()> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"))?;
+    let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+    (mask & (1 << (Signal::TERM.as_raw() - 1)) != 0).then_some(())
 }
 
 /// Many at once, for one key, under one lease and under several; on every store.

@@ -113,6 +113,8 @@ pub fn peek(store: &mut dyn Store, item: &Item) -> Result<Option<Opened>, Failur
         Verdict::Done => Some(Opened::Done(entry)),
         Verdict::Skipped => Some(Opened::Skipped(entry)),
         Verdict::Quarantined => Some(Opened::Quarantined(entry)),
+        // What is recorded as silent already; whether one that says `started` is, is seen under the lease.
+        Verdict::Unknown(seen, doubt) if seen == entry => Some(Opened::Unknown(seen, doubt)),
         _ => None,
     })
 }

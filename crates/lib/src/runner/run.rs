@@ -199,12 +199,24 @@ impl Loop<'_> {
                 }
             }
         };
+        self.take_back();
         // A keeper that may hang is not waited for; what it has to record is, for as long as two calls may take.
         if let Some(book) = self.job.book.as_ref().filter(|_| self.job.recorded) {
             book.wait_closed(self.job.spec.timing.timeout * 2);
         }
         self.shell.finish(&outcome);
         Ok(self.job.ran(outcome))
+    }
+
+    /// An item that was begun although its command never was may be begun by the next run.
+    fn take_back(&mut self) {
+        let Some(book) = self.job.book.clone() else { return };
+        if self.job.started.is_some() || book.entry().is_none() {
+            return;
+        }
+        self.job.recorded = true;
+        let ending = self.job.ending(None, "the run ended before its command was begun");
+        let _ = self.shell.give(Work::Close { book, state: State::Planned, ending });
     }
 
     fn inputs(&mut self) -> io::Result<Vec<Input>> {
@@ -325,22 +337,25 @@ impl Process<'_> {
         Ok(tree)
     }
 
-    /// How the job ended, for its item's record.
-    fn ending(&self, status: i32) -> (State, Ending) {
-        let state = match &self.stopping {
+    /// How the job ended, for its item's record: in a word.
+    fn state(&self, status: i32) -> State {
+        match &self.stopping {
             Some(why) if why.is_loss() => State::Lost,
             Some(StopReason::MaxRun | StopReason::Interrupted) => State::Killed,
             _ if status == 0 => State::Ok,
             _ => State::Failed,
-        };
+        }
+    }
+
+    /// The same in full.
+    fn ending(&self, exit: Option<i32>, said: &str) -> Ending {
         let took = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
-        let ending = Ending {
-            exit: Some(status),
+        Ending {
+            exit,
             took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             at: host::utc(clock::wall().as_secs()),
-            said: self.spawn_error.clone().unwrap_or_default(),
-        };
-        (state, ending)
+            said: said.into(),
+        }
     }
 
     fn ran(self, outcome: Outcome) -> Ran {
@@ -389,7 +404,8 @@ impl Job for Process<'_> {
             (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _) if !self.recorded => {
                 let Some(status) = self.status else { return First::Nothing };
                 self.recorded = true;
-                let (state, ending) = self.ending(status);
+                let said = self.spawn_error.clone().unwrap_or_default();
+                let (state, ending) = (self.state(status), self.ending(Some(status), &said));
                 First::Also(Work::Close { book: book.clone(), state, ending })
             }
             _ => First::Nothing,
