@@ -15,6 +15,7 @@ use crate::duration;
 const AFTER_HELP: &str = "\
 Examples:
   leasehold run site -- ./publish.sh      run it, unless it already runs somewhere
+  leasehold once invoice-7 -- ./charge    run it to success once, wherever it is asked for
   leasehold status                        who holds what
   leasehold doctor                        whether the store can be trusted with leases
   leasehold demo                          what it protects you from, in a few seconds
@@ -115,20 +116,20 @@ pub enum Command {
     Once(Once),
     /// Write a file or an object, fenced: refused (76) if this run has lost its lease
     Write(Write),
-    /// git push, fenced: refused (76) if this run has lost its lease
-    Push(Push),
     /// Who holds what (--watch for live)
     Status(Status),
-    /// Inside a run with a key or a slot: a part of it that a retry does not do again
-    Step(Step),
     /// What ran once for a key or a slot, and what came of it
     History(History),
+    /// Does this store really compare-and-set? Races, clocks, durability, latency; and the TTL it supports
+    Doctor(Doctor),
+    /// git push, fenced: refused (76) if this run has lost its lease
+    Push(Push),
+    /// Inside a run with a key or a slot: a part of it that a retry does not do again
+    Step(Step),
     /// Why a job did or did not run, in sentences
     Why(Why),
     /// Let an item run again that failed too often, or that never reported
     Retry(Retry),
-    /// Does this store really compare-and-set? Races, clocks, durability, latency; and the TTL it supports
-    Doctor(Doctor),
     /// Take a lease by hand, for scripts: prints the token
     Acquire(Acquire),
     /// Keep a lease that was acquired by hand

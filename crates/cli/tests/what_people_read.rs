@@ -47,7 +47,7 @@ fn every_exit_code_is_explained() {
 fn completions_load_and_the_manual_renders() {
     let world = World::new();
     let bash = world.run(&["completions", "bash"]).quiet().out;
-    let script = world.write("complete.bash", &format!("{bash}\nCOMP_WORDS=(leasehold st)\nCOMP_CWORD=1\n_leasehold leasehold st leasehold\necho \"${{COMPREPLY[@]}}\"\n"));
+    let script = world.write("complete.bash", &format!("{bash}\nCOMP_WORDS=(leasehold sta)\nCOMP_CWORD=1\n_leasehold leasehold sta leasehold\necho \"${{COMPREPLY[@]}}\"\n"));
     let ended = Ended::from(world.program("bash").arg(script).output().unwrap()).quiet();
     assert_eq!(ended.out, "status\n");
     assert!(world.run(&["completions", "zsh"]).quiet().out.starts_with("#compdef leasehold"));
