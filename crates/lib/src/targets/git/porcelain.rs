@@ -43,6 +43,19 @@ pub(super) fn for_git(reason: &str) -> &str {
     }
 }
 
+/// What git finds wrong with what it was asked for, before it speaks to anybody.
+pub(super) fn not_even_tried(err: &str) -> bool {
+    const ASKED: [&str; 6] = [
+        "receives from more than one src",
+        "src refspec",
+        "dst refspec",
+        "unable to delete 'HEAD'",
+        "invalid refspec",
+        "cannot be resolved to branch",
+    ];
+    ASKED.iter().any(|asked| ours(err).any(|line| line.contains(asked)))
+}
+
 /// A failure from before anything was sent, so that nothing can have landed.
 pub(super) fn never_sent(err: &str) -> bool {
     const EARLY: [&str; 9] = [
@@ -66,7 +79,8 @@ fn ours(err: &str) -> impl Iterator<Item = &str> {
 
 /// Whether it is about credentials or rights.
 pub(super) fn denied(err: &str) -> bool {
-    const DENIED: [&str; 6] = [
+    const DENIED: [&str; 7] = [
+        "dubious ownership",
         "Authentication failed",
         "could not read Username",
         "Permission denied",
