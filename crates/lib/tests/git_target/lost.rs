@@ -64,7 +64,8 @@ fn a_lost_answer_is_not_repeated_over_a_later_push() {
 fn what_went_round_is_told_after_a_later_seal_too() {
     let (yard, mut target) = sealed(3);
     push(&mut target, 3, "a").unwrap();
-    let mut later = at(&yard);
+    // Another process, which knows nothing of ours.
+    let mut later = GitTarget::open(yard.bare().to_str().unwrap()).unwrap().keeping_in(state("later"));
     later.seal(&bearer(4), Mode::Enforce).unwrap();
     assert_eq!(target.aftermath(&bearer(3)), None);
     let round = format!("+{}:{MAIN}", commit("round"));

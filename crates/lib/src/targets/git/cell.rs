@@ -90,7 +90,7 @@ impl Remote {
     }
 
     pub(super) fn complained(&self, doing: &'static str, said: &Said) -> TargetError {
-        if said.err.contains("mismatched algorithms") {
+        if ["mismatched algorithms", "hash algorithm"].iter().any(|words| said.err.contains(words)) {
             let why = "names its objects by SHA-256, which is not supported yet";
             return super::unfit(&self.shown, why, "Use a repository with SHA-1 object names");
         }
