@@ -21,8 +21,7 @@ fn all_fenced(scene: &Scene, fence: &str, dir: &Path, urls: &[String]) {
             .args(["remote", "remove", &format!("n{number}")])
             .output();
         must(&scene.clone, &["remote", "add", &format!("n{number}"), url]);
-        let branch = format!("b{}-{number}", scene.world.path("x").display().to_string().len() + fence.len());
-        script.push_str(&format!("git push -q n{number} main:{branch}; git push -q n{number} :{branch}\n"));
+        script.push_str(&format!("git push -q n{number} main:b{number}; git push -q n{number} :b{number}\n"));
     }
     job(scene, fence, dir, &script).quiet();
     assert_eq!(scene.fence().fence.seq, 2 * urls.len() as u64, "{fence}: {urls:?}");

@@ -72,7 +72,9 @@ pub(super) fn also_called(urls: &[String]) -> Vec<String> {
         }
     }
     for path in wanted.iter().filter_map(|wanted| wanted.local()).filter(|_| top.is_absolute()) {
-        all.extend(place::way(&top, path).to_str().map(str::to_owned));
+        // What does not begin with dots begins like too much else.
+        let way = place::way(&top, path);
+        all.extend(way.to_str().filter(|way| way.starts_with("../")).map(str::to_owned));
     }
     all
 }

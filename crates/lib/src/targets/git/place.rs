@@ -148,6 +148,9 @@ fn real(path: &str) -> PathBuf {
 
 /// The beginnings of what a child may call it. Without `.git`: each covers both.
 pub(super) fn spellings(url: &str) -> Vec<String> {
+    if is_relative(url) && !url.starts_with('.') {
+        return vec![url.into()];
+    }
     let mut all = vec![stem(url).to_owned()];
     match identity(url) {
         // From elsewhere it is another place; as it is written is all there is to it.
@@ -290,6 +293,7 @@ mod tests {
         assert_eq!(way("/w/c", "/w/c/x/r.git"), "x/r.git");
         assert_eq!(way("/a/b", "/c"), "../../c");
         assert_eq!(spellings("../r.git"), ["../r.git", "../r"]);
+        assert_eq!(spellings("r.git"), ["r.git"]);
     }
 
     #[test]
