@@ -48,6 +48,20 @@ fn no_secret_of_a_url_is_shown() {
     }
 }
 
+/// A token in place of a user, in a URL for pushing only: refused, not plain, when what the run keeps is gone.
+#[test]
+fn a_push_url_with_a_token_fails_closed() {
+    let scene = Scene::new(Way::Http);
+    let url = scene.server.url().replace("http://", "http://s3cret@");
+    must(&scene.clone, &["remote", "set-url", "--push", "origin", &url]);
+    scene.job(&[], "git push -q origin main:one; git fetch -q origin").quiet();
+    assert_eq!(scene.fence().fence.seq, 1);
+    let gone = "rm -rf \"$LEASEHOLD_GIT\"; git push origin main:two || echo refused >&2";
+    let ended = scene.job(&[], gone).is(0, "refused").is(0, "Nothing was pushed");
+    assert!(!ended.err.contains("s3cret"), "{ended:?}");
+    assert_eq!(scene.yard.at("refs/heads/two"), "");
+}
+
 /// A remote with a name of the user's, where the fence was named without it.
 #[test]
 fn a_remote_with_a_user_is_fenced_by_the_plain_url() {

@@ -292,3 +292,15 @@ impl Voice<'_> {
         format!("lost {lease}{token}: {how}. {job} The next run starts afresh with a larger token.")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_left_behind_is_called_something() {
+        let left = |pid, command: &str| Survivor { pid, command: command.into() };
+        assert_eq!(names(&[left(7, "sleep 9"), left(8, "")]), "7 (sleep 9), process 8");
+        assert_eq!(names(&[]), "a process without a name");
+    }
+}

@@ -135,7 +135,9 @@ pub(super) fn environment(nest: &Nest) -> io::Result<Vec<(OsString, OsString)>> 
         }
     }
     let helper = nest.link(&std::env::current_exe()?)?;
-    let mut rules = Rules::default();
+    let explicit =
+        remotes().into_iter().filter(|(_, kind, _)| kind == "pushurl").map(|(.., url)| url).collect();
+    let mut rules = Rules { explicit, ..Rules::default() };
     for target in nest.targets()? {
         for url in std::iter::once(&target.url).chain(&target.also) {
             place::spellings(url).iter().for_each(|spelling| rules.add(spelling, url));
@@ -216,6 +218,8 @@ struct Rules {
     open: Vec<Setting>,
     /// The text of a private file.
     secret: String,
+    /// Where remotes of this clone push by a URL for pushing only: git leaves it alone but for `insteadOf`.
+    explicit: Vec<String>,
     /// The helpers for URLs with a secret that are needed.
     veils: BTreeSet<String>,
 }
@@ -234,7 +238,9 @@ impl Rules {
         if !before.ends_with('/') && !before.is_empty() {
             self.say_of(before, &["insteadOf", "pushInsteadOf"], true);
         } else if place::is_http(before) {
-            self.say_of(before, &["pushInsteadOf"], true);
+            let explicit = self.explicit.iter().any(|other| other == url);
+            let kinds: &[&str] = if explicit { &["insteadOf", "pushInsteadOf"] } else { &["pushInsteadOf"] };
+            self.say_of(before, kinds, true);
         }
     }
 

@@ -108,6 +108,19 @@ mod tests {
     }
 
     #[test]
+    fn what_git_finds_by_itself_was_not_sent() {
+        for said in [
+            "error: dst ref refs/leasehold/fence receives from more than one src\n",
+            "error: src refspec nosuch does not match any\n",
+            "error: unable to delete 'HEAD': remote ref does not exist\n",
+        ] {
+            assert!(not_even_tried(said), "{said}");
+            assert!(!not_even_tried(&format!("remote: {said}")), "a hook may say that, too");
+        }
+        assert!(!not_even_tried("fatal: the remote end hung up unexpectedly\n"));
+    }
+
+    #[test]
     fn a_server_does_not_speak_for_git() {
         let said = "remote: unable to connect to ci.example\nremote: Permission denied\rremote: access denied\n\
             fatal: the remote end hung up unexpectedly\n";
