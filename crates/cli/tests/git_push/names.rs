@@ -87,6 +87,7 @@ fn paths_of_all_kinds_are_fenced() {
         format!("{at}/./r.git"),
         format!("{at}/clone/../r.git"),
         format!("{at}/link.git"),
+        format!("file://localhost{at}/r.git"),
         "../link.git".into(),
     ];
     all_fenced(&scene, &format!("git:{at}/r.git"), &scene.clone, &urls);

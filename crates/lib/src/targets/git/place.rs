@@ -91,7 +91,10 @@ fn stem(url: &str) -> &str {
 /// Where it is on this machine, if it is.
 pub(super) fn local(url: &str) -> Option<&str> {
     match parts(url) {
-        Some(parts) if parts.scheme == Some("file") => url.strip_prefix("file://"),
+        Some(parts) if parts.scheme == Some("file") => {
+            let path = url.strip_prefix("file://")?;
+            Some(path.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(path))
+        }
         Some(_) => None,
         None => Some(url),
     }
@@ -157,7 +160,7 @@ pub(super) fn spellings(url: &str) -> Vec<String> {
         _ if is_relative(url) => {}
         Identity::Local(path) => {
             let path = path.to_string_lossy().into_owned();
-            all.extend([format!("file://{path}"), path]);
+            all.extend([format!("file://{path}"), format!("file://localhost{path}"), path]);
         }
         Identity::Host { host, port: Some(port), path } => {
             if let Some(Parts { scheme: Some(scheme), .. }) = parts(url) {
@@ -251,6 +254,7 @@ mod tests {
             assert_ne!(identity(other), one, "{other}");
         }
         assert_eq!(identity("/nowhere/r.git/"), identity("file:///nowhere/r"));
+        assert_eq!(identity("/nowhere/r"), identity("file://localhost/nowhere/r.git"));
     }
 
     #[test]
