@@ -269,7 +269,7 @@ It works inside a run that named the repository, and takes what git push takes:
   leasehold run site --fence git:origin -- sh -c './build && git commit -am new && leasehold push -u origin main'
 
 All refs move together with the fence in one atomic push, or none does. Inside such a run a plain `git push` is \
-fenced as well; this command exits with 76 when refused, where git knows only 1. \
+fenced as well; this command exits with 76 when refused, where git knows only 1 (128 if it finds out before it sends). \
 For a server of your own, --install-hook has it refuse whoever pushes without a fence.")]
 pub struct Push {
     /// Have the repository in this directory refuse pushes without a fence, and do nothing else

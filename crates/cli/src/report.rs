@@ -110,6 +110,9 @@ pub fn record(spec: &Spec, ran: &Ran, told: &Result<u8, Failed>) -> Value {
     if let Some(reason) = reason {
         value["reason"] = reason.into();
     }
+    if !ran.fences.went_round.is_empty() {
+        value["went_round"] = ran.fences.went_round.clone().into();
+    }
     value
 }
 

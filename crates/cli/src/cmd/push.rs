@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use leasehold::random;
 use leasehold::targets::git::helper::{self, Told};
-use leasehold::targets::git::{HELPER, detour, hook};
+use leasehold::targets::git::{detour, hook, is_helper};
 use serde_json::{Value, json};
 
 use super::targets;
@@ -96,7 +96,7 @@ fn all_lead_here(fenced: &detour::Fenced, named: Option<&str>) -> io::Result<Res
     let said = command.stderr(Stdio::inherit()).output()?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let astray = text.lines().filter_map(|line| line.strip_suffix(" (push)")?.split_once('\t'));
-    let mut astray = astray.filter(|(_, url)| !url.starts_with("leasehold::"));
+    let mut astray = astray.filter(|(_, url)| !detour::leads_here(url));
     Ok(astray.next().map_or(Ok(()), |(remote, _)| {
         Err(Failed::config(format!(
             "your git settings send pushes to {remote} elsewhere by a rule (url.….insteadOf or pushInsteadOf) that \
@@ -179,7 +179,7 @@ impl Drop for Report {
 pub fn as_helper() -> Option<u8> {
     let mut args = std::env::args_os();
     let name = args.next()?;
-    if Path::new(&name).file_name()? != HELPER {
+    if !is_helper(Path::new(&name).file_name()?) {
         return None;
     }
     // Git calls us once for each place it pushes to: what the one before has to tell stays.

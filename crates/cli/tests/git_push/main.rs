@@ -8,5 +8,6 @@ mod controls;
 mod frozen;
 mod kit;
 mod manners;
+mod names;
 mod past;
 mod publishing;

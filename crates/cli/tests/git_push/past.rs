@@ -164,12 +164,15 @@ fn observing_is_without_risk_where_the_hooks_are() {
     let ended =
         scene.job(&["--observe"], "git push -q origin main:again; leasehold-not-there 2>/dev/null || true");
     ended.is(0, "git:origin changed since the run with token 1 left it");
-    // A run that fences ends that, for people and for jobs of runs that observe, who are told.
+    // A run that fences ends that for people. A run that observes has its turn there, and pushes through the fence.
     scene.job(&[], "git push -q origin main:fenced").quiet();
     let (ok, text) = by_hand(&scene.clone, "past");
     assert!(!ok && text.contains("cannot move without the fence"), "{text}");
-    scene.job(&["--observe"], "git push origin main:past").is(1, "without --observe, which does not fence");
     assert_eq!(scene.yard.at("refs/heads/past"), "");
+    let before = scene.fence().fence;
+    scene.job(&["--observe"], "git push -q origin main:observed").quiet();
+    assert_ne!(scene.yard.at("refs/heads/observed"), "");
+    assert!(scene.fence().fence.token > before.token && scene.fence().fence.seq > 0);
 }
 
 /// What changed between two runs that observe, and nothing else.

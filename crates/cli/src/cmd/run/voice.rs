@@ -133,8 +133,15 @@ impl Listener for Voice<'_> {
 /// The first few, by number and command.
 fn names(processes: &[Survivor]) -> String {
     const MOST: usize = 8;
-    let named = processes.iter().take(MOST).map(|s| format!("{} ({})", s.pid, s.command));
+    let named = processes.iter().take(MOST).map(|s| match s.command.is_empty() {
+        true => format!("process {}", s.pid),
+        false => format!("{} ({})", s.pid, s.command),
+    });
     let mut names: Vec<String> = named.collect();
+    // Gone before it could be asked for its name.
+    if names.is_empty() {
+        names.push("a process without a name".into());
+    }
     if processes.len() > MOST {
         names.push(format!("{} more", processes.len() - MOST));
     }
@@ -283,5 +290,17 @@ impl Voice<'_> {
             }
         };
         format!("lost {lease}{token}: {how}. {job} The next run starts afresh with a larger token.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_left_behind_is_called_something() {
+        let left = |pid, command: &str| Survivor { pid, command: command.into() };
+        assert_eq!(names(&[left(7, "sleep 9"), left(8, "")]), "7 (sleep 9), process 8");
+        assert_eq!(names(&[]), "a process without a name");
     }
 }

@@ -51,6 +51,14 @@ pub(super) struct Push {
     pub(super) options: Vec<String>,
 }
 
+impl Push {
+    /// The refs at the other end.
+    fn names(&self) -> Vec<Status> {
+        let names = self.refspecs.iter().filter_map(|spec| spec.split_once(':'));
+        names.map(|(_, name)| Status { name: name.into(), rejected: None, forced: false }).collect()
+    }
+}
+
 /// One repository.
 #[derive(Debug)]
 pub(super) struct Remote {
@@ -82,6 +90,10 @@ impl Remote {
     }
 
     pub(super) fn complained(&self, doing: &'static str, said: &Said) -> TargetError {
+        if ["mismatched algorithms", "hash algorithm"].iter().any(|words| said.err.contains(words)) {
+            let why = "names its objects by SHA-256, which is not supported yet";
+            return super::unfit(&self.shown, why, "Use a repository with SHA-1 object names");
+        }
         let kind = if porcelain::denied(&said.err) { FailureKind::Denied } else { FailureKind::Unreachable };
         self.failed(doing, kind, said.complaint())
     }
@@ -194,13 +206,26 @@ impl Remote {
 
     /// What a push that did not end well has come to. The exit code is 1 for everything, so only the
     /// fence itself can tell.
-    fn settle(&mut self, old: Option<&At>, new: &At, said: &Said) -> Result<Swap, TargetError> {
+    fn settle(
+        &mut self,
+        old: Option<&At>,
+        new: &At,
+        content: Option<&Push>,
+        said: &Said,
+    ) -> Result<Swap, TargetError> {
         let fence = self.statuses.iter().find(|status| status.name == new.name);
         let answered = self.statuses.iter().any(|status| {
             status.rejected.as_deref().is_some_and(|why| !why.starts_with("remote failed to report"))
         });
         if fence.is_some_and(|fence| fence.rejected.as_deref() == Some("stale info")) {
             return Ok(Swap::Conflict);
+        }
+        if !answered && !said.late && porcelain::not_even_tried(&said.err) {
+            // In git's own words, at each ref.
+            let reason = said.complaint();
+            self.statuses = content.map(|content| content.names()).unwrap_or_default();
+            self.statuses.iter_mut().for_each(|status| status.rejected = Some(reason.clone()));
+            return Err(self.failed("push to", FailureKind::Denied, reason));
         }
         if !answered && !said.late && porcelain::never_sent(&said.err) {
             return Err(self.unfit(said).unwrap_or_else(|| self.complained("push to", said)));
@@ -214,10 +239,12 @@ impl Remote {
         if now.as_ref() == Some(new) {
             return Ok(Swap::Done);
         }
-        if now.as_ref() != old {
-            return Ok(Swap::Conflict);
+        // Without an answer nobody knows whether ours was there before the one that is there now.
+        match answered {
+            false => Ok(unknown()),
+            true if now.as_ref() != old => Ok(Swap::Conflict),
+            true => Err(self.rejected(said)),
         }
-        if answered { Err(self.rejected(said)) } else { Ok(unknown()) }
     }
 
     /// A server that cannot do it, in words.
@@ -265,7 +292,7 @@ impl Remote {
         let said = self.push(old, &new, content).map_err(|e| self.system("push to", &e))?;
         self.statuses = porcelain::statuses(&said.out);
         let moved = self.statuses.iter().any(|status| status.name == name && status.rejected.is_none());
-        let swap = if said.ok && moved { Swap::Done } else { self.settle(old, &new, &said)? };
+        let swap = if said.ok && moved { Swap::Done } else { self.settle(old, &new, content, &said)? };
         if swap == Swap::Done {
             self.put = Some((record.clone(), new));
         }

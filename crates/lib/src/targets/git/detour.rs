@@ -7,12 +7,14 @@
 //! the secret, so that such a push comes to us even if the file is gone. Whoever clears the environment
 //! goes past it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::nest::{Nest, PREFIX, VARIABLE, as_io};
+use super::nest::{self, Nest, PREFIX, VARIABLE, as_io};
+use super::place::Identity;
 use super::tool::{ALLOWED, detours, settings, without_detour};
 use super::{place, unfit};
 use crate::state::StateDir;
@@ -21,15 +23,16 @@ use crate::targets::TargetError;
 /// What stands for the remotes named `given`: where pushes go first, then all else they are called.
 pub(super) fn urls_of(given: &str) -> Result<Vec<String>, TargetError> {
     if given.contains([':', '/']) {
-        return Ok(vec![absolute(given)]);
+        return Ok(vec![absolute(given, Path::new(""))]);
     }
     let (mut fetch, mut push, mut raw) = (Vec::new(), Vec::new(), Vec::new());
+    let top = top();
     for (name, kind, url) in remotes() {
         if name == given {
             if kind == "pushurl" {
-                push.push(absolute(&url))
+                push.push(absolute(&url, &top))
             } else {
-                fetch.push(absolute(&url))
+                fetch.push(absolute(&url, &top))
             }
             raw.push(url);
         }
@@ -42,16 +45,66 @@ pub(super) fn urls_of(given: &str) -> Result<Vec<String>, TargetError> {
     // As it is written there too: that is what git compares with.
     let urls: Vec<String> = push.into_iter().chain(fetch).chain(raw).collect();
     if urls.is_empty() && std::path::Path::new(given).is_dir() {
-        return Ok(vec![absolute(given)]);
+        return Ok(vec![absolute(given, Path::new(""))]);
     }
     Ok(urls)
 }
 
-/// A path is written out, for the job may be elsewhere.
-fn absolute(url: &str) -> String {
+/// What else the remotes of the clone around us call the repository that `urls` mean: git compares what is
+/// written there, letter by letter. Settings of the user's own may lead from one name to the other.
+pub(super) fn also_called(urls: &[String]) -> Vec<String> {
+    let top = top();
+    let mut wanted: Vec<Identity> = urls.iter().map(|url| place::identity(&absolute(url, &top))).collect();
+    if let Some(url) = urls.first() {
+        let goes = asked(&["ls-remote", "--get-url", "--", url]);
+        wanted.extend(goes.map(|goes| place::identity(&absolute(goes.trim_end(), &top))));
+    }
+    let is_it = |url: &str| wanted.contains(&place::identity(&absolute(url, &top)));
+    let (remotes, goes) = (remotes(), asked(&["remote", "--verbose"]).unwrap_or_default());
+    let mut all = Vec::new();
+    for (name, _, url) in &remotes {
+        let lines = goes.lines().filter_map(|line| line.strip_suffix(" (push)")?.split_once('\t'));
+        let goes: Vec<&str> = lines.filter(|(remote, _)| remote == name).map(|(_, goes)| goes).collect();
+        // Where it has several there is no telling which of them becomes which, but by itself.
+        let leads = matches!(goes[..], [goes] if is_it(goes));
+        if is_it(url) || leads && remotes.iter().filter(|(other, ..)| other == name).count() == 1 {
+            all.extend([url.clone(), absolute(url, &top)]);
+        }
+    }
+    for path in wanted.iter().filter_map(|wanted| wanted.local()).filter(|_| top.is_absolute()) {
+        // What does not begin with dots begins like too much else.
+        let way = place::way(&top, path);
+        all.extend(way.to_str().filter(|way| way.starts_with("../")).map(str::to_owned));
+    }
+    all
+}
+
+/// What git says, if it goes well.
+fn asked(args: &[&str]) -> Option<String> {
+    let said = without_detour("git").args(args).output().ok()?;
+    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).into_owned())
+}
+
+/// Where git is when it looks at a relative path, wherever it was started; empty: here.
+fn top() -> PathBuf {
+    let found =
+        asked(&["rev-parse", "--show-toplevel"]).or_else(|| asked(&["rev-parse", "--absolute-git-dir"]));
+    found.map(|path| PathBuf::from(path.trim_end_matches('\n'))).unwrap_or_default()
+}
+
+/// Why git does not even look at the clone we are in; nothing: it does, or there is none.
+pub(super) fn distrust() -> Option<String> {
+    let said = without_detour("git").args(["rev-parse", "--git-dir"]).output().ok()?;
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    said.contains("dubious ownership").then(|| lines.join(" "))
+}
+
+/// A path is written out, as seen from `base`, for the job may be elsewhere.
+fn absolute(url: &str, base: &Path) -> String {
     match place::local(url) {
         Some(path) if path == url => {
-            let path = std::path::absolute(url).unwrap_or_else(|_| PathBuf::from(url));
+            let path = std::path::absolute(base.join(url)).unwrap_or_else(|_| PathBuf::from(url));
             path.to_str().map_or_else(|| url.into(), str::to_owned)
         }
         _ => url.into(),
@@ -82,13 +135,15 @@ pub(super) fn environment(nest: &Nest) -> io::Result<Vec<(OsString, OsString)>> 
         }
     }
     let helper = nest.link(&std::env::current_exe()?)?;
-    let mut rules = Rules::default();
+    let explicit =
+        remotes().into_iter().filter(|(_, kind, _)| kind == "pushurl").map(|(.., url)| url).collect();
+    let mut rules = Rules { explicit, ..Rules::default() };
     for target in nest.targets()? {
         for url in std::iter::once(&target.url).chain(&target.also) {
             place::spellings(url).iter().for_each(|spelling| rules.add(spelling, url));
         }
     }
-    let mut all = manners(&helper);
+    let mut all = manners(&helper, &rules);
     all.extend(rules.open);
     if !rules.secret.is_empty() {
         nest.save("config", rules.secret.as_bytes())?;
@@ -116,7 +171,8 @@ pub(super) fn environment(nest: &Nest) -> io::Result<Vec<(OsString, OsString)>> 
         variables.push((format!("GIT_CONFIG_VALUE_{number}").into(), value));
     }
     if let Some(mut allowed) = std::env::var_os("GIT_ALLOW_PROTOCOL") {
-        allowed.push(":leasehold");
+        allowed.push(":");
+        allowed.push(transports());
         variables.push(("GIT_ALLOW_PROTOCOL".into(), allowed));
     }
     Ok(variables)
@@ -124,8 +180,19 @@ pub(super) fn environment(nest: &Nest) -> io::Result<Vec<(OsString, OsString)>> 
 
 type Setting = (String, OsString);
 
+/// What git may speak if it is to speak to us.
+fn transports() -> String {
+    let all: Vec<String> = std::iter::once("leasehold".to_owned()).chain(nest::veils()).collect();
+    all.join(":")
+}
+
+/// Whether git goes to us for this URL.
+pub fn leads_here(url: &str) -> bool {
+    url.starts_with(PREFIX) || place::unveiled(url) != url
+}
+
 /// The settings that do not depend on what is guarded.
-fn manners(helper: &Path) -> Vec<Setting> {
+fn manners(helper: &Path, rules: &Rules) -> Vec<Setting> {
     let quoted = helper.display().to_string().replace('\'', "'\\''");
     // Where the job has set a path of its own git does not find us there, and tries its aliases; the same
     // where the helper is gone.
@@ -134,14 +201,14 @@ fn manners(helper: &Path) -> Vec<Setting> {
          this push cannot be fenced. Nothing was pushed. Start the run again' >&2; exit 1; }}; exec '{quoted}'"
     );
     // Housekeeping that git leaves running would outlive the job and be ended with it.
-    [
-        ("protocol.leasehold.allow", "always"),
-        ("alias.remote-leasehold", &alias),
-        ("gc.autoDetach", "false"),
-        ("maintenance.autoDetach", "false"),
-    ]
-    .map(|(key, value)| (key.into(), value.into()))
-    .into()
+    let mut all: Vec<Setting> =
+        ["gc.autoDetach", "maintenance.autoDetach"].map(|key| (key.into(), "false".into())).into();
+    let used = nest::veils().filter(|veil| rules.veils.contains(veil));
+    for transport in std::iter::once("leasehold".to_owned()).chain(used) {
+        all.push((format!("protocol.{transport}.allow"), "always".into()));
+        all.push((format!("alias.remote-{transport}"), alias.clone().into()));
+    }
+    all
 }
 
 /// What sends git to us.
@@ -151,6 +218,10 @@ struct Rules {
     open: Vec<Setting>,
     /// The text of a private file.
     secret: String,
+    /// Where remotes of this clone push by a URL for pushing only: git leaves it alone but for `insteadOf`.
+    explicit: Vec<String>,
+    /// The helpers for URLs with a secret that are needed.
+    veils: BTreeSet<String>,
 }
 
 impl Rules {
@@ -158,22 +229,36 @@ impl Rules {
         let Some(before) = place::before_secret(spelling, url) else {
             return self.say(spelling, &["insteadOf", "pushInsteadOf"]);
         };
-        let key = spelling.replace('\\', "\\\\").replace('"', "\\\"");
-        self.secret.push_str(&format!(
-            "[url \"{PREFIX}{key}\"]\n\tinsteadOf = \"{key}\"\n\tpushInsteadOf = \"{key}\"\n"
-        ));
+        let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
+        let (base, key) = (quoted(&self.base(spelling, true)), quoted(spelling));
+        self.secret
+            .push_str(&format!("[url \"{base}\"]\n\tinsteadOf = \"{key}\"\n\tpushInsteadOf = \"{key}\"\n"));
         // Whatever begins like it comes to us, and is passed on if it is not guarded. Where nothing but the
         // scheme is left, pushes only: too much begins like that.
         if !before.ends_with('/') && !before.is_empty() {
-            self.say(before, &["insteadOf", "pushInsteadOf"]);
+            self.say_of(before, &["insteadOf", "pushInsteadOf"], true);
         } else if place::is_http(before) {
-            self.say(before, &["pushInsteadOf"]);
+            let explicit = self.explicit.iter().any(|other| other == url);
+            let kinds: &[&str] = if explicit { &["insteadOf", "pushInsteadOf"] } else { &["pushInsteadOf"] };
+            self.say_of(before, kinds, true);
         }
     }
 
+    /// What it becomes: with a secret in it, in a way that git does not show it.
+    fn base(&mut self, spelling: &str, secret: bool) -> String {
+        let veiled = place::veiled(spelling).filter(|_| secret);
+        self.veils.extend(veiled.iter().filter_map(|url| Some(url.split_once("://")?.0.to_owned())));
+        veiled.unwrap_or_else(|| format!("{PREFIX}{spelling}"))
+    }
+
     fn say(&mut self, spelling: &str, kinds: &[&str]) {
+        self.say_of(spelling, kinds, false);
+    }
+
+    fn say_of(&mut self, spelling: &str, kinds: &[&str], secret: bool) {
+        let base = self.base(spelling, secret);
         for kind in kinds {
-            let setting = (format!("url.{PREFIX}{spelling}.{kind}"), OsString::from(spelling));
+            let setting = (format!("url.{base}.{kind}"), OsString::from(spelling));
             if !self.open.contains(&setting) {
                 self.open.push(setting);
             }
@@ -192,11 +277,12 @@ pub struct Fenced {
 /// Prepares it for every remote of the clone around us, and for `named`, what the user named. The URLs of
 /// a run around us are covered already. Whatever is not covered git refuses: it may speak to us only.
 pub fn fenced(named: Option<&str>) -> io::Result<Fenced> {
+    let top = top();
     let mut urls: Vec<String> = remotes().into_iter().map(|(_, _, url)| url).collect();
     urls.extend(named.filter(|named| named.contains([':', '/'])).map(str::to_owned));
     let around = Nest::around()?;
     let covered = |url: &String| match &around {
-        Some(around) => around.find(url).map(|found| found.is_some()),
+        Some(around) => around.find(&absolute(url, &top)).map(|found| found.is_some()),
         None => Ok(false),
     };
     let mut all = around.is_some();
@@ -207,7 +293,7 @@ pub fn fenced(named: Option<&str>) -> io::Result<Fenced> {
     if !all {
         let made = Nest::shared(&StateDir::locate(|name| std::env::var_os(name)).map_err(as_io)?)?;
         for url in &urls {
-            made.guard(&absolute(url), std::slice::from_ref(url))?;
+            made.guard(&absolute(url, &top), std::slice::from_ref(url))?;
         }
         variables = environment(&made)?;
         nest = Some(made);
@@ -221,6 +307,6 @@ pub fn fenced(named: Option<&str>) -> io::Result<Fenced> {
         }
         variables.push((ALLOWED.into(), allowed));
     }
-    variables.push(("GIT_ALLOW_PROTOCOL".into(), "leasehold".into()));
+    variables.push(("GIT_ALLOW_PROTOCOL".into(), transports().into()));
     Ok(Fenced { variables, _nest: nest })
 }

@@ -11,10 +11,10 @@ use leasehold_core::fence::{Bearer, Offer, Verdict, verdict};
 use leasehold_core::store::FailureKind;
 
 use super::cell::{At, Push, Remote};
-use super::nest::{Nest, PREFIX};
+use super::nest::{DOUBT, Nest, PREFIX};
 use super::porcelain::{self, Status};
 use super::tool::Git;
-use super::{GitTarget, place, unfit};
+use super::{FALLBACK_REF, FENCE_REF, GitTarget, place, unfit};
 use crate::host::Enclosing;
 use crate::targets::{Attempt, Refused, TargetError, swap};
 
@@ -35,7 +35,7 @@ pub fn serve(
     output: impl Write,
     tell: &mut dyn FnMut(Told<'_>),
 ) -> io::Result<bool> {
-    let url = url.strip_prefix(PREFIX).unwrap_or(url);
+    let url = place::unveiled(url.strip_prefix(PREFIX).unwrap_or(url));
     let shown = format!("git:{}", place::shown(url));
     // Whether it is guarded: who cannot tell passes nothing on.
     let around = Nest::around().and_then(|nest| {
@@ -151,8 +151,8 @@ impl<W: Write> Helper<'_, W> {
             .filter(|(target, _)| known(target))
             .collect();
         for (first, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
-            // Nobody deletes it by pushing a mirror.
-            if for_push && At::parse(&format!("{first} {name}")).is_some() {
+            // Nobody deletes it by pushing a mirror; and what is no ref, as HEAD, is not pushed to.
+            if for_push && (is_fence(name) || !name.starts_with("refs/")) {
                 continue;
             }
             let to = symbolic.iter().find(|(_, symbol)| *symbol == name).map(|(to, _)| to);
@@ -217,11 +217,27 @@ impl<W: Write> Helper<'_, W> {
         if !self.resolve(&mut moves)? {
             return Ok(false);
         }
+        if self.number.is_some() && moves.iter().any(|one| is_fence(&one.name)) {
+            return self.hands_off(&moves);
+        }
         let answer = match (self.number, self.wishes.dry_run) {
             (Some(number), false) => self.push_fenced(number, &moves)?,
             _ => self.push_plain(&moves)?,
         };
         self.say(&format!("{answer}\n"))
+    }
+
+    /// The fence is not for pushing to, in either place: as a branch it would be taken for a second one.
+    fn hands_off(&mut self, moves: &[Move]) -> io::Result<bool> {
+        let why = format!("keeps its fence at {FENCE_REF} or {FALLBACK_REF}, which nobody else may push to");
+        let fix = "Choose another name; for a mirror, remove the copy in your clone: git update-ref -d with that name";
+        self.told(&unfit(&self.remote.shown, &why, fix));
+        let line = |one: &Move| match is_fence(&one.name) {
+            true => format!("error {} kept for the fence\n", one.name),
+            false => format!("error {} atomic push failed\n", one.name),
+        };
+        let lines: Vec<String> = moves.iter().map(line).collect();
+        self.say(&format!("{}\n", lines.concat()))
     }
 
     /// Names become what they mean now: they may move while we push.
@@ -304,6 +320,11 @@ impl<W: Write> Helper<'_, W> {
             }
             Err(error) => error,
         };
+        // It may have landed: if it has, it did not go round.
+        if matches!(error, TargetError::InDoubt { .. } | TargetError::Unknown { .. }) {
+            let lines = moves.iter().map(|one| format!("{DOUBT}{} {}\n", one.name, one.source));
+            self.nest.note(number, &lines.collect::<Vec<_>>().concat());
+        }
         let by_git = matches!(&error, TargetError::Remote { failure, .. }
             if failure.kind == FailureKind::Denied && !self.remote.statuses.is_empty());
         if by_git {
@@ -317,6 +338,10 @@ impl<W: Write> Helper<'_, W> {
         let why = brief(&error);
         Ok(moves.iter().map(|one| format!("error {} {why}\n", one.name)).collect())
     }
+}
+
+fn is_fence(name: &str) -> bool {
+    [FENCE_REF, FALLBACK_REF].contains(&name)
 }
 
 /// The rest of a batch, up to an empty line.

@@ -4,7 +4,9 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use super::place;
 use super::tool::{LOCAL, without_detour};
 use crate::random;
 
@@ -15,9 +17,42 @@ const NAMES: [&str; 2] = ["pre-receive", "reference-transaction"];
 /// How each version of it begins. What merely mentions us is somebody else's.
 const HEADER: &[u8] = b"#!/bin/sh\n# leasehold: once this repository has been sealed, ";
 
+/// Why a repository that puts pushed files in place by itself cannot be fenced.
+pub(super) const LIVE: &str = "has receive.denyCurrentBranch set to updateInstead: git puts the files of a push in \
+    place before it compares the fence, so a push that is refused would be live all the same";
+/// What to do about it.
+pub(super) const LIVE_FIX: &str = "Set it to refuse, push to a bare repository, and put files in place from a \
+    post-receive hook";
+
+/// Whether the repository at `url` is on this machine and does that.
+pub(super) fn goes_live(url: &str) -> bool {
+    place::local(url).is_some_and(|path| {
+        // As git finds it by itself.
+        let tries = [path.to_owned(), format!("{path}.git")];
+        let dir = tries.iter().map(Path::new).find(|path| path.is_dir());
+        dir.is_some_and(|dir| {
+            let said = at(dir).args(["config", "receive.denyCurrentBranch"]).output();
+            said.is_ok_and(|said| said.stdout.trim_ascii().eq_ignore_ascii_case(b"updateInstead"))
+        })
+    })
+}
+
+/// Git in this repository.
+fn at(dir: &Path) -> Command {
+    let mut command = without_detour("git");
+    for name in LOCAL {
+        command.env_remove(name);
+    }
+    command.arg("-C").arg(dir);
+    command
+}
+
 /// Installs the hooks into the repository at `dir`; which files were written. Replaces nothing but its own.
 pub fn install(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let hooks = place(dir)?;
+    let hooks = hooks_of(dir)?;
+    if dir.to_str().is_some_and(goes_live) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it {LIVE}. {LIVE_FIX}")));
+    }
     let paths = NAMES.map(|name| hooks.join(name));
     for path in &paths {
         may_replace(path)?;
@@ -37,12 +72,8 @@ pub fn install(dir: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Where git looks for the hooks of this repository; settings may lead it elsewhere.
-fn place(dir: &Path) -> io::Result<PathBuf> {
-    let mut command = without_detour("git");
-    for name in LOCAL {
-        command.env_remove(name);
-    }
-    let said = command.arg("-C").arg(dir).args(["rev-parse", "--git-path", "hooks"]).output()?;
+fn hooks_of(dir: &Path) -> io::Result<PathBuf> {
+    let said = at(dir).args(["rev-parse", "--git-path", "hooks"]).output()?;
     if !said.status.success() {
         let why = String::from_utf8_lossy(&said.stderr);
         let why = format!("it is not a git repository on this machine ({})", why.trim());

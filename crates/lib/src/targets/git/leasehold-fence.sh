@@ -13,8 +13,12 @@ owner="The server's owner can do that (docs/targets/git.md)"
 nl='
 '
 
+locked=''
 case ${0##*/} in
-    reference-transaction) [ "$1" = prepared ] || exit 0 ;;
+    reference-transaction)
+        [ "$1" = prepared ] || exit 0
+        locked=yes
+        ;;
 esac
 
 refuse() {
@@ -41,6 +45,29 @@ fence_in() {
     esac
 }
 
+# stays NEW NAME: git holds the locks, and the ref will be what it is: it is only packed, or the file of one
+# that was packed is cleared away. Whoever deletes a packed ref has locked packed-refs.
+stays() {
+    [ -n "$locked" ] && now=$(git rev-parse --quiet --verify "$2") || return 1
+    case $1 in
+        *[!0]*) [ "$1" = "$now" ] ;;
+        *)
+            packed=$(git rev-parse --git-common-dir)/packed-refs
+            [ ! -e "$packed.lock" ] && grep -qFx "$now $2" "$packed" 2>/dev/null
+            ;;
+    esac
+}
+
+# Git puts pushed files in place before it takes the locks: what is refused then is live all the same.
+not_live() {
+    [ -z "$locked" ] || return 0
+    case $(git config receive.denyCurrentBranch) in
+        [Uu][Pp][Dd][Aa][Tt][Ee][Ii][Nn][Ss][Tt][Ee][Aa][Dd])
+            refuse "receive.denyCurrentBranch is updateInstead here: git puts the files of a push in place before it compares the fence, so a push that is refused would be live all the same. Set it to refuse, push to a bare repository, and put files in place from a post-receive hook. $owner"
+            ;;
+    esac
+}
+
 there=$fence
 old=$(git rev-parse --quiet --verify "$fence") || {
     there=$branch
@@ -51,10 +78,11 @@ moved='' new='' which=''
 while read -r _ value name; do
     case $name in
         "$fence" | "$branch")
+            ! stays "$value" "$name" || continue
             [ -z "$new" ] || refuse "two fences in one step"
             new=$value which=$name
             ;;
-        refs/heads/* | refs/tags/*) moved=$name ;;
+        refs/heads/* | refs/tags/*) [ -n "$moved" ] || stays "$value" "$name" || moved=$name ;;
     esac
 done
 
@@ -89,6 +117,7 @@ for name in lease token seq epoch grant mode; do
     field "new_$name" "$name" "$after"
     eval "[ -n \"\$new_$name\" ]" || refuse "the new fence lacks $name"
 done
+[ "$new_mode" = observe ] || not_live
 if [ -z "$old" ]; then
     [ "$new_seq" -eq 0 ] || refuse "a fence begins by sealing"
     exit 0

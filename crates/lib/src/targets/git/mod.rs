@@ -25,16 +25,18 @@ mod tool;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_core::fence::{Bearer, Mode};
 use leasehold_core::fence_record::FenceRecord;
 use sha2::{Digest, Sha256};
 
 use self::cell::{At, Push, Remote};
-pub use self::nest::{HELPER, VARIABLE};
+pub use self::nest::{HELPER, VARIABLE, is_helper};
 use self::nest::{Nest, as_io};
 use self::tool::Git;
 use super::{Class, Content, Sealed, Target, TargetError, Written, swap};
+use crate::clock;
 use crate::state::StateDir;
 
 /// Where the fence is. One for the whole repository, whatever the lease is called: two leases that guard
@@ -65,6 +67,8 @@ pub struct GitTarget {
     shown: String,
     /// Where to keep what git needs; nothing: in the user's state directory.
     state: Option<StateDir>,
+    /// How long a seal may take in all.
+    patience: Duration,
     found: Option<Found>,
 }
 
@@ -88,8 +92,9 @@ struct Found {
 enum Back {
     /// Nothing to tell.
     Well,
-    /// These refs are not where the run's fenced pushes, or those before it, have left them.
-    Astray(Vec<String>),
+    /// These refs are not where the run's fenced pushes, or those before it, have left them. The fence is by
+    /// now that of a run with a later token, or still ours.
+    Astray(Vec<String>, Option<u64>),
     /// The notes that it takes are gone.
     Blind,
 }
@@ -105,7 +110,13 @@ impl GitTarget {
                 fix: "Write git: and a URL, a path or the name of a remote: git:origin".into(),
             });
         }
-        Ok(Self { given: given.into(), shown, state: None, found: None })
+        Ok(Self { given: given.into(), shown, state: None, patience: tool::PATIENCE, found: None })
+    }
+
+    /// Gives up sealing after this long, whatever hangs, instead of after a minute.
+    #[must_use]
+    pub fn giving_up_after(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Keeps what git needs to find its way in this state directory, not in the user's own. All targets of
@@ -141,11 +152,20 @@ impl GitTarget {
             }
             _ => return Err(unfit(target, "needs git, which is not installed here", "Install git")),
         }
-        let urls = detour::urls_of(&self.given)?;
+        let mut urls = detour::urls_of(&self.given)?;
         let Some(url) = urls.first().cloned() else {
+            if let Some(said) = detour::distrust() {
+                let why = format!("is a name in a clone that git does not trust: {said}");
+                return Err(unfit(
+                    target,
+                    &why,
+                    "Do as git says, or start the run as the owner of the clone",
+                ));
+            }
             let why = "is no remote of the clone in this directory, no URL and no path";
             return Err(unfit(target, why, "Write its URL, or start the run in the clone"));
         };
+        urls.extend(detour::also_called(&urls));
         let system =
             |source| TargetError::Io { target: target.clone(), doing: "make a place to work for", source };
         let state = match &self.state {
@@ -210,7 +230,14 @@ impl Found {
         Some((self.nest.known(self.number)?.1, self.nest.noted(self.number)))
     }
 
-    fn look_back(&self) -> Back {
+    /// The token of a later run that has sealed and pushed nothing yet: branches are as it found them.
+    fn only_sealed_since(&self, ours: &Bearer) -> Option<u64> {
+        let (record, _) = Remote::new(&self.remote.shown, self.remote.git.clone()).fetch().ok()??;
+        let later = record.fence.token.get();
+        (record.fence.seq == 0 && later > ours.token.get()).then_some(later)
+    }
+
+    fn look_back(&self, bearer: &Bearer) -> Back {
         let Some(mut expected) = self.before.clone() else { return Back::Well };
         let gone = self.nest.targets().is_err();
         let (now, fence) = match if gone { self.branches_anew() } else { self.branches() } {
@@ -219,10 +246,21 @@ impl Found {
         };
         let Some((at, pushed)) = self.notes() else { return Back::Blind };
         // Somebody else's by now: what moved since is theirs to explain. Without notes, perhaps our own.
+        let mut later = None;
         if fence != at.oid {
-            return if gone { Back::Blind } else { Back::Well };
+            later = self.only_sealed_since(bearer).filter(|_| !gone);
+            if later.is_none() {
+                return if gone { Back::Blind } else { Back::Well };
+            }
         }
+        let mut doubtful = Vec::new();
         for (name, oid) in pushed.lines().filter_map(|line| line.split_once(' ')) {
+            if let Some(name) = name.strip_prefix(nest::DOUBT) {
+                doubtful.push((name, oid));
+            }
+            if !is_watched(name) {
+                continue;
+            }
             if oid.is_empty() {
                 expected.remove(name);
             } else {
@@ -230,10 +268,14 @@ impl Found {
             }
         }
         let names: std::collections::BTreeSet<&String> = now.keys().chain(expected.keys()).collect();
-        let astray: Vec<String> =
-            names.into_iter().filter(|name| now.get(*name) != expected.get(*name)).cloned().collect();
+        let may_be = |name: &String| {
+            let oid = now.get(name).map_or("", String::as_str);
+            doubtful.contains(&(name.as_str(), oid))
+        };
+        let is_astray = |name: &&String| now.get(*name) != expected.get(*name) && !may_be(name);
+        let astray: Vec<String> = names.into_iter().filter(is_astray).cloned().collect();
         match (astray.is_empty(), gone) {
-            (false, _) => Back::Astray(astray),
+            (false, _) => Back::Astray(astray, later),
             (true, true) => Back::Blind,
             (true, false) => Back::Well,
         }
@@ -247,12 +289,16 @@ fn branches(remote: &Remote) -> Option<(BTreeMap<String, String>, Option<String>
     for (oid, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
         if name == FENCE_REF || name == FALLBACK_REF {
             fence = Some(oid.to_owned());
-        } else if name.starts_with("refs/heads/") || name.starts_with("refs/tags/") && !name.ends_with("^{}")
-        {
+        } else if is_watched(name) {
             branches.insert(name.to_owned(), oid.to_owned());
         }
     }
     Some((branches, fence))
+}
+
+/// Whether it is compared at the end. Others may be the server's own affair, as refs/for/main.
+fn is_watched(name: &str) -> bool {
+    name.starts_with("refs/heads/") || name.starts_with("refs/tags/") && !name.ends_with("^{}")
 }
 
 pub(super) fn unfit(target: &str, why: &str, fix: &str) -> TargetError {
@@ -269,15 +315,21 @@ impl Target for GitTarget {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-        let shown = self.shown.clone();
+        let (shown, patience) = (self.shown.clone(), self.patience);
         let found = self.found()?;
+        if mode == Mode::Enforce && hook::goes_live(&found.remote.git.url) {
+            return Err(unfit(&shown, hook::LIVE, hook::LIVE_FIX));
+        }
         // First: a job that cannot be led here would push unfenced.
         found.environment = detour::environment(&found.nest).map_err(|source| TargetError::Io {
             target: shown,
             doing: "lead the job's pushes to the fence of",
             source,
         })?;
-        let sealed = swap::seal(&mut found.remote, bearer, mode)?;
+        found.remote.git.until = Some(clock::boot_time().plus(patience));
+        let sealed = swap::seal(&mut found.remote, bearer, mode);
+        found.remote.git.until = None;
+        let sealed = sealed?;
         // Sealed already by this very run: what is there is what it said.
         if found.remote.put.is_none() {
             found.remote.put = found.remote.fetch()?;
@@ -327,11 +379,11 @@ impl Target for GitTarget {
         Ok(())
     }
 
-    fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
+    fn aftermath(&mut self, bearer: &Bearer) -> Option<String> {
         let shown = &self.shown;
-        let astray = match self.found.as_ref()?.look_back() {
+        let (astray, later) = match self.found.as_ref()?.look_back(bearer) {
             Back::Well => return None,
-            Back::Astray(astray) => astray,
+            Back::Astray(astray, later) => (astray, later),
             Back::Blind => {
                 return Some(format!(
                     "the directory that this run kept for git is gone or damaged, so nobody can tell whether \
@@ -341,6 +393,13 @@ impl Target for GitTarget {
             }
         };
         let (verb, names) = (if astray.len() == 1 { "is" } else { "are" }, astray.join(", "));
+        if let Some(later) = later {
+            return Some(format!(
+                "perhaps a push went round the fence of {shown}: {names} {verb} not where the fenced pushes of this \
+                 run left it, and the fence is by now that of token {later}, which has pushed nothing. A run in \
+                 between did, or somebody without Leasehold, or this job past its fence. Look at what was pushed"
+            ));
+        }
         Some(format!(
             "a push went round the fence of {shown}: {names} {verb} not where the fenced pushes of this run left \
              it. Somebody pushed without Leasehold, or this job did (env -i, gh, a REST call). Look at what \

@@ -13,6 +13,7 @@
 //! Whatever the job starts finds it by [`VARIABLE`]. Where that leads to nothing, nothing is pushed.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -23,7 +24,7 @@ use leasehold_core::fence_record::FenceRecord;
 use serde::{Deserialize, Serialize};
 
 use super::cell::At;
-use super::place;
+use super::place::{self, VEIL, VEILED};
 use crate::random;
 use crate::state::{StateDir, StateError};
 
@@ -33,6 +34,19 @@ pub const VARIABLE: &str = "LEASEHOLD_GIT";
 pub const HELPER: &str = "git-remote-leasehold";
 /// What stands before a URL that goes through the helper.
 pub(super) const PREFIX: &str = "leasehold::";
+
+/// What git calls them for URLs that hold a secret.
+pub(super) fn veils() -> impl Iterator<Item = String> {
+    VEILED.iter().map(|scheme| format!("{VEIL}{scheme}"))
+}
+
+/// Whether git has started a program of this name as its helper.
+pub fn is_helper(name: &OsStr) -> bool {
+    name == HELPER || veils().any(|veil| name == OsStr::new(&format!("git-remote-{veil}")))
+}
+
+/// What stands before a note of a push whose outcome nobody knows. No ref begins like this.
+pub(super) const DOUBT: &str = "?";
 
 /// How often a place is looked for beside others who sweep there.
 const TRIES: u32 = 100;
@@ -146,7 +160,10 @@ impl Nest {
     /// The number of this repository among the guarded ones.
     pub(super) fn find(&self, url: &str) -> io::Result<Option<usize>> {
         let wanted = place::identity(url);
-        Ok(self.targets()?.iter().position(|target| place::identity(&target.url) == wanted))
+        // A relative name was another place where the run was started.
+        let named = |name: &&String| !place::is_relative(name) && place::identity(name) == wanted;
+        let is = |target: &Guarded| std::iter::once(&target.url).chain(&target.also).any(|name| named(&name));
+        Ok(self.targets()?.iter().position(is))
     }
 
     /// Its number, from now on.
@@ -192,15 +209,17 @@ impl Nest {
         fs::read_to_string(self.path.join(format!("pushed-{number}"))).unwrap_or_default()
     }
 
-    /// Puts the helper in its place, under its name.
+    /// Puts the helper in its place, under its names.
     pub(super) fn link(&self, program: &Path) -> io::Result<PathBuf> {
-        let helper = self.path.join(HELPER);
-        match std::os::unix::fs::symlink(program, &helper) {
-            // From the target before this one.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::read_link(&helper)? == program => {}
-            made => made?,
+        for name in veils().map(|veil| format!("git-remote-{veil}")).chain([HELPER.into()]) {
+            let helper = self.path.join(name);
+            match std::os::unix::fs::symlink(program, &helper) {
+                // From the target before this one.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::read_link(&helper)? == program => {}
+                made => made?,
+            }
         }
-        Ok(helper)
+        Ok(self.path.join(HELPER))
     }
 }
 

@@ -13,12 +13,40 @@ pub(super) enum Identity {
     Local(PathBuf),
 }
 
+impl Identity {
+    /// Where it is, if that is on this machine; without `.git`.
+    pub(super) fn local(&self) -> Option<&Path> {
+        match self {
+            Self::Local(path) => Some(path),
+            Self::Host { .. } => None,
+        }
+    }
+}
+
 struct Parts<'a> {
     scheme: Option<&'a str>,
     user: Option<&'a str>,
     host: &'a str,
     port: Option<u16>,
     path: &'a str,
+}
+
+/// What git calls a helper for a URL that holds a secret, and what stands before the URL's own scheme. Git
+/// leaves out what stands before the host where it shows such a URL, as it does for plain HTTP; in what
+/// follows `leasehold::` it does not.
+pub(super) const VEIL: &str = "leasehold-";
+/// The schemes that have such a helper.
+pub(super) const VEILED: [&str; 4] = ["http", "https", "ssh", "git"];
+
+/// A URL, or the beginning of one, as git may show it: nothing if git would not know it.
+pub(super) fn veiled(url: &str) -> Option<String> {
+    let (scheme, _) = url.split_once("://")?;
+    VEILED.contains(&scheme).then(|| format!("{VEIL}{url}"))
+}
+
+/// The URL behind a veil, or as it is.
+pub(super) fn unveiled(url: &str) -> &str {
+    url.strip_prefix(VEIL).filter(|bare| veiled(bare).is_some()).unwrap_or(url)
 }
 
 /// The parts of a URL or of `user@host:path`; nothing: it is a path.
@@ -43,7 +71,13 @@ fn parts(url: &str) -> Option<Parts<'_>> {
         _ => (host, None),
     };
     let port = port.filter(|port| {
-        !matches!((scheme, port), (Some("https"), 443) | (Some("http"), 80) | (Some("ssh"), 22))
+        !matches!(
+            (scheme, port),
+            (Some("https"), 443)
+                | (Some("http"), 80)
+                | (Some("ssh" | "git+ssh" | "ssh+git"), 22)
+                | (Some("git"), 9418)
+        )
     });
     Some(Parts { scheme, user, host, port, path: path.trim_start_matches('/') })
 }
@@ -57,7 +91,10 @@ fn stem(url: &str) -> &str {
 /// Where it is on this machine, if it is.
 pub(super) fn local(url: &str) -> Option<&str> {
     match parts(url) {
-        Some(parts) if parts.scheme == Some("file") => url.strip_prefix("file://"),
+        Some(parts) if parts.scheme == Some("file") => {
+            let path = url.strip_prefix("file://")?;
+            Some(path.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(path))
+        }
         Some(_) => None,
         None => Some(url),
     }
@@ -72,10 +109,34 @@ pub(super) fn identity(url: &str) -> Identity {
         Some(parts) => Identity::Host {
             host: parts.host.to_ascii_lowercase(),
             port: parts.port,
-            path: stem(parts.path).into(),
+            path: straight(stem(parts.path)),
         },
         None => Identity::Local(real(url)),
     }
+}
+
+/// Without steps that lead nowhere: `a//b`, `a/./b`, `a/c/../b`.
+fn straight(path: &str) -> String {
+    let mut steps: Vec<&str> = Vec::new();
+    for step in path.split('/').filter(|step| !matches!(*step, "" | ".")) {
+        match (step, steps.last()) {
+            ("..", Some(last)) if *last != ".." => drop(steps.pop()),
+            _ => steps.push(step),
+        }
+    }
+    steps.join("/")
+}
+
+/// Whether it means another place from everywhere.
+pub(super) fn is_relative(url: &str) -> bool {
+    local(url).is_some_and(|path| !Path::new(path).is_absolute())
+}
+
+/// The way from one directory to a place, both written out.
+pub(super) fn way(from: &Path, to: &Path) -> PathBuf {
+    let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(shared).map(|_| std::path::Component::ParentDir);
+    up.chain(to.components().skip(shared)).collect()
 }
 
 /// The real path without `.git`, whether or not that was said.
@@ -90,11 +151,16 @@ fn real(path: &str) -> PathBuf {
 
 /// The beginnings of what a child may call it. Without `.git`: each covers both.
 pub(super) fn spellings(url: &str) -> Vec<String> {
+    if is_relative(url) && !url.starts_with('.') {
+        return vec![url.into()];
+    }
     let mut all = vec![stem(url).to_owned()];
     match identity(url) {
+        // From elsewhere it is another place; as it is written is all there is to it.
+        _ if is_relative(url) => {}
         Identity::Local(path) => {
             let path = path.to_string_lossy().into_owned();
-            all.extend([format!("file://{path}"), path]);
+            all.extend([format!("file://{path}"), format!("file://localhost{path}"), path]);
         }
         Identity::Host { host, port: Some(port), path } => {
             if let Some(Parts { scheme: Some(scheme), .. }) = parts(url) {
@@ -104,13 +170,17 @@ pub(super) fn spellings(url: &str) -> Vec<String> {
         Identity::Host { host, port: None, path } => {
             let user =
                 parts(url).and_then(|parts| parts.user).map(|user| user.split(':').next().unwrap_or(user));
-            for scheme in ["https", "http", "ssh", "git"] {
+            for (scheme, port) in [("https", 443), ("http", 80), ("ssh", 22), ("git", 9418)] {
                 all.push(format!("{scheme}://{host}/{path}"));
+                all.push(format!("{scheme}://{host}:{port}/{path}"));
             }
             // A path with and without its slash: the same on hosts that know no home directories.
             for user in user.into_iter().chain(["git"]) {
                 let at = format!("{user}@{host}");
-                all.extend([format!("ssh://{at}/{path}"), format!("{at}:{path}"), format!("{at}:/{path}")]);
+                all.extend([format!("{at}:{path}"), format!("{at}:/{path}")]);
+                let over = ["ssh", "git+ssh", "ssh+git"].map(|scheme| format!("{scheme}://{at}/{path}"));
+                all.extend(over);
+                all.push(format!("ssh://{at}:22/{path}"));
             }
             all.push(format!("{host}:/{path}"));
             all.push(format!("{host}:{path}"));
@@ -173,6 +243,8 @@ mod tests {
             "git@example.test:o/r.git",
             "https://x:y@example.test:443/o/r",
             "example.test:o/r",
+            "git+ssh://deploy@EXAMPLE.test:22/o//./x/../r",
+            "git://example.test:9418//o/r.git",
         ] {
             assert_eq!(identity(same), one, "{same}");
         }
@@ -182,6 +254,7 @@ mod tests {
             assert_ne!(identity(other), one, "{other}");
         }
         assert_eq!(identity("/nowhere/r.git/"), identity("file:///nowhere/r"));
+        assert_eq!(identity("/nowhere/r"), identity("file://localhost/nowhere/r.git"));
     }
 
     #[test]
@@ -204,6 +277,27 @@ mod tests {
             assert_eq!(secret, spelling.contains("s3cret"), "{spelling}");
         }
         assert_eq!(before_secret("git@h:r", "git@h:r"), None);
+    }
+
+    #[test]
+    fn a_veil_is_put_on_and_taken_off() {
+        for url in ["http://u:s3cret@h/r", "https://", "ssh://u:s3cret@h/r"] {
+            assert_eq!(unveiled(&veiled(url).unwrap()), url);
+        }
+        for bare in ["/leasehold-x", "leasehold-host:r", "leasehold-x://h/r"] {
+            assert_eq!(unveiled(bare), bare);
+        }
+        assert_eq!(veiled("u@h:r"), None);
+    }
+
+    #[test]
+    fn the_way_from_here_to_there() {
+        let way = |from: &str, to: &str| way(Path::new(from), Path::new(to)).display().to_string();
+        assert_eq!(way("/w/c", "/w/r.git"), "../r.git");
+        assert_eq!(way("/w/c", "/w/c/x/r.git"), "x/r.git");
+        assert_eq!(way("/a/b", "/c"), "../../c");
+        assert_eq!(spellings("../r.git"), ["../r.git", "../r"]);
+        assert_eq!(spellings("r.git"), ["r.git"]);
     }
 
     #[test]

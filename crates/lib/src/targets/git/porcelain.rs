@@ -43,6 +43,19 @@ pub(super) fn for_git(reason: &str) -> &str {
     }
 }
 
+/// What git finds wrong with what it was asked for, before it speaks to anybody.
+pub(super) fn not_even_tried(err: &str) -> bool {
+    const ASKED: [&str; 6] = [
+        "receives from more than one src",
+        "src refspec",
+        "dst refspec",
+        "unable to delete 'HEAD'",
+        "invalid refspec",
+        "cannot be resolved to branch",
+    ];
+    ASKED.iter().any(|asked| ours(err).any(|line| line.contains(asked)))
+}
+
 /// A failure from before anything was sent, so that nothing can have landed.
 pub(super) fn never_sent(err: &str) -> bool {
     const EARLY: [&str; 9] = [
@@ -66,7 +79,8 @@ fn ours(err: &str) -> impl Iterator<Item = &str> {
 
 /// Whether it is about credentials or rights.
 pub(super) fn denied(err: &str) -> bool {
-    const DENIED: [&str; 6] = [
+    const DENIED: [&str; 7] = [
+        "dubious ownership",
         "Authentication failed",
         "could not read Username",
         "Permission denied",
@@ -91,6 +105,19 @@ mod tests {
         assert_eq!(names, ["refs/heads/main", "refs/x/y", "refs/tags/v", "refs/heads/old"]);
         assert_eq!(statuses[0].rejected.as_deref(), Some("fetch first"));
         assert_eq!((statuses[1].forced, statuses[1].rejected.as_deref()), (true, None));
+    }
+
+    #[test]
+    fn what_git_finds_by_itself_was_not_sent() {
+        for said in [
+            "error: dst ref refs/leasehold/fence receives from more than one src\n",
+            "error: src refspec nosuch does not match any\n",
+            "error: unable to delete 'HEAD': remote ref does not exist\n",
+        ] {
+            assert!(not_even_tried(said), "{said}");
+            assert!(!not_even_tried(&format!("remote: {said}")), "a hook may say that, too");
+        }
+        assert!(!not_even_tried("fatal: the remote end hung up unexpectedly\n"));
     }
 
     #[test]

@@ -9,12 +9,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::time::BootTime;
+
 use super::nest::{Nest, PREFIX, VARIABLE};
 use super::place;
-use crate::random;
+use crate::{clock, random};
 
 /// How long sealing or looking may take: a few kilobytes each way, so something hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What ties a git process to one repository.
 pub(super) const LOCAL: [&str; 11] = [
@@ -46,7 +48,7 @@ impl Said {
     /// What it complained about, on one line.
     pub(super) fn complaint(&self) -> String {
         if self.late {
-            return format!("git did not come to an end within {} s", PATIENCE.as_secs());
+            return "git did not come to an end in time (the server, or a hook of it, hangs)".into();
         }
         let telling =
             |line: &&str| !line.is_empty() && !line.starts_with("hint:") && !line.starts_with("To ");
@@ -63,11 +65,13 @@ pub(super) struct Git {
     pub(super) url: String,
     /// Settings of the clone we are in: credentials and headers often lie there.
     config: Option<PathBuf>,
+    /// When all that is under way together has to be over.
+    pub(super) until: Option<BootTime>,
 }
 
 impl Git {
     pub(super) fn new(nest: Arc<Nest>, url: &str) -> Self {
-        Self { nest, url: url.into(), config: clone_config() }
+        Self { nest, url: url.into(), config: clone_config(), until: None }
     }
 
     /// Git in our own repository.
@@ -104,6 +108,12 @@ impl Git {
 
     /// Runs it to its end, for so long and no longer.
     pub(super) fn run(&self, mut command: Command, input: &[u8]) -> io::Result<Said> {
+        let now = clock::boot_time();
+        let end = self.until.unwrap_or(now.plus(PATIENCE));
+        // One that hangs is enough: each more would wait in the server, too.
+        if end <= now {
+            return Ok(Said { ok: false, out: Vec::new(), err: String::new(), late: true });
+        }
         // Files, for a daemon that git leaves behind may keep a pipe open for ever.
         let number = random::seed();
         let file = |what: &str| self.nest.path().join(format!("{what}-{number:032x}"));
@@ -114,7 +124,7 @@ impl Git {
             if let Some(mut stdin) = child.stdin.take() {
                 stdin.write_all(input)?;
             }
-            end_of(&mut child)
+            end_of(&mut child, end)
         });
         let read = |path: &Path| {
             let bytes = std::fs::read(path).unwrap_or_default();
@@ -201,8 +211,10 @@ pub(super) fn detours() -> impl Iterator<Item = usize> {
     (0..settings()).filter(move |number| {
         let key = std::env::var_os(format!("GIT_CONFIG_KEY_{number}")).unwrap_or_default();
         let value = std::env::var_os(format!("GIT_CONFIG_VALUE_{number}")).unwrap_or_default();
-        key.as_bytes().starts_with(format!("url.{PREFIX}").as_bytes())
-            || ours.as_ref().is_some_and(|ours| *ours == Path::new(&value))
+        let base = key.as_bytes().strip_prefix(b"url.");
+        base.is_some_and(|base| {
+            base.starts_with(PREFIX.as_bytes()) || base.starts_with(place::VEIL.as_bytes())
+        }) || ours.as_ref().is_some_and(|ours| *ours == Path::new(&value))
     })
 }
 
@@ -228,13 +240,12 @@ fn clone_config() -> Option<PathBuf> {
 
 /// Whether it ended well, and whether we had to end it.
 #[cfg(target_os = "linux")]
-fn end_of(child: &mut Child) -> io::Result<(bool, bool)> {
+fn end_of(child: &mut Child, end: BootTime) -> io::Result<(bool, bool)> {
     use rustix::event::{PollFd, PollFlags, Timespec};
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
     let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
-    let end = crate::clock::boot_time().plus(PATIENCE);
     loop {
-        let left = end.since(crate::clock::boot_time());
+        let left = end.since(clock::boot_time());
         let left = Timespec {
             tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
             tv_nsec: left.subsec_nanos().into(),
@@ -253,7 +264,7 @@ fn end_of(child: &mut Child) -> io::Result<(bool, bool)> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn end_of(child: &mut Child) -> io::Result<(bool, bool)> {
+fn end_of(child: &mut Child, _end: BootTime) -> io::Result<(bool, bool)> {
     Ok((child.wait()?.success(), false))
 }
 
