@@ -137,7 +137,7 @@ fn pending_33(kind: Kind, payload: Option<&str>) -> Place {
     let temp = place.file_name().unwrap().to_str().unwrap().to_owned();
     let mut fence = start.stored().fence;
     (fence.seq, fence.digest) = (1, start.digest(NEW));
-    let record = FenceRecord::pending(fence, Pending { temp, before: String::new() });
+    let record = FenceRecord::pending(fence, Pending { temp, before: String::new(), over: None });
     fs::write(start.fence(), record.encode()).unwrap();
     start
 }

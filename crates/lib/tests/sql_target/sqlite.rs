@@ -317,6 +317,30 @@ fn the_directory_is_synced_around_a_seal() {
     assert_eq!(steps.get(gone + 1), Some(&"directory synced"), "{steps:?}");
 }
 
+/// Every lock that is taken or given back fails once: what is told agrees with what is there.
+#[test]
+fn a_seal_that_took_effect_is_not_told_as_nothing() {
+    let mut doubts = 0;
+    for at in 1..60 {
+        let file = File::guarded("DELETE", Others::Refuse);
+        let mut strace = Command::new("strace");
+        let inject = format!("inject=fcntl:error=EIO:when={at}");
+        strace.args(["-f", "-qq", "-P", file.path(), "-e", "trace=fcntl", "-e", &inject, "--"]);
+        strace.arg(std::env::current_exe().unwrap()).args(["--exact", "sqlite::one_seal", "--nocapture"]);
+        let out = strace.env("LEASEHOLD_TEST_SEAL", file.path()).output().unwrap();
+        let log = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+        let sealed = file.target("plain").show().unwrap().is_some();
+        assert!(!(sealed && log.contains("Nothing was changed")), "{at}: {log}");
+        assert!(sealed || !out.status.success(), "{at}: {log}");
+        doubts += u32::from(sealed && log.contains("is unknown"));
+        if !log.contains("INJECTED") {
+            assert!(doubts > 0, "the harness never fails a lock after the commit");
+            return;
+        }
+    }
+    panic!("there is no end to the locks");
+}
+
 /// The seal that is watched above; alone, nothing.
 #[test]
 fn one_seal() {

@@ -157,7 +157,15 @@ impl SqliteTarget {
 
     /// On disk when it returns: also that the journal is gone, which would undo it.
     fn commit(&self, db: &Connection, doing: &'static str, asked: Asked) -> Result<(), TargetError> {
-        db.execute_batch("COMMIT").map_err(|e| trouble::said(&self.shown, doing, &e))?;
+        db.execute_batch("COMMIT").map_err(|e| match e.sqlite_error().map(|e| e.code) {
+            // It may be the last step of it that failed, when the journal is gone already.
+            Some(ErrorCode::SystemIoFailure) => TargetError::InDoubt {
+                target: self.shown.clone(),
+                asked,
+                why: format!("the disk failed while the transaction was being committed ({e})"),
+            },
+            _ => trouble::said(&self.shown, doing, &e),
+        })?;
         self.sync().map_err(|e| TargetError::InDoubt {
             target: self.shown.clone(),
             asked,
@@ -225,19 +233,17 @@ impl SqliteTarget {
         if next == before {
             return Ok(answer);
         }
-        if let Some(next) = &next {
-            let row = shared::Row::of(next);
-            self.before_writing(doing)?;
-            db.execute(
-                "UPDATE leasehold_fences SET lease = ?2, token = ?3, generation = ?4, epoch = ?5, grant_id = ?6, \
-                 carrier = ?7, mode = ?8, let_in = ?9 WHERE guarded = ?1 COLLATE NOCASE",
-                params![
-                    name, row.lease, row.token, row.generation, row.epoch, row.grant, row.carrier, row.mode,
-                    row.let_in
-                ],
-            )
-            .map_err(|e| trouble::said(&self.shown, doing, &e))?;
-        }
+        let row = next.as_ref().map_or_else(shared::Row::unsealed, shared::Row::of);
+        self.before_writing(doing)?;
+        db.execute(
+            "UPDATE leasehold_fences SET lease = ?2, token = ?3, generation = ?4, epoch = ?5, grant_id = ?6, \
+             carrier = ?7, mode = ?8, let_in = ?9 WHERE guarded = ?1 COLLATE NOCASE",
+            params![
+                name, row.lease, row.token, row.generation, row.epoch, row.grant, row.carrier, row.mode,
+                row.let_in
+            ],
+        )
+        .map_err(|e| trouble::said(&self.shown, doing, &e))?;
         self.commit(&db, doing, asked)?;
         Ok(answer)
     }
@@ -325,6 +331,10 @@ impl Target for SqliteTarget {
         })
     }
 
+    fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
+        self.change("reset the fence of", Asked::Reset, |before| Ok((None, before)))
+    }
+
     fn environment(&self, bearer: &Bearer) -> Vec<(OsString, OsString)> {
         vec![(shared::VARIABLE.into(), shared::carrier(bearer).into())]
     }
@@ -401,7 +411,7 @@ impl Guard for SqliteTarget {
             false => format!("its trigger for {} was changed or dropped", missing.join(" and ")),
         };
         let tables = vec![Covered { name, guarded: open.is_empty(), state }];
-        Ok(Report { others, fence: row.fence(), tables, not_fenced: not_fenced() })
+        Ok(Report { others, shown_by: None, fence: row.fence(), tables, not_fenced: not_fenced() })
     }
 }
 
