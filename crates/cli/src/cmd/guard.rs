@@ -47,9 +47,6 @@ enum Verb {
     Show {
         /// pg:URL#TABLE or sqlite:PATH#TABLE
         target: String,
-        /// Print the SQL that would put it up as it is now, and do nothing else
-        #[arg(long)]
-        print_sql: bool,
     },
     /// Take a guard down: all that installing added, and nothing else
     Remove {
@@ -100,9 +97,8 @@ impl From<Choice> for Others {
 /// Does it.
 pub fn run(args: &Guard, out: &Out) -> Result<u8, Failed> {
     let (target, print) = match &args.verb {
-        Verb::Install { target, print_sql, .. }
-        | Verb::Show { target, print_sql }
-        | Verb::Remove { target, print_sql } => (target, *print_sql),
+        Verb::Install { target, print_sql, .. } | Verb::Remove { target, print_sql } => (target, *print_sql),
+        Verb::Show { target } => (target, false),
     };
     let mut guard = guard::open(target).map_err(|e| failed(&e))?;
     let shown = guard.shown().to_owned();
@@ -115,11 +111,6 @@ pub fn run(args: &Guard, out: &Out) -> Result<u8, Failed> {
             let others = Others::from(*others);
             let done = guard.install(others, !print).map_err(failed)?;
             installed(&shown, others, &done, print, out);
-        }
-        Verb::Show { .. } if print => {
-            let others = guard.inspect().map_err(failed)?.others;
-            let done = guard.install(others, false).map_err(failed)?;
-            installed(&shown, others, &done, true, out);
         }
         Verb::Show { .. } => return Ok(show(&shown, &guard.inspect().map_err(failed)?, out)),
         Verb::Remove { .. } => {

@@ -41,6 +41,13 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
         chosen.shown,
         path.display()
     ));
+    let known = state.targets().len();
+    if known > 0 && !old.contains(chosen.url.as_str()) {
+        out.warn(&format!(
+            "{known} targets were sealed from here by runs on another store and refuse those on this one. When no \
+             run is left there: leasehold fence reset TARGET, for each of leasehold fence ls"
+        ));
+    }
     if let Some(other) = config::overriding(flags) {
         out.warn(&format!("here it is not used: {other} comes first"));
     }

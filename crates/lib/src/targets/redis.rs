@@ -83,6 +83,14 @@ impl RedisTarget {
     }
 
     fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
+        // Those words were written for the keys of a store.
+        if failure.message.contains("WRONGTYPE") {
+            return TargetError::Unfit {
+                target: self.shown.clone(),
+                why: "holds something that is no string, a list or a hash perhaps".into(),
+                fix: "Name a key that holds a string, or nothing".into(),
+            };
+        }
         TargetError::Remote { target: self.shown.clone(), doing, failure }
     }
 

@@ -179,7 +179,11 @@ impl SqliteTarget {
         let read = |row: &rusqlite::Row<'_>| {
             Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<String>>(2)?))
         };
-        let found = db.query_row(sql, [&self.table], read).optional();
+        let look = |name: &str| db.query_row(sql, [name], read).optional();
+        let found = look(&self.table).and_then(|found| match found {
+            None => look(&sql::plain_name(&self.table)),
+            found => Ok(found),
+        });
         let found = found.map_err(|e| trouble::said(&self.shown, doing, &e))?;
         let Some((name, kind, text)) = found else { return Err(trouble::no_table(&self.shown, &self.table)) };
         let virtually = text.is_some_and(|t| t.to_uppercase().starts_with("CREATE VIRTUAL"));
@@ -207,6 +211,14 @@ impl SqliteTarget {
             }
         }
         Ok(open)
+    }
+
+    /// What it was called when its guard was put up, if that was something else: SQLite takes triggers along
+    /// when a table is renamed, and we do not hear of it.
+    fn guarded_as(&self, db: &Connection, table: &str) -> rusqlite::Result<Option<String>> {
+        let sql = "SELECT substr(name, 24) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE \
+                   AND substr(name, 1, 23) = 'leasehold_guard_insert_' AND substr(name, 24) <> ?1 COLLATE NOCASE";
+        db.query_row(sql, [table], |row| row.get(0)).optional()
     }
 
     /// The table's name and fence, its guard standing.
@@ -355,6 +367,11 @@ impl Guard for SqliteTarget {
             if !fences {
                 statements.push(sql::TABLE.to_owned());
             }
+            if let Some(before) = self.guarded_as(db, &name).map_err(said)? {
+                statements.extend(sql::uncover(&before));
+                statements.push(sql::forget(&before));
+                notes.push(format!("it was guarded as {before}, and renamed; that fence is forgotten"));
+            }
             let row = if fences { row_of(db, &name).map_err(said)? } else { None };
             match &row {
                 None => statements.push(sql::fence(&name, others)),
@@ -383,12 +400,9 @@ impl Guard for SqliteTarget {
             if !Self::has_fences(db).map_err(said)? {
                 return Err(trouble::no_guard(&self.shown));
             }
+            let name = self.guarded_as(db, &name).map_err(said)?.unwrap_or(name);
             let (row, _) = row_of(db, &name).map_err(said)?.ok_or_else(|| trouble::no_guard(&self.shown))?;
-            let mut statements = Vec::new();
-            for event in sql::EVENTS {
-                let trigger = sql::trigger_name(event, &name);
-                statements.push(format!("DROP TRIGGER IF EXISTS {}", sql::quoted(&trigger)));
-            }
+            let mut statements = sql::uncover(&name);
             let rest: i64 =
                 db.query_row("SELECT count(*) FROM leasehold_fences", [], |row| row.get(0)).map_err(said)?;
             statements.push(if rest > 1 { sql::forget(&name) } else { "DROP TABLE leasehold_fences".into() });
