@@ -317,6 +317,29 @@ fn the_directory_is_synced_around_a_seal() {
     assert_eq!(steps.get(gone + 1), Some(&"directory synced"), "{steps:?}");
 }
 
+/// SQLite takes triggers along when a table is renamed, under their old names.
+#[test]
+fn a_renamed_table_can_be_freed_and_guarded_again() {
+    for again in [false, true] {
+        let file = File::guarded("DELETE", Others::Refuse);
+        file.seal(33).unwrap();
+        file.db().execute_batch("ALTER TABLE plain RENAME TO \"Odd Name\"").unwrap();
+        let write = "UPDATE \"Odd Name\" SET what = 'x'";
+        // Control: nobody can write it now.
+        file.db().execute_batch(write).unwrap_err();
+        let mut target = file.target("main.\"odd name\"");
+        assert!(said(target.seal(&bearer(34), Mode::Enforce)).contains("has no guard"));
+        if again {
+            target.install(Others::Refuse, true).unwrap();
+            target.seal(&bearer(1), Mode::Enforce).unwrap();
+            file.db().execute_batch(write).unwrap_err();
+        }
+        target.remove(true).unwrap();
+        file.db().execute_batch(write).unwrap();
+        assert!(!file.dump().contains("leasehold"), "{}", file.dump());
+    }
+}
+
 /// Every lock that is taken or given back fails once: what is told agrees with what is there.
 #[test]
 fn a_seal_that_took_effect_is_not_told_as_nothing() {
