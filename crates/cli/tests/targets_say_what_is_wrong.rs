@@ -29,7 +29,7 @@ fn whoever_moves_to_another_store_resets_the_fences() {
     for target in ["file:page", "tree:site", "gate:./mail"] {
         let run = |store: &str| world.run(&["--store", store, "run", "site", "--fence", target, "true"]);
         run(&old).is(0, "");
-        run(&new).is(79, &format!("leasehold fence reset {target}"));
+        run(&new).is(79, &format!("leasehold fence reset {}:", target.split_once(':').unwrap().0));
         // Not while somebody has it.
         let reset = job(&format!("LEASEHOLD --store '{new}' fence reset {target}"));
         world.run(&["--store", &new, "run", "site", "--", "sh", "-c", &reset]).is(11, "Nothing was reset");
