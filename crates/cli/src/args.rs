@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use self::fence::{Fence, FenceVerb};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use items::{Doing, History, IfUnknown, Once, Retry, Step, Why};
 use leasehold::core::ids::Token;
 

@@ -47,7 +47,8 @@ fn whoever_moves_to_another_store_resets_the_fences() {
 fn a_reset_lets_nobody_in() {
     let world = World::new();
     let other = world.store("dir");
-    let line = format!("LEASEHOLD --store '{other}' fence reset file:page; echo x | LEASEHOLD write file:page");
+    let line =
+        format!("LEASEHOLD --store '{other}' fence reset file:page; echo x | LEASEHOLD write file:page");
     within(&world, &["file:page"], &line).is(76, "never sealed");
     assert!(!world.path("page").exists());
 }
@@ -60,7 +61,11 @@ fn what_does_not_fit_is_a_mistake_of_the_caller() {
         ("tree:site", "echo x | LEASEHOLD write tree:site", "--from"),
         ("file:page", "LEASEHOLD write file:page --from dir", "is a directory"),
         ("gate:./mail", "echo x | LEASEHOLD write gate:./mail", "a gate holds nothing"),
-        ("file:page", "env LEASE\"\"HOLD_GRANT=x LEASEHOLD write file:page </dev/null", "Hand them on unchanged"),
+        (
+            "file:page",
+            "env LEASE\"\"HOLD_GRANT=x LEASEHOLD write file:page </dev/null",
+            "Hand them on unchanged",
+        ),
         ("file:page", "LEASEHOLD --json read file:page", "no --json"),
     ];
     for (target, line, said) in cases {

@@ -265,7 +265,10 @@ mod tests {
     }
 
     fn pending() -> FenceRecord {
-        FenceRecord::pending(fence(), Pending { temp: ".a.leasehold-new".into(), before: "d1".into(), over: None })
+        FenceRecord::pending(
+            fence(),
+            Pending { temp: ".a.leasehold-new".into(), before: "d1".into(), over: None },
+        )
     }
 
     fn text(record: &FenceRecord) -> String {

@@ -14,7 +14,9 @@ use crate::out::Out;
 /// Hands it on, to standard output or to a file.
 pub fn run(args: &Read, out: &Out) -> Result<u8, Failed> {
     if out.json {
-        return Err(Failed::usage("what is read is handed on as it is, so there is no --json here. Leave it out"));
+        return Err(Failed::usage(
+            "what is read is handed on as it is, so there is no --json here. Leave it out",
+        ));
     }
     let mut target = targets::opened(&args.target)?;
     match &args.to {
@@ -48,7 +50,8 @@ fn to_file(target: &mut dyn Target, path: &Path) -> Result<(), Failed> {
 /// Whoever only reads need not hear that nothing was written.
 fn unread(error: &TargetError) -> Failed {
     let failed = targets::failed(error);
-    let message = failed.message.replace(" Nothing was written.", "").replace(". Nothing was changed there", "");
+    let message =
+        failed.message.replace(" Nothing was written.", "").replace(". Nothing was changed there", "");
     Failed { message, ..failed }
 }
 

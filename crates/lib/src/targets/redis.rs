@@ -84,7 +84,7 @@ impl RedisTarget {
 
     fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
         // Those words were written for the keys of a store.
-        if failure.message.contains("WRONGTYPE") {
+        if failure.message.contains("was not written by Leasehold") {
             return TargetError::Unfit {
                 target: self.shown.clone(),
                 why: "holds something that is no string, a list or a hash perhaps".into(),

@@ -1,5 +1,7 @@
 //! Ways past a guard that a plain client finds by itself: a pooler's left-over names, a parent that came later.
 
+use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::ids::Epoch;
 use leasehold::targets::guard::{Guard, Others, ShownBy};
 use leasehold::targets::sql::carrier;
 use leasehold::targets::{Content, Target};
@@ -17,8 +19,9 @@ fn nameless(place: &Place, id: u32) -> Option<String> {
 /// By SET LOCAL, as the documentation says.
 fn by_setting(place: &Place, token: u64, id: u32) -> Option<String> {
     let (table, grant) = (&place.table, carrier(&bearer(token)));
-    let write =
-        format!("BEGIN; SET LOCAL leasehold.run = '{grant}'; UPDATE {table} SET what = 'new' WHERE id = {id}; COMMIT");
+    let write = format!(
+        "BEGIN; SET LOCAL leasehold.run = '{grant}'; UPDATE {table} SET what = 'new' WHERE id = {id}; COMMIT"
+    );
     Raw::connect(&place.jobs).attempt(&write).err().map(|(code, _)| code)
 }
 
@@ -46,7 +49,13 @@ fn a_nameless_session_behind_a_pooler_passes_for_nobody() {
     assert_eq!(by_setting(&place, 33, 1), None);
     assert_eq!(nameless(&place, 2).as_deref(), Some("LH002"), "a setting is not left behind");
     assert_eq!(by_setting(&place, 32, 2).as_deref(), Some("LH001"));
-    through.write(&bearer(33), None, Content::Bytes(format!("DELETE FROM {} WHERE id = 3", place.table).as_bytes())).unwrap();
+    through
+        .write(
+            &bearer(33),
+            None,
+            Content::Bytes(format!("DELETE FROM {} WHERE id = 3", place.table).as_bytes()),
+        )
+        .unwrap();
     // It stays so when the guard is installed again, and can be taken back.
     assert!(!place.target("plain").install(Others::Refuse, true).unwrap().changed);
     let told = through.inspect().unwrap();
@@ -80,7 +89,7 @@ fn a_parent_that_came_later_fails_the_seal() {
         raw.sql("UPDATE above SET what = 'theirs' WHERE id = 1");
         assert_eq!(place.content("plain", 1), "theirs");
         let mut target = place.target("plain");
-        let words = target.seal(&bearer(34), leasehold::core::fence::Mode::Enforce).unwrap_err().to_string();
+        let words = target.seal(&bearer(34), Mode::Enforce).unwrap_err().to_string();
         assert!(words.contains("public.above") && words.contains("DETACH"), "{words}");
         let told = target.inspect().unwrap();
         let open: Vec<_> = told.tables.iter().filter(|t| !t.guarded).map(|t| t.name.as_str()).collect();
@@ -105,9 +114,33 @@ fn a_script_with_what_is_no_sql_is_refused_whole() {
         assert!(words.contains("NUL") && words.contains("Nothing was written"), "{words}");
     }
     let copy = b"UPDATE plain SET what = 'half'; COPY plain FROM STDIN;\n1\tx\n\\.\n";
-    for copy in [&copy[..], b"UPDATE plain SET what = 'half'; COPY plain FROM STDIN", b"COPY plain TO STDOUT"] {
+    for copy in [&copy[..], b"UPDATE plain SET what = 'half'; COPY plain FROM STDIN", b"COPY plain TO STDOUT"]
+    {
         let error = pg.write(&bearer(33), None, Content::Bytes(copy)).unwrap_err();
         assert!(matches!(error, leasehold::targets::TargetError::Unfit { .. }), "{error:?}");
+    }
+    assert_eq!((place.content("plain", 1), file.content()), ("old".into(), "old".into()));
+}
+
+/// Whoever moved to another store seals anew; until then nobody writes.
+#[test]
+fn a_forgotten_fence_is_sealed_by_whoever_comes_next() {
+    let place = Place::new().guarded("plain", Others::Refuse);
+    let file = File::guarded("DELETE", Others::Refuse);
+    let (mut pg, mut sqlite) = (place.target("plain"), file.target("plain"));
+    let moved = Bearer { epoch: Epoch { generation: 1, id: 8 }, ..bearer(1) };
+    for target in [&mut pg as &mut dyn Target, &mut sqlite] {
+        let script = Content::Bytes(b"UPDATE plain SET what = 'new'");
+        target.seal(&bearer(33), Mode::Enforce).unwrap();
+        // Control: without that it is refused for ever.
+        let words = target.seal(&moved, Mode::Enforce).unwrap_err().to_string();
+        assert!(words.contains("leasehold fence reset"), "{words}");
+        assert_eq!(target.forget().unwrap().map(|fence| fence.token.get()), Some(33));
+        assert_eq!((target.show().unwrap(), target.forget().unwrap()), (None, None));
+        let words = target.write(&bearer(33), None, script).unwrap_err().to_string();
+        assert!(words.contains("never sealed"), "{words}");
+        target.seal(&moved, Mode::Enforce).unwrap();
+        target.seal(&bearer(34), Mode::Enforce).unwrap_err();
     }
     assert_eq!((place.content("plain", 1), file.content()), ("old".into(), "old".into()));
 }

@@ -251,7 +251,14 @@ impl SqliteTarget {
             "UPDATE leasehold_fences SET lease = ?2, token = ?3, generation = ?4, epoch = ?5, grant_id = ?6, \
              carrier = ?7, mode = ?8, let_in = ?9 WHERE guarded = ?1 COLLATE NOCASE",
             params![
-                name, row.lease, row.token, row.generation, row.epoch, row.grant, row.carrier, row.mode,
+                name,
+                row.lease,
+                row.token,
+                row.generation,
+                row.epoch,
+                row.grant,
+                row.carrier,
+                row.mode,
                 row.let_in
             ],
         )
