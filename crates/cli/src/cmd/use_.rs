@@ -43,9 +43,10 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     ));
     let known = state.targets().len();
     if known > 0 && !old.contains(chosen.url.as_str()) {
+        let were = if known == 1 { "1 target was".into() } else { format!("{known} targets were") };
         out.warn(&format!(
-            "{known} targets were sealed from here by runs on another store and refuse those on this one. When no \
-             run is left there: leasehold fence reset TARGET, for each of leasehold fence ls"
+            "{were} sealed from here by runs on another store: runs on this one are refused there (79). When no run \
+             is left on the old one: leasehold fence reset TARGET, for each that leasehold fence ls shows"
         ));
     }
     if let Some(other) = config::overriding(flags) {
