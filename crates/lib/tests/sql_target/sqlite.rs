@@ -371,6 +371,6 @@ fn one_seal() {
         let rest = format!("{path}#plain");
         let mut target =
             leasehold::targets::sqlite::SqliteTarget::open(&format!("sqlite:{rest}"), &rest).unwrap();
-        target.seal(&bearer(33), Mode::Enforce).unwrap();
+        target.seal(&bearer(33), Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
     }
 }
