@@ -1,11 +1,13 @@
 //! The command line. Help texts here are the documentation people read first.
 
+mod fence;
 mod items;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::fence::{Fence, FenceVerb};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use items::{Doing, History, IfUnknown, Once, Retry, Step, Why};
 use leasehold::core::ids::Token;
@@ -310,35 +312,6 @@ pub struct Gate {
     pub command: Vec<OsString>,
 }
 
-/// `fence`
-#[derive(Debug, Args)]
-pub struct Fence {
-    #[command(subcommand)]
-    pub verb: FenceVerb,
-}
-
-/// What to do with fences.
-#[derive(Debug, Subcommand)]
-pub enum FenceVerb {
-    /// Show class, lease, token and mode of these targets, or of all that this user has sealed here
-    Ls {
-        /// Targets, for example file:/srv/site/today.json
-        targets: Vec<String>,
-    },
-    /// What runs with --observe have seen on this machine
-    Observed,
-    /// Refuse stale writes there from now on
-    Enforce {
-        /// The target
-        target: String,
-    },
-    /// Only count stale writes there from now on, and let them in
-    Observe {
-        /// The target
-        target: String,
-    },
-}
-
 /// `status`
 #[derive(Debug, Args)]
 pub struct Status {
@@ -461,7 +434,7 @@ pub struct Serve {
 #[derive(Debug, Args)]
 pub struct Help {
     /// A command, or `exit-codes`
-    pub topic: Option<String>,
+    pub topic: Vec<String>,
 }
 
 /// `completions`
@@ -475,7 +448,7 @@ pub struct Completions {
 #[derive(Debug, Args)]
 pub struct Man {
     /// Only this command's
-    pub name: Option<String>,
+    pub name: Vec<String>,
 }
 
 /// `demo`

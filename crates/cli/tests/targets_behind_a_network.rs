@@ -71,6 +71,15 @@ fn written_inside_a_run_and_read_by_anybody() {
         assert_eq!((listed["class"].as_str(), listed["token"].as_u64()), (Some("atomic"), Some(1)));
         run(&["run", "other", "--fence", target, "touch", "ran"]).is(78, "belongs to the lease site");
         assert!(!world.path("ran").exists());
+        // Another user's embedded store is another store: the way out is named, and what was written stays.
+        let moved = there.world();
+        let seal = || keeps_the_secret(moved.run(&["run", "site", "--fence", target, "true"]));
+        seal().is(79, "leasehold fence reset");
+        run(&["fence", "reset", target]).is(0, "is forgotten (lease site, token 1)");
+        assert_eq!(run(&["--json", "fence", "ls", target]).json()["token"].as_u64(), None);
+        assert_eq!(run(&["read", target]).is(0, "").out, "two\n");
+        seal().is(0, "");
+        assert_eq!(run(&["read", target]).is(0, "").out, "two\n");
     }
 }
 

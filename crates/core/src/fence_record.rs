@@ -29,6 +29,8 @@ pub struct FenceRecord {
     /// Where the content of the last write lies, for targets that keep it elsewhere: a name within the
     /// target.
     pub payload: Option<String>,
+    /// Somebody decided that it counts no longer: the next run seals as if there were none.
+    pub forgotten: bool,
 }
 
 /// What is needed to finish a write, or to take it back.
@@ -38,6 +40,8 @@ pub struct Pending {
     pub temp: String,
     /// The digest before this write; empty: there was none.
     pub before: String,
+    /// What the artefact was when the write was let in, in a word; nothing: nobody looked.
+    pub over: Option<String>,
 }
 
 /// Why a body is not a fence we may act on.
@@ -84,6 +88,8 @@ struct Wire {
     temp: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     before: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    over: Option<String>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -95,6 +101,7 @@ fn is_zero(number: &u64) -> bool {
 enum WireState {
     Done,
     Pending,
+    Forgotten,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -113,18 +120,30 @@ struct Format {
 impl FenceRecord {
     /// A fence with nothing under way.
     pub fn done(fence: Fence) -> Self {
-        Self { fence: Fence { done: true, ..fence }, pending: None, payload: None }
+        Self { fence: Fence { done: true, ..fence }, pending: None, payload: None, forgotten: false }
     }
 
     /// The write that makes `fence`, let in and not finished.
     pub fn pending(fence: Fence, pending: Pending) -> Self {
-        Self { fence: Fence { done: false, ..fence }, pending: Some(pending), payload: None }
+        let fence = Fence { done: false, ..fence };
+        Self { fence, pending: Some(pending), payload: None, forgotten: false }
     }
 
     /// The same, with its content at this place.
     #[must_use]
     pub fn with_payload(self, payload: Option<String>) -> Self {
         Self { payload, ..self }
+    }
+
+    /// The fence that counts.
+    pub fn standing(&self) -> Option<&Fence> {
+        (!self.forgotten).then_some(&self.fence)
+    }
+
+    /// The same, counting no longer.
+    #[must_use]
+    pub fn forgotten(self) -> Self {
+        Self { forgotten: true, ..self }
     }
 
     /// The fence once the pending write is in place.
@@ -148,7 +167,11 @@ impl FenceRecord {
             lease: fence.lease.as_str().into(),
             token: fence.token,
             seq: fence.seq,
-            state: if pending.is_some() { WireState::Pending } else { WireState::Done },
+            state: match pending {
+                Some(_) => WireState::Pending,
+                None if self.forgotten => WireState::Forgotten,
+                None => WireState::Done,
+            },
             mode: match fence.mode {
                 Mode::Enforce => WireMode::Enforce,
                 Mode::Observe => WireMode::Observe,
@@ -160,6 +183,7 @@ impl FenceRecord {
             payload: self.payload.clone(),
             temp: pending.map(|p| p.temp.clone()),
             before: pending.map(|p| p.before.clone()),
+            over: pending.and_then(|p| p.over.clone()),
         };
         // Strings, numbers and derived structs only: encoding cannot fail.
         let mut bytes = serde_json::to_vec(&wire).unwrap_or_default();
@@ -185,10 +209,11 @@ impl FenceRecord {
         }
         let wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
         let lease = Name::new(&wire.lease).map_err(|e| damaged(e.to_string()))?;
-        let pending = match (wire.state, wire.temp, wire.before) {
-            (WireState::Done, None, None) => None,
-            (WireState::Pending, Some(temp), Some(before)) if wire.seq > 0 && is_bare(&temp) => {
-                Some(Pending { temp, before })
+        let forgotten = matches!(wire.state, WireState::Forgotten);
+        let pending = match (wire.state, wire.temp, wire.before, wire.over) {
+            (WireState::Done | WireState::Forgotten, None, None, None) => None,
+            (WireState::Pending, Some(temp), Some(before), over) if wire.seq > 0 && is_bare(&temp) => {
+                Some(Pending { temp, before, over })
             }
             _ => return Err(damaged("its state contradicts the rest".into())),
         };
@@ -211,7 +236,7 @@ impl FenceRecord {
             mode,
             let_in: wire.let_in,
         };
-        Ok(Self { fence, pending, payload: wire.payload })
+        Ok(Self { fence, pending, payload: wire.payload, forgotten })
     }
 }
 
@@ -240,7 +265,10 @@ mod tests {
     }
 
     fn pending() -> FenceRecord {
-        FenceRecord::pending(fence(), Pending { temp: ".a.leasehold-new".into(), before: "d1".into() })
+        FenceRecord::pending(
+            fence(),
+            Pending { temp: ".a.leasehold-new".into(), before: "d1".into(), over: None },
+        )
     }
 
     fn text(record: &FenceRecord) -> String {

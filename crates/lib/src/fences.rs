@@ -1,6 +1,8 @@
 //! The targets of one holder: sealed by a thread of their own, while the lease is renewed.
 
 use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use leasehold_core::fence::{Bearer, Mode};
@@ -18,6 +20,8 @@ pub struct Fences {
     /// For each lease that may be granted, its targets.
     wanted: Vec<(Name, Vec<Box<dyn Target>>)>,
     sealing: Option<JoinHandle<Sealing>>,
+    /// The thread that seals has told the session what came of it: it is about to end.
+    said: Arc<AtomicBool>,
     /// Those of the lease that was granted, once they are sealed.
     sealed: Vec<Box<dyn Target>>,
     /// Why one of them was not.
@@ -42,7 +46,8 @@ impl Fences {
     /// Nothing to seal yet; targets that were never fenced start in this mode.
     pub fn new(mode: Mode) -> Self {
         let (wanted, sealed, let_in) = (Vec::new(), Vec::new(), Vec::new());
-        Self { mode, wanted, sealing: None, sealed, failed: None, let_in }
+        let said = Arc::default();
+        Self { mode, wanted, sealing: None, said, sealed, failed: None, let_in }
     }
 
     /// These, if it is this lease that is granted.
@@ -75,7 +80,7 @@ impl Fences {
         let targets = found.map(|at| self.wanted.swap_remove(at).1).unwrap_or_default();
         let (bearer, mode) = (Bearer::from(granted), self.mode);
         let mut work = Sealing { targets, failed: None, let_in: Vec::new() };
-        let mut told = LastWord::new(session.clone());
+        let mut told = LastWord::new(session.clone(), Arc::clone(&self.said));
         let thread = std::thread::Builder::new().name("seal".into()).spawn(move || {
             work.run(&bearer, mode);
             told.result = work.failed.as_ref().map_or(Ok(()), |e| Err(e.to_string()));
@@ -104,7 +109,8 @@ impl Fences {
     /// The end: what each target has to say about the time in between.
     pub fn finish(mut self, granted: Option<&Granted>) -> Ended {
         // A session that was stopped while it sealed does not wait for the rest of it.
-        if self.sealing.as_ref().is_some_and(JoinHandle::is_finished) {
+        let ended = self.sealing.as_ref().is_some_and(JoinHandle::is_finished);
+        if ended || self.said.load(Ordering::Acquire) {
             self.settle();
         }
         let whole = self.failed.is_none();
@@ -121,19 +127,22 @@ impl Fences {
 /// off, or the session would renew its lease and wait for ever.
 struct LastWord {
     session: InputSender,
+    said: Arc<AtomicBool>,
     result: Result<(), String>,
 }
 
 impl LastWord {
-    fn new(session: InputSender) -> Self {
+    fn new(session: InputSender, said: Arc<AtomicBool>) -> Self {
         let why =
             "sealing broke off in the middle: a thread could not be started, or there is a bug in Leasehold";
-        Self { session, result: Err(why.into()) }
+        Self { session, said, result: Err(why.into()) }
     }
 }
 
 impl Drop for LastWord {
     fn drop(&mut self) {
+        // First: a session that was told ends at once, and asks what it was.
+        self.said.store(true, Ordering::Release);
         self.session.send(Input::Sealed(std::mem::replace(&mut self.result, Ok(()))));
     }
 }
@@ -167,8 +176,7 @@ impl Sealing {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
     use std::time::Duration;
 
     use leasehold_core::fence_record::FenceRecord;
@@ -232,9 +240,17 @@ mod tests {
         fences.seal(&granted, session);
         let told = inbox.recv_timeout(Duration::from_secs(20));
         let Ok(Input::Sealed(told)) = told else { panic!("the session would wait for ever: {told:?}") };
-        fences.settle();
-        fences.finish(Some(&granted));
+        let ended = fences.finish(Some(&granted));
+        assert!(panics || ended.failed.is_some(), "what the session was told is lost");
         (told, asked.load(Ordering::SeqCst))
+    }
+
+    /// The thread has told the session and not yet ended, sometimes: the reason must not depend on that.
+    #[test]
+    fn a_session_that_was_told_hears_why() {
+        for _ in 0..3000 {
+            sealed(false).0.unwrap_err();
+        }
     }
 
     #[test]

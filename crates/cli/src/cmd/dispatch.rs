@@ -20,9 +20,9 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Retry(args) => retry::run(flags, args, out).map_err(Failed::of_a_look),
         Command::Write(args) => write::run(args, out),
         Command::Push(args) => push::run(args, out),
-        Command::Read(args) => read::run(args),
+        Command::Read(args) => read::run(args, out),
         Command::Gate(args) => gate::run(args, out),
-        Command::Fence(args) => fence::run(args, out).and_then(out::all_written),
+        Command::Fence(args) => fence::run(flags, args, out).and_then(out::all_written),
         #[cfg(any(feature = "postgres", feature = "sqlite"))]
         Command::Guard(args) => guard::run(args, out).and_then(out::all_written),
         Command::Status(args) => {

@@ -9,17 +9,22 @@ use leasehold::text::{MASK, masked};
 use serde_json::{Value, json};
 
 use super::targets;
-use crate::args::{self, FenceVerb};
+use crate::args::{self, Everywhere, FenceVerb};
 use crate::config;
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
 /// Shows or changes fences.
-pub fn run(args: &args::Fence, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &args::Fence, out: &Out) -> Result<u8, Failed> {
     match &args.verb {
         FenceVerb::Ls { targets } if targets.is_empty() => list(&config::state_dir()?.targets(), out),
-        FenceVerb::Ls { targets } => list(targets, out),
+        // One that is no target at all is said as everywhere else.
+        FenceVerb::Ls { targets: named } => match &named[..] {
+            [one] if !one.contains(MASK) => targets::opened(one).and_then(|_| list(named, out)),
+            _ => list(named, out),
+        },
         FenceVerb::Observed => observed(&config::state_dir()?, out),
+        FenceVerb::Reset { target } => reset(flags, target, out),
         FenceVerb::Enforce { target } => set(target, Mode::Enforce, out),
         FenceVerb::Observe { target } => set(target, Mode::Observe, out),
     }
@@ -101,7 +106,9 @@ fn list(urls: &[String], out: &Out) -> Result<u8, Failed> {
             out::line(&line(row));
         }
     }
-    Ok(if rows.iter().any(|row| row.problem.is_some()) { exit::NEEDS_YOU } else { exit::OK })
+    // What can be told was told: one of many that cannot be is in its row.
+    let none = !rows.is_empty() && rows.iter().all(|row| row.problem.is_some());
+    Ok(if none { exit::NEEDS_YOU } else { exit::OK })
 }
 
 fn line(row: &Row) -> String {
@@ -161,6 +168,43 @@ fn observed(state: &StateDir, out: &Out) -> Result<u8, Failed> {
         } else {
             out::line(&format!("{}  {}  exit {}  {text}", word("time"), word("job"), note["exit"]));
         }
+    }
+    Ok(exit::OK)
+}
+
+/// Forgets a fence, unless its lease is held on the store in use.
+fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
+    let mut target = targets::opened(url)?;
+    let failed = |error| targets::failed(&error);
+    let shown = target.shown().to_owned();
+    let Some(record) = target.show().map_err(failed)? else {
+        out.note(&format!("{shown} has no fence: nothing to reset"));
+        return Ok(exit::OK);
+    };
+    let lease = record.fence.lease.clone();
+    match super::status::held(flags, &lease) {
+        Ok(true) => {
+            return Err(Failed::new(
+                exit::BUSY,
+                "busy",
+                format!(
+                    "{lease} is held, and its run may be writing {shown}. Nothing was reset. Wait for its end: \
+                     leasehold status {lease}"
+                ),
+            ));
+        }
+        Ok(false) => {}
+        Err(unknown) => out.warn(&format!("whether {lease} is held cannot be told: {}", unknown.message)),
+    }
+    let forgotten = target.forget().map_err(failed)?.unwrap_or(record.fence);
+    let (lease, token) = (&forgotten.lease, forgotten.token);
+    out.note(&format!(
+        "the fence of {shown} is forgotten (lease {lease}, token {token}); nobody writes it until the next run \
+         seals it: leasehold run {lease} --fence {shown}"
+    ));
+    if out.json {
+        let (lease, token) = (lease.as_str(), token.get());
+        out.object(&json!({"v": 1, "target": shown, "lease": lease, "token": token, "reset": true}));
     }
     Ok(exit::OK)
 }

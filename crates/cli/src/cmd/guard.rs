@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use leasehold::core::fence::{Fence, Mode};
-use leasehold::targets::guard::{self, Done, Others, Report};
+use leasehold::targets::guard::{self, Done, Others, Report, ShownBy};
 use serde_json::json;
 
 use super::targets::failed;
@@ -35,6 +35,10 @@ enum Verb {
         /// Sessions that belong to no run: may they write the table?
         #[arg(long, value_name = "WHAT")]
         others: Choice,
+        /// How sessions show their grant; behind a pooler in transaction mode only `setting` is safe [default: as
+        /// it is, or name]
+        #[arg(long, value_name = "HOW")]
+        grant: Option<Way>,
         /// Print the SQL, and do nothing else
         #[arg(long)]
         print_sql: bool,
@@ -43,9 +47,6 @@ enum Verb {
     Show {
         /// pg:URL#TABLE or sqlite:PATH#TABLE
         target: String,
-        /// Print the SQL that would put it up as it is now, and do nothing else
-        #[arg(long)]
-        print_sql: bool,
     },
     /// Take a guard down: all that installing added, and nothing else
     Remove {
@@ -66,6 +67,24 @@ enum Choice {
     Refuse,
 }
 
+/// How a session shows its grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Way {
+    /// By PGAPPNAME, which libpq sends by itself, or by the setting
+    Name,
+    /// Only by SET LOCAL leasehold.run
+    Setting,
+}
+
+impl From<Way> for ShownBy {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Name => Self::Name,
+            Way::Setting => Self::Setting,
+        }
+    }
+}
+
 impl From<Choice> for Others {
     fn from(choice: Choice) -> Self {
         match choice {
@@ -78,23 +97,20 @@ impl From<Choice> for Others {
 /// Does it.
 pub fn run(args: &Guard, out: &Out) -> Result<u8, Failed> {
     let (target, print) = match &args.verb {
-        Verb::Install { target, print_sql, .. }
-        | Verb::Show { target, print_sql }
-        | Verb::Remove { target, print_sql } => (target, *print_sql),
+        Verb::Install { target, print_sql, .. } | Verb::Remove { target, print_sql } => (target, *print_sql),
+        Verb::Show { target } => (target, false),
     };
     let mut guard = guard::open(target).map_err(|e| failed(&e))?;
     let shown = guard.shown().to_owned();
     let failed = |e| failed(&e);
     match &args.verb {
-        Verb::Install { others, .. } => {
+        Verb::Install { others, grant, .. } => {
+            if let Some(way) = grant {
+                guard.accept((*way).into()).map_err(failed)?;
+            }
             let others = Others::from(*others);
             let done = guard.install(others, !print).map_err(failed)?;
             installed(&shown, others, &done, print, out);
-        }
-        Verb::Show { .. } if print => {
-            let others = guard.inspect().map_err(failed)?.others;
-            let done = guard.install(others, false).map_err(failed)?;
-            installed(&shown, others, &done, true, out);
         }
         Verb::Show { .. } => return Ok(show(&shown, &guard.inspect().map_err(failed)?, out)),
         Verb::Remove { .. } => {
@@ -149,6 +165,9 @@ fn show(shown: &str, report: &Report, out: &Out) -> u8 {
         out::line(&format!("target      {shown}"));
         out::line(&format!("fence       {}", fence(&report.fence)));
         out::line(&format!("others      {}", report.others.word()));
+        if let Some(way) = report.shown_by {
+            out::line(&format!("grant       {}", way.word()));
+        }
         for table in &report.tables {
             out::line(&format!("table       {}: {}", table.name, table.state));
         }
@@ -193,6 +212,9 @@ fn object(shown: &str, report: &Report) -> serde_json::Value {
         "tables": tables,
         "not_fenced": report.not_fenced,
     });
+    if let Some(way) = report.shown_by {
+        value["grant"] = way.word().into();
+    }
     match &report.fence {
         Ok(Some(f)) => {
             value["lease"] = f.lease.as_str().into();

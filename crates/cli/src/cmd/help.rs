@@ -10,16 +10,19 @@ use crate::out;
 /// Help for a command, or the exit codes.
 pub fn help(args: &Help) -> Result<u8, Failed> {
     let mut cli = Cli::command();
-    match args.topic.as_deref() {
-        None => out::written(cli.print_help()),
-        Some("exit-codes") => out::line(exit::TABLE.trim_end()),
+    let topic: Vec<&str> = args.topic.iter().map(String::as_str).collect();
+    match &topic[..] {
+        [] => out::written(cli.print_help()),
+        ["exit-codes"] => out::line(exit::TABLE.trim_end()),
         // The same as `leasehold TOPIC --help`, whatever that is.
-        Some(topic) => match Cli::try_parse_from(["leasehold", topic, "--help"]) {
-            Err(help) if help.kind() == ErrorKind::DisplayHelp && !topic.starts_with('-') => {
-                out::written(help.print())
+        words => {
+            let typed = ["leasehold"].iter().chain(words).chain(&["--help"]);
+            cli.build();
+            match (Cli::try_parse_from(typed), below(&cli, words)) {
+                (Err(help), Some(_)) if help.kind() == ErrorKind::DisplayHelp => out::written(help.print()),
+                _ => return Err(no_command(&topic.join(" "))),
             }
-            _ => return Err(no_command(topic)),
-        },
+        }
     };
     Ok(exit::OK)
 }
@@ -37,15 +40,18 @@ pub fn man(args: &Man) -> Result<u8, Failed> {
     let mut cli = Cli::command();
     cli.build();
     let commands = || cli.get_subcommands().filter(|c| !c.is_hide_set());
-    let pages = match args.name.as_deref() {
-        Some(name) => {
-            let found = cli.get_subcommands().find(|c| c.get_name() == name);
-            page(found.ok_or_else(|| no_command(name))?)
-        }
-        None => std::iter::once(page(&cli)).chain(commands().map(page)).collect(),
+    let words: Vec<&str> = args.name.iter().map(String::as_str).collect();
+    let pages = match words.is_empty() {
+        false => page(below(&cli, &words).ok_or_else(|| no_command(&words.join(" ")))?),
+        true => std::iter::once(page(&cli)).chain(commands().map(page)).collect(),
     };
     out::line(pages.trim_end());
     Ok(exit::OK)
+}
+
+/// The command that these words name, one below the other.
+fn below<'a>(cli: &'a clap::Command, words: &[&str]) -> Option<&'a clap::Command> {
+    words.iter().try_fold(cli, |command, word| command.find_subcommand(word))
 }
 
 fn page(command: &clap::Command) -> String {

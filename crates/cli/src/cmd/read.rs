@@ -4,18 +4,24 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use leasehold::targets::Target;
+use leasehold::targets::{Target, TargetError};
 
 use super::targets;
 use crate::args::Read;
 use crate::exit::{self, Failed};
+use crate::out::Out;
 
 /// Hands it on, to standard output or to a file.
-pub fn run(args: &Read) -> Result<u8, Failed> {
+pub fn run(args: &Read, out: &Out) -> Result<u8, Failed> {
+    if out.json {
+        return Err(Failed::usage(
+            "what is read is handed on as it is, so there is no --json here. Leave it out",
+        ));
+    }
     let mut target = targets::opened(&args.target)?;
     match &args.to {
         None => {
-            target.read(&mut io::stdout().lock()).map_err(|error| targets::failed(&error))?;
+            target.read(&mut io::stdout().lock()).map_err(|error| unread(&error))?;
             io::stdout().flush().map_err(|e| unwritten("standard output", &e))?;
         }
         Some(path) => to_file(target.as_mut(), path)?,
@@ -31,7 +37,7 @@ fn to_file(target: &mut dyn Target, path: &Path) -> Result<(), Failed> {
     let shown = path.display().to_string();
     let failed = |e: io::Error| unwritten(&shown, &e);
     let done = File::create_new(&beside).map_err(failed).and_then(|mut file| {
-        target.read(&mut file).map_err(|error| targets::failed(&error))?;
+        target.read(&mut file).map_err(|error| unread(&error))?;
         file.sync_all().map_err(failed)?;
         fs::rename(&beside, path).map_err(failed)
     });
@@ -39,6 +45,14 @@ fn to_file(target: &mut dyn Target, path: &Path) -> Result<(), Failed> {
         let _ = fs::remove_file(&beside);
     }
     done
+}
+
+/// Whoever only reads need not hear that nothing was written.
+fn unread(error: &TargetError) -> Failed {
+    let failed = targets::failed(error);
+    let message =
+        failed.message.replace(" Nothing was written.", "").replace(". Nothing was changed there", "");
+    Failed { message, ..failed }
 }
 
 fn unwritten(to: &str, error: &io::Error) -> Failed {

@@ -96,6 +96,13 @@ pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
     }
 }
 
+/// Whether somebody holds this lease on the store in use.
+pub fn held(flags: &Everywhere, lease: &Name) -> Result<bool, Failed> {
+    let mut opened = super::open(flags, &[])?;
+    let rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, Some(lease)))?;
+    Ok(rows.iter().any(|row| matches!(row.state, "held" | "revoked")))
+}
+
 /// Until it is time to look again.
 fn tick(timer: &Timer) -> Result<(), Failed> {
     let armed = timer.arm(clock::boot_time().plus(Duration::from_secs(1)));

@@ -21,6 +21,12 @@ use crate::out::Out;
 pub fn enclosing(command: &str) -> Result<Bearer, Failed> {
     let run = Enclosing::from_env(|name| std::env::var(name).ok());
     run.map(Bearer::from).ok_or_else(|| {
+        if std::env::var_os("LEASEHOLD_GRANT").is_some() {
+            return Failed::usage(
+                "LEASEHOLD_LEASE, LEASEHOLD_TOKEN and LEASEHOLD_GRANT are not as a run has set them, so nobody can \
+                 tell which run this is. Nothing was written. Hand them on unchanged, all three",
+            );
+        }
         Failed::usage(format!(
             "there is no run in the environment, so there is no token to write with. Nothing was written. \
              `leasehold {command}` works inside a run that names the target: leasehold run NAME --fence \
@@ -114,6 +120,10 @@ pub fn failed(error: &TargetError) -> Failed {
         TargetError::Unfit { .. } => (exit::CONFIG, "unfit"),
         TargetError::Busy { .. } => (exit::UNREACHABLE, "target_busy"),
         TargetError::Io { source, .. } if denied(source) => (exit::DENIED, "denied"),
+        // A directory for a file, a file for a tree, anything for a gate.
+        TargetError::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidInput => {
+            (exit::USAGE, "content")
+        }
         TargetError::Io { .. } => (exit::UNREACHABLE, "target"),
         TargetError::Lost { .. } => (exit::UNREACHABLE, "target_unreachable"),
         TargetError::Remote { failure, .. } => match failure.kind {

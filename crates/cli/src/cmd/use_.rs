@@ -41,6 +41,14 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
         chosen.shown,
         path.display()
     ));
+    let known = state.targets().len();
+    if known > 0 && !old.contains(chosen.url.as_str()) {
+        let were = if known == 1 { "1 target was".into() } else { format!("{known} targets were") };
+        out.warn(&format!(
+            "{were} sealed from here by runs on another store: runs on this one are refused there (79). When no run \
+             is left on the old one: leasehold fence reset TARGET, for each that leasehold fence ls shows"
+        ));
+    }
     if let Some(other) = config::overriding(flags) {
         out.warn(&format!("here it is not used: {other} comes first"));
     }

@@ -189,6 +189,30 @@ impl Beside {
         }
     }
 
+    /// The artefact as it is, in a word that is another once it was changed or replaced.
+    pub(super) fn identity(&self) -> io::Result<String> {
+        Ok(self.look()?.map_or_else(
+            || "nothing".into(),
+            |s| {
+                let (ino, size) = (s.st_ino, s.st_size);
+                format!("{ino}.{size}.{}.{}.{}.{}", s.st_mtime, s.st_mtime_nsec, s.st_ctime, s.st_ctime_nsec)
+            },
+        ))
+    }
+
+    /// Nothing can be renamed to where something is mounted.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(super) fn is_mount_point(&self) -> bool {
+        use rustix::fs::{StatxAttributes, StatxFlags, statx};
+        let found = statx(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE);
+        found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    pub(super) fn is_mount_point(&self) -> bool {
+        false
+    }
+
     fn open_at(&self, name: &str, flags: OFlags, mode: u32) -> Result<File, Errno> {
         // Without NONBLOCK a planted pipe would hold us up for ever.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -235,7 +259,13 @@ impl Beside {
         let name = self.side("lock");
         let file = match self.open_at(&name, OFlags::RDWR | OFlags::CREATE, PLAIN) {
             // Made by another user: to lock it, reading is enough.
-            Err(Errno::ACCESS | Errno::PERM) => self.open_at(&name, OFlags::RDONLY, 0)?,
+            Err(denied @ (Errno::ACCESS | Errno::PERM)) => match self.open_at(&name, OFlags::RDONLY, 0) {
+                Err(Errno::NOENT) => {
+                    let why = format!("this user may not create {name} in {}", self.path.display());
+                    return Err(io::Error::new(io::Error::from(denied).kind(), why));
+                }
+                other => other?,
+            },
             other => other?,
         };
         plain(&name, &rustix::fs::fstat(&file)?)?;
@@ -342,6 +372,12 @@ impl Beside {
             let _ = self.unlink(&new);
         }
         written?;
+        self.sync()
+    }
+
+    /// As if nobody had ever sealed. Only inside the critical section.
+    pub(super) fn remove_fence(&self) -> io::Result<()> {
+        self.unlink(&self.fence_name())?;
         self.sync()
     }
 

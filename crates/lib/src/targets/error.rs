@@ -123,6 +123,8 @@ pub enum Asked {
     Write,
     /// Changing the mode of the fence.
     Mode,
+    /// Forgetting the fence.
+    Reset,
     /// Putting up a guard, or taking it down.
     Guard,
 }
@@ -148,6 +150,10 @@ fn in_doubt(target: &str, asked: Asked, why: &str) -> String {
                 "It may refuse stale writes now, or only count them. See which: leasehold fence ls {target}. \
                  Then do it again"
             ),
+        ),
+        Asked::Reset => (
+            format!("whether the fence of {target} was reset"),
+            format!("See: leasehold fence ls {target}. Resetting again is safe"),
         ),
         Asked::Guard => (
             format!("whether the guard of {target} was changed"),
@@ -216,6 +222,15 @@ impl Refused {
     }
 }
 
+/// What a relative path means here: a job may have gone elsewhere since its run was started.
+fn here(target: &str) -> String {
+    let path = target.strip_prefix("file:").or_else(|| target.strip_prefix("tree:"));
+    match path.filter(|path| !path.starts_with('/')).and_then(|path| std::path::absolute(path).ok()) {
+        Some(path) => format!(" (here it is {}; did the job change directory?)", path.display()),
+        None => String::new(),
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.attempt {
@@ -240,8 +255,9 @@ impl fmt::Display for Refused {
             Reason::Epoch => write!(
                 f,
                 "{what}: your token {token} and the {sealed} sealed for {target} belong to different lives \
-                 of the record of {lease}. Nothing was written. The record was made anew; find out why \
-                 before running again."
+                 of the record of {lease}: it was sealed by a run on another store (or another user's embedded \
+                 one), or the record was made anew. Nothing was written. If you moved on purpose and no run is \
+                 left there: leasehold fence reset {target}."
             ),
             Reason::Jump => write!(
                 f,
@@ -265,9 +281,10 @@ impl fmt::Display for Refused {
                 ),
                 None => write!(
                     f,
-                    "{what}: {target} was never sealed, so your token {token} means nothing there. Nothing \
+                    "{what}: {target} was never sealed, so your token {token} means nothing there{}. Nothing \
                      was written. Name the target when you start the run: leasehold run {lease} --fence \
-                     {target}."
+                     {target}.",
+                    here(target)
                 ),
             },
             Reason::Sequence => write!(

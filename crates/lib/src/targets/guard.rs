@@ -3,7 +3,7 @@
 use leasehold_core::fence::Fence;
 
 use super::TargetError;
-pub use super::sql::Others;
+pub use super::sql::{Others, ShownBy};
 
 /// A guard that was put up or taken down, or would have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct Covered {
 pub struct Report {
     /// What happens to sessions without a grant.
     pub others: Others,
+    /// How sessions show their grant; nothing: there is only one way.
+    pub shown_by: Option<ShownBy>,
     /// The fence; nothing: never sealed; or what is wrong with it.
     pub fence: Result<Option<Fence>, String>,
     /// The table, and all that is stored under it.
@@ -44,6 +46,15 @@ pub struct Report {
 pub trait Guard {
     /// Its URL, as people may see it.
     fn shown(&self) -> &str;
+
+    /// How sessions have to show their grant once the guard is installed. Not asked for: as it is, or by name.
+    fn accept(&mut self, _shown_by: ShownBy) -> Result<(), TargetError> {
+        Err(TargetError::Unfit {
+            target: self.shown().into(),
+            why: "asks its sessions in one way only".into(),
+            fix: "Leave out --grant: it is for PostgreSQL".into(),
+        })
+    }
 
     /// Puts the guard up, or says with which statements it would be. Doing it again covers what was added
     /// since.
@@ -79,6 +90,11 @@ pub fn open(url: &str) -> Result<Box<dyn Guard>, TargetError> {
 impl Guard for super::pg::PgTarget {
     fn shown(&self) -> &str {
         super::Target::shown(self)
+    }
+
+    fn accept(&mut self, shown_by: ShownBy) -> Result<(), TargetError> {
+        self.set_shown_by(shown_by);
+        Ok(())
     }
 
     fn install(&mut self, others: Others, run: bool) -> Result<Done, TargetError> {

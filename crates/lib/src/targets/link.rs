@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Mode};
+use leasehold_core::fence::{Bearer, Fence, Mode};
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::store::{Failure, FailureKind};
 use leasehold_core::time::BootTime;
@@ -109,12 +109,17 @@ impl<T: Networked> Target for T {
 
     fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
         self.begin(0);
-        Ok(self.load()?.map(|(record, _)| record))
+        Ok(self.load()?.map(|(record, _)| record).filter(|record| !record.forgotten))
     }
 
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
         self.begin(0);
         swap::set_mode(self, mode)
+    }
+
+    fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
+        self.begin(0);
+        swap::forget(self)
     }
 
     fn read(&mut self, to: &mut dyn Write) -> Result<(), TargetError> {

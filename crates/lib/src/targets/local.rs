@@ -17,6 +17,7 @@
 //! that is frozen under it keeps everybody out until it goes on or is ended. On a network mount locks
 //! can be lost behind a client's back, so there the class is [`Class::Gate`].
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -82,6 +83,8 @@ pub struct Local<A> {
     class: Class,
     patience: Duration,
     artefact: A,
+    /// What happened while an unfinished write was settled, for whoever asks in the end.
+    noticed: RefCell<Option<String>>,
 }
 
 impl<A: Artefact> Local<A> {
@@ -117,7 +120,7 @@ impl<A: Artefact> Local<A> {
             source,
         })?;
         let class = artefact.class(beside.is_local());
-        Ok(Self { beside, shown, class, patience: PATIENCE, artefact })
+        Ok(Self { beside, shown, class, patience: PATIENCE, artefact, noticed: RefCell::new(None) })
     }
 
     /// Takes a place in the fence for something that is not written by us, and stays inside: what was done
@@ -149,7 +152,10 @@ impl<A: Artefact> Local<A> {
     }
 
     fn stored(&self) -> Result<Option<FenceRecord>, TargetError> {
-        let bytes = self.beside.read_fence(BODY_MAX).map_err(|e| self.bad_fence(&e.to_string()))?;
+        let bytes = self.beside.read_fence(BODY_MAX).map_err(|e| match e.kind() {
+            io::ErrorKind::PermissionDenied => self.io("read the fence of", e),
+            _ => self.bad_fence(&e.to_string()),
+        })?;
         let record = bytes.map(|bytes| FenceRecord::decode(&bytes)).transpose();
         let record = record.map_err(|bad| self.bad_fence(&bad.to_string()))?;
         let prefix = self.beside.payload_prefix();
@@ -164,7 +170,8 @@ impl<A: Artefact> Local<A> {
 
     /// Puts an accepted payload in place: fence `pending`, the payload itself, fence `done`.
     fn land(&self, before: &FenceRecord, fence: Fence, payload: &mut Payload<'_>) -> Result<(), TargetError> {
-        let pending = Pending { temp: payload.name.clone(), before: before.fence.digest.clone() };
+        let over = Some(self.beside.identity().map_err(|e| self.io("look at", e))?);
+        let pending = Pending { temp: payload.name.clone(), before: before.fence.digest.clone(), over };
         let record = FenceRecord::pending(fence, pending);
         let announced = self.beside.replace_fence(&record.encode());
         let placed = announced.and_then(|()| self.artefact.place(&self.beside, &payload.name, &record.fence));
@@ -198,13 +205,22 @@ impl<A: Artefact> Local<A> {
         let io = |e| self.io("settle an unfinished write of", e);
         let (fence, wanted) = (&record.fence, Some(&record.fence.digest));
         let waiting = self.artefact.waiting(&self.beside, &pending.temp, fence).map_err(io)?;
-        let settled = if waiting.as_ref() == wanted {
+        let present = self.artefact.present(&self.beside, fence).map_err(io)?;
+        // Somebody may have changed it by hand since: that is not written over for the sake of a dead writer,
+        // whom nobody was told about.
+        let over = pending.over.as_ref().filter(|_| present.as_ref() != wanted);
+        let edited = match over {
+            Some(over) => *over != self.beside.identity().map_err(io)?,
+            None => false,
+        };
+        let settled = if edited && waiting.is_some() {
+            *self.noticed.borrow_mut() = Some(self.kept(fence));
+            record.taken_back()
+        } else if waiting.as_ref() == wanted {
             self.artefact.place(&self.beside, &pending.temp, fence).map_err(io)?;
             self.beside.sync().map_err(io)?;
             record.finished()
-        } else if waiting.is_none()
-            && self.artefact.present(&self.beside, fence).map_err(io)?.as_ref() == wanted
-        {
+        } else if waiting.is_none() && present.as_ref() == wanted {
             record.finished()
         } else {
             record.taken_back()
@@ -214,7 +230,22 @@ impl<A: Artefact> Local<A> {
         Ok(Some(settled))
     }
 
+    fn kept(&self, fence: &Fence) -> String {
+        format!(
+            "{} was changed by hand after a run with token {} had died writing it: what is there was kept, \
+             and that write was taken back",
+            self.shown, fence.token
+        )
+    }
+
     fn fit(&self) -> Result<(), TargetError> {
+        if self.beside.is_mount_point() {
+            return Err(TargetError::Unfit {
+                target: self.shown.clone(),
+                why: "is a mount point, which nothing can be put in the place of".into(),
+                fix: "Mount its directory instead".into(),
+            });
+        }
         let fit = self.artefact.fit(&self.beside).map_err(|e| self.io("look at", e))?;
         fit.map_err(|(why, fix)| TargetError::Unfit { target: self.shown.clone(), why, fix })
     }
@@ -255,6 +286,8 @@ impl<A: Artefact> Target for Local<A> {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        // First without the lock, whose file would be left beside what is refused.
+        self.fit()?;
         let _inside = self.go_in()?;
         self.fit()?;
         let stored = self.settled()?;
@@ -323,6 +356,19 @@ impl<A: Artefact> Target for Local<A> {
 
     fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
         self.stored()
+    }
+
+    fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
+        self.noticed.take()
+    }
+
+    fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
+        let _inside = self.go_in()?;
+        let record = self.settled()?;
+        if record.is_some() {
+            self.beside.remove_fence().map_err(|e| self.io("reset the fence of", e))?;
+        }
+        Ok(record.map(|record| record.fence))
     }
 
     fn fingerprint(&mut self) -> Option<String> {

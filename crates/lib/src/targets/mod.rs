@@ -116,6 +116,16 @@ pub trait Target: fmt::Debug + Send {
     /// Whether it refuses or only watches, from now on.
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError>;
 
+    /// Forgets who sealed it, so that the next run seals it anew, whichever store its token is from; what was
+    /// forgotten. Until then nobody may write. Only for when no run is left that the fence would hold off.
+    fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
+        Err(TargetError::Unfit {
+            target: self.shown().into(),
+            why: "keeps its fence where only its own tools remove it".into(),
+            fix: "For git that is: git push URL :REF, with the ref that leasehold fence ls names".into(),
+        })
+    }
+
     /// What is there now, whole: for people and programs that only read. Needs no lease.
     fn read(&mut self, _to: &mut dyn Write) -> Result<(), TargetError> {
         Err(TargetError::Unfit {

@@ -61,6 +61,12 @@ impl RedisTarget {
                 "Use a key without \"}\", or one with a hash tag as in %7Bsite%7D:today",
             ));
         };
+        if is_bare_tag(&key) {
+            return Err(unfit(
+                "is a hash tag and nothing else, and would share the fence of the key between its braces",
+                "Name the key without the braces, or give it something after them, as in %7Bsite%7D:today",
+            ));
+        }
         if server.contains("prefix=") {
             return Err(unfit("has a prefix=, which only lease stores have", "Leave it out"));
         }
@@ -77,6 +83,14 @@ impl RedisTarget {
     }
 
     fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
+        // Those words were written for the keys of a store.
+        if failure.message.contains("was not written by Leasehold") {
+            return TargetError::Unfit {
+                target: self.shown.clone(),
+                why: "holds something that is no string, a list or a hash perhaps".into(),
+                fix: "Name a key that holds a string, or nothing".into(),
+            };
+        }
         TargetError::Remote { target: self.shown.clone(), doing, failure }
     }
 
@@ -101,6 +115,11 @@ fn shown(url: &str) -> String {
         Some((server, key)) => format!("{}#{key}", masked(server)),
         None => masked(url),
     }
+}
+
+/// `{K}`: its fence would have the name of the one of `K`.
+fn is_bare_tag(key: &str) -> bool {
+    key.strip_prefix('{').is_some_and(|rest| rest.len() > 1 && rest.find('}') == Some(rest.len() - 1))
 }
 
 /// The name of the key's fence: in the same slot of a cluster, whether or not the key has a hash tag.
@@ -195,6 +214,32 @@ mod tests {
         for key in ["a}b", "{}x", "}{", "{}{a}"] {
             assert_eq!(fence_of(key), None, "{key}");
         }
+    }
+
+    /// Two keys with one fence would refuse each other's writers, or let them in.
+    #[test]
+    fn no_two_keys_share_a_fence() {
+        let letters = ["{", "}", "a", "b"];
+        let mut keys = vec![String::new()];
+        for at in 0.. {
+            if keys[at].len() < 5 {
+                let longer = letters.map(|letter| format!("{}{letter}", keys[at]));
+                keys.extend(longer);
+            } else if at + 1 == keys.len() {
+                break;
+            }
+        }
+        let mut fences = std::collections::HashMap::new();
+        let mut shared = 0;
+        for key in keys.iter().filter(|key| !key.is_empty()) {
+            let Some(fence) = fence_of(key) else { continue };
+            let Some(other) = fences.insert(fence, key.clone()) else { continue };
+            shared += 1;
+            assert!(is_bare_tag(key) != is_bare_tag(&other), "{key} and {other}");
+        }
+        assert!(shared > 0, "then none need be refused");
+        let refused = RedisTarget::open("redis://h#%7Btoday%7D").expect_err("shares its fence");
+        assert!(refused.to_string().contains("hash tag and nothing else"), "{refused}");
     }
 
     #[test]

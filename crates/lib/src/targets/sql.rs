@@ -69,6 +69,26 @@ impl Others {
     }
 }
 
+/// How a session shows its grant to a guard of PostgreSQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShownBy {
+    /// By its application name, or by the setting `leasehold.run`. A pooler that serves many clients with one
+    /// connection may leave the name of one to the next.
+    Name,
+    /// By the setting alone, for one transaction: nobody inherits that.
+    Setting,
+}
+
+impl ShownBy {
+    /// As it is typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Setting => "setting",
+        }
+    }
+}
+
 /// The columns of a stored fence, as they come out of a database; all of the first six or none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Row {
@@ -108,6 +128,11 @@ impl Row {
         let Bearer { lease, epoch, token, grant } = bearer;
         let (seq, digest, done) = (0, String::new(), true);
         Ok(Some(Fence { lease, epoch, token, grant, seq, digest, done, mode, let_in }))
+    }
+
+    /// The columns of one that was never sealed.
+    pub(crate) fn unsealed() -> Self {
+        Self { mode: Mode::Enforce.word().into(), ..Self::default() }
     }
 
     /// The columns for a fence.
@@ -160,8 +185,12 @@ pub(crate) fn script(target: &str, seq: Option<u64>, content: Content<'_>) -> Re
     if u64::try_from(bytes.len()).is_ok_and(|length| length > SCRIPT_MAX) {
         return Err(unfit("was given more than 64 MiB of SQL", "Run it in parts, from a job with --fence"));
     }
-    let no_text = || unfit("was given something that is no text", "Give it SQL in UTF-8");
-    String::from_utf8(bytes).ok().filter(|text| !text.contains('\0')).ok_or_else(no_text)
+    // SQLite would take what comes before it for all, and PostgreSQL's protocol ends a text there.
+    if bytes.contains(&0) {
+        return Err(unfit("was given a script with a NUL byte in it", "Take it out: no SQL has one"));
+    }
+    let no_text = |_| unfit("was given something that is no text", "Give it SQL in UTF-8");
+    String::from_utf8(bytes).map_err(no_text)
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub(crate) fn seal<C: Cell>(cell: &mut C, bearer: &Bearer, mode: Mode) -> Result
         let stored = cell.load().map_err(|e| in_doubt(cell, Asked::Seal, doubt.as_ref(), e))?;
         let (old, at) = parts(stored.as_ref());
         // A refusal is no doubt: whatever became of an attempt, it stands no longer, and wrote nothing.
-        let sealing = sealing(old.map(|record| &record.fence), bearer, mode, cell.shown())?;
+        let sealing = sealing(old.and_then(FenceRecord::standing), bearer, mode, cell.shown())?;
         let Some((fence, let_in)) = sealing else { return Ok(Sealed { let_in: None }) };
         let record = FenceRecord::done(fence).with_payload(old.and_then(|old| old.payload.clone()));
         let swap = cell.swap(at, &record, None);
@@ -98,7 +98,7 @@ pub(crate) fn write<C: Cell>(
     for _ in 0..TRIES {
         let stored = cell.load().map_err(|e| unsure(cell, &doubt, e))?;
         let (old, at) = parts(stored.as_ref());
-        let fence = old.map(|record| &record.fence);
+        let fence = old.and_then(FenceRecord::standing);
         // Another write of this run has taken exactly that place, so the attempt can no longer land.
         if let (Some(Doubt { seq: number, let_in: false, .. }), Some(fence), None) = (&doubt, fence, seq)
             && fence.grant == bearer.grant
@@ -143,7 +143,7 @@ pub(crate) fn set_mode<C: Cell>(cell: &mut C, mode: Mode) -> Result<(), TargetEr
     let mut doubt: Option<String> = None;
     for _ in 0..TRIES {
         let stored = cell.load().map_err(|e| in_doubt(cell, Asked::Mode, doubt.as_ref(), e))?;
-        let Some((record, at)) = stored else {
+        let Some((record, at)) = stored.filter(|(record, _)| !record.forgotten) else {
             return Err(in_doubt(cell, Asked::Mode, doubt.as_ref(), never_sealed(cell.shown())));
         };
         if record.fence.mode == mode {
@@ -158,6 +158,23 @@ pub(crate) fn set_mode<C: Cell>(cell: &mut C, mode: Mode) -> Result<(), TargetEr
         }
     }
     Err(in_doubt(cell, Asked::Mode, doubt.as_ref(), contended(cell, "change the mode of")))
+}
+
+/// [`super::Target::forget`] for a cell: the fence stays where it is, for it may tell where the content lies.
+pub(crate) fn forget<C: Cell>(cell: &mut C) -> Result<Option<Fence>, TargetError> {
+    let mut doubt: Option<String> = None;
+    for _ in 0..TRIES {
+        let stored = cell.load().map_err(|e| in_doubt(cell, Asked::Reset, doubt.as_ref(), e))?;
+        let Some((record, at)) = stored.filter(|(record, _)| !record.forgotten) else { return Ok(None) };
+        let fence = record.fence.clone();
+        let swap = cell.swap(Some(&at), &record.forgotten(), None);
+        match swap.map_err(|e| in_doubt(cell, Asked::Reset, doubt.as_ref(), e))? {
+            Swap::Done => return Ok(Some(fence)),
+            Swap::Conflict => {}
+            Swap::Unknown(said) => doubt = Some(said),
+        }
+    }
+    Err(in_doubt(cell, Asked::Reset, doubt.as_ref(), contended(cell, "reset the fence of")))
 }
 
 /// There is no fence whose mode could be changed.

@@ -9,6 +9,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -202,8 +203,15 @@ fn version_number(prefix: &str, name: &str) -> Option<(u64, u64)> {
 /// The entries of a directory, in one order for all.
 fn entries(dir: &Path) -> io::Result<Vec<(PathBuf, fs::Metadata)>> {
     let mut entries = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let path = entry?.path();
+    // Not the standard library's way: that panics where a directory cannot be closed.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = rustix::fs::open(dir, flags, Mode::empty())?;
+    for entry in rustix::fs::Dir::new(open)? {
+        let name = entry?.file_name().to_owned();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let path = dir.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
         let found = fs::symlink_metadata(&path)?;
         entries.push((path, found));
     }

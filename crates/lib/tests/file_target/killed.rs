@@ -18,6 +18,7 @@ crate::tests!(
     whoever_finishes_for_the_dead_killed_anywhere,
     whoever_takes_back_for_the_dead_killed_anywhere,
     a_writer_whose_system_calls_fail,
+    what_was_edited_after_a_crash_is_kept,
 );
 
 const OLD: &str = "report of token 32";
@@ -137,7 +138,7 @@ fn pending_33(kind: Kind, payload: Option<&str>) -> Place {
     let temp = place.file_name().unwrap().to_str().unwrap().to_owned();
     let mut fence = start.stored().fence;
     (fence.seq, fence.digest) = (1, start.digest(NEW));
-    let record = FenceRecord::pending(fence, Pending { temp, before: String::new() });
+    let record = FenceRecord::pending(fence, Pending { temp, before: String::new(), over: None });
     fs::write(start.fence(), record.encode()).unwrap();
     start
 }
@@ -210,4 +211,30 @@ fn system_calls_fail(kind: Kind) {
     for answer in ["taken", "nothing changed", "unknown"] {
         assert!(seen.keys().any(|key| key.starts_with(answer)), "never {answer:?}");
     }
+}
+
+/// Whoever finishes for the dead does not write over what somebody has put there since.
+fn what_was_edited_after_a_crash_is_kept() {
+    let start = sealed_33(Kind::File, Some(OLD));
+    let attempt = Attempt { role: "write", token: 33, content: NEW };
+    let mut met = 0;
+    for point in attempt.points(&start, true) {
+        let died = || {
+            let place = start.copy();
+            attempt.killed_at(&place, &point);
+            (place.stored().pending.is_some() && place.content() == OLD).then_some(place)
+        };
+        let (Some(place), Some(control)) = (died(), died()) else { continue };
+        met += 1;
+        control.target().seal(&bearer(34), Mode::Enforce).unwrap();
+        assert_eq!(control.content(), NEW, "nobody had touched it: it is finished");
+        fs::write(place.dir().join("mine"), "edited by hand").unwrap();
+        fs::rename(place.dir().join("mine"), place.artefact()).unwrap();
+        let mut target = place.target();
+        target.seal(&bearer(34), Mode::Enforce).unwrap();
+        assert_eq!(place.content(), "edited by hand");
+        assert!(target.aftermath(&bearer(34)).unwrap().contains("changed by hand"));
+        next_one_recovers(&place);
+    }
+    assert!(met > 0, "the harness never dies between fence and rename");
 }

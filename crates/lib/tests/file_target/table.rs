@@ -53,7 +53,7 @@ impl Bench for Files {
     }
 
     fn unfinished(&mut self, fence: &Fence) -> Option<FenceRecord> {
-        let pending = Pending { temp: TEMP.into(), before: String::new() };
+        let pending = Pending { temp: TEMP.into(), before: String::new(), over: None };
         Some(FenceRecord::pending(fence.clone(), pending))
     }
 }

@@ -9,6 +9,7 @@ mod manners;
 #[path = "../remote/postgres/own.rs"]
 #[allow(dead_code, reason = "the tests of the store use the rest")]
 mod own;
+mod pooled;
 mod psql;
 mod sqlite;
 mod sqlite_kit;

@@ -73,13 +73,29 @@ pub(super) fn refused(target: &str, bearer: &Bearer, error: &Error, doing: &'sta
 }
 
 /// What stopped a script: the guard, or something of its own.
-pub(super) fn stopped(target: &str, bearer: &Bearer, error: &Error) -> TargetError {
+pub(super) fn stopped(target: &str, bearer: &Bearer, error: &Error, script: &str) -> TargetError {
     let unfit = || {
-        let code = error.code().map(|code| code.code());
-        // What the server does not do inside of a function: among all that, transactions.
-        (code == Some("0A000")).then(|| not_one_transaction(target, &failure::said(error)))
+        let said = failure::said(error);
+        let stdin = script.to_ascii_lowercase().contains("from stdin");
+        match error.code().map(|code| code.code()) {
+            // With its rows below it, a syntax error; without them, what no function does.
+            Some("42601") if stdin => Some(copies(target, &said)),
+            Some("0A000") if said.contains("COPY") => Some(copies(target, &said)),
+            // What the server does not do inside of a function: among all that, transactions.
+            Some("0A000") => Some(not_one_transaction(target, &said)),
+            _ => None,
+        }
     };
     ruled(target, bearer, error).or_else(unfit).unwrap_or_else(|| trouble::said(target, "write", error))
+}
+
+/// COPY FROM STDIN: there is nobody at the other end.
+fn copies(target: &str, said: &str) -> TargetError {
+    TargetError::Unfit {
+        target: target.into(),
+        why: format!("was given a script that copies from or to its client, where nobody is ({said})"),
+        fix: "Write the rows as INSERT, or run psql in the job: its SQL is fenced as it is".into(),
+    }
 }
 
 /// A refusal by the guard, as the rule's own answer.

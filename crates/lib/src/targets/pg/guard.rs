@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 
 use leasehold_core::fence::Fence;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use super::super::guard::{Covered, Done, Report};
-use super::super::sql::Others;
+use super::super::sql::{Others, ShownBy};
 use super::{Asked, Call, Link, PgTarget, TargetError, sql, trouble};
 use sha2::{Digest, Sha256};
 
@@ -68,11 +68,17 @@ pub(super) struct Trigger {
 impl Table {
     /// The guard's trigger is there as it was installed.
     pub(super) fn stands(&self, id: i64) -> bool {
-        self.trigger.as_ref().is_some_and(|t| t.guard && t.enabled == "A" && t.args == argument(id))
+        self.shown_by(id).is_some() && self.trigger.as_ref().is_some_and(|t| t.enabled == "A")
+    }
+
+    /// How its trigger wants grants to be shown; nothing: it has none of this guard.
+    pub(super) fn shown_by(&self, id: i64) -> Option<ShownBy> {
+        let trigger = self.trigger.as_ref().filter(|t| t.guard)?;
+        [ShownBy::Name, ShownBy::Setting].into_iter().find(|by| trigger.args == arguments(id, *by))
     }
 
     fn foreign(&self, id: i64) -> bool {
-        self.trigger.as_ref().is_some_and(|t| !t.guard || t.args != argument(id))
+        self.trigger.is_some() && self.shown_by(id).is_none()
     }
 
     /// In a few words.
@@ -87,11 +93,25 @@ impl Table {
     }
 }
 
-/// As the catalogue keeps a trigger's only argument.
-fn argument(id: i64) -> Vec<u8> {
-    let mut bytes = id.to_string().into_bytes();
-    bytes.push(0);
-    bytes
+/// As the catalogue keeps a trigger's arguments.
+fn arguments(id: i64, by: ShownBy) -> Vec<u8> {
+    match by {
+        ShownBy::Name => format!("{id}\0"),
+        ShownBy::Setting => format!("{id}\0setting\0"),
+    }
+    .into_bytes()
+}
+
+/// Something outside of the tree through which a table of it can be written too.
+pub(super) fn way_round(tree: &[Table]) -> Option<(&str, &str)> {
+    tree.iter().find_map(|table| Some((table.name.as_str(), table.parent.as_deref()?)))
+}
+
+/// Whether a pooler is in between: the server process is another than the one promised at the start.
+async fn pooled(target: &PgTarget, link: &Link, doing: &'static str) -> Result<bool, TargetError> {
+    let sql = "SELECT pg_catalog.pg_backend_pid()";
+    let rows = link.client.query_typed(sql, &[]).await.map_err(target.said(doing))?;
+    Ok(link.promised.is_some_and(|promised| super::first::<i32>(&rows) != Some(promised)))
 }
 
 /// The table first, then all that is stored under it.
@@ -131,6 +151,11 @@ struct Plan {
     notes: Vec<String>,
 }
 
+/// What a guard that takes names cannot tell apart.
+pub(super) const POOLED: &str = "a pooler is in between: behind one in transaction mode a session that sends no \
+    application name is given the name of the last one, and passes for that run. Take no names: leasehold guard \
+    install with --grant setting, and SET LOCAL leasehold.run in the jobs";
+
 const INSTALL: &str = "install the guard of";
 const REMOVE: &str = "remove the guard of";
 
@@ -148,9 +173,9 @@ async fn plan_install(
         if !matches!(table.kind.as_str(), "r" | "p") {
             return Err(trouble::not_a_table(&target.shown, &table.name, &table.kind));
         }
-        if let Some(parent) = &table.parent {
-            return Err(trouble::has_parent(&target.shown, &table.name, parent));
-        }
+    }
+    if let Some((name, parent)) = way_round(&tree) {
+        return Err(trouble::has_parent(&target.shown, name, parent));
     }
     let found = match here.schema {
         true => target.fence_of(link, sql::FENCE, oid, INSTALL).await?,
@@ -176,9 +201,17 @@ async fn plan_install(
     if found.is_none() {
         sql.push_str(&sql::fence(id, root, others));
     }
-    let open: Vec<&Table> = tree.iter().filter(|t| !t.stands(id)).collect();
+    let by = target.shown_by.or(root.shown_by(id)).unwrap_or(ShownBy::Name);
+    let open: Vec<&Table> = tree.iter().filter(|t| !t.stands(id) || t.shown_by(id) != Some(by)).collect();
+    // A guard from before there was a choice has a check that knows of none.
+    if by == ShownBy::Setting && here.schema && !open.is_empty() {
+        sql.push_str(&sql::check(sql::Lock::Both));
+    }
     for table in &open {
-        sql.push_str(&sql::cover(id, table));
+        sql.push_str(&sql::cover(id, table, by));
+    }
+    if by == ShownBy::Name && pooled(target, link, INSTALL).await? {
+        notes.push(POOLED.into());
     }
     // Last, as in a session that writes: first the table, then the fence. The other way round the two would
     // wait for each other.
@@ -209,8 +242,9 @@ async fn plan_remove(target: &PgTarget, link: &Link, run: bool) -> Result<Plan, 
         rights(target, REMOVE, &here, &tree, false)?;
     }
     let said = target.said(REMOVE);
-    let args = argument(found.id);
-    let covered = link.client.query_typed(sql::COVERED, &[(&args, Type::BYTEA)]).await.map_err(&said)?;
+    let args = [ShownBy::Name, ShownBy::Setting].map(|by| arguments(found.id, by));
+    let args = args.each_ref().map(|args| (args as &(dyn ToSql + Sync), Type::BYTEA));
+    let covered = link.client.query_typed(sql::COVERED, &args).await.map_err(&said)?;
     let mut sql = String::new();
     for row in &covered {
         sql.push_str(&sql::uncover(&row.try_get::<_, String>(0).map_err(&said)?));
@@ -324,17 +358,28 @@ pub(in crate::targets) fn inspect(target: &PgTarget) -> Result<Report, TargetErr
         let found = found.ok_or_else(|| trouble::no_guard(&target.shown))?;
         let tables = tree(target, call, oid, LOOK).await?;
         let fence: Result<Option<Fence>, String> = found.row.fence();
-        let covered = |t: &Table| Covered {
-            name: t.name.clone(),
-            guarded: t.stands(found.id),
-            state: t.state(found.id).into(),
+        let by = tables.first().and_then(|root| root.shown_by(found.id));
+        let covered = |t: &Table| {
+            let another = t.stands(found.id) && t.shown_by(found.id) != by;
+            let state = if another { "takes grants in another way than the rest" } else { t.state(found.id) };
+            Covered { name: t.name.clone(), guarded: t.stands(found.id) && !another, state: state.into() }
         };
+        let mut all: Vec<Covered> = tables.iter().map(covered).collect();
+        if let Some((name, parent)) = way_round(&tables) {
+            let state = format!("not guarded, and what is written to it is written to {name} too");
+            all.push(Covered { name: parent.into(), guarded: false, state });
+        }
+        let mut not_fenced = Vec::new();
+        if by == Some(ShownBy::Name) && pooled(target, call, LOOK).await? {
+            not_fenced.push(POOLED.into());
+        }
         let owner = tables.first().map_or(String::new(), |t| t.owner.clone());
         Ok(Report {
             others: found.others,
             fence,
-            tables: tables.iter().map(covered).collect(),
-            not_fenced: not_fenced(&owner, found.others),
+            shown_by: by,
+            tables: all,
+            not_fenced: [not_fenced, self::not_fenced(&owner, found.others)].concat(),
         })
     })
 }

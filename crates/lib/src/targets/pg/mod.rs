@@ -48,6 +48,8 @@ pub struct PgTarget {
     shown: String,
     patience: Duration,
     margin: Duration,
+    /// What installing was told about how grants are shown.
+    shown_by: Option<shared::ShownBy>,
 }
 
 impl fmt::Debug for PgTarget {
@@ -101,7 +103,11 @@ impl PgTarget {
         let env = |name: &str| std::env::var(name).ok();
         let server = url::Target::parse(&server, &env)
             .map_err(|why| unfit(format!("cannot be read: {}", why.trim_end_matches('.')), example))?;
-        Ok(Self { server, table, shown: masked(url), patience: PATIENCE, margin: MARGIN })
+        Ok(Self { server, table, shown: masked(url), patience: PATIENCE, margin: MARGIN, shown_by: None })
+    }
+
+    pub(super) fn set_shown_by(&mut self, shown_by: shared::ShownBy) {
+        self.shown_by = Some(shown_by);
     }
 
     /// Waits this long for transactions that write the table.
@@ -188,6 +194,9 @@ impl PgTarget {
         let found = self.fence_of(link, sql::FENCE, oid, doing).await?;
         let found = found.ok_or_else(|| trouble::no_guard(&self.shown))?;
         let tree = guard::tree(self, link, oid, doing).await?;
+        if let Some((name, parent)) = guard::way_round(&tree) {
+            return Err(trouble::way_round(&self.shown, name, parent));
+        }
         match tree.first() {
             Some(root) if root.stands(found.id) => Ok(found),
             _ => Err(trouble::weak_guard(&self.shown)),
@@ -255,12 +264,13 @@ impl PgTarget {
 
     /// Writes the fence, or only the count of what was let in.
     async fn store(&self, link: &Link, now: &Found, next: Option<&Fence>) -> Result<(), Error> {
-        let Some(next) = next else {
+        // None where there was one: it is forgotten.
+        let forgotten = now.row.lease.is_some().then(shared::Row::unsealed);
+        let Some(row) = next.map(shared::Row::of).or(forgotten) else {
             let params: &[(&(dyn ToSql + Sync), Type)] =
                 &[(&now.id, Type::INT8), (&now.row.mode, Type::TEXT), (&now.row.let_in, Type::INT8)];
             return link.client.query_typed(sql::COUNT, params).await.map(drop);
         };
-        let row = shared::Row::of(next);
         let params: &[(&(dyn ToSql + Sync), Type)] = &[
             (&now.id, Type::INT8),
             (&row.lease, Type::TEXT),
@@ -294,7 +304,7 @@ impl PgTarget {
         };
         self.within(call, "write", Asked::Write, begin).await?;
         let ran = call.client.batch_execute(&sql::as_one(script)).await;
-        ran.map_err(|e| check::stopped(&self.shown, bearer, &e))?;
+        ran.map_err(|e| check::stopped(&self.shown, bearer, &e, script))?;
         self.within(call, "write", Asked::Write, self.commit(call, "write", Asked::Write)).await?;
         Ok(Written { seq: 0, repeat: false, let_in: None })
     }
@@ -386,6 +396,12 @@ impl Target for PgTarget {
         self.drive(doing, asked, async |call: &Call| self.change(call, doing, asked, change).await)
     }
 
+    fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
+        let (doing, asked) = ("reset the fence of", Asked::Reset);
+        let change = |before: Option<Fence>| Ok((None, before));
+        self.drive(doing, asked, async |call: &Call| self.change(call, doing, asked, change).await)
+    }
+
     fn environment(&self, bearer: &Bearer) -> Vec<(OsString, OsString)> {
         let carrier = OsString::from(shared::carrier(bearer));
         vec![("PGAPPNAME".into(), carrier.clone()), (shared::VARIABLE.into(), carrier)]
@@ -396,7 +412,10 @@ impl Target for PgTarget {
         let report = guard::inspect(self).ok()?;
         let open: Vec<&str> =
             report.tables.iter().filter(|t| !t.guarded).map(|t| t.name.as_str()).take(5).collect();
-        (!open.is_empty()).then(|| {
+        if open.is_empty() {
+            return report.not_fenced.into_iter().find(|text| text == guard::POOLED);
+        }
+        Some({
             format!(
                 "{} {} not guarded: writes straight into it are not fenced. Run: leasehold guard install {} \
                  --others {}",

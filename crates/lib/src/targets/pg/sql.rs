@@ -1,6 +1,6 @@
 //! What the guard adds to a database, as the statements that add it.
 
-use super::super::sql::{Others, PREFIX};
+use super::super::sql::{Others, PREFIX, ShownBy};
 use super::guard::Table;
 
 /// Taken while a guard is installed or removed.
@@ -81,7 +81,8 @@ DECLARE
     sealed text;
     fence leasehold_guard.fences;
 BEGIN
-    IF shown IS NULL THEN
+    -- A second argument: names are not taken, for a pooler may leave one client's to the next.
+    IF shown IS NULL AND TG_NARGS = 1 THEN
         -- A pooler may add where the session comes from, after a space.
         shown := split_part(current_setting('application_name'), ' ', 1);
         IF left(shown, {length}) <> '{PREFIX}' THEN
@@ -220,13 +221,18 @@ pub(super) fn others(id: i64, others: Others) -> String {
 }
 
 /// The trigger on one table of the tree; on what is there already, only what it lacks.
-pub(super) fn cover(id: i64, table: &Table) -> String {
+pub(super) fn cover(id: i64, table: &Table, by: ShownBy) -> String {
     let name = &table.name;
+    let only = if by == ShownBy::Setting { ", 'setting'" } else { "" };
     let create = format!(
         "CREATE TRIGGER leasehold_guard BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {name}\n    \
-         FOR EACH STATEMENT EXECUTE FUNCTION leasehold_guard.check('{id}');\n"
+         FOR EACH STATEMENT EXECUTE FUNCTION leasehold_guard.check('{id}'{only});\n"
     );
-    let create = if table.trigger.is_some() { String::new() } else { create };
+    let create = match table.shown_by(id) {
+        Some(before) if before == by => String::new(),
+        Some(_) => format!("{}{create}", uncover(name)),
+        None => create,
+    };
     format!("{create}ALTER TABLE {name} ENABLE ALWAYS TRIGGER leasehold_guard;\n")
 }
 
@@ -284,7 +290,7 @@ pub(super) const COVERED: &str = "\
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_trigger t
     JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace
-WHERE t.tgname = 'leasehold_guard' AND f.nspname = 'leasehold_guard' AND t.tgargs = $1 ORDER BY 1";
+WHERE t.tgname = 'leasehold_guard' AND f.nspname = 'leasehold_guard' AND t.tgargs IN ($1, $2) ORDER BY 1";
 
 /// Where we are: the table's number, the guard's schema, and what we may.
 pub(super) const HERE: &str = "\

@@ -183,6 +183,21 @@ pub(super) fn has_parent(target: &str, name: &str, parent: &str) -> TargetError 
     )
 }
 
+/// It had none when its guard was put up.
+pub(super) fn way_round(target: &str, name: &str, parent: &str) -> TargetError {
+    unfit(
+        target,
+        format!(
+            "has a guard that no longer covers it: {name} can also be written through {parent}, whose \
+             statements pass"
+        ),
+        format!(
+            "Take it out of {parent} again (ALTER TABLE, NO INHERIT or DETACH PARTITION); or take this guard \
+             down and put one on {parent}, which covers all that is stored under it"
+        ),
+    )
+}
+
 pub(super) fn foreign_trigger(target: &str, name: &str) -> TargetError {
     unfit(
         target,

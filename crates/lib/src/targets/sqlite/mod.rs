@@ -157,7 +157,15 @@ impl SqliteTarget {
 
     /// On disk when it returns: also that the journal is gone, which would undo it.
     fn commit(&self, db: &Connection, doing: &'static str, asked: Asked) -> Result<(), TargetError> {
-        db.execute_batch("COMMIT").map_err(|e| trouble::said(&self.shown, doing, &e))?;
+        db.execute_batch("COMMIT").map_err(|e| match e.sqlite_error().map(|e| e.code) {
+            // It may be the last step of it that failed, when the journal is gone already.
+            Some(ErrorCode::SystemIoFailure) => TargetError::InDoubt {
+                target: self.shown.clone(),
+                asked,
+                why: format!("the disk failed while the transaction was being committed ({e})"),
+            },
+            _ => trouble::said(&self.shown, doing, &e),
+        })?;
         self.sync().map_err(|e| TargetError::InDoubt {
             target: self.shown.clone(),
             asked,
@@ -171,7 +179,11 @@ impl SqliteTarget {
         let read = |row: &rusqlite::Row<'_>| {
             Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<String>>(2)?))
         };
-        let found = db.query_row(sql, [&self.table], read).optional();
+        let look = |name: &str| db.query_row(sql, [name], read).optional();
+        let found = look(&self.table).and_then(|found| match found {
+            None => look(&sql::plain_name(&self.table)),
+            found => Ok(found),
+        });
         let found = found.map_err(|e| trouble::said(&self.shown, doing, &e))?;
         let Some((name, kind, text)) = found else { return Err(trouble::no_table(&self.shown, &self.table)) };
         let virtually = text.is_some_and(|t| t.to_uppercase().starts_with("CREATE VIRTUAL"));
@@ -201,6 +213,14 @@ impl SqliteTarget {
         Ok(open)
     }
 
+    /// What it was called when its guard was put up, if that was something else: SQLite takes triggers along
+    /// when a table is renamed, and we do not hear of it.
+    fn guarded_as(&self, db: &Connection, table: &str) -> rusqlite::Result<Option<String>> {
+        let sql = "SELECT substr(name, 24) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE \
+                   AND substr(name, 1, 23) = 'leasehold_guard_insert_' AND substr(name, 24) <> ?1 COLLATE NOCASE";
+        db.query_row(sql, [table], |row| row.get(0)).optional()
+    }
+
     /// The table's name and fence, its guard standing.
     fn found(&self, db: &Connection, doing: &'static str) -> Result<(String, Stored), TargetError> {
         let name = self.named(db, doing)?;
@@ -225,19 +245,24 @@ impl SqliteTarget {
         if next == before {
             return Ok(answer);
         }
-        if let Some(next) = &next {
-            let row = shared::Row::of(next);
-            self.before_writing(doing)?;
-            db.execute(
-                "UPDATE leasehold_fences SET lease = ?2, token = ?3, generation = ?4, epoch = ?5, grant_id = ?6, \
-                 carrier = ?7, mode = ?8, let_in = ?9 WHERE guarded = ?1 COLLATE NOCASE",
-                params![
-                    name, row.lease, row.token, row.generation, row.epoch, row.grant, row.carrier, row.mode,
-                    row.let_in
-                ],
-            )
-            .map_err(|e| trouble::said(&self.shown, doing, &e))?;
-        }
+        let row = next.as_ref().map_or_else(shared::Row::unsealed, shared::Row::of);
+        self.before_writing(doing)?;
+        db.execute(
+            "UPDATE leasehold_fences SET lease = ?2, token = ?3, generation = ?4, epoch = ?5, grant_id = ?6, \
+             carrier = ?7, mode = ?8, let_in = ?9 WHERE guarded = ?1 COLLATE NOCASE",
+            params![
+                name,
+                row.lease,
+                row.token,
+                row.generation,
+                row.epoch,
+                row.grant,
+                row.carrier,
+                row.mode,
+                row.let_in
+            ],
+        )
+        .map_err(|e| trouble::said(&self.shown, doing, &e))?;
         self.commit(&db, doing, asked)?;
         Ok(answer)
     }
@@ -325,6 +350,10 @@ impl Target for SqliteTarget {
         })
     }
 
+    fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
+        self.change("reset the fence of", Asked::Reset, |before| Ok((None, before)))
+    }
+
     fn environment(&self, bearer: &Bearer) -> Vec<(OsString, OsString)> {
         vec![(shared::VARIABLE.into(), shared::carrier(bearer).into())]
     }
@@ -344,6 +373,11 @@ impl Guard for SqliteTarget {
             let fences = Self::has_fences(db).map_err(said)?;
             if !fences {
                 statements.push(sql::TABLE.to_owned());
+            }
+            if let Some(before) = self.guarded_as(db, &name).map_err(said)? {
+                statements.extend(sql::uncover(&before));
+                statements.push(sql::forget(&before));
+                notes.push(format!("it was guarded as {before}, and renamed; that fence is forgotten"));
             }
             let row = if fences { row_of(db, &name).map_err(said)? } else { None };
             match &row {
@@ -373,12 +407,9 @@ impl Guard for SqliteTarget {
             if !Self::has_fences(db).map_err(said)? {
                 return Err(trouble::no_guard(&self.shown));
             }
+            let name = self.guarded_as(db, &name).map_err(said)?.unwrap_or(name);
             let (row, _) = row_of(db, &name).map_err(said)?.ok_or_else(|| trouble::no_guard(&self.shown))?;
-            let mut statements = Vec::new();
-            for event in sql::EVENTS {
-                let trigger = sql::trigger_name(event, &name);
-                statements.push(format!("DROP TRIGGER IF EXISTS {}", sql::quoted(&trigger)));
-            }
+            let mut statements = sql::uncover(&name);
             let rest: i64 =
                 db.query_row("SELECT count(*) FROM leasehold_fences", [], |row| row.get(0)).map_err(said)?;
             statements.push(if rest > 1 { sql::forget(&name) } else { "DROP TABLE leasehold_fences".into() });
@@ -401,7 +432,7 @@ impl Guard for SqliteTarget {
             false => format!("its trigger for {} was changed or dropped", missing.join(" and ")),
         };
         let tables = vec![Covered { name, guarded: open.is_empty(), state }];
-        Ok(Report { others, fence: row.fence(), tables, not_fenced: not_fenced() })
+        Ok(Report { others, shown_by: None, fence: row.fence(), tables, not_fenced: not_fenced() })
     }
 }
 

@@ -87,6 +87,19 @@ pub(super) fn forget(table: &str) -> String {
     format!("DELETE FROM leasehold_fences WHERE guarded = {}", literal(table))
 }
 
+/// Takes the triggers off again.
+pub(super) fn uncover(table: &str) -> Vec<String> {
+    EVENTS.map(|event| format!("DROP TRIGGER IF EXISTS {}", quoted(&trigger_name(event, table)))).into()
+}
+
+/// The name that is written like this in SQL: perhaps quoted, perhaps with its schema.
+pub(super) fn plain_name(written: &str) -> String {
+    let main = written.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("main."));
+    let name = if main { &written[5..] } else { written };
+    let quoted = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+    quoted.map_or_else(|| name.to_owned(), |name| name.replace("\"\"", "\""))
+}
+
 /// A name as SQL writes it.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))

@@ -229,3 +229,12 @@ fn other_types_are_left_alone() {
     assert_eq!(kept, ["mine"]);
     assert_eq!(key.target(&key.server).class().word(), "atomic");
 }
+
+/// A list is nobody's string.
+#[test]
+fn a_key_that_holds_no_string_is_called_that() {
+    let key = Key::new(&server("REDIS"));
+    let _: i64 = key.connect().rpush(&key.key, "item").unwrap();
+    let words = key.target(&key.server).read(&mut Vec::new()).unwrap_err().to_string();
+    assert!(words.contains("Name a key that holds a string, or nothing"), "{words}");
+}
