@@ -122,7 +122,7 @@ pub trait Target: fmt::Debug + Send {
         Err(TargetError::Unfit {
             target: self.shown().into(),
             why: "keeps its fence where only its own tools remove it".into(),
-            fix: "For git that is: git push URL :REF, with the ref that leasehold fence ls names".into(),
+            fix: "For git that is, from outside a run: git push URL :refs/leasehold/fence (docs/targets/git.md)".into(),
         })
     }
 
