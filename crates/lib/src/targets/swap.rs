@@ -161,6 +161,7 @@ pub(crate) fn set_mode<C: Cell>(cell: &mut C, mode: Mode) -> Result<(), TargetEr
 }
 
 /// [`super::Target::forget`] for a cell: the fence stays where it is, for it may tell where the content lies.
+#[cfg(any(feature = "object", feature = "redis"))]
 pub(crate) fn forget<C: Cell>(cell: &mut C) -> Result<Option<Fence>, TargetError> {
     let mut doubt: Option<String> = None;
     for _ in 0..TRIES {
