@@ -223,7 +223,8 @@ fn other_types_are_left_alone() {
     let mut connection = key.connect();
     let () = connection.lpush(&key.key, "mine").unwrap();
     let error = key.open().seal(&bearer(33), Mode::Enforce).unwrap_err();
-    assert!(matches!(error, TargetError::Remote { .. }), "{error}");
+    assert!(matches!(error, TargetError::Unfit { .. }), "{error}");
+    assert!(error.to_string().contains("holds something that is no string"), "{error}");
     assert_eq!(key.fence(), None);
     let kept: Vec<String> = connection.lrange(&key.key, 0, -1).unwrap();
     assert_eq!(kept, ["mine"]);
