@@ -115,15 +115,7 @@ impl Errand {
         if self.sent.contains(&record.write) {
             return Next::Done(ErrandOutcome::Done(record));
         }
-        let view = View {
-            record: Some(&record),
-            age: stored.age,
-            resolution: self.clock.resolution,
-            watched: Duration::ZERO,
-            holder_gone: false,
-            instance: &reading.instance,
-            seen: None,
-        };
+        let view = View::at_a_glance(&record, stored.age, self.clock.resolution, &reading.instance);
         let standing = Standard.standing(&record, &view);
         let write = WriteId(self.ids.fresh());
         match self.decide(&record, standing, write, &reading.instance) {

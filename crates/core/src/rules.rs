@@ -65,6 +65,19 @@ pub struct View<'a> {
     pub seen: Option<Seen>,
 }
 
+impl<'a> View<'a> {
+    /// What somebody sees who has only just looked, and looked at nothing but the store.
+    pub fn at_a_glance(
+        record: &'a LeaseRecord,
+        age: Option<Duration>,
+        resolution: Duration,
+        instance: &'a str,
+    ) -> Self {
+        let (watched, holder_gone, seen) = (Duration::ZERO, false, None);
+        Self { record: Some(record), age, resolution, watched, holder_gone, instance, seen }
+    }
+}
+
 /// Why nobody may act on what the store says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {

@@ -178,15 +178,7 @@ pub fn alive(store: &mut dyn Store, lease: &Name, grant: Grant) -> Result<bool, 
     let Some(stored) = stored else { return Ok(false) };
     // A lease that cannot be read may be with anybody.
     let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { return Ok(true) };
-    let view = View {
-        record: Some(&record),
-        age: stored.age,
-        resolution: facts.resolution,
-        watched: Duration::ZERO,
-        holder_gone: false,
-        instance: &facts.instance,
-        seen: None,
-    };
+    let view = View::at_a_glance(&record, stored.age, facts.resolution, &facts.instance);
     Ok(still_holds(grant, Some((&record, &view))))
 }
 

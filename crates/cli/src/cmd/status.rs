@@ -150,15 +150,7 @@ fn row(lease: &str, stored: &Stored, facts: &Facts) -> Row {
         Ok(record) => record,
         Err(bad) => return Row::bad(lease, bad.to_string()),
     };
-    let view = View {
-        record: Some(&record),
-        age: stored.age,
-        resolution: facts.resolution,
-        watched: Duration::ZERO,
-        holder_gone: false,
-        instance: &facts.instance,
-        seen: None,
-    };
+    let view = View::at_a_glance(&record, stored.age, facts.resolution, &facts.instance);
     let hold = record.hold.as_ref();
     let (state, ends_in) = match Standard.standing(&record, &view) {
         Standing::Free => ("free", None),
