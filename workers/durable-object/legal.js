@@ -79,7 +79,7 @@ function exact(name, bytes) {
   if (typeof h !== "object" || h === null) return null;
   const plain = isNumber(r.token, 1, TOKEN_MAX) && isEpoch(r.epoch) && isHex(r.write) && isText(r.instance);
   const holder = [h.host, h.run, h.job, h.since].every(isText) && isNumber(h.pid, 0, U32_MAX);
-  if (!plain || !holder) return null;
+  if (!plain || !holder || (h.slot !== undefined && !isText(h.slot))) return null;
   const held = r.state === "held";
   if (held && !(isHex(r.grant) && isNumber(r.ttl_ms, 1, TTL_MAX_MS))) return null;
   if (held && r.lock !== undefined && !isText(r.lock)) return null;
@@ -93,7 +93,10 @@ function exact(name, bytes) {
     ...(held ? { grant: r.grant, ttl_ms: r.ttl_ms } : {}),
     ...(held && r.revoke === true ? { revoke: true } : {}),
     ...(held && r.lock !== undefined ? { lock: r.lock } : {}),
-    holder: { host: h.host, pid: h.pid, run: h.run, job: h.job, since: h.since },
+    holder: {
+      ...{ host: h.host, pid: h.pid, run: h.run, job: h.job, since: h.since },
+      ...(h.slot !== undefined ? { slot: h.slot } : {}),
+    },
     write: r.write,
     instance: r.instance,
   };

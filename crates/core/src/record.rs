@@ -32,6 +32,9 @@ pub struct Holder {
     pub job: String,
     /// When the grant was made, by the holder's own wall clock.
     pub since: String,
+    /// The slot of its job that it is for, if it is for one: others see that it is being seen to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<String>,
 }
 
 /// What is true only while a lease is held.
@@ -211,6 +214,7 @@ mod tests {
                 run: "mac-8123-a1".into(),
                 job: "gemilab".into(),
                 since: "2026-11-15T14:02:11Z".into(),
+                slot: None,
             },
         }
     }

@@ -29,6 +29,7 @@ pub fn holder(run_id: &str, job: &Name) -> Holder {
         run: run_id.into(),
         job: job.as_str().into(),
         since: utc(clock::wall().as_secs()),
+        slot: None,
     }
 }
 

@@ -46,8 +46,14 @@ impl Dice {
 
 fn ask(way: Way, slot: u64, token: u64) -> Ask {
     let job = Name::new("site").unwrap();
-    let holder =
-        Holder { host: "h".into(), pid: 1, run: "r".into(), job: "site".into(), since: String::new() };
+    let holder = Holder {
+        host: "h".into(),
+        pid: 1,
+        run: "r".into(),
+        job: "site".into(),
+        since: String::new(),
+        slot: None,
+    };
     let at = i64::try_from(slot * EVERY / 1_000).unwrap();
     let (subject, keep) = match way {
         Way::Cooldown => (Subject::Latest(job.clone()), Some(Duration::from_secs(30 * 60))),

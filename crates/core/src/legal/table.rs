@@ -104,6 +104,7 @@ fn base() -> Option<LeaseRecord> {
             run: "r\n\t".into(),
             job: "site".into(),
             since: "2026-11-15T14:02:11Z".into(),
+            slot: Some("2026-11-15T14:00:00Z".into()),
         },
     })
 }

@@ -87,7 +87,14 @@ fn record(hold: Option<Hold>, token: u64, write: u128) -> LeaseRecord {
         write: WriteId(write),
         instance: "i".into(),
         hold,
-        holder: Holder { host: "h".into(), pid: 1, run: "r".into(), job: "j".into(), since: "s".into() },
+        holder: Holder {
+            host: "h".into(),
+            pid: 1,
+            run: "r".into(),
+            job: "j".into(),
+            since: "s".into(),
+            slot: None,
+        },
     }
 }
 

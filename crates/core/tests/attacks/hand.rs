@@ -38,6 +38,7 @@ pub(crate) fn plan(grant: u128, clock: StoreClock) -> Plan {
             run: "r".into(),
             job: "j".into(),
             since: "then".into(),
+            slot: None,
         },
     }
 }

@@ -72,8 +72,14 @@ fn name(text: &str) -> Name {
 }
 
 fn claim(grant: Grant, lease: usize) -> Claim {
-    let holder =
-        Holder { host: "h".into(), pid: 1, run: grant.to_string(), job: "j".into(), since: String::new() };
+    let holder = Holder {
+        host: "h".into(),
+        pid: 1,
+        run: grant.to_string(),
+        job: "j".into(),
+        since: String::new(),
+        slot: None,
+    };
     let (epoch, token) = (Epoch::first(7), Token::FIRST);
     Claim { lease: name(&format!("l{lease}")), epoch, token, grant, holder }
 }

@@ -145,6 +145,7 @@ fn plan(client: usize) -> Plan {
         run: String::new(),
         job: String::new(),
         since: String::new(),
+        slot: None,
     };
     Plan {
         leases: vec![Choice { lease: lease(), seen: None, watched: None }],

@@ -103,6 +103,7 @@ impl<R: Rules> World<R> {
                 run: format!("{w}.{count}"),
                 job: "job".into(),
                 since: "then".into(),
+                slot: None,
             },
         }
     }

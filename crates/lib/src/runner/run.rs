@@ -13,6 +13,7 @@ use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
 use leasehold_core::ledger::{Ending, Entry, State, Subject};
 use leasehold_core::name::Name;
+use leasehold_core::record::Holder;
 use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason};
 use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
@@ -60,6 +61,17 @@ pub struct Spec {
     pub item: Option<Item>,
     /// A private directory in which its steps find us.
     pub sockets: Option<PathBuf>,
+}
+
+impl Spec {
+    /// This run as others see it.
+    fn holder(&self) -> Holder {
+        let slot = match self.item.as_ref().map(|item| &item.subject) {
+            Some(Subject::Slot { id, .. }) => Some(id.clone()),
+            _ => None,
+        };
+        Holder { slot, ..host::holder(&self.run_id, &self.job) }
+    }
 }
 
 /// What came of it.
@@ -122,7 +134,7 @@ pub fn run(
         by_hand: false,
         force: false,
         lock: lock.as_ref().map(|lock| lock.describe().to_owned()),
-        holder: host::holder(&spec.run_id, &spec.job),
+        holder: spec.holder(),
     };
     let shell = Shell::new(plan, store, memory)?;
     let job = Process {
@@ -398,7 +410,7 @@ impl Job for Process<'_> {
         }
         match (input, &self.granted) {
             (Input::Sealed(Ok(())), Some(granted)) if book.page().opened.is_none() => {
-                let holder = host::holder(&self.spec.run_id, &self.spec.job);
+                let holder = self.spec.holder();
                 First::InPlace(Work::Open { book: book.clone(), granted: granted.clone(), holder })
             }
             (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _) if !self.recorded => {

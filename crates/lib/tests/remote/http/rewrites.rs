@@ -41,6 +41,7 @@ fn first(store: &mut dyn Store, lease: &str) -> LeaseRecord {
             run: "r".into(),
             job: lease.into(),
             since: "2026-11-15T14:02:11Z".into(),
+            slot: None,
         },
     }
 }
