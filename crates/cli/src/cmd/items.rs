@@ -135,6 +135,7 @@ pub fn outcome(opened: &Opened) -> (&'static str, &'static str) {
         Opened::Skipped(_) => ("skipped", "skipped"),
         Opened::InProgress(_) => ("skipped", "in-progress"),
         Opened::Unknown(..) => ("unknown", "never-reported"),
+        Opened::Settled => ("skipped", "settled"),
         Opened::Quarantined(_) => ("failed", "quarantined"),
         Opened::Bad(_) => ("failed", "bad_record"),
         Opened::Failed { .. } => ("failed", "store_unreachable"),
@@ -172,6 +173,11 @@ pub fn not_run(
         Opened::InProgress(entry) => {
             let lease = &entry.claim.lease;
             out.note(&format!("skipped {name}: in progress, begun by {} under {lease}", by_whom(entry)));
+            Ok(skip_exit)
+        }
+        Opened::Settled => {
+            let why = "its time is settled: it was dropped, or done so long ago that its record was removed";
+            out.note(&format!("skipped {name}: {why}"));
             Ok(skip_exit)
         }
         Opened::Unknown(entry, doubt) => needs_you("outcome_unknown", unknown(entry, *doubt, &name)),

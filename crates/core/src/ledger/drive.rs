@@ -28,6 +28,10 @@ pub enum Call {
         /// What is to be there.
         entry: Entry,
     },
+    /// Up to when are the slots of this job settled?
+    ReadSettled(Name),
+    /// Remove the item's record, which is ours.
+    Remove(Version),
 }
 
 /// What to do next.
@@ -56,6 +60,8 @@ pub enum Opened {
     Unknown(Entry, Doubt),
     /// It failed too often.
     Quarantined(Entry),
+    /// It was settled without a record, or its record was removed since: nothing is left of it but that.
+    Settled,
     /// The record must not be acted on.
     Bad(BadEntry),
     /// The store did not answer. `sent`: the record may say that we began.
@@ -78,13 +84,16 @@ pub struct Opening {
     noting: Option<Doubt>,
     sent: Vec<WriteId>,
     tries: u32,
+    /// Ours, if its slot turns out not to be settled.
+    created: Option<(Entry, Version)>,
 }
 
 impl Opening {
     /// `seed` must be random. The first call is [`Call::Read`].
     pub fn new(ask: Ask, seed: u128) -> Self {
         let ids = Ids::new(seed);
-        Self { ask, ids, found: None, offered: None, noting: None, sent: Vec::new(), tries: 0 }
+        let (found, offered, noting, created) = (None, None, None, None);
+        Self { ask, ids, found, offered, noting, sent: Vec::new(), tries: 0, created }
     }
 
     /// The record was read.
@@ -122,11 +131,37 @@ impl Opening {
         }
     }
 
+    /// It was found out up to when the job's slots are settled.
+    pub fn on_settled(&mut self, settled: Result<Option<i64>, Failure>) -> Next<Opened> {
+        let Some((entry, version)) = self.created.take() else { return self.failed(busy()) };
+        match (settled, &entry.subject) {
+            (Err(failure), _) => self.failed(failure),
+            (Ok(Some(settled)), Subject::Slot { at, .. }) if *at <= settled => {
+                Next::Call(Call::Remove(version))
+            }
+            (Ok(_), _) => Next::Done(Opened::Begun(entry, version)),
+        }
+    }
+
+    /// The record was removed, or not: nothing was executed, and nobody looks at it again.
+    pub fn on_removed(&mut self) -> Next<Opened> {
+        Next::Done(Opened::Settled)
+    }
+
     fn landed(&mut self, entry: Entry, version: Version) -> Next<Opened> {
-        Next::Done(match self.noting {
-            Some(doubt) => Opened::Unknown(entry, doubt),
-            None => Opened::Begun(entry, version),
-        })
+        if let Some(doubt) = self.noting {
+            return Next::Done(Opened::Unknown(entry, doubt));
+        }
+        match &entry.subject {
+            // There was no record: nobody came so far, or it was removed because its slot is settled.
+            // Whoever removes records has said so before.
+            Subject::Slot { job, .. } if self.found.is_none() => {
+                let job = job.clone();
+                self.created = Some((entry, version));
+                Next::Call(Call::ReadSettled(job))
+            }
+            _ => Next::Done(Opened::Begun(entry, version)),
+        }
     }
 
     fn decide(&mut self, alive: Option<bool>) -> Next<Opened> {

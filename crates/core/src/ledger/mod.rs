@@ -5,6 +5,7 @@
 //! its lease before it begins an item, and writes `started` before the command is executed. So a record
 //! that says `started` while that lease is with nobody, or somebody else, tells of a run that never reported.
 
+pub mod agenda;
 mod drive;
 mod record;
 
@@ -165,6 +166,11 @@ pub enum IfUnknown {
     RetryWithSteps,
     /// Run it again while whoever is on the other side still knows the key: this long after the first time.
     RetryWithin(Duration),
+}
+
+/// What is done about a slot whose run never reported: again if the job says so, or is written to be gone on with.
+pub fn unknown_slot(retry: bool) -> IfUnknown {
+    if retry { IfUnknown::Retry } else { IfUnknown::RetryWithSteps }
 }
 
 /// What a run wants to begin.
