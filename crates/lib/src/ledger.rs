@@ -122,6 +122,12 @@ pub fn peek(store: &mut dyn Store, item: &Item) -> Result<Option<Opened>, Failur
     })
 }
 
+/// What is recorded of an item; nothing if there is nothing that can be read.
+pub fn entry(store: &mut dyn Store, subject: &Subject) -> Result<Option<Entry>, Failure> {
+    let stored = read(store, &key_of(subject))?;
+    Ok(stored.and_then(|stored| Entry::decode_of(subject, &stored.body).ok()))
+}
+
 /// Begins an item, or says why not.
 pub fn open(store: &mut dyn Store, ask: Ask) -> Opened {
     let key = key_of(&ask.subject);
