@@ -226,13 +226,13 @@ pub struct Run {
     /// Write what happened to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Do nothing if this is done already, on whichever machine; {lease}, {job}, {date} and {date@Zone} are
-    /// filled in. The command gets it as LEASEHOLD_KEY
+    /// Do nothing if this is done already, on whichever machine; {lease}, {job}, {date}, {date@Zone} and,
+    /// with --slot, {slot} are filled in. The command gets it as LEASEHOLD_KEY
     #[arg(long, value_name = "KEY", conflicts_with = "observe")]
     pub key: Option<String>,
     /// The slot of a schedule that this run is for: a time as 2026-11-16T05:45Z, or now/45m for the multiple
     /// of 45 minutes that is nearest. A slot runs once
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["key", "observe"])]
+    #[arg(long, value_name = "TIME", conflicts_with = "observe")]
     pub slot: Option<String>,
     /// Skip if the last good run of this job ended less than this ago, by the store's clock
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["key", "slot", "observe"])]

@@ -5,6 +5,8 @@ mod cmd;
 mod config;
 mod duration;
 mod exit;
+#[allow(dead_code)] // used by the daemon
+mod jobs;
 mod out;
 mod report;
 

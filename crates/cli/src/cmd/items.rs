@@ -10,6 +10,7 @@ use leasehold::core::stop::Text;
 use leasehold::ledger::{Item, Page};
 use leasehold::stores::{Clock, Facts};
 
+use super::targets::Moment;
 use super::{by_kind, held_for, targets};
 use crate::args::{self, Doing, Run};
 use crate::config::Chosen;
@@ -30,7 +31,11 @@ pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<Option<Item>, Fai
         }
     };
     let subject = match (&args.key, &args.slot, args.cooldown) {
-        (Some(key), ..) => Subject::Key(key_of(key, &leases[0], job)?),
+        (Some(key), Some(_), _) if !key.contains("{slot}") => {
+            let why = "--key and --slot both say what is done once: keep one, or put {slot} into the key";
+            return Err(Failed::usage(format!("{why}. Nothing was run.")));
+        }
+        (Some(key), ..) => Subject::Key(key_of(key, &leases[0], job, &moment(args, job)?)?),
         (_, Some(slot), _) => slot_of(slot, job, Timestamp::now())?,
         (.., Some(cooldown)) => {
             let (attempts, if_unknown) = (u32::MAX, IfUnknown::Retry);
@@ -52,8 +57,17 @@ pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<Option<Item>, Fai
 }
 
 /// A key with its placeholders filled in.
-pub fn key_of(template: &str, lease: &Name, job: &Name) -> Result<String, Failed> {
-    checked(targets::filled(template, lease, job, Timestamp::now())?)
+fn key_of(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<String, Failed> {
+    checked(targets::filled(template, lease, job, when)?)
+}
+
+/// What placeholders of a run by hand stand for: today, and its slot.
+pub fn moment(args: &Run, job: &Name) -> Result<Moment, Failed> {
+    let slot = args.slot.as_deref().map(|slot| slot_of(slot, job, Timestamp::now())).transpose()?;
+    Ok(Moment::now(slot.map(|slot| match slot {
+        Subject::Slot { id, .. } => id,
+        other => shown(&other),
+    })))
 }
 
 /// A key that can be one.
