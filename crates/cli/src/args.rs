@@ -188,8 +188,8 @@ pub struct Timing {
 #[command(after_help = "\
 If somebody holds the lease the command is not run and the exit code is 0: a skip is not a failure. \
 With --json, what happened is one object, the last line on stdout, below whatever the command printed. \
-The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID, and with --key or --slot also _KEY or \
-_SLOT and _ATTEMPT. If the lease is lost, the command \
+The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID, and with --key also _KEY, with --slot \
+_SLOT, with either _ATTEMPT. If the lease is lost, the command \
 and all it started are ended before anyone else can hold it, and the exit code is 75.")]
 pub struct Run {
     /// The thing that must not be touched twice
@@ -231,8 +231,8 @@ pub struct Run {
     #[arg(long, value_name = "KEY", conflicts_with = "observe")]
     pub key: Option<String>,
     /// The slot of a schedule that this run is for: a time as 2026-11-16T05:45Z, or now/45m for the multiple
-    /// of 45 minutes that is nearest. A slot runs once
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["key", "observe"])]
+    /// of 45 minutes that is nearest. A slot runs once; with --key, both are done once
+    #[arg(long, value_name = "TIME", conflicts_with = "observe")]
     pub slot: Option<String>,
     /// Skip if the last good run of this job ended less than this ago, by the store's clock
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["key", "slot", "observe"])]

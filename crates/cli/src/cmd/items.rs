@@ -17,8 +17,8 @@ use crate::duration;
 use crate::exit::{self, Failed};
 use crate::out::Out;
 
-/// What a run is to do once, if it said so.
-pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<Option<Item>, Failed> {
+/// What a run is to do once, if it said so; and with a slot, the key beside it.
+pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<(Option<Item>, Option<Item>), Failed> {
     let Doing { if_unknown, provider_keeps, attempts, keep } = args.doing;
     let if_unknown = match (if_unknown, provider_keeps) {
         (args::IfUnknown::Refuse, None) => IfUnknown::Refuse,
@@ -29,26 +29,24 @@ pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<Option<Item>, Fai
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
     };
-    let subject = match (&args.key, &args.slot, args.cooldown) {
-        (Some(key), ..) => Subject::Key(key_of(key, &leases[0], job)?),
-        (_, Some(slot), _) => slot_of(slot, job, Timestamp::now())?,
-        (.., Some(cooldown)) => {
+    let item = |subject| Item { subject, if_unknown, attempts, keep };
+    let key = args.key.as_ref().map(|key| key_of(key, &leases[0], job)).transpose()?.map(Subject::Key);
+    let slot = args.slot.as_ref().map(|slot| slot_of(slot, job, Timestamp::now())).transpose()?;
+    Ok(match (slot, key, args.cooldown) {
+        (Some(slot), key, _) => (Some(item(slot)), key.map(item)),
+        (None, Some(key), _) => (Some(item(key)), None),
+        (None, None, Some(cooldown)) => {
+            let (subject, keep) = (Subject::Latest(job.clone()), Some(cooldown));
             let (attempts, if_unknown) = (u32::MAX, IfUnknown::Retry);
-            return Ok(Some(Item {
-                subject: Subject::Latest(job.clone()),
-                if_unknown,
-                attempts,
-                keep: Some(cooldown),
-            }));
+            (Some(Item { subject, if_unknown, attempts, keep }), None)
         }
         (None, None, None) if keep.is_some() || if_unknown != IfUnknown::Refuse => {
             let why =
                 "--keep, --if-unknown and --provider-keeps are about a --key or a --slot, and there is none";
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
-        (None, None, None) => return Ok(None),
-    };
-    Ok(Some(Item { subject, if_unknown, attempts, keep }))
+        (None, None, None) => (None, None),
+    })
 }
 
 /// A key with its placeholders filled in.
@@ -241,9 +239,16 @@ fn quoted(name: &str) -> String {
 
 /// Warns if it could not be recorded how the item ended.
 pub fn check_recorded(page: &Page, out: &Out) {
-    let Some(Opened::Begun(entry, _)) = &page.opened else { return };
+    for (opened, closed) in [(&page.opened, &page.closed), (&page.key_opened, &page.key_closed)] {
+        if let Some(Opened::Begun(entry, _)) = opened {
+            check_closed(entry, closed.as_ref(), out);
+        }
+    }
+}
+
+fn check_closed(entry: &Entry, closed: Option<&Amended>, out: &Out) {
     let name = shown(&entry.subject);
-    match &page.closed {
+    match closed {
         Some(Amended::Done(..)) => {}
         Some(Amended::Superseded(by)) => {
             let by = by.as_ref().map(|by| format!(" by {}", by_whom(by))).unwrap_or_default();

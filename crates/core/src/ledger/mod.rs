@@ -6,6 +6,7 @@
 //! that says `started` while that lease is with nobody, or somebody else, tells of a run that never reported.
 
 mod drive;
+mod pair;
 mod record;
 
 use alloc::string::String;
@@ -15,6 +16,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use drive::{Amended, Amending, Call, Next, Opened, Opening};
+pub use pair::{key_if_unknown, slot_without_key};
 pub use record::{BadEntry, ENTRY_MAX};
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
