@@ -179,3 +179,45 @@ fn a_store_that_does_not_answer_for_the_key_runs_nothing() {
     run(&url).is(0, "");
     assert_eq!(done(&world), format!("{FIRST} {key}\n"));
 }
+
+/// A run that dies at each of its syncs: the next ones converge, and the other side, which knows keys, does it once.
+#[test]
+fn killed_at_every_sync() {
+    let mut kills = 0;
+    for nth in 1.. {
+        let world = World::new();
+        let charge = world.script(
+            "charge",
+            "#!/bin/sh\necho >> asked\ngrep -qx \"$LEASEHOLD_KEY\" done 2>/dev/null || echo \"$LEASEHOLD_KEY\" >> done\n",
+        );
+        // The store is made first: how that dies is another test.
+        world.run(&["run", "first", "true"]).is(0, "");
+        let command = ["run", "site", "--slot", FIRST, "--key", "k", "--if-unknown", "retry", "--", &charge];
+        let line = world.command(&command);
+        let mut strace = world.program("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync"]);
+        strace.args(["-e", &format!("inject=fsync:signal=KILL:when={nth}")]);
+        strace.arg(line.get_program()).args(line.get_args());
+        if Ended::from(strace.output().unwrap()).code == 0 {
+            break;
+        }
+        kills += 1;
+        let asked = || fs::read_to_string(world.path("asked")).map_or(0, |text| text.lines().count());
+        let before = asked();
+        let key_is_done = world.run(&["--json", "history", "k"]).out.contains("\"ok\"");
+        until("it is done", || {
+            let ended = world.run(&command);
+            (ended.code == 0 && !ended.err.contains("held by")).then_some(())
+        });
+        world.run(&command).is(0, "skipped site@");
+        assert_eq!(done(&world), "k\n", "{nth}");
+        assert!(asked() <= before + 1, "{nth}: executed more than once more");
+        // Its run died before it could say so of the slot as well.
+        let slot = item(&world, FIRST)["outcome"].clone();
+        assert!(slot == "ok" || key_is_done && slot == "skipped", "{nth}: {slot}");
+        assert_eq!(item(&world, "k")["outcome"], "ok", "{nth}");
+        assert!(!key_is_done || asked() == before, "{nth}: the key was done, and done again");
+    }
+    assert!(kills > 4, "only {kills}");
+    println!("killed {kills} times");
+}
