@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub use self::fence::{Fence, FenceVerb};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub use items::{Doing, History, IfUnknown, Once, Retry, Step, Why};
+pub use items::{Doing, History, IfUnknown, Once, Pause, Plan, Retry, Step, Why};
 use leasehold::core::ids::Token;
 
 use crate::duration;
@@ -132,6 +132,16 @@ pub enum Command {
     Why(Why),
     /// Let an item run again that failed too often, or that never reported
     Retry(Retry),
+    /// Stay up and start the jobs of leasehold.toml when they are due, each slot once on whichever machine
+    Daemon,
+    /// Start what is due of leasehold.toml, wait for it, and exit: for cron, CI and sandboxes
+    Tick,
+    /// The jobs of leasehold.toml: what ran last, what is due next, what is overdue or stuck
+    Plan(Plan),
+    /// Run no slot of a job until `leasehold resume`; what runs goes on
+    Pause(Pause),
+    /// Let a paused job go on with the slots that are due from now on
+    Resume(Pause),
     /// Take a lease by hand, for scripts: prints the token
     Acquire(Acquire),
     /// Keep a lease that was acquired by hand
@@ -188,8 +198,8 @@ pub struct Timing {
 #[command(after_help = "\
 If somebody holds the lease the command is not run and the exit code is 0: a skip is not a failure. \
 With --json, what happened is one object, the last line on stdout, below whatever the command printed. \
-The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID, and with --key or --slot also _KEY or \
-_SLOT and _ATTEMPT. If the lease is lost, the command \
+The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID, and with --key also _KEY, with --slot \
+_SLOT, with either _ATTEMPT. If the lease is lost, the command \
 and all it started are ended before anyone else can hold it, and the exit code is 75.")]
 pub struct Run {
     /// The thing that must not be touched twice
@@ -231,7 +241,7 @@ pub struct Run {
     #[arg(long, value_name = "KEY", conflicts_with = "observe")]
     pub key: Option<String>,
     /// The slot of a schedule that this run is for: a time as 2026-11-16T05:45Z, or now/45m for the multiple
-    /// of 45 minutes that is nearest. A slot runs once
+    /// of 45 minutes that is nearest. A slot runs once; with --key, both are done once
     #[arg(long, value_name = "TIME", conflicts_with = "observe")]
     pub slot: Option<String>,
     /// Skip if the last good run of this job ended less than this ago, by the store's clock

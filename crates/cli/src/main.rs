@@ -5,10 +5,10 @@ mod cmd;
 mod config;
 mod duration;
 mod exit;
-#[allow(dead_code)] // used by the daemon
 mod jobs;
 mod out;
 mod report;
+mod scheduler;
 
 use std::process::ExitCode;
 

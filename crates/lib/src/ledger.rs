@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
     Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening, State,
-    Subject, Verdict, begin, finish, step_done, still_holds,
+    Subject, Verdict, begin, finish, key_if_unknown, slot_without_key, step_done, still_holds,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::LeaseRecord;
@@ -17,7 +17,7 @@ use pollster::block_on;
 use sha2::{Digest, Sha256};
 
 use crate::stores::Store;
-use crate::{agenda, random};
+use crate::{agenda, clock, host, random};
 
 /// Records of keys, of slots, and of the last good run of a job begin with these.
 pub const PREFIXES: [&str; 3] = ["keys/", "slots/", "latest/"];
@@ -128,8 +128,8 @@ pub fn entry(store: &mut dyn Store, subject: &Subject) -> Result<Option<Entry>, 
     Ok(stored.and_then(|stored| Entry::decode_of(subject, &stored.body).ok()))
 }
 
-/// Begins an item, or says why not.
-pub fn open(store: &mut dyn Store, ask: Ask) -> Opened {
+/// Begins an item, or says why not; and whether it was begun again after a run that never reported.
+fn open(store: &mut dyn Store, ask: Ask) -> (Opened, bool) {
     let key = key_of(&ask.subject);
     let mut opening = Opening::new(ask, random::seed());
     let mut call = Call::Read;
@@ -146,7 +146,7 @@ pub fn open(store: &mut dyn Store, ask: Ask) -> Opened {
         };
         match next {
             Next::Call(again) => call = again,
-            Next::Done(opened) => return opened,
+            Next::Done(opened) => return (opened, opening.after_silence()),
         }
     }
 }
@@ -200,6 +200,8 @@ pub fn alive(store: &mut dyn Store, lease: &Name, grant: Grant) -> Result<bool, 
 #[derive(Clone, Debug)]
 pub struct Book {
     item: Item,
+    /// With a slot: what is done once together with it.
+    key: Option<Item>,
     job: Name,
     page: Arc<(Mutex<Page>, Condvar)>,
 }
@@ -211,12 +213,24 @@ pub struct Page {
     pub opened: Option<Opened>,
     /// Of recording how it ended.
     pub closed: Option<Amended>,
+    /// The same of the key of a slot.
+    pub key_opened: Option<Opened>,
+    /// The same of the key of a slot.
+    pub key_closed: Option<Amended>,
+}
+
+impl Page {
+    /// What keeps the command from being executed.
+    pub fn held_off(&self) -> Option<&Opened> {
+        let all = [&self.opened, &self.key_opened];
+        all.into_iter().flatten().find(|opened| !matches!(opened, Opened::Begun(..)))
+    }
 }
 
 impl Book {
-    /// For a run that is to do this once.
-    pub fn new(item: Item, job: Name) -> Self {
-        Self { item, job, page: Arc::default() }
+    /// For a run that is to do this once, and with a slot perhaps a key.
+    pub fn new(item: Item, key: Option<Item>, job: Name) -> Self {
+        Self { item, key, job, page: Arc::default() }
     }
 
     /// What came of it so far.
@@ -257,10 +271,39 @@ impl Book {
             grant: granted.grant,
             holder: holder.clone(),
         };
-        let opened = open(store, self.item.ask(&self.job, claim));
+        let (opened, silent) = open(store, self.item.ask(&self.job, claim.clone()));
         let begun = matches!(opened, Opened::Begun(..));
         self.note(|page| page.opened = Some(opened));
+        let begun = begun && self.key.as_ref().is_none_or(|key| self.open_key(store, key, claim, silent));
         Input::Sealed(if begun { Ok(()) } else { Err("this item is not to be run now".into()) })
+    }
+
+    /// Begins the key of a slot that is begun. If it is not to be, the slot says so and is over.
+    fn open_key(&self, store: &mut dyn Store, item: &Item, claim: Claim, silent: bool) -> bool {
+        let if_unknown = key_if_unknown(item.if_unknown, silent);
+        let (opened, _) = open(store, Ask { if_unknown, ..item.ask(&self.job, claim) });
+        let Subject::Key(key) = &item.subject else { unreachable!("beside a slot there is only a key") };
+        let held_off = slot_without_key(key, &opened);
+        let unheard = matches!(opened, Opened::Failed { .. });
+        self.note(|page| page.key_opened = Some(opened));
+        let Some((state, said)) = held_off else { return true };
+        // A store that does not answer would keep the run from ending: the slot is left for later.
+        if unheard {
+            return false;
+        }
+        let at = host::utc(clock::wall().as_secs());
+        self.close(store, state, Ending { exit: None, took_ms: 0, at, said });
+        false
+    }
+
+    /// How it is left if its command is never executed: to the next run, unless it was its key that failed.
+    pub fn never_executed(&self) -> (State, String) {
+        let (page, key) = (self.page(), self.key.as_ref().map(|key| &key.subject));
+        let held_off = match (key, &page.key_opened) {
+            (Some(Subject::Key(key)), Some(opened)) => slot_without_key(key, opened),
+            _ => None,
+        };
+        held_off.unwrap_or_else(|| (State::Planned, "the run ended before its command was begun".into()))
     }
 
     /// Records that a step is done.
@@ -276,11 +319,18 @@ impl Book {
         amended
     }
 
-    /// Records how it ended.
+    /// Records how it ended: the key first, for whoever finds only one of them closed finds the slot open.
     pub fn close(&self, store: &mut dyn Store, state: State, ending: Ending) {
-        let Some(Opened::Begun(entry, version)) = self.page().opened else { return };
-        let amending = Amending::new(version, finish(&entry, state, ending), random::seed());
-        let closed = amend(store, amending);
+        let page = self.page();
+        let (Some(Opened::Begun(entry, version)), None) = (page.opened, page.closed) else { return };
+        let mut finished = |entry: &Entry, version| {
+            amend(store, Amending::new(version, finish(entry, state, ending.clone()), random::seed()))
+        };
+        if let Some(Opened::Begun(entry, version)) = page.key_opened {
+            let closed = finished(&entry, version);
+            self.note(|page| page.key_closed = Some(closed));
+        }
+        let closed = finished(&entry, version);
         self.note(|page| page.closed = Some(closed));
     }
 }

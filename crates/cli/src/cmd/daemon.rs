@@ -19,7 +19,7 @@ use crate::exit::{self, Failed};
 use crate::jobs::{self, Job};
 use crate::out::Out;
 use crate::scheduler::start::Starter;
-use crate::scheduler::{Mode, Scheduler};
+use crate::scheduler::{Millis, Mode, Scheduler};
 
 /// The configuration that jobs are read from.
 pub fn path(flags: &Everywhere) -> PathBuf {
@@ -40,13 +40,7 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
         if scheduler.draining && !scheduler.busy() {
             return Ok(exit::OK);
         }
-        match next {
-            Some(at) => {
-                let wait = u64::try_from(at - scheduler.now()).unwrap_or(0);
-                timer.arm(clock::boot_time().plus(Duration::from_millis(wait))).map_err(system)?;
-            }
-            None => timer.disarm().map_err(system)?,
-        }
+        arm(&timer, next, scheduler.now())?;
         let mut fds = vec![signals.as_fd(), timer.as_fd()];
         fds.extend(set.descriptor());
         fds.extend(watch.descriptor());
@@ -83,13 +77,7 @@ pub fn tick(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
         if next.is_none() && !scheduler.busy() {
             return Ok(if scheduler.failed { 1 } else { exit::OK });
         }
-        match next {
-            Some(at) => {
-                let wait = u64::try_from(at - scheduler.now()).unwrap_or(0);
-                timer.arm(clock::boot_time().plus(Duration::from_millis(wait))).map_err(system)?;
-            }
-            None => timer.disarm().map_err(system)?,
-        }
+        arm(&timer, next, scheduler.now())?;
         poll::wait(&[signals.as_fd(), timer.as_fd()]).map_err(system)?;
         timer.take();
         for signal in signals.pending().forward {
@@ -97,6 +85,16 @@ pub fn tick(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
             scheduler.signal(signal);
         }
         scheduler.reap();
+    }
+}
+
+fn arm(timer: &Timer, next: Option<Millis>, now: Millis) -> Result<(), Failed> {
+    match next {
+        Some(at) => {
+            let wait = Duration::from_millis(u64::try_from(at - now).unwrap_or(0));
+            timer.arm(clock::boot_time().plus(wait)).map_err(system)
+        }
+        None => timer.disarm().map_err(system),
     }
 }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, Zoned};
 use leasehold::clock;
-use leasehold::core::ledger::{Amended, Doubt, Entry, IfUnknown, KEY_MAX, Opened, State, Subject};
+use leasehold::core::ledger::{
+    Amended, Doubt, Entry, IfUnknown, KEY_MAX, Opened, State, Subject, unknown_slot,
+};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::ledger::{Item, Page};
@@ -18,8 +20,8 @@ use crate::duration;
 use crate::exit::{self, Failed};
 use crate::out::Out;
 
-/// What a run is to do once, if it said so.
-pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<Option<Item>, Failed> {
+/// What a run is to do once, if it said so; and with a slot, the key beside it.
+pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<(Option<Item>, Option<Item>), Failed> {
     let Doing { if_unknown, provider_keeps, attempts, keep } = args.doing;
     let if_unknown = match (if_unknown, provider_keeps) {
         (args::IfUnknown::Refuse, None) => IfUnknown::Refuse,
@@ -30,30 +32,29 @@ pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<Option<Item>, Fai
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
     };
-    let subject = match (&args.key, &args.slot, args.cooldown) {
-        (Some(key), Some(_), _) if !key.contains("{slot}") => {
-            let why = "--key and --slot both say what is done once: keep one, or put {slot} into the key";
-            return Err(Failed::usage(format!("{why}. Nothing was run.")));
+    let when = moment(args, job)?;
+    let item = |subject| Item { subject, if_unknown, attempts, keep };
+    let key = args.key.as_ref().map(|key| key_of(key, &leases[0], job, &when)).transpose()?.map(Subject::Key);
+    let slot = args.slot.as_ref().map(|slot| slot_of(slot, job, Timestamp::now())).transpose()?;
+    Ok(match (slot, key, args.cooldown) {
+        (Some(slot), key, _) => {
+            // A slot that has come as far as a step is written to be gone on with.
+            let gone_on = if if_unknown == IfUnknown::Refuse { unknown_slot(false) } else { if_unknown };
+            (Some(Item { if_unknown: gone_on, ..item(slot) }), key.map(item))
         }
-        (Some(key), ..) => Subject::Key(key_of(key, &leases[0], job, &moment(args, job)?)?),
-        (_, Some(slot), _) => slot_of(slot, job, Timestamp::now())?,
-        (.., Some(cooldown)) => {
+        (None, Some(key), _) => (Some(item(key)), None),
+        (None, None, Some(cooldown)) => {
+            let (subject, keep) = (Subject::Latest(job.clone()), Some(cooldown));
             let (attempts, if_unknown) = (u32::MAX, IfUnknown::Retry);
-            return Ok(Some(Item {
-                subject: Subject::Latest(job.clone()),
-                if_unknown,
-                attempts,
-                keep: Some(cooldown),
-            }));
+            (Some(Item { subject, if_unknown, attempts, keep }), None)
         }
         (None, None, None) if keep.is_some() || if_unknown != IfUnknown::Refuse => {
             let why =
                 "--keep, --if-unknown and --provider-keeps are about a --key or a --slot, and there is none";
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
-        (None, None, None) => return Ok(None),
-    };
-    Ok(Some(Item { subject, if_unknown, attempts, keep }))
+        (None, None, None) => (None, None),
+    })
 }
 
 /// A key with its placeholders filled in.
@@ -261,9 +262,16 @@ fn quoted(name: &str) -> String {
 
 /// Warns if it could not be recorded how the item ended.
 pub fn check_recorded(page: &Page, out: &Out) {
-    let Some(Opened::Begun(entry, _)) = &page.opened else { return };
+    for (opened, closed) in [(&page.opened, &page.closed), (&page.key_opened, &page.key_closed)] {
+        if let Some(Opened::Begun(entry, _)) = opened {
+            check_closed(entry, closed.as_ref(), out);
+        }
+    }
+}
+
+fn check_closed(entry: &Entry, closed: Option<&Amended>, out: &Out) {
     let name = shown(&entry.subject);
-    match &page.closed {
+    match closed {
         Some(Amended::Done(..)) => {}
         Some(Amended::Superseded(by)) => {
             let by = by.as_ref().map(|by| format!(" by {}", by_whom(by))).unwrap_or_default();

@@ -7,13 +7,11 @@ mod voice;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use leasehold::core::ledger;
 use leasehold::core::name::Name;
 use leasehold::core::session::{NotStarted, Outcome};
 use leasehold::core::stop::Wishes;
 use leasehold::fences::Fences;
 use leasehold::host;
-use leasehold::ledger::Item;
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::run::{self, Spec};
 use leasehold::stores::Store;
@@ -61,10 +59,10 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     forgetful(&memory, &chosen, out);
     if let (Some(item), Some(page)) = (&spec.item, &ran.page) {
         items::check_recorded(page, out);
-        let held_off = page.opened.as_ref().filter(|opened| !matches!(opened, ledger::Opened::Begun(..)));
-        if let Some(opened) =
-            held_off.filter(|_| matches!(ran.outcome, Outcome::NotStarted(NotStarted::Seal { .. })))
-        {
+        let not_sealed = matches!(ran.outcome, Outcome::NotStarted(NotStarted::Seal { .. }));
+        if let Some(opened) = page.held_off().filter(|_| not_sealed) {
+            // It is the key, where there is one that was asked for.
+            let item = spec.key.as_ref().filter(|_| page.key_opened.is_some()).unwrap_or(item);
             let told = items::not_run(opened, item, args.skip_exit, &chosen, out);
             report::write(args.report.as_deref(), out, || report::item(&spec, opened, &told));
             return told;
@@ -124,12 +122,16 @@ fn spec(args: &Run, store: &dyn Store) -> Result<Spec, Failed> {
     let max_run = duration::parse_or_none(&args.max_run)
         .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
     let timing = &args.timing;
+    let job = job(args, &leases)?;
+    let (item, key) = items::item(args, &leases, &job)?;
+    item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
     let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
     Ok(Spec {
         timing: super::timing(wishes, store)?,
-        job: job(args, &leases)?,
+        job,
         program: find(args, &leases[0])?,
-        item: item(args, &leases, store)?,
+        item,
+        key,
         sockets: None,
         leases,
         run_id: run_id(args)?,
@@ -138,12 +140,6 @@ fn spec(args: &Run, store: &dyn Store) -> Result<Spec, Failed> {
         args: args.command[1..].to_vec(),
         foreground: std::io::stdin().is_terminal(),
     })
-}
-
-fn item(args: &Run, leases: &[Name], store: &dyn Store) -> Result<Option<Item>, Failed> {
-    let item = items::item(args, leases, &job(args, leases)?)?;
-    item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
-    Ok(item)
 }
 
 /// The terminal's settings, if it is ours to set.

@@ -51,7 +51,10 @@ impl Starter {
         // The whole URL is for the run alone: the job it starts gets none of the credentials in it.
         command.env_remove("LEASEHOLD_STORE_FILE").env("LEASEHOLD_STORE", &self.store).envs(&job.env);
         command.current_dir(&job.dir).stdin(Stdio::null()).process_group(0);
-        command.arg("run").arg(job.leases[0].as_str()).args(["--job", job.name.as_str(), "--slot", &id, "--tail"]);
+        command
+            .arg("run")
+            .arg(job.leases[0].as_str())
+            .args(["--job", job.name.as_str(), "--slot", &id] /*tail*/);
         command.arg(if self.verbose { "-v" } else { "-q" });
         if let [_, others @ ..] = &job.leases[..] {
             let others: Vec<&str> = others.iter().map(|lease| lease.as_str()).collect();
@@ -75,8 +78,10 @@ impl Starter {
         if job.retry {
             command.args(["--if-unknown", "retry"]);
         }
-        filled.key.iter().for_each(|key| drop(command.args(["--key", key])));
-        job.fence.iter().for_each(|target| drop(command.args(["--fence", target])));
+        let keys = filled.key.iter().map(|key| ("--key", key));
+        for (flag, value) in keys.chain(job.fence.iter().map(|target| ("--fence", target))) {
+            command.args([flag, value]);
+        }
         command.arg("--").args(&filled.run);
         let child = command.spawn().map_err(|e| format!("the system refused to start a run: {e}"))?;
         let subject = Subject::Slot { job: job.name.clone(), at: slot.number(), id };

@@ -33,7 +33,8 @@ impl<'a> Voice<'a> {
 
     fn event(&self, event: &str, job: &Name, slot: &str, text: &str) {
         if self.out.json {
-            self.out.object(&json!({"v": 1, "event": event, "job": job.as_str(), "slot": slot, "text": text}));
+            self.out
+                .object(&json!({"v": 1, "event": event, "job": job.as_str(), "slot": slot, "text": text}));
         }
     }
 
@@ -99,7 +100,10 @@ impl<'a> Voice<'a> {
             }
             Note::Silent(entry) => {
                 let by = items::by_whom(entry);
-                let text = format!("{} was begun by {by} and never reported; see: leasehold why {job}", shown(entry));
+                let text = format!(
+                    "{} was begun by {by} and never reported; see: leasehold why {job}",
+                    shown(entry)
+                );
                 ("unknown", shown(entry), text)
             }
             Note::Elsewhere(schedule) => (
@@ -145,7 +149,8 @@ fn shown(entry: &Entry) -> String {
 
 /// "dropped 525597 slots of minutely, from … to …: …"
 pub fn dropped(job: &Name, range: &Range) -> String {
-    let time = |second| Timestamp::from_second(second).map_or_else(|_| second.to_string(), |at| at.to_string());
+    let time =
+        |second| Timestamp::from_second(second).map_or_else(|_| second.to_string(), |at| at.to_string());
     let slots = match range.count {
         1 => "1 slot".into(),
         n => format!("{n} slots"),

@@ -5,7 +5,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::{Ask, BadEntry, Doubt, Entry, Found, Subject, Verdict, begin};
+use super::{Ask, BadEntry, Doubt, Entry, Found, State, Subject, Verdict, begin};
 use crate::ids::{Grant, Ids, WriteId};
 use crate::name::Name;
 use crate::store::{Cas, Failure, FailureKind, Stored, Version};
@@ -82,6 +82,7 @@ pub struct Opening {
     offered: Option<Entry>,
     /// What is told once the record says so: the item is left alone.
     noting: Option<Doubt>,
+    silent: bool,
     sent: Vec<WriteId>,
     tries: u32,
     /// Ours, if its slot turns out not to be settled.
@@ -93,7 +94,12 @@ impl Opening {
     pub fn new(ask: Ask, seed: u128) -> Self {
         let ids = Ids::new(seed);
         let (found, offered, noting, created) = (None, None, None, None);
-        Self { ask, ids, found, offered, noting, sent: Vec::new(), tries: 0, created }
+        Self { ask, ids, found, offered, noting, silent: false, sent: Vec::new(), tries: 0, created }
+    }
+
+    /// Whether the item was begun again after a run that never reported.
+    pub fn after_silence(&self) -> bool {
+        self.silent
     }
 
     /// The record was read.
@@ -172,6 +178,7 @@ impl Opening {
         match (verdict, entry) {
             (Verdict::Begin(entry), _) => {
                 self.noting = None;
+                self.silent = self.found.as_ref().is_some_and(|(found, _)| is_silent(found, &self.ask));
                 self.offer(entry)
             }
             (Verdict::AskLease(lease, grant), _) => Next::Call(Call::ReadLease(lease, grant)),
@@ -202,6 +209,12 @@ impl Opening {
     fn failed(&self, failure: Failure) -> Next<Opened> {
         Next::Done(Opened::Failed { failure, sent: !self.sent.is_empty() })
     }
+}
+
+/// Whether this tells of a run, other than ours, of which nobody knows what it did.
+fn is_silent(found: &Entry, ask: &Ask) -> bool {
+    let silent = [State::Started, State::Lost, State::Killed, State::Unknown].contains(&found.state);
+    silent && found.claim.grant != ask.claim.grant
 }
 
 fn busy() -> Failure {

@@ -7,6 +7,7 @@
 
 pub mod agenda;
 mod drive;
+mod pair;
 mod record;
 
 use alloc::string::String;
@@ -16,6 +17,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use drive::{Amended, Amending, Call, Next, Opened, Opening};
+pub use pair::{key_if_unknown, slot_without_key};
 pub use record::{BadEntry, ENTRY_MAX};
 
 use crate::ids::{Epoch, Grant, Token, WriteId};

@@ -1,7 +1,9 @@
 //! Single decisions, and the record.
 
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::{BadEntry, Doubt, ENTRY_MAX, Found, Verdict, begin, retry, step_done};
+use leasehold_core::ledger::{
+    BadEntry, Doubt, ENTRY_MAX, Found, Verdict, begin, key_if_unknown, retry, slot_without_key, step_done,
+};
 
 use super::*;
 
@@ -90,4 +92,85 @@ fn records_are_read_strictly() {
     }
     with.steps[0].output = Some("x".repeat(ENTRY_MAX));
     assert_eq!(with.encode(), None);
+}
+
+#[test]
+fn a_slot_says_why_its_key_was_not_begun() {
+    let whole = |state| Entry { failures: 3, ..entry(state) };
+    let failure = Failure { kind: FailureKind::Unreachable, message: "lost".into() };
+    for (opened, state, said) in [
+        (Opened::Done(whole(State::Ok)), State::Skipped, "done: k, by h/1 (token 1) at then"),
+        (Opened::Skipped(whole(State::Skipped)), State::Skipped, "skipped: k is not to be run"),
+        (Opened::InProgress(whole(State::Started)), State::Skipped, "in-progress: k, by h/1 (token 1) at "),
+        (
+            Opened::Unknown(whole(State::Lost), Doubt::NotAsked),
+            State::Failed,
+            "k never reported: it was begun by h/1 (token 1) at then",
+        ),
+        (Opened::Quarantined(whole(State::Failed)), State::Failed, "k failed 3 times and waits for a person"),
+        (Opened::Bad(BadEntry::Other), State::Failed, "k: the record belongs to another key or slot"),
+        (Opened::Failed { failure, sent: true }, State::Failed, "k: the store did not answer"),
+    ] {
+        assert_eq!(slot_without_key("k", &opened), Some((state, said.into())), "{opened:?}");
+    }
+    let begun = Opened::Begun(entry(State::Started), Version("1".into()));
+    assert_eq!(slot_without_key("k", &begun), None);
+}
+
+#[test]
+fn the_slot_decides_about_silence() {
+    let within = IfUnknown::RetryWithin(Duration::from_secs(60));
+    for (own, silent, asked) in [
+        (IfUnknown::Refuse, false, IfUnknown::Refuse),
+        (IfUnknown::Retry, false, IfUnknown::Retry),
+        (IfUnknown::RetryWithSteps, false, IfUnknown::RetryWithSteps),
+        // Its steps are the slot's.
+        (IfUnknown::RetryWithSteps, true, IfUnknown::Retry),
+        (IfUnknown::Retry, true, IfUnknown::Retry),
+        // Whoever is on the other side knows the key by its own first time.
+        (within, true, within),
+        (within, false, within),
+    ] {
+        assert_eq!(key_if_unknown(own, silent), asked, "{own:?}, {silent}");
+    }
+}
+
+/// Whether an opening that found this in the record began, and knew of the silence before it.
+fn opened(found: Option<Entry>, grant: Grant, lost_answer: bool) -> (bool, bool) {
+    let mut opening = Opening::new(ask(grant, 0, IfUnknown::Retry), 7 << 64);
+    let stored = |entry: &Entry, version: &str| Stored {
+        body: entry.encode().unwrap(),
+        version: Version(version.into()),
+        age: None,
+    };
+    let next = opening.on_read(Ok(found.map(|entry| stored(&entry, "1"))));
+    let Next::Call(Call::Cas { entry, .. }) = next else { return (false, opening.after_silence()) };
+    let next = if lost_answer {
+        let lost = Failure { kind: FailureKind::Unreachable, message: "lost".into() };
+        assert_eq!(opening.on_cas(Cas::Unknown(lost)), Next::Call(Call::Read));
+        opening.on_read(Ok(Some(stored(&entry, "2"))))
+    } else {
+        opening.on_cas(Cas::Written { version: Version("2".into()), store_time: None })
+    };
+    (matches!(next, Next::Done(Opened::Begun(..))), opening.after_silence())
+}
+
+#[test]
+fn an_opening_knows_whether_it_ended_a_silence() {
+    for lost_answer in [false, true] {
+        for (state, silent) in [
+            (State::Started, true),
+            (State::Unknown, true),
+            (State::Lost, true),
+            (State::Killed, true),
+            (State::Failed, false),
+            (State::Planned, false),
+        ] {
+            assert_eq!(opened(Some(entry(state)), Grant(2), lost_answer), (true, silent), "{state:?}");
+        }
+        assert_eq!(opened(None, Grant(2), lost_answer), (true, false));
+        // Our own earlier write is no silence.
+        assert_eq!(opened(Some(entry(State::Started)), Grant(1), lost_answer), (true, false));
+    }
+    assert_eq!(opened(Some(entry(State::Ok)), Grant(2), false), (false, false));
 }

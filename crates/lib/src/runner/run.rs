@@ -3,6 +3,8 @@
 //! The main thread is one poll loop over a boot-time timer, the keeper's wake-up and the signals. It
 //! starts the job, holds the deadline, and never touches the store while a job lives.
 
+mod item;
+
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
@@ -11,7 +13,7 @@ use std::time::Duration;
 
 use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::{Ending, Entry, State, Subject};
+use leasehold_core::ledger::Subject;
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
 use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason};
@@ -59,6 +61,8 @@ pub struct Spec {
     pub foreground: bool,
     /// What is to be done once.
     pub item: Option<Item>,
+    /// With a slot: a key that is done once together with it.
+    pub key: Option<Item>,
     /// A private directory in which its steps find us.
     pub sockets: Option<PathBuf>,
 }
@@ -143,7 +147,7 @@ pub fn run(
         fences,
         works: shell.work_sender(),
         steps: None,
-        book: spec.item.clone().map(|item| Book::new(item, spec.job.clone())),
+        book: spec.item.clone().map(|item| Book::new(item, spec.key.clone(), spec.job.clone())),
         stopping: None,
         status: None,
         recorded: false,
@@ -175,17 +179,6 @@ pub fn environment(bearer: &Bearer, spec: &Spec) -> Vec<(OsString, OsString)> {
     values.into_iter().chain(store).map(|(key, value)| (key.into(), value.into())).collect()
 }
 
-/// What the job's environment says about its item.
-fn about(entry: &Entry) -> Vec<(OsString, OsString)> {
-    let item = match &entry.subject {
-        Subject::Key(key) => Some(("LEASEHOLD_KEY", key.clone())),
-        Subject::Slot { id, .. } => Some(("LEASEHOLD_SLOT", id.clone())),
-        Subject::Latest(_) => None,
-    };
-    let attempt = ("LEASEHOLD_ATTEMPT", entry.attempt.to_string());
-    item.into_iter().chain([attempt]).map(|(key, value)| (key.into(), value.into())).collect()
-}
-
 /// The one loop.
 struct Loop<'a> {
     shell: Shell,
@@ -212,23 +205,9 @@ impl Loop<'_> {
             }
         };
         self.take_back();
-        // A keeper that may hang is not waited for; what it has to record is, for as long as two calls may take.
-        if let Some(book) = self.job.book.as_ref().filter(|_| self.job.recorded) {
-            book.wait_closed(self.job.spec.timing.timeout * 2);
-        }
+        self.wait_recorded();
         self.shell.finish(&outcome);
         Ok(self.job.ran(outcome))
-    }
-
-    /// An item that was begun although its command never was may be begun by the next run.
-    fn take_back(&mut self) {
-        let Some(book) = self.job.book.clone() else { return };
-        if self.job.started.is_some() || book.entry().is_none() {
-            return;
-        }
-        self.job.recorded = true;
-        let ending = self.job.ending(None, "the run ended before its command was begun");
-        let _ = self.shell.give(Work::Close { book, state: State::Planned, ending });
     }
 
     fn inputs(&mut self) -> io::Result<Vec<Input>> {
@@ -322,11 +301,9 @@ impl Process<'_> {
 
     fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
         let ours = environment(&Bearer::from(granted), self.spec);
-        let entry = self.book.as_ref().and_then(Book::entry);
-        let item = entry.as_ref().map(about).unwrap_or_default();
         let steps = self.steps.as_ref().map(|steps| (steps::SOCKET.into(), steps.path().into()));
-        let all = ours.into_iter().chain(item).chain(steps).chain(self.fences.environment(granted));
-        all.map(|(key, value)| (key, Some(value))).collect()
+        let all = ours.into_iter().chain(steps).chain(self.fences.environment(granted));
+        all.map(|(key, value)| (key, Some(value))).chain(self.about()).collect()
     }
 
     fn spawn(&mut self, granted: &Granted) -> Result<Tree, (String, u8)> {
@@ -347,27 +324,6 @@ impl Process<'_> {
         let mut tree = tree.map_err(|e| (format!("cannot watch over the job's processes: {e}"), 126))?;
         tree.start(&job).map_err(|e| (e.to_string(), e.exit_code()))?;
         Ok(tree)
-    }
-
-    /// How the job ended, for its item's record: in a word.
-    fn state(&self, status: i32) -> State {
-        match &self.stopping {
-            Some(why) if why.is_loss() => State::Lost,
-            Some(StopReason::MaxRun | StopReason::Interrupted) => State::Killed,
-            _ if status == 0 => State::Ok,
-            _ => State::Failed,
-        }
-    }
-
-    /// The same in full.
-    fn ending(&self, exit: Option<i32>, said: &str) -> Ending {
-        let took = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
-        Ending {
-            exit,
-            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            at: host::utc(clock::wall().as_secs()),
-            said: said.into(),
-        }
     }
 
     fn ran(self, outcome: Outcome) -> Ran {
@@ -417,7 +373,7 @@ impl Job for Process<'_> {
                 let Some(status) = self.status else { return First::Nothing };
                 self.recorded = true;
                 let said = self.spawn_error.clone().unwrap_or_default();
-                let (state, ending) = (self.state(status), self.ending(Some(status), &said));
+                let (state, ending) = (self.state(status), self.ending(Some(status), said));
                 First::Also(Work::Close { book: book.clone(), state, ending })
             }
             _ => First::Nothing,

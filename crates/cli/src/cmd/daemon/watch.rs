@@ -1,8 +1,5 @@
 //! Notices that a file was changed.
 
-use std::os::fd::BorrowedFd;
-use std::path::Path;
-
 #[cfg(target_os = "linux")]
 mod kernel {
     use std::ffi::OsString;
@@ -17,6 +14,7 @@ mod kernel {
     pub struct Watch(Option<(OwnedFd, OsString)>);
 
     impl Watch {
+        /// From now on; if the system does not let us, a HUP has to do.
         pub fn new(path: &Path) -> Self {
             let watching = || {
                 let path = std::path::absolute(path).ok()?;
@@ -28,10 +26,12 @@ mod kernel {
             Self(watching())
         }
 
+        /// Ready when something happened.
         pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
             self.0.as_ref().map(|(inotify, _)| inotify.as_fd())
         }
 
+        /// Whether it was changed since the last call.
         pub fn changed(&self) -> bool {
             let Some((inotify, name)) = &self.0 else { return false };
             let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -68,22 +68,4 @@ mod kernel {
     }
 }
 
-/// A file that is watched.
-pub struct Watch(kernel::Watch);
-
-impl Watch {
-    /// From now on; if the system does not let us, a HUP has to do.
-    pub fn new(path: &Path) -> Self {
-        Self(kernel::Watch::new(path))
-    }
-
-    /// Ready when something happened.
-    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.0.descriptor()
-    }
-
-    /// Whether it was changed since the last call.
-    pub fn changed(&self) -> bool {
-        self.0.changed()
-    }
-}
+pub use kernel::Watch;

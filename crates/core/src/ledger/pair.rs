@@ -1,0 +1,46 @@
+//! A slot and a key that one run does together.
+//!
+//! The slot is begun first, and the key only if the slot is. The slot decides about silence, for it has the steps.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::{Entry, IfUnknown, Opened, State};
+
+/// How the key is asked about a run that never reported. `silent`: the slot was begun again after one.
+pub fn key_if_unknown(own: IfUnknown, silent: bool) -> IfUnknown {
+    match own {
+        // The key counts from its own first time, which may have been under another slot.
+        IfUnknown::RetryWithin(_) => own,
+        _ if silent => IfUnknown::Retry,
+        _ => own,
+    }
+}
+
+/// What is recorded of the slot when its key is not begun with it: its state, and why. Nothing where the key
+/// is begun.
+pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(State, String)> {
+    Some(match opened {
+        Opened::Begun(..) => return None,
+        Opened::Done(entry) => (State::Skipped, format!("done: {key}, by {}", by_whom(entry))),
+        // Only slots are.
+        Opened::Settled => (State::Skipped, format!("{key} is settled")),
+        Opened::Skipped(_) => (State::Skipped, format!("skipped: {key} is not to be run")),
+        Opened::InProgress(entry) => (State::Skipped, format!("in-progress: {key}, by {}", by_whom(entry))),
+        Opened::Unknown(entry, _) => {
+            (State::Failed, format!("{key} never reported: it was begun by {}", by_whom(entry)))
+        }
+        Opened::Quarantined(entry) => {
+            (State::Failed, format!("{key} failed {} times and waits for a person", entry.failures))
+        }
+        Opened::Bad(bad) => (State::Failed, format!("{key}: {bad}")),
+        Opened::Failed { .. } => (State::Failed, format!("{key}: the store did not answer")),
+    })
+}
+
+/// For a record that is read much later: with the time, if it ended.
+fn by_whom(entry: &Entry) -> String {
+    let claim = &entry.claim;
+    let at = entry.ending.as_ref().map_or(&claim.holder.since, |ending| &ending.at);
+    format!("{}/{} (token {}) at {at}", claim.holder.host, claim.holder.pid, claim.token)
+}

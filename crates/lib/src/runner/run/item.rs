@@ -1,0 +1,69 @@
+//! The item of a run: what its job hears of it, and how it is left.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use leasehold_core::ledger::{Ending, State, Subject};
+use leasehold_core::session::StopReason;
+
+use super::{Loop, Process};
+use crate::keeper::Work;
+use crate::ledger::Book;
+use crate::{clock, host};
+
+impl Loop<'_> {
+    /// An item that was begun although its command never was may be begun by the next run.
+    pub(super) fn take_back(&mut self) {
+        let Some(book) = self.job.book.clone() else { return };
+        if self.job.started.is_some() || book.entry().is_none() {
+            return;
+        }
+        self.job.recorded = true;
+        let (state, said) = book.never_executed();
+        let ending = self.job.ending(None, said);
+        let _ = self.shell.give(Work::Close { book, state, ending });
+    }
+
+    /// A keeper that may hang is not waited for; what it has to record is, for as long as its calls may take.
+    pub(super) fn wait_recorded(&self) {
+        let Some(book) = self.job.book.as_ref().filter(|_| self.job.recorded) else { return };
+        let calls = if self.job.spec.key.is_some() { 4 } else { 2 };
+        book.wait_closed(self.job.spec.timing.timeout * calls);
+    }
+}
+
+impl Process<'_> {
+    /// What the job's environment says about its item. What an outer run said about its own is removed.
+    pub(super) fn about(&self) -> Vec<(OsString, Option<OsString>)> {
+        let Some(entry) = self.book.as_ref().and_then(Book::entry) else { return Vec::new() };
+        let beside = self.spec.key.as_ref().map(|item| &item.subject);
+        let (mut key, mut slot) = (None, None);
+        for subject in [&entry.subject].into_iter().chain(beside) {
+            match subject {
+                Subject::Key(text) => key = Some(text.into()),
+                Subject::Slot { id, .. } => slot = Some(id.into()),
+                Subject::Latest(_) => {}
+            }
+        }
+        let attempt = Some(entry.attempt.to_string().into());
+        let all = [("LEASEHOLD_KEY", key), ("LEASEHOLD_SLOT", slot), ("LEASEHOLD_ATTEMPT", attempt)];
+        all.map(|(name, value)| (name.into(), value)).into()
+    }
+
+    /// How the job ended, for its item's record: in a word.
+    pub(super) fn state(&self, status: i32) -> State {
+        match &self.stopping {
+            Some(why) if why.is_loss() => State::Lost,
+            Some(StopReason::MaxRun | StopReason::Interrupted) => State::Killed,
+            _ if status == 0 => State::Ok,
+            _ => State::Failed,
+        }
+    }
+
+    /// The same in full.
+    pub(super) fn ending(&self, exit: Option<i32>, said: String) -> Ending {
+        let took = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        Ending { exit, took_ms, at: host::utc(clock::wall().as_secs()), said }
+    }
+}
