@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use leasehold::random;
 
 use super::*;
+use crate::cmd::targets::{Moment, filled as filled_target};
 
 const PLAIN: &str = "name = \"site\"\nevery = \"45m\"\nrun = [\"true\"]\n";
 
@@ -367,6 +368,16 @@ fn placeholders_that_nothing_fills_in() {
     refused_with("fence = \"file:/a\"", "fence must be a list of texts");
 }
 
+/// The job and whoever seals must mean the same file.
+#[test]
+fn targets_are_seen_from_where_the_job_runs() {
+    let job = one(&with("dir = \"a{b}\"\nfence = [\"file:./x/{slot}\", \"sqlite:d.db#t\", \"tree:/t\"]"));
+    let when = Moment { slot: Some("S".into()), at: Timestamp::UNIX_EPOCH };
+    let fill = |target: &String| filled_target(target, &job.leases[0], &job.name, &when).unwrap();
+    let targets: Vec<String> = job.fence.iter().map(fill).collect();
+    assert_eq!(targets, ["file:/srv/a{b}/x/S", "sqlite:/srv/a{b}/d.db#t", "tree:/t"]);
+}
+
 #[test]
 fn each_slot_has_a_key_of_its_own() {
     for fixed in ["charge", "{job}-{lease}", "{{slot}}"] {
@@ -444,4 +455,17 @@ fn a_program_that_is_missing() {
     assert_eq!(scratch.load(text("sh", "")).unwrap()[0].program().unwrap().name, "sh");
     fs::write(scratch.path(), text("./gone", "")).unwrap();
     assert_eq!(load_elsewhere(&scratch.path()).unwrap().len(), 1);
+}
+
+/// What people copy from the documentation is right.
+#[test]
+fn the_example_of_the_documentation() {
+    let text = include_str!("../../../../docs/schedule.md");
+    let example = text.split("```toml").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let all = jobs(example).unwrap();
+    assert_eq!(all.len(), 4);
+    assert_eq!((all[2].busy, all[3].busy), (Busy::Wait(secs(300)), Busy::Open));
+    for key in KEYS {
+        assert!(text.contains(&format!("`{key}`")), "{key} is not explained");
+    }
 }
