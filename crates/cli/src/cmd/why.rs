@@ -52,6 +52,8 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
         let then = asked.as_ref().is_none_or(|asked| asked.second().is_some_and(|at| is_at(&row.entry, at)));
         then && row.is_about(&args.name)
     });
+    // The newest first, also of those that ended in the same second.
+    rows.reverse();
     rows.sort_by(|a, b| b.when().cmp(a.when()));
     rows.truncate(MOST);
     let stood = match Name::new(&args.name) {
