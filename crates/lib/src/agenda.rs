@@ -220,13 +220,16 @@ pub fn pause(store: &mut dyn Store, job: &Name, paused: bool) -> Result<Option<A
     })
 }
 
+/// A record of a slot, as it is stored.
+pub type Recorded = (Entry, Stored);
+
 /// The records of a job's slots that are due after one second, up to and with another.
 pub fn recorded(
     store: &mut dyn Store,
     job: &Name,
     after: i64,
     upto: i64,
-) -> Result<(Vec<(Entry, Stored)>, Vec<String>), Failure> {
+) -> Result<(Vec<Recorded>, Vec<String>), Failure> {
     let prefix = slots_of(job);
     let (mut found, mut bad) = (Vec::new(), Vec::new());
     let mut last = format!("{prefix}{:012}", after.max(0));
