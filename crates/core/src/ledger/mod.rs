@@ -286,7 +286,10 @@ pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
     match found.state {
         State::Ok | State::Planned => None,
         State::Started if alive => None,
-        _ => Some(Entry { state: State::Planned, failures: 0, ..found.clone() }),
+        // One that was waved off has been there all the same.
+        _ => {
+            Some(Entry { state: State::Planned, failures: 0, attempt: found.attempt.max(1), ..found.clone() })
+        }
     }
 }
 
