@@ -134,8 +134,11 @@ pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure
     stored.map(|stored| decoded(job, &stored)).transpose()
 }
 
-/// The records of all jobs, and what is no such record: where, and why.
-pub fn read_all(store: &mut dyn Store) -> Result<(Vec<Agenda>, Vec<(String, String)>), Failure> {
+/// What is under a key of ours, and is no record: where, and why.
+pub type Unreadable = (String, String);
+
+/// The records of all jobs, and what is no such record.
+pub fn read_all(store: &mut dyn Store) -> Result<(Vec<Agenda>, Vec<Unreadable>), Failure> {
     let (mut found, mut bad, mut after) = (Vec::new(), Vec::new(), String::new());
     loop {
         let page = block_on(store.list(PREFIX, &after, PAGE))?;
@@ -318,5 +321,7 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
 /// ones. Gives what the job's record says now; nothing if no machine has seen the job.
 pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<Option<Agenda>, Failure> {
     let unlisted = |agenda: &Agenda| !agenda.again.contains(&at);
-    change(store, job, |found, write| found.filter(|a| unlisted(a)).map(|a| a.with_again(at, write)))
+    let listed =
+        change(store, job, |found, write| found.filter(|a| unlisted(a)).map(|a| a.with_again(at, write)));
+    Ok(listed?.agenda)
 }

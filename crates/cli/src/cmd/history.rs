@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::agenda;
+use leasehold::agenda::{self, Unreadable};
 use leasehold::core::ledger::agenda::Range;
 use leasehold::core::ledger::{Entry, State, Subject};
 use leasehold::core::name::Name;
@@ -73,7 +73,7 @@ impl Dropped {
 
     /// For `--json`.
     pub fn object(&self) -> Value {
-        let Range { first, last, count, why } = self.range;
+        let Range { first, last, count, why, .. } = self.range;
         json!({
             "v": 1, "kind": DROPPED, "job": self.job.as_str(), "outcome": DROPPED, "reason": why.word(),
             "first": standing::time(first), "last": standing::time(last), "count": count,
@@ -110,9 +110,6 @@ impl Line {
         }
     }
 }
-
-/// What is under a key of ours, and is no record: where, and why.
-type Unreadable = (String, String);
 
 /// Shows it.
 pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> {
