@@ -215,7 +215,7 @@ fn property_lists_and_yaml_are_what_they_say() {
     }
     for (path, text) in files(".yml") {
         assert!(!text.contains('\t'), "{}: a tab", path.display());
-        let even = |line: &str| (line.len() - line.trim_start().len()) % 2 == 0;
+        let even = |line: &str| (line.len() - line.trim_start().len()).is_multiple_of(2);
         assert!(text.lines().all(even), "{}", path.display());
         assert_ne!(python("yaml", yaml, &path), Some(false), "{}", path.display());
     }

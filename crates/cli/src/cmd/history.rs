@@ -84,7 +84,7 @@ impl Dropped {
 
 /// One line of it.
 enum Line {
-    Item(Row),
+    Item(Box<Row>),
     Dropped(Dropped),
 }
 
@@ -131,7 +131,8 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
         let job = agenda.job;
         agenda.dropped.into_iter().map(move |range| Dropped { job: job.clone(), range })
     });
-    let mut lines: Vec<Line> = rows.into_iter().map(Line::Item).chain(dropped.map(Line::Dropped)).collect();
+    let mut lines: Vec<Line> =
+        rows.into_iter().map(|row| Line::Item(Box::new(row))).chain(dropped.map(Line::Dropped)).collect();
     lines.retain(|line| wanted(line, args));
     lines.sort_by_cached_key(Line::when);
     show(&lines, &opened, out);
