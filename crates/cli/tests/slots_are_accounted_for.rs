@@ -149,6 +149,20 @@ fn why_takes_the_time_on_the_wall() {
     world.run(&["why", "paper", "tomorrow"]).is(64, "no time");
 }
 
+/// What is kept of how it ended stands below the sentence, and cannot move the cursor.
+#[test]
+fn why_shows_what_a_failed_run_said() {
+    let world = World::new();
+    world.run(&["once", "k\u{1b}[2J", "--attempts", "1", "--", "false"]).is(1, "");
+    let slot =
+        ["run", "a", "--slot", "2026-11-16T05:45Z", "--key", "k\u{1b}[2J", "--attempts", "1", "--", "true"];
+    world.run(&slot).is(79, "waits for you");
+    let why = world.run(&["why", "a", "2026-11-16T05:45Z"]).quiet().out;
+    let said = why.lines().last().unwrap();
+    assert_eq!(said, "    k\u{fffd}[2J failed 1 times and waits for a person", "{why}");
+    assert!(why.contains("a@2026-11-16T05:45:00Z: failed, by "), "{why}");
+}
+
 #[test]
 fn a_settled_slot_is_tried_again_when_somebody_says_so() {
     let world = World::new();

@@ -225,7 +225,9 @@ fn tell(row: &Row, job: Option<&Job>) {
     out::line(&sentence(row, job));
     let said = row.entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
     if row.entry.state != State::Skipped {
-        said.lines().all(|line| out::line(&format!("    {line}")));
+        // What a job printed must not move the cursor of whoever asks.
+        let plain = |c: char| if c.is_control() && c != '\t' { '\u{fffd}' } else { c };
+        said.lines().all(|line| out::line(&format!("    {}", line.chars().map(plain).collect::<String>())));
     }
 }
 
