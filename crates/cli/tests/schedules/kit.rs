@@ -139,7 +139,7 @@ impl Site {
 
     /// Outcome, attempts and what was said of one slot.
     pub fn outcome(&self, job: &str, slot: &str) -> Option<Value> {
-        self.history(job).into_iter().find(|row| row["item"] == format!("{job}@{slot}"))
+        self.history(job).into_iter().find(|row| row["item"] == slot)
     }
 
     /// Waits for the outcome of a slot.
