@@ -164,7 +164,7 @@ fn an_old_slot_may_be_tried_again() {
     let half_a_year = 183 * 86_400;
     let old = (crate::kit::now().div_euclid(half_a_year) - 1) * half_a_year;
     for settled in [old + 1, old - 1] {
-        let site = Site::with(&job("fails", "every = \"183d\"", "", FAILS));
+        let site = Site::with(&job("fails", "every = \"183d\"", "keep = \"1000d\"", FAILS));
         site.world.write("a/go", "");
         site.rewind("fails", old - 1);
         site.run("a", &["run", "fails", "--slot", &named(old), "--", "false"]).is(1, "");
