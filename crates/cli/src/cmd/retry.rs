@@ -1,9 +1,12 @@
 //! `leasehold retry`: a person decides about an item that waits for one.
 
 use jiff::Timestamp;
+use leasehold::agenda;
 use leasehold::core::ledger::{Amended, Amending, Ending, Entry, State, Subject, retry, settle};
 use leasehold::core::name::Name;
+use leasehold::core::store::Failure;
 use leasehold::ledger::{alive, amend, key_of};
+use leasehold::stores::Store;
 
 use super::{by_kind, items, store_failed};
 use crate::args::{Everywhere, Retry};
@@ -36,6 +39,10 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
         || Ending { exit: None, took_ms: 0, at: items::now(), said: "recorded as done by hand".into() };
     let next = if args.done { settle(&entry, alive, ending()) } else { retry(&entry, alive) };
     let Some(next) = next else {
+        if entry.state == State::Planned {
+            // Whoever said so before us may not have come this far.
+            listed(store, &entry).map_err(failed)?;
+        }
         let why = match entry.state {
             State::Ok => "it is done",
             State::Planned => "it may be run already",
@@ -46,7 +53,10 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
     };
     match amend(store, Amending::new(version, next, leasehold::random::seed())) {
         Amended::Done(..) if args.done => out.note(&format!("{} is recorded as done", args.key)),
-        Amended::Done(..) => out.note(&format!("{} may be run again: the next run begins it", args.key)),
+        Amended::Done(..) => {
+            listed(store, &entry).map_err(failed)?;
+            out.note(&format!("{} may be run again: the next run begins it", args.key));
+        }
         Amended::Superseded(_) => {
             let why = "its record changed while we looked; look again";
             return Err(Failed::new(exit::NEEDS_YOU, "changed", format!("{}: {why}", args.key)));
@@ -57,6 +67,14 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
         }
     }
     Ok(exit::OK)
+}
+
+/// Schedulers look at a slot again that they have done with.
+fn listed(store: &mut dyn Store, entry: &Entry) -> Result<(), Failure> {
+    match &entry.subject {
+        Subject::Slot { job, at, .. } => agenda::again(store, job, *at),
+        Subject::Key(_) | Subject::Latest(_) => Ok(()),
+    }
 }
 
 /// What the text may name, the likeliest first.
