@@ -19,7 +19,7 @@ use crate::out::Out;
 
 /// What a run is to do once, if it said so; and with a slot, the key beside it.
 pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<(Option<Item>, Option<Item>), Failed> {
-    let Doing { if_unknown, provider_keeps, attempts, keep } = args.doing;
+    let Doing { if_unknown, provider_keeps, attempts, keep, tail } = args.doing;
     let if_unknown = match (if_unknown, provider_keeps) {
         (args::IfUnknown::Refuse, None) => IfUnknown::Refuse,
         (args::IfUnknown::Retry, None) => IfUnknown::Retry,
@@ -43,6 +43,10 @@ pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<(Option<Item>, Op
         (None, None, None) if keep.is_some() || if_unknown != IfUnknown::Refuse => {
             let why =
                 "--keep, --if-unknown and --provider-keeps are about a --key or a --slot, and there is none";
+            return Err(Failed::usage(format!("{why}. Nothing was run.")));
+        }
+        (None, None, None) if tail => {
+            let why = "--tail keeps the last lines in the record of a --key, a --slot or a --cooldown, and there is none";
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
         (None, None, None) => (None, None),

@@ -55,6 +55,9 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Some(before) = terminal.filter(|_| was_killed(&ran.outcome)) {
         restore(&before);
     }
+    if let Some(why) = &ran.unwritten {
+        out.warn(&format!("not all that the command printed could be passed on: {why}"));
+    }
     fence::remember(&state, &ran.fences.sealed);
     forgetful(&memory, &chosen, out);
     if let (Some(item), Some(page)) = (&spec.item, &ran.page) {
@@ -132,6 +135,7 @@ fn spec(args: &Run, store: &dyn Store) -> Result<Spec, Failed> {
         program: find(args, &leases[0])?,
         item,
         key,
+        tail: args.doing.tail,
         sockets: None,
         leases,
         run_id: run_id(args)?,
