@@ -1,5 +1,6 @@
 //! What goes into a session and what comes out of it.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -283,7 +284,7 @@ pub enum StopReason {
         /// The token found.
         token: Token,
         /// By whom.
-        holder: Holder,
+        holder: Box<Holder>,
     },
     /// The record was freed by someone, or is gone, or belongs to another life.
     Gone,
