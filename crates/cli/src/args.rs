@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub use self::fence::{Fence, FenceVerb};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub use items::{Doing, History, IfUnknown, Once, Retry, Step, Why};
+pub use items::{Doing, History, IfUnknown, Once, Pause, Plan, Retry, Step, Why};
 use leasehold::core::ids::Token;
 
 use crate::duration;
@@ -132,6 +132,16 @@ pub enum Command {
     Why(Why),
     /// Let an item run again that failed too often, or that never reported
     Retry(Retry),
+    /// Stay up and start the jobs of leasehold.toml when they are due, each slot once on whichever machine
+    Daemon,
+    /// Start what is due of leasehold.toml, wait for it, and exit: for cron, CI and sandboxes
+    Tick,
+    /// The jobs of leasehold.toml: what ran last, what is due next, what is overdue or stuck
+    Plan(Plan),
+    /// Run no slot of a job until `leasehold resume`; what runs goes on
+    Pause(Pause),
+    /// Let a paused job go on with the slots that are due from now on
+    Resume(Pause),
     /// Take a lease by hand, for scripts: prints the token
     Acquire(Acquire),
     /// Keep a lease that was acquired by hand
@@ -226,8 +236,8 @@ pub struct Run {
     /// Write what happened to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Do nothing if this is done already, on whichever machine; {lease}, {job}, {date} and {date@Zone} are
-    /// filled in. The command gets it as LEASEHOLD_KEY
+    /// Do nothing if this is done already, on whichever machine; {lease}, {job}, {date}, {date@Zone} and,
+    /// with --slot, {slot} are filled in. The command gets it as LEASEHOLD_KEY
     #[arg(long, value_name = "KEY", conflicts_with = "observe")]
     pub key: Option<String>,
     /// The slot of a schedule that this run is for: a time as 2026-11-16T05:45Z, or now/45m for the multiple

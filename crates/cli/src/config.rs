@@ -14,6 +14,7 @@ use leasehold::text::{MASK, did_you_mean, masked};
 
 use crate::args::Everywhere;
 use crate::exit::{self, Failed};
+use crate::jobs::read::{self, Reader};
 
 /// What to do about a directory that is no store yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,9 @@ pub struct Chosen {
 }
 
 /// Keys a configuration may have.
-const KEYS: [&str; 2] = ["store", "store_file"];
+pub const KEYS: [&str; 2] = ["store", "store_file"];
+/// … and that of a project besides.
+pub const PROJECT_KEYS: [&str; 3] = ["defaults", "job", "timezone"];
 
 fn env(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
@@ -66,13 +69,13 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
         return named(&secret(Path::new(&file), "LEASEHOLD_STORE_FILE")?, "LEASEHOLD_STORE_FILE", state);
     }
     let project = match &flags.config {
-        Some(path) => Some(read_config(path)?.ok_or_else(|| missing(path))?),
-        None => read_config(Path::new("leasehold.toml"))?,
+        Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| missing(path))?),
+        None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
     };
     if let Some((url, origin)) = project.and_then(|found| found.store) {
         return named(&url, &origin, state);
     }
-    let user = user_config().map(|path| read_config(&path)).transpose()?.flatten();
+    let user = user_config().map(|path| read_config(&path, Whose::User)).transpose()?.flatten();
     if let Some((url, origin)) = user.and_then(|found| found.store) {
         return named(&url, &origin, state);
     }
@@ -167,7 +170,8 @@ pub fn overriding(flags: &Everywhere) -> Option<String> {
     }
     let path = flags.config.as_deref().unwrap_or(Path::new("./leasehold.toml"));
     // One that cannot be read stands in the way as well.
-    let names_one = read_config(path).map_or(true, |found| found.is_some_and(|found| found.store.is_some()));
+    let names_one = read_config(path, Whose::Project)
+        .map_or(true, |found| found.is_some_and(|found| found.store.is_some()));
     names_one.then(|| path.display().to_string())
 }
 
@@ -176,45 +180,38 @@ struct Found {
     store: Option<(String, String)>,
 }
 
-fn missing(path: &Path) -> Failed {
+/// A file that was named and is not there.
+pub fn missing(path: &Path) -> Failed {
     Failed::config(format!("there is no configuration at {}. Nothing was started", path.display()))
 }
 
-fn read_config(path: &Path) -> Result<Option<Found>, Failed> {
-    let shown = path.display();
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(Failed::config(format!("cannot read {shown}: {e}. Nothing was started"))),
-    };
-    let bad =
-        |line: usize, what: &str| Failed::config(format!("{shown}:{line}: {what}. Nothing was started"));
-    let line_of = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
-    let table: toml::Table = text
-        .parse()
-        .map_err(|e: toml::de::Error| bad(line_of(e.span().map_or(0, |s| s.start)), e.message()))?;
-    let line_of_key = |key: &str| {
-        let starts = |line: &str| line.trim_start().trim_start_matches(['[', '"']).starts_with(key);
-        text.lines().position(starts).map_or(1, |n| n + 1)
-    };
-    let mut store = None;
-    for (key, value) in &table {
-        let line = line_of_key(key);
-        if !KEYS.contains(&key.as_str()) {
-            let hint =
-                did_you_mean(key, &KEYS).map(|k| format!(" (did you mean {k:?}?)")).unwrap_or_default();
-            return Err(bad(line, &format!("unknown key {key:?}{hint}")));
-        }
-        let Some(value) = value.as_str() else {
-            return Err(bad(line, &format!("{key} must be a text in quotes")));
-        };
-        if store.is_some() {
-            return Err(bad(line, "store and store_file are both set; keep one"));
-        }
-        let url = if key == "store_file" { secret(Path::new(value), "store_file")? } else { value.into() };
-        store = Some((url, shown.to_string()));
+/// Whose configuration it is: jobs belong to a project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Project,
+    User,
+}
+
+/// Only the store is read: a job that is wrong must not stop runs that have nothing to do with it.
+fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
+    let Some(text) = read::text_of(path)? else { return Ok(None) };
+    let reader = Reader::new(&text, path);
+    let file = reader.file()?;
+    if let Some(astray) = PROJECT_KEYS.iter().find(|key| whose == Whose::User && file.has(key)) {
+        let why =
+            format!("{astray} belongs into the leasehold.toml of a project: here only a store is named");
+        return Err(file.bad(astray, &why));
     }
-    Ok(Some(Found { store }))
+    file.only(&[KEYS.as_slice(), &PROJECT_KEYS].concat())?;
+    let (url, secret_in) = (file.text("store")?, file.text("store_file")?);
+    if url.is_some() && secret_in.is_some() {
+        return Err(file.bad("store_file", "store and store_file are both set; keep one"));
+    }
+    let url = match secret_in {
+        Some(place) => Some(secret(Path::new(&place), "store_file")?),
+        None => url,
+    };
+    Ok(Some(Found { store: url.map(|url| (url, path.display().to_string())) }))
 }
 
 fn secret(path: &Path, what: &str) -> Result<String, Failed> {

@@ -5,8 +5,10 @@ mod cmd;
 mod config;
 mod duration;
 mod exit;
+mod jobs;
 mod out;
 mod report;
+mod scheduler;
 
 use std::process::ExitCode;
 

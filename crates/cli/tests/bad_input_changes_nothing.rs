@@ -200,11 +200,33 @@ fn configurations() {
         world.write("leasehold.toml", text);
         world.unchanged(|| world.run(&["run", "site", "true"])).is(78, said);
     }
+    std::fs::write(world.path("leasehold.toml"), b"store = \"\xff\"\n").unwrap();
+    world.unchanged(|| world.run(&["run", "site", "true"])).is(78, "line 1 is not UTF-8");
     std::fs::remove_file(world.path("leasehold.toml")).unwrap();
+    std::fs::create_dir_all(world.path(".config/leasehold")).unwrap();
+    for (text, said) in [
+        ("\n[[job]]\nname = \"a\"\n", "config.toml:2: job belongs into the leasehold.toml of a project"),
+        ("timezone = \"UTC\"\n", "config.toml:1: timezone belongs into the leasehold.toml"),
+        ("stor = \"dir:/x\"\n", "config.toml:1: unknown key \"stor\" (did you mean \"store\"?)"),
+    ] {
+        world.write(".config/leasehold/config.toml", text);
+        world.unchanged(|| world.run(&["run", "site", "true"])).is(78, said);
+    }
+    std::fs::remove_file(world.path(".config/leasehold/config.toml")).unwrap();
     refused(
         &world,
         &[(&["--config", "nope.toml", "run", "site", "true"], 78, "there is no configuration at nope.toml")],
     );
+}
+
+/// Whoever runs something by hand has nothing to do with the jobs.
+#[test]
+fn a_job_that_is_wrong_stops_no_other_run() {
+    let world = lived_in();
+    let job = "timezone = \"Mars\"\n[defaults]\nnonsense = 1\n[[job]]\nname = 5\n";
+    world.write("leasehold.toml", &format!("store = \"sqlite:other.db\"\n{job}"));
+    world.run(&["run", "site", "touch", "ran"]).is(0, "");
+    assert!(world.path("ran").exists() && world.path("other.db").exists());
 }
 
 #[test]

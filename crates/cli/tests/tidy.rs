@@ -297,9 +297,14 @@ fn missing(text: &str, files: &[File]) -> Vec<String> {
 #[test]
 fn documents_name_files_that_exist() {
     let files = files();
-    for document in
-        ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/guarantees.md", "docs/protocol.md"]
-    {
+    for document in [
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "README.md",
+        "docs/guarantees.md",
+        "docs/protocol.md",
+        "docs/schedule.md",
+    ] {
         if let Some(file) = files.iter().find(|f| f.path == document) {
             let missing = missing(&file.text, &files);
             assert!(missing.is_empty(), "{document} names {missing:?}");

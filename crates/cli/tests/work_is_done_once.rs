@@ -144,6 +144,21 @@ fn slots_and_cooldowns_keep_the_second_run_off() {
 }
 
 #[test]
+fn a_key_and_a_target_can_be_named_after_the_slot() {
+    let world = World::new();
+    let job = ["--", "sh", "-c", "echo \"$LEASEHOLD_KEY\" >> done"];
+    let run = |flags: &[&str]| world.run(&[&["run", "site"], flags, &job].concat());
+    let slot = ["--slot", "2026-11-16T14:45+09:00", "--key", "{job}@{slot}"];
+    run(&slot).is(0, "");
+    run(&slot).is(0, "skipped site@2026-11-16T05:45:00Z: done by");
+    assert_eq!(fs::read_to_string(world.path("done")).unwrap(), "site@2026-11-16T05:45:00Z\n");
+    let fence = format!("file:{}/{{slot}}.json", world.path("").display());
+    world
+        .run(&["run", "a", "-v", "--slot", "2026-11-16T05:45Z", "--fence", &fence, "true"])
+        .is(0, "2026-11-16T05:45:00Z.json");
+}
+
+#[test]
 fn bad_input_runs_nothing() {
     let world = World::new();
     let long = "x".repeat(300);
@@ -156,6 +171,9 @@ fn bad_input_runs_nothing() {
         (&["run", "a", "--tail", "--observe"], "there is none"),
         (&["run", "a", "--key", "k", "--provider-keeps", "1h"], "goes with --if-unknown retry"),
         (&["run", "a", "--key", "{dat}"], "did you mean {date}?"),
+        (&["run", "a", "--key", "{slot}"], "{slot} needs --slot"),
+        (&["run", "a", "--fence", "file:{slot}"], "{slot} needs --slot"),
+        (&["run", "a", "--key", "k", "--slot", "2026-11-16T05:45Z"], "keep one, or put {slot} into the key"),
         (&["run", "a", "--key", &long], "this one has 300"),
         (&["once", &long], "this one has 300"),
         (&["once", ""], "this one has 0"),

@@ -17,7 +17,7 @@ use pollster::block_on;
 use sha2::{Digest, Sha256};
 
 use crate::stores::Store;
-use crate::{clock, host, random};
+use crate::{agenda, clock, host, random};
 
 /// Records of keys, of slots, and of the last good run of a job begin with these.
 pub const PREFIXES: [&str; 3] = ["keys/", "slots/", "latest/"];
@@ -38,7 +38,7 @@ pub struct Item {
 }
 
 impl Item {
-    fn ask(&self, job: &Name, claim: Claim) -> Ask {
+    pub(crate) fn ask(&self, job: &Name, claim: Claim) -> Ask {
         Ask {
             subject: self.subject.clone(),
             job: job.clone(),
@@ -52,13 +52,18 @@ impl Item {
 
 /// Where the record of an item is kept.
 pub fn key_of(subject: &Subject) -> String {
-    let [keys, slots, latest] = PREFIXES;
+    let [keys, _, latest] = PREFIXES;
     match subject {
         Subject::Key(key) => format!("{keys}{}", plain(key)),
-        // No job's name has the sign in it, so one job's slots are apart from another's, and in order.
-        Subject::Slot { job, at, .. } => format!("{slots}{}@{at:012}", plain(job.as_str())),
+        Subject::Slot { job, at, .. } => format!("{}{at:012}", slots_of(job)),
         Subject::Latest(job) => format!("{latest}{}", plain(job.as_str())),
     }
+}
+
+/// What the records of a job's slots begin with. No job's name has the sign in it, so one job's slots are apart from
+/// another's, and in order.
+pub fn slots_of(job: &Name) -> String {
+    format!("{}{}@", PREFIXES[1], plain(job.as_str()))
 }
 
 /// The lease under which a key is worked on that has no other: named after it, as far as that is a name.
@@ -73,7 +78,7 @@ fn digest(text: &str) -> String {
 }
 
 /// A text as part of a key that every store takes: no two become one, and it begins as the text does.
-fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     let mut after_word = false;
     for byte in text.bytes() {
@@ -104,10 +109,8 @@ pub fn peek(store: &mut dyn Store, item: &Item) -> Result<Option<Opened>, Failur
         Ok(entry) => entry,
         Err(bad) => return Ok(Some(Opened::Bad(bad))),
     };
-    // Nobody's claim: whether a run is at it is seen under the lease.
-    let claim = Claim { grant: Grant(random::seed()), ..entry.claim.clone() };
-    let claim = Claim { epoch: leasehold_core::ids::Epoch::first(random::seed()), ..claim };
-    let ask = item.ask(&entry.job, claim);
+    // Whether a run is at it is seen under the lease.
+    let ask = item.ask(&entry.job, Claim::nobody(&entry.claim, random::seed()));
     let found = Found { entry: &entry, age: stored.age };
     Ok(match begin(Some(found), &ask, None, WriteId(random::seed())) {
         Verdict::Done => Some(Opened::Done(entry)),
@@ -119,8 +122,14 @@ pub fn peek(store: &mut dyn Store, item: &Item) -> Result<Option<Opened>, Failur
     })
 }
 
+/// What is recorded of an item; nothing if there is nothing that can be read.
+pub fn entry(store: &mut dyn Store, subject: &Subject) -> Result<Option<Entry>, Failure> {
+    let stored = read(store, &key_of(subject))?;
+    Ok(stored.and_then(|stored| Entry::decode_of(subject, &stored.body).ok()))
+}
+
 /// Begins an item, or says why not; and whether it was begun again after a run that never reported.
-fn open(store: &mut dyn Store, ask: Ask) -> (Opened, bool) {
+pub fn open(store: &mut dyn Store, ask: Ask) -> (Opened, bool) {
     let key = key_of(&ask.subject);
     let mut opening = Opening::new(ask, random::seed());
     let mut call = Call::Read;
@@ -129,6 +138,11 @@ fn open(store: &mut dyn Store, ask: Ask) -> (Opened, bool) {
             Call::Read => opening.on_read(read(store, &key)),
             Call::ReadLease(lease, grant) => opening.on_lease(alive(store, &lease, grant)),
             Call::Cas { expected, entry } => opening.on_cas(cas(store, &key, expected.as_ref(), &entry)),
+            Call::ReadSettled(job) => opening.on_settled(agenda::settled(store, &job)),
+            Call::Remove(version) => {
+                block_on(store.remove(&key, &version));
+                opening.on_removed()
+            }
         };
         match next {
             Next::Call(again) => call = again,
@@ -143,7 +157,7 @@ pub fn amend(store: &mut dyn Store, mut amending: Amending) -> Amended {
     loop {
         let next = match call {
             Call::Cas { expected, entry } => amending.on_cas(cas(store, &key, expected.as_ref(), &entry)),
-            Call::Read | Call::ReadLease(..) => amending.on_read(read(store, &key)),
+            _ => amending.on_read(read(store, &key)),
         };
         match next {
             Next::Call(again) => call = again,

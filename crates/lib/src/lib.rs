@@ -22,6 +22,7 @@
 //! the world is here. [`stores`] are where leases live, [`runner`] is `leasehold run`, [`lease`] is the
 //! API above.
 
+pub mod agenda;
 pub mod byhand;
 pub mod clock;
 #[cfg(all(unix, feature = "conformance"))]

@@ -130,3 +130,20 @@ pub struct Retry {
     #[arg(long)]
     pub done: bool,
 }
+
+/// `plan`
+#[derive(Debug, Args)]
+pub struct Plan {
+    /// Only this job
+    pub job: Option<String>,
+    /// Show so many of the next slots of each job
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub next: u8,
+}
+
+/// `pause` and `resume`
+#[derive(Debug, Args)]
+pub struct Pause {
+    /// The job, as leasehold.toml calls it
+    pub job: String,
+}

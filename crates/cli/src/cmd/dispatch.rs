@@ -16,6 +16,11 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Why(args) => {
             why::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
         }
+        Command::Daemon => daemon::daemon(flags, out),
+        Command::Tick => daemon::tick(flags, out),
+        Command::Plan(args) => plan::run(flags, args, out).and_then(out::all_written),
+        Command::Pause(args) => pause::run(flags, args, true, out).map_err(Failed::of_a_look),
+        Command::Resume(args) => pause::run(flags, args, false, out).map_err(Failed::of_a_look),
         Command::Step(args) => step::run(args, out),
         Command::Retry(args) => retry::run(flags, args, out).map_err(Failed::of_a_look),
         Command::Write(args) => write::run(args, out),

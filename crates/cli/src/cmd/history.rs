@@ -78,17 +78,19 @@ pub fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<Unreadable>), Failed> 
         }
     }
     let rows = rows.into_iter().map(|entry| {
-        let word = match entry.state {
-            State::Started => {
-                let claim = &entry.claim;
-                let alive = alive(opened.store.as_mut(), &claim.lease, claim.grant);
-                if alive.map_err(|f| store_failed(&f, &opened.chosen))? { "started" } else { "unknown" }
-            }
-            state => state.word(),
-        };
+        let word = word(opened.store.as_mut(), &entry).map_err(|f| store_failed(&f, &opened.chosen))?;
         Ok(Row { entry, word })
     });
     Ok((rows.collect::<Result<_, Failed>>()?, unreadable))
+}
+
+/// The outcome of an item, or whether a run is at it now.
+pub fn word(store: &mut dyn Store, entry: &Entry) -> Result<&'static str, leasehold::stores::Failure> {
+    Ok(match entry.state {
+        State::Started if alive(store, &entry.claim.lease, entry.claim.grant)? => "started",
+        State::Started => "unknown",
+        state => state.word(),
+    })
 }
 
 /// Every record under a prefix.

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp, Zoned};
 use leasehold::clock;
-use leasehold::core::ledger::{Amended, Doubt, Entry, IfUnknown, KEY_MAX, Opened, State, Subject};
+use leasehold::core::ledger::{
+    Amended, Doubt, Entry, IfUnknown, KEY_MAX, Opened, State, Subject, unknown_slot,
+};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::ledger::{Item, Page};
 use leasehold::stores::{Clock, Facts};
 
+use super::targets::Moment;
 use super::{by_kind, held_for, targets};
 use crate::args::{self, Doing, Run};
 use crate::config::Chosen;
@@ -29,11 +32,16 @@ pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<(Option<Item>, Op
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
     };
+    let when = moment(args, job)?;
     let item = |subject| Item { subject, if_unknown, attempts, keep };
-    let key = args.key.as_ref().map(|key| key_of(key, &leases[0], job)).transpose()?.map(Subject::Key);
+    let key = args.key.as_ref().map(|key| key_of(key, &leases[0], job, &when)).transpose()?.map(Subject::Key);
     let slot = args.slot.as_ref().map(|slot| slot_of(slot, job, Timestamp::now())).transpose()?;
     Ok(match (slot, key, args.cooldown) {
-        (Some(slot), key, _) => (Some(item(slot)), key.map(item)),
+        (Some(slot), key, _) => {
+            // A slot that has come as far as a step is written to be gone on with.
+            let gone_on = if if_unknown == IfUnknown::Refuse { unknown_slot(false) } else { if_unknown };
+            (Some(Item { if_unknown: gone_on, ..item(slot) }), key.map(item))
+        }
         (None, Some(key), _) => (Some(item(key)), None),
         (None, None, Some(cooldown)) => {
             let (subject, keep) = (Subject::Latest(job.clone()), Some(cooldown));
@@ -54,8 +62,17 @@ pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<(Option<Item>, Op
 }
 
 /// A key with its placeholders filled in.
-pub fn key_of(template: &str, lease: &Name, job: &Name) -> Result<String, Failed> {
-    checked(targets::filled(template, lease, job, Timestamp::now())?)
+fn key_of(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<String, Failed> {
+    checked(targets::filled(template, lease, job, when)?)
+}
+
+/// What placeholders of a run by hand stand for: today, and its slot.
+pub fn moment(args: &Run, job: &Name) -> Result<Moment, Failed> {
+    let slot = args.slot.as_deref().map(|slot| slot_of(slot, job, Timestamp::now())).transpose()?;
+    Ok(Moment::now(slot.map(|slot| match slot {
+        Subject::Slot { id, .. } => id,
+        other => shown(&other),
+    })))
 }
 
 /// A key that can be one.
@@ -137,6 +154,7 @@ pub fn outcome(opened: &Opened) -> (&'static str, &'static str) {
         Opened::Skipped(_) => ("skipped", "skipped"),
         Opened::InProgress(_) => ("skipped", "in-progress"),
         Opened::Unknown(..) => ("unknown", "never-reported"),
+        Opened::Settled => ("skipped", "settled"),
         Opened::Quarantined(_) => ("failed", "quarantined"),
         Opened::Bad(_) => ("failed", "bad_record"),
         Opened::Failed { .. } => ("failed", "store_unreachable"),
@@ -174,6 +192,11 @@ pub fn not_run(
         Opened::InProgress(entry) => {
             let lease = &entry.claim.lease;
             out.note(&format!("skipped {name}: in progress, begun by {} under {lease}", by_whom(entry)));
+            Ok(skip_exit)
+        }
+        Opened::Settled => {
+            let why = "its time is settled: it was dropped, or done so long ago that its record was removed";
+            out.note(&format!("skipped {name}: {why}"));
             Ok(skip_exit)
         }
         Opened::Unknown(entry, doubt) => needs_you("outcome_unknown", unknown(entry, *doubt, &name)),

@@ -2,6 +2,7 @@
 
 pub mod break_;
 pub mod by_hand;
+pub mod daemon;
 pub mod demo;
 pub mod dispatch;
 pub mod doctor;
@@ -13,6 +14,8 @@ pub mod help;
 pub mod history;
 pub mod items;
 pub mod once;
+pub mod pause;
+pub mod plan;
 pub mod push;
 pub mod read;
 pub mod retry;

@@ -1,6 +1,5 @@
 //! `leasehold once KEY -- CMD`: a run whose lease and key are one.
 
-use jiff::Timestamp;
 use leasehold::core::name::Name;
 use leasehold::ledger;
 
@@ -36,12 +35,12 @@ pub fn run(flags: &Everywhere, args: &Once, out: &Out) -> Result<u8, Failed> {
 
 /// The key with its date filled in; there is no lease and no job to name it after.
 fn key(args: &Once) -> Result<String, Failed> {
-    for word in ["{lease}", "{job}"] {
+    for word in ["{lease}", "{job}", "{slot}"] {
         if args.key.contains(word) {
             return Err(Failed::usage(format!("{word} means nothing in the key of once. Nothing was run.")));
         }
     }
     let nobody = Name::new("once").map_err(|e| Failed::usage(e.to_string()))?;
-    let key = targets::filled(&args.key, &nobody, &nobody, Timestamp::now())?;
+    let key = targets::filled(&args.key, &nobody, &nobody, &targets::Moment::now(None))?;
     items::checked(key)
 }

@@ -105,7 +105,7 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     let job = job(args, &leases)?;
     // Before anything is spent: a typo must not cost a token or block another machine.
     find(args, &leases[0])?;
-    let fences = targets::fences(&args.fence, &leases, &job)?;
+    let fences = targets::fences(&args.fence, &leases, &job, &items::moment(args, &job)?)?;
     let opened = super::open_tested(flags, &leases)?;
     let mut spec = spec(args, opened.store.as_ref())?;
     if spec.item.is_some() {

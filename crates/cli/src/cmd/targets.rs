@@ -36,21 +36,48 @@ pub fn enclosing(command: &str) -> Result<Bearer, Failed> {
 }
 
 /// What may stand in braces in the name of a target.
-const PLACEHOLDERS: [&str; 4] = ["lease", "job", "date", "date@Zone"];
+const PLACEHOLDERS: [&str; 5] = ["lease", "job", "slot", "date", "date@Zone"];
 
-/// A target's name with its placeholders filled in.
-pub fn filled(template: &str, lease: &Name, job: &Name, now: Timestamp) -> Result<String, Failed> {
+/// What the placeholders that tell of time stand for.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// The name of the slot that a run is for.
+    pub slot: Option<String>,
+    /// Whose date it is.
+    pub at: Timestamp,
+}
+
+impl Moment {
+    /// Today, and no slot or this one.
+    pub fn now(slot: Option<String>) -> Moment {
+        let now = leasehold::clock::wall().as_secs();
+        let at = Timestamp::from_second(i64::try_from(now).unwrap_or_default()).unwrap_or_default();
+        Moment { slot, at }
+    }
+}
+
+/// A target's name, or a key, with its placeholders filled in. `{{` and `}}` are braces.
+pub fn filled(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<String, Failed> {
     let wrong = |why: String| Failed::usage(format!("{template:?}: {why}"));
     let (mut text, mut rest) = (String::new(), template);
-    while let Some((before, after)) = rest.split_once('{') {
+    while let Some(at) = rest.find(['{', '}']) {
+        text += &rest[..at];
+        let brace = &rest[at..=at];
+        let after = &rest[at + 1..];
+        // One that opens nothing stands for itself too.
+        if brace == "}" || after.starts_with('{') {
+            text += brace;
+            rest = after.strip_prefix(brace).unwrap_or(after);
+            continue;
+        }
         let (word, after) = after.split_once('}').ok_or_else(|| wrong("a { is never closed".into()))?;
-        text += before;
         text += &match word {
             "lease" => lease.to_string(),
             "job" => job.to_string(),
-            "date" => day(now, TimeZone::UTC),
+            "slot" => when.slot.clone().ok_or_else(|| wrong("{slot} needs --slot".into()))?,
+            "date" => day(when.at, TimeZone::UTC),
             _ => match word.strip_prefix("date@") {
-                Some(zone) => day(now, TimeZone::get(zone).map_err(|e| wrong(e.to_string()))?),
+                Some(zone) => day(when.at, TimeZone::get(zone).map_err(|e| wrong(e.to_string()))?),
                 None => return Err(wrong(unknown(word))),
             },
         };
@@ -66,14 +93,16 @@ fn day(now: Timestamp, zone: TimeZone) -> String {
 fn unknown(word: &str) -> String {
     let meant =
         did_you_mean(word, &PLACEHOLDERS).map_or(String::new(), |m| format!(", did you mean {{{m}}}?"));
-    format!("{{{word}}} means nothing here{meant} Known: {{lease}}, {{job}}, {{date}}, {{date@Zone}}")
+    format!(
+        "{{{word}}} means nothing here{meant} Known: {{lease}}, {{job}}, {{slot}}, {{date}}, {{date@Zone}}"
+    )
 }
 
 /// The targets named with `--fence`, for each lease that may be granted.
-pub fn fences(templates: &[String], leases: &[Name], job: &Name) -> Result<Fences, Failed> {
+pub fn fences(templates: &[String], leases: &[Name], job: &Name, when: &Moment) -> Result<Fences, Failed> {
     let mut fences = Fences::none();
     for lease in leases {
-        let targets: Result<_, Failed> = named(templates, lease, job).into_iter().collect();
+        let targets: Result<_, Failed> = named(templates, lease, job, when).into_iter().collect();
         let targets = targets.map_err(|failed| Failed {
             message: format!("{}. Nothing was run", failed.message.trim_end_matches('.')),
             ..failed
@@ -84,10 +113,13 @@ pub fn fences(templates: &[String], leases: &[Name], job: &Name) -> Result<Fence
 }
 
 /// Each of the targets, or why it is none.
-pub fn named(templates: &[String], lease: &Name, job: &Name) -> Vec<Result<Box<dyn Target>, Failed>> {
-    let now = leasehold::clock::wall().as_secs();
-    let now = Timestamp::from_second(i64::try_from(now).unwrap_or_default()).unwrap_or_default();
-    templates.iter().map(|template| opened(&filled(template, lease, job, now)?)).collect()
+pub fn named(
+    templates: &[String],
+    lease: &Name,
+    job: &Name,
+    when: &Moment,
+) -> Vec<Result<Box<dyn Target>, Failed>> {
+    templates.iter().map(|template| opened(&filled(template, lease, job, when)?)).collect()
 }
 
 /// Opens a target; nothing is reached yet.
@@ -200,10 +232,14 @@ pub fn let_in(refused: &Refused) -> String {
 mod tests {
     use super::*;
 
-    fn fill(template: &str) -> Result<String, String> {
+    fn fill_for(slot: Option<&str>, template: &str) -> Result<String, String> {
         let (lease, job) = (Name::new("site").unwrap(), Name::new("publish").unwrap());
-        let now: Timestamp = "2026-03-28T23:30:00Z".parse().unwrap();
-        filled(template, &lease, &job, now).map_err(|failed| failed.message)
+        let when = Moment { slot: slot.map(str::to_owned), at: "2026-03-28T23:30:00Z".parse().unwrap() };
+        filled(template, &lease, &job, &when).map_err(|failed| failed.message)
+    }
+
+    fn fill(template: &str) -> Result<String, String> {
+        fill_for(None, template)
     }
 
     #[test]
@@ -217,5 +253,22 @@ mod tests {
         assert!(fill("file:/{lese}").unwrap_err().contains("did you mean {lease}?"));
         assert!(fill("file:/{").unwrap_err().contains("never closed"));
         assert!(fill("file:/{date@Nowhere/None}").unwrap_err().contains("Nowhere/None"));
+    }
+
+    #[test]
+    fn slots() {
+        let slot = Some("2026-03-28T23:30:00Z");
+        assert_eq!(fill_for(slot, "{job}@{slot}").unwrap(), "publish@2026-03-28T23:30:00Z");
+        assert!(fill("{slot}").unwrap_err().contains("{slot} needs --slot"));
+        assert!(fill("{slto}").unwrap_err().contains("did you mean {slot}?"));
+    }
+
+    #[test]
+    fn braces() {
+        assert_eq!(fill("{{job}}").unwrap(), "{job}");
+        assert_eq!(fill("{{{job}}}").unwrap(), "{publish}");
+        assert_eq!(fill("a}b").unwrap(), "a}b");
+        assert_eq!(fill("ä{{ü}}").unwrap(), "ä{ü}");
+        assert!(fill("{{{").unwrap_err().contains("never closed"));
     }
 }

@@ -5,6 +5,7 @@
 //! its lease before it begins an item, and writes `started` before the command is executed. So a record
 //! that says `started` while that lease is with nobody, or somebody else, tells of a run that never reported.
 
+pub mod agenda;
 mod drive;
 mod pair;
 mod record;
@@ -169,6 +170,11 @@ pub enum IfUnknown {
     RetryWithin(Duration),
 }
 
+/// What is done about a slot whose run never reported: again if the job says so, or is written to be gone on with.
+pub fn unknown_slot(retry: bool) -> IfUnknown {
+    if retry { IfUnknown::Retry } else { IfUnknown::RetryWithSteps }
+}
+
 /// What a run wants to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ask {
@@ -285,7 +291,10 @@ pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
     match found.state {
         State::Ok | State::Planned => None,
         State::Started if alive => None,
-        _ => Some(Entry { state: State::Planned, failures: 0, ..found.clone() }),
+        // One that was waved off has been there all the same.
+        _ => {
+            Some(Entry { state: State::Planned, failures: 0, attempt: found.attempt.max(1), ..found.clone() })
+        }
     }
 }
 

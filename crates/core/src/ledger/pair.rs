@@ -23,6 +23,8 @@ pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(State, String)> {
     Some(match opened {
         Opened::Begun(..) => return None,
         Opened::Done(entry) => (State::Skipped, format!("done: {key}, by {}", by_whom(entry))),
+        // Only slots are.
+        Opened::Settled => (State::Skipped, format!("{key} is settled")),
         Opened::Skipped(_) => (State::Skipped, format!("skipped: {key} is not to be run")),
         Opened::InProgress(entry) => (State::Skipped, format!("in-progress: {key}, by {}", by_whom(entry))),
         Opened::Unknown(entry, _) => {

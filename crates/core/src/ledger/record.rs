@@ -115,7 +115,9 @@ impl Entry {
             State::Planned | State::Unknown => true,
             State::Ok | State::Failed | State::Skipped | State::Lost | State::Killed => wire.ending.is_some(),
         };
-        if wire.attempt == 0 || !fits {
+        // What was waved off was never begun.
+        let begun = wire.attempt > 0 || wire.state == State::Skipped;
+        if !begun || !fits {
             return Err(damaged("state and ending contradict each other".into()));
         }
         Ok(Self {

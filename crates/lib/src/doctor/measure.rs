@@ -9,13 +9,12 @@ use leasehold_core::time::BootTime;
 
 use super::exams::{ENOUGH, text, write};
 use super::{Depth, Latency, Visit};
+use crate::agenda::ahead_of;
 use crate::clock::{boot_time, wall};
 use crate::stores::{Clock, Facts, Failure, Store, Verdict, Version};
 
 /// What people should know about their clock.
 const CLOCK_OFF: Duration = Duration::from_secs(5);
-/// A store time later than this after its origin can only count from 1970.
-const UNIX: Duration = Duration::from_secs(1_000_000_000);
 /// How long anybody waits to be told of a change.
 const PUSH: Duration = Duration::from_secs(2);
 /// How far any clock may be off, as a share: twice what the stop rule allows, for two clocks.
@@ -186,7 +185,7 @@ pub(super) fn latency(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<Duration
         let took = boot_time().since(sent);
         writes.push(took);
         version = (!apart).then_some(written);
-        ahead = store_time.filter(|at| *at > UNIX).map(|at| difference(before + took / 2, at));
+        ahead = store_time.and_then(|at| ahead_of(at, before + took / 2));
     }
     let mut reads = Vec::new();
     let until = boot_time().plus(patience);
@@ -211,12 +210,6 @@ pub(super) fn latency(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<Duration
     }
     ages.sample()?;
     Ok(read.p99.max(cas.p99))
-}
-
-/// In milliseconds; negative if `ours` is behind.
-fn difference(ours: Duration, theirs: Duration) -> i64 {
-    let millis = |d: Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
-    millis(ours) - millis(theirs)
 }
 
 fn percentiles(mut times: Vec<Duration>) -> Latency {

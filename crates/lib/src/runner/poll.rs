@@ -197,6 +197,59 @@ mod timer {
 
 pub use timer::Timer;
 
+/// Says when somebody sets the wall clock, where the system tells.
+#[derive(Debug)]
+pub struct ClockSet(#[cfg(any(target_os = "linux", target_os = "android"))] OwnedFd);
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl ClockSet {
+    /// From now on.
+    pub fn new() -> io::Result<Self> {
+        use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let this = Self(timerfd_create(TimerfdClockId::Realtime, flags)?);
+        this.arm()?;
+        Ok(this)
+    }
+
+    /// An alarm in a time that never comes, which is called off when the clock is set.
+    fn arm(&self) -> io::Result<()> {
+        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
+        let (never, none) = (Timespec { tv_sec: 1 << 40, tv_nsec: 0 }, Timespec { tv_sec: 0, tv_nsec: 0 });
+        let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
+        timerfd_settime(&self.0, flags, &Itimerspec { it_interval: none, it_value: never })?;
+        Ok(())
+    }
+
+    /// Takes what was said, so that the descriptor is quiet again.
+    pub fn take(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+        let _ = self.arm();
+    }
+
+    /// Ready when it was set.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.0.as_fd())
+    }
+}
+
+/// Elsewhere nobody tells.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+impl ClockSet {
+    /// Of no use.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self())
+    }
+
+    /// Nothing.
+    pub fn take(&self) {}
+
+    /// Never ready.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
 /// Wakes the main thread from another one. Clones wake the same sleeper.
 #[derive(Clone, Debug)]
 pub struct Wake {

@@ -94,7 +94,7 @@ impl Notes {
     }
 
     fn targets(&mut self, args: &Run, spec: &Spec) -> Vec<Box<dyn Target>> {
-        let opened = targets::named(&args.fence, &spec.leases[0], &spec.job);
+        let opened = targets::named(&args.fence, &spec.leases[0], &spec.job, &targets::Moment::now(None));
         let (good, bad): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
         for failed in bad.into_iter().filter_map(Result::err) {
             self.add("target", failed.message);

@@ -1,0 +1,140 @@
+//! `leasehold daemon` and `leasehold tick`: the schedules of leasehold.toml.
+
+mod watch;
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold::clock;
+use leasehold::core::name::Name;
+use leasehold::runner::poll::{self, ClockSet, Timer};
+use leasehold::runner::signals::Signals;
+use rustix::process::Signal;
+use watch::Watch;
+
+use super::{enrol, open_tested};
+use crate::args::Everywhere;
+use crate::exit::{self, Failed};
+use crate::jobs::{self, Job};
+use crate::out::Out;
+use crate::scheduler::start::Starter;
+use crate::scheduler::{Millis, Mode, Scheduler};
+
+/// The configuration that jobs are read from.
+pub fn path(flags: &Everywhere) -> PathBuf {
+    flags.config.clone().unwrap_or_else(|| "leasehold.toml".into())
+}
+
+/// Stays up and starts what is due.
+pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
+    let path = path(flags);
+    let mut signals = Signals::install().map_err(system)?;
+    let (timer, set) = (Timer::new().map_err(system)?, ClockSet::new().map_err(system)?);
+    // Before the file is read: a change right after is seen.
+    let watch = Watch::new(&path);
+    let mut scheduler = begin(flags, &path, Mode::Stays, out)?;
+    out.chat(&format!("{} jobs; TERM or Ctrl-C lets what runs end, and ends", scheduler.lanes.len()));
+    loop {
+        let next = scheduler.step();
+        if scheduler.draining && !scheduler.busy() {
+            return Ok(exit::OK);
+        }
+        arm(&timer, next, scheduler.now())?;
+        let mut fds = vec![signals.as_fd(), timer.as_fd()];
+        fds.extend(set.descriptor());
+        fds.extend(watch.descriptor());
+        poll::wait(&fds).map_err(system)?;
+        timer.take();
+        set.take();
+        let mut reload = watch.changed();
+        for signal in signals.pending().forward {
+            match signal {
+                Signal::HUP => reload = true,
+                Signal::TERM | Signal::INT if !scheduler.draining => {
+                    scheduler.draining = true;
+                    if scheduler.busy() {
+                        out.note("nothing more is started; waiting for what runs (once more to end it)");
+                    }
+                }
+                other => scheduler.signal(other),
+            }
+        }
+        scheduler.reap();
+        if reload && !scheduler.draining {
+            reloaded(&mut scheduler, flags, &path, out);
+        }
+    }
+}
+
+/// Does what is due, and ends.
+pub fn tick(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
+    let mut signals = Signals::install().map_err(system)?;
+    let timer = Timer::new().map_err(system)?;
+    let mut scheduler = begin(flags, &path(flags), Mode::Once, out)?;
+    loop {
+        let next = scheduler.step();
+        if next.is_none() && !scheduler.busy() {
+            return Ok(if scheduler.failed { 1 } else { exit::OK });
+        }
+        arm(&timer, next, scheduler.now())?;
+        poll::wait(&[signals.as_fd(), timer.as_fd()]).map_err(system)?;
+        timer.take();
+        for signal in signals.pending().forward {
+            scheduler.draining |= matches!(signal, Signal::TERM | Signal::INT);
+            scheduler.signal(signal);
+        }
+        scheduler.reap();
+    }
+}
+
+fn arm(timer: &Timer, next: Option<Millis>, now: Millis) -> Result<(), Failed> {
+    match next {
+        Some(at) => {
+            let wait = Duration::from_millis(u64::try_from(at - now).unwrap_or(0));
+            timer.arm(clock::boot_time().plus(wait)).map_err(system)
+        }
+        None => timer.disarm().map_err(system),
+    }
+}
+
+fn begin<'a>(flags: &Everywhere, path: &Path, mode: Mode, out: &'a Out) -> Result<Scheduler<'a>, Failed> {
+    let jobs = jobs::load(path)?;
+    let opened = open_tested(flags, &leases(&jobs))?;
+    enrol(&opened, &leases(&jobs))?;
+    for job in &jobs {
+        super::timing(job.wishes, opened.store.as_ref())
+            .map_err(|failed| Failed { message: format!("{}: {}", job.name, failed.message), ..failed })?;
+    }
+    let starter = Starter::new(&opened.chosen, out.verbose).map_err(system)?;
+    let mut scheduler = Scheduler::new(opened, starter, mode, out)?;
+    scheduler.take(jobs)?;
+    Ok(scheduler)
+}
+
+/// Takes the file as it is now; if that will not do, what was there before stays in force.
+fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, out: &Out) {
+    let checked = jobs::load(path).and_then(|jobs| {
+        let opened = super::open(flags, &leases(&jobs))?;
+        enrol(&opened, &leases(&jobs))?;
+        Ok(jobs)
+    });
+    match checked.and_then(|jobs| scheduler.take(jobs)) {
+        Ok(()) => out.note(&format!("read {} again", path.display())),
+        Err(failed) => {
+            let why = failed.message.replace(". Nothing was started", "");
+            out.warn(&format!("{why}. The jobs stay as they were before that change"));
+        }
+    }
+}
+
+fn leases(jobs: &[Job]) -> Vec<Name> {
+    let mut leases: Vec<Name> = jobs.iter().flat_map(|job| job.leases.clone()).collect();
+    leases.sort();
+    leases.dedup();
+    leases
+}
+
+fn system(e: std::io::Error) -> Failed {
+    Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}"))
+}

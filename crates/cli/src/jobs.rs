@@ -1,0 +1,351 @@
+//! The schedules of leasehold.toml: every job, checked as a whole before any of it is acted on.
+
+mod busy;
+mod due;
+mod fill;
+pub mod read;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold::core::name::Name;
+use leasehold::core::stop::{DEFAULT_TTL, StoreClock, Timing, Wishes};
+use leasehold::runner::lookup::{LookupError, Program, lookup};
+use leasehold::schedule::Schedule;
+use leasehold::targets::open::SCHEMES;
+use leasehold::text::{did_you_mean, masked};
+
+pub use busy::Busy;
+#[allow(unused_imports)] // used by the daemon
+pub use fill::Filled;
+
+use crate::config;
+use crate::duration;
+use crate::exit::Failed;
+use read::{Reader, Section};
+
+/// One job.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What it is called: its slots belong to this name.
+    pub name: Name,
+    /// When it is due.
+    pub schedule: Schedule,
+    /// The same as a text. Another text is another schedule, which has no past.
+    pub written: String,
+    /// Slots start up to this much later, a job on every machine by the same.
+    pub stagger: Duration,
+    /// The leases that would do, in order of preference.
+    pub leases: Vec<Name>,
+    /// The command; see [`Job::filled`].
+    pub run: Vec<String>,
+    /// Where it runs.
+    pub dir: PathBuf,
+    /// What its environment has besides.
+    pub env: BTreeMap<String, String>,
+    /// Under which key each slot is done, if under one; see [`Job::filled`].
+    pub key: Option<String>,
+    /// What is sealed before it starts, with placeholders. Paths are absolute.
+    pub fence: Vec<String>,
+    /// Timing of its lease.
+    pub wishes: Wishes,
+    /// Ended after this long.
+    pub max_run: Option<Duration>,
+    /// What a slot does that finds its lease busy.
+    pub busy: Busy,
+    /// How many missed slots are run when there is somebody to run them.
+    pub catch_up: usize,
+    /// … and none that is older than this.
+    pub catch_up_max_age: Option<Duration>,
+    /// A slot that began and never reported, or was lost, is run again.
+    pub retry: bool,
+    /// How often a slot may fail before it waits for a person.
+    pub attempts: u32,
+    /// How long records of slots are kept.
+    pub keep: Duration,
+}
+
+/// What a job may say.
+const KEYS: [&str; 26] = [
+    "name",
+    "every",
+    "offset",
+    "cron",
+    "timezone",
+    "gap",
+    "overlap",
+    "stagger",
+    "run",
+    "dir",
+    "env",
+    "lease",
+    "resources",
+    "on_busy",
+    "wait",
+    "key",
+    "fence",
+    "ttl",
+    "heartbeat",
+    "grace",
+    "max_run",
+    "catch_up",
+    "catch_up_max_age",
+    "retry",
+    "attempts",
+    "keep",
+];
+/// What may be said for all of them.
+const DEFAULTS: [&str; 12] = [
+    "timezone",
+    "on_busy",
+    "wait",
+    "ttl",
+    "heartbeat",
+    "grace",
+    "max_run",
+    "catch_up",
+    "catch_up_max_age",
+    "retry",
+    "attempts",
+    "keep",
+];
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// As `run --max-run`.
+const MAX_RUN: Duration = Duration::from_secs(6 * 3600);
+/// More at a time is no catching up; and each is a record of its own.
+const CATCH_UP_MOST: u32 = 10_000;
+
+/// Reads and checks all jobs of a file, and that their programs are there.
+pub fn load(path: &Path) -> Result<Vec<Job>, Failed> {
+    from_file(path, missing_program)
+}
+
+/// The same on a machine that need not be able to run them.
+pub fn load_elsewhere(path: &Path) -> Result<Vec<Job>, Failed> {
+    from_file(path, |_| None)
+}
+
+fn from_file(path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, Failed> {
+    let text = read::text_of(path)?.ok_or_else(|| config::missing(path))?;
+    let jobs = parse(&text, path, wrong)?;
+    if jobs.is_empty() {
+        let path = path.display();
+        return Err(Failed::config(format!(
+            "no job in {path}: a [[job]] there says what is to be run, and when. Nothing was started"
+        )));
+    }
+    Ok(jobs)
+}
+
+/// What a table may say, and what is said for all.
+struct Said<'a> {
+    own: Section<'a>,
+    defaults: &'a Section<'a>,
+    /// For all, at the top of the file.
+    zone: Option<&'a str>,
+}
+
+impl Said<'_> {
+    /// By the job, or else for all.
+    fn either<T>(
+        &self,
+        get: impl Fn(&Section<'_>) -> Result<Option<T>, Failed>,
+    ) -> Result<Option<T>, Failed> {
+        // Both are looked at: a mistake in the defaults is one even where nobody needs them.
+        let (own, defaults) = (get(&self.own)?, get(self.defaults)?);
+        Ok(own.or(defaults))
+    }
+
+    fn duration(&self, key: &str) -> Result<Option<Duration>, Failed> {
+        self.either(|section| section.duration(key))
+    }
+}
+
+fn parse(text: &str, path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, Failed> {
+    let reader = Reader::new(text, path);
+    let file = reader.file()?;
+    file.only(&[config::KEYS.as_slice(), &config::PROJECT_KEYS].concat())?;
+    let defaults = file.section("defaults")?.unwrap_or_else(|| file.empty());
+    defaults.only(&DEFAULTS)?;
+    let zone = file.text("timezone")?;
+    for section in [&file, &defaults] {
+        section.parsed("timezone", due::zone)?;
+    }
+    busy::check_defaults(&defaults)?;
+    let base = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut jobs: Vec<Job> = Vec::new();
+    for own in file.sections("job")? {
+        own.only(&KEYS)?;
+        let said = Said { own, defaults: &defaults, zone: zone.as_deref() };
+        let job = job(&said, base)?;
+        if let Some(why) = wrong(&job) {
+            let place = if job.dir.is_dir() { "run" } else { "dir" };
+            return Err(said.own.bad(place, &why));
+        }
+        if jobs.iter().any(|other| other.name == job.name) {
+            let why =
+                format!("two jobs are called {}: slots belong to a name, so give each its own", job.name);
+            return Err(said.own.bad("name", &why));
+        }
+        let same = |other: &&Job| job.key.is_some() && other.sample_key() == job.sample_key();
+        if let Some(other) = jobs.iter().find(same) {
+            let why = format!(
+                "{} and {} would have the same keys, and whichever came second would find its work done: put {{job}} \
+                 into the key",
+                other.name, job.name
+            );
+            return Err(said.own.bad("key", &why));
+        }
+        jobs.push(job);
+    }
+    Ok(jobs)
+}
+
+fn job(said: &Said<'_>, base: &Path) -> Result<Job, Failed> {
+    let own = &said.own;
+    let name = own.name("name")?;
+    let name = name.ok_or_else(|| own.bad("", "this job has no name: name = \"publish\""))?;
+    let (leases, busy) = busy::leases(said, &name)?;
+    let due = due::due(said)?;
+    if let Some(home) = own.text("dir")?.filter(|dir| dir.starts_with('~')) {
+        return Err(own.bad("dir", &format!("~ is not expanded in dir = {home:?}: write the whole path")));
+    }
+    let dir = std::path::absolute(base.join(own.text("dir")?.unwrap_or_default()))
+        .map_err(|e| own.bad("dir", &format!("dir: {e}")))?;
+    let max_run = said.either(|section| section.parsed("max_run", duration::parse_or_none))?;
+    let count = |key, least, most| said.either(|section| section.count(key, least, most));
+    let job = Job {
+        schedule: due.schedule,
+        written: due.written,
+        stagger: due.stagger,
+        run: run(own)?,
+        env: own.variables("env")?,
+        key: own.text("key")?,
+        fence: fence(own, &dir)?,
+        wishes: wishes(said)?,
+        max_run: max_run.unwrap_or(Some(MAX_RUN)),
+        busy,
+        catch_up: count("catch_up", 0, CATCH_UP_MOST)?.map_or(1, |most| most as usize),
+        catch_up_max_age: said
+            .either(|section| at_least(section, "catch_up_max_age", Duration::from_secs(1)))?,
+        retry: said.either(|section| section.truth("retry"))?.unwrap_or(false),
+        attempts: count("attempts", 1, 1000)?.unwrap_or(1),
+        keep: said.either(|section| at_least(section, "keep", DAY))?.unwrap_or(90 * DAY),
+        leases,
+        name,
+        dir,
+    };
+    if let Some(why) = fill::wrong_key(&job) {
+        return Err(own.bad("key", &why));
+    }
+    if let Some(why) = fill::wrong_run(&job) {
+        return Err(own.bad("run", &why));
+    }
+    let fence = |template: &String| fill::wrong_fence(template, &job.leases[0], &job.name);
+    match job.fence.iter().find_map(fence) {
+        Some(why) => Err(own.bad("fence", &why)),
+        None => Ok(job),
+    }
+}
+
+fn at_least(section: &Section<'_>, key: &str, least: Duration) -> Result<Option<Duration>, Failed> {
+    section.parsed(key, |text| match duration::parse(text)? {
+        short if short < least => {
+            let least = leasehold::core::stop::Text(least);
+            Err(format!("{text:?} is too short: write at least {least}"))
+        }
+        enough => Ok(enough),
+    })
+}
+
+fn run(own: &Section<'_>) -> Result<Vec<String>, Failed> {
+    if own.is_text("run") {
+        let why = "run is a list, the program and its arguments: [\"./publish.sh\", \"site\"]. For a line of shell: \
+                   [\"sh\", \"-c\", \"…\"]";
+        return Err(own.bad("run", why));
+    }
+    let run = own.texts("run")?.unwrap_or_default();
+    match run.first().is_none_or(|program| program.is_empty()) {
+        true => Err(own.bad("run", "a job says what to run: run = [\"./publish.sh\", \"site\"]")),
+        false => Ok(run),
+    }
+}
+
+/// Timing as far as it can be checked without a store.
+fn wishes(said: &Said<'_>) -> Result<Wishes, Failed> {
+    let wishes = Wishes {
+        ttl: Some(said.duration("ttl")?.unwrap_or(DEFAULT_TTL)),
+        heartbeat: said.duration("heartbeat")?,
+        grace: said.duration("grace")?,
+    };
+    Timing::new(wishes, StoreClock::default()).map_err(|e| {
+        // Where the job itself says nothing of it, it is the defaults that do not fit.
+        let here =
+            |section: &&Section<'_>| ["ttl", "heartbeat", "grace"].into_iter().find(|key| section.has(key));
+        let place = [&said.own, said.defaults]
+            .into_iter()
+            .find_map(|section| here(&section).map(|key| (section, key)));
+        let (section, key) = place.unwrap_or((&said.own, "ttl"));
+        section.bad(key, &e.to_string())
+    })?;
+    Ok(wishes)
+}
+
+/// The targets. A job names paths as seen from where it runs, and whoever seals them may be elsewhere.
+fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, Failed> {
+    let kinds: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.name).collect();
+    let whole = |target: String| {
+        let (kind, path) = target.split_once(':').unwrap_or((&target, ""));
+        if path.is_empty() || !kinds.contains(&kind) {
+            let hint = did_you_mean(kind, &kinds).map(|kind| format!(" (did you mean {kind}:?)"));
+            let hint = hint.unwrap_or_default();
+            return Err(own.bad(
+                "fence",
+                &format!("fence: {:?} is no target{hint}: write file:PATH, or another kind", masked(&target)),
+            ));
+        }
+        if !["file", "tree", "sqlite"].contains(&kind) || path.starts_with('/') {
+            return Ok(target);
+        }
+        if path.starts_with('~') {
+            return Err(own.bad("fence", &format!("~ is not expanded in {target:?}: write the whole path")));
+        }
+        let path = path.strip_prefix("./").unwrap_or(path);
+        let why = "fence: the directory is not UTF-8: write the target with its whole path";
+        let dir = dir.to_str().ok_or_else(|| own.bad("fence", why))?;
+        Ok(format!("{kind}:{}/{path}", dir.replace('{', "{{").replace('}', "}}").trim_end_matches('/')))
+    };
+    own.texts("fence")?.unwrap_or_default().into_iter().map(whole).collect()
+}
+
+impl Job {
+    /// Its program: with a slash as seen from where it runs, else along the PATH that it is given.
+    pub fn program(&self) -> Result<Program, LookupError> {
+        let name = self.program_name();
+        let ours = std::env::var_os("PATH");
+        let path = self.env.get("PATH").map(OsStr::new).or(ours.as_deref());
+        let wanted = match name.contains('/') {
+            true => self.dir.join(&name).into_os_string(),
+            false => name.clone().into(),
+        };
+        let found = lookup(&wanted, path)?;
+        // An entry of PATH may be relative, and the job runs elsewhere.
+        let path = std::path::absolute(&found.path).unwrap_or(found.path);
+        Ok(Program { name: name.into(), path })
+    }
+}
+
+/// Why a job could not even be started here.
+pub fn missing_program(job: &Job) -> Option<String> {
+    let (name, dir) = (&job.name, job.dir.display());
+    if !job.dir.is_dir() {
+        return Some(format!("{name} would run in {dir}, and there is no such directory"));
+    }
+    let why = job.program().err()?;
+    Some(format!("what {name} would run is not there: {why} (dir = \"{dir}\")"))
+}

@@ -1,0 +1,252 @@
+//! Starts what is due, for `daemon` and `tick`: one lane for each job, one `leasehold run` for each slot.
+//!
+//! What is due and what became of it is in the store; a lane only remembers what this process has just tried. So
+//! any number of schedulers with the same jobs may run, and any of them may be killed at any time.
+
+mod lane;
+pub mod start;
+mod voice;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold::agenda::{self, Look, Tried};
+use leasehold::clock;
+use leasehold::core::name::Name;
+use leasehold::stores::Failure;
+
+use crate::cmd::{Opened, store_failed};
+use crate::exit::Failed;
+use crate::jobs::Job;
+use crate::out::Out;
+use lane::Lane;
+use start::Starter;
+use voice::Voice;
+
+/// Nobody schedules by a clock that is further off.
+const CLOCK_OFF_MS: i64 = 300_000;
+/// The clock is compared with the store's again after this long, when there is something to do anyway.
+const COMPARE_AGAIN_MS: i64 = 600_000;
+/// Most runs at a time that make up for missed slots: after an outage everything would start at once.
+const LATE_MAX: usize = 4;
+/// Old records are looked for this often.
+const SWEEP_MS: i64 = 3_600_000;
+
+/// Milliseconds since 1970.
+pub type Millis = i64;
+
+/// When a scheduler ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// When somebody says so.
+    Stays,
+    /// When nothing more is to be done about what is due now.
+    Once,
+}
+
+/// All jobs of one configuration, and what this process is doing about them.
+pub struct Scheduler<'a> {
+    pub lanes: Vec<Lane>,
+    opened: Opened,
+    starter: Starter,
+    voice: Voice<'a>,
+    mode: Mode,
+    /// With [`Mode::Once`], what is due later is for another time.
+    began: Millis,
+    /// This machine's clock is this much ahead of the store's.
+    ahead: Millis,
+    compared: Millis,
+    swept: Millis,
+    /// The store does not answer: since when, and how often it was asked.
+    silent: u32,
+    /// Nothing more is to be started.
+    pub draining: bool,
+    /// A run failed, or was lost.
+    pub failed: bool,
+}
+
+impl<'a> Scheduler<'a> {
+    /// Opens nothing; `opened` has been tried.
+    pub fn new(mut opened: Opened, starter: Starter, mode: Mode, out: &'a Out) -> Result<Self, Failed> {
+        let ahead = compared(&mut opened)?;
+        opened.store.limit_calls(Duration::from_secs(10));
+        let voice = Voice::new(out);
+        let now = wall_ms() - ahead;
+        Ok(Self {
+            lanes: Vec::new(),
+            opened,
+            starter,
+            voice,
+            mode,
+            began: now,
+            ahead,
+            compared: now,
+            swept: now,
+            silent: 0,
+            draining: false,
+            failed: false,
+        })
+    }
+
+    /// The time by the store's clock.
+    pub fn now(&self) -> Millis {
+        wall_ms() - self.ahead
+    }
+
+    /// These are the jobs from now on. Runs that go on are left alone.
+    pub fn take(&mut self, jobs: Vec<Job>) -> Result<(), Failed> {
+        let now = self.now();
+        let mut before: BTreeMap<Name, Lane> =
+            std::mem::take(&mut self.lanes).into_iter().map(|lane| (lane.job.name.clone(), lane)).collect();
+        for job in jobs {
+            let old = before.remove(&job.name);
+            self.lanes.push(Lane::new(job, old, now));
+        }
+        // Of those that are gone, only what still runs.
+        self.lanes.extend(before.into_values().filter(|lane| lane.running.is_some()).map(Lane::retired));
+        let terms: Vec<_> = self.lanes.iter().filter(|lane| !lane.retired).map(|lane| &lane.terms).collect();
+        let changed = agenda::register(self.opened.store.as_mut(), &terms, now.div_euclid(1000))
+            .map_err(|failure| store_failed(&failure, &self.opened.chosen))?;
+        for (job, before) in changed {
+            self.voice.registered(&job, before.as_deref());
+        }
+        Ok(())
+    }
+
+    /// Does what is due. Gives when there is something to do next, if that is known.
+    pub fn step(&mut self) -> Option<Millis> {
+        let now = self.now();
+        for i in 0..self.lanes.len() {
+            if self.lanes[i].wake.is_some_and(|at| at <= now) {
+                self.visit(i, now);
+            }
+        }
+        self.tidy(now);
+        self.lanes.retain(|lane| !lane.retired || lane.running.is_some());
+        self.lanes.iter().filter_map(|lane| lane.wake).min()
+    }
+
+    /// Whether runs of ours go on.
+    pub fn busy(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.running.is_some())
+    }
+
+    /// Passes a signal on to all runs.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let running = self.lanes.iter().filter_map(|lane| lane.running.as_ref());
+        running.for_each(|running| running.signal(signal));
+    }
+
+    /// Sees which runs have ended, and what became of them.
+    pub fn reap(&mut self) {
+        let now = self.now();
+        for i in 0..self.lanes.len() {
+            let Some(ended) = self.lanes[i].reap() else { continue };
+            let entry = leasehold::ledger::entry(self.opened.store.as_mut(), &ended.subject);
+            let went_well = self.voice.ended(&self.lanes[i].job.name, &ended, entry);
+            self.failed |= !went_well;
+            self.lanes[i].ended(&ended, now);
+        }
+    }
+
+    /// Looks what is due of one job.
+    fn visit(&mut self, i: usize, now: Millis) {
+        let lane = &mut self.lanes[i];
+        if self.draining || lane.retired {
+            lane.wake = None;
+            return;
+        }
+        let tried = if lane.running.is_some() { Tried::All } else { lane.tried };
+        let upto = if self.mode == Mode::Once { self.began } else { now };
+        let due = (upto - lane.delay).div_euclid(1000);
+        match agenda::look(self.opened.store.as_mut(), &lane.terms, due, tried) {
+            Ok(look) => {
+                self.voice.answered(&mut self.silent);
+                self.follow(i, look, now);
+            }
+            Err(failure) => self.unanswered(i, &failure, now),
+        }
+    }
+
+    fn follow(&mut self, i: usize, look: Look, now: Millis) {
+        let late = self.lanes.iter().filter(|lane| lane.running.as_ref().is_some_and(|r| r.late)).count();
+        let lane = &mut self.lanes[i];
+        for note in &look.notes {
+            self.voice.note(&lane.job.name, note, &mut lane.told);
+        }
+        let stays = self.mode == Mode::Stays;
+        lane.wake = (stays && look.unsettled && lane.running.is_none()).then(|| now + lane.patience());
+        if stays {
+            lane.wake = lane.wake.into_iter().chain(lane.next_due(now)).min();
+        }
+        let Some(slot) = look.start.filter(|_| lane.running.is_none()) else { return };
+        if let Some(later) = lane.not_before(&slot, now, self.mode) {
+            lane.wake = later.into_iter().chain(lane.wake).min();
+            return;
+        }
+        if look.late && late >= LATE_MAX {
+            lane.wake = Some(now + 200);
+            return;
+        }
+        match self.starter.start(&lane.job, &slot, look.late) {
+            Ok(running) => {
+                self.voice.started(&lane.job.name, &slot, look.late);
+                lane.running = Some(running);
+            }
+            Err(error) => {
+                self.failed = true;
+                self.voice.unstarted(&lane.job.name, &slot, &error);
+                lane.stumbled(&slot, now);
+            }
+        }
+    }
+
+    /// The store did not answer: without it nothing can be started.
+    fn unanswered(&mut self, i: usize, failure: &Failure, now: Millis) {
+        self.silent = self.silent.saturating_add(1);
+        if self.silent == 1 || self.mode == Mode::Once {
+            self.voice.silent(failure, &self.opened.chosen);
+        }
+        self.failed = true;
+        let wait = 1_000 << self.silent.min(5);
+        self.lanes[i].wake = (self.mode == Mode::Stays).then_some(now + wait);
+    }
+
+    /// What is done now and then, when there is something to do anyway.
+    fn tidy(&mut self, now: Millis) {
+        if now - self.compared >= COMPARE_AGAIN_MS {
+            self.compared = now;
+            match compared(&mut self.opened) {
+                Ok(ahead) => self.ahead = ahead,
+                Err(failed) => self.voice.warn(&failed.message),
+            }
+        }
+        if now - self.swept >= SWEEP_MS || self.mode == Mode::Once && !self.busy() {
+            self.swept = now;
+            for lane in self.lanes.iter().filter(|lane| !lane.retired) {
+                // What cannot be removed now is removed next time.
+                let _ = agenda::sweep(self.opened.store.as_mut(), &lane.terms, now.div_euclid(1000));
+            }
+        }
+    }
+}
+
+fn wall_ms() -> Millis {
+    i64::try_from(clock::wall().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// How far this machine's clock is ahead of the store's; refused if it is too far.
+fn compared(opened: &mut Opened) -> Result<Millis, Failed> {
+    let ahead = agenda::clock_ahead(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
+    let ahead = ahead.unwrap_or(0);
+    if ahead.abs() > CLOCK_OFF_MS {
+        let off = leasehold::core::stop::Text(Duration::from_millis(ahead.unsigned_abs()));
+        let way = if ahead > 0 { "ahead of" } else { "behind" };
+        return Err(Failed::config(format!(
+            "this machine's clock is {off} {way} that of {}. Nothing was started: jobs would run at wrong times. Set \
+             the clock (timedatectl set-ntp true), then start again",
+            opened.chosen.shown
+        )));
+    }
+    Ok(ahead)
+}

@@ -1,0 +1,133 @@
+//! One job in a scheduler.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use leasehold::agenda::{Terms, Tried};
+use leasehold::core::stop::DEFAULT_TTL;
+use leasehold::schedule::Slot;
+
+use super::start::{Ended, Running};
+use super::{Millis, Mode};
+use crate::jobs::{Busy, Job};
+
+/// A slot that was tried in vain is tried again after this long, then after twice as long, and so on.
+const AGAIN_MS: Millis = 1_000;
+/// … up to this.
+const AGAIN_MOST_MS: Millis = 60_000;
+/// `tick` does not wait for better times: it tries so often.
+const TRIES_AT_ONCE: u32 = 3;
+
+/// One job, and what this process has just done about it.
+pub struct Lane {
+    pub job: Job,
+    pub terms: Terms,
+    /// Its slots start this much later than they are due: a part of `stagger`, the same on all machines.
+    pub delay: Millis,
+    /// When to look at it next.
+    pub wake: Option<Millis>,
+    pub running: Option<Running>,
+    /// It is not in the configuration any more; a run of it goes on.
+    pub retired: bool,
+    pub tried: Tried,
+    /// What was said and need not be said again.
+    pub told: BTreeSet<String>,
+    again: Option<Again>,
+}
+
+/// A slot that was tried in vain.
+struct Again {
+    slot: i64,
+    tries: u32,
+    at: Millis,
+}
+
+impl Lane {
+    /// For a job, looked at now; `old` is the lane it had before.
+    pub fn new(job: Job, old: Option<Lane>, now: Millis) -> Self {
+        let terms = Terms {
+            job: job.name.clone(),
+            schedule: job.schedule.clone(),
+            written: job.written.clone(),
+            leases: job.leases.clone(),
+            skips: job.busy != Busy::Open,
+            catch_up: job.catch_up,
+            max_age: job.catch_up_max_age,
+            retry: job.retry,
+            attempts: job.attempts,
+            keep: job.keep,
+        };
+        let (running, tried, again) =
+            old.map_or((None, Tried::Nothing, None), |old| (old.running, old.tried, old.again));
+        let delay = delay(&job);
+        Self {
+            job,
+            terms,
+            delay,
+            wake: Some(now),
+            running,
+            retired: false,
+            tried,
+            told: BTreeSet::new(),
+            again,
+        }
+    }
+
+    /// The same without a job.
+    pub fn retired(self) -> Self {
+        Self { retired: true, wake: None, ..self }
+    }
+
+    /// When the next slot is to be started.
+    pub fn next_due(&self, now: Millis) -> Option<Millis> {
+        let after = Timestamp::from_millisecond(now - self.delay).ok()?;
+        Some(self.job.schedule.next_after(after)?.due().as_millisecond() + self.delay)
+    }
+
+    /// How long something that another process is at is left alone.
+    pub fn patience(&self) -> Millis {
+        let ttl = self.job.wishes.ttl.unwrap_or(DEFAULT_TTL);
+        i64::try_from(ttl.as_millis() / 3).unwrap_or(i64::MAX).clamp(500, 30_000)
+    }
+
+    /// Whether it is too early to try this slot once more: until then; or for good.
+    pub fn not_before(&self, slot: &Slot, now: Millis, mode: Mode) -> Option<Option<Millis>> {
+        let again = self.again.as_ref().filter(|again| again.slot == slot.number())?;
+        match mode {
+            Mode::Once if again.tries >= TRIES_AT_ONCE => Some(None),
+            _ if now < again.at => Some(Some(again.at)),
+            _ => None,
+        }
+    }
+
+    /// The run, if it has ended.
+    pub fn reap(&mut self) -> Option<Ended> {
+        let ended = self.running.as_mut()?.ended()?;
+        self.running = None;
+        Some(ended)
+    }
+
+    /// A run of it has ended: looked at again at once.
+    pub fn ended(&mut self, ended: &Ended, now: Millis) {
+        self.stumbled(&ended.slot, now);
+        self.wake = Some(now);
+    }
+
+    /// A slot was tried. If it has to be tried once more, then later.
+    pub fn stumbled(&mut self, slot: &Slot, now: Millis) {
+        let slot = slot.number();
+        let tries = self.again.as_ref().filter(|again| again.slot == slot).map_or(0, |again| again.tries + 1);
+        let at = now + (AGAIN_MS << tries.min(6)).min(AGAIN_MOST_MS);
+        (self.again, self.tried, self.wake) = (Some(Again { slot, tries, at }), Tried::This(slot), Some(at));
+    }
+}
+
+/// A part of `stagger` that depends on nothing but the job's name.
+fn delay(job: &Job) -> Millis {
+    let most = i64::try_from(job.stagger.as_millis()).unwrap_or(0);
+    // FNV-1a: the same on every machine and in every version.
+    let hash = job.name.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    i64::try_from(hash >> 1).unwrap_or(0).checked_rem(most).unwrap_or(0)
+}

@@ -1,0 +1,289 @@
+//! A job that is due again and again: which of its slots are settled, and why some were never run.
+//!
+//! There is one record of it in the store ([`Agenda`]), changed by compare-and-set like all others. A slot is
+//! settled if its own record says how it ended, or else if it lies at or below [`Agenda::settled`]: then the
+//! range it was dropped in says why, or its record was removed because it had become old.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Ask, BadEntry, Claim, Ending, Entry, Found, State, Subject, Verdict, begin};
+use crate::ids::{Epoch, Grant, WriteId};
+use crate::name::Name;
+use crate::record::{Holder, LeaseRecord};
+use crate::rules::{Rules, Standard, Standing, View};
+
+/// The format this version reads and writes.
+const FORMAT: u64 = 1;
+/// Ranges of dropped slots that are remembered; the oldest are forgotten first.
+pub const RANGES_MAX: usize = 100;
+/// Longest record.
+const BODY_MAX: usize = 60 * 1024;
+
+/// What is known of a job in this store.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agenda {
+    leasehold_job: u64,
+    /// The job itself, so that a record copied under another key is noticed.
+    pub job: Name,
+    /// When it is due, as it was written: another text is another schedule.
+    pub schedule: String,
+    /// Every slot that is due at or before this second is settled.
+    pub settled: i64,
+    /// Nothing of it is to be run for now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<Paused>,
+    /// Slots that were not run, the newest range last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped: Vec<Range>,
+    /// Settled slots that somebody wants to be tried again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub again: Vec<i64>,
+    /// The write that stored this.
+    pub write: WriteId,
+}
+
+/// Who paused a job, and when; for people.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Paused {
+    /// The machine it was said on.
+    pub by: String,
+    /// When, by its clock.
+    pub at: String,
+}
+
+/// Slots that were not run, however many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// When the oldest was due, in seconds since 1970.
+    pub first: i64,
+    /// When the newest was.
+    pub last: i64,
+    /// How many of them have no record of their own.
+    pub count: u64,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why slots were dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Why {
+    /// Nobody was there to run them in time, and there are newer ones.
+    Missed,
+    /// The job was paused.
+    Paused,
+}
+
+impl Agenda {
+    /// The bytes to store.
+    pub fn encode(&self) -> Vec<u8> {
+        // Texts and numbers: there is nothing that could fail.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Reads the body stored for `job`.
+    pub fn decode(job: &Name, body: &[u8]) -> Result<Self, BadEntry> {
+        #[derive(Deserialize)]
+        struct Format {
+            leasehold_job: u64,
+        }
+        let damaged = |why: String| BadEntry::Damaged(why);
+        if body.len() > BODY_MAX {
+            return Err(damaged(format!("{} bytes long", body.len())));
+        }
+        let format: Format = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        if format.leasehold_job > FORMAT {
+            return Err(BadEntry::Newer(format.leasehold_job));
+        }
+        let agenda: Self = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        let orderly = |range: &Range| range.first <= range.last && range.last <= agenda.settled;
+        if agenda.leasehold_job != FORMAT || !agenda.dropped.iter().all(orderly) {
+            return Err(damaged("its parts contradict each other".into()));
+        }
+        if agenda.job == *job { Ok(agenda) } else { Err(BadEntry::Other) }
+    }
+
+    /// The same with these slots dropped. One range, as long as nothing else happens in between.
+    pub fn with_dropped(&self, range: Range, write: WriteId) -> Self {
+        let mut next = Self { settled: self.settled.max(range.last), write, ..self.clone() };
+        match next.dropped.last_mut() {
+            Some(last) if last.why == range.why && last.last == self.settled => {
+                (last.last, last.count) = (range.last, last.count.saturating_add(range.count));
+            }
+            _ => next.dropped.push(range),
+        }
+        let old = next.dropped.len().saturating_sub(RANGES_MAX);
+        next.dropped.drain(..old);
+        next
+    }
+
+    /// The same with everything settled up to and with this second.
+    pub fn with_settled(&self, upto: i64, write: WriteId) -> Self {
+        Self { settled: self.settled.max(upto), write, ..self.clone() }
+    }
+
+    /// The same, paused or going on.
+    pub fn with_pause(&self, paused: Option<Paused>, write: WriteId) -> Self {
+        Self { paused, write, ..self.clone() }
+    }
+
+    /// The same with one settled slot to be tried again.
+    pub fn with_again(&self, at: i64, write: WriteId) -> Self {
+        let mut next = Self { write, ..self.clone() };
+        next.again.push(at);
+        let old = next.again.len().saturating_sub(RANGES_MAX);
+        next.again.drain(..old);
+        next
+    }
+
+    /// The same without those of them that are settled once more.
+    pub fn without_again(&self, settled: &[i64], write: WriteId) -> Self {
+        let again = self.again.iter().copied().filter(|at| !settled.contains(at)).collect();
+        Self { again, write, ..self.clone() }
+    }
+
+    /// The range that a slot was dropped in.
+    pub fn range_of(&self, at: i64) -> Option<&Range> {
+        self.dropped.iter().find(|range| (range.first..=range.last).contains(&at))
+    }
+}
+
+/// What is to be stored when a machine loads a schedule: a job that nobody saw before, and one whose schedule was
+/// changed, has no past. Nothing if all is as it was.
+pub fn seen(found: Option<&Agenda>, job: &Name, schedule: &str, now: i64, write: WriteId) -> Option<Agenda> {
+    match found {
+        Some(agenda) if agenda.schedule == schedule => None,
+        Some(agenda) => Some(Agenda { schedule: schedule.into(), ..agenda.with_settled(now, write) }),
+        None => Some(Agenda {
+            leasehold_job: FORMAT,
+            job: job.clone(),
+            schedule: schedule.into(),
+            settled: now,
+            paused: None,
+            dropped: Vec::new(),
+            again: Vec::new(),
+            write,
+        }),
+    }
+}
+
+/// How many of the newest slots are wanted: a job that catches nothing up still runs what is due just now.
+pub fn wanted(catch_up: usize, newest_is_on_time: bool) -> usize {
+    catch_up.max(usize::from(newest_is_on_time))
+}
+
+/// Who has a lease, as a slot sees it that wants to be run under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Nobody, as far as can be seen.
+    Free,
+    /// A run of this very slot.
+    Ours,
+    /// Other work.
+    Other,
+}
+
+/// Who has it.
+pub fn way(record: &LeaseRecord, view: &View<'_>, job: &Name, slot: &str) -> Way {
+    if record.hold.is_none() || Standard.standing(record, view) == Standing::Expired {
+        return Way::Free;
+    }
+    let Holder { job: theirs, slot: at, .. } = &record.holder;
+    if theirs == job.as_str() && at.as_deref() == Some(slot) { Way::Ours } else { Way::Other }
+}
+
+/// What can be said of a slot's record without holding a lease.
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prospect {
+    /// It may be begun.
+    Open,
+    /// A run is at it.
+    Taken,
+    /// It is decided.
+    Settled,
+    /// The run that began it never reported, and it is not to be begun again: write this.
+    Silent(Entry),
+    /// First find out whether this lease is still held by this grant.
+    AskLease(Name, Grant),
+}
+
+/// What a scheduler may do about a slot that has a record. `ask` is what a run of it would ask.
+pub fn prospect(found: Found<'_>, ask: &Ask, alive: Option<bool>, write: WriteId) -> Prospect {
+    match begin(Some(found), ask, alive, write) {
+        Verdict::Begin(_) => Prospect::Open,
+        Verdict::AskLease(lease, grant) => Prospect::AskLease(lease, grant),
+        Verdict::InProgress => Prospect::Taken,
+        Verdict::Unknown(entry, _) if entry != *found.entry => Prospect::Silent(entry),
+        Verdict::Done | Verdict::Skipped | Verdict::Quarantined | Verdict::Unknown(..) => Prospect::Settled,
+    }
+}
+
+impl Claim {
+    /// The claim of nobody: whoever is at an item is somebody else.
+    pub fn nobody(like: &Claim, seed: u128) -> Self {
+        Self { grant: Grant(seed), epoch: Epoch::first(seed), ..like.clone() }
+    }
+}
+
+/// What a scheduler does about one slot that is due and wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Start a run of it: only a run can tell for certain whether the lease is to be had.
+    Start,
+    /// Leave it, and look again.
+    Wait,
+    /// Record that it is not run because of what holds its lease.
+    WaveOff,
+}
+
+/// Whether to start a run of a slot that may be begun. `tried`: a run of it was started, and found no free lease;
+/// `begun`: it has a record; `skips`: it gives way to whatever holds its lease.
+pub fn turn(ways: &[Way], tried: bool, begun: bool, skips: bool) -> Turn {
+    if ways.contains(&Way::Ours) {
+        return Turn::Wait;
+    }
+    match tried && !ways.contains(&Way::Free) {
+        false => Turn::Start,
+        true if skips && !begun => Turn::WaveOff,
+        true => Turn::Wait,
+    }
+}
+
+/// The record of a slot that gave way to the run that holds this lease.
+pub fn waved_off(
+    subject: Subject,
+    job: &Name,
+    held: &LeaseRecord,
+    at: String,
+    write: WriteId,
+) -> Option<Entry> {
+    let hold = held.hold.as_ref()?;
+    let claim = Claim {
+        lease: held.lease.clone(),
+        epoch: held.epoch,
+        token: held.token,
+        grant: hold.grant,
+        holder: held.holder.clone(),
+    };
+    let said = format!("overlap: {} was held", held.lease);
+    Some(Entry {
+        subject,
+        job: job.clone(),
+        state: State::Skipped,
+        attempt: 0,
+        failures: 0,
+        claim,
+        since_first: None,
+        ending: Some(Ending { exit: None, took_ms: 0, at, said }),
+        steps: Vec::new(),
+        write,
+    })
+}

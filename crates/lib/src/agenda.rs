@@ -1,0 +1,287 @@
+//! Jobs that are due again and again, against a store: what is due of them now, and what is done about the rest.
+//!
+//! The decisions are [`leasehold_core::ledger::agenda`]'s and the times are [`crate::schedule`]'s; here are the calls.
+
+mod look;
+mod offset;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use leasehold_core::ids::WriteId;
+use leasehold_core::ledger::agenda::{Agenda, Paused, Range, seen};
+use leasehold_core::ledger::{Entry, State, Subject, unknown_slot};
+use leasehold_core::name::Name;
+use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
+pub use look::look;
+pub(crate) use offset::ahead_of;
+pub use offset::clock_ahead;
+use pollster::block_on;
+
+use crate::ledger::{Item, key_of, plain, slots_of};
+use crate::schedule::{Schedule, Slot};
+use crate::stores::{Store, Write};
+use crate::{host, random};
+
+/// Records of jobs begin with this.
+pub const PREFIX: &str = "jobs/";
+/// A slot is on time for this long, or until the next one is due.
+pub const ON_TIME: Duration = Duration::from_secs(300);
+/// How often a lost race, or a lost answer, is run again.
+const TRIES: usize = 8;
+/// Records asked for in one call.
+const PAGE: usize = 200;
+
+/// How a job's slots are gone about.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The job.
+    pub job: Name,
+    /// When it is due.
+    pub schedule: Schedule,
+    /// The same, as it was written.
+    pub written: String,
+    /// The leases that would do.
+    pub leases: Vec<Name>,
+    /// A slot gives way to whatever holds its lease; otherwise it stays open.
+    pub skips: bool,
+    /// How many of the newest slots are run if they were missed.
+    pub catch_up: usize,
+    /// None that was due longer ago than this.
+    pub max_age: Option<Duration>,
+    /// A slot whose run never reported, or was stopped, is run again.
+    pub retry: bool,
+    /// How often a slot may fail.
+    pub attempts: u32,
+    /// How long the records of slots are kept.
+    pub keep: Duration,
+}
+
+impl Terms {
+    /// A slot of this job, as the ledger calls it.
+    pub fn subject(&self, slot: &Slot) -> Subject {
+        Subject::Slot { job: self.job.clone(), at: slot.number(), id: slot.due().to_string() }
+    }
+
+    /// What a run of a slot asks for.
+    fn item(&self, subject: &Subject) -> Item {
+        let if_unknown = unknown_slot(self.retry);
+        Item { subject: subject.clone(), if_unknown, attempts: self.attempts, keep: None }
+    }
+}
+
+/// Which slots a run was started of that ended without beginning them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// None.
+    Nothing,
+    /// This one.
+    This(i64),
+    /// All there are: a run of this job goes on.
+    All,
+}
+
+impl Tried {
+    fn has(self, at: i64) -> bool {
+        self == Self::All || self == Self::This(at)
+    }
+}
+
+/// What was found, and what is to be done.
+#[derive(Clone, Debug, Default)]
+pub struct Look {
+    /// Start a run of this slot.
+    pub start: Option<Slot>,
+    /// It was due some time ago, and is made up for.
+    pub late: bool,
+    /// Something is not settled yet: look again.
+    pub unsettled: bool,
+    /// What people should hear of.
+    pub notes: Vec<Note>,
+}
+
+/// What people should hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// These slots are not run.
+    Dropped(Range),
+    /// This slot gave way.
+    WavedOff(Entry),
+    /// The run that began this slot never reported.
+    Silent(Entry),
+    /// Another machine has another schedule for the job: this one's is not in force.
+    Elsewhere(String),
+    /// The record of a slot is not to be acted on.
+    Bad(String),
+}
+
+/// Where the record of a job is kept.
+pub fn agenda_key(job: &Name) -> String {
+    format!("{PREFIX}{}", plain(job.as_str()))
+}
+
+fn unusable(message: String) -> Failure {
+    Failure { kind: FailureKind::Unusable, message }
+}
+
+fn decoded(job: &Name, stored: &Stored) -> Result<Agenda, Failure> {
+    Agenda::decode(job, &stored.body).map_err(|bad| unusable(format!("the record of the job {job}: {bad}")))
+}
+
+/// The record of a job.
+pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure> {
+    let stored = block_on(store.read(&agenda_key(job)))?;
+    stored.map(|stored| decoded(job, &stored)).transpose()
+}
+
+/// Up to when the slots of a job are settled.
+pub(crate) fn settled(store: &mut dyn Store, job: &Name) -> Result<Option<i64>, Failure> {
+    Ok(read(store, job)?.map(|agenda| agenda.settled))
+}
+
+/// Changes the record of a job by a rule, which gives nothing if there is nothing to change.
+fn change(
+    store: &mut dyn Store,
+    job: &Name,
+    rule: impl Fn(Option<&Agenda>, WriteId) -> Option<Agenda>,
+) -> Result<Option<Agenda>, Failure> {
+    let (key, mut sent) = (agenda_key(job), Vec::new());
+    let mut failure = None;
+    for _ in 0..TRIES {
+        let stored = block_on(store.read(&key))?;
+        let found = stored.as_ref().map(|stored| decoded(job, stored)).transpose()?;
+        if found.as_ref().is_some_and(|agenda| sent.contains(&agenda.write)) {
+            return Ok(found);
+        }
+        let write = WriteId(random::seed());
+        let Some(next) = rule(found.as_ref(), write) else { return Ok(found) };
+        sent.push(write);
+        let version = stored.map(|stored| stored.version);
+        match block_on(store.cas(&key, version.as_ref(), write, &next.encode())) {
+            Cas::Written { .. } => return Ok(Some(next)),
+            Cas::Unknown(why) if why.kind != FailureKind::Unreachable => return Err(why),
+            Cas::Unknown(why) => failure = Some(why),
+            Cas::Conflict => {}
+        }
+    }
+    let message = format!("the record of the job {job} changed {TRIES} times while we tried");
+    Err(failure.unwrap_or(Failure { kind: FailureKind::Unreachable, message }))
+}
+
+/// This machine has loaded these schedules: jobs that are new, or due at other times than before, have no past.
+/// Gives those that were changed, with what they were before.
+pub fn register(
+    store: &mut dyn Store,
+    jobs: &[&Terms],
+    now: i64,
+) -> Result<Vec<(Name, Option<String>)>, Failure> {
+    let (mut known, mut after) = (BTreeMap::new(), String::new());
+    loop {
+        let page = block_on(store.list(PREFIX, &after, PAGE))?;
+        let (Some(last), full) = (page.last(), page.len() == PAGE) else { break };
+        after = last.key.clone();
+        known.extend(page.into_iter().map(|listed| (listed.key, listed.stored)));
+        if !full {
+            break;
+        }
+    }
+    let (mut writes, mut changed) = (Vec::new(), Vec::new());
+    for terms in jobs {
+        let key = agenda_key(&terms.job);
+        let stored = match known.remove(&key) {
+            Some(None) => block_on(store.read(&key))?,
+            Some(stored) => stored,
+            None => None,
+        };
+        let found = stored.as_ref().map(|stored| decoded(&terms.job, stored)).transpose()?;
+        let write = WriteId(random::seed());
+        if let Some(next) = seen(found.as_ref(), &terms.job, &terms.written, now, write) {
+            let expected = stored.map(|stored| stored.version);
+            writes.push(Write { key, expected, write, body: next.encode() });
+            changed.push((*terms, found.map(|found| found.schedule)));
+        }
+    }
+    for (answer, (terms, _)) in block_on(store.cas_many(&writes)).into_iter().zip(&changed) {
+        // Somebody was faster, or nobody knows: then one by one.
+        if !matches!(answer, Cas::Written { .. }) {
+            change(store, &terms.job, |found, write| seen(found, &terms.job, &terms.written, now, write))?;
+        }
+    }
+    Ok(changed.into_iter().map(|(terms, before)| (terms.job.clone(), before)).collect())
+}
+
+/// Pauses a job, or lets it go on. Gives what its record says now; nothing if no machine has seen the job.
+pub fn pause(store: &mut dyn Store, job: &Name, paused: bool) -> Result<Option<Agenda>, Failure> {
+    let now = host::utc(crate::clock::wall().as_secs());
+    change(store, job, |found, write| {
+        let agenda = found.filter(|agenda| agenda.paused.is_some() != paused)?;
+        let paused = paused.then(|| Paused { by: host::name(), at: now.clone() });
+        Some(agenda.with_pause(paused, write))
+    })
+}
+
+/// A record of a slot, as it is stored.
+pub type Recorded = (Entry, Stored);
+
+/// The records of a job's slots that are due after one second, up to and with another.
+pub fn recorded(
+    store: &mut dyn Store,
+    job: &Name,
+    after: i64,
+    upto: i64,
+) -> Result<(Vec<Recorded>, Vec<String>), Failure> {
+    let prefix = slots_of(job);
+    let (mut found, mut bad) = (Vec::new(), Vec::new());
+    let mut last = format!("{prefix}{:012}", after.max(0));
+    loop {
+        let page = block_on(store.list(&prefix, &last, PAGE))?;
+        let full = page.len() == PAGE;
+        for listed in page {
+            last.clone_from(&listed.key);
+            let stored = match listed.stored {
+                Some(stored) => Some(stored),
+                None => block_on(store.read(&listed.key))?,
+            };
+            let Some(stored) = stored else { continue };
+            match Entry::decode(&stored.body) {
+                Ok(Entry { subject: Subject::Slot { at, .. }, .. }) if at > upto => return Ok((found, bad)),
+                Ok(entry) if key_of(&entry.subject) == listed.key => found.push((entry, stored)),
+                Ok(_) => bad.push(format!("{}: the record belongs to another key or slot", listed.key)),
+                Err(why) => bad.push(format!("{}: {why}", listed.key)),
+            }
+        }
+        if !full {
+            return Ok((found, bad));
+        }
+    }
+}
+
+/// When the slot of an entry is due.
+fn due(entry: &Entry) -> i64 {
+    match entry.subject {
+        Subject::Slot { at, .. } => at,
+        Subject::Key(_) | Subject::Latest(_) => i64::MIN,
+    }
+}
+
+/// Removes records of settled slots that are older than they are to be kept; gives how many. That they are settled is
+/// written down already, so nobody begins one of them again.
+pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Failure> {
+    let Some(agenda) = read(store, &terms.job)? else { return Ok(0) };
+    let keep = i64::try_from(terms.keep.as_secs()).unwrap_or(i64::MAX);
+    let (old, _) = recorded(store, &terms.job, 0, agenda.settled.min(now.saturating_sub(keep)))?;
+    let over = |entry: &Entry| !matches!(entry.state, State::Started | State::Planned);
+    let mut removed = 0;
+    for (entry, stored) in old.iter().filter(|(entry, _)| over(entry)) {
+        let gone = block_on(store.remove(&key_of(&entry.subject), &stored.version));
+        removed += usize::from(matches!(gone, Cas::Written { .. }));
+    }
+    Ok(removed)
+}
+
+/// A slot of the job may be run again although it is settled: schedulers look at it once more.
+pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<(), Failure> {
+    let unlisted = |agenda: &Agenda| agenda.settled >= at && !agenda.again.contains(&at);
+    change(store, job, |found, write| found.filter(|a| unlisted(a)).map(|a| a.with_again(at, write)))?;
+    Ok(())
+}

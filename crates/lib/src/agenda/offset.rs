@@ -1,0 +1,40 @@
+//! How far this machine's wall clock is from the store's: slots are due by the store's.
+
+use std::time::Duration;
+
+use leasehold_core::ids::WriteId;
+use leasehold_core::store::{Cas, Failure};
+use pollster::block_on;
+
+use crate::clock::{boot_time, wall};
+use crate::ledger::plain;
+use crate::stores::Store;
+use crate::{host, random};
+
+/// What a store's time is above if it is counted from 1970.
+const UNIX: Duration = Duration::from_secs(1_000_000_000);
+
+/// In milliseconds, negative if this machine's is behind; nothing if the store does not tell the time. Written down
+/// under this machine's name, which is how the store is made to tell it.
+pub fn clock_ahead(store: &mut dyn Store) -> Result<Option<i64>, Failure> {
+    let host = host::name();
+    let key = format!("clocks/{}", plain(&host));
+    let version = block_on(store.read(&key))?.map(|stored| stored.version);
+    let body = serde_json::json!({"leasehold_clock": 1, "host": host, "at": host::utc(wall().as_secs())});
+    let (before, sent) = (wall(), boot_time());
+    let written =
+        block_on(store.cas(&key, version.as_ref(), WriteId(random::seed()), body.to_string().as_bytes()));
+    let took = boot_time().since(sent);
+    Ok(match written {
+        Cas::Written { store_time, .. } => store_time.and_then(|at| ahead_of(at, before + took / 2)),
+        // Another process of this machine has just asked; it is nobody's loss.
+        Cas::Conflict => None,
+        Cas::Unknown(failure) => return Err(failure),
+    })
+}
+
+/// How far `ours` is ahead of a store's time, in milliseconds; nothing if that is not counted from 1970.
+pub(crate) fn ahead_of(store_time: Duration, ours: Duration) -> Option<i64> {
+    let millis = |d: Duration| i64::try_from(d.as_millis()).unwrap_or(i64::MAX);
+    (store_time > UNIX).then(|| millis(ours) - millis(store_time))
+}
