@@ -1,6 +1,5 @@
 //! Keeping a lease: renewals, doubt, naps and giving it back.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -202,7 +201,7 @@ impl<R: Rules> Session<R> {
         };
         match self.rules.settle(&found, self.plan.grant, &self.attempts, sent, age) {
             Settled::NotOurs => {
-                let (token, holder) = (found.token, Box::new(found.holder.clone()));
+                let (token, holder) = (found.token, found.holder.clone());
                 let taken = found.hold.is_some();
                 let why = if taken { StopReason::Taken { token, holder } } else { StopReason::Gone };
                 self.lose(why, now, out);

@@ -1,6 +1,5 @@
 //! What goes into a session and what comes out of it.
 
-use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -284,7 +283,7 @@ pub enum StopReason {
         /// The token found.
         token: Token,
         /// By whom.
-        holder: Box<Holder>,
+        holder: Holder,
     },
     /// The record was freed by someone, or is gone, or belongs to another life.
     Gone,
