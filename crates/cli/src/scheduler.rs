@@ -29,6 +29,8 @@ const CLOCK_OFF_MS: i64 = 300_000;
 const COMPARE_AGAIN_MS: i64 = 600_000;
 /// Most runs at a time that make up for missed slots: after an outage everything would start at once.
 const LATE_MAX: usize = 4;
+/// Processes look at a slot up to this much apart.
+const JITTER_MS: u128 = 50;
 /// Old records are looked for this often.
 const SWEEP_MS: i64 = 3_600_000;
 
@@ -51,6 +53,8 @@ pub struct Scheduler<'a> {
     starter: Starter,
     voice: Voice<'a>,
     mode: Mode,
+    /// Each process looks a little later than the slots are due, so that not all ask at once for the same.
+    jitter: Millis,
     /// With [`Mode::Once`], what is due later is for another time.
     began: Millis,
     /// This machine's clock is this much ahead of the store's.
@@ -78,6 +82,7 @@ impl<'a> Scheduler<'a> {
             starter,
             voice,
             mode,
+            jitter: i64::try_from(leasehold::random::seed() % JITTER_MS).unwrap_or(0),
             began: now,
             ahead,
             compared: now,
@@ -177,7 +182,8 @@ impl<'a> Scheduler<'a> {
         let stays = self.mode == Mode::Stays;
         lane.wake = (stays && look.unsettled && lane.running.is_none()).then(|| now + lane.patience());
         if stays {
-            lane.wake = lane.wake.into_iter().chain(lane.next_due(now)).min();
+            let due = lane.next_due(now).map(|at| at + self.jitter);
+            lane.wake = lane.wake.into_iter().chain(due).min();
         }
         let Some(slot) = look.start.filter(|_| lane.running.is_none()) else { return };
         if let Some(later) = lane.not_before(&slot, now, self.mode) {

@@ -139,26 +139,35 @@ pub(crate) fn settled(store: &mut dyn Store, job: &Name) -> Result<Option<i64>, 
     Ok(read(store, job)?.map(|agenda| agenda.settled))
 }
 
+/// The record of a job after somebody wanted to change it.
+struct Changed {
+    agenda: Option<Agenda>,
+    /// It was changed, and by us.
+    by_us: bool,
+}
+
 /// Changes the record of a job by a rule, which gives nothing if there is nothing to change.
 fn change(
     store: &mut dyn Store,
     job: &Name,
     rule: impl Fn(Option<&Agenda>, WriteId) -> Option<Agenda>,
-) -> Result<Option<Agenda>, Failure> {
+) -> Result<Changed, Failure> {
     let (key, mut sent) = (agenda_key(job), Vec::new());
     let mut failure = None;
     for _ in 0..TRIES {
         let stored = block_on(store.read(&key))?;
         let found = stored.as_ref().map(|stored| decoded(job, stored)).transpose()?;
         if found.as_ref().is_some_and(|agenda| sent.contains(&agenda.write)) {
-            return Ok(found);
+            return Ok(Changed { agenda: found, by_us: true });
         }
         let write = WriteId(random::seed());
-        let Some(next) = rule(found.as_ref(), write) else { return Ok(found) };
+        let Some(next) = rule(found.as_ref(), write) else {
+            return Ok(Changed { agenda: found, by_us: false });
+        };
         sent.push(write);
         let version = stored.map(|stored| stored.version);
         match block_on(store.cas(&key, version.as_ref(), write, &next.encode())) {
-            Cas::Written { .. } => return Ok(Some(next)),
+            Cas::Written { .. } => return Ok(Changed { agenda: Some(next), by_us: true }),
             Cas::Unknown(why) if why.kind != FailureKind::Unreachable => return Err(why),
             Cas::Unknown(why) => failure = Some(why),
             Cas::Conflict => {}
@@ -213,11 +222,12 @@ pub fn register(
 /// Pauses a job, or lets it go on. Gives what its record says now; nothing if no machine has seen the job.
 pub fn pause(store: &mut dyn Store, job: &Name, paused: bool) -> Result<Option<Agenda>, Failure> {
     let now = host::utc(crate::clock::wall().as_secs());
-    change(store, job, |found, write| {
+    let changed = change(store, job, |found, write| {
         let agenda = found.filter(|agenda| agenda.paused.is_some() != paused)?;
         let paused = paused.then(|| Paused { by: host::name(), at: now.clone() });
         Some(agenda.with_pause(paused, write))
-    })
+    });
+    Ok(changed?.agenda)
 }
 
 /// A record of a slot, as it is stored.

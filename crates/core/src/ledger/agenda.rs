@@ -69,6 +69,9 @@ pub struct Range {
     pub count: u64,
     /// Why.
     pub why: Why,
+    /// A run may have begun one of them just before they were settled: the count is not yet certain.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub open: bool,
 }
 
 /// Why slots were dropped.
@@ -116,11 +119,24 @@ impl Agenda {
         match next.dropped.last_mut() {
             Some(last) if last.why == range.why && last.last == self.settled => {
                 (last.last, last.count) = (range.last, last.count.saturating_add(range.count));
+                last.open |= range.open;
             }
             _ => next.dropped.push(range),
         }
         let old = next.dropped.len().saturating_sub(RANGES_MAX);
         next.dropped.drain(..old);
+        next
+    }
+
+    /// The same with the number of slots in one range that turned out to have no record.
+    pub fn with_count(&self, range: &Range, count: u64, write: WriteId) -> Self {
+        let mut next = Self { write, ..self.clone() };
+        next.dropped.retain_mut(|known| {
+            if (known.first, known.last) == (range.first, range.last) {
+                (known.count, known.open) = (count, false);
+            }
+            known.count > 0
+        });
         next
     }
 
@@ -160,7 +176,12 @@ impl Agenda {
 pub fn seen(found: Option<&Agenda>, job: &Name, schedule: &str, now: i64, write: WriteId) -> Option<Agenda> {
     match found {
         Some(agenda) if agenda.schedule == schedule => None,
-        Some(agenda) => Some(Agenda { schedule: schedule.into(), ..agenda.with_settled(now, write) }),
+        Some(agenda) => {
+            let mut next = Agenda { schedule: schedule.into(), ..agenda.with_settled(now, write) };
+            // Whoever counts by the new schedule would count wrong.
+            next.dropped.iter_mut().for_each(|range| range.open = false);
+            Some(next)
+        }
         None => Some(Agenda {
             leasehold_job: FORMAT,
             job: job.clone(),
