@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use leasehold::core::ledger::{Entry, State, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
+use leasehold::text::harmless;
 
 use super::history::{self, Row};
 use super::{items, status};
@@ -31,6 +32,9 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
     }
     for row in rows.iter().take(MOST) {
         out::line(&sentence(row));
+        // Whoever can write to the store can put anything there.
+        let said = row.entry.ending.as_ref().map(|ending| harmless(&ending.said)).unwrap_or_default();
+        said.lines().all(|line| out::line(&format!("    {line}")));
     }
     if rows.is_empty() {
         out::line(&nothing(args));
