@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{Agenda, Paused, Range, seen};
-use leasehold_core::ledger::{Entry, State, Subject, unknown_slot};
+use leasehold_core::ledger::{BadEntry, Entry, State, Subject, unknown_slot};
 use leasehold_core::name::Name;
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
 pub use look::look;
@@ -132,6 +132,34 @@ fn decoded(job: &Name, stored: &Stored) -> Result<Agenda, Failure> {
 pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure> {
     let stored = block_on(store.read(&agenda_key(job)))?;
     stored.map(|stored| decoded(job, &stored)).transpose()
+}
+
+/// What is under a key of ours, and is no record: where, and why.
+pub type Unreadable = (String, String);
+
+/// The records of all jobs, and what is no such record.
+pub fn read_all(store: &mut dyn Store) -> Result<(Vec<Agenda>, Vec<Unreadable>), Failure> {
+    let (mut found, mut bad, mut after) = (Vec::new(), Vec::new(), String::new());
+    loop {
+        let page = block_on(store.list(PREFIX, &after, PAGE))?;
+        let full = page.len() == PAGE;
+        for listed in page {
+            after.clone_from(&listed.key);
+            let stored = match listed.stored {
+                Some(stored) => Some(stored),
+                None => block_on(store.read(&listed.key))?,
+            };
+            match stored.map(|stored| Agenda::decode_any(&stored.body)) {
+                Some(Ok(agenda)) if agenda_key(&agenda.job) == listed.key => found.push(agenda),
+                Some(Ok(_)) => bad.push((listed.key, BadEntry::Other.to_string())),
+                Some(Err(why)) => bad.push((listed.key, why.to_string())),
+                None => {}
+            }
+        }
+        if !full {
+            return Ok((found, bad));
+        }
+    }
 }
 
 /// Up to when the slots of a job are settled.
@@ -292,9 +320,11 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
     Ok(removed)
 }
 
-/// A slot of the job may be run again although it is settled, or too old to be wanted: schedulers look at it once more.
-pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<(), Failure> {
+/// A slot of the job may be run again: schedulers look at it once more, although it is settled or there are newer
+/// ones. Gives what the job's record says now; nothing if no machine has seen the job.
+pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<Option<Agenda>, Failure> {
     let unlisted = |agenda: &Agenda| !agenda.again.contains(&at);
-    change(store, job, |found, write| found.filter(|a| unlisted(a)).map(|a| a.with_again(at, write)))?;
-    Ok(())
+    let listed =
+        change(store, job, |found, write| found.filter(|a| unlisted(a)).map(|a| a.with_again(at, write)));
+    Ok(listed?.agenda)
 }

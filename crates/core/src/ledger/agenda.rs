@@ -84,6 +84,16 @@ pub enum Why {
     Paused,
 }
 
+impl Why {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Missed => "missed",
+            Self::Paused => "paused",
+        }
+    }
+}
+
 impl Agenda {
     /// The bytes to store.
     pub fn encode(&self) -> Vec<u8> {
@@ -93,6 +103,12 @@ impl Agenda {
 
     /// Reads the body stored for `job`.
     pub fn decode(job: &Name, body: &[u8]) -> Result<Self, BadEntry> {
+        let agenda = Self::decode_any(body)?;
+        if agenda.job == *job { Ok(agenda) } else { Err(BadEntry::Other) }
+    }
+
+    /// Reads a body, whichever job it says it is of.
+    pub fn decode_any(body: &[u8]) -> Result<Self, BadEntry> {
         #[derive(Deserialize)]
         struct Format {
             leasehold_job: u64,
@@ -110,7 +126,7 @@ impl Agenda {
         if agenda.leasehold_job != FORMAT || !agenda.dropped.iter().all(orderly) {
             return Err(damaged("its parts contradict each other".into()));
         }
-        if agenda.job == *job { Ok(agenda) } else { Err(BadEntry::Other) }
+        Ok(agenda)
     }
 
     /// The same with these slots dropped. One range, as long as nothing else happens in between.
