@@ -20,6 +20,7 @@ use crate::exit::Failed;
 use crate::jobs::Job;
 use crate::out::Out;
 use lane::Lane;
+pub use lane::terms;
 use start::Starter;
 use voice::Voice;
 
@@ -174,7 +175,11 @@ impl<'a> Scheduler<'a> {
     }
 
     fn follow(&mut self, i: usize, look: Look, now: Millis) {
-        let late = self.lanes.iter().filter(|lane| lane.running.as_ref().is_some_and(|r| r.late)).count();
+        // Counted only where it matters: there may be many lanes.
+        let late = match look.late && look.start.is_some() {
+            true => self.lanes.iter().filter(|lane| lane.running.as_ref().is_some_and(|r| r.late)).count(),
+            false => 0,
+        };
         let lane = &mut self.lanes[i];
         for note in &look.notes {
             self.voice.note(&lane.job.name, note, &mut lane.told);

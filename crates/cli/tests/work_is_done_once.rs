@@ -167,6 +167,8 @@ fn bad_input_runs_nothing() {
         (&["run", "a", "--slot", "2026-11-16T05:45"], "no time with an offset"),
         (&["run", "a", "--slot", "now/0s"], "whole number of seconds"),
         (&["run", "a", "--keep", "1d"], "about a --key or a --slot"),
+        (&["run", "a", "--tail"], "there is none"),
+        (&["run", "a", "--tail", "--observe"], "there is none"),
         (&["run", "a", "--key", "k", "--provider-keeps", "1h"], "goes with --if-unknown retry"),
         (&["run", "a", "--key", "{dat}"], "did you mean {date}?"),
         (&["run", "a", "--key", "{slot}"], "{slot} needs --slot"),

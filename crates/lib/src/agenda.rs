@@ -247,13 +247,16 @@ pub fn register(
     Ok(changed.into_iter().map(|(terms, before)| (terms.job.clone(), before)).collect())
 }
 
-/// Pauses a job, or lets it go on. Gives what its record says now; nothing if no machine has seen the job.
-pub fn pause(store: &mut dyn Store, job: &Name, paused: bool) -> Result<Option<Agenda>, Failure> {
-    let now = host::utc(crate::clock::wall().as_secs());
+/// Pauses a job, or lets it go on with what is due after `now`. Gives what its record says then; nothing if no machine
+/// has seen the job.
+pub fn pause(store: &mut dyn Store, job: &Name, paused: bool, now: i64) -> Result<Option<Agenda>, Failure> {
+    let at = host::utc(crate::clock::wall().as_secs());
     let changed = change(store, job, |found, write| {
         let agenda = found.filter(|agenda| agenda.paused.is_some() != paused)?;
-        let paused = paused.then(|| Paused { by: host::name(), at: now.clone() });
-        Some(agenda.with_pause(paused, write))
+        Some(match paused {
+            true => agenda.with_pause(Some(Paused { by: host::name(), at: at.clone() }), write),
+            false => agenda.with_settled(now, write).with_pause(None, write),
+        })
     });
     Ok(changed?.agenda)
 }

@@ -24,6 +24,10 @@ pub struct Doing {
     /// Forget that it was done after this long [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub keep: Option<Duration>,
+    /// Keep the last lines of what the command prints; if it fails they are in history. Its stdout and stderr then
+    /// pass through us
+    #[arg(long)]
+    pub tail: bool,
 }
 
 /// What to do about a run that never reported.

@@ -8,6 +8,7 @@ use leasehold::core::ledger::{Entry, State, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::schedule::SlotError;
+use leasehold::text::harmless;
 use serde_json::json;
 
 use super::history::{self, Dropped, Row};
@@ -225,9 +226,7 @@ fn tell(row: &Row, job: Option<&Job>) {
     out::line(&sentence(row, job));
     let said = row.entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
     if row.entry.state != State::Skipped {
-        // What a job printed must not move the cursor of whoever asks.
-        let plain = |c: char| if c.is_control() && c != '\t' { '\u{fffd}' } else { c };
-        said.lines().all(|line| out::line(&format!("    {}", line.chars().map(plain).collect::<String>())));
+        harmless(said).lines().all(|line| out::line(&format!("    {line}")));
     }
 }
 

@@ -45,18 +45,7 @@ struct Again {
 impl Lane {
     /// For a job, looked at now; `old` is the lane it had before.
     pub fn new(job: Job, old: Option<Lane>, now: Millis) -> Self {
-        let terms = Terms {
-            job: job.name.clone(),
-            schedule: job.schedule.clone(),
-            written: job.written.clone(),
-            leases: job.leases.clone(),
-            skips: job.busy != Busy::Open,
-            catch_up: job.catch_up,
-            max_age: job.catch_up_max_age,
-            retry: job.retry,
-            attempts: job.attempts,
-            keep: job.keep,
-        };
+        let terms = terms(&job);
         let (running, tried, again) =
             old.map_or((None, Tried::Nothing, None), |old| (old.running, old.tried, old.again));
         let delay = delay(&job);
@@ -119,6 +108,22 @@ impl Lane {
         let tries = self.again.as_ref().filter(|again| again.slot == slot).map_or(0, |again| again.tries + 1);
         let at = now + (AGAIN_MS << tries.min(6)).min(AGAIN_MOST_MS);
         (self.again, self.tried, self.wake) = (Some(Again { slot, tries, at }), Tried::This(slot), Some(at));
+    }
+}
+
+/// How the slots of a job are gone about.
+pub fn terms(job: &Job) -> Terms {
+    Terms {
+        job: job.name.clone(),
+        schedule: job.schedule.clone(),
+        written: job.written.clone(),
+        leases: job.leases.clone(),
+        skips: job.busy != Busy::Open,
+        catch_up: job.catch_up,
+        max_age: job.catch_up_max_age,
+        retry: job.retry,
+        attempts: job.attempts,
+        keep: job.keep,
     }
 }
 
