@@ -278,7 +278,8 @@ impl<'a> Scheduler<'a> {
             return;
         }
         self.swept = now;
-        for lane in self.lanes.iter_mut().filter(|lane| std::mem::take(&mut lane.ran)) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.ran) {
+            lane.ran = false;
             // What cannot be removed now is removed next time.
             let _ = agenda::sweep(self.opened.store.as_mut(), &lane.terms, now.div_euclid(1000));
         }
