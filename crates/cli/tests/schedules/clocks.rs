@@ -69,7 +69,12 @@ fn slots_are_due_by_the_time_of_the_store() {
                 crate::kit::lines(&world.path("runs")).first().cloned()
             });
             let (slot, seen) = line.split_once(' ').unwrap();
-            assert_eq!(second(slot), first.div_euclid(10) * 10 + 10, "{}: the first one after it", place.name);
+            assert_eq!(
+                second(slot),
+                first.div_euclid(10) * 10 + 10,
+                "{}: the first one after it",
+                place.name
+            );
             // The control: the moved clock is seen.
             let off = seen.parse::<i64>().unwrap() - crate::kit::now();
             assert!((off - ahead).abs() < 60, "{}: the clock is {off} s off", place.name);

@@ -16,7 +16,8 @@ fn daily() -> String {
     let mut text = String::from("timezone = \"UTC\"\n");
     for n in 0..MANY {
         let minute = n % 60;
-        let _ = write!(text, "[[job]]\nname = \"job-{n}\"\ncron = \"{minute} {hour} * * *\"\nrun = [\"true\"]\n");
+        let _ =
+            write!(text, "[[job]]\nname = \"job-{n}\"\ncron = \"{minute} {hour} * * *\"\nrun = [\"true\"]\n");
     }
     text
 }
@@ -51,7 +52,11 @@ fn they_are_taken_quickly_and_cost_nothing_until_they_are_due() {
     });
     pause(Duration::from_secs(5));
     let after = spent(daemon.pid());
-    println!("idle for 5 s: {} ms on a processor, woken {} times", (after.0 - before.0) * 10, after.1 - before.1);
+    println!(
+        "idle for 5 s: {} ms on a processor, woken {} times",
+        (after.0 - before.0) * 10,
+        after.1 - before.1
+    );
     assert!(after.0 - before.0 <= 5, "at most a hundredth of the time");
     assert_eq!(after.1, before.1, "nothing is due, and it woke up");
     drained(daemon);

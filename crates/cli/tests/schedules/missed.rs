@@ -26,8 +26,7 @@ fn a_job_that_was_just_installed_has_missed_nothing() {
 }
 
 /// The job writes down how much memory the scheduler that started it has ever needed.
-const WEIGH: &str =
-    "tick=$(awk '/^PPid/ { print $2 }' /proc/$PPID/status); awk '/^VmHWM/ { print $2 }' /proc/$tick/status >> peak; ";
+const WEIGH: &str = "tick=$(awk '/^PPid/ { print $2 }' /proc/$PPID/status); awk '/^VmHWM/ { print $2 }' /proc/$tick/status >> peak; ";
 
 /// Three slots of a minutely job after an outage: which were run, how many dropped, and what it took, in KiB.
 fn outage(due: &str, seconds: i64, scheduler: &str) -> u64 {

@@ -81,7 +81,9 @@ fn a_machine_with_another_file_leaves_the_job_alone() {
     let mut daemon = site.daemon("a");
     until("it runs", || (!site.runs("a").is_empty()).then_some(()));
     site.tick("b").is(0, "");
-    daemon.said("often is not run here: another machine has loaded another schedule for it since (every 8784h)");
+    daemon.said(
+        "often is not run here: another machine has loaded another schedule for it since (every 8784h)",
+    );
     let (ran, at) = (site.runs("a"), now());
     // Slots come and go by the old file.
     until("three more would be due", || (now() > at + 3).then_some(()));
@@ -101,7 +103,8 @@ fn a_changed_file_is_read_without_a_restart() {
     until("the new job runs", || (!site.runs("a").is_empty()).then_some(()));
     // A mistake leaves things as they were, and says where it is.
     site.jobs("a", &both.replace("every = \"1s\"", "evry = \"1s\""));
-    daemon.said("leasehold.toml:8: unknown key \"evry\" (did you mean \"every\"?). The jobs stay as they were");
+    daemon
+        .said("leasehold.toml:8: unknown key \"evry\" (did you mean \"every\"?). The jobs stay as they were");
     let ran = site.runs("a").len();
     until("it still runs", || (site.runs("a").len() > ran + 1).then_some(()));
     // A file that is gone, likewise; and one without the job stops it.

@@ -20,7 +20,8 @@ fn two_machines() -> Site {
 /// Other work, which holds these until its stdin is closed.
 fn held(site: &Site, leases: &[&str]) -> Vec<Running> {
     let hold = |lease: &&str| {
-        let mut run = site.start("a", &["run", lease, "--job", "build", "--", "sh", "-c", "echo here; read go"]);
+        let mut run =
+            site.start("a", &["run", lease, "--job", "build", "--", "sh", "-c", "echo here; read go"]);
         assert_eq!(run.line(), "here");
         run
     };
