@@ -18,6 +18,7 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold run site -- ./publish.sh      run it, unless it already runs somewhere
   leasehold once invoice-7 -- ./charge    run it to success once, wherever it is asked for
+  leasehold tick                          run what is due of the jobs in ./leasehold.toml
   leasehold status                        who holds what
   leasehold doctor                        whether the store can be trusted with leases
   leasehold demo                          what it protects you from, in a few seconds

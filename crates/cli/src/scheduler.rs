@@ -13,7 +13,7 @@ use std::time::Duration;
 use leasehold::agenda::{self, Look, Tried};
 use leasehold::clock;
 use leasehold::core::name::Name;
-use leasehold::stores::Failure;
+use leasehold::stores::{Failure, FailureKind};
 
 use crate::cmd::{Opened, store_failed};
 use crate::exit::Failed;
@@ -30,6 +30,8 @@ const CLOCK_OFF_MS: i64 = 300_000;
 const COMPARE_AGAIN_MS: i64 = 600_000;
 /// Most runs at a time that make up for missed slots: after an outage everything would start at once.
 const LATE_MAX: usize = 4;
+/// Processes look at a slot up to this much apart.
+const JITTER_MS: u128 = 50;
 /// Old records are looked for this often.
 const SWEEP_MS: i64 = 3_600_000;
 
@@ -52,14 +54,18 @@ pub struct Scheduler<'a> {
     starter: Starter,
     voice: Voice<'a>,
     mode: Mode,
+    /// Each process looks a little later than the slots are due, so that not all ask at once for the same.
+    jitter: Millis,
     /// With [`Mode::Once`], what is due later is for another time.
     began: Millis,
     /// This machine's clock is this much ahead of the store's.
     ahead: Millis,
     compared: Millis,
     swept: Millis,
-    /// The store does not answer: since when, and how often it was asked.
+    /// So often in a row the store did not answer.
     silent: u32,
+    /// Nothing is looked at before this: the store is silent, or the clock is off.
+    held: Millis,
     /// Nothing more is to be started.
     pub draining: bool,
     /// A run failed, or was lost.
@@ -69,7 +75,7 @@ pub struct Scheduler<'a> {
 impl<'a> Scheduler<'a> {
     /// Opens nothing; `opened` has been tried.
     pub fn new(mut opened: Opened, starter: Starter, mode: Mode, out: &'a Out) -> Result<Self, Failed> {
-        let ahead = compared(&mut opened)?;
+        let ahead = compared(&mut opened)?.unwrap_or(0);
         opened.store.limit_calls(Duration::from_secs(10));
         let voice = Voice::new(out);
         let now = wall_ms() - ahead;
@@ -79,11 +85,13 @@ impl<'a> Scheduler<'a> {
             starter,
             voice,
             mode,
+            jitter: i64::try_from(leasehold::random::seed() % JITTER_MS).unwrap_or(0),
             began: now,
             ahead,
-            compared: now,
+            compared: wall_ms(),
             swept: now,
             silent: 0,
+            held: 0,
             draining: false,
             failed: false,
         })
@@ -94,37 +102,47 @@ impl<'a> Scheduler<'a> {
         wall_ms() - self.ahead
     }
 
-    /// These are the jobs from now on. Runs that go on are left alone.
+    /// These are the jobs from now on, if the store can be told. Runs that go on are left alone.
     pub fn take(&mut self, jobs: Vec<Job>) -> Result<(), Failed> {
         let now = self.now();
-        let mut before: BTreeMap<Name, Lane> =
-            std::mem::take(&mut self.lanes).into_iter().map(|lane| (lane.job.name.clone(), lane)).collect();
-        for job in jobs {
-            let old = before.remove(&job.name);
-            self.lanes.push(Lane::new(job, old, now));
-        }
-        // Of those that are gone, only what still runs.
-        self.lanes.extend(before.into_values().filter(|lane| lane.running.is_some()).map(Lane::retired));
-        let terms: Vec<_> = self.lanes.iter().filter(|lane| !lane.retired).map(|lane| &lane.terms).collect();
+        let mut lanes: Vec<Lane> = jobs.into_iter().map(|job| Lane::new(job, now)).collect();
+        let terms: Vec<_> = lanes.iter().map(|lane| &lane.terms).collect();
         let changed = agenda::register(self.opened.store.as_mut(), &terms, now.div_euclid(1000))
             .map_err(|failure| store_failed(&failure, &self.opened.chosen))?;
         for (job, before) in changed {
             self.voice.registered(&job, before.as_deref());
         }
+        let before = std::mem::take(&mut self.lanes).into_iter();
+        let mut before: BTreeMap<Name, Lane> = before.map(|lane| (lane.job.name.clone(), lane)).collect();
+        for lane in &mut lanes {
+            before.remove(&lane.job.name).into_iter().for_each(|old| lane.inherit(old));
+        }
+        // Of those that are gone, only what still runs.
+        lanes.extend(before.into_values().filter(|lane| lane.running.is_some()).map(Lane::retired));
+        self.lanes = lanes;
         Ok(())
     }
 
     /// Does what is due. Gives when there is something to do next, if that is known.
     pub fn step(&mut self) -> Option<Millis> {
+        if !self.draining {
+            self.compare_again();
+        }
         let now = self.now();
         for i in 0..self.lanes.len() {
-            if self.lanes[i].wake.is_some_and(|at| at <= now) {
+            if now >= self.held && self.lanes[i].wake.is_some_and(|at| at <= now) {
                 self.visit(i, now);
             }
         }
-        self.tidy(now);
+        self.sweep(now);
         self.lanes.retain(|lane| !lane.retired || lane.running.is_some());
-        self.lanes.iter().filter_map(|lane| lane.wake).min()
+        let next = self.lanes.iter().filter_map(|lane| lane.wake).min()?;
+        Some(next.max(self.held))
+    }
+
+    /// Somebody set this machine's clock.
+    pub fn clock_was_set(&mut self) {
+        self.compared = Millis::MIN;
     }
 
     /// Whether runs of ours go on.
@@ -147,14 +165,18 @@ impl<'a> Scheduler<'a> {
             let went_well = self.voice.ended(&self.lanes[i].job.name, &ended, entry);
             self.failed |= !went_well;
             self.lanes[i].ended(&ended, now);
+            // There is room for one that waits to make up for something.
+            if let Some(next) = self.lanes.iter_mut().find(|lane| lane.queued) {
+                (next.queued, next.wake) = (false, Some(now));
+            }
         }
     }
 
     /// Looks what is due of one job.
     fn visit(&mut self, i: usize, now: Millis) {
         let lane = &mut self.lanes[i];
+        lane.wake = None;
         if self.draining || lane.retired {
-            lane.wake = None;
             return;
         }
         let tried = if lane.running.is_some() { Tried::All } else { lane.tried };
@@ -182,7 +204,8 @@ impl<'a> Scheduler<'a> {
         let stays = self.mode == Mode::Stays;
         lane.wake = (stays && look.unsettled && lane.running.is_none()).then(|| now + lane.patience());
         if stays {
-            lane.wake = lane.wake.into_iter().chain(lane.next_due(now)).min();
+            let due = lane.next_due(now).map(|at| at + self.jitter);
+            lane.wake = lane.wake.into_iter().chain(due).min();
         }
         let Some(slot) = look.start.filter(|_| lane.running.is_none()) else { return };
         if let Some(later) = lane.not_before(&slot, now, self.mode) {
@@ -190,7 +213,7 @@ impl<'a> Scheduler<'a> {
             return;
         }
         if look.late && late >= LATE_MAX {
-            lane.wake = Some(now + 200);
+            lane.queued = true;
             return;
         }
         match self.starter.start(&lane.job, &slot, look.late) {
@@ -206,32 +229,59 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// The store did not answer: without it nothing can be started.
+    /// Without the store nothing can be started: it is left alone for a while. A record that makes no sense is the trouble
+    /// of one job.
     fn unanswered(&mut self, i: usize, failure: &Failure, now: Millis) {
-        self.silent = self.silent.saturating_add(1);
-        if self.silent == 1 || self.mode == Mode::Once {
+        self.failed = true;
+        let lane = &mut self.lanes[i];
+        if failure.kind == FailureKind::Unusable {
+            lane.wake = lane.next_due(now).filter(|_| self.mode == Mode::Stays);
+            if lane.told.insert(failure.message.clone()) {
+                self.voice.warn(&format!("{} is not run: {}", lane.job.name, failure.message));
+            }
+            return;
+        }
+        if self.silent == 0 {
             self.voice.silent(failure, &self.opened.chosen);
         }
-        self.failed = true;
-        let wait = 1_000 << self.silent.min(5);
-        self.lanes[i].wake = (self.mode == Mode::Stays).then_some(now + wait);
+        self.silent = self.silent.saturating_add(1);
+        match self.mode {
+            Mode::Stays => {
+                self.lanes[i].wake = Some(now);
+                self.held = now + (500 << self.silent.min(6));
+            }
+            Mode::Once => self.draining = true,
+        }
     }
 
-    /// What is done now and then, when there is something to do anyway.
-    fn tidy(&mut self, now: Millis) {
-        if now - self.compared >= COMPARE_AGAIN_MS {
-            self.compared = now;
-            match compared(&mut self.opened) {
-                Ok(ahead) => self.ahead = ahead,
-                Err(failed) => self.voice.warn(&failed.message),
+    /// Compares the clocks now and then, when there is something to do anyway. While this one is too far off, nothing
+    /// is started.
+    fn compare_again(&mut self) {
+        let now = wall_ms();
+        if (self.compared..self.compared.saturating_add(COMPARE_AGAIN_MS)).contains(&now) {
+            return;
+        }
+        match compared(&mut self.opened) {
+            Ok(ahead) => {
+                (self.compared, self.ahead) = (now, ahead.unwrap_or(self.ahead));
+            }
+            Err(failed) => {
+                self.voice.warn(&failed.message);
+                self.held = self.now() + 60_000;
             }
         }
-        if now - self.swept >= SWEEP_MS || self.mode == Mode::Once && !self.busy() {
-            self.swept = now;
-            for lane in self.lanes.iter().filter(|lane| !lane.retired) {
-                // What cannot be removed now is removed next time.
-                let _ = agenda::sweep(self.opened.store.as_mut(), &lane.terms, now.div_euclid(1000));
-            }
+    }
+
+    /// Removes old records of jobs that have run something.
+    fn sweep(&mut self, now: Millis) {
+        if now - self.swept < SWEEP_MS && (self.mode == Mode::Stays || self.busy()) {
+            return;
+        }
+        self.swept = now;
+        for lane in self.lanes.iter_mut().filter(|lane| lane.ran) {
+            lane.ran = false;
+            // What cannot be removed now is removed next time.
+            let _ = agenda::sweep(self.opened.store.as_mut(), &lane.terms, now.div_euclid(1000));
         }
     }
 }
@@ -241,10 +291,9 @@ fn wall_ms() -> Millis {
 }
 
 /// How far this machine's clock is ahead of the store's; refused if it is too far.
-fn compared(opened: &mut Opened) -> Result<Millis, Failed> {
+fn compared(opened: &mut Opened) -> Result<Option<Millis>, Failed> {
     let ahead = agenda::clock_ahead(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
-    let ahead = ahead.unwrap_or(0);
-    if ahead.abs() > CLOCK_OFF_MS {
+    if let Some(ahead) = ahead.filter(|ahead| ahead.abs() > CLOCK_OFF_MS) {
         let off = leasehold::core::stop::Text(Duration::from_millis(ahead.unsigned_abs()));
         let way = if ahead > 0 { "ahead of" } else { "behind" };
         return Err(Failed::config(format!(

@@ -1,8 +1,8 @@
 //! Every console block of the README is typed as it stands, and must print what it says.
 //!
 //! `$ ` starts a command; the lines below it are what it prints, with other holders and durations, at home
-//! in `/home/me`. A
-//! command that ends in ` &` is left running, and the next one waits until it holds its lease.
+//! in `/home/me`. A command that ends in ` &` is left running, and the next one waits until it holds its lease.
+//! A block of TOML is saved as leasehold.toml.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -78,10 +78,19 @@ fn binary() -> PathBuf {
 /// The commands of a document's console blocks, each with what it should print.
 fn commands(text: &str) -> Vec<(String, String)> {
     let mut found: Vec<(String, String)> = Vec::new();
-    let mut inside = false;
+    let (mut inside, mut saving) = (false, false);
     for line in text.lines() {
         if line.starts_with("```") {
-            inside = line == "```console";
+            if saving && let Some((command, _)) = found.last_mut() {
+                command.push_str("END");
+            }
+            (inside, saving) = (line == "```console", line == "```toml");
+            if saving {
+                found.push(("cat > leasehold.toml <<'END'\n".into(), String::new()));
+            }
+        } else if let (true, Some((command, _))) = (saving, found.last_mut()) {
+            command.push_str(line);
+            command.push('\n');
         } else if let (true, Some(command)) = (inside, line.strip_prefix("$ ")) {
             found.push((command.into(), String::new()));
         } else if let (true, Some((_, expected))) = (inside, found.last_mut()) {
@@ -92,8 +101,8 @@ fn commands(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Whether the text is as expected: the same words, where any holder stands for any other and any
-/// duration for any other.
+/// Whether the text is as expected: the same words, where any holder stands for any other, any duration for any
+/// other, and any time.
 fn matches(expected: &str, actual: &str) -> bool {
     let lines = |text: &str| text.lines().map(plain).collect::<Vec<_>>();
     lines(expected) == lines(actual)
@@ -101,9 +110,11 @@ fn matches(expected: &str, actual: &str) -> bool {
 
 fn plain(line: &str) -> String {
     let words = line.split_whitespace().map(|word| {
-        let bare = word.trim_end_matches(',');
+        let bare = word.trim_end_matches([',', ')', '.']);
         let tail = &word[bare.len()..];
-        if is_holder(bare) {
+        if is_time(bare) {
+            format!("TIME{tail}")
+        } else if is_holder(bare) {
             format!("HOLDER{tail}")
         } else if is_duration(bare) {
             format!("DURATION{tail}")
@@ -121,10 +132,21 @@ fn is_holder(word: &str) -> bool {
     })
 }
 
+/// As 3s, 1.5s, 19h31m53s.
 fn is_duration(word: &str) -> bool {
-    let number = word.trim_end_matches(['m', 's', 'h']);
-    let digits = |c: char| c.is_ascii_digit() || c == '.';
-    !number.is_empty() && number.len() < word.len() && number.chars().all(digits)
+    let parts = word.split_inclusive(|c: char| c.is_ascii_lowercase());
+    let part = |part: &str| {
+        let number = part.strip_suffix("ms").unwrap_or(part).trim_end_matches(['s', 'm', 'h', 'd']);
+        let digits = |c: char| c.is_ascii_digit() || c == '.';
+        part == "s" || !number.is_empty() && number.len() < part.len() && number.chars().all(digits)
+    };
+    word.starts_with(|c: char| c.is_ascii_digit()) && parts.into_iter().all(part)
+}
+
+/// As 2026-11-16T05:45:00Z or 2026-11-17T06:30+01:00.
+fn is_time(word: &str) -> bool {
+    let shape: String = word.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    ["0000-00-00T00:00:00Z", "0000-00-00T00:00+00:00", "0000-00-00T00:00-00:00"].contains(&shape.as_str())
 }
 
 #[test]
@@ -145,6 +167,12 @@ fn a_readme_that_lies_is_caught() {
     assert!(matches("held by mac/8 (token 2) for 3s, ends\n", "held by vm/17 (token 2) for 1.5s,  ends\n"));
     assert!(!matches("held by mac/8 (token 2)\n", "held by vm/17 (token 3)\n"));
     assert!(!matches("held by mac/8 for 3s\n", "held by somebody for 3s\n"));
+    assert!(matches(
+        "next 2026-11-17T06:30+01:00 (in 19h31m53s)\n",
+        "next 2027-01-01T06:30+02:00 (in 300ms)\n"
+    ));
+    assert!(!matches("next 2026-11-17T06:30+01:00 (in 3s)\n", "next never (in 3s)\n"));
+    assert!(!matches("in 3s\n", "in s\n") && !matches("in 3s\n", "in 3x\n") && !matches("in 3s\n", "in 3\n"));
     assert!(!matches("published\n", ""));
     assert!(!matches("", "published\n"));
     assert!(!matches("a\n", "a b\n"));

@@ -156,6 +156,28 @@ fn steps_are_the_slots_and_have_keys_of_their_own() {
     assert_eq!(item(&world, "k")["steps"], json!([]));
 }
 
+/// Where a step is done the slot is gone on with, without being asked for; and so is its key.
+#[test]
+fn after_a_step_the_key_is_gone_on_with_as_well() {
+    let world = World::new();
+    let leasehold = binary().display().to_string();
+    let step = "sh -c 'echo \"$LEASEHOLD_KEY\" >> done'";
+    let script = format!("{leasehold} step one -- {step}; test -e go || {{ echo here; exec sleep 60; }}");
+    let command = ["run", "site", "--slot", FIRST, "--key", "k", "--", "sh", "-c", &script];
+    let mut first = world.start(&command);
+    assert_eq!(first.line(), "here");
+    kill(first.pid(), Signal::KILL);
+    first.ended();
+    until("the lease is free", || world.run(&["run", "site", "true"]).err.is_empty().then_some(()));
+    world.write("go", "");
+    // The control: the key by itself says nothing of steps.
+    world.run(&["once", "k", "--", "touch", "never"]).is(79, "leasehold retry k");
+    world.run(&command).is(0, "skipped step one");
+    assert_eq!(outcomes(&world), ["ok", "ok"]);
+    assert_eq!(done(&world), "k/one\n");
+    assert!(!world.path("never").exists());
+}
+
 /// The connection breaks when the key is asked for: nothing is run, and the slot says so.
 #[test]
 fn a_store_that_does_not_answer_for_the_key_runs_nothing() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{Agenda, Paused, Range, seen};
-use leasehold_core::ledger::{Entry, State, Subject, unknown_slot};
+use leasehold_core::ledger::{BadEntry, Entry, State, Subject, unknown_slot};
 use leasehold_core::name::Name;
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
 pub use look::look;
@@ -134,9 +134,44 @@ pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure
     stored.map(|stored| decoded(job, &stored)).transpose()
 }
 
+/// What is under a key of ours, and is no record: where, and why.
+pub type Unreadable = (String, String);
+
+/// The records of all jobs, and what is no such record.
+pub fn read_all(store: &mut dyn Store) -> Result<(Vec<Agenda>, Vec<Unreadable>), Failure> {
+    let (mut found, mut bad, mut after) = (Vec::new(), Vec::new(), String::new());
+    loop {
+        let page = block_on(store.list(PREFIX, &after, PAGE))?;
+        let full = page.len() == PAGE;
+        for listed in page {
+            after.clone_from(&listed.key);
+            let stored = match listed.stored {
+                Some(stored) => Some(stored),
+                None => block_on(store.read(&listed.key))?,
+            };
+            match stored.map(|stored| Agenda::decode_any(&stored.body)) {
+                Some(Ok(agenda)) if agenda_key(&agenda.job) == listed.key => found.push(agenda),
+                Some(Ok(_)) => bad.push((listed.key, BadEntry::Other.to_string())),
+                Some(Err(why)) => bad.push((listed.key, why.to_string())),
+                None => {}
+            }
+        }
+        if !full {
+            return Ok((found, bad));
+        }
+    }
+}
+
 /// Up to when the slots of a job are settled.
 pub(crate) fn settled(store: &mut dyn Store, job: &Name) -> Result<Option<i64>, Failure> {
     Ok(read(store, job)?.map(|agenda| agenda.settled))
+}
+
+/// The record of a job after somebody wanted to change it.
+struct Changed {
+    agenda: Option<Agenda>,
+    /// It was changed, and by us.
+    by_us: bool,
 }
 
 /// Changes the record of a job by a rule, which gives nothing if there is nothing to change.
@@ -144,21 +179,23 @@ fn change(
     store: &mut dyn Store,
     job: &Name,
     rule: impl Fn(Option<&Agenda>, WriteId) -> Option<Agenda>,
-) -> Result<Option<Agenda>, Failure> {
+) -> Result<Changed, Failure> {
     let (key, mut sent) = (agenda_key(job), Vec::new());
     let mut failure = None;
     for _ in 0..TRIES {
         let stored = block_on(store.read(&key))?;
         let found = stored.as_ref().map(|stored| decoded(job, stored)).transpose()?;
         if found.as_ref().is_some_and(|agenda| sent.contains(&agenda.write)) {
-            return Ok(found);
+            return Ok(Changed { agenda: found, by_us: true });
         }
         let write = WriteId(random::seed());
-        let Some(next) = rule(found.as_ref(), write) else { return Ok(found) };
+        let Some(next) = rule(found.as_ref(), write) else {
+            return Ok(Changed { agenda: found, by_us: false });
+        };
         sent.push(write);
         let version = stored.map(|stored| stored.version);
         match block_on(store.cas(&key, version.as_ref(), write, &next.encode())) {
-            Cas::Written { .. } => return Ok(Some(next)),
+            Cas::Written { .. } => return Ok(Changed { agenda: Some(next), by_us: true }),
             Cas::Unknown(why) if why.kind != FailureKind::Unreachable => return Err(why),
             Cas::Unknown(why) => failure = Some(why),
             Cas::Conflict => {}
@@ -214,14 +251,18 @@ pub fn register(
 /// has seen the job.
 pub fn pause(store: &mut dyn Store, job: &Name, paused: bool, now: i64) -> Result<Option<Agenda>, Failure> {
     let at = host::utc(crate::clock::wall().as_secs());
-    change(store, job, |found, write| {
+    let changed = change(store, job, |found, write| {
         let agenda = found.filter(|agenda| agenda.paused.is_some() != paused)?;
         Some(match paused {
             true => agenda.with_pause(Some(Paused { by: host::name(), at: at.clone() }), write),
             false => agenda.with_settled(now, write).with_pause(None, write),
         })
-    })
+    });
+    Ok(changed?.agenda)
 }
+
+/// A record of a slot, as it is stored.
+pub type Recorded = (Entry, Stored);
 
 /// The records of a job's slots that are due after one second, up to and with another.
 pub fn recorded(
@@ -229,7 +270,7 @@ pub fn recorded(
     job: &Name,
     after: i64,
     upto: i64,
-) -> Result<(Vec<(Entry, Stored)>, Vec<String>), Failure> {
+) -> Result<(Vec<Recorded>, Vec<String>), Failure> {
     let prefix = slots_of(job);
     let (mut found, mut bad) = (Vec::new(), Vec::new());
     let mut last = format!("{prefix}{:012}", after.max(0));
@@ -279,9 +320,11 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
     Ok(removed)
 }
 
-/// A slot of the job may be run again although it is settled, or too old to be wanted: schedulers look at it once more.
-pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<(), Failure> {
+/// A slot of the job may be run again: schedulers look at it once more, although it is settled or there are newer
+/// ones. Gives what the job's record says now; nothing if no machine has seen the job.
+pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<Option<Agenda>, Failure> {
     let unlisted = |agenda: &Agenda| !agenda.again.contains(&at);
-    change(store, job, |found, write| found.filter(|a| unlisted(a)).map(|a| a.with_again(at, write)))?;
-    Ok(())
+    let listed =
+        change(store, job, |found, write| found.filter(|a| unlisted(a)).map(|a| a.with_again(at, write)));
+    Ok(listed?.agenda)
 }

@@ -118,7 +118,7 @@ pub enum Error {
 #[error("the lease is lost: {why}")]
 pub struct Lost {
     /// How.
-    pub why: StopReason,
+    pub why: Box<StopReason>,
 }
 
 /// What asking came to.
@@ -268,7 +268,7 @@ impl Work {
             Outcome::NotStarted(why) => (Err(Error::NotAcquired(why)), Release::AlreadyGone),
             Outcome::Lost { why, .. } => {
                 self.lose(why.clone());
-                (Err(Error::Lost(Lost { why })), Release::AlreadyGone)
+                (Err(Error::Lost(Lost { why: Box::new(why) })), Release::AlreadyGone)
             }
             // A session of this API is never by hand, and one that finished has handed its lease over.
             Outcome::Finished { release, .. } => (Err(gone()), release),
@@ -350,11 +350,11 @@ impl Lease {
     pub fn check(&self) -> Result<(), Lost> {
         let shared = lock(&self.shared);
         if let Some(why) = shared.lost.clone() {
-            return Err(Lost { why });
+            return Err(Lost { why: Box::new(why) });
         }
         match shared.stop_at {
             Some(at) if clock::boot_time() < at => Ok(()),
-            _ => Err(Lost { why: StopReason::Deadline }),
+            _ => Err(Lost { why: Box::new(StopReason::Deadline) }),
         }
     }
 
@@ -386,7 +386,7 @@ impl Lease {
                 Ok(value)
             }
             (_, Err(lost)) => Err(lost.into()),
-            (None, Ok(())) => Err(Lost { why: StopReason::Deadline }.into()),
+            (None, Ok(())) => Err(Lost { why: Box::new(StopReason::Deadline) }.into()),
         }
     }
 
@@ -418,8 +418,8 @@ impl Handle {
         let shared = lock(&self.shared);
         match (&shared.lost, shared.stop_at) {
             (None, Some(at)) if clock::boot_time() < at => Ok(self.granted.token),
-            (Some(why), _) => Err(Lost { why: why.clone() }),
-            _ => Err(Lost { why: StopReason::Deadline }),
+            (Some(why), _) => Err(Lost { why: Box::new(why.clone()) }),
+            _ => Err(Lost { why: Box::new(StopReason::Deadline) }),
         }
     }
 

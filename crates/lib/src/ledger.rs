@@ -129,7 +129,7 @@ pub fn entry(store: &mut dyn Store, subject: &Subject) -> Result<Option<Entry>, 
 }
 
 /// Begins an item, or says why not; and whether it was begun again after a run that never reported.
-fn open(store: &mut dyn Store, ask: Ask) -> (Opened, bool) {
+pub fn open(store: &mut dyn Store, ask: Ask) -> (Opened, bool) {
     let key = key_of(&ask.subject);
     let mut opening = Opening::new(ask, random::seed());
     let mut call = Call::Read;

@@ -84,6 +84,16 @@ pub fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+/// Text of somebody else as it may be shown: nothing in it moves the cursor, colours or turns what follows.
+pub fn harmless(text: &str) -> String {
+    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = |c: char| !turns(c) && (!c.is_control() || c == '\n' || c == '\t');
+    text.replace("\r\n", "\n")
+        .chars()
+        .map(|c| if shown(c) { c } else { char::REPLACEMENT_CHARACTER })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +104,15 @@ mod tests {
         for wrong in ["%", "%2", "%zz", "%+f", "%c3"] {
             assert_eq!(percent_decoded(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_is_shown_does_nothing() {
+        assert_eq!(harmless("a\tb\r\nc ä 🦀"), "a\tb\nc ä 🦀");
+        assert_eq!(
+            harmless("\u{1b}[2J\r\u{9b}1m\u{7f}\u{202e}"),
+            "\u{fffd}[2J\u{fffd}\u{fffd}1m\u{fffd}\u{fffd}"
+        );
     }
 
     #[test]

@@ -82,7 +82,7 @@ fn a_lease_asked_back_cancels_the_work() {
         let _guard = guard;
         pending::<()>().await;
     }));
-    assert!(matches!(&result, Err(Error::Lost(lost)) if lost.why == StopReason::Revoked), "{result:?}");
+    assert!(matches!(&result, Err(Error::Lost(lost)) if *lost.why == StopReason::Revoked), "{result:?}");
     assert!(dropped.load(Ordering::SeqCst), "the work was dropped");
     let next = block_on(leases.lease("site").ttl(TTL).wait(Duration::from_secs(20)).acquire()).unwrap();
     assert_eq!(next.lease().expect("given back").granted().token.get(), 2);
@@ -106,7 +106,7 @@ fn a_silent_store_costs_the_lease_in_time() {
     *down.lock().unwrap() = true;
     let result = block_on(lease.run(async |_| pending::<()>().await));
     let lasted = leasehold::clock::boot_time().since(began);
-    assert!(matches!(&result, Err(Error::Lost(lost)) if lost.why == StopReason::Deadline), "{result:?}");
+    assert!(matches!(&result, Err(Error::Lost(lost)) if *lost.why == StopReason::Deadline), "{result:?}");
     assert!(lasted < TTL, "stopped after {lasted:?}, before the lease could be granted again");
 }
 

@@ -102,7 +102,7 @@ fn weeks(way: Way) -> (usize, usize) {
                 tokens += 1;
                 let item = match way {
                     Way::LeaseAlone => Some(None),
-                    _ => match open(&mut store, ask(way, slot, tokens)) {
+                    _ => match open(&mut store, ask(way, slot, tokens)).0 {
                         Opened::Begun(entry, version) => Some(Some((entry, version))),
                         Opened::Done(_) => None,
                         other => panic!("{other:?}"),

@@ -24,6 +24,10 @@ pub struct Doing {
     /// Forget that it was done after this long [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub keep: Option<Duration>,
+    /// Keep the last lines of what the command prints; if it fails they are in history. Its stdout and stderr then
+    /// pass through us
+    #[arg(long)]
+    pub tail: bool,
 }
 
 /// What to do about a run that never reported.
@@ -103,7 +107,7 @@ pub struct History {
     /// Only what ended, or began, less than this ago by the clocks of the machines
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub since: Option<Duration>,
-    /// Only these: ok, failed, skipped, lost, killed, unknown, started, planned
+    /// Only these: ok, failed, skipped, dropped, lost, killed, unknown, started, planned
     #[arg(long, value_name = "OUTCOME", value_delimiter = ',')]
     pub only: Vec<String>,
 }
@@ -113,7 +117,8 @@ pub struct History {
 pub struct Why {
     /// A job, a lease or a key
     pub name: String,
-    /// Only this slot of the job, for example 2026-11-16T05:45Z
+    /// Only this slot of the job, for example 2026-11-16T05:45Z; without an offset if the leasehold.toml here has
+    /// the job, with a time zone
     pub time: Option<String>,
 }
 

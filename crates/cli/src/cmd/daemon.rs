@@ -29,7 +29,9 @@ pub fn path(flags: &Everywhere) -> PathBuf {
 /// Stays up and starts what is due.
 pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
     let path = path(flags);
-    let mut signals = Signals::install().map_err(system)?;
+    // A reader that stands still must not keep jobs from being started.
+    let out = &out.hurried();
+    let mut signals = hearing()?;
     let (timer, set) = (Timer::new().map_err(system)?, ClockSet::new().map_err(system)?);
     // Before the file is read: a change right after is seen.
     let watch = Watch::new(&path);
@@ -46,7 +48,9 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
         fds.extend(watch.descriptor());
         poll::wait(&fds).map_err(system)?;
         timer.take();
-        set.take();
+        if set.take() {
+            scheduler.clock_was_set();
+        }
         let mut reload = watch.changed();
         for signal in signals.pending().forward {
             match signal {
@@ -69,7 +73,7 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
 
 /// Does what is due, and ends.
 pub fn tick(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
-    let mut signals = Signals::install().map_err(system)?;
+    let mut signals = hearing()?;
     let timer = Timer::new().map_err(system)?;
     let mut scheduler = begin(flags, &path(flags), Mode::Once, out)?;
     loop {
@@ -86,6 +90,12 @@ pub fn tick(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
         }
         scheduler.reap();
     }
+}
+
+fn hearing() -> Result<Signals, Failed> {
+    let signals = Signals::install().map_err(system)?;
+    let deaf = || system(std::io::Error::other("it was started with SIGCHLD or SIGTERM blocked"));
+    if signals.deaf() { Err(deaf()) } else { Ok(signals) }
 }
 
 fn arm(timer: &Timer, next: Option<Millis>, now: Millis) -> Result<(), Failed> {

@@ -1,22 +1,29 @@
-//! `leasehold history`: what was to be done once, and what came of it.
+//! `leasehold history`: what was to be done once, and what came of it; and the slots that were never run.
 
 use std::time::Duration;
 
+use leasehold::agenda::{self, Unreadable};
+use leasehold::core::ledger::agenda::Range;
 use leasehold::core::ledger::{Entry, State, Subject};
+use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::ledger::{PREFIXES, alive};
 use leasehold::stores::Store;
 use leasehold::text::did_you_mean;
 use serde_json::{Value, json};
 
-use super::{Opened, held_for, items, store_failed};
+use super::{Opened, held_for, items, standing, store_failed};
 use crate::args::{Everywhere, History};
 use crate::config::scope;
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
 const PAGE: usize = 500;
-const WORDS: [&str; 8] = ["ok", "failed", "skipped", "lost", "killed", "unknown", "started", "planned"];
+/// A range of slots that were not run.
+const DROPPED: &str = "dropped";
+/// What `--only` knows, in the order in which they are counted.
+const WORDS: [&str; 9] =
+    ["ok", "skipped", "failed", "lost", "killed", "unknown", "started", "planned", DROPPED];
 
 /// One item.
 pub struct Row {
@@ -33,6 +40,12 @@ impl Row {
         self.entry.job.as_str() == name || items::shown(&self.entry.subject) == name || slot
     }
 
+    /// Why it was not run, in a word.
+    pub fn reason(&self) -> Option<&str> {
+        let said = &self.entry.ending.as_ref().filter(|_| self.word == State::Skipped.word())?.said;
+        said.split_once(':').map(|(reason, _)| reason).filter(|reason| !reason.contains(' '))
+    }
+
     /// When it last ended, or began; by that machine's clock.
     pub fn when(&self) -> &str {
         let Entry { ending, claim, .. } = &self.entry;
@@ -40,8 +53,63 @@ impl Row {
     }
 }
 
-/// What is under a key of ours, and is no record: where, and why.
-type Unreadable = (String, String);
+/// Slots that were not run, however many.
+pub struct Dropped {
+    /// Whose.
+    pub job: Name,
+    /// Which, and why.
+    pub range: Range,
+}
+
+impl Dropped {
+    /// Which, as people read it.
+    fn slots(&self) -> String {
+        let Range { first, last, .. } = self.range;
+        match first == last {
+            true => standing::time(first),
+            false => format!("{} … {}", standing::time(first), standing::time(last)),
+        }
+    }
+
+    /// For `--json`.
+    pub fn object(&self) -> Value {
+        let Range { first, last, count, why, .. } = self.range;
+        json!({
+            "v": 1, "kind": DROPPED, "job": self.job.as_str(), "outcome": DROPPED, "reason": why.word(),
+            "first": standing::time(first), "last": standing::time(last), "count": count,
+            "time": standing::time(last),
+        })
+    }
+}
+
+/// One line of it.
+enum Line {
+    Item(Box<Row>),
+    Dropped(Dropped),
+}
+
+impl Line {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Item(row) => row.word,
+            Self::Dropped(_) => DROPPED,
+        }
+    }
+
+    fn when(&self) -> String {
+        match self {
+            Self::Item(row) => row.when().to_owned(),
+            Self::Dropped(dropped) => standing::time(dropped.range.last),
+        }
+    }
+
+    fn is_about(&self, name: &str) -> bool {
+        match self {
+            Self::Item(row) => row.is_about(name),
+            Self::Dropped(dropped) => dropped.job.as_str() == name,
+        }
+    }
+}
 
 /// Shows it.
 pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> {
@@ -55,10 +123,19 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
         }
     }
     let mut opened = super::open(flags, &[])?;
-    let (mut rows, unreadable) = rows(&mut opened)?;
-    rows.retain(|row| wanted(row, args));
-    rows.sort_by(|a, b| a.when().cmp(b.when()));
-    show(&rows, &opened, out);
+    let (rows, mut unreadable) = rows(&mut opened)?;
+    let (agendas, bad) =
+        agenda::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
+    unreadable.extend(bad);
+    let dropped = agendas.into_iter().flat_map(|agenda| {
+        let job = agenda.job;
+        agenda.dropped.into_iter().map(move |range| Dropped { job: job.clone(), range })
+    });
+    let mut lines: Vec<Line> =
+        rows.into_iter().map(|row| Line::Item(Box::new(row))).chain(dropped.map(Line::Dropped)).collect();
+    lines.retain(|line| wanted(line, args));
+    lines.sort_by_cached_key(Line::when);
+    show(&lines, &opened, out);
     for (key, why) in unreadable {
         out.warn(&format!("{key}: {why}"));
     }
@@ -113,26 +190,57 @@ fn bodies(store: &mut dyn Store, prefix: &str) -> Result<Vec<(String, Vec<u8>)>,
     }
 }
 
-fn wanted(row: &Row, args: &History) -> bool {
-    let named = args.name.as_ref().is_none_or(|name| row.is_about(name));
-    let recent = args.since.is_none_or(|since| held_for(row.when()).is_none_or(|ago| ago <= since));
-    named && recent && (args.only.is_empty() || args.only.iter().any(|word| word == row.word))
+fn wanted(line: &Line, args: &History) -> bool {
+    let named = args.name.as_ref().is_none_or(|name| line.is_about(name));
+    let recent = args.since.is_none_or(|since| held_for(&line.when()).is_none_or(|ago| ago <= since));
+    named && recent && (args.only.is_empty() || args.only.iter().any(|word| word == line.word()))
 }
 
-fn show(rows: &[Row], opened: &Opened, out: &Out) {
+fn show(lines: &[Line], opened: &Opened, out: &Out) {
     if out.json {
-        rows.iter().all(|row| out.object(&object(row)));
+        lines.iter().all(|line| {
+            out.object(&match line {
+                Line::Item(row) => object(row),
+                Line::Dropped(dropped) => dropped.object(),
+            })
+        });
         return;
     }
-    if rows.is_empty() {
+    if lines.is_empty() {
         let chosen = &opened.chosen;
         out::line(&format!("nothing was done once on {}{}", chosen.shown, scope(chosen)));
         return;
     }
     let head = ["ITEM", "JOB", "OUTCOME", "WHEN", "TOOK", "EXIT", "BY", "TOKEN", "ATTEMPT", "STEPS"];
     let mut table = vec![head.map(String::from).to_vec()];
-    table.extend(rows.iter().map(cells));
+    table.extend(lines.iter().map(|line| match line {
+        Line::Item(row) => cells(row),
+        Line::Dropped(dropped) => dropped_cells(dropped),
+    }));
     out::table(&table);
+    out::line(&counted(lines));
+}
+
+/// "12 ok, 3 skipped, 1 failed, 525597 dropped"
+fn counted(lines: &[Line]) -> String {
+    let number = |line: &Line| match line {
+        Line::Item(_) => 1,
+        Line::Dropped(dropped) => dropped.range.count,
+    };
+    let count =
+        |word: &str| lines.iter().filter(|line| line.word() == word).map(number).fold(0, u64::saturating_add);
+    let counts = WORDS.into_iter().map(|word| (count(word), word)).filter(|(count, _)| *count > 0);
+    counts.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+}
+
+fn dropped_cells(dropped: &Dropped) -> Vec<String> {
+    let Range { last, count, why, .. } = dropped.range;
+    let last = standing::time(last);
+    let ago = held_for(&last).map_or(last, |d| format!("{} ago", Text(d)));
+    let outcome = format!("{DROPPED} ({count} {})", why.word());
+    let mut cells = vec![dropped.slots(), dropped.job.to_string(), outcome, ago];
+    cells.resize(10, "-".into());
+    cells
 }
 
 fn cells(row: &Row) -> Vec<String> {
@@ -148,7 +256,7 @@ fn cells(row: &Row) -> Vec<String> {
     vec![
         item,
         job.to_string(),
-        row.word.into(),
+        row.reason().map_or_else(|| row.word.into(), |reason| format!("{} ({reason})", row.word)),
         ago,
         took,
         ending.as_ref().and_then(|e| e.exit).map_or_else(dash, |exit| exit.to_string()),
@@ -169,7 +277,7 @@ pub fn object(row: &Row) -> Value {
     };
     json!({
         "v": 1, "kind": kind, "item": item, "job": job.as_str(), "outcome": row.word,
-        "time": row.when(),
+        "reason": row.reason(), "time": row.when(),
         "exit": ending.as_ref().and_then(|e| e.exit),
         "duration_s": ending.as_ref().map(|e| Duration::from_millis(e.took_ms).as_secs_f64()),
         "said": ending.as_ref().map(|e| e.said.as_str()).filter(|said| !said.is_empty()),

@@ -21,8 +21,13 @@ use crate::exit::{self, Failed};
 use crate::out::Out;
 
 /// What a run is to do once, if it said so; and with a slot, the key beside it.
-pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<(Option<Item>, Option<Item>), Failed> {
-    let Doing { if_unknown, provider_keeps, attempts, keep } = args.doing;
+pub fn item(
+    args: &Run,
+    leases: &[Name],
+    job: &Name,
+    when: &Moment,
+) -> Result<(Option<Item>, Option<Item>), Failed> {
+    let Doing { if_unknown, provider_keeps, attempts, keep, tail } = args.doing;
     let if_unknown = match (if_unknown, provider_keeps) {
         (args::IfUnknown::Refuse, None) => IfUnknown::Refuse,
         (args::IfUnknown::Retry, None) => IfUnknown::Retry,
@@ -32,10 +37,9 @@ pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<(Option<Item>, Op
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
     };
-    let when = moment(args, job)?;
     let item = |subject| Item { subject, if_unknown, attempts, keep };
-    let key = args.key.as_ref().map(|key| key_of(key, &leases[0], job, &when)).transpose()?.map(Subject::Key);
-    let slot = args.slot.as_ref().map(|slot| slot_of(slot, job, Timestamp::now())).transpose()?;
+    let key = args.key.as_ref().map(|key| key_of(key, &leases[0], job, when)).transpose()?.map(Subject::Key);
+    let slot = when.slot.as_ref().map(|slot| slot_of(slot, job, when.at)).transpose()?;
     Ok(match (slot, key, args.cooldown) {
         (Some(slot), key, _) => {
             // A slot that has come as far as a step is written to be gone on with.
@@ -51,6 +55,10 @@ pub fn item(args: &Run, leases: &[Name], job: &Name) -> Result<(Option<Item>, Op
         (None, None, None) if keep.is_some() || if_unknown != IfUnknown::Refuse => {
             let why =
                 "--keep, --if-unknown and --provider-keeps are about a --key or a --slot, and there is none";
+            return Err(Failed::usage(format!("{why}. Nothing was run.")));
+        }
+        (None, None, None) if tail => {
+            let why = "--tail keeps the last lines in the record of a --key, a --slot or a --cooldown, and there is none";
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
         (None, None, None) => (None, None),

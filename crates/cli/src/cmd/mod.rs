@@ -22,6 +22,7 @@ pub mod retry;
 pub mod run;
 #[cfg(feature = "http")]
 pub mod serve;
+pub mod standing;
 pub mod status;
 pub mod step;
 pub mod targets;

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use leasehold::agenda;
+use leasehold::core::ledger::agenda::Agenda;
 use leasehold::core::ledger::{Amended, Amending, Ending, Entry, State, Subject, retry, settle};
 use leasehold::core::name::Name;
-use leasehold::core::store::Failure;
 use leasehold::ledger::{alive, amend, key_of};
-use leasehold::stores::Store;
+use leasehold::stores::{Failure, Store};
 
 use super::{by_kind, items, store_failed};
 use crate::args::{Everywhere, Retry};
@@ -30,7 +30,8 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
     }
     let Some((entry, version)) = found else {
         return Err(Failed::usage(format!(
-            "{} has no record on {}: it was never begun there. `leasehold history` shows what was",
+            "{} has no record on {}: it was never begun there, or is a slot that was dropped or whose record was \
+             removed. `leasehold history` shows what was",
             args.key, opened.chosen.shown
         )));
     };
@@ -39,23 +40,22 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
         || Ending { exit: None, took_ms: 0, at: items::now(), said: "recorded as done by hand".into() };
     let next = if args.done { settle(&entry, alive, ending()) } else { retry(&entry, alive) };
     let Some(next) = next else {
-        if entry.state == State::Planned {
-            // Whoever said so before us may not have come this far.
-            listed(store, &entry).map_err(failed)?;
-        }
         let why = match entry.state {
-            State::Ok => "it is done",
-            State::Planned => "it may be run already",
-            _ => "a run is at it now; wait for its end, or end it with `leasehold break`",
+            State::Ok => "it is done".into(),
+            // Whoever said so may have come no further than that.
+            State::Planned => {
+                format!("it may be run already, and {}", listed(store, &entry).map_err(failed)?)
+            }
+            _ => "a run is at it now; wait for its end, or end it with `leasehold break`".into(),
         };
         out.note(&format!("{} is left as it is: {why}", args.key));
         return Ok(exit::OK);
     };
     match amend(store, Amending::new(version, next, leasehold::random::seed())) {
         Amended::Done(..) if args.done => out.note(&format!("{} is recorded as done", args.key)),
-        Amended::Done(..) => {
-            listed(store, &entry).map_err(failed)?;
-            out.note(&format!("{} may be run again: the next run begins it", args.key));
+        Amended::Done(entry, _) => {
+            let who = listed(store, &entry).map_err(failed)?;
+            out.note(&format!("{} may be run again: {who}", args.key));
         }
         Amended::Superseded(_) => {
             let why = "its record changed while we looked; look again";
@@ -69,12 +69,19 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
     Ok(exit::OK)
 }
 
-/// Schedulers look at a slot again that they have done with.
-fn listed(store: &mut dyn Store, entry: &Entry) -> Result<(), Failure> {
-    match &entry.subject {
-        Subject::Slot { job, at, .. } => agenda::again(store, job, *at),
-        Subject::Key(_) | Subject::Latest(_) => Ok(()),
-    }
+/// Has schedulers look at a slot once more, if they know its job; after its record says that it may be run, or they
+/// would find it settled. Gives who will run it.
+fn listed(store: &mut dyn Store, entry: &Entry) -> Result<String, Failure> {
+    let Subject::Slot { job, at, id } = &entry.subject else { return Ok("the next run begins it".into()) };
+    Ok(match agenda::again(store, job, *at)? {
+        Some(Agenda { paused: Some(_), .. }) => {
+            format!("a daemon or the next tick runs it after `leasehold resume {job}`: the job is paused")
+        }
+        Some(_) => "a daemon or the next tick runs it".into(),
+        None => {
+            format!("the next `leasehold run --slot {id}` of {job} begins it; no scheduler knows the job")
+        }
+    })
 }
 
 /// What the text may name, the likeliest first.

@@ -55,6 +55,9 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Some(before) = terminal.filter(|_| was_killed(&ran.outcome)) {
         restore(&before);
     }
+    if let Some(why) = &ran.unwritten {
+        out.warn(&format!("not all that the command printed could be passed on: {why}"));
+    }
     fence::remember(&state, &ran.fences.sealed);
     forgetful(&memory, &chosen, out);
     if let (Some(item), Some(page)) = (&spec.item, &ran.page) {
@@ -102,9 +105,11 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     let job = job(args, &leases)?;
     // Before anything is spent: a typo must not cost a token or block another machine.
     find(args, &leases[0])?;
-    let fences = targets::fences(&args.fence, &leases, &job, &items::moment(args, &job)?)?;
+    // Once: opening the store may take until the next slot, or past midnight.
+    let when = items::moment(args, &job)?;
+    let fences = targets::fences(&args.fence, &leases, &job, &when)?;
     let opened = super::open_tested(flags, &leases)?;
-    let mut spec = spec(args, opened.store.as_ref())?;
+    let mut spec = spec(args, opened.store.as_ref(), &when)?;
     if spec.item.is_some() {
         spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(e.to_string()))?);
     }
@@ -117,13 +122,13 @@ fn job(args: &Run, leases: &[Name]) -> Result<Name, Failed> {
 }
 
 /// What to run, with timing that this store supports.
-fn spec(args: &Run, store: &dyn Store) -> Result<Spec, Failed> {
+fn spec(args: &Run, store: &dyn Store, when: &targets::Moment) -> Result<Spec, Failed> {
     let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
     let max_run = duration::parse_or_none(&args.max_run)
         .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
     let timing = &args.timing;
     let job = job(args, &leases)?;
-    let (item, key) = items::item(args, &leases, &job)?;
+    let (item, key) = items::item(args, &leases, &job, when)?;
     item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
     let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
     Ok(Spec {
@@ -132,6 +137,7 @@ fn spec(args: &Run, store: &dyn Store) -> Result<Spec, Failed> {
         program: find(args, &leases[0])?,
         item,
         key,
+        tail: args.doing.tail,
         sockets: None,
         leases,
         run_id: run_id(args)?,

@@ -30,6 +30,7 @@ struct Row {
     token: Option<u64>,
     holder: Option<String>,
     job: Option<String>,
+    slot: Option<String>,
     held: Option<Duration>,
     renewed: Option<Duration>,
     ends_in: Option<Duration>,
@@ -45,6 +46,7 @@ impl Row {
             token: None,
             holder: None,
             job: None,
+            slot: None,
             held: None,
             renewed: None,
             ends_in: None,
@@ -165,6 +167,7 @@ fn row(lease: &str, stored: &Stored, facts: &Facts) -> Row {
         token: Some(record.token.get()),
         holder: hold.map(|_| format!("{}/{}", record.holder.host, record.holder.pid)),
         job: hold.map(|_| record.holder.job.clone()),
+        slot: hold.and(record.holder.slot.clone()),
         held: held.and_then(|_| held_for(&record.holder.since)),
         renewed: held.and(stored.age),
         ends_in,
@@ -189,11 +192,15 @@ fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
     // Mostly a job is called as its lease; then the column says nothing.
     let jobs = rows.iter().any(|row| row.job.as_ref().is_some_and(|job| *job != row.lease));
     let mut columns = vec!["LEASE", "STATE", "TOKEN", "HOLDER", "HELD", "RENEWED", "ENDS IN"];
+    let slots = rows.iter().any(|row| row.slot.is_some());
+    if slots {
+        columns.insert(1, "SLOT");
+    }
     if jobs {
         columns.insert(1, "JOB");
     }
     let mut table = vec![columns.into_iter().map(String::from).collect()];
-    table.extend(rows.iter().map(|row| cells(row, jobs)));
+    table.extend(rows.iter().map(|row| cells(row, jobs, slots)));
     let problems = rows.iter().filter_map(|row| row.problem.as_ref().map(|problem| (&row.lease, problem)));
     out::table(&table)
         && problems.into_iter().all(|(lease, problem)| out::line(&format!("{lease}: {problem}")))
@@ -229,7 +236,7 @@ fn vanished(lease: &Name, opened: &Opened) -> Option<Row> {
     Some(Row::bad(lease.to_string(), problem))
 }
 
-fn cells(row: &Row, jobs: bool) -> Vec<String> {
+fn cells(row: &Row, jobs: bool, slots: bool) -> Vec<String> {
     let dash = || "-".to_owned();
     let time =
         |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
@@ -244,6 +251,9 @@ fn cells(row: &Row, jobs: bool) -> Vec<String> {
         ago,
         time(row.ends_in),
     ];
+    if slots {
+        cells.insert(1, row.slot.clone().unwrap_or_else(dash));
+    }
     if jobs {
         cells.insert(1, row.job.clone().unwrap_or_else(dash));
     }
@@ -254,6 +264,7 @@ fn object(row: &Row) -> serde_json::Value {
     let seconds = |d: Option<Duration>| d.map(|d| d.as_secs_f64());
     json!({
         "v": 1, "lease": row.lease, "state": row.state, "token": row.token, "holder": row.holder, "job": row.job,
+        "slot": row.slot,
         "held_s": seconds(row.held), "renewed_s_ago": seconds(row.renewed), "expires_in_s": seconds(row.ends_in),
         "problem": row.problem,
     })

@@ -1,90 +1,255 @@
 //! `leasehold why NAME [TIME]`: why it did or did not run, in sentences.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
+use leasehold::core::ledger::agenda::{Agenda, Range};
 use leasehold::core::ledger::{Entry, State, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
+use leasehold::schedule::SlotError;
+use leasehold::text::harmless;
+use serde_json::json;
 
-use super::history::{self, Row};
-use super::{items, status};
+use super::history::{self, Dropped, Row};
+use super::standing::{self, Standing, Stood, is_at};
+use super::{Opened, daemon, items, status};
 use crate::args::{Everywhere, Why};
 use crate::exit::{self, Failed};
+use crate::jobs::{self, Job};
 use crate::out::{self, Out};
 
 /// Most items that are told of.
 const MOST: usize = 5;
 
+/// The time that was asked about.
+enum Asked {
+    /// A slot, or what may be one.
+    At(i64),
+    /// The job is in the leasehold.toml here, and this is none of its slots: why. It may have been one once.
+    NoSlot(Option<i64>, String),
+}
+
+impl Asked {
+    fn second(&self) -> Option<i64> {
+        match self {
+            Self::At(at) => Some(*at),
+            Self::NoSlot(at, _) => *at,
+        }
+    }
+}
+
 /// Tells.
 pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
-    let at = args.time.as_deref().map(|time| slot(time, &args.name)).transpose()?;
+    let job = jobs::find(&daemon::path(flags), &args.name).unwrap_or_else(|failed| {
+        out.warn(&failed.message);
+        None
+    });
+    let now = Timestamp::now();
+    let asked = args.time.as_deref().map(|time| asked(time, &args.name, job.as_ref(), now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
-    let lease = Name::new(&args.name).ok().map(|lease| status::sentence(&mut opened, &lease)).transpose()?;
     let (mut rows, _) = history::rows(&mut opened)?;
-    rows.retain(|row| row.is_about(&args.name) && at.is_none_or(|at| is_at(&row.entry, at)));
+    rows.retain(|row| {
+        let then = asked.as_ref().is_none_or(|asked| asked.second().is_some_and(|at| is_at(&row.entry, at)));
+        then && row.is_about(&args.name)
+    });
+    // The newest first, also of those that ended in the same second.
+    rows.reverse();
     rows.sort_by(|a, b| b.when().cmp(a.when()));
+    rows.truncate(MOST);
+    let stood = match Name::new(&args.name) {
+        Ok(name) => Some(standing::stood(&mut opened, &name, job.as_ref(), now)?),
+        Err(_) => None,
+    };
+    let agenda = stood.as_ref().and_then(|stood| stood.agenda.as_ref());
+    let range = agenda.and_then(|agenda| match &asked {
+        Some(Asked::At(at)) if rows.is_empty() => agenda.range_of(*at),
+        Some(_) => None,
+        None => agenda.dropped.last(),
+    });
     if out.json {
-        rows.iter().take(MOST).all(|row| out.object(&history::object(row)));
+        objects(&rows, agenda, stood.as_ref(), range, out);
         return Ok(exit::OK);
     }
-    if let Some(sentence) = lease.flatten() {
-        out::line(&sentence);
+    leases(&mut opened, args, job.as_ref())?;
+    if let (Some(stood), Some(agenda)) = (&stood, agenda) {
+        stands(stood, agenda, job.as_ref(), asked.is_none(), now);
     }
-    for row in rows.iter().take(MOST) {
-        out::line(&sentence(row));
+    for row in &rows {
+        tell(row, job.as_ref());
     }
-    if rows.is_empty() {
-        out::line(&nothing(args));
+    match (&asked, range) {
+        (None, Some(range)) => {
+            out::line(&format!("dropped last of {}, {}.", args.name, standing::dropped(range)));
+        }
+        (None, None) if rows.is_empty() => {
+            out::line(&nothing(&args.name, agenda, job.as_ref()));
+        }
+        (Some(asked), range) if rows.is_empty() => {
+            out::line(&unrun(args, asked, range, agenda, job.as_ref(), now));
+        }
+        _ => {}
     }
     Ok(exit::OK)
 }
 
-fn slot(time: &str, name: &str) -> Result<i64, Failed> {
-    let job = Name::new(name).map_err(|e| Failed::usage(e.to_string()))?;
-    match items::slot_of(time, &job, Timestamp::now())? {
-        Subject::Slot { at, .. } => Ok(at),
-        Subject::Key(_) | Subject::Latest(_) => Ok(0),
+/// What a run would find of the leases it needs.
+fn leases(opened: &mut Opened, args: &Why, job: Option<&Job>) -> Result<(), Failed> {
+    let names = match job {
+        Some(job) => job.leases.clone(),
+        None => Name::new(&args.name).into_iter().collect(),
+    };
+    for lease in names {
+        if let Some(sentence) = status::sentence(opened, &lease)? {
+            out::line(&sentence);
+        }
+    }
+    Ok(())
+}
+
+/// The time that a text means for a job.
+fn asked(time: &str, name: &str, job: Option<&Job>, now: Timestamp) -> Result<Asked, Failed> {
+    let plain = || {
+        let name = Name::new(name).map_err(|e| Failed::usage(e.to_string()))?;
+        match items::slot_of(time, &name, now)? {
+            Subject::Slot { at, .. } => Ok(at),
+            Subject::Key(_) | Subject::Latest(_) => Ok(0),
+        }
+    };
+    match job.map(|job| job.schedule.parse_slot_id(time)) {
+        None | Some(Err(SlotError::NotATime(_))) => Ok(Asked::At(plain()?)),
+        Some(Ok(slot)) => Ok(Asked::At(slot.number())),
+        Some(Err(none @ SlotError::NotASlot { .. })) => Ok(Asked::NoSlot(plain().ok(), none.to_string())),
+        Some(Err(unclear)) => Err(Failed::usage(unclear.to_string())),
     }
 }
 
-fn is_at(entry: &Entry, at: i64) -> bool {
-    matches!(&entry.subject, Subject::Slot { at: due, .. } if *due == at)
+/// How the job stands. Asked about one slot, only what bears on it.
+fn stands(stood: &Stood, agenda: &Agenda, job: Option<&Job>, whole: bool, now: Timestamp) {
+    let name = &agenda.job;
+    match &stood.standing {
+        Standing::Paused { by, at } => {
+            out::line(&format!(
+                "{name} is paused since {at}, by {by}: its slots are dropped until `leasehold resume {name}`."
+            ));
+            return;
+        }
+        Standing::Elsewhere(schedule) => {
+            out::line(&format!(
+                "another schedule is in force for {name}, loaded by another machine or before this file was changed \
+                 ({schedule}): what the file here says is not run until a daemon or a tick loads it."
+            ));
+            return;
+        }
+        // What ended badly is told below; and who is at it now.
+        Standing::Ended(_) | Standing::Running(_) | Standing::Fine | Standing::Unseen => {}
+        stuck_or_late if whole => {
+            out::line(&format!("{name} is {}.", stuck_or_late.in_words(name)));
+        }
+        _ => {}
+    }
+    if let Some(slot) = job.filter(|_| whole).and_then(|job| job.schedule.next_after(now)) {
+        out::line(&format!("{name} is due next at {slot}, {}.", within(slot.number(), now)));
+    }
 }
 
-fn nothing(args: &Why) -> String {
-    let name = &args.name;
-    match &args.time {
-        Some(time) => format!(
+/// "in 3m" or "3m ago"
+fn within(second: i64, now: Timestamp) -> String {
+    let seconds = second - now.as_second();
+    let time = Text(Duration::from_secs(seconds.unsigned_abs()));
+    if seconds >= 0 { format!("in {time}") } else { format!("{time} ago") }
+}
+
+fn nothing(name: &str, agenda: Option<&Agenda>, job: Option<&Job>) -> String {
+    match (agenda, job) {
+        (Some(_), _) => format!("no slot of {name} is recorded yet, and none was dropped."),
+        (None, Some(_)) => format!(
+            "nothing of {name} is recorded: no daemon and no tick has loaded the job on this store, and a job has no \
+             past before that. Start one: leasehold daemon, or leasehold tick from cron."
+        ),
+        (None, None) => {
+            format!(
+                "no key, slot or cooldown of {name} is recorded: a plain `leasehold run` leaves no record"
+            )
+        }
+    }
+}
+
+/// Why there is no record of a slot.
+fn unrun(
+    args: &Why,
+    asked: &Asked,
+    range: Option<&Range>,
+    agenda: Option<&Agenda>,
+    job: Option<&Job>,
+    now: Timestamp,
+) -> String {
+    let (name, time) = (&args.name, args.time.as_deref().unwrap_or_default());
+    let at = match asked {
+        Asked::NoSlot(_, why) => return format!("{name} is not due then: {why}."),
+        Asked::At(at) => *at,
+    };
+    if let Some(range) = range {
+        return format!("{name}@{time} was dropped, of {}.", standing::dropped(range));
+    }
+    match (agenda, job) {
+        (Some(agenda), _) if at <= agenda.settled => format!(
+            "{name}@{time} is settled, and nothing is left of it: it was settled so long ago that its record was \
+             removed, or it was due before a machine first loaded this schedule, which has no past."
+        ),
+        (Some(agenda), None) => format!(
+            "nobody has begun {name}@{time}, and there is no job {name} in a leasehold.toml here to tell whether it is \
+             one of its slots ({}).",
+            agenda.schedule
+        ),
+        (_, Some(_)) if at > now.as_second() => {
+            format!("{name}@{time} is due {}.", within(at, now))
+        }
+        (Some(_), Some(_)) => format!(
+            "nobody has begun {name}@{time}, which was due {}: does a daemon run, or a tick? What finds the lease held \
+             is recorded when a scheduler has tried it; leasehold plan {name} tells how it stands.",
+            within(at, now)
+        ),
+        (None, Some(_)) => format!(
+            "nobody has begun {name}@{time}: no daemon and no tick has loaded the job on this store, and a job has no \
+             past before that. Start one: leasehold daemon, or leasehold tick from cron."
+        ),
+        (None, None) => format!(
             "no run began {name}@{time}: nothing was fired for it, or whatever was found the lease held by another and was \
              skipped. Only what begins is recorded"
         ),
-        None => format!(
-            "no key, slot or cooldown of {name} is recorded: a plain `leasehold run` leaves no record"
-        ),
     }
 }
 
-/// What became of one item, and what the next run will do.
-fn sentence(row: &Row) -> String {
+/// What became of one item, and what the next run will do; what a failed one said, below.
+fn tell(row: &Row, job: Option<&Job>) {
+    out::line(&sentence(row, job));
+    let said = row.entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
+    if row.entry.state != State::Skipped {
+        harmless(said).lines().all(|line| out::line(&format!("    {line}")));
+    }
+}
+
+fn sentence(row: &Row, job: Option<&Job>) -> String {
     let entry = &row.entry;
     let name = items::shown(&entry.subject);
     let by = items::by_whom(entry);
     let exit =
         entry.ending.as_ref().and_then(|e| e.exit).map(|exit| format!(" (exit {exit})")).unwrap_or_default();
-    let took = entry.ending.as_ref().map(|e| std::time::Duration::from_millis(e.took_ms));
+    let took = entry.ending.as_ref().map(|e| Duration::from_millis(e.took_ms));
     let took = took.map(|took| format!(" in {}", Text(took))).unwrap_or_default();
     let attempt = if entry.attempt > 1 { format!(", at attempt {}", entry.attempt) } else { String::new() };
+    let scheduled = job.filter(|_| matches!(entry.subject, Subject::Slot { .. }));
     let next = match (row.word, &entry.subject) {
-        ("ok", Subject::Latest(_)) => "runs with --cooldown are skipped until that is over",
-        ("ok", _) => "it is not run again",
-        ("started", _) => "it is being done now, and others are skipped",
-        ("failed", _) => {
-            "the next run tries again, unless it failed as often as --attempts allows: then it asks you (79)"
+        ("ok", Subject::Latest(_)) => "runs with --cooldown are skipped until that is over".into(),
+        ("ok", _) => "it is not run again".into(),
+        ("started", _) => "it is being done now, and others are skipped".into(),
+        ("planned", _) => "the next run begins it".into(),
+        ("skipped", _) => {
+            let said = entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
+            format!("it is not run ({said})")
         }
-        ("planned", _) => "the next run begins it",
-        ("skipped", _) => "it is not run",
-        _ => {
-            "nobody can tell whether it did its work: the next run asks you (79), unless it says --if-unknown retry"
-        }
+        (word, _) => scheduled.map_or_else(|| unscheduled(word), |job| badly(entry, word, job, &name)),
     };
     let word = match entry.state {
         State::Started if row.word == "unknown" => "begun and never reported",
@@ -92,4 +257,43 @@ fn sentence(row: &Row) -> String {
         state => state.word(),
     };
     format!("{name}: {word}, by {by}{took}{exit}{attempt}; {next}.")
+}
+
+fn unscheduled(word: &str) -> String {
+    match word {
+        "failed" => {
+            "the next run tries again, unless it failed as often as --attempts allows: then it asks you (79)"
+        }
+        _ => {
+            "nobody can tell whether it did its work: the next run asks you (79), unless it says --if-unknown retry"
+        }
+    }
+    .into()
+}
+
+/// What a scheduler does about a slot that did not end well.
+fn badly(entry: &Entry, word: &str, job: &Job, name: &str) -> String {
+    match word {
+        "failed" if entry.failures < job.attempts => {
+            format!("it may fail {} times, and is tried again while it is wanted", job.attempts)
+        }
+        "failed" => format!("it is not run again unless you say: leasehold retry {name}"),
+        _ if job.retry => "it is run again while it is wanted, as retry = true says".into(),
+        _ => format!(
+            "nobody can tell whether it did its work: look, then leasehold retry {name}, or leasehold retry --done {name}"
+        ),
+    }
+}
+
+fn objects(rows: &[Row], agenda: Option<&Agenda>, stood: Option<&Stood>, range: Option<&Range>, out: &Out) {
+    let dropped = agenda.zip(range).map(|(agenda, range)| Dropped { job: agenda.job.clone(), range: *range });
+    let job = agenda.zip(stood).map(|(agenda, stood)| {
+        json!({
+            "v": 1, "kind": "job", "job": agenda.job.as_str(), "schedule": agenda.schedule,
+            "standing": stood.standing.in_words(&agenda.job), "settled": standing::time(agenda.settled),
+            "paused": agenda.paused.as_ref().map(|paused| json!({"by": paused.by, "since": paused.at})),
+        })
+    });
+    let rows = rows.iter().map(history::object);
+    rows.chain(dropped.map(|dropped| dropped.object())).chain(job).all(|object| out.object(&object));
 }

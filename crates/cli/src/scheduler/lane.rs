@@ -29,6 +29,10 @@ pub struct Lane {
     pub running: Option<Running>,
     /// It is not in the configuration any more; a run of it goes on.
     pub retired: bool,
+    /// It waits until fewer runs make up for something.
+    pub queued: bool,
+    /// Something of it was run since its old records were looked at.
+    pub ran: bool,
     pub tried: Tried,
     /// What was said and need not be said again.
     pub told: BTreeSet<String>,
@@ -43,23 +47,27 @@ struct Again {
 }
 
 impl Lane {
-    /// For a job, looked at now; `old` is the lane it had before.
-    pub fn new(job: Job, old: Option<Lane>, now: Millis) -> Self {
-        let terms = terms(&job);
-        let (running, tried, again) =
-            old.map_or((None, Tried::Nothing, None), |old| (old.running, old.tried, old.again));
-        let delay = delay(&job);
+    /// For a job, looked at now.
+    pub fn new(job: Job, now: Millis) -> Self {
+        let (terms, delay) = (terms(&job), delay(&job));
         Self {
             job,
             terms,
             delay,
             wake: Some(now),
-            running,
+            running: None,
             retired: false,
-            tried,
+            queued: false,
+            ran: false,
+            tried: Tried::Nothing,
             told: BTreeSet::new(),
-            again,
+            again: None,
         }
+    }
+
+    /// What the lane that this job had before was doing.
+    pub fn inherit(&mut self, old: Lane) {
+        (self.running, self.ran, self.tried, self.again) = (old.running, old.ran, old.tried, old.again);
     }
 
     /// The same without a job.
@@ -99,7 +107,7 @@ impl Lane {
     /// A run of it has ended: looked at again at once.
     pub fn ended(&mut self, ended: &Ended, now: Millis) {
         self.stumbled(&ended.slot, now);
-        self.wake = Some(now);
+        (self.ran, self.wake) = (true, Some(now));
     }
 
     /// A slot was tried. If it has to be tried once more, then later.

@@ -51,10 +51,13 @@ impl Starter {
         // The whole URL is for the run alone: the job it starts gets none of the credentials in it.
         command.env_remove("LEASEHOLD_STORE_FILE").env("LEASEHOLD_STORE", &self.store).envs(&job.env);
         command.current_dir(&job.dir).stdin(Stdio::null()).process_group(0);
-        command
-            .arg("run")
-            .arg(job.leases[0].as_str())
-            .args(["--job", job.name.as_str(), "--slot", &id] /*tail*/);
+        command.arg("run").arg(job.leases[0].as_str()).args([
+            "--job",
+            job.name.as_str(),
+            "--slot",
+            &id,
+            "--tail",
+        ]);
         command.arg(if self.verbose { "-v" } else { "-q" });
         if let [_, others @ ..] = &job.leases[..] {
             let others: Vec<&str> = others.iter().map(|lease| lease.as_str()).collect();

@@ -69,6 +69,9 @@ pub struct Range {
     pub count: u64,
     /// Why.
     pub why: Why,
+    /// A run may have begun one of them just before they were settled: the count is not yet certain.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub open: bool,
 }
 
 /// Why slots were dropped.
@@ -81,6 +84,16 @@ pub enum Why {
     Paused,
 }
 
+impl Why {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Missed => "missed",
+            Self::Paused => "paused",
+        }
+    }
+}
+
 impl Agenda {
     /// The bytes to store.
     pub fn encode(&self) -> Vec<u8> {
@@ -90,6 +103,12 @@ impl Agenda {
 
     /// Reads the body stored for `job`.
     pub fn decode(job: &Name, body: &[u8]) -> Result<Self, BadEntry> {
+        let agenda = Self::decode_any(body)?;
+        if agenda.job == *job { Ok(agenda) } else { Err(BadEntry::Other) }
+    }
+
+    /// Reads a body, whichever job it says it is of.
+    pub fn decode_any(body: &[u8]) -> Result<Self, BadEntry> {
         #[derive(Deserialize)]
         struct Format {
             leasehold_job: u64,
@@ -107,7 +126,7 @@ impl Agenda {
         if agenda.leasehold_job != FORMAT || !agenda.dropped.iter().all(orderly) {
             return Err(damaged("its parts contradict each other".into()));
         }
-        if agenda.job == *job { Ok(agenda) } else { Err(BadEntry::Other) }
+        Ok(agenda)
     }
 
     /// The same with these slots dropped. One range, as long as nothing else happens in between.
@@ -116,11 +135,24 @@ impl Agenda {
         match next.dropped.last_mut() {
             Some(last) if last.why == range.why && last.last == self.settled => {
                 (last.last, last.count) = (range.last, last.count.saturating_add(range.count));
+                last.open |= range.open;
             }
             _ => next.dropped.push(range),
         }
         let old = next.dropped.len().saturating_sub(RANGES_MAX);
         next.dropped.drain(..old);
+        next
+    }
+
+    /// The same with the number of slots in one range that turned out to have no record.
+    pub fn with_count(&self, range: &Range, count: u64, write: WriteId) -> Self {
+        let mut next = Self { write, ..self.clone() };
+        next.dropped.retain_mut(|known| {
+            if (known.first, known.last) == (range.first, range.last) {
+                (known.count, known.open) = (count, false);
+            }
+            known.count > 0
+        });
         next
     }
 
@@ -160,7 +192,12 @@ impl Agenda {
 pub fn seen(found: Option<&Agenda>, job: &Name, schedule: &str, now: i64, write: WriteId) -> Option<Agenda> {
     match found {
         Some(agenda) if agenda.schedule == schedule => None,
-        Some(agenda) => Some(Agenda { schedule: schedule.into(), ..agenda.with_settled(now, write) }),
+        Some(agenda) => {
+            let mut next = Agenda { schedule: schedule.into(), ..agenda.with_settled(now, write) };
+            // Whoever counts by the new schedule would count wrong.
+            next.dropped.iter_mut().for_each(|range| range.open = false);
+            Some(next)
+        }
         None => Some(Agenda {
             leasehold_job: FORMAT,
             job: job.clone(),

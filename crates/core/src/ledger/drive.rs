@@ -85,16 +85,26 @@ pub struct Opening {
     silent: bool,
     sent: Vec<WriteId>,
     tries: u32,
-    /// Ours, if its slot turns out not to be settled.
-    created: Option<(Entry, Version)>,
+    /// What is begun if its slot turns out not to be settled.
+    unless_settled: Option<Pending>,
+}
+
+/// What waits for whether a slot is settled.
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Clone, Debug)]
+enum Pending {
+    /// A record that we have created.
+    Created(Entry, Version),
+    /// What is to follow the record that is there.
+    Offer(Entry),
 }
 
 impl Opening {
     /// `seed` must be random. The first call is [`Call::Read`].
     pub fn new(ask: Ask, seed: u128) -> Self {
         let ids = Ids::new(seed);
-        let (found, offered, noting, created) = (None, None, None, None);
-        Self { ask, ids, found, offered, noting, silent: false, sent: Vec::new(), tries: 0, created }
+        let (found, offered, noting, unless_settled) = (None, None, None, None);
+        Self { ask, ids, found, offered, noting, silent: false, sent: Vec::new(), tries: 0, unless_settled }
     }
 
     /// Whether the item was begun again after a run that never reported.
@@ -139,13 +149,17 @@ impl Opening {
 
     /// It was found out up to when the job's slots are settled.
     pub fn on_settled(&mut self, settled: Result<Option<i64>, Failure>) -> Next<Opened> {
-        let Some((entry, version)) = self.created.take() else { return self.failed(busy()) };
-        match (settled, &entry.subject) {
-            (Err(failure), _) => self.failed(failure),
-            (Ok(Some(settled)), Subject::Slot { at, .. }) if *at <= settled => {
-                Next::Call(Call::Remove(version))
-            }
-            (Ok(_), _) => Next::Done(Opened::Begun(entry, version)),
+        let settled = match settled {
+            Ok(settled) => settled,
+            Err(failure) => return self.failed(failure),
+        };
+        let over = matches!(&self.ask.subject, Subject::Slot { at, .. } if settled.is_some_and(|s| *at <= s));
+        match self.unless_settled.take() {
+            Some(Pending::Created(_, version)) if over => Next::Call(Call::Remove(version)),
+            Some(Pending::Created(entry, version)) => Next::Done(Opened::Begun(entry, version)),
+            Some(Pending::Offer(_)) if over => Next::Done(Opened::Settled),
+            Some(Pending::Offer(entry)) => self.offer(entry),
+            None => self.failed(busy()),
         }
     }
 
@@ -163,11 +177,17 @@ impl Opening {
             // Whoever removes records has said so before.
             Subject::Slot { job, .. } if self.found.is_none() => {
                 let job = job.clone();
-                self.created = Some((entry, version));
+                self.unless_settled = Some(Pending::Created(entry, version));
                 Next::Call(Call::ReadSettled(job))
             }
             _ => Next::Done(Opened::Begun(entry, version)),
         }
+    }
+
+    /// Whether the record that was found may have been created after its slot was settled: by a write that landed late.
+    /// One that somebody wants to be tried again has been there before.
+    fn may_be_a_ghost(&self) -> bool {
+        self.found.as_ref().is_some_and(|(found, _)| found.attempt <= 1 && found.state != State::Planned)
     }
 
     fn decide(&mut self, alive: Option<bool>) -> Next<Opened> {
@@ -179,7 +199,13 @@ impl Opening {
             (Verdict::Begin(entry), _) => {
                 self.noting = None;
                 self.silent = self.found.as_ref().is_some_and(|(found, _)| is_silent(found, &self.ask));
-                self.offer(entry)
+                match &self.ask.subject {
+                    Subject::Slot { job, .. } if self.may_be_a_ghost() => {
+                        self.unless_settled = Some(Pending::Offer(entry));
+                        Next::Call(Call::ReadSettled(job.clone()))
+                    }
+                    _ => self.offer(entry),
+                }
             }
             (Verdict::AskLease(lease, grant), _) => Next::Call(Call::ReadLease(lease, grant)),
             (Verdict::Unknown(entry, doubt), Some(found)) if entry == found => {

@@ -267,7 +267,12 @@ pub fn still_holds(grant: Grant, lease: Option<(&LeaseRecord, &View<'_>)>) -> bo
 /// Our entry as the run leaves it.
 pub fn finish(ours: &Entry, state: State, ending: Ending) -> Entry {
     let failures = ours.failures + u32::from(state == State::Failed);
-    Entry { state, failures, ending: Some(ending), ..ours.clone() }
+    let entry = Entry { state, failures, ending: Some(ending.clone()), ..ours.clone() };
+    if entry.encode().is_some() {
+        return entry;
+    }
+    // How it ended counts for more than what it printed.
+    Entry { ending: Some(Ending { said: String::new(), ..ending }), ..entry }
 }
 
 /// The entry with one more step done. Nothing if it is there already.
@@ -286,7 +291,10 @@ pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
     match found.state {
         State::Ok | State::Planned => None,
         State::Started if alive => None,
-        _ => Some(Entry { state: State::Planned, failures: 0, ..found.clone() }),
+        // One that was waved off has been there all the same.
+        _ => {
+            Some(Entry { state: State::Planned, failures: 0, attempt: found.attempt.max(1), ..found.clone() })
+        }
     }
 }
 

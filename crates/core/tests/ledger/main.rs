@@ -26,6 +26,10 @@ enum Flaw {
     SilenceIsFailure,
     /// An item that is done is done again.
     ForgetsDone,
+    /// Records are removed before it is written down that their slots are settled.
+    SweepsFirst,
+    /// Nobody looks whether a slot is settled.
+    NeverLooksTwice,
 }
 
 /// Writes that may land later.
@@ -48,6 +52,12 @@ struct World {
     silent: bool,
     succeeded: bool,
     begun: u32,
+    /// It is a slot, and records of slots are removed.
+    slot: bool,
+    settled: bool,
+    /// Its record was created when it was settled already.
+    ghost: bool,
+    removed: u32,
     faults: u64,
     broken: Option<String>,
 }
@@ -84,9 +94,16 @@ fn claim(grant: Grant, lease: usize) -> Claim {
     Claim { lease: name(&format!("l{lease}")), epoch, token, grant, holder }
 }
 
+fn subject(slot: bool) -> Subject {
+    match slot {
+        true => Subject::Slot { job: name("j"), at: AT, id: "then".into() },
+        false => Subject::Key("k".into()),
+    }
+}
+
 fn ask(grant: Grant, lease: usize, if_unknown: IfUnknown) -> Ask {
     Ask {
-        subject: Subject::Key("k".into()),
+        subject: subject(false),
         job: name("j"),
         claim: claim(grant, lease),
         if_unknown,
@@ -113,6 +130,10 @@ impl World {
             silent: false,
             succeeded: false,
             begun: 0,
+            slot: false,
+            settled: false,
+            ghost: false,
+            removed: 0,
             faults: 250,
             broken: None,
         }
@@ -145,6 +166,7 @@ impl World {
             Ok(State::Ok) => (self.silent, self.succeeded) = (false, true),
             _ => {}
         }
+        self.ghost = if self.cell.is_none() { self.settled } else { self.ghost };
         self.versions += 1;
         let version = Version(self.versions.to_string());
         self.cell = Some((version.clone(), body.to_vec()));
@@ -180,6 +202,9 @@ impl World {
         if self.succeeded {
             self.broken.get_or_insert("done again".into());
         }
+        if self.ghost {
+            self.broken.get_or_insert("begun although it is settled".into());
+        }
         if self.silent && if_unknown == IfUnknown::Refuse {
             self.broken.get_or_insert("begun again after one that never reported".into());
         }
@@ -196,14 +221,49 @@ impl World {
                 Answer::Lease(Ok(alive))
             }
             Call::Cas { expected, entry } => Answer::Cas(self.cas(expected.as_ref(), entry)),
+            Call::ReadSettled(_) if self.flaw == Flaw::NeverLooksTwice => Answer::Settled(Ok(None)),
+            Call::ReadSettled(_) if self.chance(self.faults / 4) => Answer::Settled(Err(unreachable())),
+            Call::ReadSettled(_) => Answer::Settled(Ok(self.settled.then_some(AT))),
+            Call::Remove(version) => {
+                self.remove(&version.clone());
+                Answer::Removed
+            }
+        }
+    }
+
+    fn remove(&mut self, version: &Version) {
+        let there = self.cell.as_ref().is_some_and(|(now, _)| now == version);
+        if there && !self.chance(self.faults) {
+            (self.cell, self.removed) = (None, self.removed + 1);
+        }
+    }
+
+    /// A scheduler settles the slot, or removes the record of a settled one: a step at a time.
+    fn sweep(&mut self) {
+        let over = |body: &[u8]| {
+            let entry = Entry::decode(body).unwrap();
+            entry.state == State::Ok || entry.state == State::Failed && entry.failures >= 3
+        };
+        match self.cell.clone() {
+            // Nobody came: dropped.
+            None => self.settled |= self.chance(100),
+            Some((version, body)) if over(&body) && (self.settled || self.flaw == Flaw::SweepsFirst) => {
+                self.remove(&version);
+            }
+            Some((_, body)) => self.settled |= over(&body),
         }
     }
 }
+
+/// When the slot is due.
+const AT: i64 = 10;
 
 enum Answer {
     Read(Result<Option<Stored>, Failure>),
     Lease(Result<bool, Failure>),
     Cas(Cas),
+    Settled(Result<Option<i64>, Failure>),
+    Removed,
 }
 
 fn unreachable() -> Failure {
@@ -221,6 +281,8 @@ fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
                 Answer::Read(result) => opening.on_read(result),
                 Answer::Lease(alive) => opening.on_lease(alive),
                 Answer::Cas(result) => opening.on_cas(result),
+                Answer::Settled(result) => opening.on_settled(result),
+                Answer::Removed => opening.on_removed(),
             };
             match next {
                 Next::Call(call) => Stage::Opening(opening, call),
@@ -246,7 +308,7 @@ fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
             let next = match world.answer(&call) {
                 Answer::Read(result) => amending.on_read(result),
                 Answer::Cas(result) => amending.on_cas(result),
-                Answer::Lease(_) => return None,
+                Answer::Lease(_) | Answer::Settled(_) | Answer::Removed => return None,
             };
             match next {
                 Next::Call(call) => Stage::Closing(amending, call),
@@ -258,8 +320,8 @@ fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
 }
 
 /// One schedule: what broke, and how often the item was begun.
-fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown) -> (Option<String>, World) {
-    let mut world = World::new(seed, flaw);
+fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown, slot: bool) -> (Option<String>, World) {
+    let mut world = World { slot, ..World::new(seed, flaw) };
     let mut runs: Vec<Run> = Vec::new();
     for turn in 0..400 {
         if turn == 250 {
@@ -269,7 +331,7 @@ fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown) -> (Option<String>, Wo
         {
             let grant = Grant(world.ids.fresh());
             world.leases[lease] = Some(grant);
-            let mut ask = ask(grant, lease, if_unknown);
+            let mut ask = Ask { subject: subject(slot), ..ask(grant, lease, if_unknown) };
             if flaw == Flaw::SilenceIsFailure {
                 ask.if_unknown = IfUnknown::Retry;
             }
@@ -283,6 +345,9 @@ fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown) -> (Option<String>, Wo
             let at = world.below(world.late.len() as u64) as usize;
             let Late { expected, body } = world.late.swap_remove(at);
             let _ = world.write(expected.as_ref(), &body);
+        }
+        if world.slot && world.chance(50) {
+            world.sweep();
         }
         if runs.is_empty() {
             continue;
@@ -310,7 +375,7 @@ fn an_item_is_done_once_whatever_happens() {
     let (mut done, mut begun) = (0, 0);
     for seed in 0..SCHEDULES {
         for if_unknown in [IfUnknown::Refuse, IfUnknown::Retry] {
-            let (broken, world) = schedule(seed, Flaw::None, if_unknown);
+            let (broken, world) = schedule(seed, Flaw::None, if_unknown, false);
             assert_eq!(broken, None, "seed {seed}, {if_unknown:?}");
             begun += world.begun;
             done += u32::from(world.succeeded);
@@ -325,12 +390,33 @@ fn an_item_is_done_once_whatever_happens() {
 }
 
 #[test]
+fn a_slot_is_not_done_again_when_its_record_is_removed() {
+    let (mut removed, mut begun) = (0, 0);
+    for seed in 0..SCHEDULES {
+        for if_unknown in [IfUnknown::Refuse, IfUnknown::Retry] {
+            let (broken, world) = schedule(seed, Flaw::None, if_unknown, true);
+            assert_eq!(broken, None, "seed {seed}, {if_unknown:?}");
+            (removed, begun) = (removed + world.removed, begun + world.begun);
+        }
+    }
+    assert!(removed > 1_000 && begun > 1_000, "{removed} removed, {begun} begun");
+    println!("slots: {} schedules, begun {begun} times, {removed} records removed", SCHEDULES * 2);
+}
+
+#[test]
 fn broken_stores_and_rules_are_caught() {
-    for flaw in
-        [Flaw::NoCompare, Flaw::NobodyLives, Flaw::StartsFirst, Flaw::SilenceIsFailure, Flaw::ForgetsDone]
-    {
+    for flaw in [
+        Flaw::NoCompare,
+        Flaw::NobodyLives,
+        Flaw::StartsFirst,
+        Flaw::SilenceIsFailure,
+        Flaw::ForgetsDone,
+        Flaw::SweepsFirst,
+        Flaw::NeverLooksTwice,
+    ] {
         let caught = (0..SCHEDULES).find_map(|seed| {
-            let one = |if_unknown| schedule(seed, flaw, if_unknown).0;
+            let slot = matches!(flaw, Flaw::SweepsFirst | Flaw::NeverLooksTwice);
+            let one = |if_unknown| schedule(seed, flaw, if_unknown, slot).0;
             let broken = one(IfUnknown::Refuse).or_else(|| one(IfUnknown::Retry));
             broken.map(|what| (seed, what))
         });

@@ -66,6 +66,18 @@ fn steps_are_kept_for_the_next_run() {
 }
 
 #[test]
+fn the_outcome_fits_where_the_last_lines_do_not() {
+    let printed = Ending { said: "x".repeat(2048), ..ending(1) };
+    let whole = finish(&entry(State::Started), State::Failed, printed.clone());
+    assert_eq!(whole.ending, Some(printed.clone()));
+    let room = ENTRY_MAX - entry(State::Failed).encode().unwrap().len();
+    let full = step_done(&entry(State::Started), "charge", Some("x".repeat(room - 1000))).unwrap();
+    let left = finish(&full, State::Failed, printed);
+    assert_eq!((&left.ending, left.state, left.failures), (&Some(ending(1)), State::Failed, 1));
+    assert!(left.encode().is_some());
+}
+
+#[test]
 fn records_are_read_strictly() {
     let mut with = step_done(&entry(State::Started), "charge", Some("id 7".into())).unwrap();
     with.subject = Subject::Slot { job: name("j"), at: 60, id: "1970-01-01T00:01:00Z".into() };

@@ -56,6 +56,7 @@ pub fn look(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Res
     let (stands, look) = (BTreeMap::new(), Look::default());
     let mut looking = Looking { store, terms, now, agenda, stands, look };
     looking.asked_for_again(tried)?;
+    looking.count_dropped()?;
     if looking.look.start.is_none() {
         looking.due_now(tried)?;
     }
@@ -153,7 +154,7 @@ impl Looking<'_> {
         let (first, last) = (first.number(), last.number());
         let own = self.stands.range(first..=last).count();
         let why = if self.agenda.paused.is_some() { Why::Paused } else { Why::Missed };
-        let range = Range { first, last, count: count.saturating_sub(own as u64), why };
+        let range = Range { first, last, count: count.saturating_sub(own as u64), why, open: true };
         let before = self.agenda.settled;
         let changed = change(self.store, &self.terms.job, |found, write| {
             // Whoever was faster has dropped them, and said so.
@@ -163,8 +164,34 @@ impl Looking<'_> {
                 _ => agenda.with_dropped(range, write),
             })
         })?;
-        if changed.is_some_and(|agenda| agenda.settled == last) && range.count > 0 {
-            self.look.notes.push(Note::Dropped(range));
+        if let Some(agenda) = changed.agenda {
+            self.agenda = agenda;
+            self.count_dropped()?;
+        }
+        Ok(())
+    }
+
+    /// Counts once more what was dropped last. A run that began one of them before they were settled has left a record
+    /// by now; whatever is begun later is withdrawn.
+    fn count_dropped(&mut self) -> Result<(), Failure> {
+        let Some(range) = self.agenda.dropped.last().copied().filter(|range| range.open) else {
+            return Ok(());
+        };
+        let (entries, _) = recorded(self.store, &self.terms.job, range.first - 1, range.last)?;
+        for (entry, stored) in &entries {
+            if self.stands(entry, stored, false)? == Stands::Taken {
+                self.look.unsettled = true;
+                return Ok(());
+            }
+        }
+        let slots = self.terms.schedule.count(instant(range.first - 1), instant(range.last));
+        let count = slots.saturating_sub(entries.len() as u64);
+        let open = |agenda: &Agenda| agenda.dropped.last().is_some_and(|last| *last == range);
+        let changed = change(self.store, &self.terms.job, |found, write| {
+            found.filter(|agenda| open(agenda)).map(|agenda| agenda.with_count(&range, count, write))
+        })?;
+        if changed.by_us && count > 0 {
+            self.look.notes.push(Note::Dropped(Range { count, open: false, ..range }));
         }
         Ok(())
     }

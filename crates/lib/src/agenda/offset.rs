@@ -5,12 +5,15 @@ use std::time::Duration;
 use leasehold_core::ids::WriteId;
 use leasehold_core::store::{Cas, Failure};
 use pollster::block_on;
+use serde_json::json;
 
 use crate::clock::{boot_time, wall};
 use crate::ledger::plain;
 use crate::stores::Store;
 use crate::{host, random};
 
+/// How often it is asked.
+const TRIES: usize = 5;
 /// What a store's time is above if it is counted from 1970.
 const UNIX: Duration = Duration::from_secs(1_000_000_000);
 
@@ -19,18 +22,22 @@ const UNIX: Duration = Duration::from_secs(1_000_000_000);
 pub fn clock_ahead(store: &mut dyn Store) -> Result<Option<i64>, Failure> {
     let host = host::name();
     let key = format!("clocks/{}", plain(&host));
-    let version = block_on(store.read(&key))?.map(|stored| stored.version);
-    let body = serde_json::json!({"leasehold_clock": 1, "host": host, "at": host::utc(wall().as_secs())});
-    let (before, sent) = (wall(), boot_time());
-    let written =
-        block_on(store.cas(&key, version.as_ref(), WriteId(random::seed()), body.to_string().as_bytes()));
-    let took = boot_time().since(sent);
-    Ok(match written {
-        Cas::Written { store_time, .. } => store_time.and_then(|at| ahead_of(at, before + took / 2)),
-        // Another process of this machine has just asked; it is nobody's loss.
-        Cas::Conflict => None,
-        Cas::Unknown(failure) => return Err(failure),
-    })
+    // Other processes of this machine may ask as well.
+    for _ in 0..TRIES {
+        let version = block_on(store.read(&key))?.map(|stored| stored.version);
+        let body = json!({"leasehold_clock": 1, "host": host, "at": host::utc(wall().as_secs())}).to_string();
+        let (before, sent) = (wall(), boot_time());
+        let written = block_on(store.cas(&key, version.as_ref(), WriteId(random::seed()), body.as_bytes()));
+        let took = boot_time().since(sent);
+        match written {
+            Cas::Written { store_time, .. } => {
+                return Ok(store_time.and_then(|at| ahead_of(at, before + took / 2)));
+            }
+            Cas::Conflict => {}
+            Cas::Unknown(failure) => return Err(failure),
+        }
+    }
+    Ok(None)
 }
 
 /// How far `ours` is ahead of a store's time, in milliseconds; nothing if that is not counted from 1970.

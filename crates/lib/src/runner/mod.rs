@@ -15,6 +15,7 @@ mod proc;
 pub mod run;
 pub mod signals;
 pub mod spawn;
+pub mod tail;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod tree;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -221,10 +221,10 @@ impl ClockSet {
         Ok(())
     }
 
-    /// Takes what was said, so that the descriptor is quiet again.
-    pub fn take(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0; 8]);
-        let _ = self.arm();
+    /// Whether it was set; the descriptor is quiet again.
+    pub fn take(&self) -> bool {
+        let set = rustix::io::read(&self.0, &mut [0; 8]) == Err(Errno::CANCELED);
+        set && self.arm().is_ok()
     }
 
     /// Ready when it was set.
@@ -242,7 +242,9 @@ impl ClockSet {
     }
 
     /// Nothing.
-    pub fn take(&self) {}
+    pub fn take(&self) -> bool {
+        false
+    }
 
     /// Never ready.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {

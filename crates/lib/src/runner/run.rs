@@ -27,6 +27,7 @@ use super::outcome::{Exit, Survivor};
 use super::poll::{self, Timer};
 use super::signals::Signals;
 use super::spawn;
+use super::tail::Tail;
 use super::tree::Tree;
 use crate::fences::{Ended, Fences};
 use crate::keeper::Work;
@@ -63,6 +64,8 @@ pub struct Spec {
     pub item: Option<Item>,
     /// With a slot: a key that is done once together with it.
     pub key: Option<Item>,
+    /// Its output passes through us, and the last of it is recorded if it fails.
+    pub tail: bool,
     /// A private directory in which its steps find us.
     pub sockets: Option<PathBuf>,
 }
@@ -95,6 +98,8 @@ pub struct Ran {
     pub fences: Ended,
     /// What the ledger says of its item.
     pub page: Option<Page>,
+    /// Why not all that the job printed could be passed on.
+    pub unwritten: Option<String>,
 }
 
 /// What the caller hears while it runs.
@@ -147,6 +152,7 @@ pub fn run(
         fences,
         works: shell.work_sender(),
         steps: None,
+        tail: None,
         book: spec.item.clone().map(|item| Book::new(item, spec.key.clone(), spec.job.clone())),
         stopping: None,
         status: None,
@@ -207,7 +213,9 @@ impl Loop<'_> {
         self.take_back();
         self.wait_recorded();
         self.shell.finish(&outcome);
-        Ok(self.job.ran(outcome))
+        // All else is done: a reader that stands still keeps nobody from the lease.
+        let unwritten = self.job.tail.take().and_then(|tail| tail.finish(&mut self.signals));
+        Ok(Ran { unwritten, ..self.job.ran(outcome) })
     }
 
     fn inputs(&mut self) -> io::Result<Vec<Input>> {
@@ -271,6 +279,8 @@ struct Process<'a> {
     works: WorkSender,
     /// While the job lives.
     steps: Option<Steps>,
+    /// What it prints passes here.
+    tail: Option<Tail>,
     /// Why it is being ended.
     stopping: Option<StopReason>,
     /// The command's own end.
@@ -312,6 +322,9 @@ impl Process<'_> {
             let failed = |e| (format!("cannot listen for the job's steps in {}: {e}", dir.display()), 126);
             self.steps = Some(listening.map_err(failed)?);
         }
+        let failed = |e| (format!("what the job prints cannot be passed on: {e}"), 126);
+        let (tail, ends) = self.spec.tail.then(Tail::start).transpose().map_err(failed)?.unzip();
+        self.tail = tail;
         let env = self.environment(granted);
         let job = spawn::Job {
             program: &self.spec.program,
@@ -319,6 +332,7 @@ impl Process<'_> {
             env: &env,
             foreground: self.spec.foreground,
             lock: self.lock.as_ref(),
+            output: ends.as_ref(),
         };
         let tree = Tree::become_subreaper(&self.spec.run_id);
         let mut tree = tree.map_err(|e| (format!("cannot watch over the job's processes: {e}"), 126))?;
@@ -333,7 +347,8 @@ impl Process<'_> {
         let lasted = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
         let Self { granted, survivors, spawn_error, fences, book, .. } = self;
         let fences = fences.finish(granted.as_ref());
-        Ran { outcome, granted, survivors, spawn_error, lasted, fences, page: book.map(|book| book.page()) }
+        let page = book.map(|book| book.page());
+        Ran { outcome, granted, survivors, spawn_error, lasted, fences, page, unwritten: None }
     }
 }
 
@@ -372,8 +387,7 @@ impl Job for Process<'_> {
             (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _) if !self.recorded => {
                 let Some(status) = self.status else { return First::Nothing };
                 self.recorded = true;
-                let said = self.spawn_error.clone().unwrap_or_default();
-                let (state, ending) = (self.state(status), self.ending(Some(status), said));
+                let (state, ending) = self.left(status);
                 First::Also(Work::Close { book: book.clone(), state, ending })
             }
             _ => First::Nothing,

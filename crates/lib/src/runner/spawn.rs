@@ -11,6 +11,7 @@ use rustix::process::Pid;
 
 use super::lock::HolderLock;
 use super::lookup::Program;
+use super::tail::Ends;
 
 /// What to start, and how.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct Job<'a> {
     pub foreground: bool,
     /// The lock the job inherits, as evidence that it lives.
     pub lock: Option<&'a HolderLock>,
+    /// Where it prints to, if not to our own output and error.
+    pub output: Option<&'a Ends>,
 }
 
 /// Why the job was not started although its command was found.
@@ -52,7 +55,7 @@ impl SpawnError {
 
 /// Starts the job from the main thread and returns once it executes.
 ///
-/// Standard input, output and error are inherited untouched, and so are the signal mask and every
+/// Standard input, output and error are inherited untouched, unless its output is kept, and so are the signal mask and every
 /// signal that was ignored when we were started. The exception is SIGPIPE, which has its default
 /// action in the job: Rust ignores it in us from the start, and what it was before is lost.
 pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
@@ -71,13 +74,20 @@ pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
     if !job.foreground {
         command.process_group(0);
     }
-    match forked(command, job.lock) {
+    match given(&mut command, job.output).and_then(|()| forked(command, job.lock)) {
         // Dropping the handle neither waits nor kills; the tree reaps.
         Ok(child) => Ok(Pid::from_child(&child)),
         Err(e) => {
             Err(SpawnError::Refused { program: job.program.name.display().to_string(), why: sentence(&e) })
         }
     }
+}
+
+fn given(command: &mut Command, output: Option<&Ends>) -> io::Result<()> {
+    if let Some(ends) = output {
+        command.stdout(ends.out.try_clone()?).stderr(ends.err.try_clone()?);
+    }
+    Ok(())
 }
 
 /// Keep clear of the low numbers that scripts redirect by hand (`exec 3>…`, `flock 9`).

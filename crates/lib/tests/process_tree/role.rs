@@ -69,7 +69,8 @@ fn start() -> Result<Started, (i32, String)> {
         (RUN.into(), None),
         (DIR.into(), None),
     ];
-    let job = Job { program: &program, args: &args[1..], env: &env, foreground: false, lock: lock.as_ref() };
+    let (foreground, lock_ref, output) = (false, lock.as_ref(), None);
+    let job = Job { program: &program, args: &args[1..], env: &env, foreground, lock: lock_ref, output };
     let main = tree.start(&job).map_err(|e| (e.exit_code().into(), e.to_string()))?;
     Ok(Started { signals, tree, lock, main })
 }

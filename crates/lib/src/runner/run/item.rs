@@ -9,6 +9,7 @@ use leasehold_core::session::StopReason;
 use super::{Loop, Process};
 use crate::keeper::Work;
 use crate::ledger::Book;
+use crate::runner::tail::Tail;
 use crate::{clock, host};
 
 impl Loop<'_> {
@@ -51,7 +52,7 @@ impl Process<'_> {
     }
 
     /// How the job ended, for its item's record: in a word.
-    pub(super) fn state(&self, status: i32) -> State {
+    fn state(&self, status: i32) -> State {
         match &self.stopping {
             Some(why) if why.is_loss() => State::Lost,
             Some(StopReason::MaxRun | StopReason::Interrupted) => State::Killed,
@@ -60,7 +61,15 @@ impl Process<'_> {
         }
     }
 
-    /// The same in full.
+    /// How its item is left by a job that is gone.
+    pub(super) fn left(&self, status: i32) -> (State, Ending) {
+        let state = self.state(status);
+        let printed = self.tail.as_ref().map(Tail::stop).filter(|_| state != State::Ok);
+        let said = self.spawn_error.clone().or(printed).unwrap_or_default();
+        (state, self.ending(Some(status), said))
+    }
+
+    /// How it ended in full.
     pub(super) fn ending(&self, exit: Option<i32>, said: String) -> Ending {
         let took = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);

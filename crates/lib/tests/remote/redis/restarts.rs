@@ -230,7 +230,7 @@ fn a_short_restart_is_survived_and_a_long_one_stops_the_work_in_time() {
     server.kill();
     let lost = block_on(lease.run(async |_| std::future::pending::<()>().await));
     let lasted = boot_time().since(began);
-    assert!(matches!(&lost, Err(Error::Lost(lost)) if lost.why == StopReason::Deadline), "{lost:?}");
+    assert!(matches!(&lost, Err(Error::Lost(lost)) if *lost.why == StopReason::Deadline), "{lost:?}");
     assert!(lasted < TTL, "stopped after {lasted:?}");
     server.again();
     let next = block_on(leases.lease("site").ttl(TTL).wait(TTL * 3).acquire()).unwrap().lease();
