@@ -7,7 +7,7 @@ pub mod read;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -154,6 +154,7 @@ struct Said<'a> {
     defaults: &'a Section<'a>,
     /// For all, at the top of the file.
     zone: Option<&'a str>,
+    patterns: &'a due::Patterns,
 }
 
 impl Said<'_> {
@@ -173,6 +174,15 @@ impl Said<'_> {
 }
 
 fn parse(text: &str, path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, Failed> {
+    parse_with(text, path, wrong, &due::Patterns::default())
+}
+
+fn parse_with(
+    text: &str,
+    path: &Path,
+    wrong: impl Fn(&Job) -> Option<String>,
+    patterns: &due::Patterns,
+) -> Result<Vec<Job>, Failed> {
     let reader = Reader::new(text, path);
     let file = reader.file()?;
     file.only(&[config::KEYS.as_slice(), &config::PROJECT_KEYS].concat())?;
@@ -185,25 +195,26 @@ fn parse(text: &str, path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Res
     busy::check_defaults(&defaults)?;
     let base = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut jobs: Vec<Job> = Vec::new();
+    let (mut names, mut keys) = (BTreeSet::new(), BTreeMap::new());
     for own in file.sections("job")? {
         own.only(&KEYS)?;
-        let said = Said { own, defaults: &defaults, zone: zone.as_deref() };
+        let said = Said { own, defaults: &defaults, zone: zone.as_deref(), patterns };
         let job = job(&said, base)?;
         if let Some(why) = wrong(&job) {
             let place = if job.dir.is_dir() { "run" } else { "dir" };
             return Err(said.own.bad(place, &why));
         }
-        if jobs.iter().any(|other| other.name == job.name) {
+        if !names.insert(job.name.clone()) {
             let why =
                 format!("two jobs are called {}: slots belong to a name, so give each its own", job.name);
             return Err(said.own.bad("name", &why));
         }
-        let same = |other: &&Job| job.key.is_some() && other.sample_key() == job.sample_key();
-        if let Some(other) = jobs.iter().find(same) {
+        let key = job.sample_key();
+        if let Some(other) = key.and_then(|key| keys.insert(key, job.name.clone())) {
             let why = format!(
                 "{} and {} would have the same keys, and whichever came second would find its work done: put {{job}} \
                  into the key",
-                other.name, job.name
+                other, job.name
             );
             return Err(said.own.bad("key", &why));
         }

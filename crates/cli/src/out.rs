@@ -114,9 +114,10 @@ impl Out {
 /// A table on stdout, the first row its head. Whether anyone still reads.
 pub fn table(rows: &[Vec<String>]) -> bool {
     let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
     rows.iter().all(|row| {
         let cells: Vec<String> =
-            row.iter().enumerate().map(|(i, cell)| format!("{cell:<0$}", width(i))).collect();
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<0$}", *width)).collect();
         line(cells.join("  ").trim_end())
     })
 }

@@ -1,10 +1,12 @@
 //! When a job is due.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use leasehold::core::stop::Text;
-use leasehold::schedule::{Cron, Every, Gap, Overlap, Policy, Schedule};
+use leasehold::schedule::{Cron, CronError, Every, Gap, Overlap, Policy, Schedule};
 
 use super::Said;
 use crate::exit::Failed;
@@ -17,6 +19,27 @@ pub struct Due {
     pub schedule: Schedule,
     pub written: String,
     pub stagger: Duration,
+}
+
+/// Patterns that were read: many jobs have the same.
+#[derive(Default)]
+pub struct Patterns(RefCell<BTreeMap<String, Cron>>);
+
+impl Patterns {
+    fn cron(&self, text: &str) -> Result<Cron, CronError> {
+        if let Some(cron) = self.0.borrow().get(text) {
+            return Ok(cron.clone());
+        }
+        let cron = Cron::parse(text)?;
+        self.0.borrow_mut().insert(text.into(), cron.clone());
+        Ok(cron)
+    }
+
+    /// How many were read, each once.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.0.borrow().len()
+    }
 }
 
 /// A time zone by its name.
@@ -76,7 +99,7 @@ fn cron(said: &Said<'_>) -> Result<Found, Failed> {
         return Err(own.bad("offset", "offset goes with every; with cron, write the minute"));
     }
     let pattern = own.text("cron")?.unwrap_or_default();
-    let cron = Cron::parse(&pattern).map_err(|e| own.bad("cron", &format!("cron: {e}")))?;
+    let cron = said.patterns.cron(&pattern).map_err(|e| own.bad("cron", &format!("cron: {e}")))?;
     own.parsed("timezone", zone)?;
     let name = said.either(|section| section.text("timezone"))?.or(said.zone.map(Into::into));
     let Some(name) = name else {

@@ -469,3 +469,18 @@ fn the_example_of_the_documentation() {
         assert!(text.contains(&format!("`{key}`")), "{key} is not explained");
     }
 }
+
+#[test]
+fn a_pattern_that_many_jobs_have_is_read_once() {
+    let job = |n: usize| {
+        let (minute, zone) = (n % 7, ["UTC", "Asia/Tokyo"][n % 2]);
+        format!(
+            "[[job]]\nname = \"j{n}\"\ncron = \"{minute} 4 * * *\"\ntimezone = \"{zone}\"\nrun = [\"true\"]\n"
+        )
+    };
+    let text: String = (0..1000).map(job).collect();
+    let patterns = due::Patterns::default();
+    let all = parse_with(&text, Path::new("/srv/leasehold.toml"), |_| None, &patterns).unwrap_or_default();
+    assert_eq!((all.len(), patterns.count()), (1000, 7));
+    assert_eq!((all[0].schedule == all[14].schedule, all[0].schedule == all[7].schedule), (true, false));
+}

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::tz::Offset;
@@ -33,7 +34,8 @@ pub(super) const MINUTES_OF_A_DAY: i64 = 24 * 60;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cron {
     fields: Fields,
-    text: Box<str>,
+    /// Shared: many jobs have the same pattern.
+    text: Arc<str>,
 }
 
 /// The five fields; bit n stands for the value n.

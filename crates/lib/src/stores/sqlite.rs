@@ -20,7 +20,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::local::{Domain, Place, Stamp, examined, is_local, trouble, unusable};
-use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version};
+use super::{
+    Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version, Write,
+};
 
 /// How long a call waits for another process's write, unless [`SqliteStore::busy_timeout`] says otherwise.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(3);
@@ -374,6 +376,25 @@ impl Store for SqliteStore {
             ),
         };
         self.outcome(changed, Version(version), stamp.boot_time)
+    }
+
+    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+        // One transaction, so one sync for all of them; without it, one by one.
+        let whole = writes.len() > 1 && self.db.execute_batch("BEGIN IMMEDIATE").is_ok();
+        let mut answers = Vec::with_capacity(writes.len());
+        for w in writes {
+            answers.push(self.cas(&w.key, w.expected.as_ref(), w.write, &w.body).await);
+        }
+        let end = match whole {
+            true => self.db.execute_batch("COMMIT").map_err(|e| self.explain(&e, "could not be written")),
+            false => Ok(()),
+        };
+        if let Err(failure) = end.and_then(|()| self.still_there()) {
+            // If there is none to undo, that is as well.
+            let _ = self.db.execute_batch("ROLLBACK");
+            answers.fill_with(|| Cas::Unknown(failure.clone()));
+        }
+        answers
     }
 
     async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
