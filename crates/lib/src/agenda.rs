@@ -107,6 +107,8 @@ pub enum Note {
     Dropped(Range),
     /// This slot gave way.
     WavedOff(Entry),
+    /// With this slot, as many in a row gave way as are no accident.
+    Stuck(Subject),
     /// The run that began this slot never reported.
     Silent(Entry),
     /// Another machine has another schedule for the job: this one's is not in force.

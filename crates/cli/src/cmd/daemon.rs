@@ -36,7 +36,11 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
     // Before the file is read: a change right after is seen.
     let watch = Watch::new(&path);
     let mut scheduler = begin(flags, &path, Mode::Stays, out)?;
-    out.chat(&format!("{} jobs; TERM or Ctrl-C lets what runs end, and ends", scheduler.lanes.len()));
+    let jobs = match scheduler.lanes.len() {
+        1 => "1 job".into(),
+        n => format!("{n} jobs"),
+    };
+    out.chat(&format!("{jobs}; TERM or Ctrl-C lets what runs end, and ends"));
     loop {
         let next = scheduler.step();
         if scheduler.draining && !scheduler.busy() {

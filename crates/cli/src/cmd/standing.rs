@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold::agenda::{self, ON_TIME};
-use leasehold::core::ledger::agenda::{Agenda, Range, Why};
-use leasehold::core::ledger::{Entry, State, Subject};
+use leasehold::core::ledger::agenda::{Agenda, Range, Why, stuck};
+use leasehold::core::ledger::{Entry, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::schedule::Slot;
@@ -14,8 +14,6 @@ use super::{Opened, history, items, store_failed};
 use crate::exit::Failed;
 use crate::jobs::Job;
 
-/// So many slots waved off in a row, and the job is stuck.
-const STUCK: usize = 3;
 /// Records that are looked at lie at most this far, in seconds, before what is settled.
 const LOOK_BACK: i64 = 30 * 86_400;
 
@@ -99,8 +97,7 @@ fn standing(
     if job.is_some_and(|job| job.written != agenda.schedule) {
         return Standing::Elsewhere(agenda.schedule.clone());
     }
-    let waved_off = entries.iter().rev().take_while(|entry| entry.state == State::Skipped).count();
-    if waved_off >= STUCK {
+    if let Some(waved_off) = stuck(entries.iter().rev().map(|entry| entry.state)) {
         return Standing::Stuck(waved_off);
     }
     match last {

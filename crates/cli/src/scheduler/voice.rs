@@ -43,10 +43,16 @@ impl<'a> Voice<'a> {
         let text = match before {
             None => format!("{job} is new on this store: it is due from now on, and has missed nothing"),
             Some(before) => {
-                format!("{job} has another schedule now (it was {before}): what was due before is not run")
+                format!(
+                    "{job} has another schedule now (it was {before}): what was due before is not run. If another machine \
+                     still has the old one, give both the same file"
+                )
             }
         };
-        self.out.chat(&text);
+        match before {
+            None => self.out.chat(&text),
+            Some(_) => self.out.note(&text),
+        }
         self.event("registered", job, "", &text);
     }
 
@@ -97,6 +103,11 @@ impl<'a> Voice<'a> {
                 let lease = &entry.claim.lease;
                 let by = items::by_whom(entry);
                 ("skipped", shown(entry), format!("skipped {}: {lease} is held by {by}", shown(entry)))
+            }
+            Note::Stuck(slot) => {
+                let text =
+                    format!("{job} is stuck: slots in a row found its lease held; see: leasehold plan {job}");
+                ("stuck", items::shown(slot), text)
             }
             Note::Silent(entry) => {
                 let by = items::by_whom(entry);

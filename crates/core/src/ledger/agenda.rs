@@ -20,6 +20,8 @@ use crate::rules::{Rules, Standard, Standing, View};
 const FORMAT: u64 = 1;
 /// Ranges of dropped slots that are remembered; the oldest are forgotten first.
 pub const RANGES_MAX: usize = 100;
+/// So many slots that gave way in a row are no accident.
+pub const STUCK: usize = 3;
 /// Longest record.
 const BODY_MAX: usize = 60 * 1024;
 
@@ -214,6 +216,12 @@ pub fn seen(found: Option<&Agenda>, job: &Name, schedule: &str, now: i64, write:
 /// How many of the newest slots are wanted: a job that catches nothing up still runs what is due just now.
 pub fn wanted(catch_up: usize, newest_is_on_time: bool) -> usize {
     catch_up.max(usize::from(newest_is_on_time))
+}
+
+/// Whether a job is stuck: so many of its newest slots, the newest first, gave way one after the other.
+pub fn stuck(newest_first: impl Iterator<Item = State>) -> Option<usize> {
+    let waved_off = newest_first.take_while(|state| *state == State::Skipped).count();
+    (waved_off >= STUCK).then_some(waved_off)
 }
 
 /// Who has a lease, as a slot sees it that wants to be run under it.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{
-    Agenda, Prospect, Range, Turn, Way, Why, prospect, turn, wanted, waved_off, way,
+    Agenda, Prospect, Range, STUCK, Turn, Way, Why, prospect, stuck, turn, wanted, waved_off, way,
 };
 use leasehold_core::ledger::{Amended, Amending, Claim, Entry, Found, IfUnknown};
 use leasehold_core::record::LeaseRecord;
@@ -15,7 +15,7 @@ use leasehold_core::store::{Cas, Failure, Stored};
 use pollster::block_on;
 
 use super::{Look, Note, ON_TIME, Terms, Tried, change, due, read, recorded, register, settled};
-use crate::ledger::{alive, amend, key_of};
+use crate::ledger::{self, alive, amend, key_of};
 use crate::schedule::{Dropped, Slot};
 use crate::stores::Store;
 use crate::{clock, host, random};
@@ -72,8 +72,15 @@ impl Looking<'_> {
     fn asked_for_again(&mut self, tried: Tried) -> Result<(), Failure> {
         let mut over = Vec::new();
         for at in self.agenda.again.clone() {
+            if self.agenda.paused.is_some() {
+                continue;
+            }
             let slot = self.terms.schedule.prev_at_or_before(instant(at)).filter(|slot| slot.number() == at);
-            let Some(slot) = slot.filter(|_| self.agenda.paused.is_none()) else { continue };
+            let Some(slot) = slot else {
+                // The schedule was changed since.
+                over.push(at);
+                continue;
+            };
             let stored = block_on(self.store.read(&key_of(&self.terms.subject(&slot))))?;
             let entry = stored.and_then(|stored| Some((Entry::decode(&stored.body).ok()?, stored)));
             match entry.map(|(entry, stored)| self.stands(&entry, &stored, true)).transpose()? {
@@ -265,6 +272,7 @@ impl Looking<'_> {
                     block_on(self.store.remove(&key, &version));
                 } else {
                     self.look.notes.push(Note::WavedOff(entry));
+                    self.tell_if_stuck(slot)?;
                 }
                 Ok(false)
             }
@@ -272,5 +280,21 @@ impl Looking<'_> {
             Cas::Conflict => Ok(true),
             Cas::Unknown(failure) => Err(failure),
         }
+    }
+
+    /// Tells, at the slot that makes it so, that one after the other gave way.
+    fn tell_if_stuck(&mut self, slot: &Slot) -> Result<(), Failure> {
+        let mut states = Vec::new();
+        // One more, to tell the first time from all others.
+        for slot in self.terms.schedule.back_from(slot.due()).take(STUCK + 1) {
+            match ledger::entry(self.store, &self.terms.subject(&slot))? {
+                Some(entry) => states.push(entry.state),
+                None => break,
+            }
+        }
+        if stuck(states.into_iter()) == Some(STUCK) {
+            self.look.notes.push(Note::Stuck(self.terms.subject(slot)));
+        }
+        Ok(())
     }
 }
