@@ -194,6 +194,33 @@ pub struct Timing {
     pub grace: Option<Duration>,
 }
 
+/// How a command is run, whatever it is for.
+#[derive(Clone, Debug, Args)]
+pub struct Manner {
+    #[command(flatten)]
+    pub timing: Timing,
+    /// End the command after this long (it then exits with 143 or 137); `none` for no limit
+    #[arg(long, value_name = "DURATION", default_value = "6h")]
+    pub max_run: String,
+    /// Wait this long for a busy lease, then skip
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub wait: Option<Duration>,
+    /// What this work is called in status and history [default: as the lease]
+    #[arg(long, value_name = "LABEL")]
+    pub job: Option<String>,
+    /// Exit with this code when skipped
+    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 0)]
+    pub skip_exit: u8,
+    /// Raise the fence of this target before the command starts, so that no earlier run can write it any
+    /// more; repeatable. For example file:/srv/site/today.json; {lease}, {job}, {date}, {date@Zone} and, with
+    /// --slot, {slot} are filled in
+    #[arg(long, value_name = "TARGET")]
+    pub fence: Vec<String>,
+    /// Write what happened to this file, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
+}
+
 /// `run`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -206,37 +233,17 @@ pub struct Run {
     /// The thing that must not be touched twice
     pub name: String,
     #[command(flatten)]
-    pub timing: Timing,
-    /// End the command after this long (it then exits with 143 or 137); `none` for no limit
-    #[arg(long, value_name = "DURATION", default_value = "6h")]
-    pub max_run: String,
-    /// Wait this long for a busy lease, then skip
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    pub wait: Option<Duration>,
+    pub manner: Manner,
     /// Other leases that would do: the first free one is taken, its name is in LEASEHOLD_LEASE
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub or: Vec<String>,
-    /// What this work is called in status [default: NAME]
-    #[arg(long, value_name = "LABEL")]
-    pub job: Option<String>,
     /// A label for this run's identity; a random part is added [default: host and pid]
     #[arg(long, value_name = "ID")]
     pub run_id: Option<String>,
-    /// Exit with this code when skipped
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 0)]
-    pub skip_exit: u8,
-    /// Raise the fence of this target before the command starts, so that no earlier run can write it any
-    /// more; repeatable. For example file:/srv/site/today.json; {lease}, {job}, {date} and {date@Zone} are
-    /// filled in
-    #[arg(long, value_name = "TARGET")]
-    pub fence: Vec<String>,
     /// Change nothing and take notes: run even if the lease is busy or the store is down, stop and refuse
     /// nothing; `leasehold fence observed` shows overlaps, and targets that changed between two runs
     #[arg(long, conflicts_with = "or")]
     pub observe: bool,
-    /// Write what happened to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
     /// Do nothing if this is done already, on whichever machine; {lease}, {job}, {date}, {date@Zone} and,
     /// with --slot, {slot} are filled in. The command gets it as LEASEHOLD_KEY
     #[arg(long, value_name = "KEY", conflicts_with = "observe")]

@@ -49,7 +49,7 @@ pub fn early(args: &Run, failed: &Failed) -> Value {
     json!({
         "v": 1,
         "time": host::utc(leasehold::clock::wall().as_secs()),
-        "job": args.job.as_ref().unwrap_or(&args.name),
+        "job": args.manner.job.as_ref().unwrap_or(&args.name),
         "lease": args.name,
         "exit": failed.code,
         "duration_s": 0.0,

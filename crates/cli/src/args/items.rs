@@ -1,12 +1,11 @@
 //! The flags of work that is done once.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::Timing;
+use super::Manner;
 use crate::duration;
 
 /// How an item of work is gone about.
@@ -53,25 +52,7 @@ pub struct Once {
     /// What is to be done once; {date} and {date@Zone} are filled in
     pub key: String,
     #[command(flatten)]
-    pub timing: Timing,
-    /// End the command after this long; `none` for no limit
-    #[arg(long, value_name = "DURATION", default_value = "6h")]
-    pub max_run: String,
-    /// Wait this long if a run is at it, then skip
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    pub wait: Option<Duration>,
-    /// What this work is called in status and history [default: after the key]
-    #[arg(long, value_name = "LABEL")]
-    pub job: Option<String>,
-    /// Exit with this code when there is nothing to do
-    #[arg(short = 'E', long, value_name = "CODE", default_value_t = 0)]
-    pub skip_exit: u8,
-    /// Raise the fence of this target before the command starts; repeatable
-    #[arg(long, value_name = "TARGET")]
-    pub fence: Vec<String>,
-    /// Write what happened to this file, as JSON
-    #[arg(long, value_name = "FILE")]
-    pub report: Option<PathBuf>,
+    pub manner: Manner,
     #[command(flatten)]
     pub doing: Doing,
     /// The command and its arguments

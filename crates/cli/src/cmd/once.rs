@@ -13,16 +13,10 @@ pub fn run(flags: &Everywhere, args: &Once, out: &Out) -> Result<u8, Failed> {
     let key = key(args)?;
     let once = Run {
         name: ledger::lease_of(&key).to_string(),
-        timing: args.timing,
-        max_run: args.max_run.clone(),
-        wait: args.wait,
+        manner: args.manner.clone(),
         or: Vec::new(),
-        job: args.job.clone(),
         run_id: None,
-        skip_exit: args.skip_exit,
-        fence: args.fence.clone(),
         observe: false,
-        report: args.report.clone(),
         // With its date in it: a run at midnight keeps its key.
         key: Some(key),
         slot: None,

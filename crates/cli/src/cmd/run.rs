@@ -27,13 +27,13 @@ use crate::{duration, report};
 
 /// Runs it; the exit code is the command's own, or one of ours.
 pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
-    report::check(args.report.as_deref())?;
+    report::check(args.manner.report.as_deref())?;
     if args.observe {
         return observe::run(flags, args, out);
     }
     // What keeps it from being run belongs into the report too.
     let early = |failed: Failed| {
-        report::write(args.report.as_deref(), out, || report::early(args, &failed));
+        report::write(args.manner.report.as_deref(), out, || report::early(args, &failed));
         failed
     };
     let (spec, fences, Opened { chosen, mut store, memory, state }) = prepare(flags, args).map_err(early)?;
@@ -66,8 +66,8 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         if let Some(opened) = page.held_off().filter(|_| not_sealed) {
             // It is the key, where there is one that was asked for.
             let item = spec.key.as_ref().filter(|_| page.key_opened.is_some()).unwrap_or(item);
-            let told = items::not_run(opened, item, args.skip_exit, &chosen, out);
-            report::write(args.report.as_deref(), out, || report::item(&spec, opened, &told));
+            let told = items::not_run(opened, item, args.manner.skip_exit, &chosen, out);
+            report::write(args.manner.report.as_deref(), out, || report::item(&spec, opened, &told));
             return told;
         }
     }
@@ -75,8 +75,8 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         (NotStarted::Seal { release, .. }, Some(error)) => targets::not_sealed(error, *release),
         _ => not_started(why, &chosen, &memory, &spec.leases[0], Aim::Run),
     };
-    let told = voice.ended(&ran, args.skip_exit, refusal);
-    report::write(args.report.as_deref(), out, || report::record(&spec, &ran, &told));
+    let told = voice.ended(&ran, args.manner.skip_exit, refusal);
+    report::write(args.manner.report.as_deref(), out, || report::record(&spec, &ran, &told));
     told
 }
 
@@ -91,11 +91,11 @@ fn nothing_to_do(
     let item = spec.item.as_ref()?;
     let told = match leasehold::ledger::peek(store, item) {
         Ok(None) => return None,
-        Ok(Some(opened)) => (items::not_run(&opened, item, args.skip_exit, chosen, out), opened),
+        Ok(Some(opened)) => (items::not_run(&opened, item, args.manner.skip_exit, chosen, out), opened),
         // Asked again, under the lease, by somebody who can wait.
         Err(_) => return None,
     };
-    report::write(args.report.as_deref(), out, || report::item(spec, &told.1, &told.0));
+    report::write(args.manner.report.as_deref(), out, || report::item(spec, &told.1, &told.0));
     Some(told.0)
 }
 
@@ -107,7 +107,7 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     find(args, &leases[0])?;
     // Once: opening the store may take until the next slot, or past midnight.
     let when = items::moment(args, &job)?;
-    let fences = targets::fences(&args.fence, &leases, &job, &when)?;
+    let fences = targets::fences(&args.manner.fence, &leases, &job, &when)?;
     let opened = super::open_tested(flags, &leases)?;
     let mut spec = spec(args, opened.store.as_ref(), &when)?;
     if spec.item.is_some() {
@@ -118,15 +118,15 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
 }
 
 fn job(args: &Run, leases: &[Name]) -> Result<Name, Failed> {
-    args.job.as_deref().map_or_else(|| Ok(leases[0].clone()), super::name)
+    args.manner.job.as_deref().map_or_else(|| Ok(leases[0].clone()), super::name)
 }
 
 /// What to run, with timing that this store supports.
 fn spec(args: &Run, store: &dyn Store, when: &targets::Moment) -> Result<Spec, Failed> {
     let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
-    let max_run = duration::parse_or_none(&args.max_run)
+    let max_run = duration::parse_or_none(&args.manner.max_run)
         .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
-    let timing = &args.timing;
+    let timing = &args.manner.timing;
     let job = job(args, &leases)?;
     let (item, key) = items::item(args, &leases, &job, when)?;
     item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
@@ -185,7 +185,7 @@ fn leases(args: &Run) -> Result<Vec<Name>, Failed> {
 /// A run nested in the one that holds its only lease would wait for its own parent.
 fn patience(args: &Run) -> Duration {
     let nested = std::env::var("LEASEHOLD_LEASE").is_ok_and(|outer| outer == args.name);
-    args.wait.filter(|_| !nested || !args.or.is_empty()).unwrap_or_default()
+    args.manner.wait.filter(|_| !nested || !args.or.is_empty()).unwrap_or_default()
 }
 
 fn find(args: &Run, lease: &Name) -> Result<Program, Failed> {

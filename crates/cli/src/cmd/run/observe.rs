@@ -65,7 +65,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Err(e) = append_private(&state.observed(), line.as_bytes()) {
         out.warn(&format!("what was seen could not be noted: {e}"));
     }
-    crate::report::write(args.report.as_deref(), out, || record);
+    crate::report::write(args.manner.report.as_deref(), out, || record);
     Ok(code)
 }
 
@@ -95,7 +95,8 @@ impl Notes {
     }
 
     fn targets(&mut self, args: &Run, spec: &Spec) -> Vec<Box<dyn Target>> {
-        let opened = targets::named(&args.fence, &spec.leases[0], &spec.job, &targets::Moment::now(None));
+        let opened =
+            targets::named(&args.manner.fence, &spec.leases[0], &spec.job, &targets::Moment::now(None));
         let (good, bad): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
         for failed in bad.into_iter().filter_map(Result::err) {
             self.add("target", failed.message);
