@@ -173,7 +173,7 @@ impl Said<'_> {
     }
 }
 
-fn parse(text: &str, path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, Failed> {
+pub fn parse(text: &str, path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, Failed> {
     parse_with(text, path, wrong, &due::Patterns::default())
 }
 

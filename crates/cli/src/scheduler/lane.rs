@@ -144,3 +144,60 @@ fn delay(job: &Job) -> Millis {
     });
     i64::try_from(hash >> 1).unwrap_or(0).checked_rem(most).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+    use std::path::Path;
+
+    use leasehold::clock::boot_time;
+
+    use super::*;
+
+    const LANES: usize = 10_000;
+    const TURNS: usize = 25;
+
+    fn took(act: impl FnOnce()) -> u128 {
+        let begun = boot_time();
+        act();
+        boot_time().since(begun).as_nanos()
+    }
+
+    /// When ten thousand jobs are due next, as the scheduler asks, against the bare patterns; in turns, the best of
+    /// each. benches/next-due runs it with an optimised build.
+    #[test]
+    fn next_due_costs_what_the_patterns_cost() {
+        let job = |n: usize| {
+            let pattern = format!("{} {} * * {}", n % 60, n / 60 % 24, ["*", "MON-FRI", "5L", "1#2"][n % 4]);
+            format!("[[job]]\nname = \"j{n}\"\ncron = \"{pattern}\"\nrun = [\"true\"]\n")
+        };
+        let text = String::from("timezone = \"Europe/Berlin\"\n") + &(0..LANES).map(job).collect::<String>();
+        let jobs = crate::jobs::parse(&text, Path::new("/srv/leasehold.toml"), |_| None).unwrap_or_default();
+        let now: Millis = 1_800_000_000_000;
+        let bare: Vec<_> = jobs.iter().map(|job| job.schedule.clone()).collect();
+        let mut lanes: Vec<Lane> = jobs.into_iter().map(|job| Lane::new(job, now)).collect();
+        assert_eq!(lanes.len(), LANES);
+        let at = Timestamp::from_millisecond(now).unwrap_or_default();
+        let (mut raw, mut ours) = (u128::MAX, u128::MAX);
+        for _ in 0..TURNS {
+            raw = raw.min(took(|| {
+                for schedule in &bare {
+                    black_box(schedule.next_after(black_box(at)));
+                }
+            }));
+            ours = ours.min(took(|| {
+                lanes.iter_mut().for_each(|lane| lane.wake = lane.next_due(black_box(now)));
+                black_box(lanes.iter().filter_map(|lane| lane.wake).min());
+            }));
+        }
+        let ratio = ours as f64 / raw as f64;
+        println!(
+            "next due of {LANES} jobs: {} us, the bare patterns: {} us, {ratio:.2} times",
+            ours / 1000,
+            raw / 1000
+        );
+        // Without optimisation the small parts cost as much as the large ones.
+        let bar = if cfg!(debug_assertions) { 2.0 } else { 1.2 };
+        assert!(ratio <= bar, "{ratio:.2} times, at most {bar}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::ids::WriteId;
-use leasehold_core::store::{Cas, Failure};
+use leasehold_core::store::{Cas, Failure, FailureKind};
 use pollster::block_on;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::stores::Store;
 use crate::{host, random};
 
 /// How often it is asked.
-const TRIES: usize = 5;
+const TRIES: usize = 20;
 /// What a store's time is above if it is counted from 1970.
 const UNIX: Duration = Duration::from_secs(1_000_000_000);
 
@@ -37,7 +37,9 @@ pub fn clock_ahead(store: &mut dyn Store) -> Result<Option<i64>, Failure> {
             Cas::Unknown(failure) => return Err(failure),
         }
     }
-    Ok(None)
+    // Not knowing is no reason to trust a clock.
+    let message = format!("the record {key} changed {TRIES} times while we asked for the store's time");
+    Err(Failure { kind: FailureKind::Unreachable, message })
 }
 
 /// How far `ours` is ahead of a store's time, in milliseconds; nothing if that is not counted from 1970.
