@@ -71,6 +71,15 @@ pub fn due(said: &Said<'_>) -> Result<Due, Failed> {
             own.bad("stagger", &format!("a stagger of {} is too long: it must be {bound}", Text(stagger)))
         );
     }
+    let wait = own.duration("wait")?;
+    if let (Some(wait), Some(interval)) =
+        (wait, within.filter(|interval| wait.is_some_and(|w| w >= *interval)))
+    {
+        let why = "a slot that waits would be overtaken by the next one";
+        let (wait, interval) = (Text(wait), Text(interval));
+        let why = format!("a wait of {wait} is as long as the interval of {interval}: {why}. Wait for less");
+        return Err(own.bad("wait", &why));
+    }
     Ok(Due { schedule, written, stagger })
 }
 

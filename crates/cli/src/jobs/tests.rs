@@ -273,6 +273,11 @@ fn what_a_busy_lease_means() {
     refused_with("wait = \"2m\"\non_busy = \"skip\"", "wait goes with on_busy");
     refused(&format!("[defaults]\nwait = \"2m\"\n{}", with("")), 2, "wait goes with on_busy");
     refused(&format!("[defaults]\nwait = \"2m\"\non_busy = \"skip\"\n{}", with(skip)), 2, "wait goes with");
+    refused(
+        &with("on_busy = \"wait\"\nwait = \"45m\""),
+        6,
+        "a wait of 45m is as long as the interval of 45m",
+    );
     refused_with("on_busy = \"retry\"", "must be \"skip\" or \"wait\" or \"switch\"");
 }
 
