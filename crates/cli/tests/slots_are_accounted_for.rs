@@ -174,8 +174,8 @@ fn a_settled_slot_is_tried_again_when_somebody_says_so() {
     world.run(&["tick"]).quiet();
     assert_eq!(executed(&world, &slot), 0, "nobody asked for it");
     let key = format!("nightly@{slot}");
-    world.run(&["retry", &key]).is(0, "may be run again: a daemon or the next tick runs it");
-    world.run(&["retry", &key]).is(0, "it may be run already, and a daemon or the next tick runs it");
+    world.run(&["retry", &key]).is(0, "may be run again: `leasehold tick` runs it now");
+    world.run(&["retry", &key]).is(0, "it may be run already, and `leasehold tick` runs it now");
     world.run(&["tick"]).quiet();
     assert_eq!(executed(&world, &slot), 1);
     world.run(&["tick"]).quiet();

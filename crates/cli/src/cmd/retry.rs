@@ -77,7 +77,7 @@ fn listed(store: &mut dyn Store, entry: &Entry) -> Result<String, Failure> {
         Some(Agenda { paused: Some(_), .. }) => {
             format!("a daemon or the next tick runs it after `leasehold resume {job}`: the job is paused")
         }
-        Some(_) => "a daemon or the next tick runs it".into(),
+        Some(_) => "`leasehold tick` runs it now, and a daemon when the job is next due".into(),
         None => {
             format!("the next `leasehold run --slot {id}` of {job} begins it; no scheduler knows the job")
         }

@@ -249,7 +249,7 @@ impl Looking<'_> {
             };
             let view = View::at_a_glance(&record, age, facts.resolution, &facts.instance);
             ways.push(way(&record, &view, &terms.job, &id));
-            holds = Some(record);
+            holds.get_or_insert(record);
         }
         match (turn(&ways, tried.has(slot.number()), begun, terms.skips), holds) {
             (Turn::Start, _) => self.look.start = Some(slot),
