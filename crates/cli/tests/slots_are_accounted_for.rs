@@ -216,7 +216,7 @@ fn a_slot_that_is_not_the_newest_is_tried_again() {
     seen(&store, 5);
     let slot = midnight(2);
     failed_by_hand(&world, &slot);
-    world.run(&["retry", &format!("nightly@{slot}")]).is(0, "the next tick runs it");
+    world.run(&["retry", &format!("nightly@{slot}")]).is(0, "`leasehold tick` runs it now");
     world.run(&["tick"]).is(0, "");
     assert_eq!((executed(&world, &slot), executed(&world, &midnight(0))), (1, 1));
     world.run(&["tick"]).quiet();
@@ -245,7 +245,7 @@ fn a_slot_that_gave_way_says_so_and_may_be_tried_again() {
     world.run(&["release", "nightly", "--token", &token]).is(0, "");
     world.run(&["tick"]).quiet();
     assert_eq!(executed(&world, &slot), 0, "it gave way for good");
-    world.run(&["retry", &format!("nightly@{slot}")]).is(0, "the next tick runs it");
+    world.run(&["retry", &format!("nightly@{slot}")]).is(0, "`leasehold tick` runs it now");
     world.run(&["tick"]).quiet();
     world.run(&["tick"]).quiet();
     assert_eq!(executed(&world, &slot), 1);
