@@ -10,17 +10,17 @@ mod voice;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold::agenda::{self, Look, Tried};
+use leasehold::agenda::{self, Broken, Look, Note, Start};
 use leasehold::clock;
 use leasehold::core::name::Name;
 use leasehold::stores::{Failure, FailureKind};
 
 use crate::cmd::{Opened, store_failed};
+use crate::config::Chosen;
 use crate::exit::Failed;
 use crate::jobs::Job;
 use crate::out::Out;
 use lane::Lane;
-pub use lane::terms;
 use start::Starter;
 use voice::Voice;
 
@@ -28,6 +28,8 @@ use voice::Voice;
 const CLOCK_OFF_MS: i64 = 300_000;
 /// The clock is compared with the store's again after this long, when there is something to do anyway.
 const COMPARE_AGAIN_MS: i64 = 600_000;
+/// While it is too far off, after this long.
+const CLOCK_AGAIN_MS: i64 = 60_000;
 /// Most runs at a time that make up for missed slots: after an outage everything would start at once.
 const LATE_MAX: usize = 4;
 /// Processes look at a slot up to this much apart.
@@ -66,6 +68,8 @@ pub struct Scheduler<'a> {
     silent: u32,
     /// Nothing is looked at before this: the store is silent, or the clock is off.
     held: Millis,
+    /// The clock is off.
+    off: bool,
     /// Nothing more is to be started.
     pub draining: bool,
     /// A run failed, or was lost.
@@ -92,9 +96,15 @@ impl<'a> Scheduler<'a> {
             swept: now,
             silent: 0,
             held: 0,
+            off: false,
             draining: false,
             failed: false,
         })
+    }
+
+    /// The store that all of it is on.
+    pub fn chosen(&self) -> &Chosen {
+        &self.opened.chosen
     }
 
     /// The time by the store's clock.
@@ -129,6 +139,7 @@ impl<'a> Scheduler<'a> {
             self.compare_again();
         }
         let now = self.now();
+        self.dequeue(now);
         for i in 0..self.lanes.len() {
             if now >= self.held && self.lanes[i].wake.is_some_and(|at| at <= now) {
                 self.visit(i, now);
@@ -165,11 +176,23 @@ impl<'a> Scheduler<'a> {
             let went_well = self.voice.ended(&self.lanes[i].job.name, &ended, entry);
             self.failed |= !went_well;
             self.lanes[i].ended(&ended, now);
-            // There is room for one that waits to make up for something.
-            if let Some(next) = self.lanes.iter_mut().find(|lane| lane.queued) {
-                (next.queued, next.wake) = (false, Some(now));
-            }
         }
+    }
+
+    /// Wakes as many lanes as there is room for, of those that wait to make up for something.
+    fn dequeue(&mut self, now: Millis) {
+        if !self.lanes.iter().any(|lane| lane.queued) {
+            return;
+        }
+        let room = LATE_MAX.saturating_sub(self.late());
+        for lane in self.lanes.iter_mut().filter(|lane| lane.queued).take(room) {
+            (lane.queued, lane.wake) = (false, Some(now));
+        }
+    }
+
+    /// How many runs make up for something.
+    fn late(&self) -> usize {
+        self.lanes.iter().filter(|lane| lane.running.as_ref().is_some_and(|run| run.late)).count()
     }
 
     /// Looks what is due of one job.
@@ -179,52 +202,59 @@ impl<'a> Scheduler<'a> {
         if self.draining || lane.retired {
             return;
         }
-        let tried = if lane.running.is_some() { Tried::All } else { lane.tried };
         let upto = if self.mode == Mode::Once { self.began } else { now };
         let due = (upto - lane.delay).div_euclid(1000);
-        match agenda::look(self.opened.store.as_mut(), &lane.terms, due, tried) {
+        match agenda::look(self.opened.store.as_mut(), &lane.terms, due, lane.tried()) {
             Ok(look) => {
                 self.voice.answered(&mut self.silent);
-                self.follow(i, look, now);
+                self.follow(i, &look, now);
             }
-            Err(failure) => self.unanswered(i, &failure, now),
+            Err(Broken { failure, notes }) => {
+                self.tell(i, &notes);
+                self.unanswered(i, &failure, now);
+            }
         }
     }
 
-    fn follow(&mut self, i: usize, look: Look, now: Millis) {
-        // Counted only where it matters: there may be many lanes.
-        let late = match look.late && look.start.is_some() {
-            true => self.lanes.iter().filter(|lane| lane.running.as_ref().is_some_and(|r| r.late)).count(),
-            false => 0,
-        };
+    fn tell(&mut self, i: usize, notes: &[Note]) {
         let lane = &mut self.lanes[i];
-        for note in &look.notes {
-            self.voice.note(&lane.job.name, note, &mut lane.told);
-        }
-        let stays = self.mode == Mode::Stays;
-        lane.wake = (stays && look.unsettled && lane.running.is_none()).then(|| now + lane.patience());
-        if stays {
+        notes.iter().for_each(|note| self.voice.note(&lane.job.name, note, &mut lane.told));
+    }
+
+    fn follow(&mut self, i: usize, look: &Look, now: Millis) {
+        self.tell(i, &look.notes);
+        // Counted only where it matters: there may be many lanes.
+        let full = look.start.iter().any(|start| start.late) && self.late() >= LATE_MAX;
+        let lane = &mut self.lanes[i];
+        let idle = lane.running.is_none();
+        if self.mode == Mode::Stays {
             let due = lane.next_due(now).map(|at| at + self.jitter);
-            lane.wake = lane.wake.into_iter().chain(due).min();
+            let again = (look.unsettled && idle).then(|| now + lane.patience());
+            lane.wake = again.into_iter().chain(due).min();
         }
-        let Some(slot) = look.start.filter(|_| lane.running.is_none()) else { return };
-        if let Some(later) = lane.not_before(&slot, now, self.mode) {
-            lane.wake = later.into_iter().chain(lane.wake).min();
+        // The first that need not wait: one that cannot be begun must not keep the others from it.
+        let ready = |start: &&Start| lane.not_before(&start.slot, self.mode).is_some_and(|at| at <= now);
+        let Some(start) = look.start.iter().find(ready).filter(|_| idle) else {
+            let later = look.start.iter().filter_map(|start| lane.not_before(&start.slot, self.mode)).min();
+            lane.wake = lane.wake.into_iter().chain(later.filter(|_| idle)).min();
             return;
-        }
-        if look.late && late >= LATE_MAX {
+        };
+        if start.late && full {
             lane.queued = true;
             return;
         }
-        match self.starter.start(&lane.job, &slot, look.late) {
+        match self.starter.start(&lane.job, &start.slot, start.late) {
             Ok(running) => {
-                self.voice.started(&lane.job.name, &slot, look.late);
+                self.voice.started(&lane.job.name, &start.slot, start.late);
                 lane.running = Some(running);
+                // Others are for when it has ended, or the next slot is due.
+                lane.wake =
+                    lane.next_due(now).map(|at| at + self.jitter).filter(|_| self.mode == Mode::Stays);
             }
             Err(error) => {
                 self.failed = true;
-                self.voice.unstarted(&lane.job.name, &slot, &error);
-                lane.stumbled(&slot, now);
+                self.voice.unstarted(&lane.job.name, &start.slot, &error);
+                lane.stumbled(&start.slot, now);
             }
         }
     }
@@ -264,10 +294,15 @@ impl<'a> Scheduler<'a> {
         match compared(&mut self.opened) {
             Ok(ahead) => {
                 (self.compared, self.ahead) = (now, ahead.unwrap_or(self.ahead));
+                if std::mem::take(&mut self.off) {
+                    self.held = 0;
+                }
             }
             Err(failed) => {
                 self.voice.warn(&failed.message);
-                self.held = self.now() + 60_000;
+                // Asked again in a minute, by a clock that may be set meanwhile.
+                (self.off, self.held) = (true, self.now() + CLOCK_AGAIN_MS);
+                self.compared = now - COMPARE_AGAIN_MS + CLOCK_AGAIN_MS;
             }
         }
     }

@@ -70,33 +70,49 @@ impl Terms {
     }
 }
 
-/// Which slots a run was started of that ended without beginning them.
+/// What this process has done about a job just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tried {
-    /// None.
+    /// Nothing.
     Nothing,
-    /// This one.
+    /// Started a run of this slot, which has ended.
     This(i64),
-    /// All there are: a run of this job goes on.
-    All,
+    /// Started a run of this slot, which goes on: whatever else is due finds the lease taken by it.
+    Running(i64),
 }
 
 impl Tried {
     fn has(self, at: i64) -> bool {
-        self == Self::All || self == Self::This(at)
+        matches!(self, Self::Running(_)) || self == Self::This(at)
     }
 }
 
 /// What was found, and what is to be done.
 #[derive(Clone, Debug, Default)]
 pub struct Look {
-    /// Start a run of this slot.
-    pub start: Option<Slot>,
-    /// It was due some time ago, and is made up for.
-    pub late: bool,
+    /// Start a run of one of these slots, of the first if nothing speaks against it.
+    pub start: Vec<Start>,
     /// Something is not settled yet: look again.
     pub unsettled: bool,
     /// What people should hear of.
+    pub notes: Vec<Note>,
+}
+
+/// A slot that may be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Which.
+    pub slot: Slot,
+    /// It was due some time ago, and is made up for.
+    pub late: bool,
+}
+
+/// A look that came to no end.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// Why.
+    pub failure: Failure,
+    /// What was written down before, and people should hear of.
     pub notes: Vec<Note>,
 }
 
@@ -164,9 +180,9 @@ pub fn read_all(store: &mut dyn Store) -> Result<(Vec<Agenda>, Vec<Unreadable>),
     }
 }
 
-/// Up to when the slots of a job are settled.
-pub(crate) fn settled(store: &mut dyn Store, job: &Name) -> Result<Option<i64>, Failure> {
-    Ok(read(store, job)?.map(|agenda| agenda.settled))
+/// Whether nothing more is done about a slot.
+pub(crate) fn is_settled(store: &mut dyn Store, job: &Name, at: i64) -> Result<bool, Failure> {
+    Ok(read(store, job)?.is_some_and(|agenda| agenda.is_settled(at)))
 }
 
 /// The record of a job after somebody wanted to change it.
@@ -232,21 +248,40 @@ pub fn register(
             Some(stored) => stored,
             None => None,
         };
-        let found = stored.as_ref().map(|stored| decoded(&terms.job, stored)).transpose()?;
+        // What cannot be read is the trouble of one job: whoever looks at it will hear.
+        let Ok(found) = stored.as_ref().map(|stored| decoded(&terms.job, stored)).transpose() else {
+            continue;
+        };
+        let not_over = not_over(store, terms, found.as_ref(), now)?;
         let write = WriteId(random::seed());
-        if let Some(next) = seen(found.as_ref(), &terms.job, &terms.written, now, write) {
+        if let Some(next) = seen(found.as_ref(), &terms.job, &terms.written, now, &not_over, write) {
             let expected = stored.map(|stored| stored.version);
             writes.push(Write { key, expected, write, body: next.encode() });
-            changed.push((*terms, found.map(|found| found.schedule)));
+            changed.push((*terms, found.map(|found| found.schedule), not_over));
         }
     }
-    for (answer, (terms, _)) in block_on(store.cas_many(&writes)).into_iter().zip(&changed) {
+    for (answer, (terms, _, not_over)) in block_on(store.cas_many(&writes)).into_iter().zip(&changed) {
         // Somebody was faster, or nobody knows: then one by one.
         if !matches!(answer, Cas::Written { .. }) {
-            change(store, &terms.job, |found, write| seen(found, &terms.job, &terms.written, now, write))?;
+            change(store, &terms.job, |found, write| {
+                seen(found, &terms.job, &terms.written, now, not_over, write)
+            })?;
         }
     }
-    Ok(changed.into_iter().map(|(terms, before)| (terms.job.clone(), before)).collect())
+    Ok(changed.into_iter().map(|(terms, before, _)| (terms.job.clone(), before)).collect())
+}
+
+/// The slots of a job whose schedule is being changed that runs are at, or that somebody wants to be tried again.
+fn not_over(
+    store: &mut dyn Store,
+    terms: &Terms,
+    found: Option<&Agenda>,
+    now: i64,
+) -> Result<Vec<i64>, Failure> {
+    let Some(agenda) = found.filter(|agenda| agenda.schedule != terms.written) else { return Ok(Vec::new()) };
+    let (entries, _) = recorded(store, &terms.job, agenda.settled, now)?;
+    let open = entries.iter().filter(|(entry, _)| matches!(entry.state, State::Started | State::Planned));
+    Ok(open.map(|(entry, _)| due(entry)).collect())
 }
 
 /// Pauses a job, or lets it go on with what is due after `now`. Gives what its record says then; nothing if no machine
@@ -254,11 +289,13 @@ pub fn register(
 pub fn pause(store: &mut dyn Store, job: &Name, paused: bool, now: i64) -> Result<Option<Agenda>, Failure> {
     let at = host::utc(crate::clock::wall().as_secs());
     let changed = change(store, job, |found, write| {
-        let agenda = found.filter(|agenda| agenda.paused.is_some() != paused)?;
-        Some(match paused {
-            true => agenda.with_pause(Some(Paused { by: host::name(), at: at.clone() }), write),
-            false => agenda.with_settled(now, write).with_pause(None, write),
-        })
+        let agenda = found.filter(|agenda| agenda.is_paused() != paused)?;
+        let since = agenda.paused.clone();
+        let pause = match paused {
+            true => Some(Paused { by: host::name(), at: at.clone(), until: None }),
+            false => since.map(|since| Paused { until: Some(now), ..since }),
+        };
+        Some(agenda.with_pause(pause, write))
     });
     Ok(changed?.agenda)
 }
@@ -313,9 +350,8 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
     let Some(agenda) = read(store, &terms.job)? else { return Ok(0) };
     let keep = i64::try_from(terms.keep.as_secs()).unwrap_or(i64::MAX);
     let (old, _) = recorded(store, &terms.job, 0, agenda.settled.min(now.saturating_sub(keep)))?;
-    let over = |entry: &Entry| !matches!(entry.state, State::Started | State::Planned);
     let mut removed = 0;
-    for (entry, stored) in old.iter().filter(|(entry, _)| over(entry)) {
+    for (entry, stored) in old.iter().filter(|(entry, _)| agenda.is_settled(due(entry))) {
         let gone = block_on(store.remove(&key_of(&entry.subject), &stored.version));
         removed += usize::from(matches!(gone, Cas::Written { .. }));
     }
@@ -323,10 +359,10 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
 }
 
 /// A slot of the job may be run again: schedulers look at it once more, although it is settled or there are newer
-/// ones. Gives what the job's record says now; nothing if no machine has seen the job.
+/// ones. Gives what the job's record says now; nothing if no machine has seen the job. If it does not say so then,
+/// too many are open already.
 pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<Option<Agenda>, Failure> {
-    let unlisted = |agenda: &Agenda| !agenda.again.contains(&at);
-    let listed =
-        change(store, job, |found, write| found.filter(|a| unlisted(a)).map(|a| a.with_again(at, write)));
+    let unlisted = |agenda: &&Agenda| !agenda.open.contains(&at);
+    let listed = change(store, job, |found, write| found.filter(unlisted)?.with_open(at, write));
     Ok(listed?.agenda)
 }

@@ -138,7 +138,7 @@ pub fn open(store: &mut dyn Store, ask: Ask) -> (Opened, bool) {
             Call::Read => opening.on_read(read(store, &key)),
             Call::ReadLease(lease, grant) => opening.on_lease(alive(store, &lease, grant)),
             Call::Cas { expected, entry } => opening.on_cas(cas(store, &key, expected.as_ref(), &entry)),
-            Call::ReadSettled(job) => opening.on_settled(agenda::settled(store, &job)),
+            Call::ReadSettled(job, at) => opening.on_settled(agenda::is_settled(store, &job, at)),
             Call::Remove(version) => {
                 block_on(store.remove(&key, &version));
                 opening.on_removed()

@@ -131,6 +131,13 @@ fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, out:
     let checked = jobs::load(path).and_then(|jobs| {
         let opened = super::open(flags, &leases(&jobs))?;
         enrol(&opened, &leases(&jobs))?;
+        if opened.chosen.url != scheduler.chosen().url {
+            out.warn(&format!(
+                "the file names another store now, {}: that is for the next start. Until then this daemon stays on {}",
+                opened.chosen.shown,
+                scheduler.chosen().shown
+            ));
+        }
         Ok(jobs)
     });
     match checked.and_then(|jobs| scheduler.take(jobs)) {

@@ -18,7 +18,7 @@ pub fn run(flags: &Everywhere, args: &Once, out: &Out) -> Result<u8, Failed> {
         run_id: None,
         observe: false,
         // With its date in it: a run at midnight keeps its key.
-        key: Some(key),
+        key: Some(targets::literal(&key)),
         slot: None,
         cooldown: None,
         doing: args.doing,

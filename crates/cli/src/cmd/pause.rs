@@ -1,14 +1,12 @@
 //! `leasehold pause JOB` and `leasehold resume JOB`.
 
-use leasehold::agenda::{self, Tried};
+use leasehold::agenda;
 use leasehold::clock;
 
-use super::{daemon, name, open, store_failed};
+use super::{name, open, store_failed};
 use crate::args::{Everywhere, Pause};
 use crate::exit::{self, Failed};
-use crate::jobs;
 use crate::out::Out;
-use crate::scheduler::terms;
 
 /// Pauses it, or lets it go on.
 pub fn run(flags: &Everywhere, args: &Pause, paused: bool, out: &Out) -> Result<u8, Failed> {
@@ -20,14 +18,6 @@ pub fn run(flags: &Everywhere, args: &Pause, paused: bool, out: &Out) -> Result<
     let now = i64::try_from(clock::wall().as_millis()).unwrap_or(i64::MAX);
     let ahead = agenda::clock_ahead(store).map_err(failed)?.unwrap_or(0);
     let now = (now - ahead).div_euclid(1000);
-    if !paused {
-        // What was due meanwhile is dropped with its count, where the file says what that was.
-        let jobs = jobs::load_elsewhere(&daemon::path(flags)).unwrap_or_default();
-        let is_paused = agenda::read(store, &job).map_err(failed)?.is_some_and(|a| a.paused.is_some());
-        if let Some(job) = jobs.iter().find(|known| is_paused && known.name == job) {
-            agenda::look(store, &terms(job), now, Tried::All).map_err(failed)?;
-        }
-    }
     let agenda = agenda::pause(store, &job, paused, now).map_err(failed)?;
     let Some(agenda) = agenda else {
         return Err(Failed::usage(format!(
@@ -36,7 +26,7 @@ pub fn run(flags: &Everywhere, args: &Pause, paused: bool, out: &Out) -> Result<
             opened.chosen.shown
         )));
     };
-    match agenda.paused {
+    match agenda.paused.filter(|paused| paused.until.is_none()) {
         Some(paused) => out.note(&format!(
             "{job} is paused (by {} at {}): its slots are dropped until `leasehold resume {job}`; what runs goes on",
             paused.by, paused.at

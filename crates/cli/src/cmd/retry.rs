@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use leasehold::agenda;
-use leasehold::core::ledger::agenda::Agenda;
+use leasehold::core::ledger::agenda::OPEN_MAX;
 use leasehold::core::ledger::{Amended, Amending, Ending, Entry, State, Subject, retry, settle};
 use leasehold::core::name::Name;
 use leasehold::ledger::{alive, amend, key_of};
@@ -74,7 +74,11 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
 fn listed(store: &mut dyn Store, entry: &Entry) -> Result<String, Failure> {
     let Subject::Slot { job, at, id } = &entry.subject else { return Ok("the next run begins it".into()) };
     Ok(match agenda::again(store, job, *at)? {
-        Some(Agenda { paused: Some(_), .. }) => {
+        Some(agenda) if agenda.is_settled(*at) => format!(
+            "but {OPEN_MAX} slots of {job} wait to be tried again already, and nobody will look at one more. When some of \
+             them are done, say it again"
+        ),
+        Some(agenda) if agenda.is_paused() => {
             format!("a daemon or the next tick runs it after `leasehold resume {job}`: the job is paused")
         }
         Some(_) => "`leasehold tick` runs it now, and a daemon when the job is next due".into(),

@@ -91,13 +91,13 @@ fn standing(
     now: Timestamp,
 ) -> Standing {
     let Some(agenda) = agenda else { return Standing::Unseen };
-    if let Some(paused) = agenda.paused.clone() {
+    if let Some(paused) = agenda.paused.clone().filter(|paused| paused.until.is_none()) {
         return Standing::Paused { by: paused.by, at: paused.at };
     }
     if job.is_some_and(|job| job.written != agenda.schedule) {
         return Standing::Elsewhere(agenda.schedule.clone());
     }
-    if let Some(waved_off) = stuck(entries.iter().rev().map(|entry| entry.state)) {
+    if let Some(waved_off) = stuck(entries.iter().rev()) {
         return Standing::Stuck(waved_off);
     }
     match last {

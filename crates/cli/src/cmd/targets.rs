@@ -56,6 +56,11 @@ impl Moment {
     }
 }
 
+/// A text that stays as it is when placeholders are filled in.
+pub fn literal(text: &str) -> String {
+    text.replace('{', "{{").replace('}', "}}")
+}
+
 /// A target's name, or a key, with its placeholders filled in. `{{` and `}}` are braces.
 pub fn filled(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<String, Failed> {
     let wrong = |why: String| Failed::usage(format!("{template:?}: {why}"));

@@ -1,6 +1,6 @@
 //! One job in a scheduler.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use leasehold::agenda::{Terms, Tried};
@@ -36,12 +36,12 @@ pub struct Lane {
     pub tried: Tried,
     /// What was said and need not be said again.
     pub told: BTreeSet<String>,
-    again: Option<Again>,
+    /// Slots that were tried in vain.
+    again: BTreeMap<i64, Again>,
 }
 
-/// A slot that was tried in vain.
+/// How often a slot was tried, and when it may be tried once more.
 struct Again {
-    slot: i64,
     tries: u32,
     at: Millis,
 }
@@ -61,7 +61,7 @@ impl Lane {
             ran: false,
             tried: Tried::Nothing,
             told: BTreeSet::new(),
-            again: None,
+            again: BTreeMap::new(),
         }
     }
 
@@ -87,14 +87,18 @@ impl Lane {
         i64::try_from(ttl.as_millis() / 3).unwrap_or(i64::MAX).clamp(500, 30_000)
     }
 
-    /// Whether it is too early to try this slot once more: until then; or for good.
-    pub fn not_before(&self, slot: &Slot, now: Millis, mode: Mode) -> Option<Option<Millis>> {
-        let again = self.again.as_ref().filter(|again| again.slot == slot.number())?;
-        match mode {
-            Mode::Once if again.tries >= TRIES_AT_ONCE => Some(None),
-            _ if now < again.at => Some(Some(again.at)),
-            _ => None,
+    /// When a slot may be tried; nothing: not any more.
+    pub fn not_before(&self, slot: &Slot, mode: Mode) -> Option<Millis> {
+        match self.again.get(&slot.number()) {
+            Some(again) if mode == Mode::Once && again.tries >= TRIES_AT_ONCE => None,
+            Some(again) => Some(again.at),
+            None => Some(Millis::MIN),
         }
+    }
+
+    /// What this process has just done.
+    pub fn tried(&self) -> Tried {
+        self.running.as_ref().map_or(self.tried, |running| Tried::Running(running.slot().number()))
     }
 
     /// The run, if it has ended.
@@ -113,9 +117,12 @@ impl Lane {
     /// A slot was tried. If it has to be tried once more, then later.
     pub fn stumbled(&mut self, slot: &Slot, now: Millis) {
         let slot = slot.number();
-        let tries = self.again.as_ref().filter(|again| again.slot == slot).map_or(0, |again| again.tries + 1);
-        let at = now + (AGAIN_MS << tries.min(6)).min(AGAIN_MOST_MS);
-        (self.again, self.tried, self.wake) = (Some(Again { slot, tries, at }), Tried::This(slot), Some(at));
+        let tries = self.again.get(&slot).map_or(0, |again| again.tries) + 1;
+        let at = now + (AGAIN_MS << (tries - 1).min(6)).min(AGAIN_MOST_MS);
+        self.again.insert(slot, Again { tries, at });
+        (self.tried, self.wake) = (Tried::This(slot), Some(at));
+        // Of those that were tried long ago nobody speaks any more.
+        self.again.retain(|_, again| now - again.at < 10 * AGAIN_MOST_MS);
     }
 }
 

@@ -11,6 +11,7 @@ use leasehold::core::ledger::Subject;
 use leasehold::schedule::Slot;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::cmd::targets::literal;
 use crate::config::Chosen;
 use crate::jobs::{Busy, Job};
 
@@ -81,9 +82,9 @@ impl Starter {
         if job.retry {
             command.args(["--if-unknown", "retry"]);
         }
-        let keys = filled.key.iter().map(|key| ("--key", key));
-        for (flag, value) in keys.chain(job.fence.iter().map(|target| ("--fence", target))) {
-            command.args([flag, value]);
+        let keys = filled.key.iter().map(|key| ("--key", literal(key)));
+        for (flag, value) in keys.chain(job.fence.iter().map(|target| ("--fence", target.clone()))) {
+            command.args([flag, &value]);
         }
         command.arg("--").args(&filled.run);
         let child = command.spawn().map_err(|e| format!("the system refused to start a run: {e}"))?;
@@ -98,6 +99,11 @@ fn exact(time: Duration) -> String {
 }
 
 impl Running {
+    /// Which slot it is for.
+    pub fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
     /// What became of it, if it has ended.
     pub fn ended(&mut self) -> Option<Ended> {
         let status = self.child.try_wait().ok().flatten()?;

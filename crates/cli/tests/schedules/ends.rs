@@ -174,7 +174,7 @@ fn an_old_slot_may_be_tried_again() {
         site.run("a", &["retry", &format!("fails@{}", named(old))]).is(0, "");
         site.tick("a").is(0, "");
         assert_eq!(site.outcome("fails", &named(old)).unwrap()["outcome"], "ok");
-        assert!(site.agenda("fails").unwrap().again.is_empty());
+        assert!(site.agenda("fails").unwrap().open.is_empty());
     }
 }
 

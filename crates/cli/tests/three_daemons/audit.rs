@@ -33,7 +33,7 @@ impl Slots {
     pub fn all_settled(&self, store: &mut dyn Store) -> bool {
         (0..self.jobs.len()).all(|n| {
             let (own, ranges) = records(store, self, n);
-            let counted = ranges.iter().all(|range| !range.open || range.first > self.end);
+            let counted = ranges.iter().all(|range| !range.counting || range.first > self.end);
             counted
                 && self
                     .due(n)

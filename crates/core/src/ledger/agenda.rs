@@ -1,8 +1,9 @@
 //! A job that is due again and again: which of its slots are settled, and why some were never run.
 //!
-//! There is one record of it in the store ([`Agenda`]), changed by compare-and-set like all others. A slot is
-//! settled if its own record says how it ended, or else if it lies at or below [`Agenda::settled`]: then the
-//! range it was dropped in says why, or its record was removed because it had become old.
+//! There is one record of it in the store ([`Agenda`]), changed by compare-and-set like all others. What lies after
+//! [`Agenda::settled`] is looked at again and again. What lies before is accounted for: by a record of its own, by
+//! the range it was dropped in, or in [`Agenda::open`] if it is not over yet. Records are removed only where they
+//! are accounted for.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,7 +20,9 @@ use crate::rules::{Rules, Standard, Standing, View};
 /// The format this version reads and writes.
 const FORMAT: u64 = 1;
 /// Ranges of dropped slots that are remembered; the oldest are forgotten first.
-pub const RANGES_MAX: usize = 100;
+pub const RANGES_MAX: usize = 250;
+/// Slots that may be open at a time beside those that are due.
+pub const OPEN_MAX: usize = 100;
 /// So many slots that gave way in a row are no accident.
 pub const STUCK: usize = 3;
 /// Longest record.
@@ -34,17 +37,17 @@ pub struct Agenda {
     pub job: Name,
     /// When it is due, as it was written: another text is another schedule.
     pub schedule: String,
-    /// Every slot that is due at or before this second is settled.
+    /// Every slot that is due at or before this second is settled, but for those in `open`.
     pub settled: i64,
+    /// Slots at or before that second that are not over: a run is at them, or they are to be run again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<i64>,
     /// Nothing of it is to be run for now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
     /// Slots that were not run, the newest range last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<Range>,
-    /// Settled slots that somebody wants to be tried again.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub again: Vec<i64>,
     /// The write that stored this.
     pub write: WriteId,
 }
@@ -57,6 +60,22 @@ pub struct Paused {
     pub by: String,
     /// When, by its clock.
     pub at: String,
+    /// It goes on with what is due after this second; what is due before is still to be accounted for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<i64>,
+}
+
+/// What becomes of all slots up to a time that have not been accounted for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Up to and with this second.
+    pub upto: i64,
+    /// Not run, the oldest first.
+    pub dropped: Vec<Range>,
+    /// Not over.
+    pub open: Vec<i64>,
+    /// The first range begins with the slot after the last one that is known to be dropped.
+    pub follows: bool,
 }
 
 /// Slots that were not run, however many.
@@ -73,7 +92,7 @@ pub struct Range {
     pub why: Why,
     /// A run may have begun one of them just before they were settled: the count is not yet certain.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
-    pub open: bool,
+    pub counting: bool,
 }
 
 /// Why slots were dropped.
@@ -131,36 +150,48 @@ impl Agenda {
         Ok(agenda)
     }
 
-    /// The same with these slots dropped. One range, as long as nothing else happens in between.
-    pub fn with_dropped(&self, range: Range, write: WriteId) -> Self {
-        let mut next = Self { settled: self.settled.max(range.last), write, ..self.clone() };
-        match next.dropped.last_mut() {
-            Some(last) if last.why == range.why && last.last == self.settled => {
-                (last.last, last.count) = (range.last, last.count.saturating_add(range.count));
-                last.open |= range.open;
-            }
-            _ => next.dropped.push(range),
-        }
-        let old = next.dropped.len().saturating_sub(RANGES_MAX);
-        next.dropped.drain(..old);
-        next
+    /// Whether nothing more is done about a slot.
+    pub fn is_settled(&self, at: i64) -> bool {
+        at <= self.settled && !self.open.contains(&at)
     }
 
-    /// The same with the number of slots in one range that turned out to have no record.
-    pub fn with_count(&self, range: &Range, count: u64, write: WriteId) -> Self {
+    /// Whether nothing of it is to be run now.
+    pub fn is_paused(&self) -> bool {
+        self.paused.as_ref().is_some_and(|paused| paused.until.is_none())
+    }
+
+    /// The same with an account of more slots. Nothing if too many are open: then it has to wait.
+    pub fn with_account(&self, account: &Account, write: WriteId) -> Option<Self> {
+        let mut next = Self { settled: self.settled.max(account.upto), write, ..self.clone() };
+        let mut ranges = account.dropped.iter().copied();
+        if let Some(last) = next.dropped.last_mut().filter(|_| account.follows) {
+            let same = |first: &Range| first.why == last.why;
+            if let Some(first) = account.dropped.first().filter(|first| same(first)) {
+                (last.last, last.count) = (first.last, last.count.saturating_add(first.count));
+                last.counting |= first.counting;
+                ranges.next();
+            }
+        }
+        next.dropped.extend(ranges);
+        let old = next.dropped.len().saturating_sub(RANGES_MAX);
+        next.dropped.drain(..old);
+        next.open.extend(account.open.iter().filter(|at| !self.open.contains(at)));
+        next.open.sort_unstable();
+        (next.open.len() <= OPEN_MAX).then_some(next)
+    }
+
+    /// The same with what turned out about a range: how many of its slots have no record, and which are not over.
+    pub fn with_count(&self, range: &Range, count: u64, open: &[i64], write: WriteId) -> Self {
         let mut next = Self { write, ..self.clone() };
         next.dropped.retain_mut(|known| {
             if (known.first, known.last) == (range.first, range.last) {
-                (known.count, known.open) = (count, false);
+                (known.count, known.counting) = (count, false);
             }
             known.count > 0
         });
+        next.open.extend(open.iter().filter(|at| !self.open.contains(at)));
+        next.open.sort_unstable();
         next
-    }
-
-    /// The same with everything settled up to and with this second.
-    pub fn with_settled(&self, upto: i64, write: WriteId) -> Self {
-        Self { settled: self.settled.max(upto), write, ..self.clone() }
     }
 
     /// The same, paused or going on.
@@ -168,19 +199,16 @@ impl Agenda {
         Self { paused, write, ..self.clone() }
     }
 
-    /// The same with one settled slot to be tried again.
-    pub fn with_again(&self, at: i64, write: WriteId) -> Self {
-        let mut next = Self { write, ..self.clone() };
-        next.again.push(at);
-        let old = next.again.len().saturating_sub(RANGES_MAX);
-        next.again.drain(..old);
-        next
+    /// The same with one slot to be tried again. Nothing if too many are open already.
+    pub fn with_open(&self, at: i64, write: WriteId) -> Option<Self> {
+        let account = Account { upto: self.settled, dropped: Vec::new(), open: [at].into(), follows: false };
+        self.with_account(&account, write)
     }
 
-    /// The same without those of them that are settled once more.
-    pub fn without_again(&self, settled: &[i64], write: WriteId) -> Self {
-        let again = self.again.iter().copied().filter(|at| !settled.contains(at)).collect();
-        Self { again, write, ..self.clone() }
+    /// The same without those that are over.
+    pub fn without_open(&self, over: &[i64], write: WriteId) -> Self {
+        let open = self.open.iter().copied().filter(|at| !over.contains(at)).collect();
+        Self { open, write, ..self.clone() }
     }
 
     /// The range that a slot was dropped in.
@@ -190,27 +218,37 @@ impl Agenda {
 }
 
 /// What is to be stored when a machine loads a schedule: a job that nobody saw before, and one whose schedule was
-/// changed, has no past. Nothing if all is as it was.
-pub fn seen(found: Option<&Agenda>, job: &Name, schedule: &str, now: i64, write: WriteId) -> Option<Agenda> {
-    match found {
-        Some(agenda) if agenda.schedule == schedule => None,
-        Some(agenda) => {
-            let mut next = Agenda { schedule: schedule.into(), ..agenda.with_settled(now, write) };
-            // Whoever counts by the new schedule would count wrong.
-            next.dropped.iter_mut().for_each(|range| range.open = false);
-            Some(next)
-        }
-        None => Some(Agenda {
+/// changed, has no past but what is not `over`. Nothing if all is as it was.
+pub fn seen(
+    found: Option<&Agenda>,
+    job: &Name,
+    schedule: &str,
+    now: i64,
+    not_over: &[i64],
+    write: WriteId,
+) -> Option<Agenda> {
+    let Some(agenda) = found else {
+        return Some(Agenda {
             leasehold_job: FORMAT,
             job: job.clone(),
             schedule: schedule.into(),
             settled: now,
+            open: Vec::new(),
             paused: None,
             dropped: Vec::new(),
-            again: Vec::new(),
             write,
-        }),
+        });
+    };
+    if agenda.schedule == schedule {
+        return None;
     }
+    let mut next =
+        Agenda { schedule: schedule.into(), settled: agenda.settled.max(now), write, ..agenda.clone() };
+    next.open.extend(not_over.iter().filter(|at| !agenda.open.contains(at)));
+    next.open.sort_unstable();
+    // Whoever counts by the new schedule would count wrong.
+    next.dropped.iter_mut().for_each(|range| range.counting = false);
+    Some(next)
 }
 
 /// How many of the newest slots are wanted: a job that catches nothing up still runs what is due just now.
@@ -219,9 +257,17 @@ pub fn wanted(catch_up: usize, newest_is_on_time: bool) -> usize {
 }
 
 /// Whether a job is stuck: so many of its newest slots, the newest first, gave way one after the other.
-pub fn stuck(newest_first: impl Iterator<Item = State>) -> Option<usize> {
-    let waved_off = newest_first.take_while(|state| *state == State::Skipped).count();
+pub fn stuck<'a>(newest_first: impl Iterator<Item = &'a Entry>) -> Option<usize> {
+    let waved_off = newest_first.take_while(|entry| gave_way(entry)).count();
     (waved_off >= STUCK).then_some(waved_off)
+}
+
+/// What a slot that gave way says of itself begins so.
+const OVERLAP: &str = "overlap: ";
+
+fn gave_way(entry: &Entry) -> bool {
+    entry.state == State::Skipped
+        && entry.ending.as_ref().is_some_and(|ending| ending.said.starts_with(OVERLAP))
 }
 
 /// Who has a lease, as a slot sees it that wants to be run under it.
@@ -318,7 +364,7 @@ pub fn waved_off(
         grant: hold.grant,
         holder: held.holder.clone(),
     };
-    let said = format!("overlap: {} was held", held.lease);
+    let said = format!("{OVERLAP}{} was held", held.lease);
     Some(Entry {
         subject,
         job: job.clone(),

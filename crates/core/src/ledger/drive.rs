@@ -28,8 +28,8 @@ pub enum Call {
         /// What is to be there.
         entry: Entry,
     },
-    /// Up to when are the slots of this job settled?
-    ReadSettled(Name),
+    /// Is this slot of this job settled?
+    ReadSettled(Name, i64),
     /// Remove the item's record, which is ours.
     Remove(Version),
 }
@@ -147,13 +147,12 @@ impl Opening {
         }
     }
 
-    /// It was found out up to when the job's slots are settled.
-    pub fn on_settled(&mut self, settled: Result<Option<i64>, Failure>) -> Next<Opened> {
-        let settled = match settled {
+    /// It was found out whether the slot is settled.
+    pub fn on_settled(&mut self, settled: Result<bool, Failure>) -> Next<Opened> {
+        let over = match settled {
             Ok(settled) => settled,
             Err(failure) => return self.failed(failure),
         };
-        let over = matches!(&self.ask.subject, Subject::Slot { at, .. } if settled.is_some_and(|s| *at <= s));
         match self.unless_settled.take() {
             Some(Pending::Created(_, version)) if over => Next::Call(Call::Remove(version)),
             Some(Pending::Created(entry, version)) => Next::Done(Opened::Begun(entry, version)),
@@ -175,19 +174,13 @@ impl Opening {
         match &entry.subject {
             // There was no record: nobody came so far, or it was removed because its slot is settled.
             // Whoever removes records has said so before.
-            Subject::Slot { job, .. } if self.found.is_none() => {
-                let job = job.clone();
+            Subject::Slot { job, at, .. } if self.found.is_none() => {
+                let call = Call::ReadSettled(job.clone(), *at);
                 self.unless_settled = Some(Pending::Created(entry, version));
-                Next::Call(Call::ReadSettled(job))
+                Next::Call(call)
             }
             _ => Next::Done(Opened::Begun(entry, version)),
         }
-    }
-
-    /// Whether the record that was found may have been created after its slot was settled: by a write that landed late.
-    /// One that somebody wants to be tried again has been there before.
-    fn may_be_a_ghost(&self) -> bool {
-        self.found.as_ref().is_some_and(|(found, _)| found.attempt <= 1 && found.state != State::Planned)
     }
 
     fn decide(&mut self, alive: Option<bool>) -> Next<Opened> {
@@ -200,9 +193,10 @@ impl Opening {
                 self.noting = None;
                 self.silent = self.found.as_ref().is_some_and(|(found, _)| is_silent(found, &self.ask));
                 match &self.ask.subject {
-                    Subject::Slot { job, .. } if self.may_be_a_ghost() => {
+                    // The record may have been created after its slot was settled: by a write that landed late.
+                    Subject::Slot { job, at, .. } if self.found.is_some() => {
                         self.unless_settled = Some(Pending::Offer(entry));
-                        Next::Call(Call::ReadSettled(job.clone()))
+                        Next::Call(Call::ReadSettled(job.clone(), *at))
                     }
                     _ => self.offer(entry),
                 }

@@ -302,7 +302,8 @@ pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
 pub fn settle(found: &Entry, alive: bool, ending: Ending) -> Option<Entry> {
     retry(found, alive)
         .or_else(|| (found.state == State::Planned).then(|| found.clone()))
-        .map(|entry| Entry { state: State::Ok, ending: Some(ending), ..entry })
+        // What was never begun was done elsewhere, once.
+        .map(|entry| Entry { state: State::Ok, attempt: entry.attempt.max(1), ending: Some(ending), ..entry })
 }
 
 enum Stands {
@@ -317,9 +318,10 @@ fn stands(entry: &Entry, claim: &Claim, alive: Option<bool>) -> Stands {
     if entry.claim.grant == claim.grant {
         return Stands::Ours;
     }
-    // We hold that very lease, so the other does not.
+    // One lease is held by one at a time, the one with the highest token. If that is the other, we were overtaken
+    // and may not know it yet.
     if entry.claim.lease == claim.lease && entry.claim.epoch == claim.epoch {
-        return Stands::Gone;
+        return if entry.claim.token < claim.token { Stands::Gone } else { Stands::Alive };
     }
     match alive {
         None => Stands::Ask,

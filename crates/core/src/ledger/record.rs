@@ -116,7 +116,7 @@ impl Entry {
             State::Ok | State::Failed | State::Skipped | State::Lost | State::Killed => wire.ending.is_some(),
         };
         // What was waved off was never begun.
-        let begun = wire.attempt > 0 || wire.state == State::Skipped;
+        let begun = wire.attempt > 0 || matches!(wire.state, State::Skipped | State::Planned);
         if !begun || !fits {
             return Err(damaged("state and ending contradict each other".into()));
         }

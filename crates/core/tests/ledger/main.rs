@@ -221,9 +221,9 @@ impl World {
                 Answer::Lease(Ok(alive))
             }
             Call::Cas { expected, entry } => Answer::Cas(self.cas(expected.as_ref(), entry)),
-            Call::ReadSettled(_) if self.flaw == Flaw::NeverLooksTwice => Answer::Settled(Ok(None)),
-            Call::ReadSettled(_) if self.chance(self.faults / 4) => Answer::Settled(Err(unreachable())),
-            Call::ReadSettled(_) => Answer::Settled(Ok(self.settled.then_some(AT))),
+            Call::ReadSettled(..) if self.flaw == Flaw::NeverLooksTwice => Answer::Settled(Ok(false)),
+            Call::ReadSettled(..) if self.chance(self.faults / 4) => Answer::Settled(Err(unreachable())),
+            Call::ReadSettled(..) => Answer::Settled(Ok(self.settled)),
             Call::Remove(version) => {
                 self.remove(&version.clone());
                 Answer::Removed
@@ -262,7 +262,7 @@ enum Answer {
     Read(Result<Option<Stored>, Failure>),
     Lease(Result<bool, Failure>),
     Cas(Cas),
-    Settled(Result<Option<i64>, Failure>),
+    Settled(Result<bool, Failure>),
     Removed,
 }
 

@@ -1,29 +1,34 @@
 //! What is due of a job now.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{
-    Agenda, Prospect, Range, STUCK, Turn, Way, Why, prospect, stuck, turn, wanted, waved_off, way,
+    Account, Agenda, Prospect, Range, STUCK, Turn, Way, Why, prospect, stuck, turn, wanted, waved_off, way,
 };
-use leasehold_core::ledger::{Amended, Amending, Claim, Entry, Found, IfUnknown};
+use leasehold_core::ledger::{Amended, Amending, Claim, Entry, Found, IfUnknown, State};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::View;
 use leasehold_core::session::lease_key;
 use leasehold_core::store::{Cas, Failure, Stored};
 use pollster::block_on;
 
-use super::{Look, Note, ON_TIME, Terms, Tried, change, due, read, recorded, register, settled};
+use super::{
+    Broken, Look, Note, ON_TIME, Start, Terms, Tried, change, due, is_settled, read, recorded, register,
+};
 use crate::ledger::{self, alive, amend, key_of};
-use crate::schedule::{Dropped, Slot};
+use crate::schedule::Slot;
 use crate::stores::Store;
 use crate::{clock, host, random};
 
-/// Settled slots in a row before it is written down that they are: their records say so as well.
+/// So many records of slots are looked at again and again before it is written down how they stand.
 const ROW: usize = 8;
+/// More are not offered to be started: the first will do, unless it has to wait.
+const OFFERED: usize = 8;
 
-/// How a slot stands that has a record.
+/// How a slot stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stands {
     /// It may be begun.
@@ -33,34 +38,37 @@ enum Stands {
     Settled,
 }
 
+/// A lease as it is stored, and how old that is.
+type Seen = Option<(LeaseRecord, Option<Duration>)>;
+
 /// One look at one job.
 struct Looking<'a> {
     store: &'a mut dyn Store,
     terms: &'a Terms,
     now: i64,
+    tried: Tried,
     agenda: Agenda,
-    stands: BTreeMap<i64, Stands>,
+    /// The leases, once they were read.
+    leases: Option<Vec<Seen>>,
     look: Look,
 }
 
 /// Looks what is due of a job, settles what can be settled, and says what to start.
-pub fn look(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Result<Look, Failure> {
-    let Some(agenda) = read(store, &terms.job)? else {
+pub fn look(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Result<Look, Broken> {
+    let broken = |failure| Broken { failure, notes: Vec::new() };
+    let Some(agenda) = read(store, &terms.job).map_err(broken)? else {
         // Removed by hand: it is as if nobody had ever seen it.
-        register(store, &[terms], now)?;
+        register(store, &[terms], now).map_err(broken)?;
         return Ok(Look::default());
     };
     if agenda.schedule != terms.written {
         return Ok(Look { notes: vec![Note::Elsewhere(agenda.schedule)], ..Look::default() });
     }
-    let (stands, look) = (BTreeMap::new(), Look::default());
-    let mut looking = Looking { store, terms, now, agenda, stands, look };
-    looking.asked_for_again(tried)?;
-    looking.count_dropped()?;
-    if looking.look.start.is_none() {
-        looking.due_now(tried)?;
+    let mut looking = Looking { store, terms, now, tried, agenda, leases: None, look: Look::default() };
+    match looking.all() {
+        Ok(()) => Ok(looking.look),
+        Err(failure) => Err(Broken { failure, notes: looking.look.notes }),
     }
-    Ok(looking.look)
 }
 
 fn instant(second: i64) -> Timestamp {
@@ -68,147 +76,211 @@ fn instant(second: i64) -> Timestamp {
 }
 
 impl Looking<'_> {
-    /// Settled slots that somebody wants to be tried again.
-    fn asked_for_again(&mut self, tried: Tried) -> Result<(), Failure> {
-        let mut over = Vec::new();
-        for at in self.agenda.again.clone() {
-            if self.agenda.paused.is_some() {
-                continue;
-            }
-            let slot = self.terms.schedule.prev_at_or_before(instant(at)).filter(|slot| slot.number() == at);
-            let Some(slot) = slot else {
-                // The schedule was changed since.
-                over.push(at);
-                continue;
-            };
-            let stored = block_on(self.store.read(&key_of(&self.terms.subject(&slot))))?;
-            let entry = stored.and_then(|stored| Some((Entry::decode(&stored.body).ok()?, stored)));
-            match entry.map(|(entry, stored)| self.stands(&entry, &stored, true)).transpose()? {
-                Some(Stands::Open) => {
-                    self.look.unsettled |= self.advance(slot, true, tried)?;
-                    self.look.late = true;
-                }
-                Some(Stands::Taken) => self.look.unsettled = true,
-                Some(Stands::Settled) | None => over.push(at),
-            }
-        }
-        if !over.is_empty() {
-            let listed = |agenda: &Agenda| agenda.again.iter().any(|at| over.contains(at));
-            change(self.store, &self.terms.job, |found, write| {
-                found.filter(|agenda| listed(agenda)).map(|agenda| agenda.without_again(&over, write))
-            })?;
-        }
+    fn all(&mut self) -> Result<(), Failure> {
+        self.end_pause()?;
+        self.count_dropped()?;
+        self.still_open()?;
+        self.due_now()
+    }
+
+    /// What was due during a pause that is over is accounted for before anything else.
+    fn end_pause(&mut self) -> Result<(), Failure> {
+        let Some(until) = self.agenda.paused.as_ref().and_then(|paused| paused.until) else { return Ok(()) };
+        let stands = self.recorded_stands(until, i64::MAX)?;
+        self.account(until.min(self.now), &stands, Why::Paused)?;
+        let over = |agenda: &&Agenda| agenda.paused.as_ref().is_some_and(|p| p.until == Some(until));
+        let changed = change(self.store, &self.terms.job, |found, write| {
+            found.filter(over).map(|agenda| agenda.with_pause(None, write))
+        })?;
+        self.agenda = changed.agenda.unwrap_or_else(|| self.agenda.clone());
         Ok(())
     }
 
+    /// Slots that were not over when those around them were settled.
+    fn still_open(&mut self) -> Result<(), Failure> {
+        let mut over = Vec::new();
+        for at in self.agenda.open.clone() {
+            let Some(slot) = Slot::due_at(at) else { continue };
+            let stored = block_on(self.store.read(&key_of(&self.terms.subject(&slot))))?;
+            let stands = match stored {
+                None if self.tried == Tried::Running(at) => Stands::Taken,
+                // It never came as far as a record, and there are newer ones.
+                None => {
+                    over.push(at);
+                    self.drop_one(at)?;
+                    continue;
+                }
+                Some(stored) => match Entry::decode_of(&self.terms.subject(&slot), &stored.body) {
+                    Ok(entry) => self.stands(&entry, &stored)?,
+                    Err(bad) => {
+                        self.look
+                            .notes
+                            .push(Note::Bad(format!("the record of {}@{at}: {bad}", self.terms.job)));
+                        Stands::Settled
+                    }
+                },
+            };
+            match stands {
+                Stands::Open if !self.agenda.is_paused() => {
+                    self.advance(slot, true, true)?;
+                }
+                Stands::Open => {}
+                Stands::Taken => self.look.unsettled = true,
+                Stands::Settled => over.push(at),
+            }
+        }
+        if over.is_empty() {
+            return Ok(());
+        }
+        let listed = |agenda: &&Agenda| agenda.open.iter().any(|at| over.contains(at));
+        let changed = change(self.store, &self.terms.job, |found, write| {
+            found.filter(listed).map(|agenda| agenda.without_open(&over, write))
+        })?;
+        self.agenda = changed.agenda.unwrap_or_else(|| self.agenda.clone());
+        Ok(())
+    }
+
+    fn drop_one(&mut self, at: i64) -> Result<(), Failure> {
+        let range = Range { first: at, last: at, count: 1, why: Why::Missed, counting: true };
+        let account =
+            Account { upto: self.agenda.settled, dropped: [range].into(), open: Vec::new(), follows: false };
+        self.write_account(&account)
+    }
+
     /// What became due since everything was settled.
-    fn due_now(&mut self, tried: Tried) -> Result<(), Failure> {
+    fn due_now(&mut self) -> Result<(), Failure> {
         let terms = self.terms;
         let newest = terms.schedule.prev_at_or_before(instant(self.now));
         let Some(newest) = newest.filter(|slot| slot.number() > self.agenda.settled) else { return Ok(()) };
         let on_time = self.now - newest.number() <= ON_TIME.as_secs().cast_signed();
-        let newest_wanted = if self.agenda.paused.is_some() { 0 } else { wanted(terms.catch_up, on_time) };
-        let max_age = terms.max_age.map(|age| age.max(ON_TIME));
+        let paused = self.agenda.is_paused();
+        let newest_wanted = if paused { 0 } else { wanted(terms.catch_up, on_time) };
         let from = instant(self.agenda.settled);
-        let run = terms.schedule.missed(from, instant(self.now), newest_wanted, max_age).run;
-        let first_wanted = run.first().map_or(i64::MAX, Slot::number);
-
-        let (entries, bad) = recorded(self.store, &terms.job, self.agenda.settled, self.now)?;
-        self.look.notes.extend(bad.into_iter().map(Note::Bad));
-        for (entry, stored) in &entries {
-            let stands = self.stands(entry, stored, due(entry) >= first_wanted)?;
-            self.stands.insert(due(entry), stands);
+        let mut run = terms.schedule.missed(from, instant(self.now), newest_wanted, terms.max_age).run;
+        // However little is caught up, what is due just now is run.
+        if run.is_empty() && on_time && !paused {
+            run.push(newest);
         }
-        self.settle_before(first_wanted)?;
+        let first_wanted = run.first().map_or(i64::MAX, Slot::number);
+        let stands = self.recorded_stands(self.now, first_wanted)?;
+        let why = if paused { Why::Paused } else { Why::Missed };
+        self.account(first_wanted.saturating_sub(1).min(self.now), &stands, why)?;
         for slot in run {
-            let begun = self.stands.get(&slot.number()).copied();
-            if begun == Some(Stands::Settled) {
-                continue;
+            let begun = stands.get(&slot.number()).copied();
+            match begun {
+                Some(Stands::Settled) => continue,
+                Some(Stands::Taken) => self.look.unsettled = true,
+                Some(Stands::Open) | None => {
+                    self.advance(slot, begun.is_some(), slot != newest || !on_time)?;
+                }
             }
-            if begun != Some(Stands::Taken) && !self.advance(slot, begun.is_some(), tried)? {
-                continue;
+            // The oldest first: where every slot counts, nothing is begun past one that a run is at.
+            if !terms.skips && begun == Some(Stands::Taken) || self.look.start.len() >= OFFERED {
+                break;
             }
-            // The oldest first: nothing is begun past one that waits.
-            self.look.unsettled = true;
-            self.look.late = slot != newest || !on_time;
+        }
+        Ok(())
+    }
+
+    /// How the slots stand that have a record and are not accounted for, up to a second. What failed is tried again only
+    /// while it is wanted.
+    fn recorded_stands(&mut self, upto: i64, first_wanted: i64) -> Result<BTreeMap<i64, Stands>, Failure> {
+        let (entries, bad) = recorded(self.store, &self.terms.job, self.agenda.settled, upto)?;
+        self.look.notes.extend(bad.into_iter().map(Note::Bad));
+        let mut all = BTreeMap::new();
+        // Our own run of it may not have come as far as a record.
+        if let Tried::Running(at) = self.tried {
+            all.extend((at > self.agenda.settled && at <= upto).then_some((at, Stands::Taken)));
+        }
+        for (entry, stored) in &entries {
+            let stands = match self.stands(entry, stored)? {
+                Stands::Open if entry.state == State::Failed && due(entry) < first_wanted => Stands::Settled,
+                stands => stands,
+            };
+            all.insert(due(entry), stands);
+        }
+        Ok(all)
+    }
+
+    /// Accounts for every slot up to a second: those without a record are dropped, those that are not over stay open.
+    fn account(&mut self, upto: i64, stands: &BTreeMap<i64, Stands>, why: Why) -> Result<(), Failure> {
+        if upto <= self.agenda.settled {
             return Ok(());
         }
-        Ok(())
+        let schedule = &self.terms.schedule;
+        let (mut dropped, mut from) = (Vec::new(), self.agenda.settled);
+        for end in stands.range(..=upto).map(|(at, _)| *at).chain([upto + 1]) {
+            if let Some(gap) = schedule.missed(instant(from), instant(end - 1), 0, None).dropped {
+                let (first, last, count) = (gap.first.number(), gap.last.number(), gap.count);
+                dropped.push(Range { first, last, count, why, counting: true });
+            }
+            from = end;
+        }
+        let recorded = stands.range(..=upto);
+        if dropped.is_empty() && recorded.clone().count() < ROW {
+            return Ok(());
+        }
+        let open = recorded.filter(|(_, stands)| **stands != Stands::Settled).map(|(at, _)| *at).collect();
+        let next = self.agenda.dropped.last().and_then(|last| schedule.next_after(instant(last.last)));
+        let follows = next.is_some_and(|next| dropped.first().is_some_and(|gap| gap.first == next.number()));
+        self.write_account(&Account { upto, dropped, open, follows })
     }
 
-    /// Writes down that everything before the first wanted slot is settled: those without a record are dropped. Not
-    /// past a slot that a run is at.
-    fn settle_before(&mut self, first_wanted: i64) -> Result<(), Failure> {
-        let taken = self.stands.iter().find(|(_, stands)| **stands == Stands::Taken).map(|(at, _)| *at);
-        self.look.unsettled |= taken.is_some();
-        let end = first_wanted.min(taken.unwrap_or(i64::MAX)).saturating_sub(1).min(self.now);
-        let from = instant(self.agenda.settled);
-        if let Some(range) = self.terms.schedule.missed(from, instant(end), 0, None).dropped {
-            return self.drop_range(range);
-        }
-        let settled = |slot: &Slot| self.stands.get(&slot.number()) == Some(&Stands::Settled);
-        let row: Vec<Slot> = self.terms.schedule.after(from).take_while(settled).take(10 * ROW).collect();
-        if let Some(last) = row.last().filter(|_| row.len() >= ROW) {
-            let upto = last.number();
-            change(self.store, &self.terms.job, |found, write| {
-                found.filter(|agenda| agenda.settled < upto).map(|agenda| agenda.with_settled(upto, write))
-            })?;
-        }
-        Ok(())
-    }
-
-    fn drop_range(&mut self, Dropped { first, last, count }: Dropped) -> Result<(), Failure> {
-        let (first, last) = (first.number(), last.number());
-        let own = self.stands.range(first..=last).count();
-        let why = if self.agenda.paused.is_some() { Why::Paused } else { Why::Missed };
-        let range = Range { first, last, count: count.saturating_sub(own as u64), why, open: true };
+    fn write_account(&mut self, account: &Account) -> Result<(), Failure> {
         let before = self.agenda.settled;
         let changed = change(self.store, &self.terms.job, |found, write| {
-            // Whoever was faster has dropped them, and said so.
-            let agenda = found.filter(|agenda| agenda.settled == before)?;
-            Some(match range.count {
-                0 => agenda.with_settled(last, write),
-                _ => agenda.with_dropped(range, write),
-            })
+            // Whoever was faster has accounted for them, and said so.
+            found.filter(|agenda| agenda.settled == before)?.with_account(account, write)
         })?;
-        if let Some(agenda) = changed.agenda {
-            self.agenda = agenda;
-            self.count_dropped()?;
+        if changed.by_us {
+            self.look.notes.extend(account.dropped.iter().map(|range| Note::Dropped(*range)));
         }
-        Ok(())
+        self.agenda = changed.agenda.unwrap_or_else(|| self.agenda.clone());
+        self.count_dropped()
     }
 
-    /// Counts once more what was dropped last. A run that began one of them before they were settled has left a record
-    /// by now; whatever is begun later is withdrawn.
+    /// Counts once more what was dropped. A run that began one of them before they were settled has left a record by
+    /// now; whatever is begun later is withdrawn.
     fn count_dropped(&mut self) -> Result<(), Failure> {
-        let Some(range) = self.agenda.dropped.last().copied().filter(|range| range.open) else {
-            return Ok(());
-        };
-        let (entries, _) = recorded(self.store, &self.terms.job, range.first - 1, range.last)?;
-        for (entry, stored) in &entries {
-            if self.stands(entry, stored, false)? == Stands::Taken {
-                self.look.unsettled = true;
-                return Ok(());
+        let counting: Vec<Range> =
+            self.agenda.dropped.iter().filter(|range| range.counting).copied().collect();
+        for range in counting {
+            let (entries, _) = recorded(self.store, &self.terms.job, range.first - 1, range.last)?;
+            let (mut taken, mut open) = (false, Vec::new());
+            for (entry, stored) in &entries {
+                match self.stands(entry, stored)? {
+                    Stands::Taken => taken = true,
+                    Stands::Open => open.push(due(entry)),
+                    Stands::Settled => {}
+                }
             }
-        }
-        let slots = self.terms.schedule.count(instant(range.first - 1), instant(range.last));
-        let count = slots.saturating_sub(entries.len() as u64);
-        let open = |agenda: &Agenda| agenda.dropped.last().is_some_and(|last| *last == range);
-        let changed = change(self.store, &self.terms.job, |found, write| {
-            found.filter(|agenda| open(agenda)).map(|agenda| agenda.with_count(&range, count, write))
-        })?;
-        if changed.by_us && count > 0 {
-            self.look.notes.push(Note::Dropped(Range { count, open: false, ..range }));
+            if taken {
+                self.look.unsettled = true;
+                continue;
+            }
+            let slots = self.terms.schedule.count(instant(range.first - 1), instant(range.last)).max(1);
+            let on_grid = |entry: &Entry| {
+                let slot = self.terms.schedule.prev_at_or_before(instant(due(entry)));
+                slot.is_some_and(|slot| slot.number() == due(entry))
+            };
+            let own = entries.iter().filter(|(entry, _)| on_grid(entry)).count();
+            let count = slots.saturating_sub(own as u64);
+            let listed = |agenda: &&Agenda| agenda.dropped.contains(&range);
+            let changed = change(self.store, &self.terms.job, |found, write| {
+                found.filter(listed).map(|agenda| agenda.with_count(&range, count, &open, write))
+            })?;
+            self.agenda = changed.agenda.unwrap_or_else(|| self.agenda.clone());
         }
         Ok(())
     }
 
     /// How a slot stands by its record. One whose run never reported is recorded so, if it is not to be run again.
-    fn stands(&mut self, entry: &Entry, stored: &Stored, wanted: bool) -> Result<Stands, Failure> {
+    fn stands(&mut self, entry: &Entry, stored: &Stored) -> Result<Stands, Failure> {
         let found = Found { entry, age: stored.age };
         let nobody = Claim::nobody(&entry.claim, random::seed());
         let mut ask = self.terms.item(&entry.subject).ask(&entry.job, nobody);
-        if !wanted {
+        let age = u64::try_from(self.now - due(entry)).unwrap_or(0);
+        if self.terms.max_age.is_some_and(|most| age > most.max(ON_TIME).as_secs()) {
             ask.if_unknown = IfUnknown::Refuse;
         }
         let mut lives = None;
@@ -217,7 +289,7 @@ impl Looking<'_> {
                 Prospect::AskLease(lease, grant) => lives = Some(alive(self.store, &lease, grant)?),
                 Prospect::Taken => return Ok(Stands::Taken),
                 Prospect::Settled => return Ok(Stands::Settled),
-                Prospect::Open => return Ok(if wanted { Stands::Open } else { Stands::Settled }),
+                Prospect::Open => return Ok(Stands::Open),
                 Prospect::Silent(silent) => {
                     let amending = Amending::new(stored.version.clone(), silent.clone(), random::seed());
                     return Ok(match amend(self.store, amending) {
@@ -234,65 +306,80 @@ impl Looking<'_> {
         }
     }
 
-    /// Starts a slot that may be begun, or waves it off. Whether it is still to be settled.
-    fn advance(&mut self, slot: Slot, begun: bool, tried: Tried) -> Result<bool, Failure> {
-        let (terms, id) = (self.terms, slot.due().to_string());
-        let (mut ways, mut holds) = (Vec::new(), None);
-        for lease in &terms.leases {
-            let stored = block_on(self.store.read(&lease_key(lease)))?;
-            let facts = self.store.facts();
-            // A record that cannot be read is for the run to refuse.
-            let record = stored.and_then(|s| Some((LeaseRecord::decode(lease, &s.body).ok()?, s.age)));
-            let Some((record, age)) = record else {
-                ways.push(Way::Free);
-                continue;
-            };
-            let view = View::at_a_glance(&record, age, facts.resolution, &facts.instance);
-            ways.push(way(&record, &view, &terms.job, &id));
-            holds.get_or_insert(record);
+    /// Offers a slot that may be begun to be started, or waves it off.
+    fn advance(&mut self, slot: Slot, begun: bool, late: bool) -> Result<(), Failure> {
+        let id = slot.due().to_string();
+        let (mut ways, mut held) = (Vec::new(), None);
+        let facts = self.store.facts();
+        for (record, age) in self.leases()?.iter().flatten() {
+            let view = View::at_a_glance(record, *age, facts.resolution, &facts.instance);
+            ways.push(way(record, &view, &self.terms.job, &id));
+            held = held.or_else(|| Some(record.clone()));
         }
-        match (turn(&ways, tried.has(slot.number()), begun, terms.skips), holds) {
-            (Turn::Start, _) => self.look.start = Some(slot),
-            (Turn::WaveOff, Some(held)) => return self.wave_off(&slot, &held),
-            (Turn::Wait | Turn::WaveOff, _) => {}
+        if ways.len() < self.terms.leases.len() {
+            ways.push(Way::Free);
         }
-        Ok(true)
+        match (turn(&ways, self.tried.has(slot.number()), begun, self.terms.skips), held) {
+            (Turn::Start, _) => {
+                self.look.start.push(Start { slot, late });
+                self.look.unsettled = true;
+            }
+            (Turn::WaveOff, Some(held)) => self.wave_off(&slot, &held)?,
+            (Turn::Wait | Turn::WaveOff, _) => self.look.unsettled = true,
+        }
+        Ok(())
     }
 
-    fn wave_off(&mut self, slot: &Slot, held: &LeaseRecord) -> Result<bool, Failure> {
+    /// The leases as they are now. One that cannot be read counts as free: it is for the run to refuse.
+    fn leases(&mut self) -> Result<Vec<Seen>, Failure> {
+        if let Some(leases) = &self.leases {
+            return Ok(leases.clone());
+        }
+        let mut leases = Vec::new();
+        for lease in &self.terms.leases {
+            let stored = block_on(self.store.read(&lease_key(lease)))?;
+            leases.push(stored.and_then(|s| Some((LeaseRecord::decode(lease, &s.body).ok()?, s.age))));
+        }
+        self.leases = Some(leases.clone());
+        Ok(leases)
+    }
+
+    fn wave_off(&mut self, slot: &Slot, held: &LeaseRecord) -> Result<(), Failure> {
         let subject = self.terms.subject(slot);
         let at = host::utc(clock::wall().as_secs());
         let (key, write) = (key_of(&subject), WriteId(random::seed()));
-        let Some(entry) = waved_off(subject, &self.terms.job, held, at, write) else { return Ok(true) };
-        let Some(body) = entry.encode() else { return Ok(true) };
+        let Some(entry) = waved_off(subject, &self.terms.job, held, at, write) else { return Ok(()) };
+        let Some(body) = entry.encode() else { return Ok(()) };
         match block_on(self.store.cas(&key, None, write, &body)) {
             Cas::Written { version, .. } => {
                 // Somebody may have settled it without a record, before there was one: that stands.
-                if settled(self.store, &self.terms.job)?.is_some_and(|settled| slot.number() <= settled) {
+                if is_settled(self.store, &self.terms.job, slot.number())? {
                     block_on(self.store.remove(&key, &version));
-                } else {
-                    self.look.notes.push(Note::WavedOff(entry));
-                    self.tell_if_stuck(slot)?;
+                    return Ok(());
                 }
-                Ok(false)
+                self.look.notes.push(Note::WavedOff(entry));
+                self.tell_if_stuck(slot)
             }
             // Somebody has, or has begun it: seen with the next look.
-            Cas::Conflict => Ok(true),
+            Cas::Conflict => {
+                self.look.unsettled = true;
+                Ok(())
+            }
             Cas::Unknown(failure) => Err(failure),
         }
     }
 
     /// Tells, at the slot that makes it so, that one after the other gave way.
     fn tell_if_stuck(&mut self, slot: &Slot) -> Result<(), Failure> {
-        let mut states = Vec::new();
+        let mut entries = Vec::new();
         // One more, to tell the first time from all others.
         for slot in self.terms.schedule.back_from(slot.due()).take(STUCK + 1) {
             match ledger::entry(self.store, &self.terms.subject(&slot))? {
-                Some(entry) => states.push(entry.state),
+                Some(entry) => entries.push(entry),
                 None => break,
             }
         }
-        if stuck(states.into_iter()) == Some(STUCK) {
+        if stuck(entries.iter()) == Some(STUCK) {
             self.look.notes.push(Note::Stuck(self.terms.subject(slot)));
         }
         Ok(())

@@ -8,7 +8,6 @@ use pollster::block_on;
 use serde_json::json;
 
 use crate::clock::{boot_time, wall};
-use crate::ledger::plain;
 use crate::stores::Store;
 use crate::{host, random};
 
@@ -17,17 +16,18 @@ const TRIES: usize = 20;
 /// What a store's time is above if it is counted from 1970.
 const UNIX: Duration = Duration::from_secs(1_000_000_000);
 
-/// In milliseconds, negative if this machine's is behind; nothing if the store does not tell the time. Written down
-/// under this machine's name, which is how the store is made to tell it.
+/// What is written so that the store tells the time; one for all machines, for there may be a new one each minute.
+const KEY: &str = "clock";
+
+/// In milliseconds, negative if this machine's is behind; nothing if the store does not tell the time.
 pub fn clock_ahead(store: &mut dyn Store) -> Result<Option<i64>, Failure> {
     let host = host::name();
-    let key = format!("clocks/{}", plain(&host));
-    // Other processes of this machine may ask as well.
+    // Others may ask as well.
     for _ in 0..TRIES {
-        let version = block_on(store.read(&key))?.map(|stored| stored.version);
+        let version = block_on(store.read(KEY))?.map(|stored| stored.version);
         let body = json!({"leasehold_clock": 1, "host": host, "at": host::utc(wall().as_secs())}).to_string();
         let (before, sent) = (wall(), boot_time());
-        let written = block_on(store.cas(&key, version.as_ref(), WriteId(random::seed()), body.as_bytes()));
+        let written = block_on(store.cas(KEY, version.as_ref(), WriteId(random::seed()), body.as_bytes()));
         let took = boot_time().since(sent);
         match written {
             Cas::Written { store_time, .. } => {
@@ -38,7 +38,7 @@ pub fn clock_ahead(store: &mut dyn Store) -> Result<Option<i64>, Failure> {
         }
     }
     // Not knowing is no reason to trust a clock.
-    let message = format!("the record {key} changed {TRIES} times while we asked for the store's time");
+    let message = format!("the record {KEY} changed {TRIES} times while we asked for the store's time");
     Err(Failure { kind: FailureKind::Unreachable, message })
 }
 

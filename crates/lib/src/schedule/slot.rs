@@ -40,6 +40,11 @@ impl Slot {
         Some(Slot { due: Timestamp::from_second(due).ok()?, name: Name::Instant })
     }
 
+    /// The slot that is due at a second, whatever schedule it is of; with its instant for a name.
+    pub fn due_at(second: i64) -> Option<Slot> {
+        Slot::of_instant(second)
+    }
+
     /// When it is due.
     pub fn due(&self) -> Timestamp {
         self.due
