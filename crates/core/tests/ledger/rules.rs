@@ -186,3 +186,52 @@ fn an_opening_knows_whether_it_ended_a_silence() {
     }
     assert_eq!(opened(Some(entry(State::Ok)), Grant(2), false), (false, false));
 }
+
+/// What a run hears that closes its item, expecting version 1, and finds this instead.
+fn closed(found: &Entry, late: bool) -> Next<Amended> {
+    let ours = finish(&entry(State::Started), State::Ok, ending(0));
+    let mut amending = Amending::by_run(Version("1".into()), ours, 7 << 64);
+    amending.start();
+    let answer = if late {
+        Cas::Unknown(Failure { kind: FailureKind::Unreachable, message: "lost".into() })
+    } else {
+        Cas::Conflict
+    };
+    assert_eq!(amending.on_cas(answer), Next::Call(Call::Read));
+    let stored = Stored { body: found.encode().unwrap(), version: Version("2".into()), age: None };
+    amending.on_read(Ok(Some(stored)))
+}
+
+#[test]
+fn a_run_is_not_overtaken_by_itself() {
+    let step = step_done(&entry(State::Started), "charge", Some("id 7".into())).unwrap();
+    let step = Entry { write: WriteId(99), ..step };
+    for late in [false, true] {
+        let Next::Call(Call::Cas { expected, entry }) = closed(&step, late) else { panic!("overtaken") };
+        assert_eq!(expected, Some(Version("2".into())));
+        assert_eq!((entry.state, &entry.steps), (State::Ok, &step.steps));
+    }
+    // Another run, or a person, has.
+    let other = Entry { claim: claim(Grant(2), 0), ..step.clone() };
+    for found in [other, retry(&step, false).unwrap(), entry(State::Unknown)] {
+        let found = Entry { write: WriteId(99), ..found };
+        assert_eq!(closed(&found, false), Next::Done(Amended::Superseded(Some(found))));
+    }
+    // And whoever speaks for a run that is gone has not written what it wrote.
+    let mut person = Amending::new(Version("1".into()), retry(&step, false).unwrap(), 7 << 64);
+    person.start();
+    assert_eq!(person.on_cas(Cas::Conflict), Next::Call(Call::Read));
+    let stored = Stored { body: step.encode().unwrap(), version: Version("2".into()), age: None };
+    assert_eq!(person.on_read(Ok(Some(stored))), Next::Done(Amended::Superseded(Some(step))));
+}
+
+#[test]
+fn a_step_that_landed_is_not_written_twice() {
+    let step = step_done(&entry(State::Started), "charge", None).unwrap();
+    let mut again = Amending::by_run(Version("1".into()), step.clone(), 7 << 64);
+    again.start();
+    assert_eq!(again.on_cas(Cas::Conflict), Next::Call(Call::Read));
+    let landed = Entry { write: WriteId(99), ..step };
+    let stored = Stored { body: landed.encode().unwrap(), version: Version("2".into()), age: None };
+    assert_eq!(again.on_read(Ok(Some(stored))), Next::Done(Amended::Done(landed, Version("2".into()))));
+}
