@@ -11,6 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use leasehold_core::ids::Grant;
 use leasehold_core::ledger::{Amended, STEP_NAME_MAX};
@@ -18,8 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::keeper::Work;
 use crate::ledger::Book;
-use crate::random;
 use crate::shell::WorkSender;
+use crate::{clock, random};
 
 /// Where a job finds the socket.
 pub const SOCKET: &str = "LEASEHOLD_SOCKET";
@@ -89,10 +90,17 @@ impl Drop for Steps {
 
 impl Steps {
     /// Listens in this private directory, for the run that does the item in `book` under `grant`.
-    pub fn listen(dir: &Path, book: Book, grant: Grant, works: WorkSender) -> io::Result<Self> {
+    /// A store that does not answer when a step is done is asked again for `patience`.
+    pub fn listen(
+        dir: &Path,
+        book: Book,
+        grant: Grant,
+        works: WorkSender,
+        patience: Duration,
+    ) -> io::Result<Self> {
         sweep(dir);
         let (listener, path, own) = bind(dir)?;
-        let desk = Desk { book, grant, works, under_way: Arc::default() };
+        let desk = Desk { book, grant, works, patience, under_way: Arc::default() };
         std::thread::Builder::new().name("steps".into()).stack_size(128 * 1024).spawn(move || {
             for stream in listener.incoming().flatten() {
                 let desk = desk.clone();
@@ -139,6 +147,8 @@ struct Desk {
     book: Book,
     grant: Grant,
     works: WorkSender,
+    /// How long a store that does not answer is asked again: renewals wait meanwhile.
+    patience: Duration,
     under_way: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -176,12 +186,24 @@ impl Desk {
         if let Some(done) = entry.steps.iter().find(|done| done.name == step) {
             return Answer::Done { token: done.token.get(), output: done.output.clone() };
         }
-        if self.under_way().insert(step.into()) { Answer::Begin } else { Answer::Busy }
+        if !self.under_way().insert(step.into()) {
+            return Answer::Busy;
+        }
+        // It is done already, and only its record is not.
+        let Some(done) = self.book.unrecorded(step) else { return Answer::Begin };
+        let answer = match self.done(step, done.output.clone()) {
+            Answer::Recorded => Answer::Done { token: done.token.get(), output: done.output },
+            other => other,
+        };
+        self.under_way().remove(step);
+        answer
     }
 
     fn done(&self, step: &str, output: Option<String>) -> Answer {
         let (told, answer) = mpsc::channel();
-        self.works.send(Work::Step { book: self.book.clone(), name: step.into(), output, told });
+        // From here on, so that many together take no longer than one.
+        let until = clock::boot_time().plus(self.patience);
+        self.works.send(Work::Step { book: self.book.clone(), name: step.into(), output, until, told });
         match answer.recv() {
             Ok(Amended::Done(..)) => Answer::Recorded,
             Ok(Amended::Superseded(_)) => Answer::Superseded,

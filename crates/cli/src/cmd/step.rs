@@ -68,7 +68,10 @@ fn refused(name: &str, answer: Answer) -> Failed {
     match answer {
         Answer::Failed { message } => {
             let message = message.trim_end_matches('.');
-            let what = format!("step {name} could not be recorded as done: {message}. A retry does it again");
+            let what = format!(
+                "step {name} is done, but that could not be recorded: {message}. It is recorded with the run's next \
+                 step or its end; if that fails too, a retry does it again"
+            );
             Failed::new(exit::UNREACHABLE, "not_recorded", what)
         }
         _ => superseded(name, "a later run has gone over this item"),

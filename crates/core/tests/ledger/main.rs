@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use leasehold_core::ids::{Epoch, Grant, Ids, Token};
 use leasehold_core::ledger::{
-    Amended, Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Step, Subject,
-    finish, step_done,
+    Amended, Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Step,
+    Subject, finish, step_done,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
@@ -92,7 +92,8 @@ struct Own {
 impl Own {
     /// The entry with all that was done.
     fn whole(&self) -> Entry {
-        let add = |entry: Entry, step: &Step| step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry);
+        let add =
+            |entry: Entry, step: &Step| step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry);
         self.unrecorded.iter().fold(self.entry.clone(), add)
     }
 }
