@@ -411,7 +411,11 @@ impl Book {
         };
         if let Some(Opened::Begun(entry, version)) = page.key_opened {
             let closed = finished(&entry, version);
+            let failed = matches!(closed, Amended::Failed(_)).then(|| closed.clone());
             self.note(|page| page.key_closed = Some(closed));
+            if failed.is_some() {
+                return self.note(|page| page.closed = failed);
+            }
         }
         let closed = finished(&entry, version);
         self.note(|page| page.closed = Some(closed));
