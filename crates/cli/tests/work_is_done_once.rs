@@ -241,9 +241,38 @@ fn a_step_needs_an_item() {
         .is(127, "no-such-thing");
     let twice = job("LEASEHOLD step x -- sh -c 'LEASEHOLD step x -- touch never'");
     world.run(&["once", "k", "--", "sh", "-c", &twice]).is(64, "another process of this run is at it");
-    let long = job("LEASEHOLD step y --keep-output -- head -c 9000 /dev/zero | wc -c");
-    world.run(&["once", "l", "--", "bash", "-o", "pipefail", "-c", &long]).is(78, "cannot be kept");
     assert!(!world.path("never").exists());
+}
+
+#[test]
+fn a_step_that_printed_too_much_is_done_all_the_same() {
+    let world = World::new();
+    let script = job(
+        "LEASEHOLD step y --keep-output -- sh -c 'echo >> done; head -c 9000 /dev/zero' | wc -c; test -e go",
+    );
+    let once = || world.run(&["once", "l", "--", "bash", "-o", "pipefail", "-c", &script]);
+    assert_eq!(once().is(1, "is done, but what it printed is not kept").out.trim(), "9000");
+    world.write("go", "");
+    assert_eq!(
+        once().is(0, "skipped step y: done under token 1; what it printed was not kept").out.trim(),
+        "0"
+    );
+    assert_eq!(executed(&world), 1);
+}
+
+/// As many steps as a record holds: those that find no room are not run, and how it ended is recorded.
+#[test]
+fn steps_never_crowd_out_the_ending() {
+    let world = World::new();
+    let script = job("echo here > all; for n in 1 2 3 4 5 6 7 8 9; do \
+         LEASEHOLD step $n --keep-output -- sh -c 'echo >> done; head -c 8000 /dev/zero | tr \"\\0\" x' > /dev/null || exit 9; done");
+    let ended = world
+        .run(&["once", "l", "--", "sh", "-c", &script])
+        .is(0, "is recorded as done, but not what it printed");
+    assert_eq!(ended.err.matches("nearly full").count(), 2, "{ended:#?}");
+    let history = world.run(&["--json", "history"]).json();
+    assert_eq!((&history["outcome"], executed(&world)), (&"ok".into(), 9), "{history}");
+    assert_eq!(history["steps"].as_array().map(Vec::len), Some(9), "{history}");
 }
 
 /// A run that dies at each of its system calls that write: the next ones converge. The other side charges

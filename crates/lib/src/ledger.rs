@@ -315,6 +315,11 @@ impl Book {
         }
     }
 
+    /// The same with the steps that are done, and of which nobody knows whether the record says so.
+    pub fn whole_entry(&self) -> Option<Entry> {
+        self.page().whole().map(|(entry, _)| entry)
+    }
+
     /// Begins the item under this grant; what the session hears of it.
     pub fn open(
         &self,

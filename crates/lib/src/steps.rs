@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::{Amended, STEP_NAME_MAX};
+use leasehold_core::ledger::{Amended, STEP_NAME_MAX, step_fits};
 use serde::{Deserialize, Serialize};
 
 use crate::keeper::Work;
@@ -63,7 +63,13 @@ pub enum Answer {
     /// Another process of this run is at it.
     Busy,
     /// It is recorded as done.
-    Recorded,
+    Recorded {
+        /// What it printed was to be kept, and there was no room for it.
+        #[serde(default)]
+        left_out: bool,
+    },
+    /// It must not be done: there is no room to record it.
+    Full,
     /// Another run has gone over the item: this one's steps count no more.
     Superseded,
     /// It cannot be told; why.
@@ -182,8 +188,12 @@ impl Desk {
         if step.is_empty() || step.len() > STEP_NAME_MAX {
             return failed("a step has a name of 1 to 128 bytes");
         }
-        let Some(entry) = self.book.entry() else { return failed("the run has not begun its item") };
-        if let Some(done) = entry.steps.iter().find(|done| done.name == step) {
+        let Some(entry) = self.book.whole_entry() else { return failed("the run has not begun its item") };
+        if !step_fits(&entry, step) {
+            return Answer::Full;
+        }
+        let recorded = self.book.unrecorded(step).is_none();
+        if let Some(done) = entry.steps.iter().find(|done| recorded && done.name == step) {
             return Answer::Done { token: done.token.get(), output: done.output.clone() };
         }
         if !self.under_way().insert(step.into()) {
@@ -192,7 +202,7 @@ impl Desk {
         // It is done already, and only its record is not.
         let Some(done) = self.book.unrecorded(step) else { return Answer::Begin };
         let answer = match self.done(step, done.output.clone()) {
-            Answer::Recorded => Answer::Done { token: done.token.get(), output: done.output },
+            Answer::Recorded { .. } => Answer::Done { token: done.token.get(), output: done.output },
             other => other,
         };
         self.under_way().remove(step);
@@ -201,11 +211,15 @@ impl Desk {
 
     fn done(&self, step: &str, output: Option<String>) -> Answer {
         let (told, answer) = mpsc::channel();
+        let to_keep = output.is_some();
         // From here on, so that many together take no longer than one.
         let until = clock::boot_time().plus(self.patience);
         self.works.send(Work::Step { book: self.book.clone(), name: step.into(), output, until, told });
         match answer.recv() {
-            Ok(Amended::Done(..)) => Answer::Recorded,
+            Ok(Amended::Done(entry, _)) => {
+                let kept = entry.steps.iter().any(|done| done.name == step && done.output.is_some());
+                Answer::Recorded { left_out: to_keep && !kept }
+            }
             Ok(Amended::Superseded(_)) => Answer::Superseded,
             Ok(Amended::Failed(failure)) => Answer::Failed { message: failure.message },
             Err(_) => Answer::Failed { message: "the run has ended".into() },

@@ -3,6 +3,7 @@
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::{
     BadEntry, Doubt, ENTRY_MAX, Found, Verdict, begin, key_if_unknown, retry, slot_without_key, step_done,
+    step_fits,
 };
 
 use super::*;
@@ -71,10 +72,29 @@ fn the_outcome_fits_where_the_last_lines_do_not() {
     let whole = finish(&entry(State::Started), State::Failed, printed.clone());
     assert_eq!(whole.ending, Some(printed.clone()));
     let room = ENTRY_MAX - entry(State::Failed).encode().unwrap().len();
-    let full = step_done(&entry(State::Started), "charge", Some("x".repeat(room - 1000))).unwrap();
+    let full = step_done(&entry(State::Started), "charge", Some("x".repeat(room - 1100))).unwrap();
+    assert!(full.steps[0].output.is_some());
     let left = finish(&full, State::Failed, printed);
     assert_eq!((&left.ending, left.state, left.failures), (&Some(ending(1)), State::Failed, 1));
     assert!(left.encode().is_some());
+}
+
+#[test]
+fn steps_leave_room_for_the_ending() {
+    let mut full = entry(State::Started);
+    let longest = |n: usize| format!("{n:0>128}");
+    let mut kept = 0;
+    for n in 0..1000 {
+        if !step_fits(&full, &longest(n)) {
+            break;
+        }
+        full = step_done(&full, &longest(n), Some("\"".repeat(2048))).unwrap();
+        kept += usize::from(full.steps.last().unwrap().output.is_some());
+    }
+    assert!(kept > 5 && full.steps.len() > kept, "{kept} of {}", full.steps.len());
+    let ending =
+        Ending { exit: Some(i32::MIN), took_ms: u64::MAX, at: "x".repeat(30), said: "x".repeat(2048) };
+    assert!(finish(&full, State::Failed, ending).encode().is_some());
 }
 
 #[test]
