@@ -202,6 +202,27 @@ fn a_store_that_does_not_answer_for_the_key_runs_nothing() {
     assert_eq!(done(&world), format!("{FIRST} {key}\n"));
 }
 
+/// The key's record cannot be closed: then the slot's is not either, and the next run finds both open.
+#[test]
+fn a_slot_stays_open_with_its_key() {
+    let place = places().into_iter().find(|place| place.name == "redis").unwrap();
+    let (world, url, proxy) = (place.world(), place.url(), place.proxy());
+    let (job, key) = (fresh("open"), fresh("key"));
+    let through = place.through(&proxy);
+    let command = ["--store", &through, "run", &job, "--slot", FIRST, "--key", &key, "--ttl", "6s"];
+    let mut run = world.start(&[&command[..], &["--", "sh", "-c", "echo here; read go"]].concat());
+    assert_eq!(run.line(), "here");
+    let closing = format!(r#"{{"key":"{key}"}},"state":"ok""#);
+    let strikes: Vec<_> = (0..500).map(|_| proxy.arm_on(closing.as_bytes(), Fault::Cut)).collect();
+    run.type_in("go\n");
+    run.ended().is(0, &format!("how {key} ended may not be recorded")).is(0, &format!("how {job}@"));
+    assert!(strikes[0].struck());
+    let history = world.run(&["--store", &url, "--json", "history"]).out;
+    let open =
+        |name: &str| history.lines().any(|line| line.contains(name) && !line.contains(r#""outcome":"ok""#));
+    assert!(open(&job) && open(&key), "{history}");
+}
+
 /// A run that dies at each of its syncs: the next ones converge, and the other side, which knows keys, does it once.
 #[test]
 fn killed_at_every_sync() {

@@ -5,7 +5,9 @@ mod world;
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
+use leasehold::clock::boot_time;
 use leasehold_testkit::proxy::Fault;
 use rustix::process::Signal;
 use world::places::{everywhere, fresh, places};
@@ -239,9 +241,38 @@ fn a_step_needs_an_item() {
         .is(127, "no-such-thing");
     let twice = job("LEASEHOLD step x -- sh -c 'LEASEHOLD step x -- touch never'");
     world.run(&["once", "k", "--", "sh", "-c", &twice]).is(64, "another process of this run is at it");
-    let long = job("LEASEHOLD step y --keep-output -- head -c 9000 /dev/zero | wc -c");
-    world.run(&["once", "l", "--", "bash", "-o", "pipefail", "-c", &long]).is(78, "cannot be kept");
     assert!(!world.path("never").exists());
+}
+
+#[test]
+fn a_step_that_printed_too_much_is_done_all_the_same() {
+    let world = World::new();
+    let script = job(
+        "LEASEHOLD step y --keep-output -- sh -c 'echo >> done; head -c 9000 /dev/zero' | wc -c; test -e go",
+    );
+    let once = || world.run(&["once", "l", "--", "bash", "-o", "pipefail", "-c", &script]);
+    assert_eq!(once().is(1, "is done, but what it printed is not kept").out.trim(), "9000");
+    world.write("go", "");
+    assert_eq!(
+        once().is(0, "skipped step y: done under token 1; what it printed was not kept").out.trim(),
+        "0"
+    );
+    assert_eq!(executed(&world), 1);
+}
+
+/// As many steps as a record holds: those that find no room are not run, and how it ended is recorded.
+#[test]
+fn steps_never_crowd_out_the_ending() {
+    let world = World::new();
+    let script = job("echo here > all; for n in 1 2 3 4 5 6 7 8 9; do \
+         LEASEHOLD step $n --keep-output -- sh -c 'echo >> done; head -c 8000 /dev/zero | tr \"\\0\" x' > /dev/null || exit 9; done");
+    let ended = world
+        .run(&["once", "l", "--", "sh", "-c", &script])
+        .is(0, "is recorded as done, but not what it printed");
+    assert_eq!(ended.err.matches("nearly full").count(), 2, "{ended:#?}");
+    let history = world.run(&["--json", "history"]).json();
+    assert_eq!((&history["outcome"], executed(&world)), (&"ok".into(), 9), "{history}");
+    assert_eq!(history["steps"].as_array().map(Vec::len), Some(9), "{history}");
 }
 
 /// A run that dies at each of its system calls that write: the next ones converge. The other side charges
@@ -327,6 +358,85 @@ fn what_was_never_executed_may_be_begun_by_the_next() {
     assert_eq!(history["outcome"], "planned", "{history}");
     world.run(&["--store", &url, "once", &key, "--", "touch", "now"]).is(0, "");
     assert!(world.path("now").exists() && !world.path("never").exists());
+}
+
+/// The store is away when the command ends, and back while there is a lot left of the lease.
+#[test]
+fn how_it_ended_is_recorded_by_a_store_that_comes_back() {
+    for place in places().into_iter().filter(|place| ["redis", "postgres"].contains(&place.name)) {
+        let (world, job) = (place.world(), fresh("back"));
+        let (url, proxy) = (place.url(), place.proxy());
+        let through = place.through(&proxy);
+        let once =
+            ["--store", &through, "once", &job, "--ttl", "30s", "--", "sh", "-c", "echo here; read go"];
+        let mut run = world.start(&once);
+        assert_eq!(run.line(), "here");
+        proxy.set_down(true);
+        let back = boot_time().plus(Duration::from_millis(1500));
+        run.type_in("go\n");
+        until("a second and a half", || (boot_time() >= back).then_some(()));
+        proxy.set_down(false);
+        run.ended().is(0, "");
+        let history = world.run(&["--store", &url, "--json", "history", &job]).json();
+        assert_eq!(history["outcome"], "ok", "{}: {history}", place.name);
+        assert_eq!(world.status(&["--store", &url], &format!("{job}.once"))["state"], "free");
+    }
+}
+
+/// Steps that cannot be recorded do not cost the lease: it is renewed between them. They are recorded with the end.
+#[test]
+fn steps_that_cannot_be_recorded_leave_time_for_renewals() {
+    let place = places().into_iter().find(|place| place.name == "redis").unwrap();
+    let (world, key, proxy) = (place.world(), fresh("starve"), place.proxy());
+    let (url, through) = (place.url(), place.through(&proxy));
+    // Together for longer than the lease.
+    let steps =
+        "for n in 1 2 3 4 5 6 7 8 9 10; do LEASEHOLD step $n -- true 2>> told; done; echo tried; read go";
+    let script = job(&format!("echo here; read go; {steps}"));
+    let mut run = world.start(&["--store", &through, "once", &key, "--ttl", "6s", "--", "sh", "-c", &script]);
+    assert_eq!(run.line(), "here");
+    let strikes: Vec<_> = (0..500).map(|_| proxy.arm_on(b"leasehold_item", Fault::Cut)).collect();
+    run.type_in("go\n");
+    assert_eq!(run.line(), "tried");
+    for strike in &strikes {
+        proxy.disarm(strike);
+    }
+    let told = fs::read_to_string(world.path("told")).unwrap();
+    assert_eq!(told.matches("is done, but that could not be recorded").count(), 10, "{told}");
+    run.type_in("go\n");
+    run.ended().is(0, "");
+    let history = world.run(&["--store", &url, "--json", "history", &key]).json();
+    assert_eq!(history["outcome"], "ok", "{history}");
+    assert_eq!(history["steps"].as_array().map(Vec::len), Some(10), "{history}");
+}
+
+/// A step is recorded, and the run does not hear of it before the store goes away: the step is not done again, and how
+/// the run ended is recorded all the same.
+#[test]
+fn a_run_does_not_take_itself_for_another() {
+    let place = places().into_iter().find(|place| place.name == "redis").unwrap();
+    for again in ["true", "LEASEHOLD step charge -- sh -c 'echo >> done'"] {
+        let (world, key) = (place.world(), fresh("itself"));
+        let (url, proxy) = (place.url(), place.proxy());
+        let through = place.through(&proxy);
+        let step = "LEASEHOLD step charge -- sh -c 'echo >> done'; echo \"tried $?\"; read go; ";
+        let script = job(&format!("{step}{again}"));
+        let strike = proxy.arm_on(b"charge", Fault::Hold { hang_up: false });
+        let once = ["--store", &through, "once", &key, "--ttl", "30s", "--", "sh", "-c", &script];
+        let mut run = world.start(&once);
+        assert!(strike.wait(PATIENCE), "no step was written");
+        let held = until("the write", || strike.held());
+        held.deliver().unwrap();
+        proxy.set_down(true);
+        assert_eq!(run.line(), "tried 69");
+        proxy.set_down(false);
+        run.type_in("go\n");
+        run.ended().is(0, "");
+        let history = world.run(&["--store", &url, "--json", "history", &key]).json();
+        assert_eq!(history["outcome"], "ok", "{history}");
+        assert_eq!(history["steps"], serde_json::json!(["charge"]));
+        assert_eq!(executed(&world), 1);
+    }
 }
 
 /// Whether a TERM waits to be taken by that process.

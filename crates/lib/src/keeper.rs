@@ -5,8 +5,10 @@
 //! and a run that ends before its first renewal never starts the thread. The keeper decides nothing
 //! and holds no deadline.
 
-use std::sync::mpsc::{self, Sender};
+use std::collections::VecDeque;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use leasehold_core::ids::Grant;
 use leasehold_core::ledger::{Amended, Ending, State};
@@ -17,7 +19,7 @@ use leasehold_core::session::{Granted, Input, Op, Reading, RequestId, Watched, l
 use leasehold_core::time::BootTime;
 
 use crate::clock;
-use crate::ledger::Book;
+use crate::ledger::{Between, Book, nothing};
 use crate::memory::Memory;
 use crate::runner::evidence::{self, Probe};
 use crate::runner::lock;
@@ -63,6 +65,8 @@ pub enum Work {
         name: String,
         /// What it printed, if that is kept.
         output: Option<String>,
+        /// How long a store that does not answer is asked again.
+        until: BootTime,
         /// Who waits for it.
         told: Sender<Amended>,
     },
@@ -74,6 +78,8 @@ pub enum Work {
         state: State,
         /// And in full.
         ending: Ending,
+        /// How long a store that does not answer is asked again.
+        until: BootTime,
     },
     /// Look whether a holder on this machine is gone.
     Probe {
@@ -104,7 +110,7 @@ struct Desk {
 }
 
 impl Desk {
-    fn perform(&mut self, work: Work) -> Option<Input> {
+    fn perform(&mut self, work: Work, between: Between<'_>) -> Option<Input> {
         match work {
             Work::Ask { id, lease, op } => Some(ask(self.store.as_mut(), id, &lease, op)),
             Work::Watch { id, lease, version, until } => {
@@ -114,13 +120,13 @@ impl Desk {
                 pollster::block_on(wait).then_some(Input::Changed { id })
             }
             Work::Open { book, granted, holder } => Some(book.open(self.store.as_mut(), &granted, &holder)),
-            Work::Step { book, name, output, told } => {
+            Work::Step { book, name, output, until, told } => {
                 // Whoever asked may have gone.
-                let _ = told.send(book.step(self.store.as_mut(), &name, output));
+                let _ = told.send(book.step(self.store.as_mut(), &name, output, until, between));
                 None
             }
-            Work::Close { book, state, ending } => {
-                book.close(self.store.as_mut(), state, ending);
+            Work::Close { book, state, ending, until } => {
+                book.close(self.store.as_mut(), state, &ending, until);
                 None
             }
             Work::Probe { grant, run, lock } => {
@@ -174,8 +180,8 @@ impl Keeper {
                 None
             }
             Place::Here(mut desk, reply, notes) if self.near && !job_lives => {
-                notes.into_iter().for_each(|note| drop(desk.perform(note)));
-                let answer = desk.perform(work);
+                notes.into_iter().for_each(|note| drop(desk.perform(note, &mut nothing)));
+                let answer = desk.perform(work, &mut nothing);
                 self.place = Some(Place::Here(desk, reply, Vec::new()));
                 answer
             }
@@ -197,8 +203,12 @@ impl Keeper {
         let builder = thread::Builder::new().name("keeper".into()).stack_size(stack);
         let spawned = builder.spawn(move || {
             let Ok((mut desk, reply)) = over.recv() else { return };
-            for work in inbox {
-                if let Some(input) = desk.perform(work) {
+            let mut later = VecDeque::new();
+            while let Some(work) = later.pop_front().or_else(|| inbox.recv().ok()) {
+                let mut between = |store: &mut dyn Store, pause| {
+                    renew_meanwhile(store, pause, &inbox, &reply, &mut later);
+                };
+                if let Some(input) = desk.perform(work, &mut between) {
                     reply(input);
                 }
             }
@@ -227,9 +237,31 @@ impl Keeper {
                 }
             }
             Some(Place::Here(mut desk, _, notes)) => {
-                notes.into_iter().for_each(|note| drop(desk.perform(note)))
+                notes.into_iter().for_each(|note| drop(desk.perform(note, &mut nothing)))
             }
             None => {}
+        }
+    }
+}
+
+/// While a step waits for a store that does not answer, its lease is renewed all the same. How the item ended is recorded
+/// before the lease is given back.
+fn renew_meanwhile(
+    store: &mut dyn Store,
+    pause: Duration,
+    inbox: &Receiver<Work>,
+    reply: &Reply,
+    later: &mut VecDeque<Work>,
+) {
+    let end = clock::boot_time().plus(pause);
+    loop {
+        let left = end.since(clock::boot_time());
+        let closing = later.iter().any(|work| matches!(work, Work::Close { .. }));
+        match inbox.recv_timeout(left) {
+            Ok(Work::Ask { id, lease, op }) if !closing => reply(ask(store, id, &lease, op)),
+            Ok(work) => later.push_back(work),
+            Err(RecvTimeoutError::Timeout) => return,
+            Err(RecvTimeoutError::Disconnected) => return nothing(store, left),
         }
     }
 }

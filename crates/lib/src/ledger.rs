@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
-    Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening, State,
+    Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening, State, Step,
     Subject, Verdict, begin, finish, key_if_unknown, slot_without_key, step_done, still_holds,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::View;
 use leasehold_core::session::{Granted, Input, lease_key};
-use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
+use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
+use leasehold_core::time::BootTime;
 use pollster::block_on;
 use sha2::{Digest, Sha256};
 
@@ -23,6 +24,11 @@ use crate::{agenda, clock, host, random};
 pub const PREFIXES: [&str; 3] = ["keys/", "slots/", "latest/"];
 /// Longest name of a record after its prefix; what is longer ends in a digest.
 const NAME_MAX: usize = 200;
+/// Between two tries on a store that does not answer, at first and at last.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LAST: Duration = Duration::from_secs(1);
+/// A slot whose key is not to be run says so for so long: the lease is not renewed meanwhile.
+const HELD_OFF_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a run is to do once.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,16 +172,58 @@ pub fn amend(store: &mut dyn Store, mut amending: Amending) -> Amended {
     }
 }
 
+/// What is done between two tries: something that takes this long.
+pub type Between<'a> = &'a mut dyn FnMut(&mut dyn Store, Duration);
+
+/// Nothing is, which only the keeper may do, or somebody whom nobody waits for.
+pub fn nothing(_: &mut dyn Store, pause: Duration) {
+    std::thread::park_timeout(pause);
+}
+
+/// Changes an item for the run that is at it: while the store does not answer it is tried again until then, with
+/// pauses that grow. At least once.
+pub fn amend_until(
+    store: &mut dyn Store,
+    mut amending: Amending,
+    until: BootTime,
+    between: Between<'_>,
+) -> Amended {
+    let (key, mut call) = (key_of(amending.subject()), amending.start());
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let (next, failure) = match call {
+            Call::Cas { expected, entry } => {
+                let answer = cas(store, &key, expected.as_ref(), &entry);
+                let failure = if let Cas::Unknown(failure) = &answer { Some(failure.clone()) } else { None };
+                (amending.on_cas(answer), failure)
+            }
+            _ => {
+                let answer = read(store, &key);
+                let failure = answer.as_ref().err().cloned();
+                (amending.on_read(answer), failure)
+            }
+        };
+        match (next, failure) {
+            (Next::Done(amended), _) => return amended,
+            (Next::Call(again), None) => call = again,
+            (Next::Call(again), Some(failure)) => {
+                let left = until.since(clock::boot_time());
+                if left.is_zero() {
+                    return Amended::Failed(failure);
+                }
+                between(store, pause.min(left));
+                pause = (pause * 2).min(PAUSE_LAST);
+                call = again;
+            }
+        }
+    }
+}
+
 fn read(store: &mut dyn Store, key: &str) -> Result<Option<Stored>, Failure> {
     block_on(store.read(key))
 }
 
-fn cas(
-    store: &mut dyn Store,
-    key: &str,
-    expected: Option<&leasehold_core::store::Version>,
-    entry: &Entry,
-) -> Cas {
+fn cas(store: &mut dyn Store, key: &str, expected: Option<&Version>, entry: &Entry) -> Cas {
     match entry.encode() {
         Some(body) => block_on(store.cas(key, expected, entry.write, &body)),
         None => {
@@ -217,6 +265,8 @@ pub struct Page {
     pub key_opened: Option<Opened>,
     /// The same of the key of a slot.
     pub key_closed: Option<Amended>,
+    /// Steps that are done, and of which nobody knows whether the record says so.
+    pub unrecorded: Vec<Step>,
 }
 
 impl Page {
@@ -224,6 +274,14 @@ impl Page {
     pub fn held_off(&self) -> Option<&Opened> {
         let all = [&self.opened, &self.key_opened];
         all.into_iter().flatten().find(|opened| !matches!(opened, Opened::Begun(..)))
+    }
+
+    /// The entry that is ours with every step that is done, and where it goes on from.
+    fn whole(&self) -> Option<(Entry, Version)> {
+        let Some(Opened::Begun(entry, version)) = &self.opened else { return None };
+        let add =
+            |entry: Entry, step: &Step| step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry);
+        Some((self.unrecorded.iter().fold(entry.clone(), add), version.clone()))
     }
 }
 
@@ -255,6 +313,11 @@ impl Book {
             Some(Opened::Begun(entry, _)) => Some(entry),
             _ => None,
         }
+    }
+
+    /// The same with the steps that are done, and of which nobody knows whether the record says so.
+    pub fn whole_entry(&self) -> Option<Entry> {
+        self.page().whole().map(|(entry, _)| entry)
     }
 
     /// Begins the item under this grant; what the session hears of it.
@@ -292,7 +355,8 @@ impl Book {
             return false;
         }
         let at = host::utc(clock::wall().as_secs());
-        self.close(store, state, Ending { exit: None, took_ms: 0, at, said });
+        let until = clock::boot_time().plus(HELD_OFF_PATIENCE);
+        self.close(store, state, &Ending { exit: None, took_ms: 0, at, said }, until);
         false
     }
 
@@ -306,29 +370,57 @@ impl Book {
         held_off.unwrap_or_else(|| (State::Planned, "the run ended before its command was begun".into()))
     }
 
-    /// Records that a step is done.
-    pub fn step(&self, store: &mut dyn Store, name: &str, output: Option<String>) -> Amended {
-        let Some(Opened::Begun(entry, version)) = self.page().opened else {
-            return Amended::Superseded(None);
+    /// Records that a step is done. If nobody knows whether it is recorded, the next write says so again.
+    pub fn step(
+        &self,
+        store: &mut dyn Store,
+        name: &str,
+        output: Option<String>,
+        until: BootTime,
+        between: Between<'_>,
+    ) -> Amended {
+        let page = self.page();
+        let Some((entry, version)) = page.whole() else { return Amended::Superseded(None) };
+        let next = match step_done(&entry, name, output) {
+            Some(next) => next,
+            None if page.unrecorded.is_empty() => return Amended::Done(entry, version),
+            None => entry,
         };
-        let Some(next) = step_done(&entry, name, output) else { return Amended::Done(entry, version) };
-        let amended = amend(store, Amending::new(version, next, random::seed()));
-        if let Amended::Done(entry, version) = &amended {
-            self.note(|page| page.opened = Some(Opened::Begun(entry.clone(), version.clone())));
-        }
+        let steps = next.steps.clone();
+        let amended = amend_until(store, Amending::by_run(version, next, random::seed()), until, between);
+        self.note(|page| match (&amended, &page.opened) {
+            (Amended::Done(entry, version), _) => {
+                page.opened = Some(Opened::Begun(entry.clone(), version.clone()));
+                page.unrecorded.clear();
+            }
+            (Amended::Failed(_), Some(Opened::Begun(known, _))) => {
+                page.unrecorded = steps.into_iter().filter(|step| !known.steps.contains(step)).collect();
+            }
+            _ => {}
+        });
         amended
     }
 
+    /// What a step printed that is done, and of which nobody knows whether it is recorded.
+    pub fn unrecorded(&self, name: &str) -> Option<Step> {
+        self.page().unrecorded.into_iter().find(|step| step.name == name)
+    }
+
     /// Records how it ended: the key first, for whoever finds only one of them closed finds the slot open.
-    pub fn close(&self, store: &mut dyn Store, state: State, ending: Ending) {
+    pub fn close(&self, store: &mut dyn Store, state: State, ending: &Ending, until: BootTime) {
         let page = self.page();
-        let (Some(Opened::Begun(entry, version)), None) = (page.opened, page.closed) else { return };
+        let (Some((entry, version)), None) = (page.whole(), page.closed) else { return };
         let mut finished = |entry: &Entry, version| {
-            amend(store, Amending::new(version, finish(entry, state, ending.clone()), random::seed()))
+            let finished = finish(entry, state, ending.clone());
+            amend_until(store, Amending::by_run(version, finished, random::seed()), until, &mut nothing)
         };
         if let Some(Opened::Begun(entry, version)) = page.key_opened {
             let closed = finished(&entry, version);
+            let failed = matches!(closed, Amended::Failed(_)).then(|| closed.clone());
             self.note(|page| page.key_closed = Some(closed));
+            if failed.is_some() {
+                return self.note(|page| page.closed = failed);
+            }
         }
         let closed = finished(&entry, version);
         self.note(|page| page.closed = Some(closed));

@@ -23,7 +23,8 @@ pub trait Job {
     fn seal(&mut self, granted: &Granted, session: InputSender);
     /// What is to be done first, before the session hears this: the item is begun when all is sealed, and how
     /// it ended is recorded before the lease is given back.
-    fn before(&mut self, _input: &Input) -> First {
+    /// `stop_at`: until when the lease is surely ours.
+    fn before(&mut self, _input: &Input, _stop_at: Option<BootTime>) -> First {
         First::Nothing
     }
     /// Asks all of it to end.
@@ -167,7 +168,7 @@ impl Shell {
             if let Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty = input {
                 self.job_lives = false;
             }
-            match job.before(&input) {
+            match job.before(&input, self.session.stop_at()) {
                 First::Nothing => {}
                 First::InPlace(work) => {
                     inputs.extend(self.give(work));
@@ -245,5 +246,10 @@ impl Shell {
             Outcome::Lost { .. } | Outcome::NotStarted(_) => false,
         };
         self.keeper.finish(answered);
+    }
+
+    /// The same when the store has answered since: what was given up on, as the release of the lease, is done yet.
+    pub fn finish_all(self) {
+        self.keeper.finish(true);
     }
 }

@@ -11,15 +11,16 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::{Amended, STEP_NAME_MAX};
+use leasehold_core::ledger::{Amended, STEP_NAME_MAX, step_fits};
 use serde::{Deserialize, Serialize};
 
 use crate::keeper::Work;
 use crate::ledger::Book;
-use crate::random;
 use crate::shell::WorkSender;
+use crate::{clock, random};
 
 /// Where a job finds the socket.
 pub const SOCKET: &str = "LEASEHOLD_SOCKET";
@@ -62,7 +63,13 @@ pub enum Answer {
     /// Another process of this run is at it.
     Busy,
     /// It is recorded as done.
-    Recorded,
+    Recorded {
+        /// What it printed was to be kept, and there was no room for it.
+        #[serde(default)]
+        left_out: bool,
+    },
+    /// It must not be done: there is no room to record it.
+    Full,
     /// Another run has gone over the item: this one's steps count no more.
     Superseded,
     /// It cannot be told; why.
@@ -89,10 +96,17 @@ impl Drop for Steps {
 
 impl Steps {
     /// Listens in this private directory, for the run that does the item in `book` under `grant`.
-    pub fn listen(dir: &Path, book: Book, grant: Grant, works: WorkSender) -> io::Result<Self> {
+    /// A store that does not answer when a step is done is asked again for `patience`.
+    pub fn listen(
+        dir: &Path,
+        book: Book,
+        grant: Grant,
+        works: WorkSender,
+        patience: Duration,
+    ) -> io::Result<Self> {
         sweep(dir);
         let (listener, path, own) = bind(dir)?;
-        let desk = Desk { book, grant, works, under_way: Arc::default() };
+        let desk = Desk { book, grant, works, patience, under_way: Arc::default() };
         std::thread::Builder::new().name("steps".into()).stack_size(128 * 1024).spawn(move || {
             for stream in listener.incoming().flatten() {
                 let desk = desk.clone();
@@ -139,6 +153,8 @@ struct Desk {
     book: Book,
     grant: Grant,
     works: WorkSender,
+    /// How long a store that does not answer is asked again: renewals wait meanwhile.
+    patience: Duration,
     under_way: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -172,18 +188,38 @@ impl Desk {
         if step.is_empty() || step.len() > STEP_NAME_MAX {
             return failed("a step has a name of 1 to 128 bytes");
         }
-        let Some(entry) = self.book.entry() else { return failed("the run has not begun its item") };
-        if let Some(done) = entry.steps.iter().find(|done| done.name == step) {
+        let Some(entry) = self.book.whole_entry() else { return failed("the run has not begun its item") };
+        if !step_fits(&entry, step) {
+            return Answer::Full;
+        }
+        let recorded = self.book.unrecorded(step).is_none();
+        if let Some(done) = entry.steps.iter().find(|done| recorded && done.name == step) {
             return Answer::Done { token: done.token.get(), output: done.output.clone() };
         }
-        if self.under_way().insert(step.into()) { Answer::Begin } else { Answer::Busy }
+        if !self.under_way().insert(step.into()) {
+            return Answer::Busy;
+        }
+        // It is done already, and only its record is not.
+        let Some(done) = self.book.unrecorded(step) else { return Answer::Begin };
+        let answer = match self.done(step, done.output.clone()) {
+            Answer::Recorded { .. } => Answer::Done { token: done.token.get(), output: done.output },
+            other => other,
+        };
+        self.under_way().remove(step);
+        answer
     }
 
     fn done(&self, step: &str, output: Option<String>) -> Answer {
         let (told, answer) = mpsc::channel();
-        self.works.send(Work::Step { book: self.book.clone(), name: step.into(), output, told });
+        let to_keep = output.is_some();
+        // From here on, so that many together take no longer than one.
+        let until = clock::boot_time().plus(self.patience);
+        self.works.send(Work::Step { book: self.book.clone(), name: step.into(), output, until, told });
         match answer.recv() {
-            Ok(Amended::Done(..)) => Answer::Recorded,
+            Ok(Amended::Done(entry, _)) => {
+                let kept = entry.steps.iter().any(|done| done.name == step && done.output.is_some());
+                Answer::Recorded { left_out: to_keep && !kept }
+            }
             Ok(Amended::Superseded(_)) => Answer::Superseded,
             Ok(Amended::Failed(failure)) => Answer::Failed { message: failure.message },
             Err(_) => Answer::Failed { message: "the run has ended".into() },

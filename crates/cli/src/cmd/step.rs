@@ -43,23 +43,37 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
         Answer::Begin => {}
         Answer::Done { token, output } => {
             // A reader that went away has seen enough.
+            let lost =
+                if args.keep_output && output.is_none() { "; what it printed was not kept" } else { "" };
             let _ = output.map(|output| std::io::stdout().write_all(output.as_bytes()));
-            out.note(&format!("skipped step {name}: done under token {token}"));
+            out.note(&format!("skipped step {name}: done under token {token}{lost}"));
             return Ok(exit::OK);
         }
         Answer::Busy => {
             let why = "another process of this run is at it. Nothing was run";
             return Err(Failed::usage(format!("step {name}: {why}")));
         }
+        Answer::Full => {
+            let why = "the record of this item is full: it could not be recorded as done. Nothing was run. Keep less of \
+                       what its steps print, or make several items of it";
+            return Err(Failed::new(exit::CONFIG, "full", format!("step {name}: {why}")));
+        }
         other => return Err(refused(name, other)),
     }
-    let (code, output) = execute(args, &program.path)?;
+    let (code, printed) = execute(args, &program.path)?;
     if code != 0 {
         return Ok(code);
     }
+    let output = printed.and_then(|printed| kept(printed, name, out));
     steps::send(&stream, &Ask::Done { output }).map_err(over)?;
     match steps::receive(&mut lines).map_err(over)? {
-        Answer::Recorded => Ok(exit::OK),
+        Answer::Recorded { left_out } => {
+            if left_out {
+                let why = "the record of its item is nearly full";
+                out.warn(&format!("step {name} is recorded as done, but not what it printed: {why}"));
+            }
+            Ok(exit::OK)
+        }
         other => Err(refused(name, other)),
     }
 }
@@ -68,7 +82,10 @@ fn refused(name: &str, answer: Answer) -> Failed {
     match answer {
         Answer::Failed { message } => {
             let message = message.trim_end_matches('.');
-            let what = format!("step {name} could not be recorded as done: {message}. A retry does it again");
+            let what = format!(
+                "step {name} is done, but that could not be recorded: {message}. It is recorded with the run's next \
+                 step or its end; if that fails too, a retry does it again"
+            );
             Failed::new(exit::UNREACHABLE, "not_recorded", what)
         }
         _ => superseded(name, "a later run has gone over this item"),
@@ -81,7 +98,7 @@ fn superseded(name: &str, why: &str) -> Failed {
 }
 
 /// Its exit code, and what it printed if that is to be kept.
-fn execute(args: &Step, program: &std::path::Path) -> Result<(u8, Option<String>), Failed> {
+fn execute(args: &Step, program: &std::path::Path) -> Result<(u8, Option<Vec<u8>>), Failed> {
     let failed = |e: std::io::Error| Failed::new(126, "command", format!("{e}. The step was not done."));
     let mut command = Command::new(program);
     command.args(&args.command[1..]).env("LEASEHOLD_STEP", &args.name);
@@ -97,17 +114,17 @@ fn execute(args: &Step, program: &std::path::Path) -> Result<(u8, Option<String>
     let status = child.wait().map_err(failed)?;
     let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(i32::from(u8::MAX));
     let code = u8::try_from(code).unwrap_or(u8::MAX);
-    match printed.map(String::from_utf8) {
-        None => Ok((code, None)),
-        Some(Ok(text)) if text.len() <= OUTPUT_MAX => Ok((code, Some(text))),
-        Some(_) if code != 0 => Ok((code, None)),
-        Some(_) => {
-            let why = format!("printed more than {OUTPUT_MAX} bytes, or no text, which cannot be kept");
-            let message =
-                format!("step {} {why}: it is not recorded as done. Leave out --keep-output", args.name);
-            Err(Failed::new(exit::CONFIG, "output", message))
-        }
+    Ok((code, printed))
+}
+
+/// As text, if it can be kept. That it is done counts for more: it is recorded all the same.
+fn kept(printed: Vec<u8>, name: &str, out: &Out) -> Option<String> {
+    let text = String::from_utf8(printed).ok().filter(|text| text.len() <= OUTPUT_MAX);
+    if text.is_none() {
+        let why = format!("it is more than {OUTPUT_MAX} bytes, or no text");
+        out.warn(&format!("step {name} is done, but what it printed is not kept: {why}"));
     }
+    text
 }
 
 /// Everything that is read, which is printed as it comes.

@@ -262,12 +262,22 @@ pub struct Amending {
     ids: Ids,
     sent: Vec<WriteId>,
     tries: u32,
+    /// The run that is at it, if it is the one that changes it.
+    run: Option<Grant>,
 }
 
 impl Amending {
-    /// From what stands at `expected` to `entry`; `seed` must be random.
+    /// From what stands at `expected` to `entry`; `seed` must be random. Whatever else is written meanwhile has
+    /// gone over it.
     pub fn new(expected: Version, entry: Entry, seed: u128) -> Self {
-        Self { expected, entry, ids: Ids::new(seed), sent: Vec::new(), tries: 0 }
+        Self { expected, entry, ids: Ids::new(seed), sent: Vec::new(), tries: 0, run: None }
+    }
+
+    /// The same by the run that began it. What this run wrote before, without an answer, may be found instead of
+    /// what was expected: then it is gone on from there. It is tried for as long as the store is called.
+    pub fn by_run(expected: Version, entry: Entry, seed: u128) -> Self {
+        let run = Some(entry.claim.grant);
+        Self { run, ..Self::new(expected, entry, seed) }
     }
 
     /// The item.
@@ -277,7 +287,6 @@ impl Amending {
 
     /// The first call.
     pub fn start(&mut self) -> Call {
-        self.tries += 1;
         self.entry.write = WriteId(self.ids.fresh());
         self.sent.push(self.entry.write);
         Call::Cas { expected: Some(self.expected.clone()), entry: self.entry.clone() }
@@ -285,12 +294,15 @@ impl Amending {
 
     /// The replacement was answered.
     pub fn on_cas(&mut self, result: Cas) -> Next<Amended> {
+        // Races with others end; how long a store may be silent is for the run to say.
+        self.tries += u32::from(self.run.is_none() || result == Cas::Conflict);
         match result {
             Cas::Written { version, .. } => Next::Done(Amended::Done(self.entry.clone(), version)),
             Cas::Unknown(failure) if failure.kind != FailureKind::Unreachable => {
                 Next::Done(Amended::Failed(failure))
             }
             Cas::Unknown(failure) if self.tries >= TRIES => Next::Done(Amended::Failed(failure)),
+            Cas::Conflict if self.tries > TRIES => Next::Done(Amended::Failed(busy())),
             Cas::Conflict | Cas::Unknown(_) => Next::Call(Call::Read),
         }
     }
@@ -301,8 +313,11 @@ impl Amending {
             Ok(Some(stored)) => stored,
             Ok(None) => return Next::Done(Amended::Superseded(None)),
             Err(failure) if self.tries >= TRIES => return Next::Done(Amended::Failed(failure)),
+            Err(failure) if self.run.is_some() && failure.kind != FailureKind::Unreachable => {
+                return Next::Done(Amended::Failed(failure));
+            }
             Err(_) => {
-                self.tries += 1;
+                self.tries += u32::from(self.run.is_none());
                 return Next::Call(Call::Read);
             }
         };
@@ -311,8 +326,23 @@ impl Amending {
         }
         match Entry::decode_of(&self.entry.subject, &stored.body) {
             Ok(entry) if self.sent.contains(&entry.write) => Next::Done(Amended::Done(entry, stored.version)),
+            Ok(entry) if entry.state == State::Started && self.run == Some(entry.claim.grant) => {
+                self.go_on_from(entry, stored.version)
+            }
             Ok(entry) => Next::Done(Amended::Superseded(Some(entry))),
             Err(_) => Next::Done(Amended::Superseded(None)),
         }
+    }
+
+    /// Only this run writes `started` with its grant: an earlier write of ours has landed.
+    fn go_on_from(&mut self, found: Entry, version: Version) -> Next<Amended> {
+        let ours = core::mem::take(&mut self.entry.steps);
+        let fresh = ours.into_iter().filter(|step| !found.steps.iter().any(|there| there.name == step.name));
+        self.entry.steps = found.steps.iter().cloned().chain(fresh).collect();
+        if (Entry { write: found.write, ..self.entry.clone() }) == found {
+            return Next::Done(Amended::Done(found, version));
+        }
+        self.expected = version;
+        Next::Call(self.start())
     }
 }

@@ -30,6 +30,9 @@ pub const KEY_MAX: usize = 255;
 /// Longest name of a step, in bytes.
 pub const STEP_NAME_MAX: usize = 128;
 
+/// Steps leave this much of a record free, in bytes: how a run ended counts for more than what it printed.
+const ENDING_ROOM: usize = 1024;
+
 /// One item of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
@@ -275,14 +278,29 @@ pub fn finish(ours: &Entry, state: State, ending: Ending) -> Entry {
     Entry { ending: Some(Ending { said: String::new(), ..ending }), ..entry }
 }
 
-/// The entry with one more step done. Nothing if it is there already.
+/// The entry with one more step done. Nothing if it is there already. What it printed is left out where that would
+/// leave no room for the ending.
 pub fn step_done(ours: &Entry, name: &str, output: Option<String>) -> Option<Entry> {
     if ours.steps.iter().any(|step| step.name == name) {
         return None;
     }
-    let mut entry = ours.clone();
-    entry.steps.push(Step { name: name.into(), token: ours.claim.token, output });
-    Some(entry)
+    let with = |output| {
+        let mut entry = ours.clone();
+        entry.steps.push(Step { name: name.into(), token: ours.claim.token, output });
+        entry
+    };
+    let whole = with(output);
+    Some(if has_room(&whole) { whole } else { with(None) })
+}
+
+/// Whether one more step can be recorded, if nothing that it prints is kept.
+pub fn step_fits(ours: &Entry, name: &str) -> bool {
+    step_done(ours, name, None).is_none_or(|entry| has_room(&entry))
+}
+
+/// Whether an ending fits in as well.
+fn has_room(entry: &Entry) -> bool {
+    entry.encode().is_some_and(|body| body.len() + ENDING_ROOM <= ENTRY_MAX)
 }
 
 /// The entry after a person said that it may be tried again; nothing where there is nothing to say:

@@ -3,11 +3,13 @@
 
 mod rules;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold_core::ids::{Epoch, Grant, Ids, Token};
 use leasehold_core::ledger::{
-    Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Subject, finish,
+    Amended, Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Step,
+    Subject, finish, step_done,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
@@ -30,6 +32,10 @@ enum Flaw {
     SweepsFirst,
     /// Nobody looks whether a slot is settled.
     NeverLooksTwice,
+    /// A run takes what it wrote itself, without an answer, for another's.
+    TakesItselfForAnother,
+    /// A run does a step again of which it does not know whether it was recorded.
+    ForgetsItsSteps,
 }
 
 /// Writes that may land later.
@@ -48,6 +54,11 @@ struct World {
     /// Who holds each lease; nobody takes one from a living run.
     leases: Vec<Option<Grant>>,
     executing: Vec<Grant>,
+    /// Who was begun last.
+    last: Option<Grant>,
+    /// Steps that the record has said to be done.
+    steps: BTreeSet<String>,
+    steps_done: u32,
     /// An execution that began and whose end nobody recorded.
     silent: bool,
     succeeded: bool,
@@ -65,8 +76,26 @@ struct World {
 #[allow(clippy::large_enum_variant)] // there are a handful of them
 enum Stage {
     Opening(Opening, Call),
-    Executing(Entry, Version),
+    Executing(Own),
+    Stepping(Own, Step, Amending, Call),
     Closing(Amending, Call),
+}
+
+/// What a run knows of its item.
+struct Own {
+    entry: Entry,
+    version: Version,
+    /// Done, and nobody knows whether that is recorded.
+    unrecorded: Vec<Step>,
+}
+
+impl Own {
+    /// The entry with all that was done.
+    fn whole(&self) -> Entry {
+        let add =
+            |entry: Entry, step: &Step| step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry);
+        self.unrecorded.iter().fold(self.entry.clone(), add)
+    }
 }
 
 struct Run {
@@ -127,6 +156,9 @@ impl World {
             late: Vec::new(),
             leases: vec![None; LEASES],
             executing: Vec::new(),
+            last: None,
+            steps: BTreeSet::new(),
+            steps_done: 0,
             silent: false,
             succeeded: false,
             begun: 0,
@@ -161,7 +193,11 @@ impl World {
             return Cas::Conflict;
         }
         // What counts is what is recorded, whether or not the run hears of it.
-        match Entry::decode(body).map(|entry| entry.state) {
+        let entry = Entry::decode(body);
+        if let Ok(entry) = &entry {
+            self.check_steps(entry);
+        }
+        match entry.map(|entry| entry.state) {
             Ok(State::Failed) => self.silent = false,
             Ok(State::Ok) => (self.silent, self.succeeded) = (false, true),
             _ => {}
@@ -171,6 +207,57 @@ impl World {
         let version = Version(self.versions.to_string());
         self.cell = Some((version.clone(), body.to_vec()));
         Cas::Written { version, store_time: None }
+    }
+
+    fn check_steps(&mut self, entry: &Entry) {
+        match self.cell.as_ref().map(|(_, body)| Entry::decode(body).unwrap()) {
+            // It was removed because it is settled.
+            None => self.steps.clear(),
+            Some(before) if entry.claim.grant == before.claim.grant => {
+                if entry.state == State::Started && before.state != State::Started {
+                    self.broken.get_or_insert("how it ended was undone".into());
+                }
+            }
+            Some(_) => {}
+        }
+        let names: BTreeSet<String> = entry.steps.iter().map(|step| step.name.clone()).collect();
+        if !self.steps.is_subset(&names) {
+            self.broken.get_or_insert("a step that was recorded is lost".into());
+        }
+        self.steps = names;
+    }
+
+    /// A step's command is executed.
+    fn do_step(&mut self, name: &str) {
+        if self.steps.contains(name) {
+            self.broken.get_or_insert("a step was done again after it was recorded".into());
+        }
+        self.steps_done += 1;
+    }
+
+    fn amending(&mut self, version: Version, entry: Entry) -> (Amending, Call) {
+        let new = if self.flaw == Flaw::TakesItselfForAnother { Amending::new } else { Amending::by_run };
+        let mut amending = new(version, entry, self.seed());
+        let call = amending.start();
+        (amending, call)
+    }
+
+    /// One call of a run that changes its item; it gives up when it has no more time.
+    fn amend(&mut self, amending: &mut Amending, call: &Call, grant: Grant) -> Next<Amended> {
+        let answer = self.answer(call);
+        let failed = matches!(&answer, Answer::Cas(Cas::Unknown(_)) | Answer::Read(Err(_)));
+        if failed && self.chance(300) {
+            return Next::Done(Amended::Failed(unreachable()));
+        }
+        let next = match answer {
+            Answer::Read(result) => amending.on_read(result),
+            Answer::Cas(result) => amending.on_cas(result),
+            Answer::Lease(_) | Answer::Settled(_) | Answer::Removed => panic!("{call:?}"),
+        };
+        if matches!(next, Next::Done(Amended::Superseded(_))) && self.last == Some(grant) {
+            self.broken.get_or_insert("overtaken by itself".into());
+        }
+        next
     }
 
     /// One conditional write, with all that can happen to it.
@@ -208,7 +295,7 @@ impl World {
         if self.silent && if_unknown == IfUnknown::Refuse {
             self.broken.get_or_insert("begun again after one that never reported".into());
         }
-        (self.silent, self.begun) = (true, self.begun + 1);
+        (self.silent, self.begun, self.last) = (true, self.begun + 1, Some(grant));
         self.executing.push(grant);
     }
 
@@ -270,6 +357,24 @@ fn unreachable() -> Failure {
     Failure { kind: FailureKind::Unreachable, message: "lost".into() }
 }
 
+/// The next step of the command, or its end.
+fn execute(world: &mut World, own: Own, grant: Grant) -> Stage {
+    let whole = own.whole();
+    let to_do = ["a", "b"].into_iter().find(|name| whole.steps.iter().all(|step| step.name != *name));
+    if let Some(name) = to_do.filter(|_| world.chance(600)) {
+        world.do_step(name);
+        let next = step_done(&whole, name, None).unwrap();
+        let step = next.steps.last().cloned().unwrap();
+        let (amending, call) = world.amending(own.version.clone(), next);
+        return Stage::Stepping(own, step, amending, call);
+    }
+    world.executing.retain(|executing| *executing != grant);
+    let failed = world.chance(300);
+    let state = if failed { State::Failed } else { State::Ok };
+    let (amending, call) = world.amending(own.version, finish(&whole, state, ending(failed.into())));
+    Stage::Closing(amending, call)
+}
+
 /// Nothing: the run is over.
 fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
     run.stage = match run.stage {
@@ -290,31 +395,30 @@ fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
                     if world.flaw != Flaw::StartsFirst {
                         world.begin(run.grant, if_unknown);
                     }
-                    Stage::Executing(entry, version)
+                    Stage::Executing(Own { entry, version, unrecorded: Vec::new() })
                 }
                 Next::Done(_) => return None,
             }
         }
-        Stage::Executing(entry, version) => {
-            world.executing.retain(|grant| *grant != run.grant);
-            let failed = world.chance(300);
-            let state = if failed { State::Failed } else { State::Ok };
-            let mut amending =
-                Amending::new(version, finish(&entry, state, ending(failed.into())), world.seed());
-            let call = amending.start();
-            Stage::Closing(amending, call)
-        }
-        Stage::Closing(mut amending, call) => {
-            let next = match world.answer(&call) {
-                Answer::Read(result) => amending.on_read(result),
-                Answer::Cas(result) => amending.on_cas(result),
-                Answer::Lease(_) | Answer::Settled(_) | Answer::Removed => return None,
-            };
-            match next {
-                Next::Call(call) => Stage::Closing(amending, call),
-                Next::Done(_) => return None,
+        Stage::Executing(own) => execute(world, own, run.grant),
+        Stage::Stepping(mut own, step, mut amending, call) => {
+            match world.amend(&mut amending, &call, run.grant) {
+                Next::Call(call) => Stage::Stepping(own, step, amending, call),
+                Next::Done(Amended::Done(entry, version)) => {
+                    Stage::Executing(Own { entry, version, unrecorded: Vec::new() })
+                }
+                Next::Done(_) => {
+                    if world.flaw != Flaw::ForgetsItsSteps {
+                        own.unrecorded.push(step);
+                    }
+                    Stage::Executing(own)
+                }
             }
         }
+        Stage::Closing(mut amending, call) => match world.amend(&mut amending, &call, run.grant) {
+            Next::Call(call) => Stage::Closing(amending, call),
+            Next::Done(_) => return None,
+        },
     };
     Some(run)
 }
@@ -372,12 +476,12 @@ const SCHEDULES: u64 = 2_000;
 
 #[test]
 fn an_item_is_done_once_whatever_happens() {
-    let (mut done, mut begun) = (0, 0);
+    let (mut done, mut begun, mut steps) = (0, 0, 0);
     for seed in 0..SCHEDULES {
         for if_unknown in [IfUnknown::Refuse, IfUnknown::Retry] {
             let (broken, world) = schedule(seed, Flaw::None, if_unknown, false);
             assert_eq!(broken, None, "seed {seed}, {if_unknown:?}");
-            begun += world.begun;
+            (begun, steps) = (begun + world.begun, steps + world.steps_done);
             done += u32::from(world.succeeded);
             // Without faults, and with nobody waiting for a person, it is done in the end, or failed too often.
             let entry = world.cell.map(|(_, body)| Entry::decode(&body).unwrap());
@@ -386,7 +490,7 @@ fn an_item_is_done_once_whatever_happens() {
             assert!(settled || if_unknown == IfUnknown::Refuse, "seed {seed} never settles");
         }
     }
-    println!("ledger: {} schedules, begun {begun} times, done {done}", SCHEDULES * 2);
+    println!("ledger: {} schedules, begun {begun} times, {steps} steps, done {done}", SCHEDULES * 2);
 }
 
 #[test]
@@ -413,6 +517,8 @@ fn broken_stores_and_rules_are_caught() {
         Flaw::ForgetsDone,
         Flaw::SweepsFirst,
         Flaw::NeverLooksTwice,
+        Flaw::TakesItselfForAnother,
+        Flaw::ForgetsItsSteps,
     ] {
         let caught = (0..SCHEDULES).find_map(|seed| {
             let slot = matches!(flaw, Flaw::SweepsFirst | Flaw::NeverLooksTwice);

@@ -3,6 +3,7 @@
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::{
     BadEntry, Doubt, ENTRY_MAX, Found, Verdict, begin, key_if_unknown, retry, slot_without_key, step_done,
+    step_fits,
 };
 
 use super::*;
@@ -71,10 +72,29 @@ fn the_outcome_fits_where_the_last_lines_do_not() {
     let whole = finish(&entry(State::Started), State::Failed, printed.clone());
     assert_eq!(whole.ending, Some(printed.clone()));
     let room = ENTRY_MAX - entry(State::Failed).encode().unwrap().len();
-    let full = step_done(&entry(State::Started), "charge", Some("x".repeat(room - 1000))).unwrap();
+    let full = step_done(&entry(State::Started), "charge", Some("x".repeat(room - 1100))).unwrap();
+    assert!(full.steps[0].output.is_some());
     let left = finish(&full, State::Failed, printed);
     assert_eq!((&left.ending, left.state, left.failures), (&Some(ending(1)), State::Failed, 1));
     assert!(left.encode().is_some());
+}
+
+#[test]
+fn steps_leave_room_for_the_ending() {
+    let mut full = entry(State::Started);
+    let longest = |n: usize| format!("{n:0>128}");
+    let mut kept = 0;
+    for n in 0..1000 {
+        if !step_fits(&full, &longest(n)) {
+            break;
+        }
+        full = step_done(&full, &longest(n), Some("\"".repeat(2048))).unwrap();
+        kept += usize::from(full.steps.last().unwrap().output.is_some());
+    }
+    assert!(kept > 5 && full.steps.len() > kept, "{kept} of {}", full.steps.len());
+    let ending =
+        Ending { exit: Some(i32::MIN), took_ms: u64::MAX, at: "x".repeat(30), said: "x".repeat(2048) };
+    assert!(finish(&full, State::Failed, ending).encode().is_some());
 }
 
 #[test]
@@ -185,4 +205,53 @@ fn an_opening_knows_whether_it_ended_a_silence() {
         assert_eq!(opened(Some(entry(State::Started)), Grant(1), lost_answer), (true, false));
     }
     assert_eq!(opened(Some(entry(State::Ok)), Grant(2), false), (false, false));
+}
+
+/// What a run hears that closes its item, expecting version 1, and finds this instead.
+fn closed(found: &Entry, late: bool) -> Next<Amended> {
+    let ours = finish(&entry(State::Started), State::Ok, ending(0));
+    let mut amending = Amending::by_run(Version("1".into()), ours, 7 << 64);
+    amending.start();
+    let answer = if late {
+        Cas::Unknown(Failure { kind: FailureKind::Unreachable, message: "lost".into() })
+    } else {
+        Cas::Conflict
+    };
+    assert_eq!(amending.on_cas(answer), Next::Call(Call::Read));
+    let stored = Stored { body: found.encode().unwrap(), version: Version("2".into()), age: None };
+    amending.on_read(Ok(Some(stored)))
+}
+
+#[test]
+fn a_run_is_not_overtaken_by_itself() {
+    let step = step_done(&entry(State::Started), "charge", Some("id 7".into())).unwrap();
+    let step = Entry { write: WriteId(99), ..step };
+    for late in [false, true] {
+        let Next::Call(Call::Cas { expected, entry }) = closed(&step, late) else { panic!("overtaken") };
+        assert_eq!(expected, Some(Version("2".into())));
+        assert_eq!((entry.state, &entry.steps), (State::Ok, &step.steps));
+    }
+    // Another run, or a person, has.
+    let other = Entry { claim: claim(Grant(2), 0), ..step.clone() };
+    for found in [other, retry(&step, false).unwrap(), entry(State::Unknown)] {
+        let found = Entry { write: WriteId(99), ..found };
+        assert_eq!(closed(&found, false), Next::Done(Amended::Superseded(Some(found))));
+    }
+    // And whoever speaks for a run that is gone has not written what it wrote.
+    let mut person = Amending::new(Version("1".into()), retry(&step, false).unwrap(), 7 << 64);
+    person.start();
+    assert_eq!(person.on_cas(Cas::Conflict), Next::Call(Call::Read));
+    let stored = Stored { body: step.encode().unwrap(), version: Version("2".into()), age: None };
+    assert_eq!(person.on_read(Ok(Some(stored))), Next::Done(Amended::Superseded(Some(step))));
+}
+
+#[test]
+fn a_step_that_landed_is_not_written_twice() {
+    let step = step_done(&entry(State::Started), "charge", None).unwrap();
+    let mut again = Amending::by_run(Version("1".into()), step.clone(), 7 << 64);
+    again.start();
+    assert_eq!(again.on_cas(Cas::Conflict), Next::Call(Call::Read));
+    let landed = Entry { write: WriteId(99), ..step };
+    let stored = Stored { body: landed.encode().unwrap(), version: Version("2".into()), age: None };
+    assert_eq!(again.on_read(Ok(Some(stored))), Next::Done(Amended::Done(landed, Version("2".into()))));
 }

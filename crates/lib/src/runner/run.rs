@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::Subject;
+use leasehold_core::ledger::{Amended, Subject};
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
 use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason};
@@ -131,7 +131,7 @@ pub fn run(
     }
     let grant = Grant(random::seed());
     // Locked before the claim is made, so that no neighbour can see the claim and a free lock.
-    let lock_dir = store.facts().lock_dir;
+    let (lock_dir, near) = (store.facts().lock_dir, store.facts().this_machine_only);
     let lock = lock_dir.and_then(|dir| HolderLock::create(&dir, grant).ok());
     let plan = Plan {
         leases: spec.leases.iter().map(|lease| memory.recall(lease)).collect(),
@@ -156,7 +156,8 @@ pub fn run(
         book: spec.item.clone().map(|item| Book::new(item, spec.key.clone(), spec.job.clone())),
         stopping: None,
         status: None,
-        recorded: false,
+        near,
+        recorded: None,
         listener,
         tree: None,
         granted: None,
@@ -212,7 +213,11 @@ impl Loop<'_> {
         };
         self.take_back();
         self.wait_recorded();
-        self.shell.finish(&outcome);
+        let closed = self.job.book.as_ref().and_then(|book| book.page().closed);
+        match closed {
+            Some(Amended::Done(..)) => self.shell.finish_all(),
+            _ => self.shell.finish(&outcome),
+        }
         // All else is done: a reader that stands still keeps nobody from the lease.
         let unwritten = self.job.tail.take().and_then(|tail| tail.finish(&mut self.signals));
         Ok(Ran { unwritten, ..self.job.ran(outcome) })
@@ -285,8 +290,10 @@ struct Process<'a> {
     stopping: Option<StopReason>,
     /// The command's own end.
     status: Option<i32>,
-    /// How it ended was given to the keeper.
-    recorded: bool,
+    /// The store is on this machine.
+    near: bool,
+    /// How it ended was given to the keeper, who tries until then.
+    recorded: Option<BootTime>,
     listener: &'a mut dyn Listener,
     tree: Option<Tree>,
     granted: Option<Granted>,
@@ -318,7 +325,9 @@ impl Process<'_> {
 
     fn spawn(&mut self, granted: &Granted) -> Result<Tree, (String, u8)> {
         if let (Some(book), Some(dir)) = (&self.book, &self.spec.sockets) {
-            let listening = Steps::listen(dir, book.clone(), granted.grant, self.works.clone());
+            // Renewals wait behind it.
+            let patience = self.spec.timing.heartbeat / 3;
+            let listening = Steps::listen(dir, book.clone(), granted.grant, self.works.clone(), patience);
             let failed = |e| (format!("cannot listen for the job's steps in {}: {e}", dir.display()), 126);
             self.steps = Some(listening.map_err(failed)?);
         }
@@ -374,21 +383,20 @@ impl Job for Process<'_> {
         self.fences.seal(granted, session);
     }
 
-    fn before(&mut self, input: &Input) -> First {
-        let Some(book) = &self.book else { return First::Nothing };
+    fn before(&mut self, input: &Input, stop_at: Option<BootTime>) -> First {
+        let Some(book) = self.book.clone() else { return First::Nothing };
         if let Input::JobExited { status, .. } = input {
             self.status = Some(*status);
         }
         match (input, &self.granted) {
             (Input::Sealed(Ok(())), Some(granted)) if book.page().opened.is_none() => {
                 let holder = self.spec.holder();
-                First::InPlace(Work::Open { book: book.clone(), granted: granted.clone(), holder })
+                First::InPlace(Work::Open { book, granted: granted.clone(), holder })
             }
-            (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _) if !self.recorded => {
+            (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _) if self.recorded.is_none() => {
                 let Some(status) = self.status else { return First::Nothing };
-                self.recorded = true;
                 let (state, ending) = self.left(status);
-                First::Also(Work::Close { book: book.clone(), state, ending })
+                First::Also(Work::Close { book, state, ending, until: self.record_until(stop_at) })
             }
             _ => First::Nothing,
         }

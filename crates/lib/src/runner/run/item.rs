@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use leasehold_core::ledger::{Ending, State, Subject};
 use leasehold_core::session::StopReason;
+use leasehold_core::time::BootTime;
 
 use super::{Loop, Process};
 use crate::keeper::Work;
 use crate::ledger::Book;
 use crate::runner::tail::Tail;
 use crate::{clock, host};
+
+const NEAR_PATIENCE: Duration = Duration::from_secs(3);
 
 impl Loop<'_> {
     /// An item that was begun although its command never was may be begun by the next run.
@@ -19,21 +22,34 @@ impl Loop<'_> {
         if self.job.started.is_some() || book.entry().is_none() {
             return;
         }
-        self.job.recorded = true;
+        let until = self.job.record_until(None);
         let (state, said) = book.never_executed();
         let ending = self.job.ending(None, said);
-        let _ = self.shell.give(Work::Close { book, state, ending });
+        let _ = self.shell.give(Work::Close { book, state, ending, until });
     }
 
     /// A keeper that may hang is not waited for; what it has to record is, for as long as its calls may take.
     pub(super) fn wait_recorded(&self) {
-        let Some(book) = self.job.book.as_ref().filter(|_| self.job.recorded) else { return };
+        let (Some(book), Some(until)) = (&self.job.book, self.job.recorded) else { return };
         let calls = if self.job.spec.key.is_some() { 4 } else { 2 };
-        book.wait_closed(self.job.spec.timing.timeout * calls);
+        book.wait_closed(until.since(clock::boot_time()) + self.job.spec.timing.timeout * calls);
     }
 }
 
 impl Process<'_> {
+    /// How long a store that does not answer is told how the item ended: while the lease is surely ours, for it is given
+    /// back after that. A store on this machine comes back soon, or not at all.
+    pub(super) fn record_until(&mut self, stop_at: Option<BootTime>) -> BootTime {
+        let now = clock::boot_time();
+        let until = match stop_at {
+            _ if self.near => now.plus(NEAR_PATIENCE),
+            Some(at) => at.max(now.plus(self.spec.timing.timeout)),
+            None => now.plus(self.spec.timing.timeout),
+        };
+        self.recorded = Some(until);
+        until
+    }
+
     /// What the job's environment says about its item. What an outer run said about its own is removed.
     pub(super) fn about(&self) -> Vec<(OsString, Option<OsString>)> {
         let Some(entry) = self.book.as_ref().and_then(Book::entry) else { return Vec::new() };
