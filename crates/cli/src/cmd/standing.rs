@@ -137,12 +137,22 @@ pub fn dropped(range: &Range) -> String {
         (true, _) => format!("the slot {}", time(range.first)),
         (false, count) => format!("{count} slots from {} to {}", time(range.first), time(range.last)),
     };
-    let why = match range.why {
+    format!("{which}: {}", because(range.why))
+}
+
+/// "dropped 525597 slots of minutely, from … to …: …"
+pub fn dropped_of(job: &Name, range: &Range) -> String {
+    let slots = if range.count == 1 { "slot" } else { "slots" };
+    let (first, last) = (time(range.first), time(range.last));
+    format!("dropped {} {slots} of {job}, from {first} to {last}: {}", range.count, because(range.why))
+}
+
+fn because(why: Why) -> &'static str {
+    match why {
         Why::Missed => {
-            "nobody ran them in time, and catch_up, which says how many of the newest missed slots are run later, \
-             asked for no more"
+            "nobody ran them in time, and catch_up, which says how many of the newest missed slots are run later, asks \
+             for no more"
         }
         Why::Paused => "the job was paused, and what is due in a pause is not caught up",
-    };
-    format!("{which}: {why}")
+    }
 }

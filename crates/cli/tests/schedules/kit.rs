@@ -93,7 +93,7 @@ impl Site {
     /// A daemon that has read its file.
     pub fn daemon(&self, machine: &str) -> Running {
         let mut daemon = self.start(machine, &["-v", "daemon"]);
-        daemon.said("jobs; TERM or Ctrl-C");
+        daemon.said("; TERM or Ctrl-C");
         daemon
     }
 
