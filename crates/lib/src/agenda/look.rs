@@ -284,15 +284,15 @@ impl Looking<'_> {
 
     /// Tells, at the slot that makes it so, that one after the other gave way.
     fn tell_if_stuck(&mut self, slot: &Slot) -> Result<(), Failure> {
-        let mut states = Vec::new();
+        let mut newest = Vec::new();
         // One more, to tell the first time from all others.
         for slot in self.terms.schedule.back_from(slot.due()).take(STUCK + 1) {
             match ledger::entry(self.store, &self.terms.subject(&slot))? {
-                Some(entry) => states.push(entry.state),
+                Some(entry) => newest.push(entry),
                 None => break,
             }
         }
-        if stuck(states.into_iter()) == Some(STUCK) {
+        if stuck(newest.iter()) == Some(STUCK) {
             self.look.notes.push(Note::Stuck(self.terms.subject(slot)));
         }
         Ok(())
