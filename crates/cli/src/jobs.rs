@@ -130,10 +130,9 @@ pub fn load_elsewhere(path: &Path) -> Result<Vec<Job>, Failed> {
     from_file(path, |_| None)
 }
 
-/// One job of a file; nothing if there is no such file, or no such job in it.
-pub fn find(path: &Path, name: &str) -> Result<Option<Job>, Failed> {
-    let Some(text) = read::text_of(path)? else { return Ok(None) };
-    Ok(parse(&text, path, |_| None)?.into_iter().find(|job| job.name.as_str() == name))
+/// The jobs of a file; none if there is no such file.
+pub fn here(path: &Path) -> Result<Vec<Job>, Failed> {
+    read::text_of(path)?.map_or_else(|| Ok(Vec::new()), |text| parse(&text, path, |_| None))
 }
 
 fn from_file(path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, Failed> {
