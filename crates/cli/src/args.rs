@@ -23,9 +23,29 @@ Examples:
   leasehold doctor                        whether the store can be trusted with leases
   leasehold demo                          what it protects you from, in a few seconds
   leasehold help exit-codes               what the exit codes mean
+  leasehold help leasehold.toml           what the file of jobs may say
   leasehold man | completions SHELL       the manual, and completions for your shell, on stdout
 
 NAME is the thing that must not be touched twice (a repo, a site, a table), not the task.";
+
+const DAEMON_HELP: &str = "\
+Signals: TERM or Ctrl-C starts nothing more and ends when what runs has ended (exit code 0); once more, \
+and it goes on to what runs. HUP reads the file again, which it also does when the file changes. Killed, its \
+runs go on and report by themselves.
+
+Off a terminal it says what is new, failed, was skipped or dropped; with -v also what it starts; with --json \
+all of it as objects. If the store does not answer, nothing is started until it does.
+
+What the file may say: leasehold help leasehold.toml";
+
+const TICK_HELP: &str = "\
+Exit code: 0 if all went well or nothing was due; 1 if a run failed, was lost or could not be started, or the \
+store did not answer on the way; 64, 69, 77 or 78 if it could not begin.
+
+What becomes due while it waits for its runs is for the next tick. Ticks may overlap, on one machine or many. \
+A signal goes on to its runs, and it ends with them.
+
+What the file may say: leasehold help leasehold.toml";
 
 /// Run scheduled work once, on whichever machine gets there first.
 #[derive(Debug, Parser)]
@@ -134,8 +154,10 @@ pub enum Command {
     /// Let an item run again that failed too often, or that never reported
     Retry(Retry),
     /// Stay up and start the jobs of leasehold.toml when they are due, each slot once on whichever machine
+    #[command(after_help = DAEMON_HELP)]
     Daemon,
     /// Start what is due of leasehold.toml, wait for it, and exit: for cron, CI and sandboxes
+    #[command(after_help = TICK_HELP)]
     Tick,
     /// The jobs of leasehold.toml: what ran last, what is due next, what is overdue or stuck
     Plan(Plan),
@@ -167,7 +189,7 @@ pub enum Command {
     Serve(Serve),
     /// See it work: a job frozen past its lease wakes up, and its write is refused
     Demo(Demo),
-    /// Help for a command, or `help exit-codes`
+    /// Help for a command, `help exit-codes` or `help leasehold.toml`
     Help(Help),
     /// Print shell completions
     #[command(hide = true)]
@@ -451,7 +473,7 @@ pub struct Serve {
 /// `help`
 #[derive(Debug, Args)]
 pub struct Help {
-    /// A command, or `exit-codes`
+    /// A command, `exit-codes` or `leasehold.toml`
     pub topic: Vec<String>,
 }
 
