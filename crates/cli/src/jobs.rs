@@ -260,7 +260,7 @@ fn job(said: &Said<'_>, base: &Path) -> Result<Job, Failed> {
     let name = own.name("name")?;
     let name = name.ok_or_else(|| own.bad("", "this job has no name: name = \"publish\""))?;
     let (leases, busy) = busy::leases(said, &name)?;
-    let due = due::due(said)?;
+    let due = due::due(said, busy)?;
     if let Some(home) = own.text("dir")?.filter(|dir| dir.starts_with('~')) {
         return Err(own.bad("dir", &format!("~ is not expanded in dir = {home:?}: write the whole path")));
     }
@@ -282,7 +282,7 @@ fn job(said: &Said<'_>, base: &Path) -> Result<Job, Failed> {
         catch_up: count("catch_up", 0, CATCH_UP_MOST)?.map_or(1, |most| most as usize),
         catch_up_max_age: said
             .either(|section| at_least(section, "catch_up_max_age", Duration::from_secs(1)))?,
-        retry: said.either(|section| section.truth("retry"))?.unwrap_or(false),
+        retry: said.either(retry)?.unwrap_or(false),
         attempts: count("attempts", 1, 1000)?.unwrap_or(1),
         keep: said.either(|section| at_least(section, "keep", DAY))?.unwrap_or(90 * DAY),
         leases,
@@ -300,6 +300,14 @@ fn job(said: &Said<'_>, base: &Path) -> Result<Job, Failed> {
         Some(why) => Err(own.bad("fence", &why)),
         None => Ok(job),
     }
+}
+
+fn retry(section: &Section<'_>) -> Result<Option<bool>, Failed> {
+    section.truth("retry").map_err(|_| {
+        let why = "retry must be true or false: whether a slot that began and never reported is run again; how often a \
+                   slot may fail is said by attempts";
+        section.bad("retry", why)
+    })
 }
 
 fn at_least(section: &Section<'_>, key: &str, least: Duration) -> Result<Option<Duration>, Failed> {
