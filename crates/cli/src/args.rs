@@ -9,6 +9,7 @@ use std::time::Duration;
 
 pub use self::fence::{Fence, FenceVerb};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use items::{DAEMON_HELP, TICK_HELP};
 pub use items::{Doing, History, IfUnknown, Once, Pause, Plan, Retry, Step, Why};
 use leasehold::core::ids::Token;
 
@@ -27,25 +28,6 @@ Examples:
   leasehold man | completions SHELL       the manual, and completions for your shell, on stdout
 
 NAME is the thing that must not be touched twice (a repo, a site, a table), not the task.";
-
-const DAEMON_HELP: &str = "\
-Signals: TERM or Ctrl-C starts nothing more and ends when what runs has ended (exit code 0); once more, \
-and it goes on to what runs. HUP reads the file again, which it also does when the file changes. Killed, its \
-runs go on and report by themselves.
-
-Off a terminal it says what is new, failed, was skipped or dropped; with -v also what it starts; with --json \
-all of it as objects. If the store does not answer, nothing is started until it does.
-
-What the file may say: leasehold help leasehold.toml";
-
-const TICK_HELP: &str = "\
-Exit code: 0 if all went well or nothing was due; 1 if a run failed, was lost or could not be started, or the \
-store did not answer on the way; 64, 69, 77 or 78 if it could not begin.
-
-What becomes due while it waits for its runs is for the next tick. Ticks may overlap, on one machine or many. \
-A signal goes on to its runs, and it ends with them.
-
-What the file may say: leasehold help leasehold.toml";
 
 /// Run scheduled work once, on whichever machine gets there first.
 #[derive(Debug, Parser)]
