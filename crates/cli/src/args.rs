@@ -9,6 +9,7 @@ use std::time::Duration;
 
 pub use self::fence::{Fence, FenceVerb};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use items::{DAEMON_HELP, TICK_HELP};
 pub use items::{Doing, History, IfUnknown, Once, Pause, Plan, Retry, Step, Why};
 use leasehold::core::ids::Token;
 
@@ -23,6 +24,7 @@ Examples:
   leasehold doctor                        whether the store can be trusted with leases
   leasehold demo                          what it protects you from, in a few seconds
   leasehold help exit-codes               what the exit codes mean
+  leasehold help leasehold.toml           what the file of jobs may say
   leasehold man | completions SHELL       the manual, and completions for your shell, on stdout
 
 NAME is the thing that must not be touched twice (a repo, a site, a table), not the task.";
@@ -134,8 +136,10 @@ pub enum Command {
     /// Let an item run again that failed too often, or that never reported
     Retry(Retry),
     /// Stay up and start the jobs of leasehold.toml when they are due, each slot once on whichever machine
+    #[command(after_help = DAEMON_HELP)]
     Daemon,
     /// Start what is due of leasehold.toml, wait for it, and exit: for cron, CI and sandboxes
+    #[command(after_help = TICK_HELP)]
     Tick,
     /// The jobs of leasehold.toml: what ran last, what is due next, what is overdue or stuck
     Plan(Plan),
@@ -167,7 +171,7 @@ pub enum Command {
     Serve(Serve),
     /// See it work: a job frozen past its lease wakes up, and its write is refused
     Demo(Demo),
-    /// Help for a command, or `help exit-codes`
+    /// Help for a command, `help exit-codes` or `help leasehold.toml`
     Help(Help),
     /// Print shell completions
     #[command(hide = true)]
@@ -451,7 +455,7 @@ pub struct Serve {
 /// `help`
 #[derive(Debug, Args)]
 pub struct Help {
-    /// A command, or `exit-codes`
+    /// A command, `exit-codes` or `leasehold.toml`
     pub topic: Vec<String>,
 }
 

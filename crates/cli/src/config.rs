@@ -56,34 +56,56 @@ pub fn state_dir() -> Result<StateDir, Failed> {
     })
 }
 
+/// A variable that names the store. One that is set to nothing is a secret that did not arrive: whoever set it did
+/// not mean the store of this machine.
+fn named_by(variable: &str) -> Result<Option<OsString>, Failed> {
+    match std::env::var_os(variable) {
+        Some(value) if value.to_str().is_some_and(|text| text.trim().is_empty()) => {
+            Err(Failed::config(format!(
+                "{variable} is set but empty: a secret that was not passed on? Nothing was run. Set it to the store, or \
+                 unset it"
+            )))
+        }
+        value => Ok(value),
+    }
+}
+
 /// Decides which store to use.
 pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
+    let here = Path::new("");
     if let Some(url) = &flags.store {
-        return named(url, "--store", state);
+        return named(url, "--store", here, state);
     }
-    if let Some(url) = env("LEASEHOLD_STORE") {
+    if let Some(url) = named_by("LEASEHOLD_STORE")? {
         let url = url.into_string().map_err(|_| Failed::config("LEASEHOLD_STORE is not valid UTF-8"))?;
-        return named(&url, "LEASEHOLD_STORE", state);
+        return named(&url, "LEASEHOLD_STORE", here, state);
     }
-    if let Some(file) = env("LEASEHOLD_STORE_FILE") {
-        return named(&secret(Path::new(&file), "LEASEHOLD_STORE_FILE")?, "LEASEHOLD_STORE_FILE", state);
+    if let Some(file) = named_by("LEASEHOLD_STORE_FILE")? {
+        let url = secret(Path::new(&file), "LEASEHOLD_STORE_FILE")?;
+        return named(&url, "LEASEHOLD_STORE_FILE", here, state);
     }
     let project = match &flags.config {
         Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| missing(path))?),
         None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
     };
-    if let Some((url, origin)) = project.and_then(|found| found.store) {
-        return named(&url, &origin, state);
+    if let Some((url, path)) = project.and_then(|found| found.store) {
+        return named(&url, &path.display().to_string(), beside(&path), state);
     }
     let user = user_config().map(|path| read_config(&path, Whose::User)).transpose()?.flatten();
-    if let Some((url, origin)) = user.and_then(|found| found.store) {
-        return named(&url, &origin, state);
+    if let Some((url, path)) = user.and_then(|found| found.store) {
+        return named(&url, &path.display().to_string(), beside(&path), state);
     }
     let url = format!("sqlite:{}", state.database().display());
     Ok(Chosen { shown: url.clone(), url, embedded: true, origin: "nobody named a store".into() })
 }
 
-fn named(url: &str, origin: &str, state: &StateDir) -> Result<Chosen, Failed> {
+/// The directory that relative paths in a file start from, wherever it is read.
+pub fn beside(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+/// A store by its URL; a relative path in it starts from `base`.
+fn named(url: &str, origin: &str, base: &Path, state: &StateDir) -> Result<Chosen, Failed> {
     let url = url.trim();
     if masked(url) == url && url.contains(MASK) {
         return Err(Failed::config(format!(
@@ -95,7 +117,7 @@ fn named(url: &str, origin: &str, state: &StateDir) -> Result<Chosen, Failed> {
     refuse_kind(url, origin)?;
     let url = match url {
         "sqlite:" => format!("sqlite:{}", state.database().display()),
-        _ => absolute(url),
+        _ => absolute(url, base),
     };
     Ok(Chosen { shown: masked(&url), url, embedded: false, origin: origin.into() })
 }
@@ -154,9 +176,9 @@ fn home(path: &str) -> String {
 }
 
 /// A relative path would name another store in every directory.
-fn absolute(url: &str) -> String {
+fn absolute(url: &str, base: &Path) -> String {
     let Some((scheme @ ("sqlite" | "dir"), path)) = url.split_once(':') else { return url.into() };
-    match std::path::absolute(path) {
+    match std::path::absolute(base.join(path)) {
         Ok(full) if !path.is_empty() => format!("{scheme}:{}", full.display()),
         _ => url.into(),
     }
@@ -164,7 +186,7 @@ fn absolute(url: &str) -> String {
 
 /// What names a store here before the user's configuration is asked.
 pub fn overriding(flags: &Everywhere) -> Option<String> {
-    let set = |name: &&&str| env(name).is_some();
+    let set = |name: &&&str| std::env::var_os(name).is_some();
     if let Some(name) = ["LEASEHOLD_STORE", "LEASEHOLD_STORE_FILE"].iter().find(set) {
         return Some((*name).into());
     }
@@ -177,7 +199,8 @@ pub fn overriding(flags: &Everywhere) -> Option<String> {
 
 /// What a configuration file says.
 struct Found {
-    store: Option<(String, String)>,
+    /// And the file that says so.
+    store: Option<(String, PathBuf)>,
 }
 
 /// A file that was named and is not there.
@@ -208,10 +231,10 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
         return Err(file.bad("store_file", "store and store_file are both set; keep one"));
     }
     let url = match secret_in {
-        Some(place) => Some(secret(Path::new(&place), "store_file")?),
+        Some(place) => Some(secret(&beside(path).join(place), "store_file")?),
         None => url,
     };
-    Ok(Some(Found { store: url.map(|url| (url, path.display().to_string())) }))
+    Ok(Some(Found { store: url.map(|url| (url, path.to_path_buf())) }))
 }
 
 fn secret(path: &Path, what: &str) -> Result<String, Failed> {

@@ -25,6 +25,7 @@ leasehold exits with:
 
   the command's own code   the command ran under the lease to its end
   0     also: skipped because somebody holds the lease, or it is done or cooling down (change with -E CODE)
+  1     tick: a run failed, was lost or could not be started, or the store did not answer on the way
   11    busy (acquire, break)
   64    usage: the command line makes no sense
   69    store or target unreachable

@@ -20,8 +20,6 @@ use leasehold::targets::open::SCHEMES;
 use leasehold::text::{did_you_mean, masked};
 
 pub use busy::Busy;
-#[allow(unused_imports)] // used by the daemon
-pub use fill::Filled;
 
 use crate::config;
 use crate::duration;
@@ -70,49 +68,82 @@ pub struct Job {
 }
 
 /// What a job may say.
-const KEYS: [&str; 26] = [
-    "name",
-    "every",
-    "offset",
-    "cron",
-    "timezone",
-    "gap",
-    "overlap",
-    "stagger",
-    "run",
-    "dir",
-    "env",
-    "lease",
-    "resources",
-    "on_busy",
-    "wait",
-    "key",
-    "fence",
-    "ttl",
-    "heartbeat",
-    "grace",
-    "max_run",
-    "catch_up",
-    "catch_up_max_age",
-    "retry",
-    "attempts",
-    "keep",
+struct Key {
+    name: &'static str,
+    /// It may be said for all jobs, in `[defaults]`.
+    for_all: bool,
+    /// What it is, in a line.
+    what: &'static str,
+}
+
+const fn own(name: &'static str, what: &'static str) -> Key {
+    Key { name, for_all: false, what }
+}
+
+const fn for_all(name: &'static str, what: &'static str) -> Key {
+    Key { name, for_all: true, what }
+}
+
+const KEYS: [Key; 26] = [
+    own("name", "what its slots belong to; no two jobs share one (needed)"),
+    own("every", "an interval in whole seconds, counted from 1970-01-01T00:00Z; this or cron"),
+    own("offset", "with every: slots come this much after the multiples"),
+    own("cron", "minute, hour, day, month, day of the week; this or every"),
+    for_all("timezone", "\"Europe/Berlin\", \"UTC\"; needed for cron, also at the top of the file"),
+    own("gap", "with cron: a skipped time is due when the gap ends: \"run\"; or not: \"skip\""),
+    own("overlap", "with cron: a time that comes twice counts \"first\" or \"last\""),
+    own("stagger", "slots start up to this much later, by the name of the job"),
+    own("run", "the program and its arguments, as a list (needed)"),
+    own("dir", "where it runs, relative to where the file is [where the file is]"),
+    own("env", "variables besides those of whoever started us"),
+    own("lease", "what must not be touched twice [the name]"),
+    own("resources", "instead of lease, with on_busy = \"switch\": two or more that would do"),
+    for_all(
+        "on_busy",
+        "what a slot does that finds its lease busy: \"skip\", \"wait\", \"switch\" [\"skip\"]",
+    ),
+    for_all("wait", "how long, with on_busy = \"wait\" or \"switch\""),
+    own("key", "each slot is done under this key; with {slot} or a {date}"),
+    own("fence", "targets that are sealed before it starts, as a list"),
+    for_all("ttl", "how long its lease lasts unless renewed [\"90s\"]"),
+    for_all("heartbeat", "time between renewals [a third of ttl]"),
+    for_all("grace", "time between TERM and KILL [\"5s\" or less]"),
+    for_all("max_run", "it is ended after this long; \"none\" for no limit [\"6h\"]"),
+    for_all("catch_up", "how many of the newest slots that nobody ran are run later [1]"),
+    for_all("catch_up_max_age", "... and none that is older than this [any age]"),
+    for_all("retry", "true: one that began and never reported is run again [false]"),
+    for_all("attempts", "how often a slot may fail before it waits for you [1]"),
+    for_all("keep", "how long records of slots are kept [\"90d\"]"),
 ];
-/// What may be said for all of them.
-const DEFAULTS: [&str; 12] = [
-    "timezone",
-    "on_busy",
-    "wait",
-    "ttl",
-    "heartbeat",
-    "grace",
-    "max_run",
-    "catch_up",
-    "catch_up_max_age",
-    "retry",
-    "attempts",
-    "keep",
-];
+
+/// For `leasehold help leasehold.toml`.
+pub fn reference() -> String {
+    let line = |key: &Key| {
+        let mark = if key.for_all { '*' } else { ' ' };
+        format!("  {:<17}{mark} {}", key.name, key.what)
+    };
+    let keys: Vec<String> = KEYS.iter().map(line).collect();
+    format!(
+        "\
+leasehold.toml says where the store is and which jobs are to be run, and when:
+
+  store = \"dir:/srv/leases\"          or store_file = \"PATH\"; relative to where the file is
+
+  [[job]]
+  name = \"publish\"
+  every = \"45m\"
+  run = [\"./publish.sh\", \"site\"]
+
+A job may say (* also in [defaults], for all jobs; what counts otherwise in brackets):
+
+{}
+
+Durations are written 90s, 80m, 1h20m, 1d. {{job}}, {{slot}}, {{date}}, {{date@Zone}} are filled in in run, key and
+fence; {{key}} in run. A slot that fails and may be tried again is tried after 1 s, 2 s, 4 s, up to 60 s.
+Which slots are due, and what becomes of each: docs/schedule.md.",
+        keys.join("\n")
+    )
+}
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// As `run --max-run`.
@@ -130,10 +161,9 @@ pub fn load_elsewhere(path: &Path) -> Result<Vec<Job>, Failed> {
     from_file(path, |_| None)
 }
 
-/// One job of a file; nothing if there is no such file, or no such job in it.
-pub fn find(path: &Path, name: &str) -> Result<Option<Job>, Failed> {
-    let Some(text) = read::text_of(path)? else { return Ok(None) };
-    Ok(parse(&text, path, |_| None)?.into_iter().find(|job| job.name.as_str() == name))
+/// The jobs of a file; none if there is no such file.
+pub fn here(path: &Path) -> Result<Vec<Job>, Failed> {
+    read::text_of(path)?.map_or_else(|| Ok(Vec::new()), |text| parse(&text, path, |_| None))
 }
 
 fn from_file(path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, Failed> {
@@ -187,7 +217,9 @@ fn parse_with(
     let file = reader.file()?;
     file.only(&[config::KEYS.as_slice(), &config::PROJECT_KEYS].concat())?;
     let defaults = file.section("defaults")?.unwrap_or_else(|| file.empty());
-    defaults.only(&DEFAULTS)?;
+    let in_defaults: Vec<&str> = KEYS.iter().filter(|key| key.for_all).map(|key| key.name).collect();
+    defaults.only(&in_defaults)?;
+    let in_a_job: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
     let zone = file.text("timezone")?;
     for section in [&file, &defaults] {
         section.parsed("timezone", due::zone)?;
@@ -197,7 +229,7 @@ fn parse_with(
     let mut jobs: Vec<Job> = Vec::new();
     let (mut names, mut keys) = (BTreeSet::new(), BTreeMap::new());
     for own in file.sections("job")? {
-        own.only(&KEYS)?;
+        own.only(&in_a_job)?;
         let said = Said { own, defaults: &defaults, zone: zone.as_deref(), patterns };
         let job = job(&said, base)?;
         if let Some(why) = wrong(&job) {
@@ -228,7 +260,7 @@ fn job(said: &Said<'_>, base: &Path) -> Result<Job, Failed> {
     let name = own.name("name")?;
     let name = name.ok_or_else(|| own.bad("", "this job has no name: name = \"publish\""))?;
     let (leases, busy) = busy::leases(said, &name)?;
-    let due = due::due(said)?;
+    let due = due::due(said, busy)?;
     if let Some(home) = own.text("dir")?.filter(|dir| dir.starts_with('~')) {
         return Err(own.bad("dir", &format!("~ is not expanded in dir = {home:?}: write the whole path")));
     }
@@ -250,7 +282,7 @@ fn job(said: &Said<'_>, base: &Path) -> Result<Job, Failed> {
         catch_up: count("catch_up", 0, CATCH_UP_MOST)?.map_or(1, |most| most as usize),
         catch_up_max_age: said
             .either(|section| at_least(section, "catch_up_max_age", Duration::from_secs(1)))?,
-        retry: said.either(|section| section.truth("retry"))?.unwrap_or(false),
+        retry: said.either(retry)?.unwrap_or(false),
         attempts: count("attempts", 1, 1000)?.unwrap_or(1),
         keep: said.either(|section| at_least(section, "keep", DAY))?.unwrap_or(90 * DAY),
         leases,
@@ -268,6 +300,14 @@ fn job(said: &Said<'_>, base: &Path) -> Result<Job, Failed> {
         Some(why) => Err(own.bad("fence", &why)),
         None => Ok(job),
     }
+}
+
+fn retry(section: &Section<'_>) -> Result<Option<bool>, Failed> {
+    section.truth("retry").map_err(|_| {
+        let why = "retry must be true or false: whether a slot that began and never reported is run again; how often a \
+                   slot may fail is said by attempts";
+        section.bad("retry", why)
+    })
 }
 
 fn at_least(section: &Section<'_>, key: &str, least: Duration) -> Result<Option<Duration>, Failed> {

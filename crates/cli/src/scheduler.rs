@@ -119,9 +119,7 @@ impl<'a> Scheduler<'a> {
         let terms: Vec<_> = lanes.iter().map(|lane| &lane.terms).collect();
         let changed = agenda::register(self.opened.store.as_mut(), &terms, now.div_euclid(1000))
             .map_err(|failure| store_failed(&failure, &self.opened.chosen))?;
-        for (job, before) in changed {
-            self.voice.registered(&job, before.as_deref());
-        }
+        self.voice.registered(&changed, &self.opened.chosen);
         let before = std::mem::take(&mut self.lanes).into_iter();
         let mut before: BTreeMap<Name, Lane> = before.map(|lane| (lane.job.name.clone(), lane)).collect();
         for lane in &mut lanes {

@@ -187,6 +187,53 @@ fn stores() {
     }
 }
 
+/// A secret that did not arrive must not become a store of this machine alone.
+#[test]
+fn a_store_that_is_set_to_nothing() {
+    let world = lived_in();
+    for variable in ["LEASEHOLD_STORE", "LEASEHOLD_STORE_FILE"] {
+        for empty in ["", " "] {
+            let mut command = world.command(&["run", "site", "touch", "ran"]);
+            command.env(variable, empty);
+            let ended = world.unchanged(|| command.output().unwrap().into());
+            ended.is(78, &format!("{variable} is set but empty")).is(78, "Nothing was run");
+        }
+    }
+    let mut command = world.command(&["run", "site", "--store", "sqlite:", "true"]);
+    world::Ended::from(command.env("LEASEHOLD_STORE", "").output().unwrap()).is(0, "");
+}
+
+/// Two machines, or two directories, that read one file use one store.
+#[test]
+fn a_file_means_the_same_store_wherever_it_is_read() {
+    let world = lived_in();
+    world.write("project/leasehold.toml", "store = \"sqlite:state/leases.db\"\n");
+    world.write(".config/leasehold/config.toml", "store_file = \"url\"\n");
+    world.write(".config/leasehold/url", "sqlite:mine.db\n");
+    for dir in ["project/state", "elsewhere"] {
+        std::fs::create_dir_all(world.path(dir)).unwrap();
+    }
+    let config = world.at("project/leasehold.toml");
+    let shown = |dir: &str, args: &[&str]| {
+        let mut command = world.command(&[&["status"], args].concat());
+        let ended: world::Ended = command.current_dir(world.path(dir)).output().unwrap().into();
+        let words = ended.is(0, "").out;
+        words.split(' ').find(|word| word.starts_with("sqlite:")).unwrap_or_default().to_owned()
+    };
+    let project = format!("sqlite:{}", world.at("project/state/leases.db"));
+    assert_eq!(shown("project", &[]), project);
+    assert_eq!(shown("elsewhere", &["--config", &config]), project);
+    assert_eq!(
+        shown("project", &["--config", "../project/leasehold.toml"]).replace("project/../", ""),
+        project
+    );
+    let mine = format!("sqlite:{}", world.at(".config/leasehold/mine.db"));
+    assert_eq!(shown("elsewhere", &[]), mine);
+    // What is typed is meant from where it is typed.
+    let typed = format!("sqlite:{}", world.at("elsewhere/x.db"));
+    assert_eq!(shown("elsewhere", &["--config", &config, "--store", "sqlite:x.db"]), typed);
+}
+
 #[test]
 fn configurations() {
     let world = lived_in();

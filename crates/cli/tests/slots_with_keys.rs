@@ -92,10 +92,10 @@ fn a_key_at_work_elsewhere_leaves_the_slot_skipped() {
 fn a_key_that_waits_for_a_person_fails_the_slot() {
     let world = World::new();
     world.run(&["once", "k", "--attempts", "1", "--", "false"]).is(1, "");
-    run(&world, FIRST, &["--key", "k", "--attempts", "1"]).is(79, "k failed 1 times");
+    run(&world, FIRST, &["--key", "k", "--attempts", "1"]).is(79, "k failed once");
     let slot = item(&world, FIRST);
     assert_eq!((&slot["outcome"], &slot["failures"]), (&"failed".into(), &1.into()));
-    assert_eq!(slot["said"], "k failed 1 times and waits for a person");
+    assert_eq!(slot["said"], "k failed once and waits for a person");
     // Both were tried again, and each is done.
     world.run(&["retry", "k"]).is(0, "");
     run(&world, FIRST, &["--key", "k"]).quiet();

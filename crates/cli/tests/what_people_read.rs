@@ -38,9 +38,36 @@ fn help_lists_what_works_and_the_first_commands_first() {
 #[test]
 fn every_exit_code_is_explained() {
     let text = World::new().run(&["help", "exit-codes"]).quiet().out;
-    for code in ["0 ", "11 ", "64 ", "69 ", "75 ", "76 ", "77 ", "78 ", "79 ", "126 ", "127 ", "128+n "] {
+    for code in
+        ["0 ", "1     tick", "11 ", "64 ", "69 ", "75 ", "76 ", "77 ", "78 ", "79 ", "126 ", "127 ", "128+n "]
+    {
         assert!(text.lines().any(|line| line.trim_start().contains(code)), "{code}: {text}");
     }
+}
+
+/// The same keys as in docs/schedule.md, and those that a file is checked for.
+#[test]
+fn the_file_of_jobs_is_explained() {
+    let world = World::new();
+    let text = world.run(&["help", "leasehold.toml"]).quiet().out;
+    assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+    let table = include_str!("../../../docs/schedule.md");
+    let table = table.split("| key of a job |").nth(1).unwrap().split("\n\n").next().unwrap();
+    let rows = table.lines().skip(2).map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+    let mut listed = 0;
+    for row in rows {
+        for key in row[1].split(", ").map(|key| key.trim_matches('`')) {
+            let line =
+                text.lines().find(|line| line.split([' ', '*']).find(|word| !word.is_empty()) == Some(key));
+            let line = line.unwrap_or_else(|| panic!("{key}: {text}"));
+            let for_all = line.split_whitespace().any(|word| word == "*" || word == format!("{key}*"));
+            assert_eq!(for_all, row[2].starts_with("yes"), "{line}");
+            listed += 1;
+        }
+    }
+    assert_eq!(listed, 26, "{table}");
+    assert!(world.run(&["help", "daemon"]).quiet().out.contains("HUP reads the file again"));
+    assert!(world.run(&["help", "tick"]).quiet().out.contains("1 if a run failed"));
 }
 
 #[test]

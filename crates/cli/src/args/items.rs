@@ -8,6 +8,27 @@ use clap::{Args, ValueEnum};
 use super::Manner;
 use crate::duration;
 
+/// Below the flags of `daemon`.
+pub const DAEMON_HELP: &str = "\
+Signals: TERM or Ctrl-C starts nothing more and ends when what runs has ended (exit code 0); once more, \
+and it goes on to what runs. HUP reads the file again, which it also does when the file changes. Killed, its \
+runs go on and report by themselves.
+
+Off a terminal it says what is new, failed, was skipped or dropped; with -v also what it starts; with --json \
+all of it as objects. If the store does not answer, nothing is started until it does.
+
+What the file may say: leasehold help leasehold.toml";
+
+/// Below those of `tick`.
+pub const TICK_HELP: &str = "\
+Exit code: 0 if all went well or nothing was due; 1 if a run failed, was lost or could not be started, or the \
+store did not answer on the way; 64, 69, 77 or 78 if it could not begin.
+
+What becomes due while it waits for its runs is for the next tick. Ticks may overlap, on one machine or many. \
+A signal goes on to its runs, and it ends with them.
+
+What the file may say: leasehold help leasehold.toml";
+
 /// How an item of work is gone about.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Doing {

@@ -36,11 +36,6 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
     // Before the file is read: a change right after is seen.
     let watch = Watch::new(&path);
     let mut scheduler = begin(flags, &path, Mode::Stays, out)?;
-    let jobs = match scheduler.lanes.len() {
-        1 => "1 job".into(),
-        n => format!("{n} jobs"),
-    };
-    out.chat(&format!("{jobs}; TERM or Ctrl-C lets what runs end, and ends"));
     loop {
         let next = scheduler.step();
         if scheduler.draining && !scheduler.busy() {
@@ -120,9 +115,15 @@ fn begin<'a>(flags: &Everywhere, path: &Path, mode: Mode, out: &'a Out) -> Resul
         super::timing(job.wishes, opened.store.as_ref())
             .map_err(|failed| Failed { message: format!("{}: {}", job.name, failed.message), ..failed })?;
     }
+    let (number, store) = (jobs.len(), opened.chosen.shown.clone());
     let starter = Starter::new(&opened.chosen, out.verbose).map_err(system)?;
     let mut scheduler = Scheduler::new(opened, starter, mode, out)?;
     scheduler.take(jobs)?;
+    if mode == Mode::Stays {
+        let jobs = if number == 1 { "job" } else { "jobs" };
+        let how = if out.chatty() { "; TERM or Ctrl-C lets what runs end, and ends" } else { "" };
+        out.note(&format!("{number} {jobs} on {store}{how}"));
+    }
     Ok(scheduler)
 }
 

@@ -1,4 +1,4 @@
-//! `leasehold help`, `help exit-codes`, completions and the manual page.
+//! `leasehold help`, `help exit-codes`, `help leasehold.toml`, completions and the manual page.
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -7,13 +7,14 @@ use crate::args::{Cli, Completions, Help, Man};
 use crate::exit::{self, Failed};
 use crate::out;
 
-/// Help for a command, or the exit codes.
+/// Help for a command, the exit codes, or the file of jobs.
 pub fn help(args: &Help) -> Result<u8, Failed> {
     let mut cli = Cli::command();
     let topic: Vec<&str> = args.topic.iter().map(String::as_str).collect();
     match &topic[..] {
         [] => out::written(cli.print_help()),
         ["exit-codes"] => out::line(exit::TABLE.trim_end()),
+        ["leasehold.toml"] => out::line(&crate::jobs::reference()),
         // The same as `leasehold TOPIC --help`, whatever that is.
         words => {
             let typed = ["leasehold"].iter().chain(words).chain(&["--help"]);

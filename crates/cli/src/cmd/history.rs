@@ -19,6 +19,8 @@ use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
 const PAGE: usize = 500;
+/// Most jobs that are named where none was found.
+const JOBS_SHOWN: usize = 20;
 /// A range of slots that were not run.
 const DROPPED: &str = "dropped";
 /// What `--only` knows, in the order in which they are counted.
@@ -127,19 +129,45 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
     let (agendas, bad) =
         agenda::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
     unreadable.extend(bad);
+    let jobs: Vec<Name> = agendas.iter().map(|agenda| agenda.job.clone()).collect();
     let dropped = agendas.into_iter().flat_map(|agenda| {
         let job = agenda.job;
         agenda.dropped.into_iter().map(move |range| Dropped { job: job.clone(), range })
     });
     let mut lines: Vec<Line> =
         rows.into_iter().map(|row| Line::Item(Box::new(row))).chain(dropped.map(Line::Dropped)).collect();
+    let heard_of = args.name.as_ref().is_none_or(|name| {
+        jobs.iter().any(|job| job.as_str() == name) || lines.iter().any(|line| line.is_about(name))
+    });
     lines.retain(|line| wanted(line, args));
     lines.sort_by_cached_key(Line::when);
-    show(&lines, &opened, out);
+    match args.name.as_ref().filter(|_| !heard_of && !out.json) {
+        Some(name) => {
+            out::line(&unheard_of(&mut opened, name)?);
+        }
+        None => show(&lines, &opened, out),
+    }
     for (key, why) in unreadable {
         out.warn(&format!("{key}: {why}"));
     }
     Ok(exit::OK)
+}
+
+/// There is nothing of this name; what else there is.
+pub fn unheard_of(opened: &mut Opened, name: &str) -> Result<String, Failed> {
+    let (agendas, _) =
+        agenda::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
+    let jobs: Vec<&str> = agendas.iter().map(|agenda| agenda.job.as_str()).collect();
+    let meant = did_you_mean(name, &jobs).map(|job| format!(" Did you mean {job}?")).unwrap_or_default();
+    let there = match &jobs[..] {
+        [] => "no daemon and no tick has loaded a job there".into(),
+        [few @ ..] if few.len() <= JOBS_SHOWN => format!("jobs there: {}", few.join(", ")),
+        [many @ ..] => {
+            format!("jobs there: {} and {} more", many[..JOBS_SHOWN].join(", "), many.len() - JOBS_SHOWN)
+        }
+    };
+    let chosen = &opened.chosen;
+    Ok(format!("nothing is known of {name} on {}{}; {there}.{meant}", chosen.shown, scope(chosen)))
 }
 
 /// Every item that is recorded, and what is no record.

@@ -207,9 +207,9 @@ pub fn not_run(
         Opened::Quarantined(entry) => needs_you(
             "quarantined",
             format!(
-                "{name} failed {} times, last by {}, and waits for you. Nothing was run. See what is wrong; then: \
+                "{name} failed {}, last by {}, and waits for you. Nothing was run. See what is wrong; then: \
                  leasehold retry {}",
-                entry.failures,
+                if entry.failures == 1 { "once".into() } else { format!("{} times", entry.failures) },
                 by_whom(entry),
                 quoted(&name)
             ),

@@ -1,5 +1,6 @@
 //! How a job of leasehold.toml stands: for `plan` and `why`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,20 +9,22 @@ use leasehold::core::ledger::agenda::{Agenda, Range, Why, stuck};
 use leasehold::core::ledger::{Entry, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
-use leasehold::schedule::Slot;
 
 use super::{Opened, history, items, store_failed};
 use crate::exit::Failed;
-use crate::jobs::Job;
+use crate::jobs::{Busy, Job};
 
 /// Records that are looked at lie at most this far, in seconds, before what is settled.
 const LOOK_BACK: i64 = 30 * 86_400;
+
+/// What did not end well, as `history --only` takes it.
+const BAD_WORDS: &str = "failed,unknown,lost,killed";
 
 /// What is known of a job.
 pub struct Stood {
     /// Its record; nothing if no machine has seen it.
     pub agenda: Option<Agenda>,
-    /// Its newest slot that has a record, and what came of it.
+    /// The slot that a run is at, or else the newest that has a record; and what came of it.
     pub last: Option<(Entry, &'static str)>,
     pub standing: Standing,
 }
@@ -36,14 +39,16 @@ pub enum Standing {
     },
     /// Another machine has loaded this schedule since.
     Elsewhere(String),
-    /// So many slots in a row found its lease held.
-    Stuck(usize),
+    /// So many slots in a row found its lease held; and by whom, if it is a run of its own.
+    Stuck(usize, Option<String>),
     /// A run is at it.
     Running(String),
     /// Its newest slot ended so, and that is not well.
     Ended(&'static str),
-    /// A slot is due for so long, and nobody has begun it.
-    Overdue(Duration),
+    /// So many slots are due that nobody has begun, the oldest for so long.
+    Overdue(Duration, u64),
+    /// The newest went well, and so many before it did not.
+    Waiting(usize),
     Fine,
 }
 
@@ -54,10 +59,20 @@ impl Standing {
             Self::Unseen => "no daemon and no tick has seen it yet".into(),
             Self::Paused { by, at } => format!("paused by {by} at {at}"),
             Self::Elsewhere(schedule) => format!("another schedule is in force: {schedule}"),
-            Self::Stuck(slots) => format!("stuck: {slots} slots in a row found its lease held"),
+            Self::Stuck(slots, by) => {
+                let by = by.as_ref().map(|by| format!(" by its own run, begun by {by}")).unwrap_or_default();
+                format!("stuck: {slots} slots in a row found its lease held{by}")
+            }
             Self::Running(by) => format!("running, begun by {by}"),
             Self::Ended(word) => format!("last slot {word}: leasehold why {job}"),
-            Self::Overdue(late) => format!("overdue for {}: does a daemon run?", Text(*late)),
+            Self::Overdue(late, 1) => format!("overdue for {}: does a daemon run, or a tick?", Text(*late)),
+            Self::Overdue(late, slots) => {
+                format!("overdue for {}, {slots} slots: does a daemon run, or a tick?", Text(*late))
+            }
+            Self::Waiting(1) => format!("1 slot waits for you: leasehold history {job} --only {BAD_WORDS}"),
+            Self::Waiting(slots) => {
+                format!("{slots} slots wait for you: leasehold history {job} --only {BAD_WORDS}")
+            }
             Self::Fine => "ok".into(),
         }
     }
@@ -72,22 +87,22 @@ pub fn stood(opened: &mut Opened, name: &Name, job: Option<&Job>, now: Timestamp
     let from = agenda.as_ref().map_or(0, |agenda| agenda.settled.min(now.as_second()) - LOOK_BACK);
     let (entries, _) = agenda::recorded(store, name, from, i64::MAX).map_err(failed)?;
     let entries: Vec<Entry> = entries.into_iter().map(|(entry, _)| entry).collect();
-    let last = match entries.last().cloned() {
-        Some(entry) => {
-            let word = history::word(store, &entry).map_err(failed)?;
-            Some((entry, word))
-        }
-        None => None,
-    };
-    let standing = standing(job, agenda.as_ref(), &entries, last.as_ref(), now);
+    let mut words = Vec::new();
+    for entry in &entries {
+        words.push(history::word(store, entry).map_err(failed)?);
+    }
+    let recorded: Vec<(&Entry, &'static str)> = entries.iter().zip(words).collect();
+    // A run may be at one although newer ones gave way to it.
+    let running = recorded.iter().rev().find(|(_, word)| *word == "started");
+    let last = running.or(recorded.last()).map(|(entry, word)| ((*entry).clone(), *word));
+    let standing = standing(job, agenda.as_ref(), &recorded, now);
     Ok(Stood { agenda, last, standing })
 }
 
 fn standing(
     job: Option<&Job>,
     agenda: Option<&Agenda>,
-    entries: &[Entry],
-    last: Option<&(Entry, &'static str)>,
+    recorded: &[(&Entry, &'static str)],
     now: Timestamp,
 ) -> Standing {
     let Some(agenda) = agenda else { return Standing::Unseen };
@@ -97,33 +112,57 @@ fn standing(
     if job.is_some_and(|job| job.written != agenda.schedule) {
         return Standing::Elsewhere(agenda.schedule.clone());
     }
-    if let Some(waved_off) = stuck(entries.iter().rev()) {
-        return Standing::Stuck(waved_off);
+    let running = recorded.iter().rev().find(|(_, word)| *word == "started");
+    let by = running.map(|(entry, _)| items::by_whom(entry));
+    if let Some(waved_off) = stuck(recorded.iter().rev().map(|(entry, _)| *entry)) {
+        return Standing::Stuck(waved_off, by);
     }
-    match last {
-        Some((entry, "started")) => return Standing::Running(items::by_whom(entry)),
-        Some((_, word @ ("failed" | "unknown" | "lost" | "killed"))) => return Standing::Ended(word),
-        _ => {}
+    if let Some(by) = by {
+        return Standing::Running(by);
     }
-    let due = job.and_then(|job| {
-        let slot = job.schedule.prev_at_or_before(now).filter(|slot| slot.number() > agenda.settled)?;
-        Some((slot, job.stagger))
-    });
-    let recorded = |slot: &Slot| entries.iter().any(|entry| is_at(entry, slot.number()));
-    let late = due
-        .filter(|(slot, _)| !recorded(slot))
-        .map(|(slot, stagger)| now.as_second() - slot.number() - stagger.as_secs().cast_signed());
-    match late {
-        Some(late) if late > ON_TIME.as_secs().cast_signed() => {
-            Standing::Overdue(Duration::from_secs(late.unsigned_abs()))
-        }
-        _ => Standing::Fine,
+    if let Some((late, slots)) = job.and_then(|job| overdue(job, agenda, recorded, now)) {
+        return Standing::Overdue(late, slots);
+    }
+    let bad = |word: &str| BAD_WORDS.split(',').any(|bad| bad == word);
+    if let Some((_, word)) = recorded.last().filter(|(_, word)| bad(word)) {
+        return Standing::Ended(word);
+    }
+    match recorded.iter().filter(|(_, word)| bad(word)).count() {
+        0 => Standing::Fine,
+        slots => Standing::Waiting(slots),
+    }
+}
+
+/// For how long the oldest slot is due that nobody has begun, recorded or dropped, and how many are; if that is longer
+/// than it may be.
+fn overdue(
+    job: &Job,
+    agenda: &Agenda,
+    recorded: &[(&Entry, &'static str)],
+    now: Timestamp,
+) -> Option<(Duration, u64)> {
+    let settled = Timestamp::from_second(agenda.settled).ok()?;
+    let known: BTreeSet<i64> = recorded.iter().filter_map(|(entry, _)| at(entry)).collect();
+    let due = job.schedule.after(settled).take_while(|slot| slot.due() <= now);
+    let first = due.into_iter().find(|slot| !known.contains(&slot.number()))?;
+    let before = Timestamp::from_second(first.number() - 1).ok()?;
+    let slots = job.schedule.count(before, now).saturating_sub(known.range(first.number()..).count() as u64);
+    // A run that waits for its lease has begun nothing yet.
+    let wait = if let Busy::Wait(wait) = job.busy { wait } else { Duration::ZERO };
+    let late = Duration::from_secs((now.as_second() - first.number()).unsigned_abs());
+    (late > ON_TIME + job.stagger + wait).then_some((late, slots))
+}
+
+fn at(entry: &Entry) -> Option<i64> {
+    match entry.subject {
+        Subject::Slot { at, .. } => Some(at),
+        Subject::Key(_) | Subject::Latest(_) => None,
     }
 }
 
 /// Whether it is the record of the slot that is due then.
 pub fn is_at(entry: &Entry, second: i64) -> bool {
-    matches!(entry.subject, Subject::Slot { at, .. } if at == second)
+    at(entry) == Some(second)
 }
 
 /// A second since 1970, for people.
@@ -137,12 +176,22 @@ pub fn dropped(range: &Range) -> String {
         (true, _) => format!("the slot {}", time(range.first)),
         (false, count) => format!("{count} slots from {} to {}", time(range.first), time(range.last)),
     };
-    let why = match range.why {
+    format!("{which}: {}", because(range.why))
+}
+
+/// "dropped 525597 slots of minutely, from … to …: …"
+pub fn dropped_of(job: &Name, range: &Range) -> String {
+    let slots = if range.count == 1 { "slot" } else { "slots" };
+    let (first, last) = (time(range.first), time(range.last));
+    format!("dropped {} {slots} of {job}, from {first} to {last}: {}", range.count, because(range.why))
+}
+
+fn because(why: Why) -> &'static str {
+    match why {
         Why::Missed => {
-            "nobody ran them in time, and catch_up, which says how many of the newest missed slots are run later, \
-             asked for no more"
+            "nobody ran them in time, and catch_up, which says how many of the newest missed slots are run later, asks \
+             for no more"
         }
         Why::Paused => "the job was paused, and what is due in a pause is not caught up",
-    };
-    format!("{which}: {why}")
+    }
 }

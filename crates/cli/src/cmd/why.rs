@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leasehold::core::ledger::agenda::{Agenda, Range};
-use leasehold::core::ledger::{Entry, State, Subject};
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use leasehold::core::ids::WriteId;
+use leasehold::core::ledger::agenda::{Agenda, Prospect, Range, prospect};
+use leasehold::core::ledger::{Ask, Claim, Entry, Found, State, Subject, unknown_slot};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
+use leasehold::random;
 use leasehold::schedule::SlotError;
 use leasehold::text::harmless;
 use serde_json::json;
 
 use super::history::{self, Dropped, Row};
 use super::standing::{self, Standing, Stood, is_at};
-use super::{Opened, daemon, items, status};
+use super::{Opened, daemon, held_for, items, status};
 use crate::args::{Everywhere, Why};
 use crate::exit::{self, Failed};
 use crate::jobs::{self, Job};
@@ -39,26 +43,58 @@ impl Asked {
     }
 }
 
+/// What was asked.
+struct Question<'a> {
+    /// A job, a lease, a key or an item.
+    name: &'a str,
+    /// A time, as it was typed.
+    time: Option<&'a str>,
+    /// As one word, if it was typed as one.
+    whole: &'a str,
+}
+
+impl<'a> Question<'a> {
+    /// `JOB SLOT` and `JOB@SLOT` are the same.
+    fn of(args: &'a Why) -> Self {
+        let (name, time) = (args.name.as_str(), args.time.as_deref());
+        let slot = name.split_once('@').filter(|(job, _)| time.is_none() && Name::new(job).is_ok());
+        match slot.filter(|(_, time)| time.starts_with(|c: char| c.is_ascii_digit()) && time.contains('T')) {
+            Some((job, time)) => Self { name: job, time: Some(time), whole: name },
+            None => Self { name, time, whole: name },
+        }
+    }
+
+    /// Whether an item is what was asked about.
+    fn is_about(&self, row: &Row, asked: Option<&Asked>, job: Option<&Job>) -> bool {
+        if items::shown(&row.entry.subject) == self.whole {
+            return true;
+        }
+        let then = asked.is_none_or(|asked| asked.second().is_some_and(|at| is_at(&row.entry, at)));
+        let under = job.is_none() && row.entry.claim.lease.as_str() == self.name;
+        then && (row.is_about(self.name) || under)
+    }
+}
+
 /// Tells.
 pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
-    let job = jobs::find(&daemon::path(flags), &args.name).unwrap_or_else(|failed| {
+    let question = Question::of(args);
+    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_else(|failed| {
         out.warn(&failed.message);
-        None
+        Vec::new()
     });
+    let job = jobs.iter().find(|job| job.name.as_str() == question.name);
     let now = Timestamp::now();
-    let asked = args.time.as_deref().map(|time| asked(time, &args.name, job.as_ref(), now)).transpose()?;
+    let asked = question.time.map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let (mut rows, _) = history::rows(&mut opened)?;
-    rows.retain(|row| {
-        let then = asked.as_ref().is_none_or(|asked| asked.second().is_some_and(|at| is_at(&row.entry, at)));
-        then && row.is_about(&args.name)
-    });
+    rows.retain(|row| question.is_about(row, asked.as_ref(), job));
     // The newest first, also of those that ended in the same second.
     rows.reverse();
     rows.sort_by(|a, b| b.when().cmp(a.when()));
+    let more = rows.len().saturating_sub(MOST);
     rows.truncate(MOST);
-    let stood = match Name::new(&args.name) {
-        Ok(name) => Some(standing::stood(&mut opened, &name, job.as_ref(), now)?),
+    let stood = match Name::new(question.name) {
+        Ok(name) => Some(standing::stood(&mut opened, &name, job, now)?),
         Err(_) => None,
     };
     let agenda = stood.as_ref().and_then(|stood| stood.agenda.as_ref());
@@ -71,49 +107,91 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
         objects(&rows, agenda, stood.as_ref(), range, out);
         return Ok(exit::OK);
     }
-    leases(&mut opened, args, job.as_ref())?;
+    let lease_known = leases(&mut opened, question.name, job)?;
+    let users: Vec<&str> =
+        jobs.iter().filter(|job| needs(job, question.name)).map(|j| j.name.as_str()).collect();
+    if job.is_none() && !users.is_empty() {
+        out::line(&format!("jobs here that need {}: {}.", question.name, users.join(", ")));
+    }
+    if rows.is_empty() && agenda.is_none() && job.is_none() && users.is_empty() && !lease_known {
+        out::line(&history::unheard_of(&mut opened, question.whole)?);
+        return Ok(exit::OK);
+    }
     if let (Some(stood), Some(agenda)) = (&stood, agenda) {
-        stands(stood, agenda, job.as_ref(), asked.is_none(), now);
+        stands(stood, agenda, job, asked.is_none(), now);
+    }
+    if let (Some(time), Some(job)) = (question.time, job) {
+        skipped_by_the_clock(time, job).into_iter().for_each(|sentence| {
+            out::line(&sentence);
+        });
     }
     for row in &rows {
-        tell(row, job.as_ref());
+        tell(row, job);
+    }
+    if more > 0 {
+        out::line(&format!("and {more} more: leasehold history {}", question.name));
     }
     match (&asked, range) {
         (None, Some(range)) => {
-            out::line(&format!("dropped last of {}, {}.", args.name, standing::dropped(range)));
+            out::line(&format!("dropped last of {}, {}.", question.name, standing::dropped(range)));
         }
         (None, None) if rows.is_empty() => {
-            out::line(&nothing(&args.name, agenda, job.as_ref()));
+            out::line(&nothing(question.name, agenda, job));
         }
         (Some(asked), range) if rows.is_empty() => {
-            out::line(&unrun(args, asked, range, agenda, job.as_ref(), now));
+            out::line(&unrun(&question, asked, range, agenda, job, now));
         }
         _ => {}
     }
     Ok(exit::OK)
 }
 
-/// What a run would find of the leases it needs.
-fn leases(opened: &mut Opened, args: &Why, job: Option<&Job>) -> Result<(), Failed> {
+fn needs(job: &Job, lease: &str) -> bool {
+    job.leases.iter().any(|name| name.as_str() == lease)
+}
+
+/// What a run would find of the leases it needs. Whether there are any.
+fn leases(opened: &mut Opened, name: &str, job: Option<&Job>) -> Result<bool, Failed> {
     let names = match job {
         Some(job) => job.leases.clone(),
-        None => Name::new(&args.name).into_iter().collect(),
+        None => Name::new(name).into_iter().collect(),
     };
+    let mut any = false;
     for lease in names {
         if let Some(sentence) = status::sentence(opened, &lease)? {
+            any = true;
             out::line(&sentence);
         }
     }
-    Ok(())
+    Ok(any)
+}
+
+/// A time on the wall that never comes: when the job is due instead, if it is.
+fn skipped_by_the_clock(time: &str, job: &Job) -> Option<String> {
+    let name = &job.name;
+    if let Ok(slot) = job.schedule.parse_slot_id(time) {
+        let named: Timestamp = slot.id().parse().ok()?;
+        return (named != slot.due()).then(|| {
+            format!("the wall clock skips {}: {name} is due when it goes on, at {}.", slot.id(), slot.due())
+        });
+    }
+    let zone = job.written.rsplit_once(" in ")?.1;
+    let zone = TimeZone::get(zone.split(',').next()?).ok()?;
+    let shown: DateTime = time.get(..16)?.parse().ok()?;
+    let gap = matches!(zone.to_ambiguous_timestamp(shown).offset(), AmbiguousOffset::Gap { .. });
+    gap.then(|| format!("the wall clock skips {time}, and {name} is not run for it."))
 }
 
 /// The time that a text means for a job.
 fn asked(time: &str, name: &str, job: Option<&Job>, now: Timestamp) -> Result<Asked, Failed> {
     let plain = || {
         let name = Name::new(name).map_err(|e| Failed::usage(e.to_string()))?;
-        match items::slot_of(time, &name, now)? {
-            Subject::Slot { at, .. } => Ok(at),
-            Subject::Key(_) | Subject::Latest(_) => Ok(0),
+        match items::slot_of(time, &name, now) {
+            Ok(Subject::Slot { at, .. }) => Ok(at),
+            Ok(Subject::Key(_) | Subject::Latest(_)) => Ok(0),
+            Err(_) => Err(Failed::usage(format!(
+                "{time:?} is no time with an offset from UTC: write it as 2026-11-16T05:45Z or 2026-11-16T14:45+09:00"
+            ))),
         }
     };
     match job.map(|job| job.schedule.parse_slot_id(time)) {
@@ -177,14 +255,14 @@ fn nothing(name: &str, agenda: Option<&Agenda>, job: Option<&Job>) -> String {
 
 /// Why there is no record of a slot.
 fn unrun(
-    args: &Why,
+    question: &Question<'_>,
     asked: &Asked,
     range: Option<&Range>,
     agenda: Option<&Agenda>,
     job: Option<&Job>,
     now: Timestamp,
 ) -> String {
-    let (name, time) = (&args.name, args.time.as_deref().unwrap_or_default());
+    let (name, time) = (question.name, question.time.unwrap_or_default());
     let at = match asked {
         Asked::NoSlot(_, why) => return format!("{name} is not due then: {why}."),
         Asked::At(at) => *at,
@@ -249,37 +327,65 @@ fn sentence(row: &Row, job: Option<&Job>) -> String {
             let said = entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
             format!("it is not run ({said})")
         }
-        (word, _) => scheduled.map_or_else(|| unscheduled(word), |job| badly(entry, word, job, &name)),
+        (word, _) => scheduled.map_or_else(|| unscheduled(entry, word), |job| badly(entry, job, &name)),
     };
     let word = match entry.state {
         State::Started if row.word == "unknown" => "begun and never reported",
         State::Planned => "to be tried again",
         state => state.word(),
     };
+    if entry.state == State::Skipped {
+        // The claim is of whoever was in its way.
+        let ago = held_for(row.when()).map(|d| format!(" {} ago", Text(d))).unwrap_or_default();
+        return format!("{name}: {word}{ago}; {next}.");
+    }
     format!("{name}: {word}, by {by}{took}{exit}{attempt}; {next}.")
 }
 
-fn unscheduled(word: &str) -> String {
+fn unscheduled(entry: &Entry, word: &str) -> String {
+    let slot = matches!(entry.subject, Subject::Slot { .. });
     match word {
         "failed" => {
-            "the next run tries again, unless it failed as often as --attempts allows: then it asks you (79)"
+            "the next run tries again, unless it failed as often as --attempts allows: then it asks you (79)".into()
+        }
+        _ if slot && !entry.steps.is_empty() => {
+            format!("the next run of it goes on: {}", steps_done(entry))
         }
         _ => {
-            "nobody can tell whether it did its work: the next run asks you (79), unless it says --if-unknown retry"
+            "nobody can tell whether it did its work: the next run asks you (79), unless it says --if-unknown retry".into()
         }
     }
-    .into()
+}
+
+fn steps_done(entry: &Entry) -> String {
+    match entry.steps.len() {
+        1 => "1 step of it is done and is not done again".into(),
+        n => format!("{n} steps of it are done and are not done again"),
+    }
 }
 
 /// What a scheduler does about a slot that did not end well.
-fn badly(entry: &Entry, word: &str, job: &Job, name: &str) -> String {
-    match word {
-        "failed" if entry.failures < job.attempts => {
+fn badly(entry: &Entry, job: &Job, name: &str) -> String {
+    let ask = Ask {
+        subject: entry.subject.clone(),
+        job: entry.job.clone(),
+        claim: Claim::nobody(&entry.claim, random::seed()),
+        if_unknown: unknown_slot(job.retry),
+        attempts: job.attempts,
+        keep: None,
+    };
+    let found = Found { entry, age: None };
+    // A run that is at it is told of before.
+    let open = prospect(found, &ask, Some(false), WriteId(random::seed())) == Prospect::Open;
+    let failed = entry.state == State::Failed;
+    match open {
+        true if failed => {
             format!("it may fail {} times, and is tried again while it is wanted", job.attempts)
         }
-        "failed" => format!("it is not run again unless you say: leasehold retry {name}"),
-        _ if job.retry => "it is run again while it is wanted, as retry = true says".into(),
-        _ => format!(
+        true if job.retry => "it is run again while it is wanted, as retry = true says".into(),
+        true => format!("it is run again while it is wanted: {}", steps_done(entry)),
+        false if failed => format!("it is not run again unless you say: leasehold retry {name}"),
+        false => format!(
             "nobody can tell whether it did its work: look, then leasehold retry {name}, or leasehold retry --done {name}"
         ),
     }

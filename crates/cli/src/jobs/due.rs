@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::tz::TimeZone;
+use jiff::tz::{self, TimeZone};
 use leasehold::core::stop::Text;
 use leasehold::schedule::{Cron, CronError, Every, Gap, Overlap, Policy, Schedule};
+use leasehold::text::did_you_mean;
 
-use super::Said;
+use super::{Busy, Said};
 use crate::exit::Failed;
 
 /// Spreading a thundering herd takes minutes; more is another schedule.
@@ -44,13 +45,20 @@ impl Patterns {
 
 /// A time zone by its name.
 pub fn zone(name: &str) -> Result<TimeZone, String> {
-    let wrong = |why: &str| format!("{why}: write a name as Europe/Berlin, or UTC");
+    let wrong = |why: &str| {
+        let known: Vec<String> = tz::db().available().map(|zone| zone.to_string()).collect();
+        let lower: Vec<String> = known.iter().map(|zone| zone.to_lowercase()).collect();
+        let words: Vec<&str> = lower.iter().map(String::as_str).collect();
+        let near = did_you_mean(name, &words).and_then(|near| lower.iter().position(|zone| zone == near));
+        let meant = near.map(|at| format!(" (did you mean {}?)", known[at])).unwrap_or_default();
+        format!("{why}{meant}: write a name as Europe/Berlin, or UTC")
+    };
     let zone = TimeZone::get(name).map_err(|e| wrong(&e.to_string()))?;
     if zone.is_unknown() { Err(wrong(&format!("{name:?} is no time zone"))) } else { Ok(zone) }
 }
 
 /// What a job says of it.
-pub fn due(said: &Said<'_>) -> Result<Due, Failed> {
+pub fn due(said: &Said<'_>, busy: Busy) -> Result<Due, Failed> {
     let own = &said.own;
     let stagger = own.duration("stagger")?.unwrap_or_default();
     let (schedule, written, within) = match (own.has("every"), own.has("cron")) {
@@ -71,14 +79,15 @@ pub fn due(said: &Said<'_>) -> Result<Due, Failed> {
             own.bad("stagger", &format!("a stagger of {} is too long: it must be {bound}", Text(stagger)))
         );
     }
-    let wait = own.duration("wait")?;
-    if let (Some(wait), Some(interval)) =
-        (wait, within.filter(|interval| wait.is_some_and(|w| w >= *interval)))
+    if let (Busy::Wait(wait), Some(interval)) = (busy, within)
+        && wait >= interval
     {
         let why = "a slot that waits would be overtaken by the next one";
+        let how = if wait > interval { "longer than" } else { "as long as" };
         let (wait, interval) = (Text(wait), Text(interval));
-        let why = format!("a wait of {wait} is as long as the interval of {interval}: {why}. Wait for less");
-        return Err(own.bad("wait", &why));
+        let why = format!("a wait of {wait} is {how} the interval of {interval}: {why}. Wait for less");
+        let section = if own.has("wait") { own } else { said.defaults };
+        return Err(section.bad("wait", &why));
     }
     Ok(Due { schedule, written, stagger })
 }

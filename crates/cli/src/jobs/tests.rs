@@ -143,6 +143,7 @@ fn when_it_is_due() {
     refused_when("offset = \"45m\"\nevery = \"45m\"", "the offset must be shorter than the interval");
     refused_when("cron = \"0 7 * * *\"", "cron needs a time zone: write timezone = \"Asia/Tokyo\" here");
     refused_when("timezone = \"Asia/Tokio\"\ncron = \"0 7 * * *\"", "Asia/Tokio");
+    refused_when("timezone = \"Asia/Tokio\"\ncron = \"0 7 * * *\"", "did you mean Asia/Tokyo?");
     refused_when("timezone = \"Etc/Unknown\"\ncron = \"0 7 * * *\"", "no time zone");
     refused_when("cron = \"*/45 * * * *\"\ntimezone = \"UTC\"", "write every = \"45m\"");
     refused_when("cron = \"0 0 31 4 *\"\ntimezone = \"UTC\"", "never happens");
@@ -241,6 +242,7 @@ fn numbers_and_durations() {
     refused_with("attempts = 0", "attempts must be a whole number from 1 to 1000");
     refused_with("attempts = 1001", "from 1 to 1000");
     refused_with("retry = \"yes\"", "retry must be true or false");
+    refused_with("retry = 3", "how often a slot may fail is said by attempts");
     refused_with("keep = \"23h\"", "is too short: write at least 1d");
     refused_with("catch_up_max_age = \"0s\"", "is too short");
     refused_with("max_run = \"0s\"", "write none for no limit");
@@ -273,6 +275,13 @@ fn what_a_busy_lease_means() {
     refused_with("wait = \"2m\"\non_busy = \"skip\"", "wait goes with on_busy");
     refused(&format!("[defaults]\nwait = \"2m\"\n{}", with("")), 2, "wait goes with on_busy");
     refused(&format!("[defaults]\nwait = \"2m\"\non_busy = \"skip\"\n{}", with(skip)), 2, "wait goes with");
+    refused(
+        &format!("[defaults]\non_busy = \"wait\"\nwait = \"1h\"\n{}", with("")),
+        3,
+        "a wait of 1h is longer than the interval of 45m",
+    );
+    // One that does not wait is no obstacle.
+    assert_eq!(busy("on_busy = \"wait\"\nwait = \"1h\"", skip), Busy::Skip);
     refused(
         &with("on_busy = \"wait\"\nwait = \"45m\""),
         6,
@@ -315,7 +324,7 @@ fn leases_to_switch_between() {
     assert_eq!(one(&with("lease = \"repo\"")).leases[0].as_str(), "repo");
 }
 
-fn filled(more: &str) -> Filled {
+fn filled(more: &str) -> fill::Filled {
     let due = "2026-03-28T23:30:00Z".parse().unwrap();
     one(&format!("[[job]]\nname = \"a\"\nevery = \"30m\"\n{more}\n"))
         .filled("2026-03-28T23:30:00Z", due)
@@ -470,7 +479,7 @@ fn the_example_of_the_documentation() {
     let all = jobs(example).unwrap();
     assert_eq!(all.len(), 4);
     assert_eq!((all[2].busy, all[3].busy), (Busy::Wait(secs(300)), Busy::Open));
-    for key in KEYS {
+    for Key { name: key, .. } in KEYS {
         assert!(text.contains(&format!("`{key}`")), "{key} is not explained");
     }
 }

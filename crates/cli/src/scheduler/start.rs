@@ -27,6 +27,7 @@ pub struct Running {
     child: Child,
     slot: Slot,
     subject: Subject,
+    attempts: u32,
     /// It makes up for a slot that was missed.
     pub late: bool,
 }
@@ -36,6 +37,10 @@ pub struct Ended {
     pub slot: Slot,
     pub subject: Subject,
     pub status: ExitStatus,
+    /// Its process: what it began is recorded with this number.
+    pub pid: u32,
+    /// How often the slot may fail.
+    pub attempts: u32,
 }
 
 impl Starter {
@@ -89,7 +94,7 @@ impl Starter {
         command.arg("--").args(&filled.run);
         let child = command.spawn().map_err(|e| format!("the system refused to start a run: {e}"))?;
         let subject = Subject::Slot { job: job.name.clone(), at: slot.number(), id };
-        Ok(Running { child, slot: *slot, subject, late })
+        Ok(Running { child, slot: *slot, subject, attempts: job.attempts, late })
     }
 }
 
@@ -107,7 +112,8 @@ impl Running {
     /// What became of it, if it has ended.
     pub fn ended(&mut self) -> Option<Ended> {
         let status = self.child.try_wait().ok().flatten()?;
-        Some(Ended { slot: self.slot, subject: self.subject.clone(), status })
+        let (pid, attempts) = (self.child.id(), self.attempts);
+        Some(Ended { slot: self.slot, subject: self.subject.clone(), status, pid, attempts })
     }
 
     /// Passes a signal on to it.

@@ -3,17 +3,19 @@
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 
-use jiff::Timestamp;
 use leasehold::agenda::Note;
-use leasehold::core::ledger::agenda::{Range, Why};
+use leasehold::core::ledger::agenda::STUCK;
 use leasehold::core::ledger::{Entry, State};
 use leasehold::core::name::Name;
+use leasehold::core::stop::Text;
+use leasehold::host;
 use leasehold::schedule::Slot;
 use leasehold::stores::Failure;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::start::Ended;
-use crate::cmd::items;
+use crate::cmd::standing::{dropped_of, time};
+use crate::cmd::{held_for, items};
 use crate::config::Chosen;
 use crate::out::Out;
 
@@ -31,83 +33,101 @@ impl<'a> Voice<'a> {
         self.out.warn(text);
     }
 
-    fn event(&self, event: &str, job: &Name, slot: &str, text: &str) {
-        if self.out.json {
-            self.out
-                .object(&json!({"v": 1, "event": event, "job": job.as_str(), "slot": slot, "text": text}));
+    /// For `--json`: what it is about, what people are told of it, and the same in fields.
+    fn event(&self, event: &str, job: &Name, slot: &str, text: &str, fields: &Value) {
+        if !self.out.json {
+            return;
         }
+        let mut object = json!({"v": 1, "event": event, "job": job.as_str(), "slot": slot, "text": text});
+        if let (Some(object), Some(fields)) = (object.as_object_mut(), fields.as_object()) {
+            object.extend(fields.iter().map(|(key, value)| (key.clone(), value.clone())));
+        }
+        self.out.object(&object);
     }
 
-    /// A job was seen for the first time, or with another schedule.
-    pub fn registered(&self, job: &Name, before: Option<&str>) {
-        let text = match before {
-            None => format!("{job} is new on this store: it is due from now on, and has missed nothing"),
-            Some(before) => {
-                format!(
-                    "{job} has another schedule now (it was {before}): what was due before is not run. If another machine \
-                     still has the old one, give both the same file"
-                )
-            }
+    /// Jobs were seen for the first time, or with another schedule.
+    pub fn registered(&self, changed: &[(Name, Option<String>)], chosen: &Chosen) {
+        let new: Vec<&Name> =
+            changed.iter().filter(|(_, before)| before.is_none()).map(|(job, _)| job).collect();
+        let store = &chosen.shown;
+        let text = match &new[..] {
+            [] => String::new(),
+            [job] => format!("{job} is new on {store}: due from now on, nothing was missed"),
+            jobs => format!("{} jobs are new on {store}: due from now on, nothing was missed", jobs.len()),
         };
-        match before {
-            None => self.out.chat(&text),
-            Some(_) => self.out.note(&text),
+        if !new.is_empty() {
+            self.out.note(&text);
         }
-        self.event("registered", job, "", &text);
+        for job in new {
+            self.event("registered", job, "", &text, &json!({"before": null}));
+        }
+        for (job, before) in changed.iter().filter_map(|(job, before)| Some((job, before.as_ref()?))) {
+            let text = format!(
+                "{job} has another schedule now (it was {before}): what was due before is not run. If another machine \
+                 still has the old one, give both the same file"
+            );
+            self.out.note(&text);
+            self.event("registered", job, "", &text, &json!({"before": before}));
+        }
     }
 
     pub fn started(&self, job: &Name, slot: &Slot, late: bool) {
-        let late = if late { ", which was missed" } else { "" };
-        let text = format!("starting {job} for {slot}{late}");
+        let missed = if late { ", which was missed" } else { "" };
+        let text = format!("starting {job} for {slot}{missed}");
         self.out.detail(&text);
-        self.event("started", job, &slot.due().to_string(), &text);
+        self.event("started", job, &slot.due().to_string(), &text, &json!({"missed": late}));
     }
 
     pub fn unstarted(&self, job: &Name, slot: &Slot, error: &str) {
         let text = format!("{job} was not started for {slot}: {error}");
         self.out.warn(&text);
-        self.event("unstarted", job, &slot.due().to_string(), &text);
+        self.event("unstarted", job, &slot.due().to_string(), &text, &json!({"reason": error}));
     }
 
     /// A run has ended. Whether all is well.
     pub fn ended(&self, job: &Name, ended: &Ended, entry: Result<Option<Entry>, Failure>) -> bool {
         let slot = ended.slot.due().to_string();
+        let Told { word, text, well } = told(job, &slot, ended, &entry);
         let entry = entry.ok().flatten();
-        // What is at it now is another run: of ours there is nothing to say.
-        let state = entry.as_ref().map(|entry| entry.state).filter(|state| *state != State::Started);
-        let code = match (ended.status.code(), ended.status.signal()) {
-            (Some(code), _) => format!("exit code {code}"),
-            (None, signal) => format!("signal {}", signal.unwrap_or(0)),
-        };
-        let word = state.map_or("not begun", State::word);
-        self.event("ended", job, &slot, &format!("{word}, {code}"));
-        match state {
-            Some(State::Ok | State::Skipped) => true,
-            None if ended.status.success() => true,
-            Some(_) => {
-                self.out.warn(&format!("{job} for {slot}: {word} ({code}); leasehold why {job} {slot}"));
-                false
-            }
-            None => {
-                self.out.warn(&format!("{job} for {slot} was not begun ({code})"));
-                false
-            }
+        let fields = json!({
+            "outcome": word, "exit": ended.status.code(), "signal": ended.status.signal(),
+            "attempt": entry.as_ref().map(|entry| entry.attempt),
+            "failures": entry.as_ref().map(|entry| entry.failures), "attempts": ended.attempts,
+        });
+        self.event("ended", job, &slot, &text, &fields);
+        if !well {
+            self.out.warn(&text);
         }
+        well
     }
 
     /// What was found about a job. Some of it is said once.
     pub fn note(&self, job: &Name, note: &Note, told: &mut BTreeSet<String>) {
-        let (event, slot, text) = match note {
-            Note::Dropped(range) => ("dropped", String::new(), dropped(job, range)),
+        let (event, slot, text, fields) = match note {
+            Note::Dropped(range) => {
+                let fields = json!({
+                    "outcome": "dropped", "reason": range.why.word(), "count": range.count,
+                    "first": time(range.first), "last": time(range.last),
+                });
+                ("dropped", String::new(), dropped_of(job, range), fields)
+            }
             Note::WavedOff(entry) => {
-                let lease = &entry.claim.lease;
-                let by = items::by_whom(entry);
-                ("skipped", shown(entry), format!("skipped {}: {lease} is held by {by}", shown(entry)))
+                let (lease, holder) = (&entry.claim.lease, &entry.claim.holder);
+                let held = held_for(&holder.since).map(|d| format!(" for {}", Text(d))).unwrap_or_default();
+                let by = format!("{}/{}", holder.host, holder.pid);
+                let token = entry.claim.token;
+                let text = format!("skipped {}: {lease} is held by {by} (token {token}){held}", shown(entry));
+                let fields = json!({
+                    "outcome": "skipped", "reason": "overlap", "lease": lease.as_str(), "holder": by,
+                    "since": holder.since,
+                });
+                ("skipped", shown(entry), text, fields)
             }
             Note::Stuck(slot) => {
-                let text =
-                    format!("{job} is stuck: slots in a row found its lease held; see: leasehold plan {job}");
-                ("stuck", items::shown(slot), text)
+                let text = format!(
+                    "{job} is stuck: {STUCK} slots in a row found its lease held; see: leasehold plan {job}"
+                );
+                ("stuck", items::shown(slot), text, json!({"count": STUCK}))
             }
             Note::Silent(entry) => {
                 let by = items::by_whom(entry);
@@ -115,7 +135,8 @@ impl<'a> Voice<'a> {
                     "{} was begun by {by} and never reported; see: leasehold why {job}",
                     shown(entry)
                 );
-                ("unknown", shown(entry), text)
+                let fields = json!({"outcome": "unknown", "attempt": entry.attempt});
+                ("unknown", shown(entry), text, fields)
             }
             Note::Elsewhere(schedule) => (
                 "elsewhere",
@@ -124,14 +145,17 @@ impl<'a> Voice<'a> {
                     "{job} is not run here: another machine has loaded another schedule for it since ({schedule}). Give \
                      all machines the same file"
                 ),
+                json!({"schedule": schedule}),
             ),
-            Note::Bad(why) => ("bad", String::new(), format!("{why}. It is left alone")),
+            Note::Bad(why) => {
+                ("bad", String::new(), format!("{why}. It is left alone"), json!({"reason": why}))
+            }
         };
         let once = matches!(note, Note::Elsewhere(_) | Note::Bad(_));
         if once && !told.insert(text.clone()) {
             return;
         }
-        self.event(event, job, &slot, &text);
+        self.event(event, job, &slot, &text, &fields);
         match note {
             Note::WavedOff(_) => self.out.note(&text),
             _ => self.out.warn(&text),
@@ -158,17 +182,53 @@ fn shown(entry: &Entry) -> String {
     items::shown(&entry.subject)
 }
 
-/// "dropped 525597 slots of minutely, from … to …: …"
-pub fn dropped(job: &Name, range: &Range) -> String {
-    let time =
-        |second| Timestamp::from_second(second).map_or_else(|_| second.to_string(), |at| at.to_string());
-    let slots = match range.count {
-        1 => "1 slot".into(),
-        n => format!("{n} slots"),
+/// What is said of a run that has ended.
+struct Told {
+    word: &'static str,
+    text: String,
+    well: bool,
+}
+
+fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Failure>) -> Told {
+    let success = ended.status.success();
+    let code = match (ended.status.code(), ended.status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, signal) => format!("signal {}", signal.unwrap_or(0)),
     };
-    let why = match range.why {
-        Why::Missed => "nobody ran them in time, and catch_up asks for no more",
-        Why::Paused => "the job was paused",
+    let not_begun = || Told {
+        word: "not begun",
+        text: format!("{job} for {slot} was not begun ({code})"),
+        well: success,
     };
-    format!("dropped {slots} of {job}, from {} to {}: {why}", time(range.first), time(range.last))
+    let entry = match entry {
+        Ok(Some(entry)) => entry,
+        Ok(None) => return not_begun(),
+        Err(failure) => {
+            let why = failure.message.trim_end_matches('.');
+            let text = format!(
+                "{job} for {slot} ended ({code}); the store could not be asked what came of it: {why}"
+            );
+            return Told { word: "not known", text, well: success };
+        }
+    };
+    let word = entry.state.word();
+    let see = format!("leasehold why {job} {slot}");
+    let ours = entry.claim.holder.pid == ended.pid && entry.claim.holder.host == host::name();
+    match entry.state {
+        State::Ok | State::Skipped => Told { word, text: format!("{job} for {slot}: {word}"), well: true },
+        State::Started if ours => {
+            let text = format!("{job} for {slot} began and never reported ({code}); {see}");
+            Told { word: "unknown", text, well: false }
+        }
+        // Another run is at it, or somebody lets it be tried again: of ours there is nothing to say.
+        State::Started | State::Planned => not_begun(),
+        State::Failed | State::Lost | State::Killed | State::Unknown if !ours && success => not_begun(),
+        state => {
+            let attempt = match state == State::Failed && ended.attempts > 1 {
+                true => format!(", attempt {} of {}", entry.failures, ended.attempts),
+                false => String::new(),
+            };
+            Told { word, text: format!("{job} for {slot}: {word} ({code}){attempt}; {see}"), well: false }
+        }
+    }
 }

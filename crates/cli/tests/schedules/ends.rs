@@ -85,7 +85,8 @@ fn killed(more: &str) -> (Site, Running, String) {
 #[test]
 fn a_run_that_never_reported_is_recorded_so() {
     let (site, mut daemon, slot) = killed("catch_up = 2");
-    daemon.said("never reported");
+    daemon.said("began and never reported (signal 9)");
+    daemon.said("was begun by ");
     let row = site.becomes("long", &slot, "unknown");
     assert_eq!(row["attempt"], 1, "{row}");
     site.world.write("a/go", "");
@@ -178,6 +179,33 @@ fn an_old_slot_may_be_tried_again() {
     }
 }
 
+/// Whoever reads it by machine need not read sentences.
+#[test]
+fn events_have_fields() {
+    let site = Site::with(&job("fails", RARE, "attempts = 2", "exit 3"));
+    let slot = site.make_due("fails");
+    let ended = site.run("a", &["--json", "tick"]).is(1, ": failed (exit code 3), attempt 1 of 2; ");
+    let events: Vec<serde_json::Value> =
+        ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let fields: Vec<_> = events
+        .iter()
+        .filter(|event| event["event"] == "ended")
+        .map(|event| {
+            let number = |key: &str| event[key].as_i64().unwrap();
+            assert_eq!((&event["slot"], &event["outcome"]), (&slot.as_str().into(), &"failed".into()));
+            ["exit", "attempt", "failures", "attempts"].map(number)
+        })
+        .collect();
+    assert_eq!(fields, [[3, 1, 1, 2], [3, 2, 2, 2]], "{events:#?}");
+    assert!(ended.err.contains(", attempt 2 of 2; "), "{ended:#?}");
+    // Slots that nobody ran, as one range.
+    site.rewind("fails", rare_slot() - 2 * 366 * 86_400 - 1);
+    let ended = site.run("a", &["--json", "tick"]).is(0, "dropped 2 slots of fails, from ");
+    let event: serde_json::Value = serde_json::from_str(ended.out.lines().next().unwrap()).unwrap();
+    assert_eq!((&event["reason"], &event["count"]), (&"missed".into(), &2.into()), "{event}");
+    assert_eq!(event["last"], named(rare_slot() - 366 * 86_400), "{event}");
+}
+
 #[test]
 fn tick_says_how_it_went() {
     let site = Site::with(&job("fails", RARE, "", "exit 3"));
@@ -196,6 +224,13 @@ fn tick_says_how_it_went() {
     assert!(events.iter().all(|event| event["v"] == 1 && event["job"] == "gives-way"), "{events:#?}");
     let words: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert_eq!(words, ["started", "ended", "skipped"]);
+    assert_eq!((&events[1]["outcome"], &events[1]["exit"]), (&"not begun".into(), &0.into()), "{events:#?}");
+    assert_eq!(
+        (&events[2]["reason"], &events[2]["lease"]),
+        (&"overlap".into(), &"site".into()),
+        "{events:#?}"
+    );
+    assert!(!ended.err.contains(" ago"), "it is still held: {ended:#?}");
     drop(holder);
     assert_eq!(named(rare_slot()), slot);
 }

@@ -14,3 +14,4 @@ mod many;
 mod missed;
 mod paused;
 mod switch;
+mod told;

@@ -11,7 +11,7 @@ fn a_job_that_was_just_installed_has_missed_nothing() {
     site.jobs("a", &job("rare", RARE, "", NOTE));
     assert!(site.agenda("rare").is_none());
     let before = now();
-    site.tick("a").quiet();
+    site.tick("a").is(0, "rare is new on sqlite:");
     assert!(site.runs("a").is_empty());
     let agenda = site.agenda("rare").expect("a record");
     assert!((before..=now()).contains(&agenda.settled) && agenda.dropped.is_empty(), "{agenda:?}");

@@ -256,18 +256,17 @@ pub fn wanted(catch_up: usize, newest_is_on_time: bool) -> usize {
     catch_up.max(usize::from(newest_is_on_time))
 }
 
+/// What is said of a slot that gave way begins with this: others are skipped because their work is done.
+const OVERLAP: &str = "overlap";
+
 /// Whether a job is stuck: so many of its newest slots, the newest first, gave way one after the other.
 pub fn stuck<'a>(newest_first: impl Iterator<Item = &'a Entry>) -> Option<usize> {
-    let waved_off = newest_first.take_while(|entry| gave_way(entry)).count();
+    let gave_way = |entry: &&Entry| {
+        let said = entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
+        entry.state == State::Skipped && said.starts_with(OVERLAP)
+    };
+    let waved_off = newest_first.take_while(gave_way).count();
     (waved_off >= STUCK).then_some(waved_off)
-}
-
-/// What a slot that gave way says of itself begins so.
-const OVERLAP: &str = "overlap: ";
-
-fn gave_way(entry: &Entry) -> bool {
-    entry.state == State::Skipped
-        && entry.ending.as_ref().is_some_and(|ending| ending.said.starts_with(OVERLAP))
 }
 
 /// Who has a lease, as a slot sees it that wants to be run under it.
@@ -364,7 +363,7 @@ pub fn waved_off(
         grant: hold.grant,
         holder: held.holder.clone(),
     };
-    let said = format!("{OVERLAP}{} was held", held.lease);
+    let said = format!("{OVERLAP}: {} was held", held.lease);
     Some(Entry {
         subject,
         job: job.clone(),

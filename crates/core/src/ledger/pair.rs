@@ -31,7 +31,11 @@ pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(State, String)> {
             (State::Failed, format!("{key} never reported: it was begun by {}", by_whom(entry)))
         }
         Opened::Quarantined(entry) => {
-            (State::Failed, format!("{key} failed {} times and waits for a person", entry.failures))
+            let times = match entry.failures {
+                1 => "once".into(),
+                n => format!("{n} times"),
+            };
+            (State::Failed, format!("{key} failed {times} and waits for a person"))
         }
         Opened::Bad(bad) => (State::Failed, format!("{key}: {bad}")),
         Opened::Failed { .. } => (State::Failed, format!("{key}: the store did not answer")),
