@@ -15,6 +15,12 @@ use crate::exit::Failed;
 
 /// What a file says; nothing if there is none.
 pub fn text_of(path: &Path) -> Result<Option<String>, Failed> {
+    // A pipe, or a device, would keep us waiting for ever.
+    let special = std::fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir());
+    if special {
+        let path = path.display();
+        return Err(Failed::config(format!("cannot read {path}: it is no file. Nothing was started")));
+    }
     let why = match std::fs::read(path) {
         Ok(bytes) => match String::from_utf8(bytes) {
             Ok(text) => return Ok(Some(text)),

@@ -191,23 +191,18 @@ fn chaos(name: &str, ground: &Ground) {
 }
 
 #[test]
-fn on_sqlite() {
+fn on_sqlite_postgres_and_redis() {
     let world = World::new();
-    let url = format!("sqlite:{}", world.at("store.db"));
-    chaos("sqlite", &Ground::new(world, url, "6s"));
-}
-
-#[test]
-fn on_postgres() {
-    remote("postgres");
-}
-
-#[test]
-fn on_redis() {
-    remote("redis");
-}
-
-fn remote(name: &str) {
-    let place = places().into_iter().find(|place| place.name == name).unwrap();
-    chaos(name, &Ground::new(place.world(), place.url(), &format!("{}s", place.short.as_secs())));
+    let sqlite = format!("sqlite:{}", world.at("store.db"));
+    let mut grounds = vec![("sqlite", Ground::new(world, sqlite, "6s"))];
+    for place in places().into_iter().filter(|place| ["postgres", "redis"].contains(&place.name)) {
+        let ttl = format!("{}s", place.short.as_secs());
+        grounds.push((place.name, Ground::new(place.world(), place.url(), &ttl)));
+    }
+    assert_eq!(grounds.len(), 3);
+    std::thread::scope(|scope| {
+        for (name, ground) in &grounds {
+            scope.spawn(move || chaos(name, ground));
+        }
+    });
 }

@@ -32,6 +32,8 @@ enum Flaw {
     SweepsFirst,
     /// Nobody looks whether a slot is settled.
     NeverLooksTwice,
+    /// Whoever has had a lease takes it for still theirs.
+    IgnoresTokens,
     /// A run takes what it wrote itself, without an answer, for another's.
     TakesItselfForAnother,
     /// A run does a step again of which it does not know whether it was recorded.
@@ -63,6 +65,7 @@ struct World {
     silent: bool,
     succeeded: bool,
     begun: u32,
+    tokens: u64,
     /// It is a slot, and records of slots are removed.
     slot: bool,
     settled: bool,
@@ -102,6 +105,8 @@ struct Run {
     grant: Grant,
     lease: usize,
     stage: Stage,
+    /// Its lease has run out, and may be another's.
+    stale: bool,
 }
 
 const LEASES: usize = 2;
@@ -119,7 +124,9 @@ fn claim(grant: Grant, lease: usize) -> Claim {
         since: String::new(),
         slot: None,
     };
-    let (epoch, token) = (Epoch::first(7), Token::FIRST);
+    // Those of the rules' tests are numbered as they were granted.
+    let token = u64::try_from(grant.0).ok().and_then(Token::new).unwrap_or(Token::FIRST);
+    let epoch = Epoch::first(7);
     Claim { lease: name(&format!("l{lease}")), epoch, token, grant, holder }
 }
 
@@ -162,6 +169,7 @@ impl World {
             silent: false,
             succeeded: false,
             begun: 0,
+            tokens: 0,
             slot: false,
             settled: false,
             ghost: false,
@@ -196,6 +204,9 @@ impl World {
         let entry = Entry::decode(body);
         if let Ok(entry) = &entry {
             self.check_steps(entry);
+            self.check_owner(entry);
+            // Begun by another, who may never execute anything.
+            self.last = self.last.filter(|last| entry.state != State::Started || entry.claim.grant == *last);
         }
         match entry.map(|entry| entry.state) {
             Ok(State::Failed) => self.silent = false,
@@ -207,6 +218,17 @@ impl World {
         let version = Version(self.versions.to_string());
         self.cell = Some((version.clone(), body.to_vec()));
         Cas::Written { version, store_time: None }
+    }
+
+    /// Nobody writes over the record of a run that is at it.
+    fn check_owner(&mut self, entry: &Entry) {
+        let Some((_, body)) = &self.cell else { return };
+        let now = Entry::decode(body).unwrap();
+        let lives = now.state == State::Started && self.executing.contains(&now.claim.grant);
+        let ours = entry.claim.grant == now.claim.grant && entry.state != State::Unknown;
+        if lives && !ours {
+            self.broken.get_or_insert("a living run was written over".into());
+        }
     }
 
     fn check_steps(&mut self, entry: &Entry) {
@@ -391,6 +413,8 @@ fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
             };
             match next {
                 Next::Call(call) => Stage::Opening(opening, call),
+                // By the clock of its session it is too late to start anything.
+                Next::Done(Opened::Begun(..)) if run.stale => return None,
                 Next::Done(Opened::Begun(entry, version)) => {
                     if world.flaw != Flaw::StartsFirst {
                         world.begin(run.grant, if_unknown);
@@ -436,6 +460,11 @@ fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown, slot: bool) -> (Option
             let grant = Grant(world.ids.fresh());
             world.leases[lease] = Some(grant);
             let mut ask = Ask { subject: subject(slot), ..ask(grant, lease, if_unknown) };
+            world.tokens += 1;
+            ask.claim.token = Token::new(world.tokens).unwrap();
+            if flaw == Flaw::IgnoresTokens {
+                ask.claim.token = Token::new(Token::MAX - world.tokens).unwrap();
+            }
             if flaw == Flaw::SilenceIsFailure {
                 ask.if_unknown = IfUnknown::Retry;
             }
@@ -443,7 +472,7 @@ fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown, slot: bool) -> (Option
                 ask.keep = Some(Duration::ZERO);
             }
             let opening = Opening::new(ask, world.seed());
-            runs.push(Run { grant, lease, stage: Stage::Opening(opening, Call::Read) });
+            runs.push(Run { grant, lease, stale: false, stage: Stage::Opening(opening, Call::Read) });
         }
         if !world.late.is_empty() && world.chance(200) {
             let at = world.below(world.late.len() as u64) as usize;
@@ -457,15 +486,21 @@ fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown, slot: bool) -> (Option
             continue;
         }
         let at = world.below(runs.len() as u64) as usize;
-        let run = runs.swap_remove(at);
-        let (grant, lease) = (run.grant, run.lease);
+        let mut run = runs.swap_remove(at);
+        // Frozen past its lease, before it began anything: it does not know yet.
+        if matches!(run.stage, Stage::Opening(..)) && !run.stale && world.chance(world.faults / 8) {
+            (run.stale, world.leases[run.lease]) = (true, None);
+        }
+        let (grant, lease, stale) = (run.grant, run.lease, run.stale);
         let dies = world.chance(world.faults / 8);
         match Some(run).filter(|_| !dies).and_then(|run| step(&mut world, run, if_unknown)) {
             Some(run) => runs.push(run),
             // Released or run out: either way it is dead, and then its lease is free.
             None => {
                 world.executing.retain(|executing| *executing != grant);
-                world.leases[lease] = None;
+                if !stale {
+                    world.leases[lease] = None;
+                }
             }
         }
     }
@@ -517,6 +552,7 @@ fn broken_stores_and_rules_are_caught() {
         Flaw::ForgetsDone,
         Flaw::SweepsFirst,
         Flaw::NeverLooksTwice,
+        Flaw::IgnoresTokens,
         Flaw::TakesItselfForAnother,
         Flaw::ForgetsItsSteps,
     ] {
