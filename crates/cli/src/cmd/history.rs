@@ -161,8 +161,8 @@ pub fn unheard_of(opened: &mut Opened, name: &str) -> Result<String, Failed> {
     let meant = did_you_mean(name, &jobs).map(|job| format!(" Did you mean {job}?")).unwrap_or_default();
     let there = match &jobs[..] {
         [] => "no daemon and no tick has loaded a job there".into(),
-        [few @ ..] if few.len() <= JOBS_SHOWN => format!("jobs there: {}", few.join(", ")),
-        [many @ ..] => {
+        few if few.len() <= JOBS_SHOWN => format!("jobs there: {}", few.join(", ")),
+        many => {
             format!("jobs there: {} and {} more", many[..JOBS_SHOWN].join(", "), many.len() - JOBS_SHOWN)
         }
     };
