@@ -232,3 +232,40 @@ fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Fai
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::ExitStatus;
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use leasehold::core::ledger::Subject;
+    use leasehold::schedule::{Every, Schedule};
+    use leasehold::stores::FailureKind;
+
+    use super::*;
+
+    /// What is said of a run that ended so, as raw as wait tells it, if this is found in the store.
+    fn said(raw: i32, found: &Result<Option<Entry>, Failure>) -> Option<(String, bool)> {
+        let job = Name::new("site").ok()?;
+        let every = Every::new(Duration::from_secs(60), Duration::ZERO).ok()?;
+        let slot = Schedule::every(every).prev_at_or_before(Timestamp::UNIX_EPOCH)?;
+        let id = slot.due().to_string();
+        let subject = Subject::Slot { job: job.clone(), at: 0, id: id.clone() };
+        let ended = Ended { slot, subject, status: ExitStatus::from_raw(raw), pid: 1, attempts: 1 };
+        let told = told(&job, &id, &ended, found);
+        Some((told.text, told.well))
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_not_a_run_that_did_not_begin() {
+        let site = "site for 1970-01-01T00:00:00Z";
+        let nothing = said(9, &Ok(None));
+        assert_eq!(nothing, Some((format!("{site} was not begun (signal 9)"), false)));
+        let failure = Failure { kind: FailureKind::Unreachable, message: "no answer.".into() };
+        let text =
+            format!("{site} ended (exit code 1); the store could not be asked what came of it: no answer");
+        assert_eq!(said(0x100, &Err(failure.clone())), Some((text, false)));
+        assert_eq!(said(0, &Err(failure)).map(|(_, well)| well), Some(true));
+    }
+}
