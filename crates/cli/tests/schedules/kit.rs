@@ -118,6 +118,24 @@ impl Site {
         });
     }
 
+    /// As many slots of a job are open as may be.
+    pub fn fill_open(&self, job: &str) {
+        let mut store = stores::open(&self.store).unwrap_or_else(|e| panic!("{e}"));
+        let name = Name::new(job).unwrap();
+        for at in 1..=100 {
+            leasehold::agenda::again(store.as_mut(), &name, at).unwrap();
+        }
+    }
+
+    /// Puts something else in the place of a record.
+    pub fn damage(&self, key: &str) {
+        let mut store = stores::open(&self.store).unwrap_or_else(|e| panic!("{e}"));
+        let stored = block_on(store.read(key)).unwrap().expect("a record");
+        let write = WriteId(leasehold::random::seed());
+        let written = block_on(store.cas(key, Some(&stored.version), write, b"{}"));
+        assert!(matches!(written, Cas::Written { .. }), "{written:?}");
+    }
+
     /// The newest slot of a rare job has just become due, as far as the store knows.
     pub fn make_due(&self, job: &str) -> String {
         self.rewind(job, rare_slot() - 1);

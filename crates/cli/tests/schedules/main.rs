@@ -5,6 +5,7 @@
 #[path = "../world/mod.rs"]
 mod world;
 
+mod accounts;
 mod clocks;
 mod ends;
 mod input;
