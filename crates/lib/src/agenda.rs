@@ -3,7 +3,7 @@
 //! The decisions are [`leasehold_core::ledger::agenda`]'s and the times are [`crate::schedule`]'s; here are the calls.
 
 mod look;
-mod offset;
+pub(crate) mod offset;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,6 @@ use leasehold_core::ledger::{BadEntry, Entry, State, Subject, unknown_slot};
 use leasehold_core::name::Name;
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
 pub use look::look;
-pub(crate) use offset::ahead_of;
 pub use offset::clock_ahead;
 use pollster::block_on;
 

@@ -9,7 +9,7 @@ use leasehold_core::time::BootTime;
 
 use super::exams::{ENOUGH, text, write};
 use super::{Depth, Latency, Visit};
-use crate::agenda::ahead_of;
+use crate::agenda::offset::ahead_of;
 use crate::clock::{boot_time, wall};
 use crate::stores::{Clock, Facts, Failure, Store, Verdict, Version};
 
