@@ -78,9 +78,9 @@ fn a_second_interrupt_kills() {
 #[test]
 fn a_command_that_dies_of_a_signal_is_recorded_as_killed() {
     let asleep = "echo here; exec sleep 60";
-    let shell = "trap : TERM HUP; sleep 60 & echo here; wait; exit 143";
-    let of_its_own = "trap 'exit 3' TERM; sleep 60 & echo here; wait";
-    let unharmed = "trap 'exit 0' TERM; sleep 60 & echo here; wait";
+    let shell = "trap got=1 TERM HUP; echo here; while [ -z \"$got\" ]; do sleep 0.1; done; exit 143";
+    let of_its_own = "trap 'exit 3' TERM; echo here; while :; do sleep 0.1; done";
+    let unharmed = "trap 'exit 0' TERM; echo here; while :; do sleep 0.1; done";
     for (signal, script, code, outcome) in [
         (Signal::TERM, asleep, 143, "killed"),
         (Signal::INT, asleep, 130, "killed"),
