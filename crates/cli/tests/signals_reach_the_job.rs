@@ -73,6 +73,45 @@ fn a_second_interrupt_kills() {
     assert_eq!(world.status(&[], "site")["state"], "free");
 }
 
+/// What a signal that we passed on has ended may have come any way: `killed`. One that says itself how it ended is
+/// taken at its word.
+#[test]
+fn a_command_that_dies_of_a_signal_is_recorded_as_killed() {
+    let asleep = "echo here; exec sleep 60";
+    let shell = "trap got=1 TERM HUP; echo here; while [ -z \"$got\" ]; do sleep 0.1; done; exit 143";
+    let of_its_own = "trap 'exit 3' TERM; echo here; while :; do sleep 0.1; done";
+    let unharmed = "trap 'exit 0' TERM; echo here; while :; do sleep 0.1; done";
+    for (signal, script, code, outcome) in [
+        (Signal::TERM, asleep, 143, "killed"),
+        (Signal::INT, asleep, 130, "killed"),
+        (Signal::HUP, asleep, 129, "killed"),
+        (Signal::QUIT, asleep, 131, "killed"),
+        (Signal::USR1, asleep, 138, "failed"),
+        (Signal::TERM, shell, 143, "killed"),
+        (Signal::HUP, shell, 143, "failed"),
+        (Signal::TERM, of_its_own, 3, "failed"),
+        (Signal::TERM, unharmed, 0, "ok"),
+    ] {
+        let world = World::new();
+        let mut run = start(&world, &["once", "k", "--report", "report", "--", "sh", "-c", script]);
+        assert_eq!(run.line(), "here");
+        run.signal(signal);
+        assert_eq!(run.ended().code, code, "{signal:?} {script}");
+        let history = world.run(&["--json", "history", "k"]).json();
+        assert_eq!(
+            (&history["outcome"], &history["exit"]),
+            (&outcome.into(), &code.into()),
+            "{signal:?} {script}"
+        );
+        let report = std::fs::read_to_string(world.path("report")).unwrap();
+        assert!(report.contains(&format!(r#""outcome":"{outcome}""#)), "{signal:?} {script}: {report}");
+        if outcome == "killed" {
+            world.run(&["once", "k", "--", "touch", "again"]).is(79, "was stopped half way");
+            world.run(&["once", "k", "--if-unknown", "retry", "--", "touch", "again"]).is(0, "");
+        }
+    }
+}
+
 #[test]
 fn interrupted_while_waiting_nothing_is_run() {
     let world = World::new();

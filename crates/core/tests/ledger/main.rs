@@ -2,6 +2,7 @@
 //! call. What a broken store, or a broken rule around it, would do is caught by the same checks.
 
 mod rules;
+mod steps;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,11 +10,12 @@ use std::time::Duration;
 use leasehold_core::ids::{Epoch, Grant, Ids, Token};
 use leasehold_core::ledger::{
     Amended, Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Step,
-    Subject, finish, step_done,
+    Subject, finish,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
+use steps::{Own, execute};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
@@ -82,23 +84,6 @@ enum Stage {
     Executing(Own),
     Stepping(Own, Step, Amending, Call),
     Closing(Amending, Call),
-}
-
-/// What a run knows of its item.
-struct Own {
-    entry: Entry,
-    version: Version,
-    /// Done, and nobody knows whether that is recorded.
-    unrecorded: Vec<Step>,
-}
-
-impl Own {
-    /// The entry with all that was done.
-    fn whole(&self) -> Entry {
-        let add =
-            |entry: Entry, step: &Step| step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry);
-        self.unrecorded.iter().fold(self.entry.clone(), add)
-    }
 }
 
 struct Run {
@@ -220,68 +205,6 @@ impl World {
         Cas::Written { version, store_time: None }
     }
 
-    /// Nobody writes over the record of a run that is at it.
-    fn check_owner(&mut self, entry: &Entry) {
-        let Some((_, body)) = &self.cell else { return };
-        let now = Entry::decode(body).unwrap();
-        let lives = now.state == State::Started && self.executing.contains(&now.claim.grant);
-        let ours = entry.claim.grant == now.claim.grant && entry.state != State::Unknown;
-        if lives && !ours {
-            self.broken.get_or_insert("a living run was written over".into());
-        }
-    }
-
-    fn check_steps(&mut self, entry: &Entry) {
-        match self.cell.as_ref().map(|(_, body)| Entry::decode(body).unwrap()) {
-            // It was removed because it is settled.
-            None => self.steps.clear(),
-            Some(before) if entry.claim.grant == before.claim.grant => {
-                if entry.state == State::Started && before.state != State::Started {
-                    self.broken.get_or_insert("how it ended was undone".into());
-                }
-            }
-            Some(_) => {}
-        }
-        let names: BTreeSet<String> = entry.steps.iter().map(|step| step.name.clone()).collect();
-        if !self.steps.is_subset(&names) {
-            self.broken.get_or_insert("a step that was recorded is lost".into());
-        }
-        self.steps = names;
-    }
-
-    /// A step's command is executed.
-    fn do_step(&mut self, name: &str) {
-        if self.steps.contains(name) {
-            self.broken.get_or_insert("a step was done again after it was recorded".into());
-        }
-        self.steps_done += 1;
-    }
-
-    fn amending(&mut self, version: Version, entry: Entry) -> (Amending, Call) {
-        let new = if self.flaw == Flaw::TakesItselfForAnother { Amending::new } else { Amending::by_run };
-        let mut amending = new(version, entry, self.seed());
-        let call = amending.start();
-        (amending, call)
-    }
-
-    /// One call of a run that changes its item; it gives up when it has no more time.
-    fn amend(&mut self, amending: &mut Amending, call: &Call, grant: Grant) -> Next<Amended> {
-        let answer = self.answer(call);
-        let failed = matches!(&answer, Answer::Cas(Cas::Unknown(_)) | Answer::Read(Err(_)));
-        if failed && self.chance(300) {
-            return Next::Done(Amended::Failed(unreachable()));
-        }
-        let next = match answer {
-            Answer::Read(result) => amending.on_read(result),
-            Answer::Cas(result) => amending.on_cas(result),
-            Answer::Lease(_) | Answer::Settled(_) | Answer::Removed => panic!("{call:?}"),
-        };
-        if matches!(next, Next::Done(Amended::Superseded(_))) && self.last == Some(grant) {
-            self.broken.get_or_insert("overtaken by itself".into());
-        }
-        next
-    }
-
     /// One conditional write, with all that can happen to it.
     fn cas(&mut self, expected: Option<&Version>, entry: &Entry) -> Cas {
         let body = entry.encode().unwrap();
@@ -377,24 +300,6 @@ enum Answer {
 
 fn unreachable() -> Failure {
     Failure { kind: FailureKind::Unreachable, message: "lost".into() }
-}
-
-/// The next step of the command, or its end.
-fn execute(world: &mut World, own: Own, grant: Grant) -> Stage {
-    let whole = own.whole();
-    let to_do = ["a", "b"].into_iter().find(|name| whole.steps.iter().all(|step| step.name != *name));
-    if let Some(name) = to_do.filter(|_| world.chance(600)) {
-        world.do_step(name);
-        let next = step_done(&whole, name, None).unwrap();
-        let step = next.steps.last().cloned().unwrap();
-        let (amending, call) = world.amending(own.version.clone(), next);
-        return Stage::Stepping(own, step, amending, call);
-    }
-    world.executing.retain(|executing| *executing != grant);
-    let failed = world.chance(300);
-    let state = if failed { State::Failed } else { State::Ok };
-    let (amending, call) = world.amending(own.version, finish(&whole, state, ending(failed.into())));
-    Stage::Closing(amending, call)
 }
 
 /// Nothing: the run is over.

@@ -94,6 +94,8 @@ pub struct Ran {
     pub spawn_error: Option<String>,
     /// How long the job ran.
     pub lasted: Duration,
+    /// It died of a signal that it was sent through us: nobody can tell how far it came.
+    pub interrupted: bool,
     /// What the fences of its targets have to tell.
     pub fences: Ended,
     /// What the ledger says of its item.
@@ -156,6 +158,8 @@ pub fn run(
         book: spec.item.clone().map(|item| Book::new(item, spec.key.clone(), spec.job.clone())),
         stopping: None,
         status: None,
+        by_signal: false,
+        asked: Vec::new(),
         near,
         recorded: None,
         listener,
@@ -290,6 +294,10 @@ struct Process<'a> {
     stopping: Option<StopReason>,
     /// The command's own end.
     status: Option<i32>,
+    /// A signal ended it.
+    by_signal: bool,
+    /// Signals that ask to end, passed on while the command lived.
+    asked: Vec<Signal>,
     /// The store is on this machine.
     near: bool,
     /// How it ended was given to the keeper, who tries until then.
@@ -310,6 +318,7 @@ impl Process<'_> {
     fn reap(&mut self) -> io::Result<Option<Input>> {
         let Some(tree) = self.tree.as_mut() else { return Ok(None) };
         let reaped = tree.reap()?;
+        self.by_signal |= matches!(reaped.main, Some(Exit::Signal(_)));
         Ok(match reaped.main.map(Exit::code) {
             Some(code) => Some(Input::JobExited { status: code.into(), tree_empty: reaped.empty }),
             None => reaped.empty.then_some(Input::TreeEmpty),
@@ -350,6 +359,7 @@ impl Process<'_> {
     }
 
     fn ran(self, outcome: Outcome) -> Ran {
+        let interrupted = self.status.is_some_and(|status| self.interrupted(status));
         if let Some(lock) = self.lock {
             let _ = lock.remove();
         }
@@ -357,7 +367,7 @@ impl Process<'_> {
         let Self { granted, survivors, spawn_error, fences, book, .. } = self;
         let fences = fences.finish(granted.as_ref());
         let page = book.map(|book| book.page());
-        Ran { outcome, granted, survivors, spawn_error, lasted, fences, page, unwritten: None }
+        Ran { outcome, granted, survivors, spawn_error, lasted, interrupted, fences, page, unwritten: None }
     }
 }
 
@@ -384,10 +394,10 @@ impl Job for Process<'_> {
     }
 
     fn before(&mut self, input: &Input, stop_at: Option<BootTime>) -> First {
-        let Some(book) = self.book.clone() else { return First::Nothing };
         if let Input::JobExited { status, .. } = input {
             self.status = Some(*status);
         }
+        let Some(book) = self.book.clone() else { return First::Nothing };
         match (input, &self.granted) {
             (Input::Sealed(Ok(())), Some(granted)) if book.page().opened.is_none() => {
                 let holder = self.spec.holder();
@@ -430,6 +440,9 @@ impl Job for Process<'_> {
     }
 
     fn forward(&mut self, signal: Signal) {
+        if self.status.is_none() && !matches!(signal, Signal::Usr1 | Signal::Usr2) {
+            self.asked.push(signal);
+        }
         // A terminal sends its own INT and QUIT to the whole foreground group.
         let by_terminal = self.spec.foreground && matches!(signal, Signal::Int | Signal::Quit);
         let os = SIGNALS.iter().find(|(_, name)| *name == signal).map(|(os, _)| *os);

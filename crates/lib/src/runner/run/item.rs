@@ -4,16 +4,18 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use leasehold_core::ledger::{Ending, State, Subject};
-use leasehold_core::session::StopReason;
+use leasehold_core::session::{Signal, StopReason};
 use leasehold_core::time::BootTime;
 
-use super::{Loop, Process};
+use super::{Loop, Process, signal_number};
 use crate::keeper::Work;
 use crate::ledger::Book;
 use crate::runner::tail::Tail;
 use crate::{clock, host};
 
 const NEAR_PATIENCE: Duration = Duration::from_secs(3);
+/// One elsewhere may take longer; nobody waits for an hour, however long the lease.
+const FAR_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Loop<'_> {
     /// An item that was begun although its command never was may be begun by the next run.
@@ -43,7 +45,7 @@ impl Process<'_> {
         let now = clock::boot_time();
         let until = match stop_at {
             _ if self.near => now.plus(NEAR_PATIENCE),
-            Some(at) => at.max(now.plus(self.spec.timing.timeout)),
+            Some(at) => at.min(now.plus(FAR_PATIENCE)).max(now.plus(self.spec.timing.timeout)),
             None => now.plus(self.spec.timing.timeout),
         };
         self.recorded = Some(until);
@@ -73,8 +75,16 @@ impl Process<'_> {
             Some(why) if why.is_loss() => State::Lost,
             Some(StopReason::MaxRun | StopReason::Interrupted) => State::Killed,
             _ if status == 0 => State::Ok,
+            _ if self.interrupted(status) => State::Killed,
             _ => State::Failed,
         }
+    }
+
+    /// Whether it died after it was asked, through us, to end: of a signal, or as a shell says it of what it ran. One that
+    /// has an exit code of its own for that has said how it ended.
+    pub(super) fn interrupted(&self, status: i32) -> bool {
+        let of = |signal: &Signal| status == 128 + i32::from(signal_number(*signal));
+        !self.asked.is_empty() && (self.by_signal || self.asked.iter().any(of))
     }
 
     /// How its item is left by a job that is gone.
