@@ -173,6 +173,7 @@ impl Agenda {
             }
         }
         next.dropped.extend(ranges);
+        next.dropped.sort_by_key(|range| range.first);
         let old = next.dropped.len().saturating_sub(RANGES_MAX);
         next.dropped.drain(..old);
         next.open.extend(account.open.iter().filter(|at| !self.open.contains(at)));

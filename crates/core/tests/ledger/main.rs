@@ -1,6 +1,7 @@
 //! Many runs at one item, on a store that loses answers, lets writes land late, and with runs that die at any
 //! call. What a broken store, or a broken rule around it, would do is caught by the same checks.
 
+mod agenda;
 mod rules;
 mod steps;
 

@@ -98,53 +98,58 @@ impl Looking<'_> {
 
     /// Slots that were not over when those around them were settled.
     fn still_open(&mut self) -> Result<(), Failure> {
-        let mut over = Vec::new();
+        let (mut over, mut never_begun) = (Vec::new(), Vec::new());
         for at in self.agenda.open.clone() {
             let Some(slot) = Slot::due_at(at) else { continue };
-            let stored = block_on(self.store.read(&key_of(&self.terms.subject(&slot))))?;
-            let stands = match stored {
-                None if self.tried == Tried::Running(at) => Stands::Taken,
+            match self.stands_at(&slot)? {
                 // It never came as far as a record, and there are newer ones.
-                None => {
-                    over.push(at);
-                    self.drop_one(at)?;
-                    continue;
-                }
-                Some(stored) => match Entry::decode_of(&self.terms.subject(&slot), &stored.body) {
-                    Ok(entry) => self.stands(&entry, &stored)?,
-                    Err(bad) => {
-                        self.look
-                            .notes
-                            .push(Note::Bad(format!("the record of {}@{at}: {bad}", self.terms.job)));
-                        Stands::Settled
-                    }
-                },
-            };
-            match stands {
-                Stands::Open if !self.agenda.is_paused() => {
-                    self.advance(slot, true, true)?;
-                }
-                Stands::Open => {}
-                Stands::Taken => self.look.unsettled = true,
-                Stands::Settled => over.push(at),
+                None => never_begun.push(Range {
+                    first: at,
+                    last: at,
+                    count: 1,
+                    why: Why::Missed,
+                    counting: true,
+                }),
+                Some(Stands::Open) if !self.agenda.is_paused() => self.advance(slot, true, true)?,
+                Some(Stands::Open) => {}
+                Some(Stands::Taken) => self.look.unsettled = true,
+                Some(Stands::Settled) => over.push(at),
             }
         }
+        over.extend(never_begun.iter().map(|range| range.first));
         if over.is_empty() {
             return Ok(());
         }
-        let listed = |agenda: &&Agenda| agenda.open.iter().any(|at| over.contains(at));
+        let listed = |agenda: &&Agenda| over.iter().all(|at| agenda.open.contains(at));
         let changed = change(self.store, &self.terms.job, |found, write| {
-            found.filter(listed).map(|agenda| agenda.without_open(&over, write))
+            let agenda = found.filter(listed)?.without_open(&over, write);
+            let (upto, dropped) = (agenda.settled, never_begun.clone());
+            agenda.with_account(&Account { upto, dropped, open: Vec::new(), follows: false }, write)
         })?;
+        if changed.by_us {
+            self.look.notes.extend(never_begun.into_iter().map(Note::Dropped));
+        }
         self.agenda = changed.agenda.unwrap_or_else(|| self.agenda.clone());
-        Ok(())
+        self.count_dropped()
     }
 
-    fn drop_one(&mut self, at: i64) -> Result<(), Failure> {
-        let range = Range { first: at, last: at, count: 1, why: Why::Missed, counting: true };
-        let account =
-            Account { upto: self.agenda.settled, dropped: [range].into(), open: Vec::new(), follows: false };
-        self.write_account(&account)
+    /// How one slot stands; nothing if it has no record, and no run of ours is at it.
+    fn stands_at(&mut self, slot: &Slot) -> Result<Option<Stands>, Failure> {
+        let subject = self.terms.subject(slot);
+        let Some(stored) = block_on(self.store.read(&key_of(&subject)))? else {
+            return Ok((self.tried == Tried::Running(slot.number())).then_some(Stands::Taken));
+        };
+        match Entry::decode_of(&subject, &stored.body) {
+            Ok(entry) => self.stands(&entry, &stored).map(Some),
+            Err(bad) => {
+                self.look.notes.push(Note::Bad(format!(
+                    "the record of {}@{}: {bad}",
+                    self.terms.job,
+                    slot.due()
+                )));
+                Ok(Some(Stands::Settled))
+            }
+        }
     }
 
     /// What became due since everything was settled.
