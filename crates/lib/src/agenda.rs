@@ -8,8 +8,11 @@ pub(crate) mod offset;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{Agenda, Paused, Range, seen};
+pub use leasehold_core::ledger::due::ON_TIME;
+use leasehold_core::ledger::due::{Calendar, CatchUp, Gap};
 use leasehold_core::ledger::{BadEntry, Entry, State, Subject, unknown_slot};
 use leasehold_core::name::Name;
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
@@ -24,8 +27,6 @@ use crate::{host, random};
 
 /// Records of jobs begin with this.
 pub const PREFIX: &str = "jobs/";
-/// A slot is on time for this long, or until the next one is due.
-pub const ON_TIME: Duration = Duration::from_secs(300);
 /// How often a lost race, or a lost answer, is run again.
 const TRIES: usize = 8;
 /// Records asked for in one call.
@@ -60,6 +61,16 @@ impl Terms {
     /// A slot of this job, as the ledger calls it.
     pub fn subject(&self, slot: &Slot) -> Subject {
         Subject::Slot { job: self.job.clone(), at: slot.number(), id: slot.due().to_string() }
+    }
+
+    /// The slot that is due at a second; of another schedule, if it is none of this one's.
+    fn slot(&self, at: i64) -> Option<Slot> {
+        let ours = self.schedule.prev_at_or_before(instant(at)).filter(|slot| slot.number() == at);
+        ours.or_else(|| Slot::due_at(at))
+    }
+
+    fn catch_up(&self) -> CatchUp {
+        CatchUp { most: self.catch_up, max_age: self.max_age }
     }
 
     /// What a run of a slot asks for.
@@ -130,6 +141,30 @@ pub enum Note {
     Elsewhere(String),
     /// The record of a slot is not to be acted on.
     Bad(String),
+}
+
+fn instant(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or(if second < 0 { Timestamp::MIN } else { Timestamp::MAX })
+}
+
+impl Calendar for Schedule {
+    fn newest(&self, upto: i64) -> Option<i64> {
+        self.prev_at_or_before(instant(upto)).map(|slot| slot.number())
+    }
+
+    fn next(&self, after: i64) -> Option<i64> {
+        self.next_after(instant(after)).map(|slot| slot.number())
+    }
+
+    fn gap(&self, after: i64, upto: i64) -> Option<Gap> {
+        let gap = self.missed(instant(after), instant(upto), 0, None).dropped?;
+        Some(Gap { first: gap.first.number(), last: gap.last.number(), count: gap.count })
+    }
+
+    fn newest_of(&self, after: i64, upto: i64, most: usize, max_age: Option<Duration>) -> Vec<i64> {
+        let missed = self.missed(instant(after), instant(upto), most, max_age);
+        missed.run.iter().map(Slot::number).collect()
+    }
 }
 
 /// Where the record of a job is kept.
@@ -280,7 +315,7 @@ fn not_over(
     let Some(agenda) = found.filter(|agenda| agenda.schedule != terms.written) else { return Ok(Vec::new()) };
     let (entries, _) = recorded(store, &terms.job, agenda.settled, now)?;
     let open = entries.iter().filter(|(entry, _)| matches!(entry.state, State::Started | State::Planned));
-    Ok(open.map(|(entry, _)| due(entry)).collect())
+    Ok(open.map(|(entry, _)| due_at(entry)).collect())
 }
 
 /// Pauses a job, or lets it go on with what is due after `now`. Gives what its record says then; nothing if no machine
@@ -336,7 +371,7 @@ pub fn recorded(
 }
 
 /// When the slot of an entry is due.
-fn due(entry: &Entry) -> i64 {
+fn due_at(entry: &Entry) -> i64 {
     match entry.subject {
         Subject::Slot { at, .. } => at,
         Subject::Key(_) | Subject::Latest(_) => i64::MIN,
@@ -350,7 +385,7 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
     let keep = i64::try_from(terms.keep.as_secs()).unwrap_or(i64::MAX);
     let (old, _) = recorded(store, &terms.job, 0, agenda.settled.min(now.saturating_sub(keep)))?;
     let mut removed = 0;
-    for (entry, stored) in old.iter().filter(|(entry, _)| agenda.is_settled(due(entry))) {
+    for (entry, stored) in old.iter().filter(|(entry, _)| agenda.is_settled(due_at(entry))) {
         let gone = block_on(store.remove(&key_of(&entry.subject), &stored.version));
         removed += usize::from(matches!(gone, Cas::Written { .. }));
     }

@@ -252,11 +252,6 @@ pub fn seen(
     Some(next)
 }
 
-/// How many of the newest slots are wanted: a job that catches nothing up still runs what is due just now.
-pub fn wanted(catch_up: usize, newest_is_on_time: bool) -> usize {
-    catch_up.max(usize::from(newest_is_on_time))
-}
-
 /// What is said of a slot that gave way begins with this: others are skipped because their work is done.
 const OVERLAP: &str = "overlap";
 

@@ -7,6 +7,7 @@
 
 pub mod agenda;
 mod drive;
+pub mod due;
 mod pair;
 mod record;
 

@@ -2,6 +2,7 @@
 //! call. What a broken store, or a broken rule around it, would do is caught by the same checks.
 
 mod agenda;
+mod due;
 mod rules;
 mod steps;
 

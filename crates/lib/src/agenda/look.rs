@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{
-    Account, Agenda, Prospect, Range, STUCK, Turn, Way, Why, prospect, stuck, turn, wanted, waved_off, way,
+    Account, Agenda, Prospect, Range, STUCK, Turn, Way, Why, prospect, stuck, turn, waved_off, way,
 };
-use leasehold_core::ledger::{Amended, Amending, Claim, Entry, Found, IfUnknown, State};
+use leasehold_core::ledger::due::{self, Due, Stands, counted, if_silent, never_begun};
+use leasehold_core::ledger::{Amended, Amending, Claim, Entry, Found};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::View;
 use leasehold_core::session::lease_key;
@@ -16,27 +16,15 @@ use leasehold_core::store::{Cas, Failure, Stored};
 use pollster::block_on;
 
 use super::{
-    Broken, Look, Note, ON_TIME, Start, Terms, Tried, change, due, is_settled, read, recorded, register,
+    Broken, Look, Note, Recorded, Start, Terms, Tried, change, due_at, is_settled, read, recorded, register,
 };
 use crate::ledger::{self, alive, amend, key_of};
 use crate::schedule::Slot;
 use crate::stores::Store;
 use crate::{clock, host, random};
 
-/// So many records of slots are looked at again and again before it is written down how they stand.
-const ROW: usize = 8;
 /// More are not offered to be started: the first will do, unless it has to wait.
 const OFFERED: usize = 8;
-
-/// How a slot stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stands {
-    /// It may be begun.
-    Open,
-    /// A run is at it.
-    Taken,
-    Settled,
-}
 
 /// A lease as it is stored, and how old that is.
 type Seen = Option<(LeaseRecord, Option<Duration>)>;
@@ -71,10 +59,6 @@ pub fn look(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Res
     }
 }
 
-fn instant(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap_or(if second < 0 { Timestamp::MIN } else { Timestamp::MAX })
-}
-
 impl Looking<'_> {
     fn all(&mut self) -> Result<(), Failure> {
         self.end_pause()?;
@@ -98,36 +82,30 @@ impl Looking<'_> {
 
     /// Slots that were not over when those around them were settled.
     fn still_open(&mut self) -> Result<(), Failure> {
-        let (mut over, mut never_begun) = (Vec::new(), Vec::new());
+        let (mut over, mut unseen) = (Vec::new(), Vec::new());
         for at in self.agenda.open.clone() {
-            let Some(slot) = Slot::due_at(at) else { continue };
+            let Some(slot) = self.terms.slot(at) else { continue };
             match self.stands_at(&slot)? {
                 // It never came as far as a record, and there are newer ones.
-                None => never_begun.push(Range {
-                    first: at,
-                    last: at,
-                    count: 1,
-                    why: Why::Missed,
-                    counting: true,
-                }),
+                None => unseen.push(never_begun(at)),
                 Some(Stands::Open) if !self.agenda.is_paused() => self.advance(slot, true, true)?,
                 Some(Stands::Open) => {}
                 Some(Stands::Taken) => self.look.unsettled = true,
                 Some(Stands::Settled) => over.push(at),
             }
         }
-        over.extend(never_begun.iter().map(|range| range.first));
+        over.extend(unseen.iter().map(|range: &Range| range.first));
         if over.is_empty() {
             return Ok(());
         }
         let listed = |agenda: &&Agenda| over.iter().all(|at| agenda.open.contains(at));
         let changed = change(self.store, &self.terms.job, |found, write| {
             let agenda = found.filter(listed)?.without_open(&over, write);
-            let (upto, dropped) = (agenda.settled, never_begun.clone());
+            let (upto, dropped) = (agenda.settled, unseen.clone());
             agenda.with_account(&Account { upto, dropped, open: Vec::new(), follows: false }, write)
         })?;
         if changed.by_us {
-            self.look.notes.extend(never_begun.into_iter().map(Note::Dropped));
+            self.look.notes.extend(unseen.into_iter().map(Note::Dropped));
         }
         self.agenda = changed.agenda.unwrap_or_else(|| self.agenda.clone());
         self.count_dropped()
@@ -154,81 +132,54 @@ impl Looking<'_> {
 
     /// What became due since everything was settled.
     fn due_now(&mut self) -> Result<(), Failure> {
-        let terms = self.terms;
-        let newest = terms.schedule.prev_at_or_before(instant(self.now));
-        let Some(newest) = newest.filter(|slot| slot.number() > self.agenda.settled) else { return Ok(()) };
-        let on_time = self.now - newest.number() <= ON_TIME.as_secs().cast_signed();
-        let paused = self.agenda.is_paused();
-        let newest_wanted = if paused { 0 } else { wanted(terms.catch_up, on_time) };
-        let from = instant(self.agenda.settled);
-        let mut run = terms.schedule.missed(from, instant(self.now), newest_wanted, terms.max_age).run;
-        // However little is caught up, what is due just now is run.
-        if run.is_empty() && on_time && !paused {
-            run.push(newest);
-        }
-        let first_wanted = run.first().map_or(i64::MAX, Slot::number);
-        let stands = self.recorded_stands(self.now, first_wanted)?;
-        let why = if paused { Why::Paused } else { Why::Missed };
-        self.account(first_wanted.saturating_sub(1).min(self.now), &stands, why)?;
-        for slot in run {
-            let begun = stands.get(&slot.number()).copied();
+        let Some(due) = Due::of(&self.terms.schedule, &self.agenda, self.terms.catch_up(), self.now) else {
+            return Ok(());
+        };
+        let stands = self.recorded_stands(self.now, due.first_wanted())?;
+        self.account(due.account_upto(self.now), &stands, due.why())?;
+        for at in &due.run {
+            let (Some(slot), begun) = (self.terms.slot(*at), stands.get(at).copied()) else { continue };
             match begun {
                 Some(Stands::Settled) => continue,
                 Some(Stands::Taken) => self.look.unsettled = true,
-                Some(Stands::Open) | None => {
-                    self.advance(slot, begun.is_some(), slot != newest || !on_time)?;
-                }
+                Some(Stands::Open) | None => self.advance(slot, begun.is_some(), due.is_late(*at))?,
             }
             // The oldest first: where every slot counts, nothing is begun past one that a run is at.
-            if !terms.skips && begun == Some(Stands::Taken) || self.look.start.len() >= OFFERED {
+            if !self.terms.skips && begun == Some(Stands::Taken) || self.look.start.len() >= OFFERED {
                 break;
             }
         }
         Ok(())
     }
 
-    /// How the slots stand that have a record and are not accounted for, up to a second. What failed is tried again only
-    /// while it is wanted.
+    /// How the slots stand that have a record and are not accounted for, up to a second.
     fn recorded_stands(&mut self, upto: i64, first_wanted: i64) -> Result<BTreeMap<i64, Stands>, Failure> {
-        let (entries, bad) = recorded(self.store, &self.terms.job, self.agenda.settled, upto)?;
-        self.look.notes.extend(bad.into_iter().map(Note::Bad));
+        let settled = self.agenda.settled;
         let mut all = BTreeMap::new();
         // Our own run of it may not have come as far as a record.
         if let Tried::Running(at) = self.tried {
-            all.extend((at > self.agenda.settled && at <= upto).then_some((at, Stands::Taken)));
+            all.extend((at > settled && at <= upto).then_some((at, Stands::Taken)));
         }
-        for (entry, stored) in &entries {
-            let stands = match self.stands(entry, stored)? {
-                Stands::Open if entry.state == State::Failed && due(entry) < first_wanted => Stands::Settled,
-                stands => stands,
-            };
-            all.insert(due(entry), stands);
+        for (entry, stored) in self.records(settled, upto)? {
+            let at = due_at(&entry);
+            all.insert(at, self.stands(&entry, &stored)?.while_wanted(entry.state, at, first_wanted));
         }
         Ok(all)
     }
 
-    /// Accounts for every slot up to a second: those without a record are dropped, those that are not over stay open.
+    /// Records of slots after one second, up to and with another. Those that cannot be read are told.
+    fn records(&mut self, after: i64, upto: i64) -> Result<Vec<Recorded>, Failure> {
+        let (entries, bad) = recorded(self.store, &self.terms.job, after, upto)?;
+        self.look.notes.extend(bad.into_iter().map(Note::Bad));
+        Ok(entries)
+    }
+
+    /// Accounts for every slot up to a second.
     fn account(&mut self, upto: i64, stands: &BTreeMap<i64, Stands>, why: Why) -> Result<(), Failure> {
-        if upto <= self.agenda.settled {
-            return Ok(());
+        match due::account(&self.terms.schedule, &self.agenda, upto, stands, why) {
+            Some(account) => self.write_account(&account),
+            None => Ok(()),
         }
-        let schedule = &self.terms.schedule;
-        let (mut dropped, mut from) = (Vec::new(), self.agenda.settled);
-        for end in stands.range(..=upto).map(|(at, _)| *at).chain([upto + 1]) {
-            if let Some(gap) = schedule.missed(instant(from), instant(end - 1), 0, None).dropped {
-                let (first, last, count) = (gap.first.number(), gap.last.number(), gap.count);
-                dropped.push(Range { first, last, count, why, counting: true });
-            }
-            from = end;
-        }
-        let recorded = stands.range(..=upto);
-        if dropped.is_empty() && recorded.clone().count() < ROW {
-            return Ok(());
-        }
-        let open = recorded.filter(|(_, stands)| **stands != Stands::Settled).map(|(at, _)| *at).collect();
-        let next = self.agenda.dropped.last().and_then(|last| schedule.next_after(instant(last.last)));
-        let follows = next.is_some_and(|next| dropped.first().is_some_and(|gap| gap.first == next.number()));
-        self.write_account(&Account { upto, dropped, open, follows })
     }
 
     fn write_account(&mut self, account: &Account) -> Result<(), Failure> {
@@ -251,25 +202,14 @@ impl Looking<'_> {
             self.agenda.dropped.iter().filter(|range| range.counting).copied().collect();
         for range in counting {
             let (entries, _) = recorded(self.store, &self.terms.job, range.first - 1, range.last)?;
-            let (mut taken, mut open) = (false, Vec::new());
+            let mut stands = BTreeMap::new();
             for (entry, stored) in &entries {
-                match self.stands(entry, stored)? {
-                    Stands::Taken => taken = true,
-                    Stands::Open => open.push(due(entry)),
-                    Stands::Settled => {}
-                }
+                stands.insert(due_at(entry), self.stands(entry, stored)?);
             }
-            if taken {
+            let Some((count, open)) = counted(&self.terms.schedule, &range, &stands) else {
                 self.look.unsettled = true;
                 continue;
-            }
-            let slots = self.terms.schedule.count(instant(range.first - 1), instant(range.last)).max(1);
-            let on_grid = |entry: &Entry| {
-                let slot = self.terms.schedule.prev_at_or_before(instant(due(entry)));
-                slot.is_some_and(|slot| slot.number() == due(entry))
             };
-            let own = entries.iter().filter(|(entry, _)| on_grid(entry)).count();
-            let count = slots.saturating_sub(own as u64);
             let listed = |agenda: &&Agenda| agenda.dropped.contains(&range);
             let changed = change(self.store, &self.terms.job, |found, write| {
                 found.filter(listed).map(|agenda| agenda.with_count(&range, count, &open, write))
@@ -284,10 +224,7 @@ impl Looking<'_> {
         let found = Found { entry, age: stored.age };
         let nobody = Claim::nobody(&entry.claim, random::seed());
         let mut ask = self.terms.item(&entry.subject).ask(&entry.job, nobody);
-        let age = u64::try_from(self.now - due(entry)).unwrap_or(0);
-        if self.terms.max_age.is_some_and(|most| age > most.max(ON_TIME).as_secs()) {
-            ask.if_unknown = IfUnknown::Refuse;
-        }
+        ask.if_unknown = if_silent(ask.if_unknown, self.terms.max_age, due_at(entry), self.now);
         let mut lives = None;
         loop {
             match prospect(found, &ask, lives, WriteId(random::seed())) {

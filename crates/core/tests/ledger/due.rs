@@ -1,0 +1,147 @@
+//! Which slots are run, and what becomes of the others.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::ids::WriteId;
+use leasehold_core::ledger::agenda::{Agenda, Paused, Range, Why, seen};
+use leasehold_core::ledger::due::{
+    Calendar, CatchUp, Due, Gap, ON_TIME, Stands, account, counted, if_silent, never_begun,
+};
+
+use super::*;
+
+const WRITE: WriteId = WriteId(9);
+const MINUTE: i64 = 60;
+
+/// Due every so many seconds.
+struct Every(i64);
+
+impl Calendar for Every {
+    fn newest(&self, upto: i64) -> Option<i64> {
+        Some(upto.div_euclid(self.0) * self.0)
+    }
+
+    fn next(&self, after: i64) -> Option<i64> {
+        Some((after.div_euclid(self.0) + 1) * self.0)
+    }
+
+    fn gap(&self, after: i64, upto: i64) -> Option<Gap> {
+        let (first, last) = (self.next(after)?, self.newest(upto)?);
+        let count = u64::try_from((last - first) / self.0 + 1).ok()?;
+        (first <= last).then_some(Gap { first, last, count })
+    }
+
+    fn newest_of(&self, after: i64, upto: i64, most: usize, max_age: Option<Duration>) -> Vec<i64> {
+        let oldest = max_age.map_or(i64::MIN, |age| upto - age.as_secs().cast_signed());
+        let all = (0..).map(|back| self.newest(upto).unwrap() - back * self.0);
+        let mut newest: Vec<i64> = all.take(most).take_while(|at| *at > after && *at >= oldest).collect();
+        newest.reverse();
+        newest
+    }
+}
+
+fn agenda(settled: i64) -> Agenda {
+    seen(None, &name("j"), "every 1m", settled, &[], WRITE).unwrap()
+}
+
+fn paused(settled: i64) -> Agenda {
+    let paused = Paused { by: "h".into(), at: "t".into(), until: None };
+    agenda(settled).with_pause(Some(paused), WRITE)
+}
+
+fn due(agenda: &Agenda, most: usize, max_age: Option<u64>, now: i64) -> Option<(Vec<i64>, Vec<bool>)> {
+    let catch_up = CatchUp { most, max_age: max_age.map(Duration::from_secs) };
+    let due = Due::of(&Every(MINUTE), agenda, catch_up, now)?;
+    let late = due.run.iter().map(|at| due.is_late(*at)).collect();
+    Some((due.run, late))
+}
+
+#[test]
+fn what_is_due_just_now_is_run_however_little_is_caught_up() {
+    let settled = agenda(600);
+    assert_eq!(due(&settled, 3, None, 659), None, "nothing became due");
+    assert_eq!(due(&settled, 0, None, 665), Some((vec![660], vec![false])));
+    assert_eq!(due(&settled, 0, Some(1), 665), Some((vec![660], vec![false])), "max_age is for what is late");
+    assert_eq!(due(&settled, 3, None, 1_030), Some((vec![900, 960, 1_020], vec![true, true, false])));
+    assert_eq!(due(&settled, 3, Some(100), 1_030), Some((vec![960, 1_020], vec![true, false])));
+    assert_eq!(due(&settled, 9, None, 725), Some((vec![660, 720], vec![true, false])));
+    assert_eq!(due(&paused(600), 3, None, 1_030), Some((vec![], vec![])));
+}
+
+#[test]
+fn a_slot_is_on_time_for_five_minutes() {
+    let yearly = |most, now| {
+        let due = Due::of(&Every(10_000), &agenda(600), CatchUp { most, max_age: None }, now).unwrap();
+        due.run.iter().map(|at| (*at, due.is_late(*at))).collect::<Vec<_>>()
+    };
+    let on_time = 10_000 + ON_TIME.as_secs().cast_signed();
+    assert_eq!(yearly(0, on_time), [(10_000, false)]);
+    assert_eq!(yearly(0, on_time + 1), []);
+    assert_eq!(yearly(1, on_time + 1), [(10_000, true)]);
+}
+
+#[test]
+fn what_lies_before_the_wanted_is_accounted_for() {
+    let of = |agenda: &Agenda, most| {
+        let due = Due::of(&Every(MINUTE), agenda, CatchUp { most, max_age: None }, 1_030).unwrap();
+        (due.account_upto(1_030), due.why())
+    };
+    assert_eq!(of(&agenda(600), 2), (959, Why::Missed));
+    assert_eq!(of(&agenda(600), 0), (1_019, Why::Missed));
+    assert_eq!(of(&paused(600), 2), (1_030, Why::Paused), "and not beyond now");
+}
+
+#[test]
+fn every_slot_up_to_a_time_is_in_a_range_or_has_a_record() {
+    let stands = BTreeMap::from([(720, Stands::Settled), (780, Stands::Taken), (900, Stands::Open)]);
+    let made = account(&Every(MINUTE), &agenda(600), 1_019, &stands, Why::Missed).unwrap();
+    let range = |first, last, count| Range { first, last, count, why: Why::Missed, counting: true };
+    assert_eq!(made.dropped, [range(660, 660, 1), range(840, 840, 1), range(960, 960, 1)]);
+    assert_eq!((made.upto, made.open, made.follows), (1_019, vec![780, 900], false));
+    // What lies beyond is another time's.
+    let made = account(&Every(MINUTE), &agenda(600), 799, &stands, Why::Paused).unwrap();
+    assert_eq!((made.dropped.len(), made.open), (1, vec![780]));
+    assert_eq!(account(&Every(MINUTE), &agenda(600), 600, &stands, Why::Missed), None);
+    // Records alone are written down once there is a row of them.
+    let row = |slots: i64| -> BTreeMap<i64, Stands> {
+        (11..11 + slots).map(|minute| (minute * MINUTE, Stands::Settled)).collect()
+    };
+    assert_eq!(account(&Every(MINUTE), &agenda(600), 660 + 6 * MINUTE, &row(7), Why::Missed), None);
+    assert!(account(&Every(MINUTE), &agenda(600), 660 + 7 * MINUTE, &row(8), Why::Missed).is_some());
+}
+
+#[test]
+fn a_range_goes_on_only_where_no_slot_lies_between() {
+    let none = BTreeMap::new();
+    let first = account(&Every(MINUTE), &agenda(600), 799, &none, Why::Missed).unwrap();
+    let known = agenda(600).with_account(&first, WRITE).unwrap();
+    assert!(account(&Every(MINUTE), &known, 1_019, &none, Why::Missed).unwrap().follows);
+    let between = BTreeMap::from([(840, Stands::Settled)]);
+    assert!(!account(&Every(MINUTE), &known, 1_019, &between, Why::Missed).unwrap().follows);
+}
+
+#[test]
+fn what_is_begun_in_a_range_is_not_counted_in_it() {
+    let range = Range { first: 660, last: 900, count: 5, why: Why::Missed, counting: true };
+    let of = |stands: &[(i64, Stands)]| counted(&Every(MINUTE), &range, &stands.iter().copied().collect());
+    assert_eq!(of(&[]), Some((5, vec![])));
+    assert_eq!(of(&[(720, Stands::Settled), (780, Stands::Open)]), Some((3, vec![780])));
+    assert_eq!(of(&[(720, Stands::Settled), (780, Stands::Taken)]), None, "it may yet withdraw");
+    assert_eq!(of(&[(733, Stands::Settled)]), Some((5, vec![])), "a slot of an earlier schedule");
+    // One of an earlier schedule that was listed as open and never begun.
+    let alone = never_begun(733);
+    assert_eq!(counted(&Every(MINUTE), &alone, &BTreeMap::new()), Some((1, vec![])));
+}
+
+#[test]
+fn what_is_no_longer_wanted_is_not_tried_again() {
+    let failed = |at| Stands::Open.while_wanted(State::Failed, at, 900);
+    assert_eq!([failed(840), failed(900)], [Stands::Settled, Stands::Open]);
+    assert_eq!(Stands::Open.while_wanted(State::Planned, 840, 900), Stands::Open, "somebody asked for it");
+    assert_eq!(Stands::Taken.while_wanted(State::Failed, 840, 900), Stands::Taken);
+    let silent =
+        |max_age: Option<u64>, now| if_silent(IfUnknown::Retry, max_age.map(Duration::from_secs), 1_000, now);
+    assert_eq!(silent(None, i64::MAX), IfUnknown::Retry);
+    assert_eq!([silent(Some(60), 1_300), silent(Some(60), 1_301)], [IfUnknown::Retry, IfUnknown::Refuse]);
+    assert_eq!([silent(Some(600), 1_600), silent(Some(600), 1_601)], [IfUnknown::Retry, IfUnknown::Refuse]);
+}
