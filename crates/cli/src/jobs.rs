@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use leasehold::agenda::Terms;
 use leasehold::core::name::Name;
 use leasehold::core::stop::{DEFAULT_TTL, StoreClock, Timing, Wishes};
 use leasehold::runner::lookup::{LookupError, Program, lookup};
@@ -65,6 +66,24 @@ pub struct Job {
     pub attempts: u32,
     /// How long records of slots are kept.
     pub keep: Duration,
+}
+
+impl Job {
+    /// How its slots are gone about.
+    pub fn terms(&self) -> Terms {
+        Terms {
+            job: self.name.clone(),
+            schedule: self.schedule.clone(),
+            written: self.written.clone(),
+            leases: self.leases.clone(),
+            skips: self.busy != Busy::Open,
+            catch_up: self.catch_up,
+            max_age: self.catch_up_max_age,
+            retry: self.retry,
+            attempts: self.attempts,
+            keep: self.keep,
+        }
+    }
 }
 
 /// What a job may say.

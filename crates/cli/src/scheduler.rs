@@ -17,7 +17,7 @@ use leasehold::stores::{Failure, FailureKind};
 
 use crate::cmd::{Opened, store_failed};
 use crate::config::Chosen;
-use crate::exit::Failed;
+use crate::exit::{self, Failed};
 use crate::jobs::Job;
 use crate::out::Out;
 use lane::Lane;
@@ -66,6 +66,8 @@ pub struct Scheduler<'a> {
     swept: Millis,
     /// So often in a row the store did not answer.
     silent: u32,
+    /// The lane that is looked at first.
+    from: usize,
     /// Nothing is looked at before this: the store is silent, or the clock is off.
     held: Millis,
     /// The clock is off.
@@ -95,6 +97,7 @@ impl<'a> Scheduler<'a> {
             compared: wall_ms(),
             swept: now,
             silent: 0,
+            from: 0,
             held: 0,
             off: false,
             draining: false,
@@ -138,7 +141,9 @@ impl<'a> Scheduler<'a> {
         }
         let now = self.now();
         self.dequeue(now);
-        for i in 0..self.lanes.len() {
+        // Begun after the one that was not answered for: if only its records fail, the others come by all the same.
+        for n in 0..self.lanes.len() {
+            let i = (self.from + n) % self.lanes.len();
             if now >= self.held && self.lanes[i].wake.is_some_and(|at| at <= now) {
                 self.visit(i, now);
             }
@@ -224,6 +229,9 @@ impl<'a> Scheduler<'a> {
         // Counted only where it matters: there may be many lanes.
         let full = look.start.iter().any(|start| start.late) && self.late() >= LATE_MAX;
         let lane = &mut self.lanes[i];
+        // What is late may have to wait for others that are. Where a slot gives way, none waits for it.
+        let crowded = |start: &Start| start.late && full;
+        let passes = |start: &&Start| !(lane.terms.skips && crowded(start));
         let idle = lane.running.is_none();
         if self.mode == Mode::Stays {
             let due = lane.next_due(now).map(|at| at + self.jitter);
@@ -232,12 +240,13 @@ impl<'a> Scheduler<'a> {
         }
         // The first that need not wait: one that cannot be begun must not keep the others from it.
         let ready = |start: &&Start| lane.not_before(&start.slot, self.mode).is_some_and(|at| at <= now);
-        let Some(start) = look.start.iter().find(ready).filter(|_| idle) else {
+        let first = look.start.iter().filter(ready).find(passes).or_else(|| look.start.iter().find(ready));
+        let Some(start) = first.filter(|_| idle) else {
             let later = look.start.iter().filter_map(|start| lane.not_before(&start.slot, self.mode)).min();
             lane.wake = lane.wake.into_iter().chain(later.filter(|_| idle)).min();
             return;
         };
-        if start.late && full {
+        if crowded(start) {
             lane.queued = true;
             return;
         }
@@ -275,7 +284,7 @@ impl<'a> Scheduler<'a> {
         self.silent = self.silent.saturating_add(1);
         match self.mode {
             Mode::Stays => {
-                self.lanes[i].wake = Some(now);
+                (self.lanes[i].wake, self.from) = (Some(now), i + 1);
                 self.held = now + (500 << self.silent.min(6));
             }
             Mode::Once => self.draining = true,
@@ -297,10 +306,13 @@ impl<'a> Scheduler<'a> {
                 }
             }
             Err(failed) => {
-                self.voice.warn(&failed.message);
                 // Asked again in a minute, by a clock that may be set meanwhile.
-                (self.off, self.held) = (true, self.now() + CLOCK_AGAIN_MS);
                 self.compared = now - COMPARE_AGAIN_MS + CLOCK_AGAIN_MS;
+                // A store that does not answer says nothing about the clock: whoever looks at a job will hear of it.
+                if failed.code == exit::CONFIG {
+                    self.voice.warn(&failed.message);
+                    (self.off, self.held) = (true, self.now() + CLOCK_AGAIN_MS);
+                }
             }
         }
     }

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::agenda::{Agenda, Paused, Range, seen};
+use leasehold_core::ledger::agenda::{Agenda, Range, seen};
 pub use leasehold_core::ledger::due::ON_TIME;
-use leasehold_core::ledger::due::{Calendar, CatchUp, Gap};
-use leasehold_core::ledger::{BadEntry, Entry, State, Subject, unknown_slot};
+use leasehold_core::ledger::due::{Calendar, CatchUp, Gap, Stands, asked_by_itself};
+use leasehold_core::ledger::{Ask, BadEntry, Claim, Entry, Subject, unknown_slot};
 use leasehold_core::name::Name;
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
 pub use look::look;
@@ -22,15 +22,13 @@ use pollster::block_on;
 
 use crate::ledger::{Item, key_of, plain, slots_of};
 use crate::schedule::{Schedule, Slot};
-use crate::stores::{Store, Write};
+use crate::stores::{Store, Write, each_stored};
 use crate::{host, random};
 
 /// Records of jobs begin with this.
 pub const PREFIX: &str = "jobs/";
 /// How often a lost race, or a lost answer, is run again.
 const TRIES: usize = 8;
-/// Records asked for in one call.
-const PAGE: usize = 200;
 
 /// How a job's slots are gone about.
 #[derive(Clone, Debug)]
@@ -73,10 +71,12 @@ impl Terms {
         CatchUp { most: self.catch_up, max_age: self.max_age }
     }
 
-    /// What a run of a slot asks for.
-    fn item(&self, subject: &Subject) -> Item {
+    /// What a scheduler asks about a slot that has a record, at a second.
+    pub fn ask(&self, entry: &Entry, now: i64) -> Ask {
         let if_unknown = unknown_slot(self.retry);
-        Item { subject: subject.clone(), if_unknown, attempts: self.attempts, keep: None }
+        let item = Item { subject: entry.subject.clone(), if_unknown, attempts: self.attempts, keep: None };
+        let ask = item.ask(&entry.job, Claim::nobody(&entry.claim, random::seed()));
+        asked_by_itself(ask, self.max_age, due_at(entry), now)
     }
 }
 
@@ -191,27 +191,16 @@ pub type Unreadable = (String, String);
 
 /// The records of all jobs, and what is no such record.
 pub fn read_all(store: &mut dyn Store) -> Result<(Vec<Agenda>, Vec<Unreadable>), Failure> {
-    let (mut found, mut bad, mut after) = (Vec::new(), Vec::new(), String::new());
-    loop {
-        let page = block_on(store.list(PREFIX, &after, PAGE))?;
-        let full = page.len() == PAGE;
-        for listed in page {
-            after.clone_from(&listed.key);
-            let stored = match listed.stored {
-                Some(stored) => Some(stored),
-                None => block_on(store.read(&listed.key))?,
-            };
-            match stored.map(|stored| Agenda::decode_any(&stored.body)) {
-                Some(Ok(agenda)) if agenda_key(&agenda.job) == listed.key => found.push(agenda),
-                Some(Ok(_)) => bad.push((listed.key, BadEntry::Other.to_string())),
-                Some(Err(why)) => bad.push((listed.key, why.to_string())),
-                None => {}
-            }
+    let (mut found, mut bad) = (Vec::new(), Vec::new());
+    each_stored(store, PREFIX, "", |key, stored| {
+        match Agenda::decode_any(&stored.body) {
+            Ok(agenda) if agenda_key(&agenda.job) == key => found.push(agenda),
+            Ok(_) => bad.push((key, BadEntry::Other.to_string())),
+            Err(why) => bad.push((key, why.to_string())),
         }
-        if !full {
-            return Ok((found, bad));
-        }
-    }
+        true
+    })?;
+    Ok((found, bad))
 }
 
 /// Whether nothing more is done about a slot.
@@ -264,24 +253,15 @@ pub fn register(
     jobs: &[&Terms],
     now: i64,
 ) -> Result<Vec<(Name, Option<String>)>, Failure> {
-    let (mut known, mut after) = (BTreeMap::new(), String::new());
-    loop {
-        let page = block_on(store.list(PREFIX, &after, PAGE))?;
-        let (Some(last), full) = (page.last(), page.len() == PAGE) else { break };
-        after = last.key.clone();
-        known.extend(page.into_iter().map(|listed| (listed.key, listed.stored)));
-        if !full {
-            break;
-        }
-    }
+    let mut known = BTreeMap::new();
+    each_stored(store, PREFIX, "", |key, stored| {
+        known.insert(key, stored);
+        true
+    })?;
     let (mut writes, mut changed) = (Vec::new(), Vec::new());
     for terms in jobs {
         let key = agenda_key(&terms.job);
-        let stored = match known.remove(&key) {
-            Some(None) => block_on(store.read(&key))?,
-            Some(stored) => stored,
-            None => None,
-        };
+        let stored = known.remove(&key);
         // What cannot be read is the trouble of one job: whoever looks at it will hear.
         let Ok(found) = stored.as_ref().map(|stored| decoded(&terms.job, stored)).transpose() else {
             continue;
@@ -291,45 +271,64 @@ pub fn register(
         if let Some(next) = seen(found.as_ref(), &terms.job, &terms.written, now, &not_over, write) {
             let expected = stored.map(|stored| stored.version);
             writes.push(Write { key, expected, write, body: next.encode() });
-            changed.push((*terms, found.map(|found| found.schedule), not_over));
+            changed.push((*terms, found, not_over));
         }
     }
-    for (answer, (terms, _, not_over)) in block_on(store.cas_many(&writes)).into_iter().zip(&changed) {
+    for (answer, (terms, before, not_over)) in block_on(store.cas_many(&writes)).into_iter().zip(&changed) {
         // Somebody was faster, or nobody knows: then one by one.
         if !matches!(answer, Cas::Written { .. }) {
             change(store, &terms.job, |found, write| {
                 seen(found, &terms.job, &terms.written, now, not_over, write)
             })?;
         }
+        list_latecomers(store, terms, before.as_ref(), now)?;
     }
-    Ok(changed.into_iter().map(|(terms, before, _)| (terms.job.clone(), before)).collect())
+    let before = |found: Option<Agenda>| found.map(|found| found.schedule);
+    Ok(changed.into_iter().map(|(terms, found, _)| (terms.job.clone(), before(found))).collect())
 }
 
-/// The slots of a job whose schedule is being changed that runs are at, or that somebody wants to be tried again.
+/// The slots of a job whose schedule is being changed that runs are at, or that are to be tried again.
 fn not_over(
     store: &mut dyn Store,
     terms: &Terms,
-    found: Option<&Agenda>,
+    before: Option<&Agenda>,
     now: i64,
 ) -> Result<Vec<i64>, Failure> {
-    let Some(agenda) = found.filter(|agenda| agenda.schedule != terms.written) else { return Ok(Vec::new()) };
+    let Some(agenda) = before.filter(|agenda| agenda.schedule != terms.written) else {
+        return Ok(Vec::new());
+    };
     let (entries, _) = recorded(store, &terms.job, agenda.settled, now)?;
-    let open = entries.iter().filter(|(entry, _)| matches!(entry.state, State::Started | State::Planned));
-    Ok(open.map(|(entry, _)| due_at(entry)).collect())
+    let (mut open, mut notes) = (Vec::new(), Vec::new());
+    for (entry, stored) in &entries {
+        if look::stands(store, terms, now, entry, stored, &mut notes)? != Stands::Settled {
+            open.push(due_at(entry));
+        }
+    }
+    Ok(open)
+}
+
+/// Lists the slots that were begun while the schedule of their job was being changed: nobody would look at them.
+fn list_latecomers(
+    store: &mut dyn Store,
+    terms: &Terms,
+    before: Option<&Agenda>,
+    now: i64,
+) -> Result<(), Failure> {
+    let late = not_over(store, terms, before, now)?;
+    if late.is_empty() {
+        return Ok(());
+    }
+    let unlisted = |agenda: &&Agenda| late.iter().any(|at| agenda.is_settled(*at));
+    change(store, &terms.job, |found, write| found.filter(unlisted)?.listing(&late, write)).map(|_| ())
 }
 
 /// Pauses a job, or lets it go on with what is due after `now`. Gives what its record says then; nothing if no machine
 /// has seen the job.
 pub fn pause(store: &mut dyn Store, job: &Name, paused: bool, now: i64) -> Result<Option<Agenda>, Failure> {
     let at = host::utc(crate::clock::wall().as_secs());
-    let changed = change(store, job, |found, write| {
-        let agenda = found.filter(|agenda| agenda.is_paused() != paused)?;
-        let since = agenda.paused.clone();
-        let pause = match paused {
-            true => Some(Paused { by: host::name(), at: at.clone(), until: None }),
-            false => since.map(|since| Paused { until: Some(now), ..since }),
-        };
-        Some(agenda.with_pause(pause, write))
+    let changed = change(store, job, |found, write| match paused {
+        true => found?.pausing(host::name(), at.clone(), write),
+        false => found?.resuming(now, write),
     });
     Ok(changed?.agenda)
 }
@@ -337,37 +336,32 @@ pub fn pause(store: &mut dyn Store, job: &Name, paused: bool, now: i64) -> Resul
 /// A record of a slot, as it is stored.
 pub type Recorded = (Entry, Stored);
 
+/// A record of a slot that is not to be acted on: when the slot is due, and what is wrong.
+pub type BadSlot = (i64, String);
+
 /// The records of a job's slots that are due after one second, up to and with another.
 pub fn recorded(
     store: &mut dyn Store,
     job: &Name,
     after: i64,
     upto: i64,
-) -> Result<(Vec<Recorded>, Vec<String>), Failure> {
+) -> Result<(Vec<Recorded>, Vec<BadSlot>), Failure> {
     let prefix = slots_of(job);
     let (mut found, mut bad) = (Vec::new(), Vec::new());
-    let mut last = format!("{prefix}{:012}", after.max(0));
-    loop {
-        let page = block_on(store.list(&prefix, &last, PAGE))?;
-        let full = page.len() == PAGE;
-        for listed in page {
-            last.clone_from(&listed.key);
-            let stored = match listed.stored {
-                Some(stored) => Some(stored),
-                None => block_on(store.read(&listed.key))?,
-            };
-            let Some(stored) = stored else { continue };
-            match Entry::decode(&stored.body) {
-                Ok(Entry { subject: Subject::Slot { at, .. }, .. }) if at > upto => return Ok((found, bad)),
-                Ok(entry) if key_of(&entry.subject) == listed.key => found.push((entry, stored)),
-                Ok(_) => bad.push(format!("{}: the record belongs to another key or slot", listed.key)),
-                Err(why) => bad.push(format!("{}: {why}", listed.key)),
-            }
+    each_stored(store, &prefix, &format!("{prefix}{:012}", after.max(0)), |key, stored| {
+        // By the key: what the record says may be wrong.
+        let at = key[prefix.len()..].parse().unwrap_or(i64::MAX);
+        if at > upto {
+            return false;
         }
-        if !full {
-            return Ok((found, bad));
+        match Entry::decode(&stored.body) {
+            Ok(entry) if key_of(&entry.subject) == key => found.push((entry, stored)),
+            Ok(_) => bad.push((at, format!("{key}: {}", BadEntry::Other))),
+            Err(why) => bad.push((at, format!("{key}: {why}"))),
         }
-    }
+        true
+    })?;
+    Ok((found, bad))
 }
 
 /// When the slot of an entry is due.
@@ -385,7 +379,7 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
     let keep = i64::try_from(terms.keep.as_secs()).unwrap_or(i64::MAX);
     let (old, _) = recorded(store, &terms.job, 0, agenda.settled.min(now.saturating_sub(keep)))?;
     let mut removed = 0;
-    for (entry, stored) in old.iter().filter(|(entry, _)| agenda.is_settled(due_at(entry))) {
+    for (entry, stored) in old.iter().filter(|(entry, _)| agenda.may_forget(due_at(entry), entry.state)) {
         let gone = block_on(store.remove(&key_of(&entry.subject), &stored.version));
         removed += usize::from(matches!(gone, Cas::Written { .. }));
     }
@@ -397,6 +391,6 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
 /// too many are open already.
 pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<Option<Agenda>, Failure> {
     let unlisted = |agenda: &&Agenda| !agenda.open.contains(&at);
-    let listed = change(store, job, |found, write| found.filter(unlisted)?.with_open(at, write));
+    let listed = change(store, job, |found, write| found.filter(unlisted)?.listing(&[at], write));
     Ok(listed?.agenda)
 }

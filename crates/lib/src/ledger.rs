@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
-    Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening, State, Step,
-    Subject, Verdict, begin, finish, key_if_unknown, slot_without_key, step_done, still_holds,
+    Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening,
+    State, Step, Subject, Verdict, begin, finish, key_if_unknown, slot_without_key, step_done,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::LeaseRecord;
@@ -234,14 +234,14 @@ fn cas(store: &mut dyn Store, key: &str, expected: Option<&Version>, entry: &Ent
 }
 
 /// Whether a lease is still with a grant.
-pub fn alive(store: &mut dyn Store, lease: &Name, grant: Grant) -> Result<bool, Failure> {
+pub fn alive(store: &mut dyn Store, lease: &Name, grant: Grant) -> Result<Alive, Failure> {
     let stored = block_on(store.read(&lease_key(lease)))?;
     let facts = store.facts();
-    let Some(stored) = stored else { return Ok(false) };
+    let Some(stored) = stored else { return Ok(Alive::No) };
     // A lease that cannot be read may be with anybody.
-    let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { return Ok(true) };
+    let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { return Ok(Alive::Yes) };
     let view = View::at_a_glance(&record, stored.age, facts.resolution, &facts.instance);
-    Ok(still_holds(grant, Some((&record, &view))))
+    Ok(leasehold_core::ledger::alive(grant, Some((&record, &view))))
 }
 
 /// The item of one run, between the thread that owns the job and the one that calls the store.

@@ -21,6 +21,9 @@ use crate::out::Out;
 use crate::scheduler::start::Starter;
 use crate::scheduler::{Millis, Mode, Scheduler};
 
+/// A file that the store could not be told of is read again after this long.
+const READ_AGAIN_MS: Millis = 10_000;
+
 /// The configuration that jobs are read from.
 pub fn path(flags: &Everywhere) -> PathBuf {
     flags.config.clone().unwrap_or_else(|| "leasehold.toml".into())
@@ -36,12 +39,14 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
     // Before the file is read: a change right after is seen.
     let watch = Watch::new(&path);
     let mut scheduler = begin(flags, &path, Mode::Stays, out)?;
+    // The file has to be read once more, at this time.
+    let mut unread: Option<Millis> = None;
     loop {
         let next = scheduler.step();
         if scheduler.draining && !scheduler.busy() {
             return Ok(exit::OK);
         }
-        arm(&timer, next, scheduler.now())?;
+        arm(&timer, next.into_iter().chain(unread).min(), scheduler.now())?;
         let mut fds = vec![signals.as_fd(), timer.as_fd()];
         fds.extend(set.descriptor());
         fds.extend(watch.descriptor());
@@ -50,7 +55,7 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
         if set.take() {
             scheduler.clock_was_set();
         }
-        let mut reload = watch.changed();
+        let mut reload = watch.changed() || unread.is_some_and(|at| at <= scheduler.now());
         for signal in signals.pending().forward {
             match signal {
                 Signal::HUP => reload = true,
@@ -65,7 +70,9 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
         }
         scheduler.reap();
         if reload && !scheduler.draining {
-            reloaded(&mut scheduler, flags, &path, out);
+            let again = scheduler.now() + READ_AGAIN_MS;
+            let told = unread.is_some();
+            unread = reloaded(&mut scheduler, flags, &path, told, out).then_some(again);
         }
     }
 }
@@ -127,8 +134,9 @@ fn begin<'a>(flags: &Everywhere, path: &Path, mode: Mode, out: &'a Out) -> Resul
     Ok(scheduler)
 }
 
-/// Takes the file as it is now; if that will not do, what was there before stays in force.
-fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, out: &Out) {
+/// Takes the file as it is now; if that will not do, what was there before stays in force. True: the store did not
+/// answer, or may have taken half of it, so it has to be tried again.
+fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, told: bool, out: &Out) -> bool {
     let checked = jobs::load(path).and_then(|jobs| {
         let opened = super::open(flags, &leases(&jobs))?;
         enrol(&opened, &leases(&jobs))?;
@@ -142,10 +150,18 @@ fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, out:
         Ok(jobs)
     });
     match checked.and_then(|jobs| scheduler.take(jobs)) {
-        Ok(()) => out.note(&format!("read {} again", path.display())),
+        Ok(()) => {
+            out.note(&format!("read {} again", path.display()));
+            false
+        }
         Err(failed) => {
             let why = failed.message.replace(". Nothing was started", "");
-            out.warn(&format!("{why}. The jobs stay as they were before that change"));
+            let again = failed.code == exit::UNREACHABLE;
+            let then = if again { " until the store answers" } else { "" };
+            if !(again && told) {
+                out.warn(&format!("{why}. The jobs stay as they were before that change{then}"));
+            }
+            again
         }
     }
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use leasehold::agenda::{self, Unreadable};
 use leasehold::core::ledger::agenda::Range;
-use leasehold::core::ledger::{Entry, State, Subject};
+use leasehold::core::ledger::{Alive, Entry, State, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::ledger::{PREFIXES, alive};
-use leasehold::stores::Store;
+use leasehold::stores::{Store, each_stored};
 use leasehold::text::did_you_mean;
 use serde_json::{Value, json};
 
@@ -18,7 +18,6 @@ use crate::config::scope;
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
-const PAGE: usize = 500;
 /// Most jobs that are named where none was found.
 const JOBS_SHOWN: usize = 20;
 /// A range of slots that were not run.
@@ -174,13 +173,14 @@ pub fn unheard_of(opened: &mut Opened, name: &str) -> Result<String, Failed> {
 pub fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<Unreadable>), Failed> {
     let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
     for prefix in PREFIXES {
-        let found = bodies(opened.store.as_mut(), prefix).map_err(|f| store_failed(&f, &opened.chosen))?;
-        for (key, body) in found {
-            match Entry::decode(&body) {
+        each_stored(opened.store.as_mut(), prefix, "", |key, stored| {
+            match Entry::decode(&stored.body) {
                 Ok(entry) => rows.push(entry),
                 Err(bad) => unreadable.push((key, bad.to_string())),
             }
-        }
+            true
+        })
+        .map_err(|f| store_failed(&f, &opened.chosen))?;
     }
     let rows = rows.into_iter().map(|entry| {
         let word = word(opened.store.as_mut(), &entry).map_err(|f| store_failed(&f, &opened.chosen))?;
@@ -192,30 +192,10 @@ pub fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<Unreadable>), Failed> 
 /// The outcome of an item, or whether a run is at it now.
 pub fn word(store: &mut dyn Store, entry: &Entry) -> Result<&'static str, leasehold::stores::Failure> {
     Ok(match entry.state {
-        State::Started if alive(store, &entry.claim.lease, entry.claim.grant)? => "started",
+        State::Started if alive(store, &entry.claim.lease, entry.claim.grant)? != Alive::No => "started",
         State::Started => "unknown",
         state => state.word(),
     })
-}
-
-/// Every record under a prefix.
-fn bodies(store: &mut dyn Store, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, leasehold::stores::Failure> {
-    let (mut all, mut after) = (Vec::new(), String::new());
-    loop {
-        let page = pollster::block_on(store.list(prefix, &after, PAGE))?;
-        let (Some(last), full) = (page.last(), page.len() == PAGE) else { return Ok(all) };
-        after = last.key.clone();
-        for listed in page {
-            let stored = match listed.stored {
-                Some(stored) => Some(stored),
-                None => pollster::block_on(store.read(&listed.key))?,
-            };
-            all.extend(stored.map(|stored| (listed.key, stored.body)));
-        }
-        if !full {
-            return Ok(all);
-        }
-    }
 }
 
 fn wanted(line: &Line, args: &History) -> bool {

@@ -248,6 +248,9 @@ fn unknown(entry: &Entry, doubt: Doubt, name: &str) -> String {
             )
         }
         Doubt::NoClock => " The store cannot tell how long ago it was first begun.".into(),
+        Doubt::TooOften { silences } => {
+            format!(" So did {silences} runs of it in a row: it is not begun again by itself.")
+        }
     };
     let steps = match entry.steps.len() {
         0 => String::new(),

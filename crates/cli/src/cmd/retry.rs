@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use leasehold::agenda;
 use leasehold::core::ledger::agenda::OPEN_MAX;
-use leasehold::core::ledger::{Amended, Amending, Ending, Entry, State, Subject, retry, settle};
+use leasehold::core::ledger::{Alive, Amended, Amending, Ending, Entry, State, Subject, retry, settle};
 use leasehold::core::name::Name;
 use leasehold::ledger::{alive, amend, key_of};
 use leasehold::stores::{Failure, Store};
@@ -35,10 +35,10 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
             args.key, opened.chosen.shown
         )));
     };
-    let alive = alive(store, &entry.claim.lease, entry.claim.grant).map_err(failed)?;
+    let lives = alive(store, &entry.claim.lease, entry.claim.grant).map_err(failed)? != Alive::No;
     let ending =
         || Ending { exit: None, took_ms: 0, at: items::now(), said: "recorded as done by hand".into() };
-    let next = if args.done { settle(&entry, alive, ending()) } else { retry(&entry, alive) };
+    let next = if args.done { settle(&entry, lives, ending()) } else { retry(&entry, lives) };
     let Some(next) = next else {
         let why = match entry.state {
             State::Ok => "it is done".into(),

@@ -7,7 +7,7 @@ use jiff::civil::DateTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use leasehold::core::ids::WriteId;
 use leasehold::core::ledger::agenda::{Agenda, Prospect, Range, prospect};
-use leasehold::core::ledger::{Ask, Claim, Entry, Found, State, Subject, unknown_slot};
+use leasehold::core::ledger::{Alive, Entry, Found, State, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::random;
@@ -327,7 +327,8 @@ fn sentence(row: &Row, job: Option<&Job>) -> String {
             let said = entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
             format!("it is not run ({said})")
         }
-        (word, _) => scheduled.map_or_else(|| unscheduled(entry, word), |job| badly(entry, job, &name)),
+        (word, _) => scheduled
+            .map_or_else(|| unscheduled(entry, word), |job| badly(entry, job, &name, Timestamp::now())),
     };
     let word = match entry.state {
         State::Started if row.word == "unknown" => "begun and never reported",
@@ -365,25 +366,16 @@ fn steps_done(entry: &Entry) -> String {
 }
 
 /// What a scheduler does about a slot that did not end well.
-fn badly(entry: &Entry, job: &Job, name: &str) -> String {
-    let ask = Ask {
-        subject: entry.subject.clone(),
-        job: entry.job.clone(),
-        claim: Claim::nobody(&entry.claim, random::seed()),
-        if_unknown: unknown_slot(job.retry),
-        attempts: job.attempts,
-        keep: None,
-    };
+fn badly(entry: &Entry, job: &Job, name: &str, now: Timestamp) -> String {
     let found = Found { entry, age: None };
+    let ask = job.terms().ask(entry, now.as_second());
     // A run that is at it is told of before.
-    let open = prospect(found, &ask, Some(false), WriteId(random::seed())) == Prospect::Open;
+    let open = prospect(found, &ask, Some(Alive::No), WriteId(random::seed())) == Prospect::Open;
     let failed = entry.state == State::Failed;
     match open {
-        true if failed => {
-            format!("it may fail {} times, and is tried again while it is wanted", job.attempts)
-        }
-        true if job.retry => "it is run again while it is wanted, as retry = true says".into(),
-        true => format!("it is run again while it is wanted: {}", steps_done(entry)),
+        true if failed => format!("it may fail {} times, and is tried again", job.attempts),
+        true if job.retry => "it is run again, as retry = true says".into(),
+        true => format!("it is run again: {}", steps_done(entry)),
         false if failed => format!("it is not run again unless you say: leasehold retry {name}"),
         false => format!(
             "nobody can tell whether it did its work: look, then leasehold retry {name}, or leasehold retry --done {name}"

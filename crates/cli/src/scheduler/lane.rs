@@ -9,7 +9,7 @@ use leasehold::schedule::Slot;
 
 use super::start::{Ended, Running};
 use super::{Millis, Mode};
-use crate::jobs::{Busy, Job};
+use crate::jobs::Job;
 
 /// A slot that was tried in vain is tried again after this long, then after twice as long, and so on.
 const AGAIN_MS: Millis = 1_000;
@@ -49,7 +49,7 @@ struct Again {
 impl Lane {
     /// For a job, looked at now.
     pub fn new(job: Job, now: Millis) -> Self {
-        let (terms, delay) = (terms(&job), delay(&job));
+        let (terms, delay) = (job.terms(), delay(&job));
         Self {
             job,
             terms,
@@ -123,22 +123,6 @@ impl Lane {
         (self.tried, self.wake) = (Tried::This(slot), Some(at));
         // Of those that were tried long ago nobody speaks any more.
         self.again.retain(|_, again| now - again.at < 10 * AGAIN_MOST_MS);
-    }
-}
-
-/// How the slots of a job are gone about.
-pub fn terms(job: &Job) -> Terms {
-    Terms {
-        job: job.name.clone(),
-        schedule: job.schedule.clone(),
-        written: job.written.clone(),
-        leases: job.leases.clone(),
-        skips: job.busy != Busy::Open,
-        catch_up: job.catch_up,
-        max_age: job.catch_up_max_age,
-        retry: job.retry,
-        attempts: job.attempts,
-        keep: job.keep,
     }
 }
 

@@ -11,7 +11,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, BadEntry, Claim, Ending, Entry, Found, State, Subject, Verdict, begin};
+use super::due::Calendar;
+use super::{Alive, Ask, BadEntry, Claim, Ending, Entry, Found, State, Subject, Verdict, begin};
 use crate::ids::{Epoch, Grant, WriteId};
 use crate::name::Name;
 use crate::record::{Holder, LeaseRecord};
@@ -37,6 +38,9 @@ pub struct Agenda {
     pub job: Name,
     /// When it is due, as it was written: another text is another schedule.
     pub schedule: String,
+    /// It came into force at this second: what lies before was due at other times.
+    #[serde(default)]
+    pub since: i64,
     /// Every slot that is due at or before this second is settled, but for those in `open`.
     pub settled: i64,
     /// Slots at or before that second that are not over: a run is at them, or they are to be run again.
@@ -74,8 +78,6 @@ pub struct Account {
     pub dropped: Vec<Range>,
     /// Not over.
     pub open: Vec<i64>,
-    /// The first range begins with the slot after the last one that is known to be dropped.
-    pub follows: bool,
 }
 
 /// Slots that were not run, however many.
@@ -162,54 +164,91 @@ impl Agenda {
 
     /// The same with an account of more slots. Nothing if too many are open: then it has to wait.
     pub fn with_account(&self, account: &Account, write: WriteId) -> Option<Self> {
-        let mut next = Self { settled: self.settled.max(account.upto), write, ..self.clone() };
-        let mut ranges = account.dropped.iter().copied();
-        if let Some(last) = next.dropped.last_mut().filter(|_| account.follows) {
-            let same = |first: &Range| first.why == last.why;
-            if let Some(first) = account.dropped.first().filter(|first| same(first)) {
-                (last.last, last.count) = (first.last, last.count.saturating_add(first.count));
-                last.counting |= first.counting;
-                ranges.next();
-            }
-        }
-        next.dropped.extend(ranges);
+        let mut next = self.listing(&account.open, write)?;
+        next.settled = next.settled.max(account.upto);
+        next.dropped.extend(&account.dropped);
         next.dropped.sort_by_key(|range| range.first);
         let old = next.dropped.len().saturating_sub(RANGES_MAX);
         next.dropped.drain(..old);
-        next.open.extend(account.open.iter().filter(|at| !self.open.contains(at)));
-        next.open.sort_unstable();
-        (next.open.len() <= OPEN_MAX).then_some(next)
+        Some(next)
     }
 
     /// The same with what turned out about a range: how many of its slots have no record, and which are not over.
-    pub fn with_count(&self, range: &Range, count: u64, open: &[i64], write: WriteId) -> Self {
+    /// Nothing if too many are open, or the range is not there any more.
+    pub fn with_count(
+        &self,
+        calendar: &dyn Calendar,
+        range: &Range,
+        count: u64,
+        open: &[i64],
+        write: WriteId,
+    ) -> Option<Self> {
+        let at = self.dropped.iter().position(|known| known == range)?;
+        let mut next = self.listing(open, write)?;
+        if count == 0 {
+            next.dropped.remove(at);
+            return Some(next);
+        }
+        (next.dropped[at].count, next.dropped[at].counting) = (count, false);
+        // The later pair first: `at` still says where the range is.
+        next.join(at + 1, calendar);
+        next.join(at, calendar);
+        Some(next)
+    }
+
+    /// Makes one range of two whose counts are certain, if no slot lies between them.
+    fn join(&mut self, later: usize, calendar: &dyn Calendar) {
+        let (Some(first), Some(second)) = (later.checked_sub(1), self.dropped.get(later).copied()) else {
+            return;
+        };
+        let first = &mut self.dropped[first];
+        let certain = !first.counting && !second.counting && first.why == second.why;
+        let in_a_row = first.last > self.since && calendar.next(first.last) == Some(second.first);
+        if certain && in_a_row {
+            (first.last, first.count) = (second.last, first.count.saturating_add(second.count));
+            self.dropped.remove(later);
+        }
+    }
+
+    /// The same with a pause that begins, and when; nothing if it is paused.
+    pub fn pausing(&self, by: String, at: String, write: WriteId) -> Option<Self> {
+        let paused = Some(Paused { by, at, until: None });
+        (!self.is_paused()).then(|| Self { paused, write, ..self.clone() })
+    }
+
+    /// The same going on with what is due after `now`; nothing if it is not paused.
+    pub fn resuming(&self, now: i64, write: WriteId) -> Option<Self> {
+        let since = self.paused.clone().filter(|_| self.is_paused())?;
+        Some(Self { paused: Some(Paused { until: Some(now), ..since }), write, ..self.clone() })
+    }
+
+    /// The same after a pause, with what became of the slots that were due in it.
+    pub fn without_pause(&self, account: Option<&Account>, write: WriteId) -> Option<Self> {
+        let accounted = match account {
+            Some(account) => self.with_account(account, write)?,
+            None => self.clone(),
+        };
+        Some(Self { paused: None, write, ..accounted })
+    }
+
+    /// The same with these slots to be looked at although they are not due now. Nothing if too many are open already.
+    pub fn listing(&self, slots: &[i64], write: WriteId) -> Option<Self> {
         let mut next = Self { write, ..self.clone() };
-        next.dropped.retain_mut(|known| {
-            if (known.first, known.last) == (range.first, range.last) {
-                (known.count, known.counting) = (count, false);
-            }
-            known.count > 0
-        });
-        next.open.extend(open.iter().filter(|at| !self.open.contains(at)));
+        next.open.extend(slots.iter().filter(|at| !self.open.contains(at)));
         next.open.sort_unstable();
-        next
-    }
-
-    /// The same, paused or going on.
-    pub fn with_pause(&self, paused: Option<Paused>, write: WriteId) -> Self {
-        Self { paused, write, ..self.clone() }
-    }
-
-    /// The same with one slot to be tried again. Nothing if too many are open already.
-    pub fn with_open(&self, at: i64, write: WriteId) -> Option<Self> {
-        let account = Account { upto: self.settled, dropped: Vec::new(), open: [at].into(), follows: false };
-        self.with_account(&account, write)
+        (next.open.len() <= OPEN_MAX).then_some(next)
     }
 
     /// The same without those that are over.
     pub fn without_open(&self, over: &[i64], write: WriteId) -> Self {
         let open = self.open.iter().copied().filter(|at| !over.contains(at)).collect();
         Self { open, write, ..self.clone() }
+    }
+
+    /// Whether the record of a slot may be removed: it says how the slot ended, and nobody looks at it again.
+    pub fn may_forget(&self, at: i64, state: State) -> bool {
+        let counting = self.range_of(at).is_some_and(|range| range.counting);
+        self.is_settled(at) && !counting && !matches!(state, State::Started | State::Planned)
     }
 
     /// The range that a slot was dropped in.
@@ -219,7 +258,7 @@ impl Agenda {
 }
 
 /// What is to be stored when a machine loads a schedule: a job that nobody saw before, and one whose schedule was
-/// changed, has no past but what is not `over`. Nothing if all is as it was.
+/// changed, has no past but what is `not_over`, the oldest first. Nothing if all is as it was.
 pub fn seen(
     found: Option<&Agenda>,
     job: &Name,
@@ -233,6 +272,7 @@ pub fn seen(
             leasehold_job: FORMAT,
             job: job.clone(),
             schedule: schedule.into(),
+            since: now,
             settled: now,
             open: Vec::new(),
             paused: None,
@@ -243,13 +283,11 @@ pub fn seen(
     if agenda.schedule == schedule {
         return None;
     }
-    let mut next =
-        Agenda { schedule: schedule.into(), settled: agenda.settled.max(now), write, ..agenda.clone() };
-    next.open.extend(not_over.iter().filter(|at| !agenda.open.contains(at)));
-    next.open.sort_unstable();
-    // Whoever counts by the new schedule would count wrong.
-    next.dropped.iter_mut().for_each(|range| range.counting = false);
-    Some(next)
+    let since = agenda.settled.max(now);
+    let room = OPEN_MAX.saturating_sub(agenda.open.len());
+    let newest = not_over.len().saturating_sub(room);
+    let listed = agenda.listing(&not_over[newest..], write)?;
+    Some(Agenda { schedule: schedule.into(), since, settled: since, ..listed })
 }
 
 /// What is said of a slot that gave way begins with this: others are skipped because their work is done.
@@ -272,17 +310,22 @@ pub enum Way {
     Free,
     /// A run of this very slot.
     Ours,
+    /// A run of this very slot, which may be dead: only a run that watches can tell.
+    OursPerhaps,
     /// Other work.
     Other,
 }
 
 /// Who has it.
 pub fn way(record: &LeaseRecord, view: &View<'_>, job: &Name, slot: &str) -> Way {
-    if record.hold.is_none() || Standard.standing(record, view) == Standing::Expired {
-        return Way::Free;
-    }
     let Holder { job: theirs, slot: at, .. } = &record.holder;
-    if theirs == job.as_str() && at.as_deref() == Some(slot) { Way::Ours } else { Way::Other }
+    let ours = theirs == job.as_str() && at.as_deref() == Some(slot);
+    match Standard.standing(record, view) {
+        Standing::Free | Standing::Expired => Way::Free,
+        Standing::Held { .. } if !ours => Way::Other,
+        Standing::Held { ends_in: Some(_) } => Way::Ours,
+        Standing::Held { ends_in: None } => Way::OursPerhaps,
+    }
 }
 
 /// What can be said of a slot's record without holding a lease.
@@ -302,10 +345,12 @@ pub enum Prospect {
 }
 
 /// What a scheduler may do about a slot that has a record. `ask` is what a run of it would ask.
-pub fn prospect(found: Found<'_>, ask: &Ask, alive: Option<bool>, write: WriteId) -> Prospect {
+pub fn prospect(found: Found<'_>, ask: &Ask, alive: Option<Alive>, write: WriteId) -> Prospect {
     match begin(Some(found), ask, alive, write) {
         Verdict::Begin(_) => Prospect::Open,
         Verdict::AskLease(lease, grant) => Prospect::AskLease(lease, grant),
+        // A run that watches finds out; a scheduler that only looks never would.
+        Verdict::InProgress if alive == Some(Alive::Perhaps) => Prospect::Open,
         Verdict::InProgress => Prospect::Taken,
         Verdict::Unknown(entry, _) if entry != *found.entry => Prospect::Silent(entry),
         Verdict::Done | Verdict::Skipped | Verdict::Quarantined | Verdict::Unknown(..) => Prospect::Settled,
@@ -335,6 +380,9 @@ pub enum Turn {
 pub fn turn(ways: &[Way], tried: bool, begun: bool, skips: bool) -> Turn {
     if ways.contains(&Way::Ours) {
         return Turn::Wait;
+    }
+    if ways.contains(&Way::OursPerhaps) {
+        return Turn::Start;
     }
     match tried && !ways.contains(&Way::Free) {
         false => Turn::Start,
@@ -366,6 +414,7 @@ pub fn waved_off(
         state: State::Skipped,
         attempt: 0,
         failures: 0,
+        silences: 0,
         claim,
         since_first: None,
         ending: Some(Ending { exit: None, took_ms: 0, at, said }),

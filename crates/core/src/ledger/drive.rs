@@ -5,7 +5,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::{Ask, BadEntry, Doubt, Entry, Found, State, Subject, Verdict, begin};
+use super::{Alive, Ask, BadEntry, Doubt, Entry, Found, State, Subject, Verdict, begin, is_silent};
 use crate::ids::{Grant, Ids, WriteId};
 use crate::name::Name;
 use crate::store::{Cas, Failure, FailureKind, Stored, Version};
@@ -87,6 +87,8 @@ pub struct Opening {
     tries: u32,
     /// What is begun if its slot turns out not to be settled.
     unless_settled: Option<Pending>,
+    /// Why our record is being removed, if not because its slot is settled.
+    withdrawn: Option<Failure>,
 }
 
 /// What waits for whether a slot is settled.
@@ -102,9 +104,18 @@ enum Pending {
 impl Opening {
     /// `seed` must be random. The first call is [`Call::Read`].
     pub fn new(ask: Ask, seed: u128) -> Self {
-        let ids = Ids::new(seed);
-        let (found, offered, noting, unless_settled) = (None, None, None, None);
-        Self { ask, ids, found, offered, noting, silent: false, sent: Vec::new(), tries: 0, unless_settled }
+        Self {
+            ask,
+            ids: Ids::new(seed),
+            found: None,
+            offered: None,
+            noting: None,
+            silent: false,
+            sent: Vec::new(),
+            tries: 0,
+            unless_settled: None,
+            withdrawn: None,
+        }
     }
 
     /// Whether the item was begun again after a run that never reported.
@@ -130,7 +141,7 @@ impl Opening {
     }
 
     /// It was found out whether the lease is still with the grant.
-    pub fn on_lease(&mut self, alive: Result<bool, Failure>) -> Next<Opened> {
+    pub fn on_lease(&mut self, alive: Result<Alive, Failure>) -> Next<Opened> {
         match alive {
             Ok(alive) => self.decide(Some(alive)),
             Err(failure) => self.failed(failure),
@@ -149,11 +160,17 @@ impl Opening {
 
     /// It was found out whether the slot is settled.
     pub fn on_settled(&mut self, settled: Result<bool, Failure>) -> Next<Opened> {
-        let over = match settled {
-            Ok(settled) => settled,
-            Err(failure) => return self.failed(failure),
+        let pending = self.unless_settled.take();
+        let over = match (settled, &pending) {
+            (Ok(settled), _) => settled,
+            // Nothing was executed, so what may be one account too many is taken back.
+            (Err(failure), Some(Pending::Created(_, version))) => {
+                self.withdrawn = Some(failure);
+                return Next::Call(Call::Remove(version.clone()));
+            }
+            (Err(failure), _) => return self.failed(failure),
         };
-        match self.unless_settled.take() {
+        match pending {
             Some(Pending::Created(_, version)) if over => Next::Call(Call::Remove(version)),
             Some(Pending::Created(entry, version)) => Next::Done(Opened::Begun(entry, version)),
             Some(Pending::Offer(_)) if over => Next::Done(Opened::Settled),
@@ -164,7 +181,10 @@ impl Opening {
 
     /// The record was removed, or not: nothing was executed, and nobody looks at it again.
     pub fn on_removed(&mut self) -> Next<Opened> {
-        Next::Done(Opened::Settled)
+        match self.withdrawn.take() {
+            Some(failure) => self.failed(failure),
+            None => Next::Done(Opened::Settled),
+        }
     }
 
     fn landed(&mut self, entry: Entry, version: Version) -> Next<Opened> {
@@ -183,7 +203,7 @@ impl Opening {
         }
     }
 
-    fn decide(&mut self, alive: Option<bool>) -> Next<Opened> {
+    fn decide(&mut self, alive: Option<Alive>) -> Next<Opened> {
         let write = WriteId(self.ids.fresh());
         let found = self.found.as_ref().map(|(entry, stored)| Found { entry, age: stored.age });
         let verdict = begin(found, &self.ask, alive, write);
@@ -191,7 +211,9 @@ impl Opening {
         match (verdict, entry) {
             (Verdict::Begin(entry), _) => {
                 self.noting = None;
-                self.silent = self.found.as_ref().is_some_and(|(found, _)| is_silent(found, &self.ask));
+                let others =
+                    |found: &Entry| is_silent(found.state) && found.claim.grant != self.ask.claim.grant;
+                self.silent = self.found.as_ref().is_some_and(|(found, _)| others(found));
                 match &self.ask.subject {
                     // The record may have been created after its slot was settled: by a write that landed late.
                     Subject::Slot { job, at, .. } if self.found.is_some() => {
@@ -229,12 +251,6 @@ impl Opening {
     fn failed(&self, failure: Failure) -> Next<Opened> {
         Next::Done(Opened::Failed { failure, sent: !self.sent.is_empty() })
     }
-}
-
-/// Whether this tells of a run, other than ours, of which nobody knows what it did.
-fn is_silent(found: &Entry, ask: &Ask) -> bool {
-    let silent = [State::Started, State::Lost, State::Killed, State::Unknown].contains(&found.state);
-    silent && found.claim.grant != ask.claim.grant
 }
 
 fn busy() -> Failure {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::agenda::{Account, Agenda, Range, Why};
-use super::{IfUnknown, State};
+use super::{Ask, IfUnknown};
 
 /// A slot is on time for this long, or until the next one is due.
 pub const ON_TIME: Duration = Duration::from_secs(300);
@@ -102,26 +102,19 @@ pub enum Stands {
     Open,
     /// A run is at it.
     Taken,
+    /// A run of it was started, and has not come as far as a record.
+    Starting,
     /// Nothing more is done about it.
     Settled,
 }
 
-impl Stands {
-    /// The same where slots from `first_wanted` on are: what failed is tried again only while it is wanted.
-    pub fn while_wanted(self, state: State, at: i64, first_wanted: i64) -> Self {
-        match self {
-            Self::Open if state == State::Failed && at < first_wanted => Self::Settled,
-            stands => stands,
-        }
-    }
-}
-
-/// What becomes of a slot whose run never reported: what is too old to be caught up is too old to be run again.
-pub fn if_silent(asked: IfUnknown, max_age: Option<Duration>, at: i64, now: i64) -> IfUnknown {
+/// What a scheduler asks of a slot: one that is too old to be caught up is too old to be tried again, unless a person
+/// said so.
+pub fn asked_by_itself(ask: Ask, max_age: Option<Duration>, at: i64, now: i64) -> Ask {
     let age = Duration::from_secs(u64::try_from(now - at).unwrap_or(0));
     match max_age {
-        Some(most) if age > most.max(ON_TIME) => IfUnknown::Refuse,
-        _ => asked,
+        Some(most) if age > most.max(ON_TIME) => Ask { if_unknown: IfUnknown::Refuse, attempts: 0, ..ask },
+        _ => ask,
     }
 }
 
@@ -151,13 +144,13 @@ pub fn account(
         }));
         from = end;
     }
-    if dropped.is_empty() && recorded().count() < ROW {
+    // Nobody looks at one that is not over unless it is listed.
+    let unseen = recorded().any(|(_, stands)| matches!(stands, Stands::Open | Stands::Taken));
+    if dropped.is_empty() && !unseen && recorded().count() < ROW {
         return None;
     }
     let open = recorded().filter(|(_, stands)| **stands != Stands::Settled).map(|(at, _)| *at).collect();
-    let next = agenda.dropped.last().and_then(|last| calendar.next(last.last));
-    let follows = next.is_some_and(|next| dropped.first().is_some_and(|gap| gap.first == next));
-    Some(Account { upto, dropped, open, follows })
+    Some(Account { upto, dropped, open })
 }
 
 /// One slot that never came as far as a record, as a range.
@@ -165,19 +158,12 @@ pub fn never_begun(at: i64) -> Range {
     Range { first: at, last: at, count: 1, why: Why::Missed, counting: true }
 }
 
-/// How many slots of a range have no record, and which are not over. `stands` are those with one. Nothing while a run
-/// is at one of them: it may yet withdraw.
-pub fn counted(
-    calendar: &dyn Calendar,
-    range: &Range,
-    stands: &BTreeMap<i64, Stands>,
-) -> Option<(u64, Vec<i64>)> {
+/// How many slots of a range have no record, and which are not over. `stands` are those that turned out to have one:
+/// there was none when the range was made. Nothing while a run is at one of them: it may yet withdraw.
+pub fn counted(range: &Range, stands: &BTreeMap<i64, Stands>) -> Option<(u64, Vec<i64>)> {
     if stands.values().any(|stands| *stands == Stands::Taken) {
         return None;
     }
-    let slots = calendar.gap(range.first - 1, range.last).map_or(1, |gap| gap.count);
-    // Records of an earlier schedule lie between its slots.
-    let own = stands.keys().filter(|at| calendar.newest(**at) == Some(**at)).count();
     let open = stands.iter().filter(|(_, stands)| **stands == Stands::Open).map(|(at, _)| *at).collect();
-    Some((slots.saturating_sub(own as u64), open))
+    Some((range.count.saturating_sub(stands.len() as u64), open))
 }

@@ -149,6 +149,8 @@ pub struct Entry {
     pub attempt: u32,
     /// How often it failed since somebody last asked for it to be tried again.
     pub failures: u32,
+    /// How many runs of it never reported since it last got on, or somebody asked for it to be tried again.
+    pub silences: u32,
     /// The run that is, or was last, at it.
     pub claim: Claim,
     /// By the store's clock, between the first beginning and this write; nothing if nobody can tell.
@@ -173,6 +175,10 @@ pub enum IfUnknown {
     /// Run it again while whoever is on the other side still knows the key: this long after the first time.
     RetryWithin(Duration),
 }
+
+/// An item may be begun again after so many runs that never reported, or as often as it may fail if that is more:
+/// what hangs, or takes its machine down, must not do so for ever.
+pub const SILENCES: u32 = 10;
 
 /// What is done about a slot whose run never reported: again if the job says so, or is written to be gone on with.
 pub fn unknown_slot(retry: bool) -> IfUnknown {
@@ -228,6 +234,11 @@ pub enum Doubt {
     },
     /// It may be too long ago: the store cannot tell.
     NoClock,
+    /// It was begun again and again, and never reported.
+    TooOften {
+        /// So often in a row.
+        silences: u32,
+    },
 }
 
 /// An entry as found, and how long it has been there by the store's clock.
@@ -241,7 +252,7 @@ pub struct Found<'a> {
 
 /// Whether `ask` may begin its item. `alive`: whether the run that is at it still holds its lease, if that
 /// is known.
-pub fn begin(found: Option<Found<'_>>, ask: &Ask, alive: Option<bool>, write: WriteId) -> Verdict {
+pub fn begin(found: Option<Found<'_>>, ask: &Ask, alive: Option<Alive>, write: WriteId) -> Verdict {
     let Some(found) = found else { return Verdict::Begin(first(ask, write)) };
     let entry = found.entry;
     match entry.state {
@@ -261,11 +272,25 @@ pub fn begin(found: Option<Found<'_>>, ask: &Ask, alive: Option<bool>, write: Wr
     }
 }
 
+/// Whether a run still holds its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alive {
+    /// It does.
+    Yes,
+    /// It does as far as can be seen: only who watches the lease for as long as it lasts can tell.
+    Perhaps,
+    /// It does not: others may have the lease.
+    No,
+}
+
 /// Whether a lease record still lets this grant work: held by it, and not run out.
-pub fn still_holds(grant: Grant, lease: Option<(&LeaseRecord, &View<'_>)>) -> bool {
-    lease.is_some_and(|(record, view)| {
-        record.held_by(grant) && Standard.standing(record, view) != Standing::Expired
-    })
+pub fn alive(grant: Grant, lease: Option<(&LeaseRecord, &View<'_>)>) -> Alive {
+    let Some((record, view)) = lease.filter(|(record, _)| record.held_by(grant)) else { return Alive::No };
+    match Standard.standing(record, view) {
+        Standing::Held { ends_in: Some(_) } => Alive::Yes,
+        Standing::Held { ends_in: None } => Alive::Perhaps,
+        Standing::Free | Standing::Expired => Alive::No,
+    }
 }
 
 /// Our entry as the run leaves it.
@@ -286,7 +311,7 @@ pub fn step_done(ours: &Entry, name: &str, output: Option<String>) -> Option<Ent
         return None;
     }
     let with = |output| {
-        let mut entry = ours.clone();
+        let mut entry = Entry { silences: 0, ..ours.clone() };
         entry.steps.push(Step { name: name.into(), token: ours.claim.token, output });
         entry
     };
@@ -312,7 +337,8 @@ pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
         State::Started if alive => None,
         // One that was waved off has been there all the same.
         _ => {
-            Some(Entry { state: State::Planned, failures: 0, attempt: found.attempt.max(1), ..found.clone() })
+            let attempt = found.attempt.max(1);
+            Some(Entry { state: State::Planned, failures: 0, silences: 0, attempt, ..found.clone() })
         }
     }
 }
@@ -333,7 +359,7 @@ enum Stands {
     Gone,
 }
 
-fn stands(entry: &Entry, claim: &Claim, alive: Option<bool>) -> Stands {
+fn stands(entry: &Entry, claim: &Claim, alive: Option<Alive>) -> Stands {
     if entry.claim.grant == claim.grant {
         return Stands::Ours;
     }
@@ -344,8 +370,8 @@ fn stands(entry: &Entry, claim: &Claim, alive: Option<bool>) -> Stands {
     }
     match alive {
         None => Stands::Ask,
-        Some(true) => Stands::Alive,
-        Some(false) => Stands::Gone,
+        Some(Alive::Yes | Alive::Perhaps) => Stands::Alive,
+        Some(Alive::No) => Stands::Gone,
     }
 }
 
@@ -356,6 +382,7 @@ fn first(ask: &Ask, write: WriteId) -> Entry {
         state: State::Started,
         attempt: 1,
         failures: 0,
+        silences: 0,
         claim: ask.claim.clone(),
         since_first: Some(Duration::ZERO),
         ending: None,
@@ -369,12 +396,18 @@ fn again(found: Found<'_>, ask: &Ask, write: WriteId) -> Entry {
         job: ask.job.clone(),
         state: State::Started,
         attempt: found.entry.attempt.saturating_add(1),
+        silences: found.entry.silences + u32::from(is_silent(found.entry.state)),
         claim: ask.claim.clone(),
         since_first: since_first(found),
         ending: None,
         write,
         ..found.entry.clone()
     }
+}
+
+/// Whether this tells of a run of which nobody knows what it did.
+fn is_silent(state: State) -> bool {
+    matches!(state, State::Started | State::Lost | State::Killed | State::Unknown)
 }
 
 fn since_first(found: Found<'_>) -> Option<Duration> {
@@ -386,7 +419,11 @@ fn outlived(found: Found<'_>, keep: Option<Duration>) -> bool {
 }
 
 fn after_silence(found: Found<'_>, ask: &Ask, write: WriteId) -> Verdict {
+    let silences = found.entry.silences + 1;
     let doubt = match (ask.if_unknown, since_first(found)) {
+        (again, _) if again != IfUnknown::Refuse && silences > SILENCES.max(ask.attempts) => {
+            Some(Doubt::TooOften { silences })
+        }
         (IfUnknown::Retry, _) => None,
         (IfUnknown::RetryWithSteps, _) if !found.entry.steps.is_empty() => None,
         (IfUnknown::RetryWithin(keeps), Some(since)) if since < keeps => None,

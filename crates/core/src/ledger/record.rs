@@ -51,6 +51,8 @@ struct Wire {
     attempt: u32,
     #[serde(default, skip_serializing_if = "is_zero")]
     failures: u32,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    silences: u32,
     claim: Claim,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since_first_ms: Option<u64>,
@@ -81,6 +83,7 @@ impl Entry {
             job: self.job.clone(),
             attempt: self.attempt,
             failures: self.failures,
+            silences: self.silences,
             claim: self.claim.clone(),
             since_first_ms: self
                 .since_first
@@ -126,6 +129,7 @@ impl Entry {
             state: wire.state,
             attempt: wire.attempt,
             failures: wire.failures,
+            silences: wire.silences,
             claim: wire.claim,
             since_first: wire.since_first_ms.map(Duration::from_millis),
             ending: wire.ending,

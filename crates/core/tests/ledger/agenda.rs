@@ -5,6 +5,7 @@ use leasehold_core::ledger::agenda::{
     Account, Agenda, OPEN_MAX, Paused, RANGES_MAX, Range, Turn, Way, Why, seen, stuck, turn,
 };
 
+use super::due::Every;
 use super::*;
 
 const WRITE: WriteId = WriteId(9);
@@ -17,8 +18,8 @@ fn range(first: i64, last: i64, why: Why) -> Range {
     Range { first, last, count: (last - first + 1).unsigned_abs(), why, counting: false }
 }
 
-fn account(upto: i64, dropped: &[Range], open: &[i64], follows: bool) -> Account {
-    Account { upto, dropped: dropped.to_vec(), open: open.to_vec(), follows }
+fn account(upto: i64, dropped: &[Range], open: &[i64]) -> Account {
+    Account { upto, dropped: dropped.to_vec(), open: open.to_vec() }
 }
 
 #[test]
@@ -36,22 +37,13 @@ fn what_is_new_or_changed_has_no_past() {
 #[test]
 fn an_account_is_one_write() {
     let before = agenda(10);
-    let first =
-        before.with_account(&account(20, &[range(12, 14, Why::Missed)], &[15], false), WRITE).unwrap();
+    let first = before.with_account(&account(20, &[range(12, 14, Why::Missed)], &[15]), WRITE).unwrap();
     assert_eq!((first.settled, first.open.clone()), (20, vec![15]));
     assert!(first.is_settled(13) && first.is_settled(20) && !first.is_settled(15) && !first.is_settled(21));
     assert_eq!(first.range_of(13).map(|range| range.count), Some(3));
     assert_eq!(first.range_of(15), None);
-    // What follows directly is one range, if it is for the same reason; otherwise there is a record in between.
-    let more = |why, follows| {
-        let next = first.with_account(&account(30, &[range(21, 30, why)], &[], follows), WRITE).unwrap();
-        next.dropped.iter().map(|range| (range.first, range.last, range.count)).collect::<Vec<_>>()
-    };
-    assert_eq!(more(Why::Missed, true), [(12, 30, 13)]);
-    assert_eq!(more(Why::Missed, false), [(12, 14, 3), (21, 30, 10)]);
-    assert_eq!(more(Why::Paused, true), [(12, 14, 3), (21, 30, 10)]);
     // It does not go back.
-    assert_eq!(first.with_account(&account(5, &[], &[], false), WRITE).unwrap().settled, 20);
+    assert_eq!(first.with_account(&account(5, &[], &[]), WRITE).unwrap().settled, 20);
     assert_eq!(Agenda::decode(&name("j"), &first.encode()), Ok(first.clone()));
     assert!(Agenda::decode(&name("k"), &first.encode()).is_err());
 }
@@ -59,26 +51,91 @@ fn an_account_is_one_write() {
 #[test]
 fn what_grows_has_an_end() {
     let open: Vec<i64> = (0..OPEN_MAX as i64).collect();
-    let full = agenda(1_000).with_account(&account(1_000, &[], &open, false), WRITE).unwrap();
-    assert_eq!(full.with_open(999, WRITE), None);
-    assert!(full.with_open(5, WRITE).is_some(), "it is listed");
-    assert!(full.without_open(&[5], WRITE).with_open(999, WRITE).is_some());
+    let full = agenda(1_000).with_account(&account(1_000, &[], &open), WRITE).unwrap();
+    assert_eq!(full.listing(&[999], WRITE), None);
+    assert!(full.listing(&[5], WRITE).is_some(), "it is listed");
+    let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
+    let counting = full.with_account(&account(1_001, &[uncertain], &[]), WRITE).unwrap();
+    assert_eq!(counting.with_count(&Every(1), &uncertain, 2, &[999], WRITE), None);
+    let changed = seen(Some(&full), &name("j"), "every 2m", 2_000, &[998, 999], WRITE).unwrap();
+    assert_eq!(changed.open.len(), OPEN_MAX, "a new schedule is not kept out");
+    assert!(full.without_open(&[5], WRITE).listing(&[999], WRITE).is_some());
     let ranges: Vec<Range> =
         (0..RANGES_MAX as i64 + 7).map(|at| range(2 * at, 2 * at, Why::Missed)).collect();
-    let many = agenda(0).with_account(&account(9_999, &ranges, &[], false), WRITE).unwrap();
+    let many = agenda(0).with_account(&account(9_999, &ranges, &[]), WRITE).unwrap();
     assert_eq!((many.dropped.len(), many.dropped[0].first), (RANGES_MAX, 14), "the oldest are forgotten");
-    let mut widest = full.with_account(&account(9_999, &ranges, &[], false), WRITE).unwrap();
+    let mut widest = full.with_account(&account(9_999, &ranges, &[]), WRITE).unwrap();
     widest.paused = Some(Paused { by: "x".repeat(200), at: "x".repeat(30), until: Some(i64::MAX) });
     assert!(Agenda::decode(&name("j"), &widest.encode()).is_ok(), "{} bytes", widest.encode().len());
+}
+
+/// With ranges whose counts are not certain, and then are, in this order.
+fn counted(before: &Agenda, ranges: &[Range], order: &[usize]) -> Vec<(i64, i64, u64)> {
+    let uncertain: Vec<Range> = ranges.iter().map(|range| Range { counting: true, ..*range }).collect();
+    let mut agenda = before.with_account(&account(99, &uncertain, &[]), WRITE).unwrap();
+    for n in order {
+        let range = uncertain[*n];
+        agenda = agenda.with_count(&Every(1), &range, range.count, &[], WRITE).unwrap();
+    }
+    agenda.dropped.iter().map(|range| (range.first, range.last, range.count)).collect()
 }
 
 #[test]
 fn what_turned_out_to_be_begun_is_not_dropped() {
     let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
-    let before = agenda(10).with_account(&account(20, &[uncertain], &[], false), WRITE).unwrap();
-    let after = before.with_count(&uncertain, 2, &[13], WRITE);
+    let before = agenda(10).with_account(&account(20, &[uncertain], &[]), WRITE).unwrap();
+    let count = |count, open: &[i64]| before.with_count(&Every(1), &uncertain, count, open, WRITE).unwrap();
+    let after = count(2, &[13]);
     assert_eq!((after.dropped[0].count, after.dropped[0].counting, &after.open[..]), (2, false, &[13][..]));
-    assert!(before.with_count(&uncertain, 0, &[], WRITE).dropped.is_empty());
+    assert!(count(0, &[]).dropped.is_empty());
+    // Somebody else has counted it meanwhile.
+    assert_eq!(after.with_count(&Every(1), &uncertain, 1, &[], WRITE), None);
+}
+
+#[test]
+fn ranges_in_a_row_become_one_when_they_are_certain() {
+    let (missed, paused) = (Why::Missed, Why::Paused);
+    let row = [range(12, 14, missed), range(15, 15, missed), range(16, 20, missed)];
+    let one = vec![(12, 20, 9)];
+    for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]] {
+        assert_eq!(counted(&agenda(10), &row, &order), one, "{order:?}");
+    }
+    assert_eq!(
+        counted(&agenda(10), &row, &[0, 2]),
+        [(12, 14, 3), (15, 15, 1), (16, 20, 5)],
+        "one is uncertain"
+    );
+    let apart = |second| counted(&agenda(10), &[range(12, 14, missed), second], &[0, 1]).len();
+    assert_eq!(apart(range(16, 20, missed)), 2, "a slot lies between");
+    assert_eq!(apart(range(15, 20, paused)), 2, "for another reason");
+    // By another schedule other slots lay between.
+    let mut changed = agenda(10);
+    changed.since = 14;
+    assert_eq!(counted(&changed, &row[..2], &[0, 1]).len(), 2);
+}
+
+#[test]
+fn a_pause_ends_with_what_was_due_in_it() {
+    let paused = agenda(10).pausing("h".into(), "t".into(), WRITE).unwrap();
+    assert!(paused.is_paused() && paused.pausing("h".into(), "t".into(), WRITE).is_none());
+    assert_eq!(agenda(10).resuming(20, WRITE), None);
+    let over = paused.resuming(20, WRITE).unwrap();
+    assert_eq!((over.is_paused(), over.paused.as_ref().and_then(|p| p.until)), (false, Some(20)));
+    let after = over.without_pause(Some(&account(20, &[range(11, 20, Why::Paused)], &[])), WRITE).unwrap();
+    assert_eq!((after.paused, after.settled, after.dropped.len()), (None, 20, 1));
+    assert_eq!(over.without_pause(None, WRITE).unwrap().settled, 10);
+}
+
+#[test]
+fn only_what_has_ended_is_forgotten() {
+    let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
+    let known = agenda(10).with_account(&account(20, &[uncertain], &[16]), WRITE).unwrap();
+    assert!(known.may_forget(15, State::Ok) && known.may_forget(15, State::Unknown));
+    assert!(!known.may_forget(15, State::Planned), "somebody asks for it to be tried again just now");
+    assert!(!known.may_forget(15, State::Started));
+    assert!(!known.may_forget(16, State::Failed), "it is open");
+    assert!(!known.may_forget(13, State::Ok), "it is about to be counted");
+    assert!(!known.may_forget(21, State::Ok), "it is not settled");
 }
 
 #[test]
@@ -92,6 +149,9 @@ fn a_slot_gives_way_only_after_a_run_of_it_was_tried() {
         (&[Way::Other], true, true, true, Wait),
         (&[Way::Ours], false, false, true, Wait),
         (&[Way::Ours], true, false, true, Wait),
+        // Only a run that watches can tell that it is dead.
+        (&[Way::OursPerhaps], true, false, true, Start),
+        (&[Way::OursPerhaps], true, true, false, Start),
         (&[Way::Free], true, false, true, Start),
         (&[Way::Other, Way::Free], true, false, true, Start),
         (&[Way::Other, Way::Ours], true, false, true, Wait),

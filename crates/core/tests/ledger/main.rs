@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold_core::ids::{Epoch, Grant, Ids, Token};
 use leasehold_core::ledger::{
-    Amended, Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Step,
+    Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Step,
     Subject, finish,
 };
 use leasehold_core::name::Name;
@@ -251,8 +251,8 @@ impl World {
             Call::Read => Answer::Read(self.read()),
             Call::ReadLease(lease, grant) => {
                 let at = usize::from(lease.as_str() == "l1");
-                let alive = self.flaw != Flaw::NobodyLives && self.leases[at] == Some(*grant);
-                Answer::Lease(Ok(alive))
+                let lives = self.flaw != Flaw::NobodyLives && self.leases[at] == Some(*grant);
+                Answer::Lease(Ok(if lives { Alive::Yes } else { Alive::No }))
             }
             Call::Cas { expected, entry } => Answer::Cas(self.cas(expected.as_ref(), entry)),
             Call::ReadSettled(..) if self.flaw == Flaw::NeverLooksTwice => Answer::Settled(Ok(false)),
@@ -294,7 +294,7 @@ const AT: i64 = 10;
 
 enum Answer {
     Read(Result<Option<Stored>, Failure>),
-    Lease(Result<bool, Failure>),
+    Lease(Result<Alive, Failure>),
     Cas(Cas),
     Settled(Result<bool, Failure>),
     Removed,

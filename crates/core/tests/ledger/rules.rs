@@ -1,9 +1,10 @@
 //! Single decisions, and the record.
 
 use leasehold_core::ids::WriteId;
+use leasehold_core::ledger::agenda::{Prospect, prospect};
 use leasehold_core::ledger::{
-    BadEntry, Doubt, ENTRY_MAX, Found, Verdict, begin, key_if_unknown, retry, slot_without_key, step_done,
-    step_fits,
+    BadEntry, Doubt, ENTRY_MAX, Found, SILENCES, Verdict, begin, key_if_unknown, retry, slot_without_key,
+    step_done, step_fits,
 };
 
 use super::*;
@@ -53,6 +54,64 @@ fn failed_too_often_waits_for_a_person() {
     assert_eq!(retry(&entry(State::Ok), false), None);
     assert_eq!(retry(&entry(State::Started), true), None);
     assert!(retry(&entry(State::Started), false).is_some());
+}
+
+#[test]
+fn what_never_reports_is_not_begun_for_ever() {
+    let ask = |attempts| Ask { attempts, ..ask(Grant(2), 0, IfUnknown::Retry) };
+    let begins = |found: &Entry, attempts| match begin(
+        Some(Found { entry: found, age: None }),
+        &ask(attempts),
+        None,
+        WriteId(2),
+    ) {
+        Verdict::Begin(entry) => Ok(entry),
+        Verdict::Unknown(entry, doubt) => Err((entry, doubt)),
+        other => panic!("{other:?}"),
+    };
+    let mut found = entry(State::Killed);
+    for silences in 1..=SILENCES {
+        found = begins(&found, 1).unwrap();
+        assert_eq!((found.state, found.silences), (State::Started, silences));
+        found = finish(&found, State::Killed, ending(1));
+    }
+    let (left, doubt) = begins(&found, 1).unwrap_err();
+    assert_eq!((left, doubt), (found.clone(), Doubt::TooOften { silences: SILENCES + 1 }));
+    assert!(begins(&found, SILENCES + 1).is_ok(), "it may fail more often than that");
+    // One that gets on is another matter, and so is one that somebody asks for.
+    let on =
+        step_done(&Entry { state: State::Started, ending: None, ..found.clone() }, "charge", None).unwrap();
+    assert_eq!(begins(&finish(&on, State::Killed, ending(1)), 1).unwrap().silences, 1);
+    assert_eq!(begins(&retry(&found, false).unwrap(), 1).unwrap().silences, 0);
+    // A failure was reported.
+    assert_eq!(begins(&Entry { state: State::Failed, failures: 1, ..found }, 9).unwrap().silences, SILENCES);
+}
+
+#[test]
+fn where_only_a_run_can_tell_a_run_is_to_look() {
+    let found = entry(State::Started);
+    let other = Ask { claim: claim(Grant(2), 1), ..ask(Grant(2), 1, IfUnknown::Retry) };
+    let seen = Found { entry: &found, age: None };
+    let of = |alive| prospect(seen, &other, alive, WriteId(2));
+    assert!(matches!(of(None), Prospect::AskLease(..)));
+    assert_eq!(
+        [of(Some(Alive::Yes)), of(Some(Alive::Perhaps)), of(Some(Alive::No))],
+        [Prospect::Taken, Prospect::Open, Prospect::Open]
+    );
+    // A run with another lease leaves it alone.
+    assert_eq!(begin(Some(seen), &other, Some(Alive::Perhaps), WriteId(2)), Verdict::InProgress);
+}
+
+#[test]
+fn a_record_is_taken_back_if_nobody_can_tell_whether_its_slot_is_settled() {
+    let slot = Subject::Slot { job: name("j"), at: AT, id: "t".into() };
+    let mut opening = Opening::new(Ask { subject: slot, ..ask(Grant(2), 0, IfUnknown::Refuse) }, 7 << 64);
+    assert!(matches!(opening.on_read(Ok(None)), Next::Call(Call::Cas { expected: None, .. })));
+    let version = Version("1".into());
+    let written = Cas::Written { version: version.clone(), store_time: None };
+    assert!(matches!(opening.on_cas(written), Next::Call(Call::ReadSettled(..))));
+    assert_eq!(opening.on_settled(Err(unreachable())), Next::Call(Call::Remove(version)));
+    assert_eq!(opening.on_removed(), Next::Done(Opened::Failed { failure: unreachable(), sent: true }));
 }
 
 #[test]

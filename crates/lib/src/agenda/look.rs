@@ -7,8 +7,8 @@ use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{
     Account, Agenda, Prospect, Range, STUCK, Turn, Way, Why, prospect, stuck, turn, waved_off, way,
 };
-use leasehold_core::ledger::due::{self, Due, Stands, counted, if_silent, never_begun};
-use leasehold_core::ledger::{Amended, Amending, Claim, Entry, Found};
+use leasehold_core::ledger::due::{self, Due, Stands, counted, never_begun};
+use leasehold_core::ledger::{Amended, Amending, Entry, Found};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::View;
 use leasehold_core::session::lease_key;
@@ -16,7 +16,7 @@ use leasehold_core::store::{Cas, Failure, Stored};
 use pollster::block_on;
 
 use super::{
-    Broken, Look, Note, Recorded, Start, Terms, Tried, change, due_at, is_settled, read, recorded, register,
+    Broken, Changed, Look, Note, Start, Terms, Tried, change, due_at, is_settled, read, recorded, register,
 };
 use crate::ledger::{self, alive, amend, key_of};
 use crate::schedule::Slot;
@@ -61,23 +61,47 @@ pub fn look(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Res
 
 impl Looking<'_> {
     fn all(&mut self) -> Result<(), Failure> {
-        self.end_pause()?;
+        if !self.pause_is_over()? {
+            self.look.unsettled = true;
+            return Ok(());
+        }
         self.count_dropped()?;
+        let due = Due::of(&self.terms.schedule, &self.agenda, self.terms.catch_up(), self.now);
+        let stands = match &due {
+            Some(due) => self.settle(due)?,
+            None => BTreeMap::new(),
+        };
         self.still_open()?;
-        self.due_now()
+        due.map_or(Ok(()), |due| self.offer(&due, &stands))
     }
 
-    /// What was due during a pause that is over is accounted for before anything else.
-    fn end_pause(&mut self) -> Result<(), Failure> {
-        let Some(until) = self.agenda.paused.as_ref().and_then(|paused| paused.until) else { return Ok(()) };
-        let stands = self.recorded_stands(until, i64::MAX)?;
-        self.account(until.min(self.now), &stands, Why::Paused)?;
-        let over = |agenda: &&Agenda| agenda.paused.as_ref().is_some_and(|p| p.until == Some(until));
+    /// What was due during a pause that is over is accounted for before anything else. False: somebody else is at it.
+    fn pause_is_over(&mut self) -> Result<bool, Failure> {
+        let Some(until) = self.agenda.paused.as_ref().and_then(|paused| paused.until) else {
+            return Ok(true);
+        };
+        if until > self.now {
+            return Ok(false);
+        }
+        let stands = self.recorded_stands(until)?;
+        let account = due::account(&self.terms.schedule, &self.agenda, until, &stands, Why::Paused);
+        let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
+        let as_seen = |agenda: &&Agenda| agenda.settled == before && agenda.paused == paused;
         let changed = change(self.store, &self.terms.job, |found, write| {
-            found.filter(over).map(|agenda| agenda.with_pause(None, write))
+            found.filter(as_seen)?.without_pause(account.as_ref(), write)
         })?;
-        self.agenda = changed.agenda.unwrap_or_else(|| self.agenda.clone());
-        Ok(())
+        self.changed(&changed, account.iter().flat_map(|account| &account.dropped));
+        Ok(changed.by_us)
+    }
+
+    /// Takes over what the record says now, and tells of ranges that we have put there.
+    fn changed<'r>(&mut self, changed: &Changed, dropped: impl Iterator<Item = &'r Range>) {
+        if changed.by_us {
+            self.look.notes.extend(dropped.map(|range| Note::Dropped(*range)));
+        }
+        if let Some(agenda) = &changed.agenda {
+            self.agenda = agenda.clone();
+        }
     }
 
     /// Slots that were not over when those around them were settled.
@@ -90,7 +114,7 @@ impl Looking<'_> {
                 None => unseen.push(never_begun(at)),
                 Some(Stands::Open) if !self.agenda.is_paused() => self.advance(slot, true, true)?,
                 Some(Stands::Open) => {}
-                Some(Stands::Taken) => self.look.unsettled = true,
+                Some(Stands::Taken | Stands::Starting) => self.look.unsettled = true,
                 Some(Stands::Settled) => over.push(at),
             }
         }
@@ -101,13 +125,10 @@ impl Looking<'_> {
         let listed = |agenda: &&Agenda| over.iter().all(|at| agenda.open.contains(at));
         let changed = change(self.store, &self.terms.job, |found, write| {
             let agenda = found.filter(listed)?.without_open(&over, write);
-            let (upto, dropped) = (agenda.settled, unseen.clone());
-            agenda.with_account(&Account { upto, dropped, open: Vec::new(), follows: false }, write)
+            let account = Account { upto: agenda.settled, dropped: unseen.clone(), open: Vec::new() };
+            agenda.with_account(&account, write)
         })?;
-        if changed.by_us {
-            self.look.notes.extend(unseen.into_iter().map(Note::Dropped));
-        }
-        self.agenda = changed.agenda.unwrap_or_else(|| self.agenda.clone());
+        self.changed(&changed, unseen.iter());
         self.count_dropped()
     }
 
@@ -115,7 +136,7 @@ impl Looking<'_> {
     fn stands_at(&mut self, slot: &Slot) -> Result<Option<Stands>, Failure> {
         let subject = self.terms.subject(slot);
         let Some(stored) = block_on(self.store.read(&key_of(&subject)))? else {
-            return Ok((self.tried == Tried::Running(slot.number())).then_some(Stands::Taken));
+            return Ok((self.tried == Tried::Running(slot.number())).then_some(Stands::Starting));
         };
         match Entry::decode_of(&subject, &stored.body) {
             Ok(entry) => self.stands(&entry, &stored).map(Some),
@@ -130,22 +151,34 @@ impl Looking<'_> {
         }
     }
 
-    /// What became due since everything was settled.
-    fn due_now(&mut self) -> Result<(), Failure> {
-        let Some(due) = Due::of(&self.terms.schedule, &self.agenda, self.terms.catch_up(), self.now) else {
-            return Ok(());
-        };
-        let stands = self.recorded_stands(self.now, due.first_wanted())?;
-        self.account(due.account_upto(self.now), &stands, due.why())?;
+    /// Accounts for what became due and is not wanted any more. Gives how the slots with a record stand.
+    fn settle(&mut self, due: &Due) -> Result<BTreeMap<i64, Stands>, Failure> {
+        let stands = self.recorded_stands(self.now)?;
+        let upto = due.account_upto(self.now);
+        if let Some(account) = due::account(&self.terms.schedule, &self.agenda, upto, &stands, due.why()) {
+            let before = self.agenda.settled;
+            let changed = change(self.store, &self.terms.job, |found, write| {
+                // Whoever was faster has accounted for them, and said so.
+                found.filter(|agenda| agenda.settled == before)?.with_account(&account, write)
+            })?;
+            self.changed(&changed, account.dropped.iter());
+            self.count_dropped()?;
+        }
+        Ok(stands)
+    }
+
+    /// Offers what is due and wanted to be started.
+    fn offer(&mut self, due: &Due, stands: &BTreeMap<i64, Stands>) -> Result<(), Failure> {
         for at in &due.run {
             let (Some(slot), begun) = (self.terms.slot(*at), stands.get(at).copied()) else { continue };
+            let taken = matches!(begun, Some(Stands::Taken | Stands::Starting));
             match begun {
                 Some(Stands::Settled) => continue,
-                Some(Stands::Taken) => self.look.unsettled = true,
                 Some(Stands::Open) | None => self.advance(slot, begun.is_some(), due.is_late(*at))?,
+                Some(Stands::Taken | Stands::Starting) => self.look.unsettled = true,
             }
             // The oldest first: where every slot counts, nothing is begun past one that a run is at.
-            if !self.terms.skips && begun == Some(Stands::Taken) || self.look.start.len() >= OFFERED {
+            if !self.terms.skips && taken || self.look.start.len() >= OFFERED {
                 break;
             }
         }
@@ -153,46 +186,27 @@ impl Looking<'_> {
     }
 
     /// How the slots stand that have a record and are not accounted for, up to a second.
-    fn recorded_stands(&mut self, upto: i64, first_wanted: i64) -> Result<BTreeMap<i64, Stands>, Failure> {
+    fn recorded_stands(&mut self, upto: i64) -> Result<BTreeMap<i64, Stands>, Failure> {
         let settled = self.agenda.settled;
-        let mut all = BTreeMap::new();
-        // Our own run of it may not have come as far as a record.
-        if let Tried::Running(at) = self.tried {
-            all.extend((at > settled && at <= upto).then_some((at, Stands::Taken)));
-        }
-        for (entry, stored) in self.records(settled, upto)? {
-            let at = due_at(&entry);
-            all.insert(at, self.stands(&entry, &stored)?.while_wanted(entry.state, at, first_wanted));
+        let mut all = self.all_stands(settled, upto)?;
+        if let Tried::Running(at) = self.tried
+            && at > settled
+            && at <= upto
+        {
+            all.entry(at).or_insert(Stands::Starting);
         }
         Ok(all)
     }
 
-    /// Records of slots after one second, up to and with another. Those that cannot be read are told.
-    fn records(&mut self, after: i64, upto: i64) -> Result<Vec<Recorded>, Failure> {
+    /// How the slots with a record stand, after one second, up to and with another. What cannot be read is left alone.
+    fn all_stands(&mut self, after: i64, upto: i64) -> Result<BTreeMap<i64, Stands>, Failure> {
         let (entries, bad) = recorded(self.store, &self.terms.job, after, upto)?;
-        self.look.notes.extend(bad.into_iter().map(Note::Bad));
-        Ok(entries)
-    }
-
-    /// Accounts for every slot up to a second.
-    fn account(&mut self, upto: i64, stands: &BTreeMap<i64, Stands>, why: Why) -> Result<(), Failure> {
-        match due::account(&self.terms.schedule, &self.agenda, upto, stands, why) {
-            Some(account) => self.write_account(&account),
-            None => Ok(()),
+        let mut all: BTreeMap<i64, Stands> = bad.iter().map(|(at, _)| (*at, Stands::Settled)).collect();
+        self.look.notes.extend(bad.into_iter().map(|(_, why)| Note::Bad(why)));
+        for (entry, stored) in &entries {
+            all.insert(due_at(entry), self.stands(entry, stored)?);
         }
-    }
-
-    fn write_account(&mut self, account: &Account) -> Result<(), Failure> {
-        let before = self.agenda.settled;
-        let changed = change(self.store, &self.terms.job, |found, write| {
-            // Whoever was faster has accounted for them, and said so.
-            found.filter(|agenda| agenda.settled == before)?.with_account(account, write)
-        })?;
-        if changed.by_us {
-            self.look.notes.extend(account.dropped.iter().map(|range| Note::Dropped(*range)));
-        }
-        self.agenda = changed.agenda.unwrap_or_else(|| self.agenda.clone());
-        self.count_dropped()
+        Ok(all)
     }
 
     /// Counts once more what was dropped. A run that began one of them before they were settled has left a record by
@@ -201,51 +215,21 @@ impl Looking<'_> {
         let counting: Vec<Range> =
             self.agenda.dropped.iter().filter(|range| range.counting).copied().collect();
         for range in counting {
-            let (entries, _) = recorded(self.store, &self.terms.job, range.first - 1, range.last)?;
-            let mut stands = BTreeMap::new();
-            for (entry, stored) in &entries {
-                stands.insert(due_at(entry), self.stands(entry, stored)?);
-            }
-            let Some((count, open)) = counted(&self.terms.schedule, &range, &stands) else {
+            let stands = self.all_stands(range.first - 1, range.last)?;
+            let Some((count, open)) = counted(&range, &stands) else {
                 self.look.unsettled = true;
                 continue;
             };
-            let listed = |agenda: &&Agenda| agenda.dropped.contains(&range);
             let changed = change(self.store, &self.terms.job, |found, write| {
-                found.filter(listed).map(|agenda| agenda.with_count(&range, count, &open, write))
+                found?.with_count(&self.terms.schedule, &range, count, &open, write)
             })?;
-            self.agenda = changed.agenda.unwrap_or_else(|| self.agenda.clone());
+            self.changed(&changed, [].iter());
         }
         Ok(())
     }
 
-    /// How a slot stands by its record. One whose run never reported is recorded so, if it is not to be run again.
     fn stands(&mut self, entry: &Entry, stored: &Stored) -> Result<Stands, Failure> {
-        let found = Found { entry, age: stored.age };
-        let nobody = Claim::nobody(&entry.claim, random::seed());
-        let mut ask = self.terms.item(&entry.subject).ask(&entry.job, nobody);
-        ask.if_unknown = if_silent(ask.if_unknown, self.terms.max_age, due_at(entry), self.now);
-        let mut lives = None;
-        loop {
-            match prospect(found, &ask, lives, WriteId(random::seed())) {
-                Prospect::AskLease(lease, grant) => lives = Some(alive(self.store, &lease, grant)?),
-                Prospect::Taken => return Ok(Stands::Taken),
-                Prospect::Settled => return Ok(Stands::Settled),
-                Prospect::Open => return Ok(Stands::Open),
-                Prospect::Silent(silent) => {
-                    let amending = Amending::new(stored.version.clone(), silent.clone(), random::seed());
-                    return Ok(match amend(self.store, amending) {
-                        Amended::Done(..) => {
-                            self.look.notes.push(Note::Silent(silent));
-                            Stands::Settled
-                        }
-                        // Somebody else has: seen with the next look.
-                        Amended::Superseded(_) => Stands::Taken,
-                        Amended::Failed(failure) => return Err(failure),
-                    });
-                }
-            }
-        }
+        stands(self.store, self.terms, self.now, entry, stored, &mut self.look.notes)
     }
 
     /// Offers a slot that may be begun to be started, or waves it off.
@@ -294,10 +278,12 @@ impl Looking<'_> {
         let Some(body) = entry.encode() else { return Ok(()) };
         match block_on(self.store.cas(&key, None, write, &body)) {
             Cas::Written { version, .. } => {
-                // Somebody may have settled it without a record, before there was one: that stands.
-                if is_settled(self.store, &self.terms.job, slot.number())? {
+                // Somebody may have settled it without a record, before there was one: that stands. Where nobody can
+                // tell, it is taken back.
+                let settled = is_settled(self.store, &self.terms.job, slot.number());
+                if settled != Ok(false) {
                     block_on(self.store.remove(&key, &version));
-                    return Ok(());
+                    return settled.map(|_| ());
                 }
                 self.look.notes.push(Note::WavedOff(entry));
                 self.tell_if_stuck(slot)
@@ -325,5 +311,39 @@ impl Looking<'_> {
             self.look.notes.push(Note::Stuck(self.terms.subject(slot)));
         }
         Ok(())
+    }
+}
+
+/// How a slot stands by its record. One whose run never reported is recorded so, if it is not to be run again.
+pub(super) fn stands(
+    store: &mut dyn Store,
+    terms: &Terms,
+    now: i64,
+    entry: &Entry,
+    stored: &Stored,
+    notes: &mut Vec<Note>,
+) -> Result<Stands, Failure> {
+    let found = Found { entry, age: stored.age };
+    let ask = terms.ask(entry, now);
+    let mut lives = None;
+    loop {
+        match prospect(found, &ask, lives, WriteId(random::seed())) {
+            Prospect::AskLease(lease, grant) => lives = Some(alive(store, &lease, grant)?),
+            Prospect::Taken => return Ok(Stands::Taken),
+            Prospect::Settled => return Ok(Stands::Settled),
+            Prospect::Open => return Ok(Stands::Open),
+            Prospect::Silent(silent) => {
+                let amending = Amending::new(stored.version.clone(), silent.clone(), random::seed());
+                return Ok(match amend(store, amending) {
+                    Amended::Done(..) => {
+                        notes.push(Note::Silent(silent));
+                        Stands::Settled
+                    }
+                    // Somebody else has: seen with the next look.
+                    Amended::Superseded(_) => Stands::Taken,
+                    Amended::Failed(failure) => return Err(failure),
+                });
+            }
+        }
     }
 }

@@ -15,6 +15,7 @@ pub mod memory;
 #[cfg(feature = "object")]
 pub mod object;
 mod open;
+mod pages;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod prefixed;
@@ -26,6 +27,7 @@ pub mod remote;
 pub mod sqlite;
 
 pub use open::{OpenError, SCHEMES, Scheme, open};
+pub use pages::each_stored;
 
 use std::path::PathBuf;
 use std::time::Duration;
