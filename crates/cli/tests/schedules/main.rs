@@ -6,6 +6,7 @@
 mod world;
 
 mod accounts;
+mod again;
 mod clocks;
 mod ends;
 mod input;

@@ -159,7 +159,7 @@ fn what_is_gone_on_with_is_not_left_to_a_person() {
     tick.output().unwrap();
     site.becomes("stepped", &slot, "unknown");
     let said = why(&site, &["stepped", &slot]);
-    assert!(said.contains("it is run again while it is wanted: 1 step of it is done"), "{said}");
+    assert!(said.contains("it is run again: 1 step of it is done"), "{said}");
     site.jobs("a", "");
     let said = why(&site, &["stepped", &slot]);
     assert!(said.contains("the next run of it goes on: 1 step of it is done"), "{said}");
