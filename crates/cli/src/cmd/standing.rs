@@ -41,6 +41,8 @@ pub enum Standing {
     Elsewhere(String),
     /// So many slots in a row found its lease held; and by whom, if it is a run of its own.
     Stuck(usize, Option<String>),
+    /// The run that was begun by somebody goes on for so long, though it was to be ended after that long.
+    Overrun(String, Duration, Duration),
     /// A run is at it.
     Running(String),
     /// Its newest slot ended so, and that is not well.
@@ -63,6 +65,12 @@ impl Standing {
                 let by = by.as_ref().map(|by| format!(" by its own run, begun by {by}")).unwrap_or_default();
                 format!("stuck: {slots} slots in a row found its lease held{by}")
             }
+            Self::Overrun(by, so_far, limit) => format!(
+                "stuck: its run, begun by {by}, goes on for {} and was to be ended after {}: its wrapper is frozen, or \
+                 what it started cannot be ended",
+                Text(*so_far),
+                Text(*limit)
+            ),
             Self::Running(by) => format!("running, begun by {by}"),
             Self::Ended(word) => format!("last slot {word}: leasehold why {job}"),
             Self::Overdue(late, 1) => format!("overdue for {}: does a daemon run, or a tick?", Text(*late)),
@@ -114,6 +122,9 @@ fn standing(
     }
     let running = recorded.iter().rev().find(|(_, word)| *word == "started");
     let by = running.map(|(entry, _)| items::by_whom(entry));
+    if let Some(overrun) = job.zip(running).and_then(|(job, (entry, _))| overrun(job, entry, now)) {
+        return overrun;
+    }
     if let Some(waved_off) = stuck(recorded.iter().rev().map(|(entry, _)| *entry)) {
         return Standing::Stuck(waved_off, by);
     }
@@ -131,6 +142,14 @@ fn standing(
         0 => Standing::Fine,
         slots => Standing::Waiting(slots),
     }
+}
+
+/// A run that goes on for longer than it may, and longer than it takes to end one.
+fn overrun(job: &Job, entry: &Entry, now: Timestamp) -> Option<Standing> {
+    let (limit, begun) = (job.max_run?, entry.claim.holder.since.parse::<Timestamp>().ok()?);
+    let so_far = Duration::from_secs(u64::try_from(now.as_second() - begun.as_second()).ok()?);
+    let grace = job.wishes.grace.unwrap_or_default() + ON_TIME;
+    (so_far > limit + grace).then(|| Standing::Overrun(items::by_whom(entry), so_far, limit))
 }
 
 /// For how long the oldest slot is due that nobody has begun, recorded or dropped, and how many are; if that is longer
@@ -189,8 +208,7 @@ pub fn dropped_of(job: &Name, range: &Range) -> String {
 fn because(why: Why) -> &'static str {
     match why {
         Why::Missed => {
-            "nobody ran them in time, and catch_up, which says how many of the newest missed slots are run later, asks \
-             for no more"
+            "nobody ran them in time, and catch_up and catch_up_max_age, which say what is run later, ask for no more"
         }
         Why::Paused => "the job was paused, and what is due in a pause is not caught up",
     }

@@ -129,10 +129,18 @@ impl Site {
 
     /// Puts something else in the place of a record.
     pub fn damage(&self, key: &str) {
+        self.edit(key, |record| *record = serde_json::json!({}));
+    }
+
+    /// Changes a record.
+    pub fn edit(&self, key: &str, change: impl Fn(&mut Value)) {
         let mut store = stores::open(&self.store).unwrap_or_else(|e| panic!("{e}"));
         let stored = block_on(store.read(key)).unwrap().expect("a record");
+        let mut record = serde_json::from_slice(&stored.body).unwrap();
+        change(&mut record);
         let write = WriteId(leasehold::random::seed());
-        let written = block_on(store.cas(key, Some(&stored.version), write, b"{}"));
+        let body = serde_json::to_vec(&record).unwrap();
+        let written = block_on(store.cas(key, Some(&stored.version), write, &body));
         assert!(matches!(written, Cas::Written { .. }), "{written:?}");
     }
 

@@ -165,6 +165,26 @@ fn what_is_gone_on_with_is_not_left_to_a_person() {
     assert!(said.contains("the next run of it goes on: 1 step of it is done"), "{said}");
 }
 
+/// It was to be ended two hours ago, and is still there.
+#[test]
+fn a_run_that_nobody_can_end_is_told() {
+    let site = Site::with(&job("long", RARE, "max_run = \"1h\"", NOTE));
+    let slot = site.make_due("long");
+    let mut run =
+        site.start("a", &["run", "long", "--slot", &slot, "--", "sh", "-c", "echo begun; exec cat"]);
+    assert_eq!(run.line(), "begun");
+    let plan = || site.run("a", &["plan", "long"]).is(0, "").out;
+    assert!(plan().contains("running, begun by"), "{}", plan());
+    site.edit(&format!("slots/long@{:012}", rare_slot()), |entry| {
+        entry["claim"]["holder"]["since"] = named(now() - 3 * 3_600).into();
+    });
+    let said = plan();
+    assert!(
+        said.contains("stuck: its run, begun by ") && said.contains("was to be ended after 1h"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_time_that_never_comes_is_told_so() {
     let berlin = "cron = \"30 2 * * *\"\ntimezone = \"Europe/Berlin\"";

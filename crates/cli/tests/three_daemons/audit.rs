@@ -54,7 +54,7 @@ fn records(store: &mut dyn Store, slots: &Slots, n: usize) -> (BTreeMap<i64, Sta
     let job = &slots.jobs[n];
     let ranges = read(store, job).unwrap().unwrap().dropped;
     let (entries, bad) = recorded(store, job, slots.begun[n], slots.end).unwrap();
-    assert_eq!(bad, Vec::<String>::new());
+    assert!(bad.is_empty(), "{bad:?}");
     let own = entries.into_iter().map(|(entry, _)| match entry.subject {
         Subject::Slot { at, .. } => (at, entry.state),
         other => panic!("{other:?}"),
