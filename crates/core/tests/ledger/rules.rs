@@ -66,7 +66,7 @@ fn what_never_reports_is_not_begun_for_ever() {
         WriteId(2),
     ) {
         Verdict::Begin(entry) => Ok(entry),
-        Verdict::Unknown(entry, doubt) => Err((entry, doubt)),
+        Verdict::Unknown(entry, doubt) => Err((Box::new(entry), doubt)),
         other => panic!("{other:?}"),
     };
     let mut found = entry(State::Killed);
@@ -76,7 +76,7 @@ fn what_never_reports_is_not_begun_for_ever() {
         found = finish(&found, State::Killed, ending(1));
     }
     let (left, doubt) = begins(&found, 1).unwrap_err();
-    assert_eq!((left, doubt), (found.clone(), Doubt::TooOften { silences: SILENCES + 1 }));
+    assert_eq!((*left, doubt), (found.clone(), Doubt::TooOften { silences: SILENCES + 1 }));
     assert!(begins(&found, SILENCES + 1).is_ok(), "it may fail more often than that");
     // One that gets on is another matter, and so is one that somebody asks for.
     let on =
