@@ -375,9 +375,10 @@ fn due_at(entry: &Entry) -> i64 {
 /// Removes records of settled slots that are older than they are to be kept; gives how many. That they are settled is
 /// written down already, so nobody begins one of them again.
 pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Failure> {
-    let Some(agenda) = read(store, &terms.job)? else { return Ok(0) };
     let keep = i64::try_from(terms.keep.as_secs()).unwrap_or(i64::MAX);
-    let (old, _) = recorded(store, &terms.job, 0, agenda.settled.min(now.saturating_sub(keep)))?;
+    let (old, _) = recorded(store, &terms.job, 0, now.saturating_sub(keep))?;
+    // Read after them: one that somebody has just asked for is listed by now, or has another version.
+    let Some(agenda) = read(store, &terms.job)? else { return Ok(0) };
     let mut removed = 0;
     for (entry, stored) in old.iter().filter(|(entry, _)| agenda.may_forget(due_at(entry), entry.state)) {
         let gone = block_on(store.remove(&key_of(&entry.subject), &stored.version));

@@ -391,6 +391,11 @@ pub fn turn(ways: &[Way], tried: bool, begun: bool, skips: bool) -> Turn {
     }
 }
 
+/// Whether a slot gave way before any run had begun it.
+pub fn is_waved_off(entry: &Entry) -> bool {
+    entry.state == State::Skipped && entry.attempt == 0
+}
+
 /// The record of a slot that gave way to the run that holds this lease.
 pub fn waved_off(
     subject: Subject,

@@ -87,8 +87,8 @@ pub struct Opening {
     tries: u32,
     /// What is begun if its slot turns out not to be settled.
     unless_settled: Option<Pending>,
-    /// Why our record is being removed, if not because its slot is settled.
-    withdrawn: Option<Failure>,
+    /// What is told once our record is taken back.
+    taking_back: Option<Opened>,
 }
 
 /// What waits for whether a slot is settled.
@@ -99,6 +99,8 @@ enum Pending {
     Created(Entry, Version),
     /// What is to follow the record that is there.
     Offer(Entry),
+    /// What has followed it.
+    Followed(Entry, Version),
 }
 
 impl Opening {
@@ -114,7 +116,7 @@ impl Opening {
             sent: Vec::new(),
             tries: 0,
             unless_settled: None,
-            withdrawn: None,
+            taking_back: None,
         }
     }
 
@@ -150,6 +152,10 @@ impl Opening {
 
     /// The replacement was answered.
     pub fn on_cas(&mut self, result: Cas) -> Next<Opened> {
+        // Put back or not: nothing was executed.
+        if let Some(opened) = self.taking_back.take() {
+            return Next::Done(opened);
+        }
         match (result, self.offered.take()) {
             (Cas::Written { version, .. }, Some(entry)) => self.landed(entry, version),
             (Cas::Unknown(failure), _) if failure.kind != FailureKind::Unreachable => self.failed(failure),
@@ -160,31 +166,34 @@ impl Opening {
 
     /// It was found out whether the slot is settled.
     pub fn on_settled(&mut self, settled: Result<bool, Failure>) -> Next<Opened> {
-        let pending = self.unless_settled.take();
-        let over = match (settled, &pending) {
-            (Ok(settled), _) => settled,
-            // Nothing was executed, so what may be one account too many is taken back.
-            (Err(failure), Some(Pending::Created(_, version))) => {
-                self.withdrawn = Some(failure);
-                return Next::Call(Call::Remove(version.clone()));
+        match (self.unless_settled.take(), settled) {
+            (Some(Pending::Offer(_)), Ok(true)) => Next::Done(Opened::Settled),
+            (Some(Pending::Offer(entry)), Ok(false)) => self.offer(entry),
+            (Some(Pending::Created(entry, version) | Pending::Followed(entry, version)), Ok(false)) => {
+                Next::Done(Opened::Begun(entry, version))
             }
-            (Err(failure), _) => return self.failed(failure),
-        };
-        match pending {
-            Some(Pending::Created(_, version)) if over => Next::Call(Call::Remove(version)),
-            Some(Pending::Created(entry, version)) => Next::Done(Opened::Begun(entry, version)),
-            Some(Pending::Offer(_)) if over => Next::Done(Opened::Settled),
-            Some(Pending::Offer(entry)) => self.offer(entry),
-            None => self.failed(busy()),
+            // Nothing was executed, so what may be one account too many is taken back.
+            (Some(Pending::Created(_, version)), over) => {
+                self.taking_back = Some(taken_back(over));
+                Next::Call(Call::Remove(version))
+            }
+            (Some(Pending::Followed(_, version)), over) => self.put_back(version, taken_back(over)),
+            (Some(Pending::Offer(_)) | None, Err(failure)) => self.failed(failure),
+            (None, Ok(_)) => self.failed(busy()),
         }
+    }
+
+    /// The record says again what it said before we went on with it.
+    fn put_back(&mut self, expected: Version, opened: Opened) -> Next<Opened> {
+        let Some((before, _)) = &self.found else { return Next::Done(opened) };
+        let entry = Entry { write: WriteId(self.ids.fresh()), ..before.clone() };
+        self.taking_back = Some(opened);
+        Next::Call(Call::Cas { expected: Some(expected), entry })
     }
 
     /// The record was removed, or not: nothing was executed, and nobody looks at it again.
     pub fn on_removed(&mut self) -> Next<Opened> {
-        match self.withdrawn.take() {
-            Some(failure) => self.failed(failure),
-            None => Next::Done(Opened::Settled),
-        }
+        Next::Done(self.taking_back.take().unwrap_or(Opened::Settled))
     }
 
     fn landed(&mut self, entry: Entry, version: Version) -> Next<Opened> {
@@ -192,14 +201,16 @@ impl Opening {
             return Next::Done(Opened::Unknown(entry, doubt));
         }
         match &entry.subject {
-            // There was no record: nobody came so far, or it was removed because its slot is settled.
-            // Whoever removes records has said so before.
-            Subject::Slot { job, at, .. } if self.found.is_none() => {
+            // There was no record: nobody came so far, or it was removed because its slot is settled. Whoever removes
+            // records has said so before. Or there was one, and the slot was settled while we went on with it: were
+            // we to die now, nobody would look at it again.
+            Subject::Slot { job, at, .. } => {
                 let call = Call::ReadSettled(job.clone(), *at);
-                self.unless_settled = Some(Pending::Created(entry, version));
+                let pending = if self.found.is_none() { Pending::Created } else { Pending::Followed };
+                self.unless_settled = Some(pending(entry, version));
                 Next::Call(call)
             }
-            _ => Next::Done(Opened::Begun(entry, version)),
+            Subject::Key(_) | Subject::Latest(_) => Next::Done(Opened::Begun(entry, version)),
         }
     }
 
@@ -250,6 +261,14 @@ impl Opening {
 
     fn failed(&self, failure: Failure) -> Next<Opened> {
         Next::Done(Opened::Failed { failure, sent: !self.sent.is_empty() })
+    }
+}
+
+/// What is told of an item that is not begun because its slot is settled, or may be.
+fn taken_back(settled: Result<bool, Failure>) -> Opened {
+    match settled {
+        Ok(_) => Opened::Settled,
+        Err(failure) => Opened::Failed { failure, sent: true },
     }
 }
 

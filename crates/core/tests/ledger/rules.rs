@@ -114,6 +114,30 @@ fn a_record_is_taken_back_if_nobody_can_tell_whether_its_slot_is_settled() {
     assert_eq!(opening.on_removed(), Next::Done(Opened::Failed { failure: unreachable(), sent: true }));
 }
 
+/// It was settled while a run went on with it: nobody would look at that run.
+#[test]
+fn what_was_settled_meanwhile_says_again_what_it_said() {
+    let subject = Subject::Slot { job: name("j"), at: AT, id: "t".into() };
+    let before = Entry { subject: subject.clone(), ..entry(State::Failed) };
+    let stored =
+        |entry: &Entry| Stored { body: entry.encode().unwrap(), version: Version("1".into()), age: None };
+    let written = || Cas::Written { version: Version("2".into()), store_time: None };
+    for (settled, told) in [
+        (Ok(true), Opened::Settled),
+        (Err(unreachable()), Opened::Failed { failure: unreachable(), sent: true }),
+    ] {
+        let mut opening =
+            Opening::new(Ask { subject: subject.clone(), ..ask(Grant(2), 0, IfUnknown::Refuse) }, 7 << 64);
+        assert!(matches!(opening.on_read(Ok(Some(stored(&before)))), Next::Call(Call::ReadSettled(..))));
+        assert!(matches!(opening.on_settled(Ok(false)), Next::Call(Call::Cas { .. })));
+        assert!(matches!(opening.on_cas(written()), Next::Call(Call::ReadSettled(..))));
+        let Next::Call(Call::Cas { expected, entry }) = opening.on_settled(settled) else { panic!() };
+        assert_eq!(expected, Some(Version("2".into())));
+        assert_eq!(Entry { write: before.write, ..entry }, before);
+        assert_eq!(opening.on_cas(Cas::Conflict), Next::Done(told));
+    }
+}
+
 #[test]
 fn steps_are_kept_for_the_next_run() {
     let started = entry(State::Started);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{
-    Account, Agenda, Prospect, Range, STUCK, Turn, Way, Why, prospect, stuck, turn, waved_off, way,
+    Account, Agenda, Prospect, Range, STUCK, Turn, Way, Why, is_waved_off, prospect, stuck, turn, waved_off,
+    way,
 };
 use leasehold_core::ledger::due::{self, Due, Stands, counted, never_begun};
 use leasehold_core::ledger::{Amended, Amending, Entry, Found};
@@ -15,9 +16,7 @@ use leasehold_core::session::lease_key;
 use leasehold_core::store::{Cas, Failure, Stored};
 use pollster::block_on;
 
-use super::{
-    Broken, Changed, Look, Note, Start, Terms, Tried, change, due_at, is_settled, read, recorded, register,
-};
+use super::{Broken, Changed, Look, Note, Start, Terms, Tried, change, due_at, read, recorded, register};
 use crate::ledger::{self, alive, amend, key_of};
 use crate::schedule::Slot;
 use crate::stores::Store;
@@ -87,11 +86,19 @@ impl Looking<'_> {
         let account = due::account(&self.terms.schedule, &self.agenda, until, &stands, Why::Paused);
         let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
         let as_seen = |agenda: &&Agenda| agenda.settled == before && agenda.paused == paused;
-        let changed = change(self.store, &self.terms.job, |found, write| {
-            found.filter(as_seen)?.without_pause(account.as_ref(), write)
-        })?;
+        let changed =
+            self.change(|found, write| found.filter(as_seen)?.without_pause(account.as_ref(), write))?;
         self.changed(&changed, account.iter().flat_map(|account| &account.dropped));
         Ok(changed.by_us)
+    }
+
+    /// Changes the record of the job, unless its schedule was changed meanwhile: then all of this is for another look.
+    fn change(
+        &mut self,
+        rule: impl Fn(Option<&Agenda>, WriteId) -> Option<Agenda>,
+    ) -> Result<Changed, Failure> {
+        let ours = |agenda: &&Agenda| agenda.schedule == self.terms.written;
+        change(self.store, &self.terms.job, |found, write| rule(found.filter(ours), write))
     }
 
     /// Takes over what the record says now, and tells of ranges that we have put there.
@@ -123,7 +130,7 @@ impl Looking<'_> {
             return Ok(());
         }
         let listed = |agenda: &&Agenda| over.iter().all(|at| agenda.open.contains(at));
-        let changed = change(self.store, &self.terms.job, |found, write| {
+        let changed = self.change(|found, write| {
             let agenda = found.filter(listed)?.without_open(&over, write);
             let account = Account { upto: agenda.settled, dropped: unseen.clone(), open: Vec::new() };
             agenda.with_account(&account, write)
@@ -157,7 +164,7 @@ impl Looking<'_> {
         let upto = due.account_upto(self.now);
         if let Some(account) = due::account(&self.terms.schedule, &self.agenda, upto, &stands, due.why()) {
             let before = self.agenda.settled;
-            let changed = change(self.store, &self.terms.job, |found, write| {
+            let changed = self.change(|found, write| {
                 // Whoever was faster has accounted for them, and said so.
                 found.filter(|agenda| agenda.settled == before)?.with_account(&account, write)
             })?;
@@ -188,7 +195,7 @@ impl Looking<'_> {
     /// How the slots stand that have a record and are not accounted for, up to a second.
     fn recorded_stands(&mut self, upto: i64) -> Result<BTreeMap<i64, Stands>, Failure> {
         let settled = self.agenda.settled;
-        let mut all = self.all_stands(settled, upto)?;
+        let mut all = self.all_stands(settled, upto, false)?;
         if let Tried::Running(at) = self.tried
             && at > settled
             && at <= upto
@@ -199,12 +206,20 @@ impl Looking<'_> {
     }
 
     /// How the slots with a record stand, after one second, up to and with another. What cannot be read is left alone.
-    fn all_stands(&mut self, after: i64, upto: i64) -> Result<BTreeMap<i64, Stands>, Failure> {
+    /// Of those that were `dropped`, what was waved off since is taken back, as whoever did it would, if not dead.
+    fn all_stands(&mut self, after: i64, upto: i64, dropped: bool) -> Result<BTreeMap<i64, Stands>, Failure> {
         let (entries, bad) = recorded(self.store, &self.terms.job, after, upto)?;
         let mut all: BTreeMap<i64, Stands> = bad.iter().map(|(at, _)| (*at, Stands::Settled)).collect();
         self.look.notes.extend(bad.into_iter().map(|(_, why)| Note::Bad(why)));
         for (entry, stored) in &entries {
-            all.insert(due_at(entry), self.stands(entry, stored)?);
+            let stands = if dropped && is_waved_off(entry) {
+                block_on(self.store.remove(&key_of(&entry.subject), &stored.version));
+                // Counted once it is gone.
+                Stands::Taken
+            } else {
+                self.stands(entry, stored)?
+            };
+            all.insert(due_at(entry), stands);
         }
         Ok(all)
     }
@@ -215,12 +230,12 @@ impl Looking<'_> {
         let counting: Vec<Range> =
             self.agenda.dropped.iter().filter(|range| range.counting).copied().collect();
         for range in counting {
-            let stands = self.all_stands(range.first - 1, range.last)?;
+            let stands = self.all_stands(range.first - 1, range.last, true)?;
             let Some((count, open)) = counted(&range, &stands) else {
                 self.look.unsettled = true;
                 continue;
             };
-            let changed = change(self.store, &self.terms.job, |found, write| {
+            let changed = self.change(|found, write| {
                 found?.with_count(&self.terms.schedule, &range, count, &open, write)
             })?;
             self.changed(&changed, [].iter());
@@ -278,12 +293,14 @@ impl Looking<'_> {
         let Some(body) = entry.encode() else { return Ok(()) };
         match block_on(self.store.cas(&key, None, write, &body)) {
             Cas::Written { version, .. } => {
-                // Somebody may have settled it without a record, before there was one: that stands. Where nobody can
-                // tell, it is taken back.
-                let settled = is_settled(self.store, &self.terms.job, slot.number());
-                if settled != Ok(false) {
+                // Somebody may have dropped it before there was a record: that stands. What is settled otherwise is so
+                // by what this record says. Where nobody can tell, it is taken back.
+                let agenda = read(self.store, &self.terms.job);
+                let at = slot.number();
+                let dropped = |agenda: &Agenda| agenda.is_settled(at) && agenda.range_of(at).is_some();
+                if !matches!(&agenda, Ok(agenda) if !agenda.as_ref().is_some_and(dropped)) {
                     block_on(self.store.remove(&key, &version));
-                    return settled.map(|_| ());
+                    return agenda.map(|_| ());
                 }
                 self.look.notes.push(Note::WavedOff(entry));
                 self.tell_if_stuck(slot)
