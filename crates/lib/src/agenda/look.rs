@@ -118,14 +118,16 @@ impl Looking<'_> {
             let Some(slot) = self.terms.slot(at) else { continue };
             match self.stands_at(&slot)? {
                 // It never came as far as a record, and there are newer ones.
-                None => unseen.push(never_begun(at)),
+                None => {
+                    over.push(at);
+                    unseen.push(never_begun(at));
+                }
                 Some(Stands::Open) if !self.agenda.is_paused() => self.advance(slot, true, true)?,
                 Some(Stands::Open) => {}
                 Some(Stands::Taken | Stands::Starting) => self.look.unsettled = true,
                 Some(Stands::Settled) => over.push(at),
             }
         }
-        over.extend(unseen.iter().map(|range: &Range| range.first));
         if over.is_empty() {
             return Ok(());
         }
@@ -163,11 +165,11 @@ impl Looking<'_> {
         let stands = self.recorded_stands(self.now)?;
         let upto = due.account_upto(self.now);
         if let Some(account) = due::account(&self.terms.schedule, &self.agenda, upto, &stands, due.why()) {
-            let before = self.agenda.settled;
-            let changed = self.change(|found, write| {
-                // Whoever was faster has accounted for them, and said so.
-                found.filter(|agenda| agenda.settled == before)?.with_account(&account, write)
-            })?;
+            let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
+            // Whoever was faster has accounted for them, and said so; or has paused the job, or let it go on.
+            let as_seen = |agenda: &&Agenda| agenda.settled == before && agenda.paused == paused;
+            let changed = self.change(|found, write| found.filter(as_seen)?.with_account(&account, write))?;
+            self.look.unsettled |= !changed.by_us;
             self.changed(&changed, account.dropped.iter());
             self.count_dropped()?;
         }
