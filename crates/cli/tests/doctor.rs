@@ -15,6 +15,16 @@ fn keys(url: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_database_that_is_not_there_is_not_made() {
+    let world = World::new();
+    std::fs::create_dir(world.path("place")).unwrap();
+    world.run(&["doctor", &format!("sqlite:{}", world.at("place/new.db"))]).is(0, "");
+    let left: Vec<_> =
+        std::fs::read_dir(world.path("place")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn an_honest_store_passes_and_is_left_as_it_was() {
     for scheme in ["sqlite", "dir"] {
         let world = World::new();

@@ -91,6 +91,8 @@ fn a_command_that_dies_of_a_signal_is_recorded_as_killed() {
         (Signal::HUP, shell, 143, "failed"),
         (Signal::TERM, of_its_own, 3, "failed"),
         (Signal::TERM, unharmed, 0, "ok"),
+        // Nobody asked it to: it had no time to say anything.
+        (Signal::USR1, "trap 'kill -KILL $$' USR1; echo here; while :; do sleep 0.1; done", 137, "killed"),
     ] {
         let world = World::new();
         let mut run = start(&world, &["once", "k", "--report", "report", "--", "sh", "-c", script]);

@@ -1,6 +1,7 @@
 //! `leasehold doctor`: can this store be trusted with leases? And what `leasehold use` asks first.
 
 use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
@@ -38,10 +39,13 @@ pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
     };
     let chosen = config::choose(&named, &state)?;
     // What is wrong before anything is asked is said as everywhere else.
-    drop(config::open(&chosen, Missing::Refuse)?);
+    let scratch = Scratch::beside(&chosen);
+    let examined = scratch.as_ref().map_or_else(|| chosen.clone(), |scratch| scratch.instead_of(&chosen));
+    drop(config::open(&examined, Missing::Refuse)?);
     let table = Table { out: *out, terminal: std::io::stdout().is_terminal() };
     table.head(&chosen);
-    let diagnosis = examine(&chosen, Depth::Full, &mut |progress| table.tell(progress))?;
+    let diagnosis = examine(&examined, Depth::Full, &mut |progress| table.tell(progress))?;
+    drop(scratch);
     let ended = judge(&diagnosis, &chosen, &state);
     if out.json {
         let code = ended.as_ref().map_or_else(|failed| failed.code, |()| exit::OK);
@@ -51,6 +55,32 @@ pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
     ended?;
     table.end(&diagnosis, &chosen);
     Ok(exit::OK)
+}
+
+/// A database that is made in the place of one that is not there, and removed afterwards. One under its own name could
+/// not be: somebody may have begun to use it.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn beside(chosen: &Chosen) -> Option<Self> {
+        let path = Path::new(chosen.url.strip_prefix("sqlite:")?);
+        let name = format!(".leasehold-doctor-{:016x}.db", leasehold::random::seed() >> 64);
+        (!path.exists() && path.parent()?.is_dir()).then(|| Self(path.with_file_name(name)))
+    }
+
+    fn instead_of(&self, chosen: &Chosen) -> Chosen {
+        Chosen { url: format!("sqlite:{}", self.0.display()), ..chosen.clone() }
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        for more in ["", "-wal", "-shm"] {
+            let mut path = self.0.clone().into_os_string();
+            path.push(more);
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// Examines, until it is done or somebody presses Ctrl-C.

@@ -116,7 +116,7 @@ impl Line {
 pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> {
     for word in &args.only {
         if !WORDS.contains(&word.as_str()) {
-            let meant = did_you_mean(word, &WORDS).map_or(String::new(), |m| format!(", did you mean {m}?"));
+            let meant = did_you_mean(word, &WORDS).map_or(".".into(), |m| format!(", did you mean {m}?"));
             return Err(Failed::usage(format!(
                 "{word:?} is no outcome{meant} They are: {}",
                 WORDS.join(", ")

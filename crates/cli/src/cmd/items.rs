@@ -284,6 +284,10 @@ fn check_closed(entry: &Entry, closed: Option<&Amended>, out: &Out) {
     let name = shown(&entry.subject);
     match closed {
         Some(Amended::Done(..)) => {}
+        Some(Amended::Superseded(Some(by))) if by.claim.grant == entry.claim.grant => out.warn(&format!(
+            "how {name} ended was not recorded: others found this run silent, and have recorded that; the next run asks \
+             you (79)"
+        )),
         Some(Amended::Superseded(by)) => {
             let by = by.as_ref().map(|by| format!(" by {}", by_whom(by))).unwrap_or_default();
             out.warn(&format!("how {name} ended was not recorded: it was gone over{by} meanwhile"));

@@ -26,6 +26,11 @@ struct Row<'a> {
 /// Shows it.
 pub fn run(flags: &Everywhere, args: &Plan, out: &Out) -> Result<u8, Failed> {
     let jobs = jobs::load_elsewhere(&daemon::path(flags))?;
+    // It may be asked on another machine than the one that has the programs.
+    if let Err(failed) = jobs::load(&daemon::path(flags)) {
+        let why = failed.message.replace(". Nothing was started", "");
+        out.warn(&format!("{why}. Here `daemon` and `tick` would not start"));
+    }
     if let Some(name) = args.job.as_ref().filter(|name| !jobs.iter().any(|job| job.name.as_str() == **name)) {
         let known: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
         return Err(Failed::usage(format!("there is no job {name:?}. They are: {}", known.join(", "))));

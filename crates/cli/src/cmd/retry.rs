@@ -6,25 +6,21 @@ use leasehold::core::ledger::agenda::OPEN_MAX;
 use leasehold::core::ledger::{Alive, Amended, Amending, Ending, Entry, State, Subject, retry, settle};
 use leasehold::core::name::Name;
 use leasehold::ledger::{alive, amend, key_of};
-use leasehold::stores::{Failure, Store};
+use leasehold::stores::{Failure, Store, Version};
 
-use super::{by_kind, items, store_failed};
+use super::{Opened, by_kind, daemon, items, store_failed};
 use crate::args::{Everywhere, Retry};
 use crate::exit::{self, Failed};
+use crate::jobs;
 use crate::out::Out;
 
 /// Decides.
 pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
     let mut opened = super::open(flags, &[])?;
-    let store = opened.store.as_mut();
-    let failed = |failure| store_failed(&failure, &opened.chosen);
     let mut found = None;
     for subject in subjects(&args.key) {
-        let stored = pollster::block_on(store.read(&key_of(&subject))).map_err(failed)?;
-        if let Some(stored) = stored {
-            let entry = Entry::decode_of(&subject, &stored.body)
-                .map_err(|bad| Failed::new(exit::NEEDS_YOU, "bad_record", format!("{}: {bad}", args.key)))?;
-            found = Some((entry, stored.version));
+        found = found_at(&mut opened, &subject)?;
+        if found.is_some() {
             break;
         }
     }
@@ -35,10 +31,42 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
             args.key, opened.chosen.shown
         )));
     };
+    // The key first: a scheduler that finds the slot open would find the key waiting for a person.
+    if let Some(key) = key_beside(flags, &entry.subject)
+        && let Some((entry, version)) = found_at(&mut opened, &key)?
+        && entry.state != State::Planned
+    {
+        decide(&mut opened, entry, version, args.done, out)?;
+    }
+    decide(&mut opened, entry, version, args.done, out)?;
+    Ok(exit::OK)
+}
+
+/// The key that a slot is done under, as far as the leasehold.toml here says so.
+fn key_beside(flags: &Everywhere, subject: &Subject) -> Option<Subject> {
+    let Subject::Slot { job, id, .. } = subject else { return None };
+    let jobs = jobs::load_elsewhere(&daemon::path(flags)).ok()?;
+    let job = jobs.into_iter().find(|known| known.name == *job)?;
+    job.filled(id, id.parse().ok()?).ok()?.key.map(Subject::Key)
+}
+
+fn found_at(opened: &mut Opened, subject: &Subject) -> Result<Option<(Entry, Version)>, Failed> {
+    let stored = pollster::block_on(opened.store.read(&key_of(subject)));
+    let Some(stored) = stored.map_err(|failure| store_failed(&failure, &opened.chosen))? else {
+        return Ok(None);
+    };
+    let bad = |bad| Failed::new(exit::NEEDS_YOU, "bad_record", format!("{}: {bad}", items::shown(subject)));
+    Ok(Some((Entry::decode_of(subject, &stored.body).map_err(bad)?, stored.version)))
+}
+
+/// Records what was said about one item.
+fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: &Out) -> Result<(), Failed> {
+    let (name, store) = (items::shown(&entry.subject), opened.store.as_mut());
+    let failed = |failure| store_failed(&failure, &opened.chosen);
     let lives = alive(store, &entry.claim.lease, entry.claim.grant).map_err(failed)? != Alive::No;
     let ending =
         || Ending { exit: None, took_ms: 0, at: items::now(), said: "recorded as done by hand".into() };
-    let next = if args.done { settle(&entry, lives, ending()) } else { retry(&entry, lives) };
+    let next = if done { settle(&entry, lives, ending()) } else { retry(&entry, lives) };
     let Some(next) = next else {
         let why = match entry.state {
             State::Ok => "it is done".into(),
@@ -48,25 +76,25 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
             }
             _ => "a run is at it now; wait for its end, or end it with `leasehold break`".into(),
         };
-        out.note(&format!("{} is left as it is: {why}", args.key));
-        return Ok(exit::OK);
+        out.note(&format!("{name} is left as it is: {why}"));
+        return Ok(());
     };
     match amend(store, Amending::new(version, next, leasehold::random::seed())) {
-        Amended::Done(..) if args.done => out.note(&format!("{} is recorded as done", args.key)),
+        Amended::Done(..) if done => out.note(&format!("{name} is recorded as done")),
         Amended::Done(entry, _) => {
             let who = listed(store, &entry).map_err(failed)?;
-            out.note(&format!("{} may be run again: {who}", args.key));
+            out.note(&format!("{name} may be run again: {who}"));
         }
         Amended::Superseded(_) => {
             let why = "its record changed while we looked; look again";
-            return Err(Failed::new(exit::NEEDS_YOU, "changed", format!("{}: {why}", args.key)));
+            return Err(Failed::new(exit::NEEDS_YOU, "changed", format!("{name}: {why}")));
         }
         Amended::Failed(failure) => {
             let message = failure.message.trim_end_matches('.');
             return Err(by_kind(failure.kind, format!("{message}. It may have been recorded all the same")));
         }
     }
-    Ok(exit::OK)
+    Ok(())
 }
 
 /// Has schedulers look at a slot once more, if they know its job; after its record says that it may be run, or they

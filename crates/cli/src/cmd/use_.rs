@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use leasehold::doctor::{Depth, Progress};
 use leasehold::state::{StateDir, write_private};
 use leasehold::stores::Verdict;
+use leasehold::text::masked;
 use serde_json::json;
 
 use super::{Silence, doctor};
@@ -41,6 +42,15 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
         chosen.shown,
         path.display()
     ));
+    let before = toml::from_str::<toml::Table>(&old).ok();
+    let before =
+        before.as_ref().and_then(|table| table.get("store")?.as_str()).filter(|url| *url != chosen.url);
+    if let Some(before) = before {
+        out.warn(&format!(
+            "until now it was {}: what holds leases there is not seen on this one, so nothing may be left running",
+            masked(before)
+        ));
+    }
     let known = state.targets().len();
     if known > 0 && !old.contains(chosen.url.as_str()) {
         let were = if known == 1 { "1 target was".into() } else { format!("{known} targets were") };

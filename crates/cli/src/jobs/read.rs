@@ -100,8 +100,11 @@ impl<'a> Section<'a> {
         for key in self.table.keys() {
             let word: &str = key.get_ref();
             if !known.contains(&word) {
-                let hint = did_you_mean(word, known).map(|k| format!(" (did you mean {k:?}?)"));
-                let what = format!("unknown key {word:?}{}", hint.unwrap_or_default());
+                let meant =
+                    did_you_mean(word, known).or_else(|| usual(word).filter(|key| known.contains(key)));
+                let hint = meant.map(|key| format!(" (did you mean {key:?}?)"));
+                let hint = hint.unwrap_or_else(|| "; all are in `leasehold help leasehold.toml`".into());
+                let what = format!("unknown key {word:?}{hint}");
                 return Err(self.reader.bad(key.span().start, &what));
             }
         }
@@ -213,4 +216,19 @@ impl<'a> Section<'a> {
         }
         Ok(variables)
     }
+}
+
+/// What people write who come from elsewhere.
+fn usual(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "command" | "cmd" | "exec" | "script" => "run",
+        "schedule" | "when" | "at" => "cron",
+        "interval" | "period" => "every",
+        "tz" | "zone" => "timezone",
+        "timeout" => "max_run",
+        "retries" => "attempts",
+        "environment" | "envs" => "env",
+        "cwd" | "workdir" | "working_directory" => "dir",
+        _ => return None,
+    })
 }

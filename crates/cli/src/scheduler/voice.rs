@@ -228,7 +228,13 @@ fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Fai
                 true => format!(", attempt {} of {}", entry.failures, ended.attempts),
                 false => String::new(),
             };
-            Told { word, text: format!("{job} for {slot}: {word} ({code}){attempt}; {see}"), well: false }
+            let waits = state == State::Failed && entry.failures >= ended.attempts;
+            let waits = if waits { "it waits for you: " } else { "" };
+            Told {
+                word,
+                text: format!("{job} for {slot}: {word} ({code}){attempt}; {waits}{see}"),
+                well: false,
+            }
         }
     }
 }

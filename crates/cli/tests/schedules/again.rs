@@ -106,3 +106,32 @@ fn a_changed_file_is_not_forgotten_while_the_store_is_silent() {
     assert_eq!(site.agenda("rare").unwrap().schedule, "every 8760h");
     drained(daemon);
 }
+
+/// The slot and its key failed together, and a person lets both be tried again by naming the slot.
+#[test]
+fn a_slot_is_tried_again_with_its_key() {
+    let more = "attempts = 2\nkey = \"pay-{slot}\"";
+    let site = Site::with(&job("pay", RARE, more, "echo $LEASEHOLD_SLOT >> runs; test -e go"));
+    let slot = site.make_due("pay");
+    site.tick("a").is(1, "attempt 2 of 2; it waits for you: leasehold why pay");
+    assert_eq!(site.runs("a").len(), 2);
+    site.world.write("a/go", "");
+    site.run("a", &["retry", &format!("pay@{slot}")]).is(0, &format!("pay-{slot} may be run again"));
+    site.tick("a").is(0, "");
+    assert_eq!((site.runs("a").len(), &site.outcome("pay", &slot).unwrap()["outcome"]), (3, &"ok".into()));
+}
+
+/// Its key waits for a person: to try the slot as often as it may fail would be in vain.
+#[test]
+fn a_slot_waits_with_its_key() {
+    let site = Site::with(&job("pay", RARE, "attempts = 5\nkey = \"pay-{slot}\"", NOTE));
+    let slot = site.make_due("pay");
+    let key = format!("pay-{slot}");
+    for _ in 0..5 {
+        site.run("a", &["once", &key, "--attempts", "5", "--", "false"]).is(1, "");
+    }
+    site.tick("a").is(1, "it waits for you");
+    assert!(site.runs("a").is_empty());
+    let row = site.outcome("pay", &slot).unwrap();
+    assert_eq!((&row["outcome"], &row["attempt"]), (&"failed".into(), &1.into()), "{row}");
+}

@@ -243,8 +243,13 @@ impl fmt::Display for Refused {
             Reason::Stale => write!(
                 f,
                 "{what}: your token {token} is older than {sealed}, already sealed for {target}. This run \
-                 lost its lease while it was paused; its output is stale and was not written. Nothing to \
-                 repair: run it again."
+                 lost its lease while it was paused; its output is stale and was not written. {}",
+                match target.starts_with("git:") {
+                    true =>
+                        "What it committed is still in its clone: git fetch && git reset --hard @{u} there, or \
+                             rebase it, before you run it again.",
+                    false => "Nothing to repair: run it again.",
+                }
             ),
             Reason::Fork => write!(
                 f,

@@ -32,12 +32,6 @@ fn terminal(state: State) -> bool {
     !matches!(state, State::Started | State::Planned)
 }
 
-/// The range that tells of a slot: the narrowest, where one was found out about within another.
-fn owner(ranges: &[Range], at: i64) -> Option<&Range> {
-    let covers = |range: &&Range| (range.first..=range.last).contains(&at);
-    ranges.iter().filter(covers).min_by_key(|range| range.last - range.first)
-}
-
 /// What is wrong with the slots of a job up to a second.
 pub fn audit(world: &World, n: usize, upto: i64) -> Option<String> {
     let job = &world.watch.jobs[n];
@@ -59,13 +53,13 @@ pub fn audit(world: &World, n: usize, upto: i64) -> Option<String> {
     for span in &job.spans {
         for at in dues()[span.due].between(span.from, span.to.unwrap_or(upto)) {
             let slot = job.slots.get(&at).cloned().unwrap_or_default();
-            let told = told(&slot) || owner(&agenda.dropped, at).is_some();
+            let told = told(&slot) || agenda.range_of(at).is_some();
             if !told {
                 return Some(format!("{at}: lost without a reason"));
             }
         }
     }
-    agenda.dropped.iter().find_map(|range| miscounted(job, &agenda.dropped, range))
+    clusters(&agenda.dropped).iter().find_map(|ranges| miscounted(job, ranges))
 }
 
 /// Whether a slot has, or had, a record of its own.
@@ -73,29 +67,38 @@ fn told(slot: &Slot) -> bool {
     slot.entry.is_some() && slot.ghost.is_none() || slot.swept.is_some()
 }
 
-fn miscounted(job: &JobWatch, all: &[Range], range: &Range) -> Option<String> {
-    let same = |other: &&Range| (other.first, other.last) == (range.first, range.last);
-    if all.iter().filter(same).count() != 1 {
-        return Some(format!("{range:?}: there twice"));
+/// Ranges that have slots in common: where a slot that seemed to be begun was not, it has one of its own.
+fn clusters(ranges: &[Range]) -> Vec<Vec<Range>> {
+    let mut all: Vec<Vec<Range>> = Vec::new();
+    for range in ranges {
+        match all.last_mut() {
+            Some(last) if last.iter().any(|before| before.last >= range.first) => last.push(*range),
+            _ => all.push(vec![*range]),
+        }
     }
-    if range.counting {
-        return Some(format!("{range:?}: never counted"));
+    all
+}
+
+/// Whether each slot in these ranges that has no record is counted once.
+fn miscounted(job: &JobWatch, ranges: &[Range]) -> Option<String> {
+    if ranges.iter().any(|range| range.counting) {
+        return Some(format!("{ranges:?}: never counted"));
     }
-    let apart = |other: &Range| other.last < range.first || other.first > range.last;
-    let within = |a: &Range, b: &Range| a.first >= b.first && a.last <= b.last;
-    if all.iter().any(|other| !apart(other) && !within(other, range) && !within(range, other)) {
-        return Some(format!("{range:?}: overlaps another"));
-    }
+    let count: u64 = ranges.iter().map(|range| range.count).sum();
+    let (first, last) = (ranges[0].first, ranges.iter().map(|range| range.last).max()?);
     let slot = |at: &i64| job.slots.get(at).cloned().unwrap_or_default();
-    // One of a schedule that was replaced needs no account, and has one if somebody was at it.
-    let own = |at: &i64| (job.counts(*at) || slot(at).listed) && owner(all, *at) == Some(range);
     // What was withdrawn too late, or not at all, may have been found by others, before it was counted or after:
     // it was never run, and is told twice.
-    let twice = |at: &i64| told(&slot(at)) && slot(at).haunted && slot(at).begins == 0;
-    let within: Vec<i64> = (range.first..=range.last).filter(own).collect();
+    let haunted = |at: &i64| slot(at).haunted && slot(at).begins == 0;
+    // And one that somebody asked for again who then stood still until its record was old, and removed.
+    let asked_late = |at: &i64| slot(at).swept.is_some() && slot(at).listed;
+    let twice = |at: &i64| told(&slot(at)) && (haunted(at) || asked_late(at));
+    // One of a schedule that was replaced needs no account, and has one if somebody was at it.
+    let within: Vec<i64> = (first..=last).filter(|at| job.counts(*at) || slot(at).listed).collect();
     let least = within.iter().filter(|at| !told(&slot(at))).count() as u64;
     let most = least + within.iter().filter(|at| twice(at)).count() as u64;
-    let loose = job.uncounted.contains(&(range.first, range.last)) && least <= range.count;
-    let right = (least..=most).contains(&range.count) || loose;
-    (!right).then(|| format!("{range:?}: {least} of them have no record"))
+    // Whoever replaced the schedule has left them uncounted.
+    let loose = ranges.iter().any(|range| job.uncounted.contains(&(range.first, range.last)));
+    let right = (least..=most).contains(&count) || loose && least <= count;
+    (!right).then(|| format!("{ranges:?}: {least} of them have no record"))
 }

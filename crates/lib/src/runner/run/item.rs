@@ -17,6 +17,9 @@ const NEAR_PATIENCE: Duration = Duration::from_secs(3);
 /// One elsewhere may take longer; nobody waits for an hour, however long the lease.
 const FAR_PATIENCE: Duration = Duration::from_secs(60);
 
+/// How a process that died of KILL is reported, by the kernel and by shells.
+const KILLED: i32 = 128 + 9;
+
 impl Loop<'_> {
     /// An item that was begun although its command never was may be begun by the next run.
     pub(super) fn take_back(&mut self) {
@@ -81,10 +84,11 @@ impl Process<'_> {
     }
 
     /// Whether it died after it was asked, through us, to end: of a signal, or as a shell says it of what it ran. One that
-    /// has an exit code of its own for that has said how it ended.
+    /// has an exit code of its own for that has said how it ended. KILL leaves it no time to say anything, be it from a
+    /// person or from a kernel that ran out of memory.
     pub(super) fn interrupted(&self, status: i32) -> bool {
         let of = |signal: &Signal| status == 128 + i32::from(signal_number(*signal));
-        !self.asked.is_empty() && (self.by_signal || self.asked.iter().any(of))
+        status == KILLED || !self.asked.is_empty() && (self.by_signal || self.asked.iter().any(of))
     }
 
     /// How its item is left by a job that is gone.
