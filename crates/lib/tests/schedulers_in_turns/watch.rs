@@ -199,6 +199,13 @@ impl Watch {
             if old.paused.is_none() && fresh.iter().any(|range| range.why == Why::Paused) {
                 broken = Some("slots were dropped as paused, and it was not".into());
             }
+            let until = old.paused.as_ref().and_then(|paused| paused.until);
+            if let (Some(until), None) = (until, &next.paused) {
+                let bare = |at: &i64| job.slots.get(at).is_none_or(|slot| slot.entry.is_none());
+                if dues()[due].between(next.settled, until).any(|at| bare(&at)) {
+                    broken = Some("a pause has ended before all was dropped that was due in it".into());
+                }
+            }
             self.counts.paused += u64::from(next.is_paused() && !old.is_paused());
             self.counts.retried += u64::from(next.open.len() > old.open.len());
         }
@@ -351,9 +358,13 @@ impl Watch {
         let beside = self.runs.values().any(|run| (run.job, run.at) == (n, at) && works(run));
         let of_lease = |run: &Run| run.lease.as_ref() == Some(&granted.lease) && works(run);
         let under = self.runs.values().any(of_lease);
-        let retry = self.jobs[n].retry;
+        let (retry, settled) = (self.jobs[n].retry, self.jobs[n].is_settled(at));
         let slot = self.jobs[n].slots.entry(at).or_default();
         slot.begins += 1;
+        // Somebody took it for silent, and has listed it: then it may be begun after all.
+        if !settled {
+            slot.ghost = None;
+        }
         let what = match slot {
             _ if beside => Some("two commands at once"),
             _ if under => Some("begun while another held its lease"),
