@@ -248,7 +248,7 @@ pub struct Run {
     /// nothing; `leasehold fence observed` shows overlaps, and targets that changed between two runs
     #[arg(long, conflicts_with = "or")]
     pub observe: bool,
-    /// Do not keep in the lease's record how this run ended; history will not show it
+    /// Do not keep how this run ended, for history; that it died is noted all the same, by whoever takes over
     #[arg(long)]
     pub no_history: bool,
     /// Do nothing if this is done already, on whichever machine; {lease}, {job}, {date}, {date@Zone} and,

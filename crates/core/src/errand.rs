@@ -176,9 +176,7 @@ impl Errand {
             }
             Verb::Renew(_) if hold.revoke => Err(ErrandOutcome::Revoked(record.clone())),
             Verb::Renew(_) => Ok(Standard.renew(record, write, instance)),
-            Verb::Release(_) => {
-                Ok(past::noted(Standard.release(record, write, instance), self.end.as_ref()))
-            }
+            Verb::Release(_) => Ok(past::noted(Standard.release(record, write, instance), self.end.as_ref())),
             Verb::Revoke if standing == Standing::Expired => Err(self.nothing(Found::Expired(record.token))),
             Verb::Revoke if hold.revoke => Err(ErrandOutcome::Done(record.clone())),
             Verb::Revoke => Ok(revoked(record, hold, standing, self.clock, write)),

@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use leasehold_core::past::End;
-use leasehold_core::session::{Effect, Event, Granted, Input, Outcome, Phase, Plan, Release, Session, Signal};
+use leasehold_core::session::{
+    Effect, Event, Granted, Input, Outcome, Phase, Plan, Release, Session, Signal,
+};
 use leasehold_core::time::BootTime;
 
 use crate::keeper::{Keeper, Work};

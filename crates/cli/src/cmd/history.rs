@@ -210,7 +210,10 @@ pub fn word(store: &mut dyn Store, entry: &Entry) -> Result<&'static str, leaseh
 }
 
 /// Every record under a prefix.
-pub fn bodies(store: &mut dyn Store, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, leasehold::stores::Failure> {
+pub fn bodies(
+    store: &mut dyn Store,
+    prefix: &str,
+) -> Result<Vec<(String, Vec<u8>)>, leasehold::stores::Failure> {
     let (mut all, mut after) = (Vec::new(), String::new());
     loop {
         let page = pollster::block_on(store.list(prefix, &after, PAGE))?;

@@ -129,18 +129,23 @@ impl Run {
         let job = if job == lease.as_str() { String::new() } else { format!(" ({job})") };
         let ago = self.ago();
         let after = |word: &str| self.took.map(|took| format!(" {word} {}", Text(took))).unwrap_or_default();
-        let exit = self.exit.filter(|code| *code != 0).map(|code| format!(" (exit {code})")).unwrap_or_default();
+        let exit =
+            self.exit.filter(|code| *code != 0).map(|code| format!(" (exit {code})")).unwrap_or_default();
         match word.as_str() {
             UNKNOWN => format!(
                 "the last run of {lease}{job} never reported: {holder} had it (token {token}), and it was taken over {ago}."
             ),
             RELEASED => {
                 let after = after("after");
-                format!("{lease}{job} was last held by {holder} (token {token}), and given back {ago}{after}.")
+                format!(
+                    "{lease}{job} was last held by {holder} (token {token}), and given back {ago}{after}."
+                )
             }
             _ => {
                 let took = after("in");
-                format!("the last run of {lease}{job}: {word}{exit}, by {holder} (token {token}) {ago}{took}.")
+                format!(
+                    "the last run of {lease}{job}: {word}{exit}, by {holder} (token {token}) {ago}{took}."
+                )
             }
         }
     }

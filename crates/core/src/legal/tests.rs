@@ -13,7 +13,11 @@ fn promise(case: &Case<'_>) -> Result<(), &'static str> {
         return Err("another attempt's id");
     }
     let Some(old) = case.offer.old else {
-        return if new.token == Token::FIRST && new.past.is_empty() { Ok(()) } else { Err("began in the middle") };
+        return if new.token == Token::FIRST && new.past.is_empty() {
+            Ok(())
+        } else {
+            Err("began in the middle")
+        };
     };
     let old = LeaseRecord::decode(&name, old).map_err(|_| "replaced what nobody can read")?;
     if new.epoch != old.epoch || new.write == old.write || new.token < old.token {

@@ -141,7 +141,9 @@ fn a_record_from_before_there_was_a_past_is_read() {
 
 #[test]
 fn what_is_no_line_of_ours_is_not_read() {
-    for line in ["", "42", "x ok 0 1 t j h/1", "42 ok 0 1 t j", "42 ok zero 1 t j h/1", "42 ok 0 1 t j h/1 more"] {
+    for line in
+        ["", "42", "x ok 0 1 t j h/1", "42 ok 0 1 t j", "42 ok zero 1 t j h/1", "42 ok 0 1 t j h/1 more"]
+    {
         assert_eq!(Past::read(line), None, "{line}");
     }
 }
