@@ -88,16 +88,9 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
     let asked = question.time.map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let (mut rows, _) = history::rows(&mut opened)?;
-    let last = match &asked {
-        None => past::runs(&mut opened, &rows)?.runs.into_iter().rfind(|run| run.is_about(question.name)),
-        Some(_) => None,
-    };
+    let last = last_run(&mut opened, &question, &rows)?;
     rows.retain(|row| question.is_about(row, asked.as_ref(), job));
-    // The newest first, also of those that ended in the same second.
-    rows.reverse();
-    rows.sort_by(|a, b| b.when().cmp(a.when()));
-    let more = rows.len().saturating_sub(MOST);
-    rows.truncate(MOST);
+    let more = newest(&mut rows);
     let stood = match Name::new(question.name) {
         Ok(name) => Some(standing::stood(&mut opened, &name, job, now)?),
         Err(_) => None,
@@ -131,9 +124,7 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
             out::line(&sentence);
         });
     }
-    if let Some(last) = &last {
-        out::line(&last.sentence());
-    }
+    last.iter().all(|run| out::line(&run.sentence()));
     for row in &rows {
         tell(row, job);
     }
@@ -153,6 +144,24 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
         _ => {}
     }
     Ok(exit::OK)
+}
+
+/// Leaves the newest, those first; how many more there are.
+fn newest(rows: &mut Vec<Row>) -> usize {
+    // Also of those that ended in the same second.
+    rows.reverse();
+    rows.sort_by(|a, b| b.when().cmp(a.when()));
+    let more = rows.len().saturating_sub(MOST);
+    rows.truncate(MOST);
+    more
+}
+
+/// The last run of the lease or job; none where one slot was asked about.
+fn last_run(opened: &mut Opened, question: &Question<'_>, rows: &[Row]) -> Result<Option<Run>, Failed> {
+    if question.time.is_some() {
+        return Ok(None);
+    }
+    Ok(past::runs(opened, rows)?.runs.into_iter().rfind(|run| run.is_about(question.name)))
 }
 
 fn needs(job: &Job, lease: &str) -> bool {
