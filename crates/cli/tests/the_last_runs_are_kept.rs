@@ -182,6 +182,12 @@ fn what_the_ledger_tells_is_not_told_twice() {
         // Done again, its row is of the second time; that the first never reported is still there.
         site.run(&["run", "hello", "--key", "dead", "--if-unknown", "retry", "--", "true"]).is(0, "");
         assert_eq!(site.told(&["--only", "unknown"]), ["5 unknown null"]);
+        // What a key or a slot came to is the ledger's alone, however often it was tried.
+        for item in [["--key", "again"], ["--slot", "2026-11-16T06:30Z"]] {
+            site.run(&[&["run", "hello"], &item[..], &["--", "false"]].concat()).is(1, "");
+            site.run(&[&["run", "hello"], &item[..], &["--", "true"]].concat()).quiet();
+        }
+        assert_eq!(site.told(&["--only", "failed"]), [""; 0]);
     });
 }
 

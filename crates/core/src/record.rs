@@ -114,14 +114,10 @@ struct Wire<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lock: Option<Cow<'a, str>>,
     holder: Cow<'a, Holder>,
-    #[serde(default, skip_serializing_if = "is_empty")]
+    #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     past: Cow<'a, [String]>,
     write: WriteId,
     instance: Cow<'a, str>,
-}
-
-fn is_empty(past: &Cow<'_, [String]>) -> bool {
-    past.is_empty()
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]

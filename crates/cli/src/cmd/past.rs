@@ -150,3 +150,54 @@ impl Run {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use leasehold::core::ids::{Grant, Token, WriteId};
+    use leasehold::core::ledger::{Claim, Entry, Subject};
+    use leasehold::core::record::Holder;
+
+    use super::*;
+
+    fn row(state: State, epoch: u128, token: u64) -> Row {
+        let (host, run, job, since) = ("h".into(), "r".into(), "site".into(), "then".into());
+        let holder = Holder { host, pid: 1, run, job, since, slot: None };
+        let lease = Name::new("site").unwrap();
+        let token = Token::new(token).unwrap();
+        let claim =
+            Claim { lease: lease.clone(), epoch: Epoch::first(epoch), token, grant: Grant(1), holder };
+        let entry = Entry {
+            subject: Subject::Key("k".into()),
+            job: lease,
+            state,
+            attempt: 1,
+            failures: 0,
+            claim,
+            since_first: None,
+            ending: None,
+            steps: Vec::new(),
+            write: WriteId(1),
+        };
+        Row { entry, word: state.word() }
+    }
+
+    /// A row about another hold hides none: of a record's other life, or of a slot that gave way to this very hold.
+    #[test]
+    fn a_hold_is_in_the_ledger_only_if_the_row_is_its_own() {
+        let run = Run {
+            lease: Name::new("site").unwrap(),
+            epoch: Epoch::first(1),
+            token: 7,
+            exit: None,
+            took: None,
+            job: "site".into(),
+            holder: "h/1".into(),
+            word: "ok".into(),
+            when: "then".into(),
+        };
+        assert!(run.is_in(&row(State::Ok, 1, 7)));
+        assert!(!run.is_in(&row(State::Ok, 1, 8)));
+        assert!(!run.is_in(&row(State::Ok, 2, 7)));
+        assert!(!run.is_in(&row(State::Skipped, 1, 7)));
+    }
+}
