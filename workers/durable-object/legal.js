@@ -9,6 +9,9 @@ const TTL_MAX_MS = 7 * 24 * 3600 * 1000;
 const TOKEN_MAX = 2 ** 53 - 1;
 const U32_MAX = 2 ** 32 - 1;
 const INSTANCE_SKIP = 1000;
+// How the last holds ended: so many lines, of so many bytes each.
+const PAST_MOST = 8;
+const LINE_MAX = 280;
 // How coarse the ages are that this server tells, in milliseconds.
 const RESOLUTION = 1;
 
@@ -16,7 +19,7 @@ const SENTENCES = {
   name: "the key does not name a lease",
   record: "the body is not a record of this lease",
   write: "the write id is not this attempt's own",
-  first: "a new record begins with token 1 and a holder",
+  first: "a new record begins with token 1, a holder and no past",
   stored: "what is stored is not a record of this lease, and is left as it is",
   epoch: "the epoch of a record never changes",
   token: "the token is not the one that follows",
@@ -59,6 +62,11 @@ const isHex = (text) => typeof text === "string" && /^[0-9a-f]{32}$/.test(text);
 const isText = (text) => typeof text === "string" && text.isWellFormed();
 const isNumber = (value, min, max) => Number.isInteger(value) && value >= min && value <= max;
 
+function isPast(lines) {
+  const short = (line) => isText(line) && new TextEncoder().encode(line).length <= LINE_MAX;
+  return Array.isArray(lines) && lines.length > 0 && lines.length <= PAST_MOST && lines.every(short);
+}
+
 function isEpoch(text) {
   const parts = typeof text === "string" && /^([1-9][0-9]{0,9})-[0-9a-f]{32}$/.exec(text);
   return Boolean(parts) && Number(parts[1]) <= U32_MAX;
@@ -83,6 +91,7 @@ function exact(name, bytes) {
   const held = r.state === "held";
   if (held && !(isHex(r.grant) && isNumber(r.ttl_ms, 1, TTL_MAX_MS))) return null;
   if (held && r.lock !== undefined && !isText(r.lock)) return null;
+  if (r.past !== undefined && !isPast(r.past)) return null;
   // What is not written here, or in another order, makes the texts differ.
   const same = {
     leasehold: 1,
@@ -97,6 +106,7 @@ function exact(name, bytes) {
       ...{ host: h.host, pid: h.pid, run: h.run, job: h.job, since: h.since },
       ...(h.slot !== undefined ? { slot: h.slot } : {}),
     },
+    ...(r.past !== undefined ? { past: r.past } : {}),
     write: r.write,
     instance: r.instance,
   };
@@ -115,7 +125,7 @@ export function verdict({ key, old, age, instance, admin, write, body }) {
   if (!is) return illegal("record");
   if (is.write !== write) return illegal("write");
   if (old === null) {
-    if (!is.held || is.revoke || is.token !== 1 || !is.epoch.startsWith("1-")) return illegal("first");
+    if (!is.held || is.revoke || is.token !== 1 || !is.epoch.startsWith("1-") || is.past) return illegal("first");
     return is.instance === instance ? legal("create") : illegal("instance");
   }
   const was = exact(name, old);
@@ -125,8 +135,19 @@ export function verdict({ key, old, age, instance, admin, write, body }) {
   if (!was.held && !is.held) return illegal("idle");
   // An instance that may have lost writes cannot tell ages.
   if (was.instance !== instance) age = null;
-  if (was.held && (!is.held || is.grant === was.grant)) return sameGrant(was, is, age, instance);
-  return newGrant(was, is, age, instance, admin);
+  const same = was.held && (!is.held || is.grant === was.grant);
+  const change = same ? sameGrant(was, is, age, instance) : newGrant(was, is, age, instance, admin);
+  return change.illegal || keepsPast(was, is, change.legal) ? change : illegal("changed");
+}
+
+// Whether the past is as it was. Where a hold ends, a line about it may be added.
+function keepsPast(was, is, change) {
+  const [before, after] = [was.past ?? [], is.past ?? []];
+  const equal = (a, b) => a.length === b.length && a.every((line, at) => line === b[at]);
+  if (equal(before, after)) return true;
+  if (!["release", "take-over", "force"].includes(change)) return false;
+  const rest = before.slice(Math.max(0, before.length - (PAST_MOST - 1)));
+  return after.length > 0 && equal(rest, after.slice(0, -1)) && after.at(-1).startsWith(`${was.token} `);
 }
 
 // Renewed, asked to stop, or given back.

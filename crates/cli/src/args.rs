@@ -123,7 +123,7 @@ pub enum Command {
     Write(Write),
     /// Who holds what (--watch for live)
     Status(Status),
-    /// What ran once for a key or a slot, and what came of it
+    /// What ran, and what came of it: every key and slot, and the last runs of each lease
     History(History),
     /// Does this store really compare-and-set? Races, clocks, durability, latency; and the TTL it supports
     Doctor(Doctor),
@@ -248,6 +248,9 @@ pub struct Run {
     /// nothing; `leasehold fence observed` shows overlaps, and targets that changed between two runs
     #[arg(long, conflicts_with = "or")]
     pub observe: bool,
+    /// Do not keep how this run ended, for history; that it died is noted all the same, by whoever takes over
+    #[arg(long)]
+    pub no_history: bool,
     /// Do nothing if this is done already, on whichever machine; {lease}, {job}, {date}, {date@Zone} and,
     /// with --slot, {slot} are filled in. The command gets it as LEASEHOLD_KEY
     #[arg(long, value_name = "KEY", conflicts_with = "observe")]

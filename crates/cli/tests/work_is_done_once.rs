@@ -84,7 +84,7 @@ fn what_never_reported_is_not_run_again_unless_asked() {
     assert!(!world.path("again").exists());
     retry("1h").is(0, "");
     assert!(world.path("again").exists());
-    let history = world.run(&["--json", "history", "--only", "ok"]).is(0, "").json();
+    let history = world.run(&["--json", "history", "k", "--only", "ok"]).is(0, "").json();
     assert_eq!((&history["item"], &history["attempt"]), (&"k".into(), &2.into()));
 }
 

@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use crate::ids::{Grant, Ids, Token, WriteId};
 use crate::name::Name;
+use crate::past::{self, End};
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
 use crate::rules::{Rules, Standard, Standing, View};
 use crate::session::{Op, Reading};
@@ -82,6 +83,8 @@ pub struct Errand {
     lease: Name,
     clock: StoreClock,
     ids: Ids,
+    /// How the hold ended, should this give it back; for people.
+    end: Option<End>,
     sent: Vec<WriteId>,
     offered: Option<LeaseRecord>,
     tries: u32,
@@ -91,7 +94,12 @@ impl Errand {
     /// An errand; `seed` must be random.
     pub fn new(verb: Verb, lease: Name, clock: StoreClock, seed: u128) -> Self {
         let ids = Ids::new(seed);
-        Self { verb, lease, clock, ids, sent: Vec::new(), offered: None, tries: 0 }
+        Self { verb, lease, clock, ids, end: None, sent: Vec::new(), offered: None, tries: 0 }
+    }
+
+    /// How the hold ended, for people: a release puts it into the record.
+    pub fn ends(&mut self, end: End) {
+        self.end = Some(end);
     }
 
     /// The first call to make.
@@ -168,7 +176,7 @@ impl Errand {
             }
             Verb::Renew(_) if hold.revoke => Err(ErrandOutcome::Revoked(record.clone())),
             Verb::Renew(_) => Ok(Standard.renew(record, write, instance)),
-            Verb::Release(_) => Ok(Standard.release(record, write, instance)),
+            Verb::Release(_) => Ok(past::noted(Standard.release(record, write, instance), self.end.as_ref())),
             Verb::Revoke if standing == Standing::Expired => Err(self.nothing(Found::Expired(record.token))),
             Verb::Revoke if hold.revoke => Err(ErrandOutcome::Done(record.clone())),
             Verb::Revoke => Ok(revoked(record, hold, standing, self.clock, write)),

@@ -18,6 +18,7 @@ pub use table::{Case, Table, table};
 
 use crate::ids::{Token, WriteId};
 use crate::name::Name;
+use crate::past;
 use crate::record::{Hold, LeaseRecord};
 use crate::rules::INSTANCE_SKIP;
 use crate::session::LEASE_PREFIX;
@@ -146,7 +147,7 @@ impl fmt::Display for Illegal {
             Self::Name => "the key does not name a lease",
             Self::Record => "the body is not a record of this lease",
             Self::Write => "the write id is not this attempt's own",
-            Self::First => "a new record begins with token 1 and a holder",
+            Self::First => "a new record begins with token 1, a holder and no past",
             Self::Stored => "what is stored is not a record of this lease, and is left as it is",
             Self::Epoch => "the epoch of a record never changes",
             Self::Token => "the token is not the one that follows",
@@ -172,6 +173,7 @@ pub fn legal(offer: &Offer<'_>) -> Result<Change, Illegal> {
         let hold = new.hold.as_ref().filter(|hold| !hold.revoke);
         return match hold {
             Some(_) if new.token != Token::FIRST || new.epoch.generation != 1 => Err(Illegal::First),
+            Some(_) if !new.past.is_empty() => Err(Illegal::First),
             Some(_) if new.instance != offer.instance => Err(Illegal::Instance),
             Some(_) => Ok(Change::Create),
             None => Err(Illegal::First),
@@ -184,7 +186,7 @@ pub fn legal(offer: &Offer<'_>) -> Result<Change, Illegal> {
     if new.epoch != old.epoch {
         return Err(Illegal::Epoch);
     }
-    match (&old.hold, &new.hold) {
+    let change = match (&old.hold, &new.hold) {
         (None, None) => Err(Illegal::Idle),
         (Some(_), None) => kept(&old, &new).map(|()| Change::Release),
         (Some(was), Some(is)) if was.grant == is.grant => {
@@ -192,7 +194,11 @@ pub fn legal(offer: &Offer<'_>) -> Result<Change, Illegal> {
             same_grant(&old, was, is, offer)
         }
         (before, Some(is)) => granted(&old, before.as_ref(), &new, is, offer),
-    }
+    }?;
+    // Where a hold ends, a line about it may be added to the past.
+    let ends = matches!(change, Change::Release | Change::TakeOver | Change::Force);
+    let kept = new.past == old.past || ends && past::follows(&old, &new.past);
+    if kept { Ok(change) } else { Err(Illegal::Changed) }
 }
 
 /// A record exactly as we write it: no field twice, no space, no other way to write a number.

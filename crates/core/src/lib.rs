@@ -19,6 +19,7 @@ pub mod ids;
 pub mod ledger;
 pub mod legal;
 pub mod name;
+pub mod past;
 pub mod record;
 pub mod rules;
 pub mod session;

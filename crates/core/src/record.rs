@@ -1,5 +1,6 @@
 //! The lease record: JSON that a person can read in psql or a bucket browser, decoded strictly.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
+use crate::past;
 
 /// The format this version reads and writes.
 pub const FORMAT: u64 = 1;
@@ -67,6 +69,8 @@ pub struct LeaseRecord {
     pub hold: Option<Hold>,
     /// The current or last holder.
     pub holder: Holder,
+    /// How the last few holds ended, the newest last ([`past`]). For people to read; never compared, never decided by.
+    pub past: Vec<String>,
 }
 
 /// Why a body is not a lease record we may act on.
@@ -95,9 +99,9 @@ impl fmt::Display for BadRecord {
 /// The JSON shape. Field order is the order a person reads.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wire {
+struct Wire<'a> {
     leasehold: u64,
-    lease: String,
+    lease: Cow<'a, str>,
     state: WireState,
     token: Token,
     epoch: Epoch,
@@ -108,10 +112,12 @@ struct Wire {
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     revoke: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    lock: Option<String>,
-    holder: Holder,
+    lock: Option<Cow<'a, str>>,
+    holder: Cow<'a, Holder>,
+    #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
+    past: Cow<'a, [String]>,
     write: WriteId,
-    instance: String,
+    instance: Cow<'a, str>,
 }
 
 #[derive(PartialEq, Serialize, Deserialize)]
@@ -121,7 +127,7 @@ enum WireState {
     Free,
 }
 
-/// Only the format number, so that a later version is named as such before anything else is read.
+/// Only the format number, so that a later version is named as such whatever else it wrote.
 #[derive(Deserialize)]
 struct Format {
     leasehold: u64,
@@ -133,17 +139,18 @@ impl LeaseRecord {
         let hold = self.hold.as_ref();
         let wire = Wire {
             leasehold: FORMAT,
-            lease: self.lease.as_str().into(),
+            lease: Cow::Borrowed(self.lease.as_str()),
             state: if hold.is_some() { WireState::Held } else { WireState::Free },
             token: self.token,
             epoch: self.epoch,
             grant: hold.map(|h| h.grant),
             ttl_ms: hold.map(|h| u64::try_from(h.ttl.as_millis()).unwrap_or(u64::MAX)),
             revoke: hold.is_some_and(|h| h.revoke),
-            lock: hold.and_then(|h| h.lock.clone()),
-            holder: self.holder.clone(),
+            lock: hold.and_then(|h| h.lock.as_deref()).map(Cow::Borrowed),
+            holder: Cow::Borrowed(&self.holder),
+            past: Cow::Borrowed(&self.past),
             write: self.write,
-            instance: self.instance.clone(),
+            instance: Cow::Borrowed(&self.instance),
         };
         // Strings, numbers and derived structs only: encoding cannot fail.
         serde_json::to_vec(&wire).unwrap_or_default()
@@ -155,20 +162,29 @@ impl LeaseRecord {
         if body.len() > BODY_MAX {
             return Err(damaged(format!("{} bytes long", body.len())));
         }
-        let format: Format = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
-        if format.leasehold > FORMAT {
-            return Err(BadRecord::Newer(format.leasehold));
+        let wire: Wire<'_> = match serde_json::from_slice(body) {
+            Ok(wire) => wire,
+            Err(e) => {
+                let format = serde_json::from_slice(body).map_or(FORMAT, |format: Format| format.leasehold);
+                return Err(if format > FORMAT { BadRecord::Newer(format) } else { damaged(e.to_string()) });
+            }
+        };
+        if wire.leasehold > FORMAT {
+            return Err(BadRecord::Newer(wire.leasehold));
         }
-        if format.leasehold < FORMAT {
-            return Err(damaged(format!("unknown format {}", format.leasehold)));
+        if wire.leasehold < FORMAT {
+            return Err(damaged(format!("unknown format {}", wire.leasehold)));
         }
-        let wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
         if wire.lease != lease.as_str() {
-            return Err(BadRecord::OtherLease(wire.lease));
+            return Err(BadRecord::OtherLease(wire.lease.into_owned()));
+        }
+        if !past::fits(&wire.past) {
+            return Err(damaged("more of the past than is ever kept".into()));
         }
         let hold = match (wire.state, wire.grant, wire.ttl_ms) {
             (WireState::Held, Some(grant), Some(ttl_ms)) if (1..=TTL_MAX_MS).contains(&ttl_ms) => {
-                Some(Hold { grant, ttl: Duration::from_millis(ttl_ms), revoke: wire.revoke, lock: wire.lock })
+                let (ttl, lock) = (Duration::from_millis(ttl_ms), wire.lock.map(Cow::into_owned));
+                Some(Hold { grant, ttl, revoke: wire.revoke, lock })
             }
             (WireState::Free, None, None) if !wire.revoke && wire.lock.is_none() => None,
             _ => return Err(damaged("state and grant contradict each other".into())),
@@ -178,9 +194,10 @@ impl LeaseRecord {
             epoch: wire.epoch,
             token: wire.token,
             write: wire.write,
-            instance: wire.instance,
+            instance: wire.instance.into_owned(),
             hold,
-            holder: wire.holder,
+            holder: wire.holder.into_owned(),
+            past: wire.past.into_owned(),
         })
     }
 
@@ -216,6 +233,7 @@ mod tests {
                 since: "2026-11-15T14:02:11Z".into(),
                 slot: None,
             },
+            past: vec!["41 ok 0 1200 2026-11-15T14:00:00Z gemilab mac/8001".into()],
         }
     }
 

@@ -11,6 +11,7 @@ use core::time::Duration;
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
+use crate::past;
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
 use crate::store::Version;
 use crate::time::BootTime;
@@ -224,7 +225,10 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         }
         let steps = if record.instance == view.instance { 1 } else { INSTANCE_SKIP };
         match record.token.after(steps) {
-            Some(token) => Decision::Take(granted(claim, record.epoch, token, view.instance)),
+            Some(token) => Decision::Take(LeaseRecord {
+                past: past::inherited(record, &claim.holder.since),
+                ..granted(claim, record.epoch, token, view.instance)
+            }),
             None => Decision::Refuse(Refusal::Exhausted),
         }
     }
@@ -291,6 +295,7 @@ pub fn granted(claim: &Claim, epoch: Epoch, token: Token, instance: &str) -> Lea
         instance: instance.into(),
         hold: Some(Hold { grant: claim.grant, ttl: claim.ttl, revoke: false, lock: claim.lock.clone() }),
         holder: claim.holder.clone(),
+        past: Vec::new(),
     }
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
-use leasehold_core::session::{Event, Granted, Input, NotStarted, Outcome, Plan, Signal};
+use leasehold_core::past::{End, RELEASED};
+use leasehold_core::record::LeaseRecord;
+use leasehold_core::session::{Event, Granted, Input, NotStarted, Outcome, Plan, Reading, Signal};
 use leasehold_core::stop::{StoreClock, Timing};
 
 use crate::keeper::{Answer, call};
@@ -15,7 +17,7 @@ use crate::runner::run::named;
 use crate::runner::signals::Signals;
 use crate::shell::{InputSender, Job, Shell};
 use crate::stores::Store;
-use crate::{host, random};
+use crate::{clock, host, random};
 
 /// What to acquire.
 #[derive(Debug)]
@@ -102,7 +104,10 @@ pub fn errand(verb: Verb, lease: &Name, store: &mut dyn Store) -> ErrandOutcome 
     let mut op = errand.start();
     loop {
         let next = match call(store, lease, op) {
-            Answer::Read(result) => errand.on_read(result),
+            Answer::Read(result) => {
+                errand.ends(end(lease, result.as_ref().ok()));
+                errand.on_read(result)
+            }
             Answer::Cas(result) => errand.on_cas(result),
         };
         match next {
@@ -110,6 +115,16 @@ pub fn errand(verb: Verb, lease: &Name, store: &mut dyn Store) -> ErrandOutcome 
             Next::Done(outcome) => return outcome,
         }
     }
+}
+
+/// How a hold ends that is given back by hand. Only its holder's wall clock knows how long it was.
+fn end(lease: &Name, found: Option<&Reading>) -> End {
+    let now = clock::wall().as_secs();
+    let record = found.and_then(|found| LeaseRecord::decode(lease, &found.stored.as_ref()?.body).ok());
+    let since = record.and_then(|record| record.holder.since.parse::<jiff::Timestamp>().ok());
+    let since = since.and_then(|since| u64::try_from(since.as_second()).ok());
+    let took = since.and_then(|since| now.checked_sub(since)).map(Duration::from_secs);
+    End { outcome: RELEASED, exit: None, took, at: host::utc(now) }
 }
 
 /// There is no job by hand; the session ends with the grant and asks nothing of one.

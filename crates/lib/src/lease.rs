@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use leasehold_core::ids::{Grant, Token};
 use leasehold_core::name::Name;
+use leasehold_core::past::{End, RELEASED};
 use leasehold_core::session::{
     Busy, Event, Granted, Input, NotStarted, Outcome, Plan, Release, Signal, StopReason,
 };
@@ -73,6 +74,7 @@ impl Leases {
             wait: Duration::ZERO,
             job: None,
             fences: Vec::new(),
+            history: true,
         }
     }
 }
@@ -87,6 +89,7 @@ pub struct Ask {
     wait: Duration,
     job: Option<String>,
     fences: Vec<String>,
+    history: bool,
 }
 
 /// Why a lease could not even be asked for, or the asking failed. Busy is not among these.
@@ -154,6 +157,12 @@ impl Ask {
         self
     }
 
+    /// Does not keep in the lease's record that it was held and given back: `leasehold history` will not show it.
+    pub fn no_history(mut self) -> Self {
+        self.history = false;
+        self
+    }
+
     /// What the work is called in `leasehold status`.
     pub fn job(mut self, label: &str) -> Self {
         self.job = Some(label.into());
@@ -212,6 +221,8 @@ impl Ask {
             inputs: shell.sender(),
             fences,
             granted: None,
+            since: None,
+            history: self.history,
             gone: None,
         };
         let outcome = shell.drive(&mut work, |shell, work| {
@@ -251,6 +262,10 @@ struct Work {
     fences: Fences,
     /// A grant that the owner has not heard of yet.
     granted: Option<Granted>,
+    /// When it was granted.
+    since: Option<BootTime>,
+    /// That it was held is to be kept.
+    history: bool,
     /// Tells the owner that the lease is lost, by being dropped.
     gone: Option<oneshot::Sender<()>>,
 }
@@ -301,11 +316,19 @@ impl Work {
 impl Job for Work {
     fn start(&mut self, granted: &Granted) -> Result<(), i32> {
         self.granted = Some(granted.clone());
+        self.since = Some(clock::boot_time());
         Ok(())
     }
 
     fn seal(&mut self, granted: &Granted, session: InputSender) {
         self.fences.seal(granted, session);
+    }
+
+    // How the work went is its owner's business.
+    fn end(&mut self) -> Option<End> {
+        let took = self.since.filter(|_| self.history).map(|since| clock::boot_time().since(since))?;
+        let at = host::utc(clock::wall().as_secs());
+        Some(End { outcome: RELEASED, exit: None, took: Some(took), at })
     }
 
     // The work is cancelled by `Event::Stopping`, which comes in the same step and knows why: woken

@@ -5,14 +5,17 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use leasehold_core::session::{Effect, Event, Granted, Input, Outcome, Plan, Release, Session, Signal};
+use leasehold_core::past::End;
+use leasehold_core::session::{
+    Effect, Event, Granted, Input, Outcome, Phase, Plan, Release, Session, Signal,
+};
 use leasehold_core::time::BootTime;
 
 use crate::keeper::{Keeper, Work};
 use crate::memory::Memory;
 use crate::runner::poll::{self, Timer, Wake};
 use crate::stores::Store;
-use crate::{clock, random};
+use crate::{clock, host, random};
 
 /// What a session can do to the work it protects. Two things are: a process tree and a future.
 pub trait Job {
@@ -26,6 +29,10 @@ pub trait Job {
     /// `stop_at`: until when the lease is surely ours.
     fn before(&mut self, _input: &Input, _stop_at: Option<BootTime>) -> First {
         First::Nothing
+    }
+    /// How it ended, for people, once it has: kept in the lease's record. Nothing: that is not to be kept.
+    fn end(&mut self) -> Option<End> {
+        None
     }
     /// Asks all of it to end.
     fn term(&mut self);
@@ -147,6 +154,10 @@ impl Shell {
             Some(also) => poll::wait(&[ours[0], ours[1], also])?,
             None => poll::wait(&ours)?,
         };
+        // Who waited for a lease has it since now, not since it began to wait.
+        if self.session.phase() == Phase::Looking {
+            self.session.dated(host::utc(clock::wall().as_secs()));
+        }
         let mut inputs = Vec::new();
         if ready.has(0) && self.timer.take() {
             inputs.push(Input::Timer);
@@ -175,6 +186,9 @@ impl Shell {
                     continue;
                 }
                 First::Also(work) => drop(self.give(work)),
+            }
+            if matches!(input, Input::JobExited { .. } | Input::TreeEmpty) {
+                self.session.ends(job.end());
             }
             for effect in self.session.step(input, clock::now()) {
                 match effect {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use leasehold::core::errand::{ErrandOutcome, Verb};
 use leasehold::core::ids::WriteId;
 use leasehold::core::name::Name;
+use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::{Release, StopReason};
 use leasehold::stores::memory::MemoryStore;
 use leasehold::stores::{Cas, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
@@ -131,6 +132,21 @@ fn a_dropped_lease_is_given_back() {
     drop(acquire(&leases));
     let again = block_on(leases.lease("site").ttl(TTL).wait(Duration::from_secs(20)).acquire()).unwrap();
     assert_eq!(again.lease().expect("given back").granted().token.get(), 2);
+}
+
+#[test]
+fn that_it_was_held_is_kept_unless_it_is_not_to_be() {
+    let store = MemoryStore::new().unwrap();
+    let leases = leases(&store);
+    let past = || {
+        let stored = block_on(store.clone().read("leases/site")).unwrap().unwrap();
+        LeaseRecord::decode(&Name::new("site").unwrap(), &stored.body).unwrap().past
+    };
+    assert_eq!(block_on(acquire(&leases).release()), Release::Done);
+    assert!(past().len() == 1 && past()[0].starts_with("1 released - "), "{:?}", past());
+    let quiet = block_on(leases.lease("site").ttl(TTL).no_history().acquire()).unwrap();
+    assert_eq!(block_on(quiet.lease().unwrap().release()), Release::Done);
+    assert_eq!(past().len(), 1, "{:?}", past());
 }
 
 #[test]

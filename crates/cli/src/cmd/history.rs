@@ -1,4 +1,5 @@
-//! `leasehold history`: what was to be done once, and what came of it; and the slots that were never run.
+//! `leasehold history`: what ran, and what came of it: once for a key or a slot, or under a lease; and the slots that were
+//! never run.
 
 use std::time::Duration;
 
@@ -6,12 +7,14 @@ use leasehold::agenda::{self, Unreadable};
 use leasehold::core::ledger::agenda::Range;
 use leasehold::core::ledger::{Alive, Entry, State, Subject};
 use leasehold::core::name::Name;
+use leasehold::core::past::RELEASED;
 use leasehold::core::stop::Text;
 use leasehold::ledger::{PREFIXES, alive};
 use leasehold::stores::{Store, each_stored};
 use leasehold::text::did_you_mean;
 use serde_json::{Value, json};
 
+use super::past::{self, Run};
 use super::{Opened, held_for, items, standing, store_failed};
 use crate::args::{Everywhere, History};
 use crate::config::scope;
@@ -23,8 +26,8 @@ const JOBS_SHOWN: usize = 20;
 /// A range of slots that were not run.
 const DROPPED: &str = "dropped";
 /// What `--only` knows, in the order in which they are counted.
-const WORDS: [&str; 9] =
-    ["ok", "skipped", "failed", "lost", "killed", "unknown", "started", "planned", DROPPED];
+const WORDS: [&str; 10] =
+    ["ok", "skipped", "failed", "lost", "killed", "unknown", RELEASED, "started", "planned", DROPPED];
 
 /// One item.
 pub struct Row {
@@ -86,13 +89,15 @@ impl Dropped {
 /// One line of it.
 enum Line {
     Item(Box<Row>),
+    Run(Run),
     Dropped(Dropped),
 }
 
 impl Line {
-    fn word(&self) -> &'static str {
+    fn word(&self) -> &str {
         match self {
             Self::Item(row) => row.word,
+            Self::Run(run) => &run.word,
             Self::Dropped(_) => DROPPED,
         }
     }
@@ -100,6 +105,7 @@ impl Line {
     fn when(&self) -> String {
         match self {
             Self::Item(row) => row.when().to_owned(),
+            Self::Run(run) => run.when.clone(),
             Self::Dropped(dropped) => standing::time(dropped.range.last),
         }
     }
@@ -107,6 +113,7 @@ impl Line {
     fn is_about(&self, name: &str) -> bool {
         match self {
             Self::Item(row) => row.is_about(name),
+            Self::Run(run) => run.is_about(name),
             Self::Dropped(dropped) => dropped.job.as_str() == name,
         }
     }
@@ -125,6 +132,8 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
     }
     let mut opened = super::open(flags, &[])?;
     let (rows, mut unreadable) = rows(&mut opened)?;
+    let past::Runs { runs, leases, unreadable: bad } = past::runs(&mut opened, &rows)?;
+    unreadable.extend(bad);
     let (agendas, bad) =
         agenda::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
     unreadable.extend(bad);
@@ -133,10 +142,12 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
         let job = agenda.job;
         agenda.dropped.into_iter().map(move |range| Dropped { job: job.clone(), range })
     });
+    let items = rows.into_iter().map(|row| Line::Item(Box::new(row)));
     let mut lines: Vec<Line> =
-        rows.into_iter().map(|row| Line::Item(Box::new(row))).chain(dropped.map(Line::Dropped)).collect();
+        items.chain(runs.into_iter().map(Line::Run)).chain(dropped.map(Line::Dropped)).collect();
     let heard_of = args.name.as_ref().is_none_or(|name| {
-        jobs.iter().any(|job| job.as_str() == name) || lines.iter().any(|line| line.is_about(name))
+        let known = jobs.iter().chain(&leases).any(|known| known.as_str() == name);
+        known || lines.iter().any(|line| line.is_about(name))
     });
     lines.retain(|line| wanted(line, args));
     lines.sort_by_cached_key(Line::when);
@@ -144,7 +155,7 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
         Some(name) => {
             out::line(&unheard_of(&mut opened, name)?);
         }
-        None => show(&lines, &opened, out),
+        None => show(&lines, args, &opened, out),
     }
     for (key, why) in unreadable {
         out.warn(&format!("{key}: {why}"));
@@ -204,11 +215,12 @@ fn wanted(line: &Line, args: &History) -> bool {
     named && recent && (args.only.is_empty() || args.only.iter().any(|word| word == line.word()))
 }
 
-fn show(lines: &[Line], opened: &Opened, out: &Out) {
+fn show(lines: &[Line], args: &History, opened: &Opened, out: &Out) {
     if out.json {
         lines.iter().all(|line| {
             out.object(&match line {
                 Line::Item(row) => object(row),
+                Line::Run(run) => run.object(),
                 Line::Dropped(dropped) => dropped.object(),
             })
         });
@@ -216,13 +228,16 @@ fn show(lines: &[Line], opened: &Opened, out: &Out) {
     }
     if lines.is_empty() {
         let chosen = &opened.chosen;
-        out::line(&format!("nothing was done once on {}{}", chosen.shown, scope(chosen)));
+        let all = args.name.is_none() && args.since.is_none() && args.only.is_empty();
+        let what = if all { "nothing" } else { "nothing of that kind" };
+        out::line(&format!("{what} is recorded on {}{}", chosen.shown, scope(chosen)));
         return;
     }
     let head = ["ITEM", "JOB", "OUTCOME", "WHEN", "TOOK", "EXIT", "BY", "TOKEN", "ATTEMPT", "STEPS"];
     let mut table = vec![head.map(String::from).to_vec()];
     table.extend(lines.iter().map(|line| match line {
         Line::Item(row) => cells(row),
+        Line::Run(run) => run.cells(),
         Line::Dropped(dropped) => dropped_cells(dropped),
     }));
     out::table(&table);
@@ -232,7 +247,7 @@ fn show(lines: &[Line], opened: &Opened, out: &Out) {
 /// "12 ok, 3 skipped, 1 failed, 525597 dropped"
 fn counted(lines: &[Line]) -> String {
     let number = |line: &Line| match line {
-        Line::Item(_) => 1,
+        Line::Item(_) | Line::Run(_) => 1,
         Line::Dropped(dropped) => dropped.range.count,
     };
     let count =

@@ -14,6 +14,7 @@ pub mod help;
 pub mod history;
 pub mod items;
 pub mod once;
+pub mod past;
 pub mod pause;
 pub mod plan;
 pub mod push;

@@ -17,6 +17,7 @@ pub fn run(flags: &Everywhere, args: &Once, out: &Out) -> Result<u8, Failed> {
         or: Vec::new(),
         run_id: None,
         observe: false,
+        no_history: false,
         // With its date in it: a run at midnight keeps its key.
         key: Some(targets::literal(&key)),
         slot: None,

@@ -138,6 +138,7 @@ fn spec(args: &Run, store: &dyn Store, when: &targets::Moment) -> Result<Spec, F
         item,
         key,
         tail: args.doing.tail,
+        history: !args.no_history,
         sockets: None,
         leases,
         run_id: run_id(args)?,

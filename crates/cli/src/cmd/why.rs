@@ -16,6 +16,7 @@ use leasehold::text::harmless;
 use serde_json::json;
 
 use super::history::{self, Dropped, Row};
+use super::past::{self, Run};
 use super::standing::{self, Standing, Stood, is_at};
 use super::{Opened, daemon, held_for, items, status};
 use crate::args::{Everywhere, Why};
@@ -87,12 +88,9 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
     let asked = question.time.map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let (mut rows, _) = history::rows(&mut opened)?;
+    let last = last_run(&mut opened, &question, &rows)?;
     rows.retain(|row| question.is_about(row, asked.as_ref(), job));
-    // The newest first, also of those that ended in the same second.
-    rows.reverse();
-    rows.sort_by(|a, b| b.when().cmp(a.when()));
-    let more = rows.len().saturating_sub(MOST);
-    rows.truncate(MOST);
+    let more = newest(&mut rows);
     let stood = match Name::new(question.name) {
         Ok(name) => Some(standing::stood(&mut opened, &name, job, now)?),
         Err(_) => None,
@@ -104,7 +102,7 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
         None => agenda.dropped.last(),
     });
     if out.json {
-        objects(&rows, agenda, stood.as_ref(), range, out);
+        objects(&rows, last.as_ref(), agenda, stood.as_ref(), range, out);
         return Ok(exit::OK);
     }
     let lease_known = leases(&mut opened, question.name, job)?;
@@ -113,7 +111,8 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
     if job.is_none() && !users.is_empty() {
         out::line(&format!("jobs here that need {}: {}.", question.name, users.join(", ")));
     }
-    if rows.is_empty() && agenda.is_none() && job.is_none() && users.is_empty() && !lease_known {
+    let recorded = !rows.is_empty() || last.is_some();
+    if !recorded && agenda.is_none() && job.is_none() && users.is_empty() && !lease_known {
         out::line(&history::unheard_of(&mut opened, question.whole)?);
         return Ok(exit::OK);
     }
@@ -125,6 +124,7 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
             out::line(&sentence);
         });
     }
+    last.iter().all(|run| out::line(&run.sentence()));
     for row in &rows {
         tell(row, job);
     }
@@ -135,7 +135,7 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
         (None, Some(range)) => {
             out::line(&format!("dropped last of {}, {}.", question.name, standing::dropped(range)));
         }
-        (None, None) if rows.is_empty() => {
+        (None, None) if !recorded => {
             out::line(&nothing(question.name, agenda, job));
         }
         (Some(asked), range) if rows.is_empty() => {
@@ -144,6 +144,24 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
         _ => {}
     }
     Ok(exit::OK)
+}
+
+/// Leaves the newest, those first; how many more there are.
+fn newest(rows: &mut Vec<Row>) -> usize {
+    // Also of those that ended in the same second.
+    rows.reverse();
+    rows.sort_by(|a, b| b.when().cmp(a.when()));
+    let more = rows.len().saturating_sub(MOST);
+    rows.truncate(MOST);
+    more
+}
+
+/// The last run of the lease or job; none where one slot was asked about.
+fn last_run(opened: &mut Opened, question: &Question<'_>, rows: &[Row]) -> Result<Option<Run>, Failed> {
+    if question.time.is_some() {
+        return Ok(None);
+    }
+    Ok(past::runs(opened, rows)?.runs.into_iter().rfind(|run| run.is_about(question.name)))
 }
 
 fn needs(job: &Job, lease: &str) -> bool {
@@ -247,7 +265,7 @@ fn nothing(name: &str, agenda: Option<&Agenda>, job: Option<&Job>) -> String {
         ),
         (None, None) => {
             format!(
-                "no key, slot or cooldown of {name} is recorded: a plain `leasehold run` leaves no record"
+                "no run of {name} is recorded: one that found the lease held leaves no record, nor does one with --no-history"
             )
         }
     }
@@ -383,7 +401,14 @@ fn badly(entry: &Entry, job: &Job, name: &str, now: Timestamp) -> String {
     }
 }
 
-fn objects(rows: &[Row], agenda: Option<&Agenda>, stood: Option<&Stood>, range: Option<&Range>, out: &Out) {
+fn objects(
+    rows: &[Row],
+    last: Option<&Run>,
+    agenda: Option<&Agenda>,
+    stood: Option<&Stood>,
+    range: Option<&Range>,
+    out: &Out,
+) {
     let dropped = agenda.zip(range).map(|(agenda, range)| Dropped { job: agenda.job.clone(), range: *range });
     let job = agenda.zip(stood).map(|(agenda, stood)| {
         json!({
@@ -392,6 +417,6 @@ fn objects(rows: &[Row], agenda: Option<&Agenda>, stood: Option<&Stood>, range: 
             "paused": agenda.paused.as_ref().map(|paused| json!({"by": paused.by, "since": paused.at})),
         })
     });
-    let rows = rows.iter().map(history::object);
+    let rows = rows.iter().map(history::object).chain(last.map(Run::object));
     rows.chain(dropped.map(|dropped| dropped.object())).chain(job).all(|object| out.object(&object));
 }

@@ -10,6 +10,7 @@ use core::time::Duration;
 use super::{Change, Illegal, Offer, RESOLUTION, legal};
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
+use crate::past;
 use crate::record::{BODY_MAX, Hold, Holder, LeaseRecord};
 use crate::session::lease_key;
 
@@ -106,6 +107,7 @@ fn base() -> Option<LeaseRecord> {
             since: "2026-11-15T14:02:11Z".into(),
             slot: Some("2026-11-15T14:00:00Z".into()),
         },
+        past: Vec::new(),
     })
 }
 
@@ -125,7 +127,43 @@ fn stored(base: &LeaseRecord) -> Vec<Option<Vec<u8>>> {
             }
         }
     }
+    for past in [past(&[3, 4]), past(&[1, 2, 3, 4, 1, 2, 3, 4])] {
+        for hold in [None, Some(hold(0x50))] {
+            states.push(Some(LeaseRecord { hold, past: past.clone(), ..base.clone() }.encode()));
+        }
+    }
     states
+}
+
+/// A line about each of these tokens.
+fn past(tokens: &[u64]) -> Vec<String> {
+    tokens.iter().map(|token| format!("{token} ok 0 7 2026-11-15T14:02:11Z site häuschen/7")).collect()
+}
+
+/// What may be offered as the past, and what may not.
+fn pasts() -> Vec<Vec<String>> {
+    let long = |bytes: usize| vec![format!("{:<bytes$}", "5 ä", bytes = bytes - 1)];
+    let mut pasts: Vec<Vec<String>> = [
+        &[3, 4][..],
+        &[3, 4, 5],
+        &[3, 4, 50],
+        &[3, 4, 6],
+        &[4, 5],
+        &[4, 3],
+        &[3, 4, 5, 5],
+        &[3],
+        &[5],
+        &[4],
+        &[1, 2, 3, 4, 1, 2, 3, 4],
+        &[2, 3, 4, 1, 2, 3, 4, 5],
+        &[1, 2, 3, 4, 1, 2, 3, 5],
+        &[1, 2, 3, 4, 1, 2, 3, 4, 5],
+        &[3, 4, 1, 2, 3, 4, 5],
+    ]
+    .map(past)
+    .into();
+    pasts.extend([long(past::LINE_MAX), long(past::LINE_MAX + 1)]);
+    pasts
 }
 
 fn offered(base: &LeaseRecord) -> Vec<Vec<u8>> {
@@ -162,6 +200,17 @@ fn offered(base: &LeaseRecord) -> Vec<Vec<u8>> {
             bodies.extend(rest.iter().map(LeaseRecord::encode));
         }
     }
+    for (token, hold) in [(5, None), (5, Some(hold(0x50))), (6, Some(hold(0x60))), (1, Some(hold(0x60)))] {
+        for (token, past) in pasts().into_iter().filter_map(|past| Some((Token::new(token)?, past))) {
+            let hold = hold.clone();
+            bodies.push(LeaseRecord { write: NEW_WRITE, token, hold, past, ..base.clone() }.encode());
+        }
+    }
+    let stopping = Some(Hold { revoke: true, ..hold(0x50) });
+    for past in pasts() {
+        let hold = stopping.clone();
+        bodies.push(LeaseRecord { write: NEW_WRITE, hold, past, ..base.clone() }.encode());
+    }
     bodies
 }
 
@@ -195,6 +244,13 @@ const SWAPS: &[(&str, &str)] = &[
     ("\"ttl_ms\":90000", "\"ttl_ms\":90000,\"lock\":null"),
     ("\"ttl_ms\":90000", "\"ttl_ms\":90000,\"lock\":7"),
     ("\"ttl_ms\":90000,", ""),
+    ("\"write\"", "\"past\":[],\"write\""),
+    ("\"write\"", "\"past\":null,\"write\""),
+    ("\"write\"", "\"past\":\"5 ok\",\"write\""),
+    ("\"write\"", "\"past\":[7],\"write\""),
+    ("\"write\"", "\"past\":[\"5 \\ud800\"],\"write\""),
+    ("\"write\"", "\"past\":[[\"5 ok\"]],\"write\""),
+    ("\"holder\"", "\"past\":[\"5 ok\"],\"holder\""),
     ("\"epoch\":\"1-", "\"epoch\":\"01-"),
     ("\"epoch\":\"1-", "\"epoch\":\"0-"),
     ("\"epoch\":\"1-", "\"epoch\":\"4294967296-"),

@@ -1,4 +1,5 @@
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use super::*;
 use crate::ids::{Epoch, Grant};
@@ -12,7 +13,11 @@ fn promise(case: &Case<'_>) -> Result<(), &'static str> {
         return Err("another attempt's id");
     }
     let Some(old) = case.offer.old else {
-        return if new.token == Token::FIRST { Ok(()) } else { Err("began in the middle") };
+        return if new.token == Token::FIRST && new.past.is_empty() {
+            Ok(())
+        } else {
+            Err("began in the middle")
+        };
     };
     let old = LeaseRecord::decode(&name, old).map_err(|_| "replaced what nobody can read")?;
     if new.epoch != old.epoch || new.write == old.write || new.token < old.token {
@@ -21,6 +26,15 @@ fn promise(case: &Case<'_>) -> Result<(), &'static str> {
     let grant = |r: &LeaseRecord| r.hold.as_ref().map(|h| h.grant);
     if new.hold.is_some() && (grant(&new) != grant(&old)) != (new.token > old.token) {
         return Err("a token without a grant, or a grant without a token");
+    }
+    let ended = grant(&old).is_some_and(|was| grant(&new) != Some(was));
+    let (before, after) = (old.past.join("\n"), new.past.join("\n"));
+    let added = new.past.last().is_some_and(|last| {
+        let rest = new.past[..new.past.len() - 1].join("\n");
+        last.starts_with(&alloc::format!("{} ", old.token)) && before.ends_with(&rest)
+    });
+    if after != before && !(ended && added) {
+        return Err("a past that was not so");
     }
     if new.hold.is_none() && new.token != old.token {
         return Err("a token that nobody was granted");
@@ -95,6 +109,7 @@ fn record(hold: Option<Hold>, token: u64, write: u128) -> LeaseRecord {
             since: "s".into(),
             slot: None,
         },
+        past: Vec::new(),
     }
 }
 
@@ -130,6 +145,40 @@ fn the_life_of_a_lease_is_legal() {
     assert_eq!(ask(Some(&second), 89, &third, false), Err(Illegal::Held));
     assert_eq!(ask(Some(&second), 91, &third, false), Ok(Change::TakeOver));
     assert_eq!(ask(Some(&second), 1, &third, true), Ok(Change::Force));
+}
+
+#[test]
+fn a_line_is_left_by_the_hold_that_ends_and_by_no_other() {
+    let lines = |tokens: &[u64]| -> Vec<String> {
+        tokens.iter().map(|token| alloc::format!("{token} ok 0 7 then job h/1")).collect()
+    };
+    let with = |record: LeaseRecord, tokens: &[u64]| LeaseRecord { past: lines(tokens), ..record };
+    let stored = with(record(held(1), 9, 1), &[7, 8]);
+    let free = with(record(None, 9, 1), &[7, 8]);
+    let renewed = |past: &[u64]| with(record(held(1), 9, 2), past);
+    let freed = |past: &[u64]| with(record(None, 9, 2), past);
+    let taken = |past: &[u64]| with(record(held(2), 10, 2), past);
+    for (old, age, new, admin, verdict) in [
+        (&stored, 1, renewed(&[7, 8]), false, Ok(Change::Renew)),
+        (&stored, 1, renewed(&[7, 8, 9]), false, Err(Illegal::Changed)),
+        (&stored, 1, renewed(&[8]), false, Err(Illegal::Changed)),
+        (&stored, 1, freed(&[7, 8]), false, Ok(Change::Release)),
+        (&stored, 1, freed(&[7, 8, 9]), false, Ok(Change::Release)),
+        (&stored, 1, freed(&[7, 8, 90]), false, Err(Illegal::Changed)),
+        (&stored, 1, freed(&[8, 9]), false, Err(Illegal::Changed)),
+        (&stored, 1, freed(&[7, 8, 9, 9]), false, Err(Illegal::Changed)),
+        (&stored, 1, freed(&[]), false, Err(Illegal::Changed)),
+        (&stored, 91, taken(&[7, 8, 9]), false, Ok(Change::TakeOver)),
+        (&stored, 91, taken(&[7, 8]), false, Ok(Change::TakeOver)),
+        (&stored, 91, taken(&[7, 8, 10]), false, Err(Illegal::Changed)),
+        (&stored, 1, taken(&[7, 8, 9]), true, Ok(Change::Force)),
+        (&free, 1, taken(&[7, 8]), false, Ok(Change::Grant)),
+        (&free, 1, taken(&[7, 8, 9]), false, Err(Illegal::Changed)),
+    ] {
+        assert_eq!(ask(Some(old), age, &new, admin), verdict, "{:?} after {:?}", new.past, old.past);
+    }
+    let first = with(record(held(1), 1, 1), &[1]);
+    assert_eq!(ask(None, 0, &first, false), Err(Illegal::First));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::{
     Effect, Event, Granted, Holding, Job, NotStarted, Outcome, Phase, Reading, Release, Session, StopReason,
     What,
 };
+use crate::past;
 use crate::record::LeaseRecord;
 use crate::rules::{self, AfterDoubt, Rules, Settled};
 use crate::store::{Cas, Failure, Version};
@@ -269,6 +270,10 @@ impl<R: Rules> Session<R> {
             return;
         }
         self.phase = Phase::Releasing;
+        let lost = self.stop.as_ref().is_some_and(|stop| stop.why.is_loss());
+        if let Some(end) = self.end.as_mut().filter(|_| lost) {
+            end.outcome = past::LOST;
+        }
         match &self.hold {
             Some(hold) if hold.lost => self.finish(Release::AlreadyGone, out),
             None => self.finish(Release::AlreadyGone, out),
@@ -279,17 +284,19 @@ impl<R: Rules> Session<R> {
     }
 
     fn send_release(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        let Some(hold) = self.hold.clone() else { return };
+        let Some(doubt) = self.hold.as_ref().map(|hold| hold.doubt) else { return };
         self.release_tries += 1;
         if self.release_tries > RELEASE_TRIES {
             return self.finish(Release::Unconfirmed, out);
         }
-        if hold.doubt {
+        if doubt {
             return self.ask_read(What::ReadBack, now, out);
         }
         let write = self.fresh_write();
+        let Some(hold) = self.hold.as_ref() else { return };
         let freed = self.rules.release(&hold.record, write, &hold.instance);
-        self.ask_write(freed, hold.version, now, out);
+        let (freed, version) = (past::noted(freed, self.end.as_ref()), hold.version.clone());
+        self.ask_write(freed, version, now, out);
     }
 
     pub(super) fn on_release_written(

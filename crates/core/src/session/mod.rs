@@ -24,6 +24,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::ids::{Grant, Ids, WriteId};
+use crate::past::End;
 use crate::record::LeaseRecord;
 use crate::rules::{Attempt, Rules, Standard};
 use crate::store::{Cas, Failure, FailureKind, Version};
@@ -165,6 +166,8 @@ pub struct Session<R: Rules = Standard> {
     stop: Option<Stop>,
     /// Until when a job frozen after a nap may still turn out to be ours.
     nap_until: Option<BootTime>,
+    /// How the hold ended, if that is to be kept in the record.
+    end: Option<End>,
     release_tries: u32,
     /// A release was sent and never answered: it may have landed.
     release_open: bool,
@@ -212,6 +215,7 @@ impl<R: Rules> Session<R> {
             start_renewed: false,
             stop: None,
             nap_until: None,
+            end: None,
             release_tries: 0,
             release_open: false,
             unstarted: None,
@@ -252,6 +256,16 @@ impl<R: Rules> Session<R> {
         // First in line: the stop timer is armed before anything else is tried.
         out.insert(0, Effect::Arm(self.next_deadline()));
         out
+    }
+
+    /// How the hold ended, for people: the release puts it into the record. Nothing else comes of it.
+    pub fn ends(&mut self, end: Option<End>) {
+        self.end = end;
+    }
+
+    /// What time it is by the wall, for people: a claim that is made from now on says so.
+    pub fn dated(&mut self, since: String) {
+        self.plan.holder.since = since;
     }
 
     /// Where the session is.

@@ -2,6 +2,7 @@
 
 mod bugs;
 mod hand;
+mod past;
 
 use leasehold_core::errand::{Errand, ErrandOutcome, Found, Next, Verb};
 use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};

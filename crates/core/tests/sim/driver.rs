@@ -182,6 +182,9 @@ impl<R: Rules> World<R> {
         let now = self.boot_now(w);
         trace!(self, "w{w}.{} <- {}", owner.1, crate::trace::brief_input(&input));
         let Some(session) = self.workers[w].session.as_mut() else { return };
+        if matches!(input, Input::JobExited { .. } | Input::TreeEmpty) {
+            session.ends(Some(crate::legality::end("ok")));
+        }
         let effects = session.step(input, now);
         self.check_effects(owner, &effects);
         for effect in effects {

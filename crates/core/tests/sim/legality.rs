@@ -1,6 +1,7 @@
 //! Every write that lands must be one that a server of our protocol would have let through.
 
 use leasehold_core::legal::{Illegal, Offer, legal};
+use leasehold_core::past::{End, Past};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::Rules;
 use leasehold_core::session::lease_key;
@@ -8,6 +9,18 @@ use leasehold_core::session::lease_key;
 use crate::faults::Fault;
 use crate::mutants::Mutant;
 use crate::world::{Request, World};
+
+/// What every job says of its end.
+pub(crate) fn end(outcome: &'static str) -> End {
+    End { outcome, exit: Some(0), took: None, at: "now".into() }
+}
+
+/// Every hold has one line at most, below those before it, and none while it goes on.
+fn in_order(record: &LeaseRecord) -> bool {
+    let told: Vec<u64> = record.past.iter().filter_map(|line| Past::read(line)).map(|p| p.token).collect();
+    let over = record.token.get() - u64::from(record.hold.is_some());
+    told.len() == record.past.len() && told.is_sorted_by(|a, b| a < b) && told.iter().all(|t| *t <= over)
+}
 
 impl<R: Rules> World<R> {
     pub(crate) fn check_legal(&mut self, request: &Request, body: &[u8], record: &LeaseRecord) {
@@ -40,6 +53,9 @@ impl<R: Rules> World<R> {
             Err(Illegal::Held | Illegal::Early) => clock_moved.into_iter().any(met),
             Err(_) => false,
         };
+        if !in_order(record) {
+            self.violation.get_or_insert(format!("not the past of this lease: {:?}", record.past));
+        }
         if !excused {
             let body = String::from_utf8_lossy(body).into_owned();
             self.violation.get_or_insert(format!("an illegal write ({verdict:?}): {body}"));

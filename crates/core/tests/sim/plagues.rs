@@ -340,7 +340,8 @@ impl<R: Rules> World<R> {
         self.met.add(fault);
         trace!(self, "errand {}: {verb:?}", self.errands.len());
         let clock = self.config.timing.clock;
-        let errand = Errand::new(verb, self.names[lease].clone(), clock, self.rng.wide());
+        let mut errand = Errand::new(verb, self.names[lease].clone(), clock, self.rng.wide());
+        errand.ends(crate::legality::end("released"));
         let op = errand.start();
         self.errands.push(Some(errand));
         self.send(From::Errand(self.errands.len() - 1), lease, op);

@@ -15,6 +15,7 @@ use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
 use leasehold_core::ledger::{Amended, Subject};
 use leasehold_core::name::Name;
+use leasehold_core::past::End;
 use leasehold_core::record::Holder;
 use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason};
 use leasehold_core::stop::Timing;
@@ -66,6 +67,8 @@ pub struct Spec {
     pub key: Option<Item>,
     /// Its output passes through us, and the last of it is recorded if it fails.
     pub tail: bool,
+    /// How it ends is kept in the lease's record, unless an item's record says it.
+    pub history: bool,
     /// A private directory in which its steps find us.
     pub sockets: Option<PathBuf>,
 }
@@ -410,6 +413,10 @@ impl Job for Process<'_> {
             }
             _ => First::Nothing,
         }
+    }
+
+    fn end(&mut self) -> Option<End> {
+        self.told_to_people()
     }
 
     // What a sweep could not reach is tried again: the session repeats KILL until the tree is empty.

@@ -84,6 +84,7 @@ impl Notes {
     fn ask(&mut self, leases: &Leases, spec: &Spec) -> Option<Lease> {
         let lease = &spec.leases[0];
         let ask = leases.lease(lease.as_str()).ttl(spec.timing.ttl).job(spec.job.as_str());
+        let ask = if spec.history { ask } else { ask.no_history() };
         match pollster::block_on(ask.acquire()) {
             Ok(Acquired::Lease(lease)) => return Some(lease),
             Ok(Acquired::Busy(busy)) => {

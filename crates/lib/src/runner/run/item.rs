@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use leasehold_core::ledger::{Ending, State, Subject};
+use leasehold_core::past::End;
 use leasehold_core::session::{Signal, StopReason};
 use leasehold_core::time::BootTime;
 
@@ -97,6 +98,17 @@ impl Process<'_> {
         let printed = self.tail.as_ref().map(Tail::stop).filter(|_| state != State::Ok);
         let said = self.spawn_error.clone().or(printed).unwrap_or_default();
         (state, self.ending(Some(status), said))
+    }
+
+    /// How it ended, for the lease's record. A key and a slot have records of their own, and of a cooldown only the last
+    /// run has one.
+    pub(super) fn told_to_people(&self) -> Option<End> {
+        let item = self.spec.item.as_ref().map(|item| &item.subject);
+        let elsewhere = matches!(item, Some(Subject::Key(_) | Subject::Slot { .. }));
+        let status = self.status.filter(|_| self.spec.history && !elsewhere)?;
+        let Ending { exit, took_ms, at, .. } = self.ending(Some(status), String::new());
+        let took = Some(Duration::from_millis(took_ms));
+        Some(End { outcome: self.state(status).word(), exit, took, at })
     }
 
     /// How it ended in full.

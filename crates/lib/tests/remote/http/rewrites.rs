@@ -25,6 +25,11 @@ fn held(grant: u128) -> Option<Hold> {
     Some(Hold { grant: Grant(grant), ttl: TTL, revoke: false, lock: None })
 }
 
+/// How the hold with this token ended.
+fn line(token: u64) -> Vec<String> {
+    vec![format!("{token} ok 0 7 2026-11-15T14:02:11Z site h/1")]
+}
+
 /// The first grant of a lease at the instance that this store says it is.
 fn first(store: &mut dyn Store, lease: &str) -> LeaseRecord {
     assert_eq!(block_on(store.read(&format!("leases/{lease}"))).unwrap(), None);
@@ -43,6 +48,7 @@ fn first(store: &mut dyn Store, lease: &str) -> LeaseRecord {
             since: "2026-11-15T14:02:11Z".into(),
             slot: None,
         },
+        past: Vec::new(),
     }
 }
 
@@ -98,6 +104,8 @@ fn illegal(held_now: &LeaseRecord) -> Vec<(&'static str, LeaseRecord)> {
         ("a stolen lease with its token", LeaseRecord { hold: held(2), ..next(token) }),
         ("a leap", LeaseRecord { hold: held(2), ..next(token + 1_000) }),
         ("another holder", LeaseRecord { holder: other, ..next(token) }),
+        ("a past that nobody had", LeaseRecord { past: line(token), ..next(token) }),
+        ("another's past, freed", LeaseRecord { hold: None, past: line(token + 1), ..next(token) }),
         ("another instance", LeaseRecord { instance: "x".into(), ..next(token) }),
         ("a longer ttl", with_hold(held_now, |h| h.ttl *= 2)),
         ("a shorter ttl", with_hold(held_now, |h| h.ttl /= 2)),
@@ -138,7 +146,7 @@ pub fn suite(plain: &mut dyn Store, admin: &mut dyn Store, lease: &str) {
     let v3 = done(put(plain, Some(&v2), &stopping));
     let cas = put(plain, Some(&v3), &with_hold(&stopping, |h| h.revoke = false));
     refused(plain, &v3, &at, "a revocation taken back", cas);
-    let free = LeaseRecord { write: fresh(), hold: None, ..stopping };
+    let free = LeaseRecord { write: fresh(), hold: None, past: line(stopping.token.get()), ..stopping };
     let v4 = done(put(plain, Some(&v3), &free));
     let cas = put(plain, Some(&v4), &LeaseRecord { write: fresh(), ..free.clone() });
     refused(plain, &v4, &at, "a free record again", cas);
