@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use leasehold::agenda::{self, Broken, Look, Note, Start};
 use leasehold::clock;
+use leasehold::core::ledger::Entry;
 use leasehold::core::name::Name;
 use leasehold::stores::{Failure, FailureKind};
 
@@ -176,9 +177,11 @@ impl<'a> Scheduler<'a> {
         for i in 0..self.lanes.len() {
             let Some(ended) = self.lanes[i].reap() else { continue };
             let entry = leasehold::ledger::entry(self.opened.store.as_mut(), &ended.subject);
+            let ours = |entry: &Entry| voice::is_of(entry, &ended);
+            let begun = entry.as_ref().is_ok_and(|entry| entry.as_ref().is_some_and(ours));
             let went_well = self.voice.ended(&self.lanes[i].job.name, &ended, entry);
             self.failed |= !went_well;
-            self.lanes[i].ended(&ended, now);
+            self.lanes[i].ended(&ended, begun, now);
         }
     }
 
@@ -229,31 +232,33 @@ impl<'a> Scheduler<'a> {
         // Counted only where it matters: there may be many lanes.
         let full = look.start.iter().any(|start| start.late) && self.late() >= LATE_MAX;
         let lane = &mut self.lanes[i];
-        // What is late may have to wait for others that are. Where a slot gives way, none waits for it.
-        let crowded = |start: &Start| start.late && full;
-        let passes = |start: &&Start| !(lane.terms.skips && crowded(start));
         let idle = lane.running.is_none();
         if self.mode == Mode::Stays {
             let due = lane.next_due(now).map(|at| at + self.jitter);
             let again = (look.unsettled && idle).then(|| now + lane.patience());
             lane.wake = again.into_iter().chain(due).min();
         }
-        // The first that need not wait: one that cannot be begun must not keep the others from it.
-        let ready = |start: &&Start| lane.not_before(&start.slot, self.mode).is_some_and(|at| at <= now);
-        let first = look.start.iter().filter(ready).find(passes).or_else(|| look.start.iter().find(ready));
-        let Some(start) = first.filter(|_| idle) else {
-            let later = look.start.iter().filter_map(|start| lane.not_before(&start.slot, self.mode)).min();
+        // What is late may have to wait for others that are. What is due now does not wait for it, unless slots are to be
+        // run in their order.
+        let crowded = |start: &&Start| start.late && full;
+        let passed = |start: &&Start| crowded(start) && (lane.terms.skips || start.again);
+        // One that cannot be begun yet must not keep the others from it.
+        let ready = |start: &&Start| lane.not_before(start, self.mode).is_some_and(|at| at <= now);
+        let ready: Vec<&Start> = look.start.iter().filter(ready).collect();
+        let at_once: Vec<&Start> = ready.iter().copied().filter(|start| !passed(start)).collect();
+        let Some(start) = lane.first(&at_once).or(ready.first().copied()).filter(|_| idle) else {
+            let later = look.start.iter().filter_map(|start| lane.not_before(start, self.mode)).min();
             lane.wake = lane.wake.into_iter().chain(later.filter(|_| idle)).min();
             return;
         };
-        if crowded(start) {
+        if crowded(&start) {
             lane.queued = true;
             return;
         }
         match self.starter.start(&lane.job, &start.slot, start.late) {
             Ok(running) => {
-                self.voice.started(&lane.job.name, &start.slot, start.late);
-                lane.running = Some(running);
+                self.voice.started(&lane.job.name, start);
+                lane.started(running, start.again);
                 // Others are for when it has ended, or the next slot is due.
                 lane.wake =
                     lane.next_due(now).map(|at| at + self.jitter).filter(|_| self.mode == Mode::Stays);

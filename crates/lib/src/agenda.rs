@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{Agenda, Range, seen};
 pub use leasehold_core::ledger::due::ON_TIME;
-use leasehold_core::ledger::due::{Calendar, CatchUp, Gap, Stands, asked_by_itself};
+use leasehold_core::ledger::due::{Calendar, CatchUp, Gap, asked_by_itself, listed_first};
 use leasehold_core::ledger::{Ask, BadEntry, Claim, Entry, Subject, unknown_slot};
 use leasehold_core::name::Name;
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
@@ -115,6 +115,10 @@ pub struct Start {
     pub slot: Slot,
     /// It was due some time ago, and is made up for.
     pub late: bool,
+    /// It was begun before: it has a record.
+    pub again: bool,
+    /// Its lease looks free; otherwise only a run can tell.
+    pub free: bool,
 }
 
 /// A look that came to no end.
@@ -298,13 +302,11 @@ fn not_over(
         return Ok(Vec::new());
     };
     let (entries, _) = recorded(store, &terms.job, agenda.settled, now)?;
-    let (mut open, mut notes) = (Vec::new(), Vec::new());
+    let (mut all, mut notes) = (Vec::new(), Vec::new());
     for (entry, stored) in &entries {
-        if look::stands(store, terms, now, entry, stored, &mut notes)? != Stands::Settled {
-            open.push(due_at(entry));
-        }
+        all.push((due_at(entry), look::stands(store, terms, now, entry, stored, &mut notes)?));
     }
-    Ok(open)
+    Ok(listed_first(all.into_iter()))
 }
 
 /// Lists the slots that were begun while the schedule of their job was being changed: nobody would look at them.

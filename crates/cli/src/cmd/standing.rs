@@ -138,7 +138,9 @@ fn standing(
     if let Some((_, word)) = recorded.last().filter(|(_, word)| bad(word)) {
         return Standing::Ended(word);
     }
-    match recorded.iter().filter(|(_, word)| bad(word)).count() {
+    // What is open is looked at again without anybody.
+    let waits = |entry: &Entry| at(entry).is_none_or(|at| !agenda.open.contains(&at));
+    match recorded.iter().filter(|(entry, word)| bad(word) && waits(entry)).count() {
         0 => Standing::Fine,
         slots => Standing::Waiting(slots),
     }

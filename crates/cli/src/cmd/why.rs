@@ -240,7 +240,8 @@ fn stands(stood: &Stood, agenda: &Agenda, job: Option<&Job>, whole: bool, now: T
         // What ended badly is told below; and who is at it now.
         Standing::Ended(_) | Standing::Running(_) | Standing::Fine | Standing::Unseen => {}
         stuck_or_late if whole => {
-            out::line(&format!("{name} is {}.", stuck_or_late.in_words(name)));
+            let words = stuck_or_late.in_words(name);
+            out::line(&format!("{name}: {}", words.trim_end_matches('.')));
         }
         _ => {}
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use leasehold::agenda::{Terms, Tried};
+use leasehold::agenda::{Start, Terms, Tried};
 use leasehold::core::stop::DEFAULT_TTL;
 use leasehold::schedule::Slot;
 
@@ -38,12 +38,26 @@ pub struct Lane {
     pub told: BTreeSet<String>,
     /// Slots that were tried in vain.
     again: BTreeMap<i64, Again>,
+    /// The lease was found held, so often in a row: the other slots of the job would find it so too.
+    held: Again,
+    /// The last run was of a slot that had been begun before: now it is the turn of the others.
+    made_up: bool,
 }
 
-/// How often a slot was tried, and when it may be tried once more.
+/// How often something was tried, and when it may be tried once more.
+#[derive(Clone, Copy)]
 struct Again {
     tries: u32,
     at: Millis,
+}
+
+impl Again {
+    const NEVER: Again = Again { tries: 0, at: Millis::MIN };
+
+    /// After one more try.
+    fn then(self, now: Millis) -> Self {
+        Self { tries: self.tries + 1, at: now + (AGAIN_MS << self.tries.min(6)).min(AGAIN_MOST_MS) }
+    }
 }
 
 impl Lane {
@@ -62,12 +76,15 @@ impl Lane {
             tried: Tried::Nothing,
             told: BTreeSet::new(),
             again: BTreeMap::new(),
+            held: Again::NEVER,
+            made_up: false,
         }
     }
 
     /// What the lane that this job had before was doing.
     pub fn inherit(&mut self, old: Lane) {
         (self.running, self.ran, self.tried, self.again) = (old.running, old.ran, old.tried, old.again);
+        (self.held, self.made_up) = (old.held, old.made_up);
     }
 
     /// The same without a job.
@@ -88,12 +105,18 @@ impl Lane {
     }
 
     /// When a slot may be tried; nothing: not any more.
-    pub fn not_before(&self, slot: &Slot, mode: Mode) -> Option<Millis> {
-        match self.again.get(&slot.number()) {
-            Some(again) if mode == Mode::Once && again.tries >= TRIES_AT_ONCE => None,
-            Some(again) => Some(again.at),
-            None => Some(Millis::MIN),
-        }
+    pub fn not_before(&self, start: &Start, mode: Mode) -> Option<Millis> {
+        // A slot that gives way is tried once, whatever the others found.
+        let held = if start.free || self.terms.skips { Again::NEVER } else { self.held };
+        let own = self.again.get(&start.slot.number()).copied().unwrap_or(Again::NEVER);
+        let over = mode == Mode::Once && (own.tries >= TRIES_AT_ONCE || held.tries > 0);
+        (!over).then_some(own.at.max(held.at))
+    }
+
+    /// The one to start of those that may be: the oldest, but slots that were begun before take turns with the others.
+    pub fn first<'s>(&self, ready: &[&'s Start]) -> Option<&'s Start> {
+        let others = ready.iter().find(|start| !start.again).filter(|_| self.made_up);
+        others.or(ready.first()).copied()
     }
 
     /// What this process has just done.
@@ -108,19 +131,24 @@ impl Lane {
         Some(ended)
     }
 
-    /// A run of it has ended: looked at again at once.
-    pub fn ended(&mut self, ended: &Ended, now: Millis) {
+    /// A run of it has ended: looked at again at once. `begun`: it came as far as its slot's record.
+    pub fn ended(&mut self, ended: &Ended, begun: bool, now: Millis) {
         self.stumbled(&ended.slot, now);
+        self.held = if begun { Again::NEVER } else { self.held.then(now) };
         (self.ran, self.wake) = (true, Some(now));
+    }
+
+    /// One was started.
+    pub fn started(&mut self, running: Running, again: bool) {
+        (self.running, self.made_up) = (Some(running), again);
     }
 
     /// A slot was tried. If it has to be tried once more, then later.
     pub fn stumbled(&mut self, slot: &Slot, now: Millis) {
         let slot = slot.number();
-        let tries = self.again.get(&slot).map_or(0, |again| again.tries) + 1;
-        let at = now + (AGAIN_MS << (tries - 1).min(6)).min(AGAIN_MOST_MS);
-        self.again.insert(slot, Again { tries, at });
-        (self.tried, self.wake) = (Tried::This(slot), Some(at));
+        let again = self.again.get(&slot).copied().unwrap_or(Again::NEVER).then(now);
+        self.again.insert(slot, again);
+        (self.tried, self.wake) = (Tried::This(slot), Some(again.at));
         // Of those that were tried long ago nobody speaks any more.
         self.again.retain(|_, again| now - again.at < 10 * AGAIN_MOST_MS);
     }

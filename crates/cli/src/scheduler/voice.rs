@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 
-use leasehold::agenda::Note;
+use leasehold::agenda::{Note, Start};
 use leasehold::core::ledger::agenda::STUCK;
 use leasehold::core::ledger::{Entry, State};
 use leasehold::core::name::Name;
@@ -71,11 +71,17 @@ impl<'a> Voice<'a> {
         }
     }
 
-    pub fn started(&self, job: &Name, slot: &Slot, late: bool) {
-        let missed = if late { ", which was missed" } else { "" };
-        let text = format!("starting {job} for {slot}{missed}");
+    pub fn started(&self, job: &Name, start: &Start) {
+        let Start { slot, late, again, .. } = start;
+        let how = match (again, late) {
+            (true, _) => ", once more",
+            (false, true) => ", which was missed",
+            (false, false) => "",
+        };
+        let text = format!("starting {job} for {slot}{how}");
         self.out.detail(&text);
-        self.event("started", job, &slot.due().to_string(), &text, &json!({"missed": late}));
+        let fields = json!({"missed": *late && !again, "again": again});
+        self.event("started", job, &slot.due().to_string(), &text, &fields);
     }
 
     pub fn unstarted(&self, job: &Name, slot: &Slot, error: &str) {
@@ -189,6 +195,11 @@ struct Told {
     well: bool,
 }
 
+/// Whether a record is what this run has left.
+pub fn is_of(entry: &Entry, ended: &Ended) -> bool {
+    entry.claim.holder.pid == ended.pid && entry.claim.holder.host == host::name()
+}
+
 fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Failure>) -> Told {
     let success = ended.status.success();
     let code = match (ended.status.code(), ended.status.signal()) {
@@ -213,7 +224,7 @@ fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Fai
     };
     let word = entry.state.word();
     let see = format!("leasehold why {job} {slot}");
-    let ours = entry.claim.holder.pid == ended.pid && entry.claim.holder.host == host::name();
+    let ours = is_of(&entry, ended);
     match entry.state {
         State::Ok | State::Skipped => Told { word, text: format!("{job} for {slot}: {word}"), well: true },
         State::Started if ours => {

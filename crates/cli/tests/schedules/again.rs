@@ -135,3 +135,70 @@ fn a_slot_waits_with_its_key() {
     let row = site.outcome("pay", &slot).unwrap();
     assert_eq!((&row["outcome"], &row["attempt"]), (&"failed".into(), &1.into()), "{row}");
 }
+
+/// Two old slots that fail again and again, each for longer than the other has to wait.
+#[test]
+fn what_is_tried_again_takes_turns_with_what_is_due() {
+    let line = "echo $LEASEHOLD_SLOT >> runs; test ! -e fail-$LEASEHOLD_SLOT || { sleep 1.3; exit 1; }";
+    let site = Site::with(&job("often", "every = \"1s\"", "attempts = 1000\ncatch_up = 3", line));
+    let old = [named(now() - 100), named(now() - 99)];
+    site.rewind("often", now() - 101);
+    for slot in &old {
+        site.world.write(&format!("a/fail-{slot}"), "");
+        site.run("a", &["run", "often", "--slot", slot, "--", "false"]).is(1, "");
+    }
+    site.rewind("often", now() - 1);
+    for slot in &old {
+        site.run("a", &["retry", &format!("often@{slot}")]).is(0, "may be run again");
+    }
+    let daemon = site.daemon("a");
+    until("both, and others", || {
+        let runs = site.runs("a");
+        let others = runs.iter().filter(|slot| !old.contains(slot)).count();
+        (others >= 4 && old.iter().all(|slot| runs.contains(slot))).then_some(())
+    });
+    drained(daemon);
+    let runs = site.runs("a");
+    assert!(!runs.windows(2).any(|two| two.iter().all(|slot| old.contains(slot))), "{runs:?}");
+}
+
+/// Ten slots of a job that wants them all, and its lease is held: one run finds out for all of them.
+#[test]
+fn a_lease_that_is_held_is_asked_for_once() {
+    let site = Site::with(&job("often", "every = \"1h\"", "catch_up = 10\nlease = \"shared\"", NOTE));
+    let mut other = site.start("a", &["run", "shared", "--", "sh", "-c", "echo held; exec cat"]);
+    assert_eq!(other.line(), "held");
+    site.rewind("often", now() - 10 * HOUR);
+    let said = site.run("a", &["-v", "tick"]).is(0, "").err;
+    assert_eq!(said.matches("starting often").count(), 1, "{said}");
+    drop(other);
+    site.tick("a").is(0, "");
+    assert_eq!(site.runs("a").len(), 10, "they stayed open");
+}
+
+/// As many slots are open as may be: what is due goes on all the same, and a pause ends.
+#[test]
+fn a_full_list_keeps_nothing_from_going_on() {
+    let line = "echo $LEASEHOLD_SLOT >> runs; case $LEASEHOLD_SLOT in 197*) exit 1;; esac";
+    let site = Site::with(&job("often", "every = \"1s\"", "attempts = 1000", line));
+    for at in 1..=100 {
+        let slot = named(at);
+        site.rewind("often", 0);
+        site.run("a", &["run", "often", "--attempts", "1000", "--slot", &slot, "--", "false"]).is(1, "");
+    }
+    site.rewind("often", now());
+    site.fill_open("often");
+    site.run("a", &["pause", "often"]).is(0, "");
+    until("slots are due in the pause", || (now() > site.agenda("often").unwrap().settled + 2).then_some(()));
+    site.run("a", &["resume", "often"]).is(0, "");
+    let daemon = site.daemon("a");
+    until("it goes on", || {
+        (site.runs("a").iter().filter(|slot| !slot.starts_with("197")).count() >= 3).then_some(())
+    });
+    drained(daemon);
+    let agenda = site.agenda("often").unwrap();
+    assert!(
+        agenda.paused.is_none()
+            && agenda.dropped.iter().any(|r| r.why == leasehold::core::ledger::agenda::Why::Paused)
+    );
+}

@@ -162,19 +162,20 @@ impl Agenda {
         self.paused.as_ref().is_some_and(|paused| paused.until.is_none())
     }
 
-    /// The same with an account of more slots. Nothing if too many are open: then it has to wait.
-    pub fn with_account(&self, account: &Account, write: WriteId) -> Option<Self> {
-        let mut next = self.listing(&account.open, write)?;
+    /// The same with an account of more slots. Where too many are open, the first of them are listed; the others stay as
+    /// their records say, and are not begun again by themselves.
+    pub fn with_account(&self, account: &Account, write: WriteId) -> Self {
+        let mut next = self.listing_some(&account.open, write);
         next.settled = next.settled.max(account.upto);
         next.dropped.extend(&account.dropped);
         next.dropped.sort_by_key(|range| range.first);
         let old = next.dropped.len().saturating_sub(RANGES_MAX);
         next.dropped.drain(..old);
-        Some(next)
+        next
     }
 
     /// The same with what turned out about a range: how many of its slots have no record, and which are not over.
-    /// Nothing if too many are open, or the range is not there any more.
+    /// Nothing if the range is not there any more.
     pub fn with_count(
         &self,
         calendar: &dyn Calendar,
@@ -184,7 +185,7 @@ impl Agenda {
         write: WriteId,
     ) -> Option<Self> {
         let at = self.dropped.iter().position(|known| known == range)?;
-        let mut next = self.listing(open, write)?;
+        let mut next = self.listing_some(open, write);
         if count == 0 {
             next.dropped.remove(at);
             return Some(next);
@@ -223,12 +224,9 @@ impl Agenda {
     }
 
     /// The same after a pause, with what became of the slots that were due in it.
-    pub fn without_pause(&self, account: Option<&Account>, write: WriteId) -> Option<Self> {
-        let accounted = match account {
-            Some(account) => self.with_account(account, write)?,
-            None => self.clone(),
-        };
-        Some(Self { paused: None, write, ..accounted })
+    pub fn without_pause(&self, account: Option<&Account>, write: WriteId) -> Self {
+        let accounted = account.map_or_else(|| self.clone(), |account| self.with_account(account, write));
+        Self { paused: None, write, ..accounted }
     }
 
     /// The same with these slots to be looked at although they are not due now. Nothing if too many are open already.
@@ -237,6 +235,15 @@ impl Agenda {
         next.open.extend(slots.iter().filter(|at| !self.open.contains(at)));
         next.open.sort_unstable();
         (next.open.len() <= OPEN_MAX).then_some(next)
+    }
+
+    /// The same with as many of these as there is room for, the first ones.
+    fn listing_some(&self, slots: &[i64], write: WriteId) -> Self {
+        let mut next = Self { write, ..self.clone() };
+        let fresh = slots.iter().filter(|at| !self.open.contains(at));
+        next.open.extend(fresh.take(OPEN_MAX.saturating_sub(self.open.len())));
+        next.open.sort_unstable();
+        next
     }
 
     /// The same without those that are over.
@@ -258,7 +265,7 @@ impl Agenda {
 }
 
 /// What is to be stored when a machine loads a schedule: a job that nobody saw before, and one whose schedule was
-/// changed, has no past but what is `not_over`, the oldest first. Nothing if all is as it was.
+/// changed, has no past but what is `not_over`, as far as there is room. Nothing if all is as it was.
 pub fn seen(
     found: Option<&Agenda>,
     job: &Name,
@@ -284,9 +291,7 @@ pub fn seen(
         return None;
     }
     let since = agenda.settled.max(now);
-    let room = OPEN_MAX.saturating_sub(agenda.open.len());
-    let newest = not_over.len().saturating_sub(room);
-    let listed = agenda.listing(&not_over[newest..], write)?;
+    let listed = agenda.listing_some(not_over, write);
     Some(Agenda { schedule: schedule.into(), since, settled: since, ..listed })
 }
 

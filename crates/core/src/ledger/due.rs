@@ -4,6 +4,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::agenda::{Account, Agenda, Range, Why};
@@ -149,8 +150,16 @@ pub fn account(
     if dropped.is_empty() && !unseen && recorded().count() < ROW {
         return None;
     }
-    let open = recorded().filter(|(_, stands)| **stands != Stands::Settled).map(|(at, _)| *at).collect();
+    let open = listed_first(recorded().map(|(at, stands)| (*at, *stands)));
     Some(Account { upto, dropped, open })
+}
+
+/// Slots that are not over, in the order in which they are to be listed where there is no room for all: what a run is at,
+/// then the newest.
+pub fn listed_first(slots: impl Iterator<Item = (i64, Stands)>) -> Vec<i64> {
+    let mut open: Vec<(i64, Stands)> = slots.filter(|(_, stands)| *stands != Stands::Settled).collect();
+    open.sort_unstable_by_key(|(at, stands)| (*stands == Stands::Open, Reverse(*at)));
+    open.into_iter().map(|(at, _)| at).collect()
 }
 
 /// One slot that never came as far as a record, as a range.

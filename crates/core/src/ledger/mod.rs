@@ -176,7 +176,7 @@ pub enum IfUnknown {
     RetryWithin(Duration),
 }
 
-/// An item may be begun again after so many runs that never reported, or as often as it may fail if that is more:
+/// After so many runs in a row that never reported, or as many as it may fail if that is more, a person has to look:
 /// what hangs, or takes its machine down, must not do so for ever.
 pub const SILENCES: u32 = 10;
 
@@ -421,7 +421,7 @@ fn outlived(found: Found<'_>, keep: Option<Duration>) -> bool {
 fn after_silence(found: Found<'_>, ask: &Ask, write: WriteId) -> Verdict {
     let silences = found.entry.silences + 1;
     let doubt = match (ask.if_unknown, since_first(found)) {
-        (again, _) if again != IfUnknown::Refuse && silences > SILENCES.max(ask.attempts) => {
+        (again, _) if again != IfUnknown::Refuse && silences >= SILENCES.max(ask.attempts) => {
             Some(Doubt::TooOften { silences })
         }
         (IfUnknown::Retry, _) => None,

@@ -37,13 +37,13 @@ fn what_is_new_or_changed_has_no_past() {
 #[test]
 fn an_account_is_one_write() {
     let before = agenda(10);
-    let first = before.with_account(&account(20, &[range(12, 14, Why::Missed)], &[15]), WRITE).unwrap();
+    let first = before.with_account(&account(20, &[range(12, 14, Why::Missed)], &[15]), WRITE);
     assert_eq!((first.settled, first.open.clone()), (20, vec![15]));
     assert!(first.is_settled(13) && first.is_settled(20) && !first.is_settled(15) && !first.is_settled(21));
     assert_eq!(first.range_of(13).map(|range| range.count), Some(3));
     assert_eq!(first.range_of(15), None);
     // It does not go back.
-    assert_eq!(first.with_account(&account(5, &[], &[]), WRITE).unwrap().settled, 20);
+    assert_eq!(first.with_account(&account(5, &[], &[]), WRITE).settled, 20);
     assert_eq!(Agenda::decode(&name("j"), &first.encode()), Ok(first.clone()));
     assert!(Agenda::decode(&name("k"), &first.encode()).is_err());
 }
@@ -51,20 +51,25 @@ fn an_account_is_one_write() {
 #[test]
 fn what_grows_has_an_end() {
     let open: Vec<i64> = (0..OPEN_MAX as i64).collect();
-    let full = agenda(1_000).with_account(&account(1_000, &[], &open), WRITE).unwrap();
+    let full = agenda(1_000).with_account(&account(1_000, &[], &open), WRITE);
     assert_eq!(full.listing(&[999], WRITE), None);
     assert!(full.listing(&[5], WRITE).is_some(), "it is listed");
     let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
-    let counting = full.with_account(&account(1_001, &[uncertain], &[]), WRITE).unwrap();
-    assert_eq!(counting.with_count(&Every(1), &uncertain, 2, &[999], WRITE), None);
+    let counting = full.with_account(&account(1_001, &[uncertain], &[]), WRITE);
+    let counted = counting.with_count(&Every(1), &uncertain, 2, &[999], WRITE).unwrap();
+    assert!(counted.is_settled(999), "there is no room, and that is no reason not to count");
+    let more = full.with_account(&account(2_000, &[], &[998, 999]), WRITE);
+    assert_eq!((more.settled, more.open.len()), (2_000, OPEN_MAX), "nor not to go on");
+    let room = full.without_open(&[5], WRITE).with_account(&account(2_000, &[], &[998, 999]), WRITE);
+    assert!(!room.is_settled(998) && room.is_settled(999), "the first are listed");
     let changed = seen(Some(&full), &name("j"), "every 2m", 2_000, &[998, 999], WRITE).unwrap();
     assert_eq!(changed.open.len(), OPEN_MAX, "a new schedule is not kept out");
     assert!(full.without_open(&[5], WRITE).listing(&[999], WRITE).is_some());
     let ranges: Vec<Range> =
         (0..RANGES_MAX as i64 + 7).map(|at| range(2 * at, 2 * at, Why::Missed)).collect();
-    let many = agenda(0).with_account(&account(9_999, &ranges, &[]), WRITE).unwrap();
+    let many = agenda(0).with_account(&account(9_999, &ranges, &[]), WRITE);
     assert_eq!((many.dropped.len(), many.dropped[0].first), (RANGES_MAX, 14), "the oldest are forgotten");
-    let mut widest = full.with_account(&account(9_999, &ranges, &[]), WRITE).unwrap();
+    let mut widest = full.with_account(&account(9_999, &ranges, &[]), WRITE);
     widest.paused = Some(Paused { by: "x".repeat(200), at: "x".repeat(30), until: Some(i64::MAX) });
     assert!(Agenda::decode(&name("j"), &widest.encode()).is_ok(), "{} bytes", widest.encode().len());
 }
@@ -72,7 +77,7 @@ fn what_grows_has_an_end() {
 /// With ranges whose counts are not certain, and then are, in this order.
 fn counted(before: &Agenda, ranges: &[Range], order: &[usize]) -> Vec<(i64, i64, u64)> {
     let uncertain: Vec<Range> = ranges.iter().map(|range| Range { counting: true, ..*range }).collect();
-    let mut agenda = before.with_account(&account(99, &uncertain, &[]), WRITE).unwrap();
+    let mut agenda = before.with_account(&account(99, &uncertain, &[]), WRITE);
     for n in order {
         let range = uncertain[*n];
         agenda = agenda.with_count(&Every(1), &range, range.count, &[], WRITE).unwrap();
@@ -83,7 +88,7 @@ fn counted(before: &Agenda, ranges: &[Range], order: &[usize]) -> Vec<(i64, i64,
 #[test]
 fn what_turned_out_to_be_begun_is_not_dropped() {
     let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
-    let before = agenda(10).with_account(&account(20, &[uncertain], &[]), WRITE).unwrap();
+    let before = agenda(10).with_account(&account(20, &[uncertain], &[]), WRITE);
     let count = |count, open: &[i64]| before.with_count(&Every(1), &uncertain, count, open, WRITE).unwrap();
     let after = count(2, &[13]);
     assert_eq!((after.dropped[0].count, after.dropped[0].counting, &after.open[..]), (2, false, &[13][..]));
@@ -121,15 +126,15 @@ fn a_pause_ends_with_what_was_due_in_it() {
     assert_eq!(agenda(10).resuming(20, WRITE), None);
     let over = paused.resuming(20, WRITE).unwrap();
     assert_eq!((over.is_paused(), over.paused.as_ref().and_then(|p| p.until)), (false, Some(20)));
-    let after = over.without_pause(Some(&account(20, &[range(11, 20, Why::Paused)], &[])), WRITE).unwrap();
+    let after = over.without_pause(Some(&account(20, &[range(11, 20, Why::Paused)], &[])), WRITE);
     assert_eq!((after.paused, after.settled, after.dropped.len()), (None, 20, 1));
-    assert_eq!(over.without_pause(None, WRITE).unwrap().settled, 10);
+    assert_eq!(over.without_pause(None, WRITE).settled, 10);
 }
 
 #[test]
 fn only_what_has_ended_is_forgotten() {
     let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
-    let known = agenda(10).with_account(&account(20, &[uncertain], &[16]), WRITE).unwrap();
+    let known = agenda(10).with_account(&account(20, &[uncertain], &[16]), WRITE);
     assert!(known.may_forget(15, State::Ok) && known.may_forget(15, State::Unknown));
     assert!(!known.may_forget(15, State::Planned), "somebody asks for it to be tried again just now");
     assert!(!known.may_forget(15, State::Started));

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{Agenda, Range, Why, seen};
 use leasehold_core::ledger::due::{
-    Calendar, CatchUp, Due, Gap, ON_TIME, Stands, account, asked_by_itself, counted, never_begun,
+    Calendar, CatchUp, Due, Gap, ON_TIME, Stands, account, asked_by_itself, counted, listed_first,
+    never_begun,
 };
 
 use super::*;
@@ -97,6 +98,8 @@ fn every_slot_up_to_a_time_is_in_a_range_or_has_a_record() {
     let range = |first, last, count| Range { first, last, count, why: Why::Missed, counting: true };
     assert_eq!(made.dropped, [range(660, 660, 1), range(840, 840, 1), range(960, 960, 1)]);
     assert_eq!((made.upto, made.open), (1_019, vec![780, 900]));
+    let many = [(660, Stands::Open), (720, Stands::Open), (780, Stands::Settled), (840, Stands::Taken)];
+    assert_eq!(listed_first(many.into_iter()), [840, 720, 660], "what a run is at, then the newest");
     // What lies beyond is another time's.
     let made = account(&Every(MINUTE), &agenda(600), 799, &stands, Why::Paused).unwrap();
     assert_eq!((made.dropped.len(), made.open), (1, vec![780]));

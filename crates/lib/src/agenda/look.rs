@@ -22,7 +22,7 @@ use crate::schedule::Slot;
 use crate::stores::Store;
 use crate::{clock, host, random};
 
-/// More are not offered to be started: the first will do, unless it has to wait.
+/// More that nobody has begun are not offered to be started: the first will do, unless it has to wait.
 const OFFERED: usize = 8;
 
 /// A lease as it is stored, and how old that is.
@@ -79,15 +79,12 @@ impl Looking<'_> {
         let Some(until) = self.agenda.paused.as_ref().and_then(|paused| paused.until) else {
             return Ok(true);
         };
-        if until > self.now {
-            return Ok(false);
-        }
         let stands = self.recorded_stands(until)?;
         let account = due::account(&self.terms.schedule, &self.agenda, until, &stands, Why::Paused);
         let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
         let as_seen = |agenda: &&Agenda| agenda.settled == before && agenda.paused == paused;
         let changed =
-            self.change(|found, write| found.filter(as_seen)?.without_pause(account.as_ref(), write))?;
+            self.change(|found, write| Some(found.filter(as_seen)?.without_pause(account.as_ref(), write)))?;
         self.changed(&changed, account.iter().flat_map(|account| &account.dropped));
         Ok(changed.by_us)
     }
@@ -135,7 +132,7 @@ impl Looking<'_> {
         let changed = self.change(|found, write| {
             let agenda = found.filter(listed)?.without_open(&over, write);
             let account = Account { upto: agenda.settled, dropped: unseen.clone(), open: Vec::new() };
-            agenda.with_account(&account, write)
+            Some(agenda.with_account(&account, write))
         })?;
         self.changed(&changed, unseen.iter());
         self.count_dropped()
@@ -168,7 +165,8 @@ impl Looking<'_> {
             let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
             // Whoever was faster has accounted for them, and said so; or has paused the job, or let it go on.
             let as_seen = |agenda: &&Agenda| agenda.settled == before && agenda.paused == paused;
-            let changed = self.change(|found, write| found.filter(as_seen)?.with_account(&account, write))?;
+            let changed =
+                self.change(|found, write| Some(found.filter(as_seen)?.with_account(&account, write)))?;
             self.look.unsettled |= !changed.by_us;
             self.changed(&changed, account.dropped.iter());
             self.count_dropped()?;
@@ -187,7 +185,8 @@ impl Looking<'_> {
                 Some(Stands::Taken | Stands::Starting) => self.look.unsettled = true,
             }
             // The oldest first: where every slot counts, nothing is begun past one that a run is at.
-            if !self.terms.skips && taken || self.look.start.len() >= OFFERED {
+            let fresh = self.look.start.iter().filter(|start| !start.again).count();
+            if !self.terms.skips && taken || fresh >= OFFERED {
                 break;
             }
         }
@@ -264,7 +263,8 @@ impl Looking<'_> {
         }
         match (turn(&ways, self.tried.has(slot.number()), begun, self.terms.skips), held) {
             (Turn::Start, _) => {
-                self.look.start.push(Start { slot, late });
+                let free = ways.contains(&Way::Free);
+                self.look.start.push(Start { slot, late, again: begun, free });
                 self.look.unsettled = true;
             }
             (Turn::WaveOff, Some(held)) => self.wave_off(&slot, &held)?,
