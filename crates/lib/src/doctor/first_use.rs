@@ -215,6 +215,10 @@ impl Store for FirstUse {
         self.store.least_ttl()
     }
 
+    fn holders_elsewhere(&mut self) {
+        self.store.holders_elsewhere();
+    }
+
     fn limit_calls(&mut self, each: Duration) {
         self.store.limit_calls(each);
     }
