@@ -13,6 +13,8 @@ use leasehold::stores::conformance::{Harness, suite};
 use leasehold::stores::http::open_as;
 use leasehold::stores::prefixed::Prefixed;
 use leasehold::stores::{Cas, FailureKind};
+use leasehold_testkit::faults::Bench;
+use leasehold_testkit::proxy::Proxy;
 use pollster::block_on;
 use rustix::process::Signal;
 use world::{Ended, Running, World, long};
@@ -79,6 +81,19 @@ fn one_of_32_writers_wins_every_round() {
     let world = World::new();
     let served = serve(&world, false);
     rewrites::race(&|| open_as(&served.url, None).unwrap(), if long() { 5_000 } else { 200 }, "raced");
+}
+
+/// Writes whose answers are lost, or that land when nobody expects them any more: the same as of every other store.
+#[test]
+fn answers_that_are_lost_and_writes_that_come_late() {
+    let world = World::new();
+    let served = serve(&world, false);
+    let proxy = Proxy::http(&served.url);
+    let through = proxy.url(&served.url);
+    let open = |url: &str| open_as(url, None).unwrap();
+    let bench = Bench::new("serve", &proxy, || open(&through), || open(&served.url));
+    bench.dropped(500).assert_clean(500);
+    bench.late(200).assert_clean(200);
 }
 
 #[test]
