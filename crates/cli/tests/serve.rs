@@ -13,6 +13,8 @@ use leasehold::stores::conformance::{Harness, suite};
 use leasehold::stores::http::open_as;
 use leasehold::stores::prefixed::Prefixed;
 use leasehold::stores::{Cas, FailureKind};
+use leasehold_testkit::faults::Bench;
+use leasehold_testkit::proxy::Proxy;
 use pollster::block_on;
 use rustix::process::Signal;
 use world::{Ended, Running, World, long};
@@ -32,8 +34,11 @@ fn secret(path: &Path) {
 
 /// SQLite, served on a free port.
 fn serve(world: &World, with_tokens: bool) -> Served {
-    let store = format!("sqlite:{}", world.at("served.db"));
-    let mut args = vec!["--store", &store, "--json", "serve", "--store-api", "--listen", "127.0.0.1:0"];
+    serve_store(world, &format!("sqlite:{}", world.at("served.db")), with_tokens)
+}
+
+fn serve_store(world: &World, store: &str, with_tokens: bool) -> Served {
+    let mut args = vec!["--store", store, "--json", "serve", "--store-api", "--listen", "127.0.0.1:0"];
     let tokens = world.write("tokens", &format!("# who\n{PLAIN} *\n{TEAM} team-a/\n{ADMIN} * admin\n"));
     secret(&tokens);
     if with_tokens {
@@ -76,6 +81,19 @@ fn one_of_32_writers_wins_every_round() {
     let world = World::new();
     let served = serve(&world, false);
     rewrites::race(&|| open_as(&served.url, None).unwrap(), if long() { 5_000 } else { 200 }, "raced");
+}
+
+/// Writes whose answers are lost, or that land when nobody expects them any more: the same as of every other store.
+#[test]
+fn answers_that_are_lost_and_writes_that_come_late() {
+    let world = World::new();
+    let served = serve(&world, false);
+    let proxy = Proxy::http(&served.url);
+    let through = proxy.url(&served.url);
+    let open = |url: &str| open_as(url, None).unwrap();
+    let bench = Bench::new("serve", &proxy, || open(&through), || open(&served.url));
+    bench.dropped(500).assert_clean(500);
+    bench.late(200).assert_clean(200);
 }
 
 #[test]
@@ -240,4 +258,59 @@ fn what_was_served_is_kept() {
     assert_eq!((found.version, found.body), (version, b"kept".to_vec()));
     assert_eq!(store.facts().instance, instance);
     assert_eq!(block_on(store.cas("runs/x", None, WriteId(2), b"stale")), Cas::Conflict);
+}
+
+/// As if this machine had been started anew since everything in the store was written.
+fn reboot(store: &str) {
+    let now = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let (now, before) = (now.trim().replace('-', ""), "0123456789abcdef".repeat(2));
+    let (scheme, path) = store.split_once(':').unwrap();
+    if scheme == "sqlite" {
+        let db = rusqlite::Connection::open(path).unwrap();
+        let rows = db.execute("UPDATE records SET stamp = replace(stamp, ?1, ?2)", [&now, &before]).unwrap();
+        assert!(rows > 0);
+        return;
+    }
+    let versions = std::process::Command::new("grep").args(["-rl", &now, path]).output().unwrap();
+    let versions = String::from_utf8(versions.stdout).unwrap();
+    assert!(!versions.is_empty());
+    for version in versions.lines() {
+        let text = std::fs::read_to_string(version).unwrap();
+        std::fs::write(version, text.replace(&now, &before)).unwrap();
+    }
+}
+
+/// Whoever held a lease through the server is on another machine, and lives on. Only what this machine itself
+/// held ended with it.
+#[test]
+fn a_reboot_of_the_server_ends_no_lease_of_a_client() {
+    for scheme in ["sqlite", "dir"] {
+        let world = World::new();
+        let store = world.store(scheme);
+        let served = serve_store(&world, &store, false);
+        for lease in ["site", "asked-back"] {
+            assert_eq!(client(&world, &served.url, None, &["acquire", lease, "--ttl", "1h"]).token(), 1);
+        }
+        let here = |args: &[&str]| {
+            let mut all = vec!["--store", &store];
+            all.extend(args);
+            world.run(&all)
+        };
+        // A change by hand from the server's own machine leaves the holder where it is.
+        here(&["break", "asked-back", "--wait", "1ms"]).is(11, "");
+        assert_eq!(here(&["acquire", "local", "--ttl", "1h"]).token(), 1);
+        served.server.signal(Signal::KILL);
+        served.server.ended();
+        reboot(&store);
+        for lease in ["site", "asked-back"] {
+            here(&["acquire", lease]).is(11, "held by");
+        }
+        // Through the server too, as ever.
+        let served = serve_store(&world, &store, false);
+        client(&world, &served.url, None, &["acquire", "site"]).is(11, "held by");
+        // Control: this is what a reboot looks like, where it can be told from a move to another machine.
+        if std::fs::read_to_string("/etc/machine-id").is_ok_and(|id| id.trim().len() == 32) {
+            assert_eq!(here(&["acquire", "local"]).token(), 2);
+        }
+    }
 }

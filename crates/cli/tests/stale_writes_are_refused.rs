@@ -115,8 +115,11 @@ fn a_rewound_store_is_noticed_by_the_fence() {
     let fence = read(&world, ".today.leasehold-fence").replace("\"token\":1,", "\"token\":9,");
     world.write(".today.leasehold-fence", &fence);
     fs::remove_file(world.path("ran")).unwrap();
-    world.run(&run).is(79, "was sealed with token 9").is(79, "rewound");
+    world.run(&run).is(79, "was sealed with token 9").is(79, "rewound").is(79, "fence reset file:today");
     assert!(!world.path("ran").exists());
+    // What it names is the way out.
+    world.run(&["fence", "reset", "file:today"]).is(0, "is forgotten");
+    world.run(&run).is(0, "");
 }
 
 #[test]

@@ -48,7 +48,8 @@ pub struct Failure {
 pub const NOTHING_WRITTEN: &str = "nothing was written";
 
 impl Failure {
-    /// The store itself says that nothing came of it. For what people are told: nothing is decided by it.
+    /// The store itself says that nothing came of it. For what people are told, and for whether a target tries its
+    /// write again; no lease is decided by it.
     pub fn definite(&self) -> bool {
         self.message.contains(NOTHING_WRITTEN)
     }

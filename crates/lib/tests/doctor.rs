@@ -294,6 +294,35 @@ fn the_first_use_is_looked_at_and_remembered() {
     assert_eq!(begin(Flaw::PlainPut, "sloppy:a").0.err().unwrap().kind, FailureKind::Unusable);
 }
 
+/// Another instance, and the look at it cannot be had just then: nothing is answered from there until it was.
+#[test]
+fn a_look_that_failed_is_made_again() {
+    let scratch = Scratch::new();
+    let state = StateDir::at(scratch.join("state"));
+    let records = Records::default();
+    for (flaw, ends) in [(Flaw::PlainPut, Some(FailureKind::Unusable)), (Flaw::None, None)] {
+        let notes = Notes::new(&state, "sloppy:a", "sloppy:");
+        notes.went_well("the one before");
+        let (counting, count) = counted(flaw, &records);
+        // One look in vain.
+        let full = || Failure { kind: FailureKind::Unreachable, message: "Too many clients.".into() };
+        let once = AtomicBool::new(true);
+        let open: Opener = Arc::new(move || match once.swap(false, Ordering::SeqCst) {
+            true => Err(full()),
+            false => counting(),
+        });
+        let store = Box::new(Sloppy::new(flaw, &records));
+        let mut store = FirstUse::begin(store, open, notes, nobody()).unwrap();
+        let mut read = || pollster::block_on(store.read("leases/x")).err().map(|failure| failure.kind);
+        assert_eq!(read(), Some(FailureKind::Unreachable));
+        assert_eq!(read(), ends, "{flaw:?}: after a look that failed nobody looked again");
+        let looked = count.load(Ordering::SeqCst);
+        assert_eq!(read(), ends);
+        // Once it went well it is known.
+        assert_eq!(count.load(Ordering::SeqCst) > looked, ends.is_some());
+    }
+}
+
 /// Who looks first and writes later is found by a race alone; one that could not be run finds nobody.
 #[test]
 fn a_store_that_could_not_be_raced_was_not_tested() {

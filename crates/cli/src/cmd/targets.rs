@@ -217,7 +217,8 @@ fn rewound(refused: &Refused) -> Failed {
         format!(
             "{target} was sealed with token {sealed} and the store has just granted {token} for {lease}: the \
              store was rewound (restored from a backup, or it lost writes). Nothing was run: tokens would \
-             repeat. Find out what happened to the store before anything writes again"
+             repeat. Find out what happened to the store before anything writes again. Once no run from before \
+             is left: leasehold fence reset {target}"
         ),
     )
 }

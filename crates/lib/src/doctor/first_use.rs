@@ -122,13 +122,15 @@ impl FirstUse {
 
     /// The first answer tells which instance this is.
     fn look(&mut self) -> Result<bool, Failure> {
-        let Some(known) = self.known.take() else { return Ok(false) };
-        let instance = self.store.facts().instance;
-        if instance.is_empty() || instance == known {
-            return Ok(false);
+        let Some(known) = &self.known else { return Ok(false) };
+        let facts = self.store.facts();
+        let another = !facts.instance.is_empty() && facts.instance != *known;
+        if another {
+            probe(&self.open, &self.notes, &self.tell, facts.caution)?;
         }
-        probe(&self.open, &self.notes, &self.tell, self.store.facts().caution)?;
-        Ok(true)
+        // Not before: one that failed is made again by the next read.
+        self.known = None;
+        Ok(another)
     }
 }
 
@@ -213,6 +215,10 @@ impl Store for FirstUse {
 
     fn least_ttl(&self) -> Duration {
         self.store.least_ttl()
+    }
+
+    fn holders_elsewhere(&mut self) {
+        self.store.holders_elsewhere();
     }
 
     fn limit_calls(&mut self, each: Duration) {

@@ -41,6 +41,12 @@ impl Domain {
         Self::default()
     }
 
+    /// The same clock for whoever writes on behalf of holders on other machines: its stamps do not say of
+    /// which machine they are, so that another boot here tells nothing about those who live elsewhere.
+    pub fn nameless(&self) -> Self {
+        Self { machine: None, ..self.clone() }
+    }
+
     /// A stamp for something written now.
     pub fn stamp(&self) -> Stamp {
         Stamp { domain: self.clone(), boot_time: boot_time() }
@@ -49,7 +55,8 @@ impl Domain {
     /// How long ago `stamp` was made, if that can be known here.
     ///
     /// Another boot of this very machine means that whoever stamped it died with that boot, so the
-    /// age is as large as can be. Everything doubtful is nothing.
+    /// age is as large as can be; [`Domain::nameless`] is for those who stamp for somebody else.
+    /// Everything doubtful is nothing.
     pub fn age(&self, stamp: &Stamp) -> Option<Duration> {
         self.age_at(stamp, boot_time())
     }
@@ -110,6 +117,15 @@ impl fmt::Display for Stamp {
 }
 
 impl Stamp {
+    /// The stamp of what replaces something stamped with `before`, which may be a change by hand to a record
+    /// of a holder elsewhere: once nameless, always nameless.
+    pub fn after(self, before: Option<&Self>) -> Self {
+        match before {
+            Some(Self { domain: Domain { machine: Some(_), .. }, .. }) => self,
+            _ => Self { domain: self.domain.nameless(), ..self },
+        }
+    }
+
     /// Reads what `Display` writes; nothing for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         fn part(text: &str) -> Option<String> {
@@ -325,6 +341,8 @@ mod tests {
         assert_eq!(age(domain("other", "old", "1"), 40), None, "another machine");
         assert_eq!(age(domain("", "old", "1"), 40), None);
         assert_eq!(age(domain("m", "", "1"), 40), None);
+        assert_eq!(age(domain("m", "old", "1").nameless(), 40), None, "of a holder elsewhere");
+        assert_eq!(age(here.nameless(), 40), Some(Duration::from_secs(60)));
         let nameless = domain("", "b", "1");
         assert_eq!(nameless.age_at(&at(domain("", "old", "1"), 1), now), None);
         assert_eq!(Domain::default().age_at(&at(Domain::default(), 1), now), None);
@@ -339,6 +357,15 @@ mod tests {
         for bad in ["", "-", "-/-/-/1", "-/-/-/1.5", "-/-/-/+1.000000000", "a/b/c/1.000000000/d"] {
             assert_eq!(Stamp::parse(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn what_was_stamped_for_others_stays_so() {
+        let (own, served) = (at(domain("m", "b", "1"), 4), at(domain("m", "b", "1").nameless(), 4));
+        assert_eq!(own.clone().after(Some(&own)), own);
+        assert_eq!(own.clone().after(Some(&served)), served);
+        assert_eq!(own.clone().after(None), served);
+        assert_eq!(served.clone().after(Some(&own)), served);
     }
 
     #[test]

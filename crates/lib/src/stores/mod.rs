@@ -203,6 +203,10 @@ pub trait Store: Send {
         Duration::ZERO
     }
 
+    /// From now on this handle writes for holders that may be on other machines, as a server does. A store that
+    /// takes a reboot of this machine for the end of its holders must not do so for what is written from here on.
+    fn holders_elsewhere(&mut self) {}
+
     /// No call may take longer than this from now on. Stores whose calls are always short ignore it.
     fn limit_calls(&mut self, _each: Duration) {}
 

@@ -79,6 +79,10 @@ impl Store for Prefixed {
         self.inner.spacing()
     }
 
+    fn holders_elsewhere(&mut self) {
+        self.inner.holders_elsewhere();
+    }
+
     fn limit_calls(&mut self, each: Duration) {
         self.inner.limit_calls(each);
     }

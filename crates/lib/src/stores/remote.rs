@@ -134,6 +134,10 @@ impl<S: Store> Store for Remote<S> {
         self.inner.ignored()
     }
 
+    fn holders_elsewhere(&mut self) {
+        self.inner.holders_elsewhere();
+    }
+
     fn limit_calls(&mut self, each: Duration) {
         self.limit = each;
         self.inner.limit_calls(each);

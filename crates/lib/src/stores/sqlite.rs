@@ -349,6 +349,10 @@ impl Store for SqliteStore {
         }
     }
 
+    fn holders_elsewhere(&mut self) {
+        self.domain = self.domain.nameless();
+    }
+
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
         let sql = "SELECT version, body, stamp FROM records WHERE key = ?1";
         let row = self.db.query_row(sql, [key], |row| self.stored(row, 0));
@@ -365,14 +369,17 @@ impl Store for SqliteStore {
         let version = write.to_string();
         let stamp = self.domain.stamp();
         let text = stamp.to_string();
+        let nameless = stamp.clone().after(None).to_string();
         let changed = match expected {
             None => self.db.execute(
                 "INSERT INTO records VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
                 params![key, version, body, text],
             ),
             Some(expected) => self.db.execute(
-                "UPDATE records SET version = ?2, body = ?3, stamp = ?4 WHERE key = ?1 AND version = ?5",
-                params![key, version, body, text, expected.0],
+                // As `Stamp::after` says.
+                "UPDATE records SET version = ?2, body = ?3, stamp = iif(stamp LIKE '-%', ?6, ?4) \
+                 WHERE key = ?1 AND version = ?5",
+                params![key, version, body, text, expected.0, nameless],
             ),
         };
         self.outcome(changed, Version(version), stamp.boot_time)

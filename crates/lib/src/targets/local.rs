@@ -220,7 +220,8 @@ impl<A: Artefact> Local<A> {
             self.artefact.place(&self.beside, &pending.temp, fence).map_err(io)?;
             self.beside.sync().map_err(io)?;
             record.finished()
-        } else if waiting.is_none() && present.as_ref() == wanted {
+        } else if present.as_ref() == wanted {
+            // It was put in place, whatever became of it since: taken back, it would be done again and not be seen.
             record.finished()
         } else {
             record.taken_back()

@@ -45,6 +45,8 @@ pub const READER_GRACE: Duration = Duration::from_secs(15 * 60);
 const UPLOADS: u32 = 3;
 /// How often a reader starts again because what it was to read had just been replaced.
 const READS: u32 = 5;
+/// How many pages of names a sweep looks at.
+const PAGES: usize = 20;
 /// Most that one write takes away; the next goes on.
 const SWEEP: usize = 100;
 
@@ -159,15 +161,15 @@ impl ObjectTarget {
         Path::parse(name).map_err(|_| self.bad_fence("the fence names a payload that no object can be"))
     }
 
-    fn seen(&mut self) -> Result<Vec<Seen>, Failure> {
+    fn seen(&mut self, pages: usize) -> Result<Vec<Seen>, Failure> {
         let folder = self.folder.clone();
-        self.link.call(0, async |bucket| bucket.seen_in(&folder).await, Err)
+        self.link.call(0, async |bucket| bucket.seen_in(&folder, pages).await, Err)
     }
 
     /// The highest ordinal of all payloads there are, for a pointer that names none: it may be a new one
-    /// in the place of another that somebody removed, and ordinals never go back.
+    /// in the place of another that somebody removed, and ordinals never go back. Of all: the highest come last.
     fn highest(&mut self) -> Result<u64, TargetError> {
-        let seen = self.seen().map_err(|f| self.remote("look at the payloads of", f))?;
+        let seen = self.seen(usize::MAX).map_err(|f| self.remote("look at the payloads of", f))?;
         let names = seen.iter().filter_map(|object| object.name.strip_prefix(&self.folder));
         Ok(names.filter_map(Payload::parse).map(|payload| payload.ordinal).max().unwrap_or(0))
     }
@@ -228,10 +230,14 @@ impl ObjectTarget {
         Err(self.remote("write", failure.unwrap_or_else(nobody)))
     }
 
-    /// Takes away what nobody can need any more. Whether it works changes nothing.
-    fn sweep(&mut self) {
-        let Ok(seen) = self.seen() else { return };
-        for name in payload::sweepable(&self.folder, &seen, self.grace, self.kept).into_iter().take(SWEEP) {
+    /// Takes away what nobody can need any more, now that `published` is named. Whether it works changes nothing.
+    fn sweep(&mut self, published: &str) {
+        let Some(published) = Payload::parse(published) else { return };
+        let Ok(seen) = self.seen(PAGES) else { return };
+        // The mutant heeds neither.
+        let published = if self.kept == 0 { u64::MAX } else { published.ordinal };
+        let names = payload::sweepable(&self.folder, &seen, published, self.grace, self.kept);
+        for name in names.into_iter().take(SWEEP) {
             let Ok(path) = Path::parse(&name) else { continue };
             if self.link.call(0, async |bucket| bucket.discard(&path).await, Err).is_err() {
                 return;
@@ -303,8 +309,8 @@ impl Cell for ObjectTarget {
         let gave_up = |failure| (Cas::Unknown(failure), Duration::ZERO);
         match self.link.call(0, put, gave_up) {
             (Cas::Written { .. }, _) => {
-                if content.is_some() {
-                    self.sweep();
+                if let (Some(_), Some(published)) = (content, &record.payload) {
+                    self.sweep(published);
                 }
                 Ok(Swap::Done)
             }

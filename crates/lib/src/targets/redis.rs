@@ -32,6 +32,8 @@ pub struct RedisTarget {
     link: Link<RedisStore>,
     shown: String,
     keys: Keys,
+    /// The history of writes that this verb's first look was of.
+    history: Option<String>,
 }
 
 impl fmt::Debug for RedisTarget {
@@ -72,7 +74,7 @@ impl RedisTarget {
         }
         let store = RedisStore::for_target(server).map_err(|why| unfit("cannot be a target", &why))?;
         let keys = Keys { fence: fence.into_bytes(), value: key.into_bytes() };
-        Ok(Self { link: Link::new(store), shown: shown(url), keys })
+        Ok(Self { link: Link::new(store), shown: shown(url), keys, history: None })
     }
 
     /// Waits this long for one call, and for all calls of one verb.
@@ -146,6 +148,16 @@ impl Cell for RedisTarget {
         let keys = &self.keys;
         let looked = self.link.call(0, async |redis| redis.look(keys, false).await, Err);
         let looked = looked.map_err(|f| self.remote("read the fence of", f))?;
+        // Whoever looks again after a failover may see a fence that was replaced since the first look, and would
+        // pass it: one verb is for one history.
+        match (&self.history, &looked.history) {
+            (Some(before), Some(now)) if before != now => {
+                let failure = self.link.call(0, async |redis| redis.changed(), |failure| failure);
+                return Err(self.remote("write", failure));
+            }
+            (None, Some(_)) => self.history.clone_from(&looked.history),
+            _ => {}
+        }
         looked.fence.map(|bytes| Ok((self.decode(&bytes)?, bytes))).transpose()
     }
 
@@ -161,8 +173,11 @@ impl Cell for RedisTarget {
         match self.link.call(content.map_or(0, <[u8]>::len), work, Err) {
             Ok(true) => Ok(Swap::Done),
             Ok(false) => Ok(Swap::Conflict),
-            // Said before anything was changed: every script does first what can be refused.
-            Err(failure) if failure.kind == FailureKind::Denied => Err(self.remote("write", failure)),
+            // Said before anything was changed: every script does first what can be refused. Trying again would
+            // not mend it, and after a change of history it would pass a fence that should have been kept.
+            Err(failure) if failure.kind == FailureKind::Denied || failure.definite() => {
+                Err(self.remote("write", failure))
+            }
             Err(failure) => Ok(Swap::Unknown(failure.message)),
         }
     }
@@ -173,6 +188,7 @@ impl Networked for RedisTarget {
     const MOST: usize = LARGEST;
 
     fn begin(&mut self, bytes: usize) {
+        self.history = None;
         self.link.begin(bytes);
     }
 

@@ -103,20 +103,27 @@ impl Artefact for Tree {
     fn place(&self, beside: &Beside, payload: &str, fence: &Fence) -> io::Result<()> {
         let version = version(beside, fence);
         let before = current(beside);
-        if before.as_ref() != Some(&version) {
-            match fs::symlink_metadata(beside.path(payload)) {
-                Ok(_) => {
-                    // Left by a power cut: what is current is never removed.
-                    beside.discard(&version);
-                    beside.rename(payload, &version)?;
-                    beside.sync()?;
-                }
-                // Whoever died in the middle of this had come so far; otherwise there is nothing to point to.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                    fs::metadata(beside.path(&version))?;
-                }
-                Err(e) => return Err(e),
+        let there = before.as_ref() == Some(&version);
+        match fs::symlink_metadata(beside.path(payload)) {
+            // The same content under the same number, as after a reset of the fence, and perhaps edited since.
+            Ok(_) if there => {
+                beside.exchange(payload, &version)?;
+                // It is in place; what is left under the payload's name is swept by the next seal.
+                let _ = set_aside(beside, payload);
             }
+            Ok(_) => {
+                // Left by a power cut: what is current is never removed.
+                beside.discard(&version);
+                beside.rename(payload, &version)?;
+                beside.sync()?;
+            }
+            // Whoever died in the middle of this had come so far; otherwise there is nothing to point to.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                fs::metadata(beside.path(&version))?;
+            }
+            Err(e) => return Err(e),
+        }
+        if !there {
             before.iter().for_each(|before| replaced_now(&beside.path(before)));
         }
         let link = beside.side("link");

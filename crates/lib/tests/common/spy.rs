@@ -12,7 +12,7 @@ use pollster::block_on;
 pub type Asked = Arc<Mutex<Vec<&'static str>>>;
 
 /// Every verb and every question there is, as [`ask_all`] asks them.
-pub const ALL: [&str; 12] = [
+pub const ALL: [&str; 13] = [
     "facts",
     "read",
     "cas",
@@ -23,6 +23,7 @@ pub const ALL: [&str; 12] = [
     "forget",
     "spacing",
     "least_ttl",
+    "holders_elsewhere",
     "limit_calls",
     "examine",
 ];
@@ -48,6 +49,7 @@ pub fn ask_all(store: &mut dyn Store) {
     block_on(store.forget("k"));
     store.spacing();
     store.least_ttl();
+    store.holders_elsewhere();
     store.limit_calls(Duration::from_secs(1));
     block_on(store.examine()).unwrap();
 }
@@ -115,6 +117,10 @@ impl Store for Spy {
     fn least_ttl(&self) -> Duration {
         self.asked("least_ttl");
         Duration::ZERO
+    }
+
+    fn holders_elsewhere(&mut self) {
+        self.asked("holders_elsewhere");
     }
 
     fn limit_calls(&mut self, _each: Duration) {

@@ -19,6 +19,7 @@ crate::tests!(
     whoever_takes_back_for_the_dead_killed_anywhere,
     a_writer_whose_system_calls_fail,
     what_was_edited_after_a_crash_is_kept,
+    a_tree_that_was_edited_after_its_writer_died_is_written_anew,
 );
 
 const OLD: &str = "report of token 32";
@@ -237,4 +238,39 @@ fn what_was_edited_after_a_crash_is_kept() {
         next_one_recovers(&place);
     }
     assert!(met > 0, "the harness never dies between fence and rename");
+}
+
+/// A file in the tree.
+fn edit(place: &Place) {
+    for page in ["page", "deep/page"] {
+        fs::write(place.artefact().join(page), "edited by hand").unwrap();
+    }
+}
+
+/// The writer died right after its version became current, and somebody edited a file in it: the run that writes the
+/// same once more is not told that it is there while it is not.
+fn a_tree_that_was_edited_after_its_writer_died_is_written_anew() {
+    let start = sealed_33(Kind::Tree, Some(OLD));
+    let attempt = Attempt { role: "write", token: 33, content: NEW };
+    let mut met = 0;
+    for point in attempt.points(&start, false) {
+        let place = start.copy();
+        attempt.killed_at(&place, &point);
+        if place.stored().pending.is_none() || place.content() != NEW {
+            continue;
+        }
+        met += 1;
+        edit(&place);
+        let repeated = place.copy();
+        assert!(
+            repeated.write(33, Some(1), NEW).unwrap().repeat,
+            "{point:?}: it was written before it was edited"
+        );
+        assert_eq!(repeated.content(), "edited by hand");
+        let written = place.write(33, None, NEW).unwrap();
+        assert_eq!((written.seq, written.repeat, place.content().as_str()), (2, false, NEW), "{point:?}");
+        place.assert_tidy();
+        next_one_recovers(&place);
+    }
+    assert!(met > 0, "the harness never dies between link and fence");
 }

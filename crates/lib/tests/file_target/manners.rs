@@ -11,7 +11,7 @@ use leasehold::core::name::Name;
 use leasehold::targets::file::{FileTarget, digest};
 use leasehold::targets::{Class, Content, Target, TargetError};
 
-use crate::kit::{Attempt, Place, actor, bearer, publish};
+use crate::kit::{Attempt, Kind, Place, actor, bearer, publish};
 
 crate::tests!(
     several_writes_and_a_retry,
@@ -26,6 +26,7 @@ crate::tests!(
     a_busy_lock_has_an_end,
     a_removed_lock_file_is_noticed,
     a_full_disk_changes_nothing,
+    a_mount_point_is_refused,
 );
 
 fn reason(error: &TargetError) -> Option<Reason> {
@@ -309,6 +310,71 @@ impl Tiny {
 impl Drop for Tiny {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg(self.0.dir()).status();
+    }
+}
+
+/// Something mounted over an artefact.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn over(place: &Place, kind: Kind) -> Self {
+        let path = place.artefact();
+        let mut mount = Command::new("mount");
+        match kind {
+            Kind::File => {
+                let other = place.dir().join("other");
+                fs::write(&other, "of another").unwrap();
+                mount.arg("--bind").arg(other)
+            }
+            Kind::Tree => mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]),
+        };
+        let mount = mount.arg(&path).output();
+        let mounted = mount.as_ref().is_ok_and(|output| output.status.success());
+        assert!(mounted, "SKIPPED: this test needs to mount something: run it as root: {mount:?}");
+        Self(path)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// Nothing can be put in the place of what is mounted, which is on another file system besides: said before anything
+/// is written.
+fn a_mount_point_is_refused() {
+    for kind in [Kind::File, Kind::Tree] {
+        let place = Place::of(kind);
+        match kind {
+            Kind::File => fs::write(place.artefact(), "by hand").unwrap(),
+            Kind::Tree => fs::create_dir(place.artefact()).unwrap(),
+        }
+        let refused = |error: TargetError| {
+            let said = error.to_string();
+            assert!(matches!(error, TargetError::Unfit { .. }), "{said}");
+            assert!(
+                said.contains("is a mount point") && said.contains("Mount its directory instead"),
+                "{said}"
+            );
+        };
+        let mounted = Mounted::over(&place, kind);
+        let before = place.names();
+        refused(place.target().seal(&bearer(1), Mode::Enforce).unwrap_err());
+        refused(place.write(1, None, "x").unwrap_err());
+        assert_eq!(place.names(), before, "{kind:?}: something was left beside it");
+        drop(mounted);
+        // Without it, it is an artefact like any other; and with it again, a run that was let in is not.
+        let _ = fs::remove_file(place.dir().join("other"));
+        place.target().seal(&bearer(1), Mode::Enforce).unwrap();
+        if kind == Kind::Tree {
+            continue;
+        }
+        place.write(1, None, "good").unwrap();
+        let mounted = Mounted::over(&place, kind);
+        refused(place.write(1, None, "x").unwrap_err());
+        drop(mounted);
+        assert_eq!(place.content(), "good");
     }
 }
 

@@ -18,6 +18,7 @@ crate::tests!(
     links_are_copied_and_foreign_ones_are_refused,
     what_cannot_be_copied_changes_nothing,
     a_pipe_in_a_tree_holds_nobody_up,
+    the_same_content_under_the_same_number_is_written_all_the_same,
 );
 
 fn versions(place: &Place) -> usize {
@@ -133,4 +134,21 @@ fn a_pipe_in_a_tree_holds_nobody_up() {
     let seen = seen.expect("it waits for somebody to write into the pipe").unwrap();
     looking.join().unwrap().unwrap();
     assert_ne!(seen, plain, "a pipe more is another tree");
+}
+
+/// After a reset of the fence a version can get the very name of the one that is current, which may have been edited.
+fn the_same_content_under_the_same_number_is_written_all_the_same() {
+    let place = Place::of(Kind::Tree);
+    publish(&place, 1, "report");
+    let name = fs::read_link(place.artefact()).unwrap();
+    for page in ["page", "deep/page"] {
+        fs::write(place.artefact().join(page), "edited by hand").unwrap();
+    }
+    let reader = fs::File::open(place.artefact().join("page")).unwrap();
+    place.target().forget().unwrap();
+    publish(&place, 1, "report");
+    assert_eq!(fs::read_link(place.artefact()).unwrap(), name, "then this shows nothing");
+    assert_eq!(place.content(), "report");
+    assert_eq!(std::io::read_to_string(reader).unwrap(), "edited by hand");
+    place.assert_tidy();
 }

@@ -11,3 +11,4 @@ mod object;
 mod postgres;
 mod redis;
 mod targets;
+mod tls;

@@ -59,7 +59,8 @@ pub struct Desk {
 }
 
 impl Desk {
-    pub fn new(store: Box<dyn Store>) -> Self {
+    pub fn new(mut store: Box<dyn Store>) -> Self {
+        store.holders_elsewhere();
         Self { store, landed: VecDeque::new() }
     }
 

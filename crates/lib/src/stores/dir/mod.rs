@@ -285,7 +285,7 @@ impl DirStore {
             seq,
             write,
             previous: Some(newest.write),
-            stamp: self.stamp(),
+            stamp: self.stamp().map(|stamp| stamp.after(newest.stamp.as_ref())),
             body: body.map(<[u8]>::to_vec),
         };
         let added = chain::add(&dir, &seen, &entry, self.confirms())?;
@@ -365,6 +365,10 @@ impl Store for DirStore {
                 )
             }),
         }
+    }
+
+    fn holders_elsewhere(&mut self) {
+        self.domain = self.domain.as_ref().map(Domain::nameless);
     }
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {

@@ -15,9 +15,6 @@ use super::verdict::{self, Put};
 use super::wire::Note;
 use super::{Cas, Failure, FailureKind, ObjectBucket, PAGE, Version};
 
-/// Pages of a listing of one target's payloads; more can wait for the next time.
-const PAGES: usize = 20;
-
 /// An object that was read.
 pub(crate) struct Fetched {
     /// Nothing: it is larger than was asked for.
@@ -144,12 +141,13 @@ impl ObjectBucket {
         }
     }
 
-    /// Objects whose names start with `folder`, which ends in a slash; the first of them, if they are many.
-    pub(crate) async fn seen_in(&mut self, folder: &str) -> Result<Vec<Seen>, Failure> {
+    /// Objects whose names start with `folder`, which ends in a slash; the first of them, if they are more than so
+    /// many pages.
+    pub(crate) async fn seen_in(&mut self, folder: &str, pages: usize) -> Result<Vec<Seen>, Failure> {
         let client = self.client()?;
         let mut found = Vec::new();
         let mut page_token = None;
-        for _ in 0..PAGES {
+        for _ in 0..pages {
             let note = Note::default();
             let options = PaginatedListOptions {
                 max_keys: Some(PAGE),

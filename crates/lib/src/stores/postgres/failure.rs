@@ -21,6 +21,15 @@ pub(super) fn unusable(message: String) -> Failure {
     Failure { kind: FailureKind::Unusable, message }
 }
 
+/// Another instance answered a write than the one that was read.
+pub(super) fn another(host: &Host) -> Failure {
+    unreachable(format!(
+        "PostgreSQL at {} is another server than the one that was read, or has become the primary since, so nothing \
+         was written. Try again.",
+        host.shown()
+    ))
+}
+
 /// No address for the name.
 pub(super) fn unknown_host(host: &Host, error: &io::Error) -> Failure {
     unreachable(format!(

@@ -49,6 +49,7 @@ pub struct PostgresStore {
     /// Taken out while a call is under way, so that one that is given up takes the connection with it.
     link: Option<Link>,
     identity: Identity,
+    /// Which one was read last; a write is for that one only.
     instance: String,
     /// A pooler is in between; unknown before the first answer.
     pooled: Option<bool>,
@@ -130,7 +131,7 @@ impl PostgresStore {
             let found = link.client.query_typed(&statement(self.identity), params).await;
             let e = match found {
                 Ok(rows) => {
-                    self.learn(&link, &rows)?;
+                    self.learn(&link, &rows, kind)?;
                     self.link = Some(link);
                     return Ok(rows);
                 }
@@ -157,17 +158,27 @@ impl PostgresStore {
     }
 
     /// Keeps what an answer says about who gave it.
-    fn learn(&mut self, link: &Link, rows: &[Row]) -> Result<(), Fault> {
+    fn learn(&mut self, link: &Link, rows: &[Row], kind: Kind) -> Result<(), Fault> {
         let Some(row) = rows.first() else { return Ok(()) };
         let strange =
             |_| failure::unusable(format!("PostgreSQL at {} gave a strange answer.", link.host.shown()));
         if row.try_get(1).map_err(strange)? {
             return Err(failure::replica(&link.host).into());
         }
-        self.instance = row.try_get(0).map_err(strange)?;
+        let instance: String = row.try_get(0).map_err(strange)?;
+        // Not kept either: whoever wants to write must read there first.
+        if kind == Kind::Writes && self.met().is_some_and(|met| met != instance) {
+            return Err(failure::another(&link.host).into());
+        }
+        self.instance = instance;
         let pid: i32 = row.try_get(2).map_err(strange)?;
         self.pooled = Some(link.promised.is_some_and(|promised| promised != pid));
         Ok(())
+    }
+
+    /// Which instance was read last, if any was.
+    fn met(&self) -> Option<String> {
+        (!self.instance.is_empty()).then(|| self.instance.clone())
     }
 
     /// Makes the table; somebody else may be making it at the same time.
@@ -215,6 +226,7 @@ impl PostgresStore {
         let expected: Vec<Option<&str>> =
             writes.iter().map(|w| w.expected.as_ref().map(|v| v.0.as_str())).collect();
         let versions: Vec<String> = writes.iter().map(|w| w.write.to_string()).collect();
+        let met = self.met();
         let bodies: Vec<&[u8]> = writes.iter().map(|w| w.body.as_slice()).collect();
         let params: Params = &[
             (&keys, Type::TEXT_ARRAY),
@@ -222,6 +234,7 @@ impl PostgresStore {
             (&versions, Type::TEXT_ARRAY),
             (&bodies, Type::BYTEA_ARRAY),
             (&sql::WAITING, Type::INT8),
+            (&met, Type::TEXT),
         ];
         let rows = self.ask(sql::cas_many, params, Kind::Writes).await?;
         let written =
@@ -331,7 +344,8 @@ impl Store for PostgresStore {
     async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
         let version = write.to_string();
         let (channel, lock) = push::names(key);
-        let told = [(&lock as &(dyn ToSql + Sync), Type::INT8), (&channel, Type::TEXT)];
+        let met = self.met();
+        let told = [(&lock as &(dyn ToSql + Sync), Type::INT8), (&channel, Type::TEXT), (&met, Type::TEXT)];
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&key, Type::TEXT)];
         let old = expected.map(|v| v.0.as_str());
         let statement: Statement = match &old {
@@ -364,8 +378,14 @@ impl Store for PostgresStore {
 
     async fn remove(&mut self, key: &str, version: &Version) -> Cas {
         let (channel, lock) = push::names(key);
-        let params: Params =
-            &[(&key, Type::TEXT), (&version.0, Type::TEXT), (&lock, Type::INT8), (&channel, Type::TEXT)];
+        let met = self.met();
+        let params: Params = &[
+            (&key, Type::TEXT),
+            (&version.0, Type::TEXT),
+            (&lock, Type::INT8),
+            (&channel, Type::TEXT),
+            (&met, Type::TEXT),
+        ];
         self.write(sql::remove, params, version.clone()).await
     }
 

@@ -92,6 +92,13 @@ pub(super) fn read(id: Identity) -> String {
     )
 }
 
+/// A write is made only by the instance that was read last, which this parameter names (null: none was yet). Behind
+/// the same URL another may answer since, which has forgotten what others were told, and what the write expects
+/// may be current there again.
+fn met(parameter: &str) -> String {
+    format!("({parameter}::text IS NULL OR {parameter} = (SELECT instance FROM me))")
+}
+
 /// One row: when it was written, or null. Waiters are told in the same transaction, if there are any:
 /// each of them holds a shared lock that the attempt at an exclusive one meets. A notification makes all
 /// commits that have one wait for each other, so a renewal that nobody waits for has none.
@@ -104,46 +111,55 @@ fn one_write(id: Identity, write: &str, lock: &str, channel: &str, version: &str
     )
 }
 
-/// $1 key, $2 version, $3 body, $4 lock, $5 channel.
+/// $1 key, $2 version, $3 body, $4 lock, $5 channel, $6 instance.
 ///
 /// The stamp is taken when the statement is executed: after the request was sent, from which the holder
 /// counts, and before the answer. It may be earlier than the end of a wait for a row lock, which makes a
 /// lease end earlier by the store's clock and never before the holder expects it.
 pub(super) fn create_one(id: Identity) -> String {
-    let write = "INSERT INTO leasehold.records (key, version, body, written) \
-                 VALUES ($1, $2, $3, pg_catalog.clock_timestamp()) ON CONFLICT (key) DO NOTHING \
-                 RETURNING written";
-    one_write(id, write, "$4", "$5", "$2")
+    let write = format!(
+        "INSERT INTO leasehold.records (key, version, body, written) \
+         SELECT $1, $2, $3, pg_catalog.clock_timestamp() WHERE {} ON CONFLICT (key) DO NOTHING \
+         RETURNING written",
+        met("$6")
+    );
+    one_write(id, &write, "$4", "$5", "$2")
 }
 
-/// $1 key, $2 expected version, $3 version, $4 body, $5 lock, $6 channel.
+/// $1 key, $2 expected version, $3 version, $4 body, $5 lock, $6 channel, $7 instance.
 pub(super) fn update_one(id: Identity) -> String {
-    let write = "UPDATE leasehold.records SET version = $3, body = $4, \
-                 written = pg_catalog.clock_timestamp() WHERE key = $1 AND version = $2 RETURNING written";
-    one_write(id, write, "$5", "$6", "$3")
+    let write = format!(
+        "UPDATE leasehold.records SET version = $3, body = $4, written = pg_catalog.clock_timestamp() \
+         WHERE key = $1 AND version = $2 AND {} RETURNING written",
+        met("$7")
+    );
+    one_write(id, &write, "$5", "$6", "$3")
 }
 
-/// $1 key, $2 version, $3 lock, $4 channel.
+/// $1 key, $2 version, $3 lock, $4 channel, $5 instance.
 pub(super) fn remove(id: Identity) -> String {
-    let write = "DELETE FROM leasehold.records WHERE key = $1 AND version = $2 \
-                 RETURNING pg_catalog.clock_timestamp() AS written";
-    one_write(id, write, "$3", "$4", "''")
+    let write = format!(
+        "DELETE FROM leasehold.records WHERE key = $1 AND version = $2 AND {} \
+         RETURNING pg_catalog.clock_timestamp() AS written",
+        met("$5")
+    );
+    one_write(id, &write, "$3", "$4", "''")
 }
 
-/// $1 keys, $2 expected versions, $3 versions, $4 bodies, $5 the lock of all waiters.
+/// $1 keys, $2 expected versions, $3 versions, $4 bodies, $5 the lock of all waiters, $6 instance.
 ///
 /// The arrays come from sub-selects, so that the planner sees no lengths: for long ones it would rather read
 /// the whole table than look each key up.
 pub(super) fn cas_many(id: Identity) -> String {
-    let me = id.me();
+    let (me, met) = (id.me(), met("$6"));
     format!(
         "WITH {me}, i AS MATERIALIZED (SELECT * FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), \
          (SELECT $3::text[]), (SELECT $4::bytea[])) AS t (key, expected, version, body)), \
          c AS (INSERT INTO leasehold.records (key, version, body, written) \
-         SELECT key, version, body, pg_catalog.clock_timestamp() FROM i WHERE expected IS NULL \
+         SELECT key, version, body, pg_catalog.clock_timestamp() FROM i WHERE expected IS NULL AND {met} \
          ON CONFLICT (key) DO NOTHING RETURNING key, version, written), \
          u AS (UPDATE leasehold.records r SET version = i.version, body = i.body, \
-         written = pg_catalog.clock_timestamp() FROM i WHERE r.key = i.key AND r.version = i.expected \
+         written = pg_catalog.clock_timestamp() FROM i WHERE r.key = i.key AND r.version = i.expected AND {met} \
          RETURNING r.key, r.version, r.written), \
          w AS (SELECT * FROM c UNION ALL SELECT * FROM u), \
          quiet AS MATERIALIZED (SELECT pg_catalog.pg_try_advisory_xact_lock($5) AS so) \

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::identity::Identity;
 use super::place::Place;
 use super::scripts::Script;
 use super::{Does, RedisStore, trouble};
@@ -46,6 +47,8 @@ return 1
 
 /// Fence and value, of one moment.
 pub(crate) struct Looked {
+    /// The history of writes that they are of, where the server tells.
+    pub history: Option<String>,
     pub fence: Option<Vec<u8>>,
     pub value: Option<Vec<u8>>,
 }
@@ -72,7 +75,13 @@ impl RedisStore {
             Some(Value::BulkString(bytes)) => Some(bytes.clone()),
             _ => None,
         };
-        Ok(Looked { fence: bytes(items.first()), value: bytes(items.get(1)) })
+        let history = self.identity.as_ref().and_then(Identity::replication).map(str::to_owned);
+        Ok(Looked { history, fence: bytes(items.first()), value: bytes(items.get(1)) })
+    }
+
+    /// What is said where the history of writes is another than before.
+    pub(crate) fn changed(&self) -> Failure {
+        trouble::changed(&self.place)
     }
 
     /// Replaces the fence, and the value if there is one, if the fence is still `expected`.

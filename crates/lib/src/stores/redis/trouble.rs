@@ -154,8 +154,18 @@ pub(super) fn not_redis(place: &Place) -> Failure {
 
 /// Something under our key is not ours.
 pub(super) fn foreign(place: &Place) -> Failure {
-    let meaning = WORDS.iter().find(|(word, ..)| *word == FOREIGN).map_or("", |(_, _, meaning)| meaning);
-    Failure { kind: FailureKind::Unusable, message: format!("{} {meaning}", place.url) }
+    of_word(place, FOREIGN, FailureKind::Unusable)
+}
+
+/// The server began another history of writes.
+pub(super) fn changed(place: &Place) -> Failure {
+    of_word(place, CHANGED, FailureKind::Unreachable)
+}
+
+/// As if a script had said it.
+fn of_word(place: &Place, said: &str, kind: FailureKind) -> Failure {
+    let meaning = WORDS.iter().find(|(word, ..)| *word == said).map_or("", |(_, _, meaning)| meaning);
+    Failure { kind, message: format!("{} {meaning}", place.url) }
 }
 
 /// Some servers repeat what they were told.

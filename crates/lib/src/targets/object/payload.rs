@@ -49,14 +49,22 @@ impl Payload {
 /// The names in `folder` that nobody can need: replaced at least `grace` ago, so that whoever read the
 /// pointer before that has had the time to follow it.
 ///
+/// `published`: what the sweeper itself has just published. What has a higher ordinal is younger, or left from before
+/// somebody put back an older pointer: no witness to what is published now.
+///
 /// `kept`: how many ordinals stay, from the newest witness down. Two is what the promise needs: the witness,
 /// which may be current or about to be, and the one that it saw published.
-pub(super) fn sweepable(folder: &str, seen: &[Seen], grace: Duration, kept: u64) -> Vec<String> {
+pub(super) fn sweepable(
+    folder: &str,
+    seen: &[Seen],
+    published: u64,
+    grace: Duration,
+    kept: u64,
+) -> Vec<String> {
     let old = |object: &Seen| object.age.is_some_and(|age| age >= grace);
     let ordinal = |object: &Seen| Some(Payload::parse(object.name.strip_prefix(folder)?)?.ordinal);
-    let Some(witness) = seen.iter().filter(|object| old(object)).filter_map(ordinal).max() else {
-        return Vec::new();
-    };
+    let witnesses = seen.iter().filter(|object| old(object)).filter_map(ordinal).filter(|n| *n <= published);
+    let Some(witness) = witnesses.max() else { return Vec::new() };
     let replaced = |n: u64| n.saturating_add(kept) < witness.saturating_add(1);
     let gone = |object: &&Seen| old(object) && ordinal(object).is_some_and(replaced);
     seen.iter().filter(gone).map(|object| object.name.clone()).collect()
@@ -74,7 +82,11 @@ mod tests {
     }
 
     fn swept(seen: &[Seen]) -> Vec<u64> {
-        let names = sweepable("k.leasehold/", seen, Duration::from_secs(900), KEPT);
+        swept_after(u64::MAX, seen)
+    }
+
+    fn swept_after(published: u64, seen: &[Seen]) -> Vec<u64> {
+        let names = sweepable("k.leasehold/", seen, published, Duration::from_secs(900), KEPT);
         names.iter().map(|name| Payload::parse(&name["k.leasehold/".len()..]).unwrap().ordinal).collect()
     }
 
@@ -109,6 +121,11 @@ mod tests {
         // A dead writer's upload is young, and stays as long as a reader's grace.
         assert_eq!(swept(&[seen(1, 10), seen(2, 8_000), seen(9, 8_000)]), [2]);
         assert_eq!(swept(&[seen(1, 9_000), seen(2, 9_000)]), [0; 0]);
+        // An older pointer was put back: 4 and 5 are of another time, and 3 is what is named.
+        let all = [seen(1, 9_000), seen(2, 8_000), seen(3, 7_000), seen(4, 6_000), seen(5, 1_000)];
+        assert_eq!(swept_after(3, &all), [1]);
+        assert_eq!(swept_after(5, &all), [1, 2, 3]);
+        assert_eq!(swept_after(0, &all), [0; 0]);
         let unknown = Seen { age: None, ..seen(9, 0) };
         assert_eq!(swept(&[seen(1, 9_000), unknown]), [0; 0]);
         let foreign = Seen { name: "k.leasehold/readme.txt".into(), age: Some(Duration::MAX) };

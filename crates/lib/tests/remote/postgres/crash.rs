@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
-use leasehold::stores::{Cas, FailureKind};
+use leasehold::stores::{Cas, FailureKind, Version};
 
 use super::own::Server;
-use super::{Raw, cas, count, get, opened, read, written};
+use super::{Raw, cas, count, get, new_write, opened, read, wait, written};
 
 /// The default here is to acknowledge before anything is on disk, and nothing is flushed by itself for ten
 /// seconds. What a lease was told was written is there all the same after a kill.
@@ -80,4 +80,54 @@ fn a_replica_is_refused_and_its_promotion_is_noticed() {
     assert_ne!(either.facts().instance, before);
     assert_eq!(get(&mut other, "x").version, version);
     assert_eq!(either.facts().instance, other.facts().instance);
+}
+
+/// What was read on the primary is not written on a replica that took over and is behind: the version is current
+/// there again, although somebody was told since that it had been replaced.
+#[test]
+fn a_write_goes_only_to_the_server_that_was_read() {
+    let mut primary = Server::start(&[]);
+    let mut holder = opened(&primary.url());
+    let version = written(cas(&mut holder, "x", None, b"free"));
+    let kept = written(cas(&mut holder, "kept", None, b"old"));
+    let mut replica = primary.replica();
+    Raw::connect(&replica.url()).until("SELECT count(*)::text FROM leasehold.records", "2");
+    let both = format!("postgres://lease@127.0.0.1:{},127.0.0.1:{}/postgres", primary.port, replica.port);
+    let mut late: Vec<_> = (0..5).map(|_| opened(&both)).collect();
+    for store in &mut late {
+        assert_eq!(get(store, "x").version, version);
+    }
+    let before = late[0].facts().instance;
+    // It is not there to hear of the next grant.
+    replica.kill();
+    written(cas(&mut holder, "x", Some(&version), b"held, token 5"));
+    primary.kill();
+    replica.run();
+    replica.promote();
+    // Control: to a newcomer the old version is current again.
+    let mut newcomer = opened(&replica.url());
+    assert_eq!(get(&mut newcomer, "x").version, version);
+    let one = |key: &str, expected: Option<&Version>| {
+        vec![new_write(key.into(), expected.cloned(), b"token 5 again")]
+    };
+    let answers = [
+        cas(&mut late[0], "x", Some(&version), b"token 5 again"),
+        cas(&mut late[1], "new", None, b"token 1 again"),
+        wait(late[2].cas_many(&one("x", Some(&version)))).remove(0),
+        wait(late[3].cas_many(&one("new", None))).remove(0),
+        wait(late[4].remove("kept", &kept)),
+    ];
+    for answer in answers {
+        match answer {
+            Cas::Unknown(failure) => assert!(failure.message.contains("nothing was written"), "{failure:?}"),
+            got => panic!("{got:?}"),
+        }
+    }
+    assert_eq!(get(&mut newcomer, "x").body, b"free");
+    assert!(read(&mut newcomer, "new").unwrap().is_none());
+    assert_eq!(get(&mut newcomer, "kept").version, kept);
+    // Having read, it may write.
+    assert_eq!(get(&mut late[0], "x").version, version);
+    assert_ne!(late[0].facts().instance, before);
+    written(cas(&mut late[0], "x", Some(&version), b"held"));
 }

@@ -4,7 +4,7 @@ mod costs;
 mod examined;
 mod faults;
 mod pushed;
-mod restarts;
+pub mod restarts;
 pub(crate) mod server;
 mod trouble;
 

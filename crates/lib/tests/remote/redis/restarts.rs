@@ -162,7 +162,7 @@ fn a_write_goes_only_to_the_server_that_was_read() {
 }
 
 /// Waits until a replica has all that its primary has.
-fn follow(replica: &Server, primary: &Server) {
+pub fn follow(replica: &Server, primary: &Server) {
     let _: () = replica.admin(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
     let end = boot_time().plus(Duration::from_secs(30));
     while !replica.admin::<String>(&["INFO", "replication"]).contains("master_link_status:up") {

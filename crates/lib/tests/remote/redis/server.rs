@@ -48,6 +48,19 @@ impl Server {
         self.child = spawn(self.port, &self.scratch, &self.args).expect("it started before");
     }
 
+    /// Speaks TLS too, on the port that this gives: its certificate is for `localhost`, by an authority of its own.
+    pub fn encrypted(&self) -> u16 {
+        certificates(self);
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let tls =
+            [("tls-ca-cert-file", "ca.pem"), ("tls-cert-file", "cert.pem"), ("tls-key-file", "cert.key")];
+        let mut command = vec!["CONFIG".to_owned(), "SET".to_owned()];
+        tls.iter().for_each(|(name, file)| command.extend([(*name).to_owned(), self.file(file)]));
+        command.extend(["tls-auth-clients", "optional", "tls-port", &port.to_string()].map(str::to_owned));
+        let _: () = self.admin(&command.iter().map(String::as_str).collect::<Vec<_>>());
+        port
+    }
+
     pub fn admin<T: ::redis::FromRedisValue>(&self, words: &[&str]) -> T {
         super::admin(&self.url(), words)
     }
@@ -58,6 +71,26 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// A certificate authority and a server's certificate, made for this test.
+fn certificates(server: &Server) {
+    let openssl = |words: &[&str]| {
+        let made = Command::new("openssl").args(words).output();
+        let made = made.unwrap_or_else(|e| panic!("SKIPPED: openssl cannot be started: {e}"));
+        assert!(made.status.success(), "{words:?}: {}", String::from_utf8_lossy(&made.stderr));
+    };
+    let file = |name: &str| server.file(name);
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
+    let (ca, ca_key, cert) = (file("ca.pem"), file("ca.key"), file("cert.pem"));
+    openssl(
+        &[&["req", "-x509"], &key[..], &["-keyout", &ca_key, "-out", &ca, "-subj", "/CN=test authority"]]
+            .concat(),
+    );
+    let server_key = file("cert.key");
+    let names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
+    let end = ["-addext", "basicConstraints=critical,CA:FALSE", "-CA", &ca, "-CAkey", &ca_key];
+    openssl(&[&["req", "-x509"], &key[..], &["-keyout", &server_key, "-out", &cert], &names, &end].concat());
 }
 
 /// Starts a server and waits until it says that it is ready.

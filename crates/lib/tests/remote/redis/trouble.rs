@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write as _};
 use std::net::{Shutdown, TcpListener};
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -329,36 +328,10 @@ fn a_server_that_is_loading_is_not_empty() {
     assert_eq!(block_on(store.read("k")).unwrap().unwrap().body, b"x");
 }
 
-/// A certificate authority and a server's certificate, made for this test.
-fn certificates(server: &Server) {
-    let openssl = |words: &[&str]| {
-        let made = Command::new("openssl").args(words).output();
-        let made = made.unwrap_or_else(|e| panic!("SKIPPED: openssl cannot be started: {e}"));
-        assert!(made.status.success(), "{words:?}: {}", String::from_utf8_lossy(&made.stderr));
-    };
-    let file = |name: &str| server.file(name);
-    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
-    let (ca, ca_key, cert) = (file("ca.pem"), file("ca.key"), file("cert.pem"));
-    openssl(
-        &[&["req", "-x509"], &key[..], &["-keyout", &ca_key, "-out", &ca, "-subj", "/CN=test authority"]]
-            .concat(),
-    );
-    let server_key = file("cert.key");
-    let names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"];
-    let end = ["-addext", "basicConstraints=critical,CA:FALSE", "-CA", &ca, "-CAkey", &ca_key];
-    openssl(&[&["req", "-x509"], &key[..], &["-keyout", &server_key, "-out", &cert], &names, &end].concat());
-}
-
 #[test]
 fn tls_is_verified() {
     let server = Server::start(&["--save", ""]);
-    certificates(&server);
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let tls = [("tls-ca-cert-file", "ca.pem"), ("tls-cert-file", "cert.pem"), ("tls-key-file", "cert.key")];
-    let mut command = vec!["CONFIG".to_owned(), "SET".to_owned()];
-    tls.iter().for_each(|(name, file)| command.extend([(*name).to_owned(), server.file(file)]));
-    command.extend(["tls-auth-clients", "optional", "tls-port", &port.to_string()].map(str::to_owned));
-    let _: () = server.admin(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    let port = server.encrypted();
     let ca = server.file("ca.pem");
     let good = format!("rediss://localhost:{port}?cacert={ca}");
     let mut encrypted = store(&good);

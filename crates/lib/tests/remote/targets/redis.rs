@@ -14,6 +14,7 @@ use leasehold_testkit::{count, server};
 
 use super::kit::{Site, assert_stale, at, bearer, seal, write};
 use super::{manners, zombies};
+use crate::redis::restarts::follow;
 use crate::redis::server::Server;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -194,6 +195,74 @@ fn a_failover_that_forgets_the_seal_is_where_it_ends() {
     }
     let promoted = Key { server: replica.url(), key: key.key.clone() };
     assert!(write(promoted.open().as_mut(), 33, "stale").is_ok(), "then the documentation can say more");
+}
+
+/// A write that has looked at the fence, and is on its way when a failover forgets a later seal, does not look again
+/// and pass: neither where the server answers that its history is another, nor where the connection broke.
+#[test]
+fn a_write_does_not_go_on_in_another_history() {
+    let soon = ["--save", "", "--repl-diskless-sync-delay", "0"];
+    for broken in [false, true] {
+        let (server, other) = (Server::start(&soon), Server::start(&soon));
+        let key = Key::new(&server.url());
+        let proxy = key.proxy();
+        let mut zombie = key.open_at(&proxy.url(&key.server));
+        seal(zombie.as_mut(), 33);
+        write(zombie.as_mut(), 33, "report").unwrap();
+        follow(&other, &server);
+        let () = other.admin(&["REPLICAOF", "NO", "ONE"]);
+        let strike = proxy.arm_on(key.swap_mark(), Fault::Pause);
+        let late = thread::spawn(move || (write(zombie.as_mut(), 33, "stale"), zombie));
+        assert!(strike.wait(LONG), "it never wrote");
+        seal(key.open().as_mut(), 34);
+        // What the other one never heard of is forgotten here too.
+        follow(&server, &other);
+        let () = server.admin(&["REPLICAOF", "NO", "ONE"]);
+        assert_eq!(at(key.open().as_mut()), (33, 1), "the seal is still known, so this shows nothing");
+        if broken {
+            proxy.cut_all();
+        }
+        strike.release();
+        let (wrote, mut zombie) = late.join().unwrap();
+        match wrote.expect_err("a write went on where its fence had come back") {
+            TargetError::Remote { failure, .. } if !broken => assert!(failure.definite(), "{failure:?}"),
+            TargetError::InDoubt { .. } if broken => {}
+            error => panic!("{error}"),
+        }
+        assert_eq!(key.text().as_deref(), Some("report"));
+        // Whoever asks anew is told what is there now; that is where the promise ends.
+        write(zombie.as_mut(), 33, "again").unwrap();
+    }
+}
+
+/// The server says that it wrote nothing: told as that, at once, and not as a doubt after ten tries.
+#[test]
+fn a_refusal_of_the_server_is_no_doubt() {
+    let full = [["maxmemory-policy", "noeviction"], ["maxmemory", "1mb"]];
+    let alone = [["min-replicas-to-write", "1"]];
+    for (settings, says) in [(&full[..], "maxmemory"), (&alone[..], "min-replicas-to-write")] {
+        let server = Server::start(&["--save", ""]);
+        let key = Key::new(&server.url());
+        let proxy = key.proxy();
+        let mut target = key.open_at(&proxy.url(&key.server));
+        seal(target.as_mut(), 33);
+        for [name, value] in settings {
+            let () = server.admin(&["CONFIG", "SET", name, value]);
+        }
+        let before = proxy.requests();
+        let verbs = [
+            write(target.as_mut(), 33, "report").map(drop),
+            target.seal(&bearer(34), Mode::Enforce).map(drop),
+            target.set_mode(Mode::Observe),
+        ];
+        for verb in verbs {
+            let error = verb.expect_err("a server that takes no write took one");
+            let TargetError::Remote { failure, .. } = &error else { panic!("{error}") };
+            assert!(failure.definite() && failure.message.contains(says), "{failure:?}");
+        }
+        assert!(proxy.requests() - before <= 6, "one look and one try for each verb");
+        assert_eq!((at(key.open().as_mut()), key.text()), ((33, 0), None));
+    }
 }
 
 /// One node of a cluster refuses scripts over two slots; ours has one, with a hash tag and without.

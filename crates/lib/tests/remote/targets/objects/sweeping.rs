@@ -174,6 +174,45 @@ fn a_sweep_that_comes_late_takes_nothing_anybody_needs() {
     }
 }
 
+/// Somebody put an older pointer back, from a backup: what is published from there on is not taken for something that
+/// the payloads of the time between have replaced.
+#[test]
+fn what_is_published_over_an_older_pointer_stays() {
+    for bucket in [s3_bucket(), azure_bucket()] {
+        seal(bucket.open().as_mut(), 33);
+        write(bucket.open().as_mut(), 33, "report 1").unwrap();
+        let older = bucket.fence();
+        for n in 2..7 {
+            write(bucket.open().as_mut(), 33, &format!("report {n}")).unwrap();
+        }
+        bucket.set_fence(older.as_deref());
+        let mut sweeper = hasty(&bucket, &bucket.server());
+        write(sweeper.as_mut(), 33, "after the backup").unwrap();
+        assert_eq!(read(bucket.open().as_mut()).unwrap(), "after the backup");
+        // A later one goes on from there.
+        write(sweeper.as_mut(), 33, "and after that").unwrap();
+        assert_eq!(read(bucket.open().as_mut()).unwrap(), "and after that");
+    }
+}
+
+/// Names come in pages, the highest ordinal on the last, and a sweep looks at the first pages only. The pointer is
+/// gone: a new one goes on above all that there is.
+#[test]
+fn ordinals_never_go_back_however_many_there_are() {
+    let double = GcsDouble::start();
+    let bucket = Bucket::new(Spot::google_at, &double.endpoint());
+    // Its pages are short: more than twenty of them.
+    for ordinal in 1..=160 {
+        let name = format!("{}.leasehold/{ordinal:08}.1.1.{}", bucket.name, "ab".repeat(32));
+        bucket.put(&name, b"left");
+    }
+    seal(bucket.open().as_mut(), 33);
+    write(bucket.open().as_mut(), 33, "report").unwrap();
+    let current = bucket.current().unwrap();
+    assert!(current.starts_with("00000161."), "{current}");
+    assert_eq!(read(bucket.open().as_mut()).unwrap(), "report");
+}
+
 /// Readers see a whole version, always, while one writes and keeps nothing for them.
 #[test]
 fn readers_always_see_one_whole_version() {
