@@ -320,8 +320,13 @@ fn list_latecomers(
     if late.is_empty() {
         return Ok(());
     }
-    let unlisted = |agenda: &&Agenda| late.iter().any(|at| agenda.is_settled(*at));
-    change(store, &terms.job, |found, write| found.filter(unlisted)?.listing(&late, write)).map(|_| ())
+    let changed = change(store, &terms.job, |found, write| {
+        // One that was dropped before takes itself back.
+        let unlisted = |at: &i64| found.is_some_and(|a| a.is_settled(*at) && a.range_of(*at).is_none());
+        let late: Vec<i64> = late.iter().copied().filter(unlisted).collect();
+        if late.is_empty() { None } else { found?.listing(&late, write) }
+    });
+    changed.map(|_| ())
 }
 
 /// Pauses a job, or lets it go on with what is due after `now`. Gives what its record says then; nothing if no machine

@@ -162,7 +162,8 @@ pub fn listed_first(slots: impl Iterator<Item = (i64, Stands)>) -> Vec<i64> {
     open.into_iter().map(|(at, _)| at).collect()
 }
 
-/// One slot that never came as far as a record, as a range.
+/// One slot that was listed and never came as far as a record, as a range. It may lie within another: then it was not
+/// counted there, for it was listed.
 pub fn never_begun(at: i64) -> Range {
     Range { first: at, last: at, count: 1, why: Why::Missed, counting: true }
 }

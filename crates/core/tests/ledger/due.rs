@@ -128,8 +128,9 @@ fn what_is_begun_in_a_range_is_not_counted_in_it() {
     assert_eq!(of(&[]), Some((5, vec![])));
     assert_eq!(of(&[(720, Stands::Settled), (780, Stands::Open)]), Some((3, vec![780])));
     assert_eq!(of(&[(720, Stands::Settled), (780, Stands::Taken)]), None, "it may yet withdraw");
-    assert_eq!(counted(&never_begun(733), &BTreeMap::new()), Some((1, vec![])));
-    assert_eq!(counted(&never_begun(733), &BTreeMap::from([(733, Stands::Open)])), Some((0, vec![733])));
+    let alone = never_begun(733);
+    assert_eq!(counted(&alone, &BTreeMap::new()), Some((1, vec![])));
+    assert_eq!(counted(&alone, &BTreeMap::from([(733, Stands::Open)])), Some((0, vec![733])));
 }
 
 #[test]
