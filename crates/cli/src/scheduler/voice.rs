@@ -224,7 +224,7 @@ fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Fai
     };
     let word = entry.state.word();
     let see = format!("leasehold why {job} {slot}");
-    let ours = is_of(&entry, ended);
+    let ours = is_of(entry, ended);
     match entry.state {
         State::Ok | State::Skipped => Told { word, text: format!("{job} for {slot}: {word}"), well: true },
         State::Started if ours => {
