@@ -89,6 +89,8 @@ fn ctrl_c_leaves_nothing_behind() {
         for signal in [Signal::INT, Signal::TERM] {
             let world = World::new();
             let url = world.store(scheme);
+            // One that is there is examined itself.
+            assert_eq!(keys(&url), [""; 0]);
             let mut command = world.hearing(world::binary());
             command.args(["--json", "--store", &url, "doctor"]);
             let mut doctor = Running::new(command);

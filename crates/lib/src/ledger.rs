@@ -348,14 +348,7 @@ impl Book {
         let Subject::Key(key) = &item.subject else { unreachable!("beside a slot there is only a key") };
         let held_off = slot_without_key(key, &opened);
         let unheard = matches!(opened, Opened::Failed { .. });
-        let waits = matches!(opened, Opened::Unknown(..) | Opened::Quarantined(_) | Opened::Bad(_));
-        self.note(|page| {
-            page.key_opened = Some(opened);
-            // A key that waits for a person has its slot wait too: to try it once more would be in vain.
-            if let (true, Some(Opened::Begun(slot, _))) = (waits, &mut page.opened) {
-                slot.failures = slot.failures.max(self.item.attempts.saturating_sub(1));
-            }
-        });
+        self.note(|page| page.key_opened = Some(opened));
         let Some((state, said)) = held_off else { return true };
         // A store that does not answer would keep the run from ending: the slot is left for later.
         if unheard {

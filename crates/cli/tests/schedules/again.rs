@@ -121,21 +121,6 @@ fn a_slot_is_tried_again_with_its_key() {
     assert_eq!((site.runs("a").len(), &site.outcome("pay", &slot).unwrap()["outcome"]), (3, &"ok".into()));
 }
 
-/// Its key waits for a person: to try the slot as often as it may fail would be in vain.
-#[test]
-fn a_slot_waits_with_its_key() {
-    let site = Site::with(&job("pay", RARE, "attempts = 5\nkey = \"pay-{slot}\"", NOTE));
-    let slot = site.make_due("pay");
-    let key = format!("pay-{slot}");
-    for _ in 0..5 {
-        site.run("a", &["once", &key, "--attempts", "5", "--", "false"]).is(1, "");
-    }
-    site.tick("a").is(1, "it waits for you");
-    assert!(site.runs("a").is_empty());
-    let row = site.outcome("pay", &slot).unwrap();
-    assert_eq!((&row["outcome"], &row["attempt"]), (&"failed".into(), &1.into()), "{row}");
-}
-
 /// Two old slots that fail again and again, each for longer than the other has to wait.
 #[test]
 fn what_is_tried_again_takes_turns_with_what_is_due() {
