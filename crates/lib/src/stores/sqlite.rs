@@ -48,6 +48,9 @@ CREATE TABLE records(
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
+/// Stamps that do not say of which machine they are begin with this.
+const NAMELESS: char = '-';
+
 /// A store in one SQLite database on a local file system.
 pub struct SqliteStore {
     db: Connection,
@@ -57,6 +60,9 @@ pub struct SqliteStore {
     file: (u64, u64),
     instance: String,
     domain: Domain,
+    /// The record last seen here, if its stamp says of which machine it is: what replaces it may say so too, and the
+    /// database need not be asked.
+    named: Option<Version>,
 }
 
 impl SqliteStore {
@@ -79,8 +85,14 @@ impl SqliteStore {
         check_file(&shown, &stat)?;
         let log = size_of_log(&shown);
         let db = connect(&shown)?;
-        let mut store =
-            Self { db, path: shown, file: identity(&stat), instance: String::new(), domain: Domain::here() };
+        let mut store = Self {
+            db,
+            path: shown,
+            file: identity(&stat),
+            instance: String::new(),
+            domain: Domain::here(),
+            named: None,
+        };
         store.configure()?;
         store.instance = store.identify()?;
         // SQLite has made the log by now. Its name must be on disk before anything in it counts; once
@@ -355,9 +367,15 @@ impl Store for SqliteStore {
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
         let sql = "SELECT version, body, stamp FROM records WHERE key = ?1";
-        let row = self.db.query_row(sql, [key], |row| self.stored(row, 0));
+        let row = self.db.query_row(sql, [key], |row| {
+            let nameless = row.get_ref(2)?.as_str().is_ok_and(|stamp| stamp.starts_with(NAMELESS));
+            Ok((self.stored(row, 0)?, nameless))
+        });
         let stored = match row {
-            Ok(stored) => Some(stored),
+            Ok((stored, nameless)) => {
+                self.named = (!nameless).then(|| stored.version.clone());
+                Some(stored)
+            }
             Err(rusqlite::Error::QueryReturnedNoRows) => None,
             Err(e) => return Err(self.explain(&e, "could not be read")),
         };
@@ -369,19 +387,25 @@ impl Store for SqliteStore {
         let version = write.to_string();
         let stamp = self.domain.stamp();
         let text = stamp.to_string();
-        let nameless = stamp.clone().after(None).to_string();
+        let known = expected.is_some() && expected == self.named.as_ref();
         let changed = match expected {
             None => self.db.execute(
                 "INSERT INTO records VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
                 params![key, version, body, text],
             ),
+            Some(expected) if known => self.db.execute(
+                "UPDATE records SET version = ?2, body = ?3, stamp = ?4 WHERE key = ?1 AND version = ?5",
+                params![key, version, body, text, expected.0],
+            ),
             Some(expected) => self.db.execute(
                 // As `Stamp::after` says.
                 "UPDATE records SET version = ?2, body = ?3, stamp = iif(stamp LIKE '-%', ?6, ?4) \
                  WHERE key = ?1 AND version = ?5",
-                params![key, version, body, text, expected.0, nameless],
+                params![key, version, body, text, expected.0, stamp.clone().after(None).to_string()],
             ),
         };
+        let named = (known || expected.is_none()) && !text.starts_with(NAMELESS);
+        self.named = named.then(|| Version(version.clone()));
         self.outcome(changed, Version(version), stamp.boot_time)
     }
 
