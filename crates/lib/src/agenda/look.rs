@@ -296,13 +296,12 @@ impl Looking<'_> {
         match block_on(self.store.cas(&key, None, write, &body)) {
             Cas::Written { version, .. } => {
                 // Somebody may have dropped it before there was a record: that stands. What is settled otherwise is so
-                // by what this record says. Where nobody can tell, it is taken back.
-                let agenda = read(self.store, &self.terms.job);
+                // by what this record says; so where nobody can tell, it stays.
                 let at = slot.number();
-                let dropped = |agenda: &Agenda| agenda.is_settled(at) && agenda.range_of(at).is_some();
-                if !matches!(&agenda, Ok(agenda) if !agenda.as_ref().is_some_and(dropped)) {
+                let dropped = |agenda: Agenda| agenda.is_settled(at) && agenda.range_of(at).is_some();
+                if read(self.store, &self.terms.job)?.is_some_and(dropped) {
                     block_on(self.store.remove(&key, &version));
-                    return agenda.map(|_| ());
+                    return Ok(());
                 }
                 self.look.notes.push(Note::WavedOff(entry));
                 self.tell_if_stuck(slot)
