@@ -115,7 +115,7 @@ pub fn judge(diagnosis: &Diagnosis, chosen: &Chosen, state: &StateDir) -> Result
         }
         Ended::Failed(failure) => Err(store_failed(failure, chosen)),
         Ended::Refused { breaks, why } => {
-            Notes::new(state, &chosen.url, &chosen.shown).withdraw();
+            Notes::new(state, &chosen.url, &chosen.shown).refused(why);
             let what = match *breaks {
                 "P1" => "P1, one token for one grant, does not hold there: two machines could hold one lease",
                 _ => "P3, stopped in time, does not hold there: a lease could end while its job runs",

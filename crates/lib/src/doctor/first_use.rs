@@ -31,13 +31,18 @@ const ELSEWHERE: [&str; 7] = [
     "GOOGLE_BASE_URL",
 ];
 
-/// What is kept of one store: that it went well, on which one, with which version of ours, and when.
+/// What the doctor refused is refused for this long without another look: a short one may find nothing.
+const BAD_FOR: Duration = Duration::from_secs(3600);
+
+/// What is kept of one store: that it went well, or why it was refused; on which one, with which version of ours, and when.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Page {
     store: String,
     instance: String,
     version: String,
     at_s: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
 }
 
 /// Where it is noted that a store went well.
@@ -63,31 +68,46 @@ impl Notes {
         Self { path: state.path().join("probed").join(format!("{name}.json")), shown: shown.into() }
     }
 
-    /// The instance that went well, if that is not too long ago.
-    fn instance(&self) -> Option<String> {
+    /// What is noted, if that is not too long ago.
+    fn page(&self) -> Option<Page> {
         let bytes = read_private(&self.path).ok().flatten()?;
         let page: Page = serde_json::from_slice(&bytes).ok()?;
         let age = wall().checked_sub(Duration::from_secs(page.at_s))?;
-        (age < GOOD_FOR && page.version == env!("CARGO_PKG_VERSION")).then_some(page.instance)
+        let good_for = if page.refused.is_some() { BAD_FOR } else { GOOD_FOR };
+        (age < good_for && page.version == env!("CARGO_PKG_VERSION")).then_some(page)
     }
 
     /// It does not go well any more: the next run looks again.
-    pub fn withdraw(&self) {
+    fn withdraw(&self) {
         let _ = std::fs::remove_file(&self.path);
+    }
+
+    /// Notes that the doctor does not trust it, and why. It takes the doctor to trust it again, or some time.
+    pub fn refused(&self, why: &str) {
+        // What was noted before must not stay, whatever happens.
+        self.withdraw();
+        self.write("", Some(why.trim_end_matches('.').into()));
     }
 
     /// Notes that it went well. Failing to costs another look next time.
     pub fn went_well(&self, instance: &str) {
-        let page = Page {
-            store: self.shown.clone(),
-            instance: instance.into(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            at_s: wall().as_secs(),
-        };
+        self.write(instance, None);
+    }
+
+    fn write(&self, instance: &str, refused: Option<String>) {
+        let (store, version) = (self.shown.clone(), env!("CARGO_PKG_VERSION").into());
+        let page = Page { store, instance: instance.into(), version, at_s: wall().as_secs(), refused };
         if let Ok(bytes) = serde_json::to_vec(&page) {
             let _ = write_private(&self.path, &bytes);
         }
     }
+}
+
+fn untrusted(why: &str) -> Failure {
+    unusable(format!(
+        "This store cannot be trusted with leases: {why}. They would not be exclusive, so it will not be used. See: \
+         leasehold doctor"
+    ))
 }
 
 /// A store that is looked at before its first use here, and again when it turns out to be another one.
@@ -113,8 +133,12 @@ impl FirstUse {
         notes: Notes,
         tell: Tell,
     ) -> Result<Box<dyn Store>, Failure> {
-        if let Some(known) = notes.instance() {
-            return Ok(Box::new(Self { store, open, notes, known: Some(known), tell }));
+        match notes.page() {
+            Some(Page { refused: Some(why), .. }) => return Err(untrusted(&why)),
+            Some(Page { instance, .. }) => {
+                return Ok(Box::new(Self { store, open, notes, known: Some(instance), tell }));
+            }
+            None => {}
         }
         probe(&open, &notes, &tell, store.facts().caution)?;
         Ok(store)
@@ -148,11 +172,7 @@ fn probe(open: &Opener, notes: &Notes, tell: &Tell, known: Option<String>) -> Re
         Ended::Failed(failure) => return Err(failure),
         Ended::Refused { why, .. } => {
             notes.withdraw();
-            let why = why.trim_end_matches('.');
-            return Err(unusable(format!(
-                "This store cannot be trusted with leases: {why}. They would not be exclusive, so it will not \
-                 be used. See: leasehold doctor"
-            )));
+            return Err(untrusted(why.trim_end_matches('.')));
         }
     }
     let caution = diagnosis.facts.as_ref().and_then(|facts| facts.caution.clone());
