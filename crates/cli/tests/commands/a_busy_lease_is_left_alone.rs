@@ -1,0 +1,86 @@
+//! Somebody holds the lease: the run is skipped, waits, or takes another one; it never gets in twice.
+
+use crate::world::{Running, World};
+use leasehold::clock::boot_time;
+use std::time::Duration;
+
+const HOLD: &str = "echo $LEASEHOLD_TOKEN; exec cat";
+
+fn holder(world: &World) -> Running {
+    let mut holder = world.start(&["run", "site", "sh", "-c", HOLD]);
+    holder.line();
+    holder
+}
+
+#[test]
+fn it_is_skipped_with_one_line() {
+    let world = World::new();
+    let holder = holder(&world);
+    let ended = world
+        .run(&["run", "site", "--job", "publish", "touch", "ran"])
+        .is(0, "leasehold: skipped publish: site is held by ");
+    assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
+    assert!(ended.err.contains(&format!("/{} (token 1)", holder.pid())), "{ended:#?}");
+    assert!(ended.err.ends_with("(this machine only)\n"), "{ended:#?}");
+    assert_eq!(world.run(&["run", "site", "-E", "75", "touch", "ran"]).code, 75);
+    world.run(&["-q", "run", "site", "touch", "ran"]).quiet();
+    let json = world.run(&["--json", "run", "site", "-E", "9", "touch", "ran"]);
+    let said = json.json();
+    assert_eq!((json.code, said["outcome"].as_str()), (9, Some("skipped")));
+    assert_eq!((said["reason"].as_str(), said["exit"].as_i64()), (Some("overlap"), Some(9)));
+    assert!(!world.path("ran").exists());
+    holder.ended().quiet();
+    world.run(&["run", "site", "touch", "ran"]).quiet();
+    assert!(world.path("ran").exists(), "the control: free, it runs");
+}
+
+#[test]
+fn waiting_gets_it_after_the_release() {
+    let world = World::new();
+    let mut first = holder(&world);
+    let mut waiting = world.start(&["-v", "run", "site", "--wait", "55s", "sh", "-c", HOLD]);
+    waiting.said("waiting up to 55s for site: held by");
+    first.close_stdin();
+    first.ended().quiet();
+    assert_eq!(waiting.line(), "2");
+    waiting.ended().is(0, "site token 2");
+}
+
+#[test]
+fn waiting_ends_with_a_skip() {
+    let world = World::new();
+    let _holder = holder(&world);
+    let begun = boot_time();
+    let ended =
+        world.run(&["run", "site", "--wait", "700ms", "-E", "75", "touch", "ran"]).is(75, "skipped site");
+    assert!(boot_time().since(begun) >= Duration::from_millis(700));
+    assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
+    assert_eq!(world.run(&["acquire", "site", "--wait", "100ms"]).code, 11);
+    assert!(!world.path("ran").exists());
+}
+
+#[test]
+fn another_lease_is_taken_if_one_is_named() {
+    let world = World::new();
+    let _holder = holder(&world);
+    let show = ["sh", "-c", "echo $LEASEHOLD_LEASE $LEASEHOLD_JOB $LEASEHOLD_TOKEN"];
+    let ended = world.run(&[&["run", "site", "--or", "b,c"], &show[..]].concat()).quiet();
+    assert_eq!(ended.out, "b site 1\n");
+    world.run(&["acquire", "b"]).token();
+    let ended = world.run(&[&["run", "site", "--or", "b,c"], &show[..]].concat()).quiet();
+    assert_eq!(ended.out, "c site 1\n");
+    world.run(&["acquire", "c"]).token();
+    world.run(&[&["run", "site", "--or", "b,c"], &show[..]].concat()).is(0, "site, b, c are all busy");
+    assert_eq!(world.status(&[], "site")["token"], 1);
+}
+
+#[test]
+fn the_same_identity_does_not_get_in_twice() {
+    let world = World::new();
+    let args = ["run", "--run-id", "same", "-E", "75", "site", "sh", "-c", HOLD];
+    let mut first = world.start(&args);
+    assert_eq!(first.line(), "1");
+    world.run(&args).is(75, "skipped site");
+    first.ended().quiet();
+    assert_eq!(world.run(&args).quiet().out, "2\n", "the control: afterwards it does");
+}

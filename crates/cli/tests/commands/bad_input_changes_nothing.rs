@@ -1,0 +1,308 @@
+//! Whatever is typed wrongly is told in a sentence, has its exit code, and leaves everything as it was.
+
+use crate::world::World;
+
+/// A world in which `site` has run once, so that there is something to be changed.
+fn lived_in() -> World {
+    let world = World::new();
+    world.run(&["run", "site", "true"]).quiet();
+    world
+}
+
+/// Each line: the arguments, the exit code, what is said.
+#[track_caller]
+fn refused(world: &World, cases: &[(&[&str], i32, &str)]) {
+    for (args, code, said) in cases {
+        let ended = world.unchanged(|| world.run(args)).is(*code, said);
+        assert!(ended.err.starts_with("leasehold: "), "{args:?}: {ended:#?}");
+        assert_eq!(ended.out, "", "{args:?}");
+    }
+}
+
+#[test]
+fn names() {
+    let long = "n".repeat(129);
+    refused(
+        &lived_in(),
+        &[
+            (&["run", "Gemi Lab", "true"], 64, "\"Gemi Lab\" is not a valid name"),
+            (&["run", "Gemi Lab", "true"], 64, "for example: gemi-lab"),
+            (&["run", "a..b", "true"], 64, "not a valid name"),
+            (&["run", "", "true"], 64, "not a valid name"),
+            (&["run", "é", "true"], 64, "not a valid name"),
+            (&["run", "-x", "true"], 64, "unexpected argument '-x'"),
+            (&["run", &long, "true"], 64, "at most 128"),
+            (&["acquire", "../x"], 64, "not a valid name"),
+            (&["status", "A"], 64, "not a valid name"),
+            (&["run", "site", "--job", "My Job", "true"], 64, "not a valid name"),
+            (&["run", "site", "--or", "Other", "true"], 64, "not a valid name"),
+            (&["run", "site", "--or", "b,b", "true"], 64, "b is named twice. Nothing was run."),
+            (&["run", "site", "--or", "site", "true"], 64, "site is named twice"),
+            (&["run", "site", "--run-id", "a b", "true"], 64, "is not a run id"),
+        ],
+    );
+}
+
+#[test]
+fn durations() {
+    refused(
+        &lived_in(),
+        &[
+            (&["run", "site", "--ttl", "90", "true"], 64, "\"90\" has no unit: write 90s, 90m or 90h"),
+            (&["run", "site", "--ttl", "1M", "true"], 64, "write 1m for minutes"),
+            (&["run", "site", "--ttl", "soon", "true"], 64, "write it like 90s, 80m, 1h20m or 1d"),
+            (&["run", "site", "--ttl=-5s", "true"], 64, "is not a duration"),
+            (&["run", "site", "--ttl", "0s", "true"], 64, "a ttl of 0s is outside 500ms..7d"),
+            (&["run", "site", "--max-run", "5", "true"], 64, "write 5s, 5m or 5h (or none)"),
+            (&["run", "site", "--max-run", "0s", "true"], 64, "write none for no limit"),
+            (&["acquire", "site", "--ttl", "1ms"], 64, "outside 500ms..7d"),
+            (&["acquire", "site", "--wait", "1"], 64, "has no unit"),
+            (
+                &["run", "site", "--ttl", "10s", "--grace", "5s", "true"],
+                64,
+                "a ttl of 10s is too short: two heartbeats of 3.3s and 5.6s to stop the job need at least 12.",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn flags_and_words() {
+    refused(
+        &lived_in(),
+        &[
+            (&["--nope"], 64, "unexpected argument '--nope'"),
+            (&["run", "site", "--nope", "--", "true"], 64, "unexpected argument '--nope'"),
+            (&["run", "site", "--tll", "9s", "true"], 64, "'--ttl'"),
+            (&["staus"], 64, "'status'"),
+            (&["run", "site"], 64, "<COMMAND>"),
+            (&["run", "site", "--"], 64, "<COMMAND>"),
+            (&["run"], 64, "<NAME>"),
+            (&["run", "site", "-E", "256", "true"], 64, "256 is not in 0..=255"),
+            (&["run", "site", "-E", "-1", "true"], 64, "-1"),
+            (&["-q", "-v", "status"], 64, "cannot be used with"),
+            (&["release", "site"], 64, "which token of site?"),
+            (&["release", "site", "--token", "x"], 64, "a token is a whole number from 1 to 2^53 - 1"),
+            (&["release", "site", "--token", "0"], 64, "a token is a whole number"),
+            (&["release", "site", "--token", "9007199254740992"], 64, "a token is a whole number"),
+            (&["release", "site", "--token", "1"], 64, "no grant of site on sqlite:"),
+            (&["break", "site", "--now", "--wait", "1s"], 64, "cannot be used with"),
+            (&["help", "nope"], 64, "there is no command \"nope\""),
+        ],
+    );
+}
+
+#[test]
+fn commands_that_cannot_be_run_cost_no_token() {
+    let world = lived_in();
+    world.write("plain", "echo hi");
+    refused(
+        &world,
+        &[
+            (&["run", "site", "nope"], 127, "nope: command not found in PATH. Nothing was acquired"),
+            (&["run", "site", "./nope"], 127, "./nope: no such file"),
+            (&["run", "site", ""], 127, "the command is empty"),
+            (
+                &["run", "site", "./plain"],
+                126,
+                "./plain: not executable (chmod +x ./plain would make it so).",
+            ),
+            (&["run", "site", "/tmp"], 126, "/tmp: is a directory"),
+            (
+                &["run", "echo", "hi"],
+                127,
+                "\"echo\" was taken as the lease NAME. Write: leasehold run NAME -- echo hi",
+            ),
+            (&["run", "--", "echo", "hi"], 127, "leasehold run NAME -- echo hi"),
+            (&["run", "/bin/sh", "x"], 64, "leasehold run NAME -- /bin/sh x"),
+            (&["run", "site", "echo hi | cat"], 127, "leasehold run site -- sh -c '…'"),
+            (&["run", "site", "A=1", "true"], 127, "leasehold run site -- sh -c '…'"),
+            (&["run", "echo", "--", "nope"], 127, "echo is free to run elsewhere.\n"),
+            (&["run", "site", "plain"], 127, "There is one here: ./plain"),
+            (&["run", "site", "—", "true"], 127, "That is a long dash; type --"),
+        ],
+    );
+    assert_eq!(world.status(&[], "site")["token"], 1);
+    let script = world.script("bad-interpreter", "#!/nonexistent/interpreter\n");
+    world.run(&["run", "site", &script]).is(126, "The lease was given back.");
+    assert_eq!(world.status(&[], "site")["state"], "free");
+}
+
+#[test]
+fn stores() {
+    let world = lived_in();
+    world.write("text.db", "this is not a database, and it is longer than a header would be, isn't it?");
+    world.write("empty.db", "");
+    world.write("empty-url", " \n");
+    std::fs::create_dir(world.path("mounted")).unwrap();
+    let at = |scheme: &str, name: &str| format!("{scheme}:{}", world.at(name));
+    refused(
+        &world,
+        &[
+            (&["--store", "sqllite:/x", "run", "site", "true"], 78, "Did you mean sqlite:?"),
+            (&["--store", "nonsense", "run", "site", "true"], 78, "it has no scheme before a colon"),
+            (&["--store", "", "run", "site", "true"], 78, "is not a store"),
+            (&["--store", "dir:", "run", "site", "true"], 78, "Write dir:/PATH"),
+            (&["--store", "dir://host/x", "run", "site", "true"], 78, "names a host"),
+            (&["--store", "memory:", "run", "site", "true"], 78, "lives only as long as one process"),
+            (&["--store", &at("sqlite", "text.db"), "run", "site", "true"], 78, "it is not a database"),
+            (&["--store", &at("sqlite", "empty.db"), "run", "site", "true"], 78, "is empty"),
+            (&["--store", &at("sqlite", "no/such.db"), "run", "site", "true"], 78, "it does not exist"),
+            (&["--store", &at("dir", "text.db"), "run", "site", "true"], 78, "not a directory"),
+            (&["use", "sqllite:/x"], 78, "Did you mean sqlite:?"),
+            (&["use", "memory:"], 78, "lives only as long as one process"),
+            (&["--store", "dir:~/x", "status"], 78, "~ is not expanded after \"dir:\"; write dir:$HOME/x"),
+            (&["--store", "/srv/x", "status"], 78, "did you mean dir:/srv/x?"),
+            (&["--store", "mysql://:secret@h", "status"], 78, "\"mysql:\" are not supported"),
+            (&["--store", "postgre://u:secret@h/d", "status"], 78, "Did you mean postgres:?"),
+            (&["--store", "host=h password=secret", "status"], 78, "connection string"),
+            (&["--store", "host=h:1 password=secret", "status"], 78, "connection string"),
+            (&["--store", "secret", "status"], 78, "what --store gives is not a store"),
+            (&["--store", "u:x@secret", "status"], 78, "\"u:\" is not a kind of store"),
+            (&["--store", "/x?password=secret", "status"], 78, "no scheme"),
+            (
+                &["--store", "postgres://u@127.0.0.1:1/d?sslmod=require", "status"],
+                78,
+                "Did you mean sslmode?",
+            ),
+            (
+                &["--store", "postgres://u@127.0.0.1:1/d?SSLMODE=require", "status"],
+                78,
+                "Did you mean sslmode?",
+            ),
+            (&["--store", "postgres://u@127.0.0.1:1/d?foo=bar", "status"], 69, "have no effect here: foo"),
+            (&["--store", &at("dir", "new"), "run", "site", "true"], 69, "is not a leasehold store yet"),
+            (&["--store", &at("dir", "new"), "status"], 69, "First time? leasehold use dir:/"),
+            (&["--store", &at("dir", "new"), "acquire", "site"], 69, "Nothing was run"),
+            (&["--store", &at("dir", "mounted"), "status"], 69, "is the share mounted?"),
+            (&["break", "nobodys"], 64, "no such lease: nobodys"),
+        ],
+    );
+    for (file, said) in [("no-such-file", "cannot read"), ("empty-url", "is empty")] {
+        let mut command = world.command(&["run", "site", "true"]);
+        command.env("LEASEHOLD_STORE_FILE", world.path(file));
+        world.unchanged(|| command.output().unwrap().into()).is(78, said);
+    }
+}
+
+/// A secret that did not arrive must not become a store of this machine alone.
+#[test]
+fn a_store_that_is_set_to_nothing() {
+    let world = lived_in();
+    for variable in ["LEASEHOLD_STORE", "LEASEHOLD_STORE_FILE"] {
+        for empty in ["", " "] {
+            let mut command = world.command(&["run", "site", "touch", "ran"]);
+            command.env(variable, empty);
+            let ended = world.unchanged(|| command.output().unwrap().into());
+            ended.is(78, &format!("{variable} is set but empty")).is(78, "Nothing was run");
+        }
+    }
+    let mut command = world.command(&["run", "site", "--store", "sqlite:", "true"]);
+    crate::world::Ended::from(command.env("LEASEHOLD_STORE", "").output().unwrap()).is(0, "");
+}
+
+/// Two machines, or two directories, that read one file use one store.
+#[test]
+fn a_file_means_the_same_store_wherever_it_is_read() {
+    let world = lived_in();
+    world.write("project/leasehold.toml", "store = \"sqlite:state/leases.db\"\n");
+    world.write(".config/leasehold/config.toml", "store_file = \"url\"\n");
+    world.write(".config/leasehold/url", "sqlite:mine.db\n");
+    for dir in ["project/state", "elsewhere"] {
+        std::fs::create_dir_all(world.path(dir)).unwrap();
+    }
+    let config = world.at("project/leasehold.toml");
+    let shown = |dir: &str, args: &[&str]| {
+        let mut command = world.command(&[&["status"], args].concat());
+        let ended: crate::world::Ended = command.current_dir(world.path(dir)).output().unwrap().into();
+        let words = ended.is(0, "").out;
+        words.split(' ').find(|word| word.starts_with("sqlite:")).unwrap_or_default().to_owned()
+    };
+    let project = format!("sqlite:{}", world.at("project/state/leases.db"));
+    assert_eq!(shown("project", &[]), project);
+    assert_eq!(shown("elsewhere", &["--config", &config]), project);
+    assert_eq!(
+        shown("project", &["--config", "../project/leasehold.toml"]).replace("project/../", ""),
+        project
+    );
+    let mine = format!("sqlite:{}", world.at(".config/leasehold/mine.db"));
+    assert_eq!(shown("elsewhere", &[]), mine);
+    // What is typed is meant from where it is typed.
+    let typed = format!("sqlite:{}", world.at("elsewhere/x.db"));
+    assert_eq!(shown("elsewhere", &["--config", &config, "--store", "sqlite:x.db"]), typed);
+}
+
+#[test]
+fn configurations() {
+    let world = lived_in();
+    for (text, said) in [
+        ("# mine\nstor = \"dir:/x\"\n", "leasehold.toml:2: unknown key \"stor\" (did you mean \"store\"?)"),
+        ("store = 5\n", "leasehold.toml:1: store must be a text in quotes"),
+        ("store = \"a\"\nstore_file = \"b\"\n", "leasehold.toml:2: store and store_file are both set"),
+        ("\n\nstore = \n", "leasehold.toml:3: "),
+        ("store_file = \"/no/such/file\"\n", "cannot read /no/such/file"),
+    ] {
+        world.write("leasehold.toml", text);
+        world.unchanged(|| world.run(&["run", "site", "true"])).is(78, said);
+    }
+    std::fs::write(world.path("leasehold.toml"), b"store = \"\xff\"\n").unwrap();
+    world.unchanged(|| world.run(&["run", "site", "true"])).is(78, "line 1 is not UTF-8");
+    std::fs::remove_file(world.path("leasehold.toml")).unwrap();
+    std::fs::create_dir_all(world.path(".config/leasehold")).unwrap();
+    for (text, said) in [
+        ("\n[[job]]\nname = \"a\"\n", "config.toml:2: job belongs into the leasehold.toml of a project"),
+        ("timezone = \"UTC\"\n", "config.toml:1: timezone belongs into the leasehold.toml"),
+        ("stor = \"dir:/x\"\n", "config.toml:1: unknown key \"stor\" (did you mean \"store\"?)"),
+    ] {
+        world.write(".config/leasehold/config.toml", text);
+        world.unchanged(|| world.run(&["run", "site", "true"])).is(78, said);
+    }
+    std::fs::remove_file(world.path(".config/leasehold/config.toml")).unwrap();
+    refused(
+        &world,
+        &[(&["--config", "nope.toml", "run", "site", "true"], 78, "there is no configuration at nope.toml")],
+    );
+}
+
+/// Whoever runs something by hand has nothing to do with the jobs.
+#[test]
+fn a_job_that_is_wrong_stops_no_other_run() {
+    let world = lived_in();
+    let job = "timezone = \"Mars\"\n[defaults]\nnonsense = 1\n[[job]]\nname = 5\n";
+    world.write("leasehold.toml", &format!("store = \"sqlite:other.db\"\n{job}"));
+    world.run(&["run", "site", "touch", "ran"]).is(0, "");
+    assert!(world.path("ran").exists() && world.path("other.db").exists());
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_anything_is_run() {
+    let world = lived_in();
+    let touch = ["touch", "ran"];
+    for (report, said) in [("no/such/dir/r.json", "No such file"), (".local", "directory")] {
+        let args = [&["run", "site", "--report", report], &touch[..]].concat();
+        world.unchanged(|| world.run(&args)).is(78, said).is(78, "Nothing was run");
+    }
+    let args = [&["run", "site", "--report", "r.json"], &touch[..]].concat();
+    world.run(&args).quiet();
+    assert!(world.path("ran").exists(), "the control: a good place is no obstacle");
+}
+
+#[test]
+fn a_run_inside_itself_is_not_started_and_does_not_wait() {
+    let world = lived_in();
+    let inner = "\"$0\" run site --wait 1h touch ran; echo $?";
+    let binary = crate::world::binary();
+    let args = ["run", "site", "sh", "-c", inner, binary.to_str().unwrap()];
+    let ended = world.run(&args).is(0, "\"leasehold run site\" is nested inside itself");
+    assert_eq!(ended.out, "64\n");
+    // Also with another run in between.
+    let inner = "\"$0\" run other \"$0\" run site touch ran; echo $?";
+    let args = ["run", "site", "sh", "-c", inner, binary.to_str().unwrap()];
+    let ended = world.run(&args).is(0, "\"leasehold run site\" is nested inside itself");
+    assert_eq!(ended.out, "64\n");
+    assert!(!world.path("ran").exists());
+    let inner = "\"$0\" run other touch ran; echo $?";
+    let args = ["run", "site", "sh", "-c", inner, binary.to_str().unwrap()];
+    assert_eq!(world.run(&args).quiet().out, "0\n", "the control: another lease is fine");
+    assert!(world.path("ran").exists());
+}

@@ -1,0 +1,121 @@
+//! `acquire`, `renew`, `release` and `break`, as scripts use them.
+
+use crate::world::{World, lives, until};
+use rustix::process::Signal;
+
+#[test]
+fn a_script_acquires_renews_and_releases() {
+    let world = World::new();
+    let ended = world.sh("token=$(leasehold acquire site) && leasehold renew site --token $token && \
+         leasehold release site --token $token && leasehold release site --token $token");
+    let ended = ended.is(0, "site is yours for 90s and nothing renews it");
+    for said in ["renewed site (token 1) for 90s", "released site (token 1)", "it is free (last token 1)"] {
+        assert!(ended.err.contains(said), "{said}: {ended:#?}");
+    }
+    let ended = world
+        .sh("eval \"$(leasehold -q acquire site --eval)\" && echo $LEASEHOLD_LEASE $LEASEHOLD_TOKEN && \
+         leasehold -q renew site && leasehold -q release site");
+    assert_eq!(ended.quiet().out, "site 2\n");
+    let json = world.run(&["--json", "acquire", "site"]).json();
+    assert_eq!((json["acquired"].as_bool(), &json["token"]), (Some(true), &3.into()));
+    let json = world.run(&["--json", "acquire", "site"]).is(11, "busy").json();
+    assert_eq!((json["acquired"].as_bool(), &json["token"]), (Some(false), &3.into()));
+    let json = world.run(&["--json", "release", "site", "--token", "3"]).json();
+    assert_eq!(json["outcome"], "released");
+}
+
+#[test]
+fn renew_after_a_takeover_says_lost_and_release_is_no_error() {
+    let world = World::new();
+    let first = world.run(&["acquire", "site", "--ttl", "1h"]).token().to_string();
+    world.run(&["break", "site", "--now"]).is(0, "only a fence at the target protects you");
+    let old = ["--token", &first];
+    world.run(&[&["renew", "site"], &old[..]].concat()).is(75, "holds it now (token 2)");
+    world.run(&[&["release", "site"], &old[..]].concat()).is(0, "holds it now (token 2)");
+    assert_eq!(world.status(&[], "site")["state"], "held", "the new one is not touched");
+    world.run(&["renew", "site", "--token", "2"]).is(0, "renewed");
+    world.run(&["release", "site", "--token", "2"]).is(0, "released");
+    world.run(&["release", "site", "--token", "3"]).is(64, "was not granted to this user");
+}
+
+#[test]
+fn each_store_has_its_own_grant() {
+    let world = World::new();
+    let (a, b) = (format!("sqlite:{}", world.at("a")), format!("sqlite:{}", world.at("b")));
+    for store in [&a, &b] {
+        assert_eq!(world.run(&["--store", store, "acquire", "site"]).token(), 1);
+    }
+    for store in [&a, &b] {
+        world.run(&["--store", store, "release", "site", "--token", "1"]).is(0, "released site");
+    }
+}
+
+/// What a script left behind has no process that could prove it dead: only its time ends it.
+#[test]
+fn a_lease_by_hand_is_not_taken_for_a_crashed_one() {
+    let world = World::new();
+    world.run(&["acquire", "site", "--ttl", "1h"]).token();
+    world.run(&["acquire", "site"]).is(11, "busy");
+    world.run(&["run", "site", "-E", "75", "true"]).is(75, "skipped");
+    // The control: a killed run is taken over long before its hour is over.
+    let mut killed = world.start(&["run", "other", "--ttl", "1h", "sh", "-c", "echo $$; exec cat"]);
+    let job = killed.line().parse().unwrap();
+    killed.signal(Signal::KILL);
+    killed.ended();
+    until("the end of the job", || (!lives(job)).then_some(()));
+    assert_eq!(world.run(&["acquire", "other", "--wait", "50s"]).token(), 2);
+}
+
+/// The environment of a run that is over gives no right to keep its lease.
+#[test]
+fn what_escaped_from_a_run_cannot_renew() {
+    let world = World::new();
+    let ended = world.run(&["run", "site", "env"]).quiet();
+    let renew = |args: &[&str]| {
+        let mut command = world.command(args);
+        let vars = ended.out.lines().filter_map(|line| line.split_once('='));
+        command.envs(vars.filter(|(name, _)| name.starts_with("LEASEHOLD_")));
+        crate::world::Ended::from(command.output().unwrap())
+    };
+    world.unchanged(|| renew(&["renew", "site"])).is(75, "it is free (last token 1)");
+    world.run(&["acquire", "site"]).token();
+    world.unchanged(|| renew(&["renew", "site"])).is(75, "holds it now (token 2)");
+    world.unchanged(|| renew(&["release", "site"])).is(0, "holds it now (token 2)");
+    let during = world.run(&[
+        "run",
+        "other",
+        "sh",
+        "-c",
+        "\"$0\" renew other",
+        crate::world::binary().to_str().unwrap(),
+    ]);
+    during.is(0, "renewed other (token 1)");
+}
+
+#[test]
+fn breaking_waits_until_nothing_of_the_old_job_is_left() {
+    let world = World::new();
+    let job = "trap '' TERM; setsid tail -f /dev/null & echo $$ $!; while :; do tail -f /dev/null; done";
+    let args = ["run", "site", "--ttl", "6s", "--heartbeat", "500ms", "--grace", "500ms", "sh", "-c", job];
+    let mut holder = world.start(&args);
+    let line = holder.line();
+    let pids: Vec<u32> = line.split(' ').map(|pid| pid.parse().unwrap()).collect();
+    let broken = world.run(&["break", "site"]).is(0, "asked ");
+    assert_eq!(broken.out, "2\n", "the next token is ours");
+    assert!(!pids.iter().any(|pid| lives(*pid)), "granted while the old job lives");
+    holder.ended().is(75, "somebody asked for it back");
+    world.run(&["release", "site", "--token", "2"]).is(0, "released");
+}
+
+#[test]
+fn breaking_gives_up_if_told_to() {
+    let world = World::new();
+    world.run(&["acquire", "site", "--ttl", "1h"]).token();
+    let busy =
+        world.run(&["--json", "break", "site", "--wait", "200ms"]).is(11, "site is still held by").json();
+    assert_eq!(busy["acquired"], false);
+    world.run(&["renew", "site", "--token", "1"]).is(75, "was asked back: stop your work");
+    assert_eq!(world.status(&[], "site")["state"], "revoked");
+    world.run(&["release", "site", "--token", "1"]).is(0, "released");
+    assert_eq!(world.run(&["break", "site"]).is(0, "nobody to ask").out, "2\n");
+}

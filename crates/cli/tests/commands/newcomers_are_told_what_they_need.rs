@@ -1,0 +1,187 @@
+//! What a first afternoon with the tool stumbles over: shell idioms, full disks, pauses, wrong places.
+
+use std::fs::File;
+use std::time::Duration;
+
+use crate::world::{World, pause};
+use rustix::process::Signal;
+
+#[test]
+fn eval_fails_as_acquire_does() {
+    let world = World::new();
+    let idiom = "eval \"$(leasehold acquire db --eval)\" || exit; echo $LEASEHOLD_LEASE $LEASEHOLD_TOKEN";
+    assert_eq!(world.sh(idiom).is(0, "").out, "db 1\n");
+    let busy = world.sh(idiom).is(11, "db is busy");
+    assert_eq!(busy.out, "");
+    assert_eq!(world.run(&["acquire", "db", "--eval"]).out, "(exit 11)\n");
+    // Also when the arguments make no sense, or the store does not.
+    for bad in ["--ttl 5", "--json", "--nope", "--store mysql://x"] {
+        let line = format!("eval \"$(leasehold acquire db --eval {bad})\" || exit; echo on");
+        let ended = world.sh(&line);
+        assert!([64, 78].contains(&ended.code) && ended.out.is_empty(), "{bad}: {ended:#?}");
+    }
+    let plain = world.sh("T=$(leasehold acquire db) || exit 0; echo on").is(0, "db is busy");
+    assert_eq!(plain.out, "");
+}
+
+#[test]
+fn a_token_that_cannot_be_printed_is_given_back() {
+    let world = World::new();
+    for args in
+        [&["acquire", "db"][..], &["acquire", "db", "--eval"], &["--json", "acquire", "db"], &["break", "db"]]
+    {
+        let mut command = world.command(args);
+        command.stdout(File::options().write(true).open("/dev/full").unwrap());
+        let ended: crate::world::Ended = command.output().unwrap().into();
+        ended.is(78, "could not be printed, so it was released again");
+        assert_eq!(world.status(&[], "db")["state"], "free");
+    }
+    for args in [&["status"][..], &["help"], &["help", "exit-codes"], &["--help"], &["man"]] {
+        let mut command = world.command(args);
+        command.stdout(File::options().write(true).open("/dev/full").unwrap());
+        assert!(!command.output().unwrap().status.success(), "{args:?}");
+    }
+    world.run(&["run", "db", "true"]).quiet();
+}
+
+#[test]
+fn the_limit_is_named_with_its_lease_and_reported() {
+    let world = World::new();
+    let args = ["run", "site", "--max-run", "300ms", "--report", "r.json", "sleep", "60"];
+    world.run(&args).is(143, "site ran longer than 300ms (--max-run; \"none\" for no limit); stopping it");
+    let report: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(world.path("r.json")).unwrap()).unwrap();
+    assert_eq!((&report["outcome"], &report["reason"]), (&"killed".into(), &"max-run".into()));
+}
+
+#[test]
+fn what_kept_it_from_running_is_in_the_report() {
+    let world = World::new();
+    for (args, code, reason) in [
+        (&["run", "site", "nope"][..], 127, "command"),
+        (&["run", "Site", "true"], 64, "usage"),
+        (&["run", "site", "--store", "mysql://x", "true"], 78, "bad_url"),
+        (&["run", "site", "--store", "dir:/no/such", "true"], 69, "no_store"),
+    ] {
+        let args = [&args[..2], &["--report", "r.json"], &args[2..]].concat();
+        world.run(&args).is(code, "");
+        let report: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(world.path("r.json")).unwrap()).unwrap();
+        assert_eq!((&report["outcome"], &report["reason"]), (&"failed".into(), &reason.into()), "{report}");
+        assert_eq!(report["exit"], code);
+        std::fs::remove_file(world.path("r.json")).unwrap();
+    }
+    // One that cannot be written any more costs the job nothing.
+    let job = "mkdir d/x && rm d/r.json; mkdir d/r.json; exit 7";
+    std::fs::create_dir(world.path("d")).unwrap();
+    world.run(&["run", "site", "--report", "d/r.json", "sh", "-c", job]).is(7, "could not be written");
+}
+
+#[test]
+fn a_pause_past_the_lease_is_not_called_in_time() {
+    let world = World::new();
+    let mut run = world.start(&["run", "site", "--ttl", "1s", "sh", "-c", "echo up; exec sleep 60"]);
+    assert_eq!(run.line(), "up");
+    run.signal(Signal::STOP);
+    pause(Duration::from_millis(2500));
+    run.signal(Signal::CONT);
+    let ended = run.ended().is(75, "site");
+    assert!(!ended.err.contains("before anyone else"), "{ended:#?}");
+    let taken = ended.err.contains("is not ours any more");
+    let paused =
+        ended.err.contains("site's lease ran out while this job was paused; another run may have started");
+    assert!(taken || paused, "{ended:#?}");
+}
+
+#[test]
+fn messages_name_the_lease_that_was_granted() {
+    let world = World::new();
+    let mut first = world.start(&["run", "a", "sh", "-c", "echo up; exec sleep 60"]);
+    assert_eq!(first.line(), "up");
+    let args = ["run", "a", "--or", "b", "--max-run", "200ms", "sleep", "60"];
+    world.run(&args).is(143, "b ran longer than 200ms");
+    let mut second = world.start(&["run", "b", "sh", "-c", "echo up; exec sleep 60"]);
+    assert_eq!(second.line(), "up");
+    world
+        .run(&["run", "a", "--or", "b", "true"])
+        .is(0, "skipped a: a, b are all busy; ")
+        .is(0, " is held by ");
+    world.run(&["run", "a", "--wait", "100ms", "true"]).is(0, "skipped a after waiting 100ms: held by ");
+    world.run(&["run", "a", "--job", "nightly", "true"]).is(0, "skipped nightly: a is held by ");
+}
+
+#[test]
+fn use_makes_a_store_and_says_where_it_does_not_count() {
+    let world = World::new();
+    let url = format!("dir:{}", world.at("leases"));
+    world.run(&["use", &url]).is(0, "created; it works (a test record was written and compared); saved to ");
+    let again = world.run(&["use", &url]).is(0, "leases works (a test record");
+    assert!(!again.err.contains("not used"), "{again:#?}");
+    world.run(&["run", "site", "true"]).quiet();
+    assert!(world.run(&["-v", "status"]).out.starts_with(&format!("store: {url}\nLEASE")));
+    let mut command = world.command(&["use", &url]);
+    command.env("LEASEHOLD_STORE", "sqlite:");
+    crate::world::Ended::from(command.output().unwrap()).is(0, "not used: LEASEHOLD_STORE comes first");
+    world.write("leasehold.toml", "store = \"sqlite:\"\n");
+    world.run(&["use", &url]).is(0, "not used: ./leasehold.toml comes first");
+    world.write("leasehold.toml", "nonsense");
+    world.run(&["use", &url]).is(0, "not used: ./leasehold.toml comes first");
+    // A configuration that cannot be read is not replaced.
+    let config = world.path(".config/leasehold/config.toml");
+    std::fs::write(&config, b"# \xff\n").unwrap();
+    world.unchanged(|| world.run(&["use", &url])).is(78, "it was not replaced");
+}
+
+#[test]
+fn status_says_what_is_at_work_first_and_what_is_gone() {
+    let world = World::new();
+    world.run(&["run", "a", "true"]).quiet();
+    let token = world.run(&["acquire", "b", "--job", "nightly"]).token().to_string();
+    let shown = world.run(&["status"]).out;
+    let rows: Vec<&str> = shown.lines().collect();
+    assert!(rows[0].starts_with("LEASE  JOB ") && rows[1].starts_with("b      nightly"), "{shown}");
+    let renewed = world.run(&["--json", "renew", "b", "--token", &token]).json();
+    assert_eq!((&renewed["token"], &renewed["expires_in_s"]), (&1.into(), &90.0.into()));
+    world.run(&["break", "b", "--wait", "100ms"]).is(11, "The request stands: it stops at its next renewal");
+    assert_eq!(world.status(&[], "b")["state"], "revoked");
+    let broken = world.run(&["break", "a"]).is(0, "nobody else can run a until you release it");
+    assert!(broken.err.contains("or 90s have passed"), "{broken:#?}");
+    for file in std::fs::read_dir(world.state()).unwrap().flatten() {
+        if file.file_name().to_string_lossy().contains(".db") && file.path().is_file() {
+            std::fs::remove_file(file.path()).unwrap();
+        }
+    }
+    let gone = world.run(&["status", "a"]);
+    assert!(gone.out.contains("this machine has seen token 2 there"), "{gone:#?}");
+    assert_eq!(world.status(&[], "a")["state"], "bad");
+}
+
+#[test]
+fn the_manual_has_every_command() {
+    let world = World::new();
+    let all = world.run(&["man"]).quiet().out;
+    for part in ["leasehold\\-run", "max\\-run", "skip\\-exit", "leasehold\\-break", "\\-\\-now"] {
+        assert!(all.contains(part), "{part}");
+    }
+    let one = world.run(&["man", "run"]).quiet().out;
+    assert!(one.contains("max\\-run") && one.len() < all.len());
+    world.run(&["man", "nope"]).is(64, "there is no command");
+}
+
+#[test]
+fn a_terminal_is_left_as_it_was_found() {
+    let world = World::new();
+    // In a terminal of its own: the job turns the echo off and is killed by its limit.
+    let binary = crate::world::binary();
+    let job = "stty -echo; exec sleep 60";
+    let line = format!("{} run site --max-run 500ms sh -c '{job}'; stty -a", binary.display());
+    let ended: crate::world::Ended = world
+        .program("script")
+        .args(["-qec", &line, "/dev/null"])
+        .env("SHELL", "/bin/sh")
+        .output()
+        .unwrap()
+        .into();
+    assert!(ended.out.contains("ran longer than 500ms"), "{ended:#?}");
+    assert!(ended.out.contains(" echo ") && !ended.out.contains("-echo "), "{ended:#?}");
+}

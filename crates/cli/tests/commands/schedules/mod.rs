@@ -1,0 +1,16 @@
+//! The jobs of leasehold.toml, carried out by real schedulers: what is due is run once, oldest first, and what is
+//! not run is told.
+#![cfg(target_os = "linux")]
+
+mod accounts;
+mod again;
+mod clocks;
+mod ends;
+mod input;
+mod kit;
+mod long;
+mod many;
+mod missed;
+mod paused;
+mod switch;
+mod told;

@@ -1,0 +1,200 @@
+//! What `plan` and `why` tell of how a job stands.
+
+use serde_json::Value;
+
+use super::kit::{NOTE, RARE, Site, job, named, now, rare_slot};
+use crate::world::until;
+
+fn standing(site: &Site, job: &str) -> String {
+    let row: Value = serde_json::from_str(&site.run("a", &["--json", "plan", job]).is(0, "").out).unwrap();
+    row["standing"].as_str().unwrap().to_owned()
+}
+
+/// Also if a newer slot is always due just now.
+#[test]
+fn a_job_that_is_due_every_minute_is_overdue_while_nothing_runs() {
+    let site = Site::with(&job("minutely", "every = \"1m\"", "", NOTE));
+    assert_eq!(standing(&site, "minutely"), "ok");
+    site.rewind("minutely", now() - 3 * 60);
+    assert_eq!(standing(&site, "minutely"), "ok", "the control: so long it may take");
+    site.rewind("minutely", now() - 60 * 60);
+    let said = standing(&site, "minutely");
+    assert!(said.starts_with("overdue for 59m") || said.starts_with("overdue for 1h"), "{said}");
+    assert!(said.contains(", 60 slots: does a daemon run, or a tick?"), "{said}");
+    let table = site.run("a", &["plan"]).is(0, "").out;
+    assert!(table.contains("overdue for "), "{table}");
+    site.tick("a").is(0, "dropped ");
+    assert_eq!(standing(&site, "minutely"), "ok");
+}
+
+#[test]
+fn what_runs_is_told_although_newer_slots_gave_way() {
+    let long = "until test -e go; do sleep 0.02; done";
+    let site = Site::new();
+    site.jobs("a", &job("often", "every = \"1s\"", "", long));
+    let mut daemon = site.daemon("a");
+    until("it runs, and one gave way", || {
+        let rows = site.history("often");
+        let is = |word: &str| rows.iter().any(|row| row["outcome"] == word);
+        (is("started") && is("skipped")).then_some(())
+    });
+    let row: Value =
+        serde_json::from_str(&site.run("a", &["--json", "plan", "often"]).is(0, "").out).unwrap();
+    assert_eq!(row["last"]["outcome"], "started", "{row}");
+    let said = row["standing"].as_str().unwrap();
+    assert!(said.starts_with("running, begun by ") || said.contains("by its own run, begun by "), "{row}");
+    daemon.said("often is stuck: 3 slots in a row found its lease held");
+    until("it is stuck", || {
+        standing(&site, "often").contains("slots in a row found its lease held by its own run").then_some(())
+    });
+    site.world.write("a/go", "");
+    super::kit::drained(daemon);
+}
+
+/// One whose work was done by somebody else found no lease held.
+#[test]
+fn slots_whose_key_is_done_are_not_stuck() {
+    let more = "key = \"day-{date}\"\ncatch_up = 5\nlease = \"other\"";
+    let site = Site::with(&job("keyed", "every = \"1h\"", more, "true"));
+    let day = now().div_euclid(86_400) * 86_400;
+    site.rewind("keyed", day - 86_401);
+    for hour in 0..5 {
+        let slot = named(day - 86_400 + hour * 3600);
+        let key = format!("day-{}", &slot[..10]);
+        site.run("a", &["run", "other", "--job", "keyed", "--slot", &slot, "--key", &key, "--", "true"])
+            .is(0, "");
+    }
+    let rows = site.history("keyed");
+    let slots = rows.iter().filter(|row| row["kind"] == "slot");
+    let words: Vec<&Value> = slots.map(|row| &row["outcome"]).collect();
+    assert_eq!(words, ["ok", "skipped", "skipped", "skipped", "skipped"]);
+    site.rewind("keyed", now());
+    assert_eq!(standing(&site, "keyed"), "ok");
+}
+
+#[test]
+fn what_failed_before_a_good_one_is_not_forgotten() {
+    let site = Site::with(&job("rare", RARE, "", NOTE));
+    let run = |days: i64, command: &str| {
+        let slot = named(rare_slot() - days * 366 * 86_400);
+        site.run("a", &["run", "rare", "--slot", &slot, "--attempts", "1", "--", command])
+    };
+    // As if it had been settled then: what is older than a month before that is not looked at.
+    site.rewind("rare", rare_slot() - 2 * 366 * 86_400);
+    run(1, "false").is(1, "");
+    let said = standing(&site, "rare");
+    assert!(said.starts_with("overdue for "), "the newest counts for more: {said}");
+    run(0, "true").is(0, "");
+    let said = standing(&site, "rare");
+    assert_eq!(said, "1 slot waits for you: leasehold history rare --only failed,unknown,lost,killed");
+    let listed = site.run("a", &["history", "rare", "--only", "failed,unknown,lost,killed"]).is(0, "").out;
+    assert!(listed.ends_with("\n1 failed\n"), "{listed}");
+    site.run("a", &["retry", "--done", &format!("rare@{}", named(rare_slot() - 366 * 86_400))]).is(0, "");
+    assert_eq!(standing(&site, "rare"), "ok");
+}
+
+fn why(site: &Site, args: &[&str]) -> String {
+    site.run("a", &[&["why"], args].concat()).is(0, "").out
+}
+
+#[test]
+fn a_slot_is_the_same_however_it_is_typed() {
+    let site = Site::with(&job("rare", RARE, "", NOTE));
+    let slot = site.make_due("rare");
+    let both = || [why(&site, &["rare", &slot]), why(&site, &[&format!("rare@{slot}")])];
+    let [apart, together] = both();
+    assert!(apart.contains("nobody has begun rare@") && apart == together, "{apart}\n{together}");
+    site.tick("a").is(0, "");
+    let [apart, together] = both();
+    assert!(apart.contains(": ok, by ") && apart == together, "{apart}\n{together}");
+    site.run("a", &["why", "rare@2026-11-16Tnonsense"]).is(64, "is no time");
+    let wrong = site.run("a", &["why", "rare", "soon"]).is(64, "is no time");
+    assert!(!wrong.err.contains("--slot") && !wrong.err.contains("was run"), "{wrong:#?}");
+    // A key may look like anything.
+    site.run("a", &["once", "me@example.org", "--", "true"]).is(0, "");
+    assert!(why(&site, &["me@example.org"]).contains("me@example.org: ok, by "));
+}
+
+#[test]
+fn a_name_that_nobody_knows_is_told_so() {
+    let site = Site::with(&job("rare", RARE, "lease = \"site/north\"", NOTE));
+    for command in [&["why", "rate"][..], &["why", "rate", "2026-11-16T05:45Z"], &["history", "rate"]] {
+        let said = site.run("a", command).is(0, "").out;
+        assert!(said.starts_with("nothing is known of rate on sqlite:"), "{said}");
+        assert!(said.ends_with("; jobs there: rare. Did you mean rare?\n"), "{said}");
+    }
+    assert!(!site.run("a", &["history", "rare"]).is(0, "").out.contains("is known of"));
+    // A lease is not unknown, whoever has used it.
+    assert_eq!(why(&site, &["site/north"]).lines().next(), Some("jobs here that need site/north: rare."));
+    site.make_due("rare");
+    site.tick("a").is(0, "");
+    let said = why(&site, &["site/north"]);
+    for part in
+        ["the lease site/north is free", "jobs here that need site/north: rare.", "rare@", ": ok, by "]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn what_is_left_out_is_counted() {
+    let site = Site::with(&job("rare", RARE, "", NOTE));
+    for n in 0..7 {
+        let (slot, key) = (format!("2026-11-16T0{n}:00Z"), format!("k{n}"));
+        site.run("a", &["run", "other", "--slot", &slot, "--key", &key, "--", "true"]).is(0, "");
+    }
+    let said = why(&site, &["other"]);
+    assert!(said.contains("\nand 9 more: leasehold history other\n"), "{said}");
+    assert!(!why(&site, &["other", "2026-11-16T01:00Z"]).contains(" more: "));
+}
+
+/// Both are told by the rule that schedulers act by.
+#[test]
+fn what_is_gone_on_with_is_not_left_to_a_person() {
+    let line = "\"$LEASEHOLD\" step first -- true; kill -9 $PPID";
+    let site = Site::with(&job("stepped", RARE, "", line));
+    let slot = site.make_due("stepped");
+    let mut tick = site.on("a", &["run", "stepped", "--ttl", "1s", "--grace", "100ms", "--slot", &slot]);
+    tick.args(["--", "sh", "-c", line]).env("LEASEHOLD", crate::world::binary());
+    tick.output().unwrap();
+    site.becomes("stepped", &slot, "unknown");
+    let said = why(&site, &["stepped", &slot]);
+    assert!(said.contains("it is run again: 1 step of it is done"), "{said}");
+    site.jobs("a", "");
+    let said = why(&site, &["stepped", &slot]);
+    assert!(said.contains("the next run of it goes on: 1 step of it is done"), "{said}");
+}
+
+/// It was to be ended two hours ago, and is still there.
+#[test]
+fn a_run_that_nobody_can_end_is_told() {
+    let site = Site::with(&job("long", RARE, "max_run = \"1h\"", NOTE));
+    let slot = site.make_due("long");
+    let mut run =
+        site.start("a", &["run", "long", "--slot", &slot, "--", "sh", "-c", "echo begun; exec cat"]);
+    assert_eq!(run.line(), "begun");
+    let plan = || site.run("a", &["plan", "long"]).is(0, "").out;
+    assert!(plan().contains("running, begun by"), "{}", plan());
+    site.edit(&format!("slots/long@{:012}", rare_slot()), |entry| {
+        entry["claim"]["holder"]["since"] = named(now() - 3 * 3_600).into();
+    });
+    let said = plan();
+    assert!(
+        said.contains("stuck: its run, begun by ") && said.contains("was to be ended after 1h"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_time_that_never_comes_is_told_so() {
+    let berlin = "cron = \"30 2 * * *\"\ntimezone = \"Europe/Berlin\"";
+    let skips = job("skips", berlin, "gap = \"skip\"", NOTE);
+    let site = Site::with(&(job("night", berlin, "", NOTE) + &skips));
+    let said = why(&site, &["night", "2027-03-28T02:30"]);
+    let skipped =
+        "the wall clock skips 2027-03-28T02:30+01:00: night is due when it goes on, at 2027-03-28T01:00:00Z.";
+    assert!(said.contains(skipped), "{said}");
+    let said = why(&site, &["skips", "2027-03-28T02:30"]);
+    assert!(said.contains("the wall clock skips 2027-03-28T02:30, and skips is not run for it."), "{said}");
+    assert!(!why(&site, &["night", "2027-03-29T02:30"]).contains("the wall clock skips"));
+}

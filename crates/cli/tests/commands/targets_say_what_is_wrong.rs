@@ -1,0 +1,126 @@
+//! What a target refuses is told by a code that fits, with a way out; and no way out is the wrong one.
+
+use std::fs;
+
+use crate::world::{Ended, World, binary};
+
+fn job(text: &str) -> String {
+    text.replace("LEASEHOLD", binary().to_str().unwrap())
+}
+
+/// A shell line as a job of a run that fences these.
+fn within(world: &World, fences: &[&str], line: &str) -> Ended {
+    let line = job(line);
+    let mut args = vec!["run", "site"];
+    fences.iter().for_each(|fence| args.extend(["--fence", fence]));
+    args.extend(["--", "sh", "-c", &line]);
+    world.run(&args)
+}
+
+/// After a move to another store every fence is from another life: there is a way out, and it is named.
+#[test]
+fn whoever_moves_to_another_store_resets_the_fences() {
+    let world = World::new();
+    let (old, new) = (format!("dir:{}", world.at("old")), world.store("dir"));
+    leasehold::stores::open(&old).unwrap();
+    fs::create_dir(world.path("from")).unwrap();
+    for target in ["file:page", "tree:site", "gate:./mail"] {
+        let run = |store: &str| world.run(&["--store", store, "run", "site", "--fence", target, "true"]);
+        run(&old).is(0, "");
+        run(&new).is(79, &format!("leasehold fence reset {}:", target.split_once(':').unwrap().0));
+        // Not while somebody has it.
+        let reset = job(&format!("LEASEHOLD --store '{new}' fence reset {target}"));
+        world.run(&["--store", &new, "run", "site", "--", "sh", "-c", &reset]).is(11, "Nothing was reset");
+        run(&new).is(79, "fence reset");
+        world.run(&["--store", &new, "fence", "reset", target]).is(0, "is forgotten (lease site, token");
+        world.run(&["--store", &new, "fence", "reset", target]).is(0, "nothing to reset");
+        run(&new).is(0, "");
+        // Control: the fence holds again, now against the old store.
+        run(&old).is(79, "fence reset");
+    }
+}
+
+/// Nobody writes between a reset and the next seal: a run that was sealed before it is stale.
+#[test]
+fn a_reset_lets_nobody_in() {
+    let world = World::new();
+    let other = world.store("dir");
+    let line =
+        format!("LEASEHOLD --store '{other}' fence reset file:page; echo x | LEASEHOLD write file:page");
+    within(&world, &["file:page"], &line).is(76, "never sealed");
+    assert!(!world.path("page").exists());
+}
+
+#[test]
+fn what_does_not_fit_is_a_mistake_of_the_caller() {
+    let world = World::new();
+    fs::create_dir(world.path("dir")).unwrap();
+    let cases = [
+        ("tree:site", "echo x | LEASEHOLD write tree:site", "--from"),
+        ("file:page", "LEASEHOLD write file:page --from dir", "is a directory"),
+        ("gate:./mail", "echo x | LEASEHOLD write gate:./mail", "a gate holds nothing"),
+        (
+            "file:page",
+            "env LEASE\"\"HOLD_GRANT=x LEASEHOLD write file:page </dev/null",
+            "Hand them on unchanged",
+        ),
+        ("file:page", "LEASEHOLD --json read file:page", "no --json"),
+    ];
+    for (target, line, said) in cases {
+        within(&world, &[target], line).is(64, said);
+    }
+    let elsewhere = "cd dir && echo x | LEASEHOLD write file:page";
+    let said = format!("{}; did the job change directory?", world.path("dir/page").display());
+    within(&world, &["file:page"], elsewhere).is(76, &said);
+}
+
+#[test]
+fn what_was_refused_leaves_nothing_beside_it() {
+    let world = World::new();
+    fs::create_dir(world.path("dir")).unwrap();
+    within(&world, &["file:dir"], "true").is(78, "is a directory");
+    let left: Vec<_> = fs::read_dir(world.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().contains("leasehold-lock")), "{left:?}");
+}
+
+#[test]
+fn one_broken_row_of_many_is_only_shown() {
+    let world = World::new();
+    within(&world, &["file:page", "file:broken"], "true").is(0, "");
+    fs::write(world.path(".broken.leasehold-fence"), "{").unwrap();
+    world.run(&["fence", "ls", "file:page", "file:broken"]).is(0, "");
+    world.run(&["fence", "ls", "file:broken"]).is(79, "");
+    world.run(&["fence", "ls", "nope"]).is(78, "is not a target");
+    let read = world.run(&["read", "file:none"]).is(78, "is not there");
+    assert!(!read.err.contains("Nothing was"), "{read:#?}");
+}
+
+#[test]
+fn commands_below_commands_have_help() {
+    let world = World::new();
+    for words in [&["help", "guard", "install"][..], &["man", "guard", "install"], &["help", "fence"]] {
+        let told = world.run(words).is(0, "");
+        assert!(told.out.contains(words[1]) && told.out.len() > 100, "{told:#?}");
+    }
+    world.run(&["help", "guard", "nope"]).is(64, "no command");
+    world.run(&["man", "guard", "nope"]).is(64, "no command");
+}
+
+/// Closing a directory may fail, on a network mount for one: no reason to break off.
+#[test]
+fn a_directory_that_cannot_be_closed_is_no_panic() {
+    let world = World::new();
+    fs::create_dir_all(world.path("from/deep")).unwrap();
+    fs::write(world.path("from/deep/page"), "x").unwrap();
+    // Only those of what is copied: without its libraries no program starts.
+    let (outer, inner) = (world.path("from"), world.path("from/deep"));
+    let line = format!(
+        "strace -f -qq -o log -P {} -P {} -e trace=close -e inject=close:error=EIO LEASEHOLD write tree:site --from from",
+        outer.display(),
+        inner.display()
+    );
+    let ended = within(&world, &["tree:site"], &line);
+    assert!(!ended.err.contains("panicked"), "{ended:#?}");
+    assert!(fs::read_to_string(world.path("log")).unwrap().contains("INJECTED"));
+    assert_eq!(fs::read_to_string(world.path("site/deep/page")).unwrap(), "x", "{ended:#?}");
+}
