@@ -371,6 +371,17 @@ pub fn recorded(
     Ok((found, bad))
 }
 
+/// Of these entries, those that mean something: not the slots that were dropped, and have a record all the same, made by
+/// somebody who died before it was taken back.
+pub fn told(entries: Vec<Entry>, agendas: &[Agenda]) -> Vec<Entry> {
+    let by_job: BTreeMap<&Name, &Agenda> = agendas.iter().map(|agenda| (&agenda.job, agenda)).collect();
+    let means = |entry: &Entry| match &entry.subject {
+        Subject::Slot { job, at, .. } => !by_job.get(job).is_some_and(|agenda| agenda.is_void(*at)),
+        Subject::Key(_) | Subject::Latest(_) => true,
+    };
+    entries.into_iter().filter(means).collect()
+}
+
 /// When the slot of an entry is due.
 fn due_at(entry: &Entry) -> i64 {
     match entry.subject {

@@ -193,7 +193,9 @@ pub fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<Unreadable>), Failed> 
         })
         .map_err(|f| store_failed(&f, &opened.chosen))?;
     }
-    let rows = rows.into_iter().map(|entry| {
+    let (agendas, _) =
+        agenda::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
+    let rows = agenda::told(rows, &agendas).into_iter().map(|entry| {
         let word = word(opened.store.as_mut(), &entry).map_err(|f| store_failed(&f, &opened.chosen))?;
         Ok(Row { entry, word })
     });

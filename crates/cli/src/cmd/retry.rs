@@ -56,7 +56,13 @@ fn found_at(opened: &mut Opened, subject: &Subject) -> Result<Option<(Entry, Ver
         return Ok(None);
     };
     let bad = |bad| Failed::new(exit::NEEDS_YOU, "bad_record", format!("{}: {bad}", items::shown(subject)));
-    Ok(Some((Entry::decode_of(subject, &stored.body).map_err(bad)?, stored.version)))
+    let entry = Entry::decode_of(subject, &stored.body).map_err(bad)?;
+    let agenda = match subject {
+        Subject::Slot { job, .. } => agenda::read(opened.store.as_mut(), job),
+        Subject::Key(_) | Subject::Latest(_) => Ok(None),
+    };
+    let agenda = agenda.map_err(|failure| store_failed(&failure, &opened.chosen))?;
+    Ok(agenda::told(vec![entry], agenda.as_slice()).pop().map(|entry| (entry, stored.version)))
 }
 
 /// Records what was said about one item.

@@ -95,6 +95,7 @@ pub fn stood(opened: &mut Opened, name: &Name, job: Option<&Job>, now: Timestamp
     let from = agenda.as_ref().map_or(0, |agenda| agenda.settled.min(now.as_second()) - LOOK_BACK);
     let (entries, _) = agenda::recorded(store, name, from, i64::MAX).map_err(failed)?;
     let entries: Vec<Entry> = entries.into_iter().map(|(entry, _)| entry).collect();
+    let entries = agenda::told(entries, agenda.as_slice());
     let mut words = Vec::new();
     for entry in &entries {
         words.push(history::word(store, entry).map_err(failed)?);

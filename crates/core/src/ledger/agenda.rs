@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::due::Calendar;
+use super::due::{Calendar, Counted};
 use super::{Alive, Ask, BadEntry, Claim, Ending, Entry, Found, State, Subject, Verdict, begin};
 use crate::ids::{Epoch, Grant, WriteId};
 use crate::name::Name;
@@ -22,6 +22,8 @@ use crate::rules::{Rules, Standard, Standing, View};
 const FORMAT: u64 = 1;
 /// Ranges of dropped slots that are remembered; the oldest are forgotten first.
 pub const RANGES_MAX: usize = 250;
+/// Slots in such ranges that have a record all the same; with more, the oldest ranges are forgotten.
+const BESIDE_MAX: usize = 500;
 /// Slots that may be open at a time beside those that are due.
 pub const OPEN_MAX: usize = 100;
 /// So many slots that gave way in a row are no accident.
@@ -52,6 +54,9 @@ pub struct Agenda {
     /// Slots that were not run, the newest range last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<Range>,
+    /// Slots between the first and the last of a range that were not dropped: they have a record of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<i64>,
     /// The write that stored this.
     pub write: WriteId,
 }
@@ -169,31 +174,47 @@ impl Agenda {
         next.settled = next.settled.max(account.upto);
         next.dropped.extend(&account.dropped);
         next.dropped.sort_by_key(|range| range.first);
-        let old = next.dropped.len().saturating_sub(RANGES_MAX);
-        next.dropped.drain(..old);
+        // A record that was there is gone: it is told by the range now.
+        next.beside.retain(|at| !account.dropped.iter().any(|range| range.spans(*at)));
+        next.forget_oldest();
         next
     }
 
-    /// The same with what turned out about a range: how many of its slots have no record, and which are not over.
-    /// Nothing if the range is not there any more.
+    /// Forgets the oldest ranges where there are too many.
+    fn forget_oldest(&mut self) {
+        while self.dropped.len() > RANGES_MAX || (self.beside.len() > BESIDE_MAX && !self.dropped.is_empty())
+        {
+            self.dropped.remove(0);
+            self.beside.retain(|at| self.dropped.iter().any(|range| range.spans(*at)));
+        }
+    }
+
+    /// The same with what turned out about a range. Nothing if the range is not there any more.
     pub fn with_count(
         &self,
         calendar: &dyn Calendar,
         range: &Range,
-        count: u64,
-        open: &[i64],
+        counted: &Counted,
         write: WriteId,
     ) -> Option<Self> {
         let at = self.dropped.iter().position(|known| known == range)?;
-        let mut next = self.listing_some(open, write);
-        if count == 0 {
+        let mut next = self.listing_some(&counted.open, write);
+        (next.dropped[at].count, next.dropped[at].counting) = (counted.count, false);
+        if counted.count == 0 {
             next.dropped.remove(at);
+        }
+        // It may lie within another.
+        let spanned = |slot: &&i64| !self.beside.contains(slot) && next.range_of(**slot).is_some();
+        let beside: Vec<i64> = counted.recorded.iter().filter(spanned).copied().collect();
+        next.beside.extend(beside);
+        next.beside.sort_unstable();
+        if counted.count == 0 {
             return Some(next);
         }
-        (next.dropped[at].count, next.dropped[at].counting) = (count, false);
         // The later pair first: `at` still says where the range is.
         next.join(at + 1, calendar);
         next.join(at, calendar);
+        next.forget_oldest();
         Some(next)
     }
 
@@ -255,12 +276,27 @@ impl Agenda {
     /// Whether the record of a slot may be removed: it says how the slot ended, and nobody looks at it again.
     pub fn may_forget(&self, at: i64, state: State) -> bool {
         let counting = self.range_of(at).is_some_and(|range| range.counting);
-        self.is_settled(at) && !counting && !matches!(state, State::Started | State::Planned)
+        let ended = !matches!(state, State::Started | State::Planned);
+        self.is_void(at) || self.is_settled(at) && !counting && ended
+    }
+
+    /// Whether a record of this slot means nothing: it was made after the slot was dropped, by somebody who died before
+    /// it was taken back. Nothing was executed for it, for whoever makes a record asks afterwards whether it is settled.
+    pub fn is_void(&self, at: i64) -> bool {
+        let mut ranges = self.dropped.iter().filter(|range| range.spans(at)).peekable();
+        let dropped = ranges.peek().is_some() && ranges.all(|range| !range.counting);
+        dropped && self.is_settled(at) && !self.beside.contains(&at)
     }
 
     /// The range that a slot was dropped in.
     pub fn range_of(&self, at: i64) -> Option<&Range> {
-        self.dropped.iter().find(|range| (range.first..=range.last).contains(&at))
+        self.dropped.iter().find(|range| range.spans(at))
+    }
+}
+
+impl Range {
+    fn spans(&self, at: i64) -> bool {
+        (self.first..=self.last).contains(&at)
     }
 }
 
@@ -284,6 +320,7 @@ pub fn seen(
             open: Vec::new(),
             paused: None,
             dropped: Vec::new(),
+            beside: Vec::new(),
             write,
         });
     };

@@ -168,12 +168,24 @@ pub fn never_begun(at: i64) -> Range {
     Range { first: at, last: at, count: 1, why: Why::Missed, counting: true }
 }
 
-/// How many slots of a range have no record, and which are not over. `stands` are those that turned out to have one:
-/// there was none when the range was made. Nothing while a run is at one of them: it may yet withdraw.
-pub fn counted(range: &Range, stands: &BTreeMap<i64, Stands>) -> Option<(u64, Vec<i64>)> {
+/// What turned out about a range of dropped slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// How many of its slots have no record.
+    pub count: u64,
+    /// Those that have one.
+    pub recorded: Vec<i64>,
+    /// Of these: which are not over.
+    pub open: Vec<i64>,
+}
+
+/// Counts a range. `stands` are the slots of it that turned out to have a record: there was none when the range was
+/// made. Nothing while a run is at one of them: it may yet withdraw.
+pub fn counted(range: &Range, stands: &BTreeMap<i64, Stands>) -> Option<Counted> {
     if stands.values().any(|stands| *stands == Stands::Taken) {
         return None;
     }
     let open = stands.iter().filter(|(_, stands)| **stands == Stands::Open).map(|(at, _)| *at).collect();
-    Some((range.count.saturating_sub(stands.len() as u64), open))
+    let count = range.count.saturating_sub(stands.len() as u64);
+    Some(Counted { count, recorded: stands.keys().copied().collect(), open })
 }

@@ -5,6 +5,8 @@ use leasehold_core::ledger::agenda::{
     Account, Agenda, OPEN_MAX, Paused, RANGES_MAX, Range, Turn, Way, Why, seen, stuck, turn,
 };
 
+use leasehold_core::ledger::due::{Counted, never_begun};
+
 use super::due::Every;
 use super::*;
 
@@ -56,7 +58,7 @@ fn what_grows_has_an_end() {
     assert!(full.listing(&[5], WRITE).is_some(), "it is listed");
     let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
     let counting = full.with_account(&account(1_001, &[uncertain], &[]), WRITE);
-    let counted = counting.with_count(&Every(1), &uncertain, 2, &[999], WRITE).unwrap();
+    let counted = counting.with_count(&Every(1), &uncertain, &found(2, &[], &[999]), WRITE).unwrap();
     assert!(counted.is_settled(999), "there is no room, and that is no reason not to count");
     let more = full.with_account(&account(2_000, &[], &[998, 999]), WRITE);
     assert_eq!((more.settled, more.open.len()), (2_000, OPEN_MAX), "nor not to go on");
@@ -74,13 +76,56 @@ fn what_grows_has_an_end() {
     assert!(Agenda::decode(&name("j"), &widest.encode()).is_ok(), "{} bytes", widest.encode().len());
 }
 
+fn found(count: u64, recorded: &[i64], open: &[i64]) -> Counted {
+    Counted { count, recorded: recorded.to_vec(), open: open.to_vec() }
+}
+
+#[test]
+fn a_record_that_came_after_its_slot_was_dropped_means_nothing() {
+    let uncertain = Range { counting: true, ..range(12, 16, Why::Missed) };
+    let counting = agenda(10).with_account(&account(20, &[uncertain], &[]), WRITE);
+    assert!(!counting.is_void(13), "it may have been made before");
+    let dropped = counting.with_count(&Every(1), &uncertain, &found(3, &[13, 15], &[15]), WRITE).unwrap();
+    let void = |agenda: &Agenda| (10..=21).filter(|at| agenda.is_void(*at)).collect::<Vec<i64>>();
+    assert_eq!(void(&dropped), [12, 14, 16], "13 and 15 were begun before");
+    assert_eq!(Agenda::decode(&name("j"), &dropped.encode()), Ok(dropped.clone()));
+    // Void or not: only what has ended, and what means nothing, is removed.
+    let forgets = |agenda: &Agenda, at| agenda.may_forget(at, State::Started);
+    assert!(forgets(&dropped, 12) && !forgets(&dropped, 13) && !forgets(&counting, 12));
+    // One that was listed and turned out to have no record is dropped as well.
+    let alone = never_begun(15);
+    let late = dropped.without_open(&[15], WRITE).with_account(&account(20, &[alone], &[]), WRITE);
+    assert_eq!(void(&late), [12, 14, 16], "not yet counted");
+    let bare = late.with_count(&Every(1), &alone, &found(1, &[], &[]), WRITE).unwrap();
+    assert_eq!(void(&bare), [12, 14, 15, 16]);
+    let begun = late.with_count(&Every(1), &alone, &found(0, &[15], &[]), WRITE).unwrap();
+    assert_eq!(void(&begun), [12, 14, 16], "it lies within the other");
+    // Asked for by a person it is looked at again.
+    assert!(!bare.listing(&[15], WRITE).unwrap().is_void(15));
+}
+
+#[test]
+fn what_lies_beside_ranges_has_an_end() {
+    let (mut agenda, mut at) = (agenda(0), 0);
+    for _ in 0..200 {
+        let uncertain = Range { counting: true, count: 9, ..range(at + 1, at + 9, Why::Missed) };
+        agenda = agenda.with_account(&account(at + 10, &[uncertain], &[]), WRITE);
+        let recorded: Vec<i64> = (at + 2..at + 9).collect();
+        agenda = agenda.with_count(&Every(1), &uncertain, &found(2, &recorded, &[]), WRITE).unwrap();
+        at += 20;
+    }
+    assert!(agenda.beside.len() <= 500 && agenda.dropped.len() < 200, "the oldest ranges are forgotten");
+    assert!(!agenda.beside.iter().any(|at| agenda.is_void(*at) || agenda.range_of(*at).is_none()));
+    assert!(Agenda::decode(&name("j"), &agenda.encode()).is_ok());
+}
+
 /// With ranges whose counts are not certain, and then are, in this order.
 fn counted(before: &Agenda, ranges: &[Range], order: &[usize]) -> Vec<(i64, i64, u64)> {
     let uncertain: Vec<Range> = ranges.iter().map(|range| Range { counting: true, ..*range }).collect();
     let mut agenda = before.with_account(&account(99, &uncertain, &[]), WRITE);
     for n in order {
         let range = uncertain[*n];
-        agenda = agenda.with_count(&Every(1), &range, range.count, &[], WRITE).unwrap();
+        agenda = agenda.with_count(&Every(1), &range, &found(range.count, &[], &[]), WRITE).unwrap();
     }
     agenda.dropped.iter().map(|range| (range.first, range.last, range.count)).collect()
 }
@@ -89,12 +134,14 @@ fn counted(before: &Agenda, ranges: &[Range], order: &[usize]) -> Vec<(i64, i64,
 fn what_turned_out_to_be_begun_is_not_dropped() {
     let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
     let before = agenda(10).with_account(&account(20, &[uncertain], &[]), WRITE);
-    let count = |count, open: &[i64]| before.with_count(&Every(1), &uncertain, count, open, WRITE).unwrap();
+    let count = |count, open: &[i64]| {
+        before.with_count(&Every(1), &uncertain, &found(count, open, open), WRITE).unwrap()
+    };
     let after = count(2, &[13]);
     assert_eq!((after.dropped[0].count, after.dropped[0].counting, &after.open[..]), (2, false, &[13][..]));
     assert!(count(0, &[]).dropped.is_empty());
     // Somebody else has counted it meanwhile.
-    assert_eq!(after.with_count(&Every(1), &uncertain, 1, &[], WRITE), None);
+    assert_eq!(after.with_count(&Every(1), &uncertain, &found(1, &[], &[]), WRITE), None);
 }
 
 #[test]

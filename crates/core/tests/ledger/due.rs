@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{Agenda, Range, Why, seen};
 use leasehold_core::ledger::due::{
-    Calendar, CatchUp, Due, Gap, ON_TIME, Stands, account, asked_by_itself, counted, listed_first,
+    Calendar, CatchUp, Counted, Due, Gap, ON_TIME, Stands, account, asked_by_itself, counted, listed_first,
     never_begun,
 };
 
@@ -125,12 +125,15 @@ fn every_slot_up_to_a_time_is_in_a_range_or_has_a_record() {
 fn what_is_begun_in_a_range_is_not_counted_in_it() {
     let range = Range { first: 660, last: 900, count: 5, why: Why::Missed, counting: true };
     let of = |stands: &[(i64, Stands)]| counted(&range, &stands.iter().copied().collect());
-    assert_eq!(of(&[]), Some((5, vec![])));
-    assert_eq!(of(&[(720, Stands::Settled), (780, Stands::Open)]), Some((3, vec![780])));
+    let found = |count, recorded: &[i64], open: &[i64]| {
+        Some(Counted { count, recorded: recorded.into(), open: open.into() })
+    };
+    assert_eq!(of(&[]), found(5, &[], &[]));
+    assert_eq!(of(&[(720, Stands::Settled), (780, Stands::Open)]), found(3, &[720, 780], &[780]));
     assert_eq!(of(&[(720, Stands::Settled), (780, Stands::Taken)]), None, "it may yet withdraw");
     let alone = never_begun(733);
-    assert_eq!(counted(&alone, &BTreeMap::new()), Some((1, vec![])));
-    assert_eq!(counted(&alone, &BTreeMap::from([(733, Stands::Open)])), Some((0, vec![733])));
+    assert_eq!(counted(&alone, &BTreeMap::new()), found(1, &[], &[]));
+    assert_eq!(counted(&alone, &BTreeMap::from([(733, Stands::Open)])), found(0, &[733], &[733]));
 }
 
 #[test]

@@ -232,13 +232,12 @@ impl Looking<'_> {
             self.agenda.dropped.iter().filter(|range| range.counting).copied().collect();
         for range in counting {
             let stands = self.all_stands(range.first - 1, range.last, true)?;
-            let Some((count, open)) = counted(&range, &stands) else {
+            let Some(counted) = counted(&range, &stands) else {
                 self.look.unsettled = true;
                 continue;
             };
-            let changed = self.change(|found, write| {
-                found?.with_count(&self.terms.schedule, &range, count, &open, write)
-            })?;
+            let changed =
+                self.change(|found, write| found?.with_count(&self.terms.schedule, &range, &counted, write))?;
             self.changed(&changed, [].iter());
         }
         Ok(())
@@ -319,7 +318,8 @@ impl Looking<'_> {
     fn tell_if_stuck(&mut self, slot: &Slot) -> Result<(), Failure> {
         let mut entries = Vec::new();
         // One more, to tell the first time from all others.
-        for slot in self.terms.schedule.back_from(slot.due()).take(STUCK + 1) {
+        let told = |slot: &Slot| !self.agenda.is_void(slot.number());
+        for slot in self.terms.schedule.back_from(slot.due()).take(STUCK + 1).take_while(told) {
             match ledger::entry(self.store, &self.terms.subject(&slot))? {
                 Some(entry) => entries.push(entry),
                 None => break,

@@ -38,9 +38,17 @@ pub fn audit(world: &World, n: usize, upto: i64) -> Option<String> {
     let Some(agenda) = &job.agenda else { return Some("nobody has seen the job".into()) };
     for (at, slot) in &job.slots {
         let Some(entry) = &slot.entry else { continue };
+        if agenda.is_void(*at) && (slot.begins > 0 || !slot.haunted) {
+            return Some(format!(
+                "{at}: what its record says counts for nothing, and was {}",
+                entry.state.word()
+            ));
+        }
         // Waved off by somebody who had slept since before its record was removed, or the schedule was changed.
         let late = entry.state == State::Skipped && (slot.swept.is_some() || !job.counts(*at));
-        let excused = slot.ghost.is_some_and(|actor| world.is_excused(actor) || late);
+        // It died before it was taken back: then the record means nothing, if it is told that the slot was dropped.
+        let void = agenda.is_void(*at) || agenda.range_of(*at).is_none();
+        let excused = slot.ghost.is_some_and(|actor| world.is_excused(actor) && void || late);
         // It died between seeing that the slot is settled and putting its record back.
         let excused = excused || slot.overdone.is_some_and(|actor| world.is_excused(actor));
         if slot.ghost.is_some() && !excused {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use leasehold::agenda::{read, recorded};
+use leasehold::agenda::{read, recorded, told};
 use leasehold::core::ledger::agenda::Range;
 use leasehold::core::ledger::{State, Subject};
 use leasehold::core::name::Name;
@@ -52,14 +52,16 @@ fn covering(ranges: &[Range], at: i64) -> Option<usize> {
 
 fn records(store: &mut dyn Store, slots: &Slots, n: usize) -> (BTreeMap<i64, State>, Vec<Range>) {
     let job = &slots.jobs[n];
-    let ranges = read(store, job).unwrap().unwrap().dropped;
+    let agenda = read(store, job).unwrap().unwrap();
     let (entries, bad) = recorded(store, job, slots.begun[n], slots.end).unwrap();
     assert!(bad.is_empty(), "{bad:?}");
-    let own = entries.into_iter().map(|(entry, _)| match entry.subject {
+    let entries = entries.into_iter().map(|(entry, _)| entry).collect();
+    let entries = told(entries, std::slice::from_ref(&agenda));
+    let own = entries.into_iter().map(|entry| match entry.subject {
         Subject::Slot { at, .. } => (at, entry.state),
         other => panic!("{other:?}"),
     });
-    (own.collect(), ranges)
+    (own.collect(), agenda.dropped)
 }
 
 /// Begins and ends, by job and slot.
