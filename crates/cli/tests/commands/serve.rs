@@ -6,7 +6,7 @@ mod rewrites;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::world::{Ended, Running, World, long};
+use crate::world::{Ended, Running, World, kill, lives, long};
 use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{Harness, suite};
@@ -103,6 +103,25 @@ fn an_illegal_rewrite_of_any_kind_is_refused_and_logged() {
         (open_as(&served.url, Some(PLAIN)).unwrap(), open_as(&served.url, Some(ADMIN)).unwrap());
     rewrites::suite(plain.as_mut(), admin.as_mut(), "rewritten");
     served.server.said("refused a write to \"leases/rewritten\": the epoch of a record never changes");
+}
+
+/// Without our environment, and we had a child before: there is no lock file on this store by which to know it.
+#[test]
+fn what_a_job_leaves_behind_is_ended_beside_children_we_already_had() {
+    let world = World::new();
+    let served = serve(&world, false);
+    let left = world.script("left", "#!/bin/sh\nexec >/dev/null 2>&1\necho $$ >up\nexec sleep 1000\n");
+    let job = format!("mkfifo up; env -i setsid sh -c '{left} & exit'; read p <up; echo $p");
+    let shell =
+        r#"sleep 1000 >/dev/null 2>&1 & echo $! >ours; exec "$0" --store "$1" run site -- sh -c "$2""#;
+    let mut command = world.program("sh");
+    command.args(["-c", shell]).arg(crate::world::binary()).args([&served.url, &job]);
+    let ended = Ended::from(command.output().unwrap());
+    let ours: u32 = std::fs::read_to_string(world.path("ours")).unwrap().trim().parse().unwrap();
+    let living =
+        [ours, ended.out.trim().parse().unwrap()].map(|pid| lives(pid).then(|| kill(pid, Signal::KILL)));
+    assert_eq!(living, [Some(()), None], "{ended:#?}");
+    ended.is(0, "left");
 }
 
 #[test]

@@ -22,7 +22,7 @@ use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
 use rustix::process::Signal as OsSignal;
 
-use super::lock::HolderLock;
+use super::lock::{HolderLock, new_mark};
 use super::lookup::Program;
 use super::outcome::{Exit, Survivor};
 use super::poll::{self, Timer};
@@ -153,6 +153,8 @@ pub fn run(
     let shell = Shell::new(plan, store, memory)?;
     let job = Process {
         spec,
+        // Also where no neighbour looks for it: we do, for what the job leaves behind.
+        mark: new_mark(grant),
         lock,
         fences,
         works: shell.work_sender(),
@@ -286,6 +288,7 @@ pub fn signal_number(signal: Signal) -> u8 {
 struct Process<'a> {
     spec: &'a Spec,
     lock: Option<HolderLock>,
+    mark: Option<u64>,
     fences: Fences,
     book: Option<Book>,
     works: WorkSender,
@@ -353,6 +356,7 @@ impl Process<'_> {
             env: &env,
             foreground: self.spec.foreground,
             lock: self.lock.as_ref(),
+            mark: self.mark,
             output: ends.as_ref(),
         };
         let tree = Tree::become_subreaper(&self.spec.run_id);
