@@ -93,6 +93,30 @@ fn the_job_gets_no_store_password() {
     assert!(plain.out.contains(&format!("LEASEHOLD_STORE={store}\n")), "nothing to hide: {}", plain.out);
 }
 
+/// Not without a lease either, and not in a text that we cannot read.
+#[test]
+fn no_job_gets_a_store_password() {
+    use std::os::unix::ffi::OsStrExt;
+    let world = World::new();
+    let store = format!("sqlite:{}", world.at("s.db"));
+    let unread = std::ffi::OsStr::from_bytes(b"postgres://ops:s3cret\xff@db/ops");
+    let down = std::ffi::OsStr::new("postgres://ops:s3cret@127.0.0.1:1/ops");
+    let cases: [(&[&str], _); 3] = [
+        (&["run", "site", "--observe", "env"], down),
+        (&["--store", &store, "run", "site", "--observe", "env"], unread),
+        (&["--store", &store, "run", "site", "env"], unread),
+    ];
+    for (args, url) in cases {
+        let mut command = world.command(args);
+        let ended =
+            crate::world::Ended::from(command.env("LEASEHOLD_STORE", url).output().unwrap()).is(0, "");
+        let told = ended.out.lines().find(|line| line.starts_with("LEASEHOLD_STORE="));
+        let masked = (url == down).then_some("LEASEHOLD_STORE=postgres://ops:***@127.0.0.1:1/ops");
+        assert_eq!(told, masked, "{args:?}: {ended:#?}");
+        assert!(ended.out.contains("PATH=") && !ended.out.contains("s3cret"), "{args:?}: {ended:#?}");
+    }
+}
+
 #[test]
 fn what_is_said_about_a_run() {
     let world = World::new();

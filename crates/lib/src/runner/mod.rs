@@ -22,6 +22,22 @@ pub mod tree;
 #[path = "tree_group.rs"]
 pub mod tree;
 
+use std::process::Command;
+
+use crate::text::masked;
+
+/// A job gets no store credentials, whether it has a lease or not. The rest of the URL stays: without it a run inside
+/// this one would quietly use another store.
+fn hide_store(command: &mut Command) {
+    const STORE: &str = "LEASEHOLD_STORE";
+    let Some(url) = std::env::var_os(STORE) else { return };
+    // What cannot be read cannot be masked.
+    match url.to_str() {
+        Some(url) => command.env(STORE, masked(url)),
+        None => command.env_remove(STORE),
+    };
+}
+
 /// The variable that marks every process of a run.
 pub const RUN_ID: &str = "LEASEHOLD_RUN_ID";
 

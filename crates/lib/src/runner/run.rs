@@ -37,7 +37,6 @@ use crate::memory::Memory;
 use crate::shell::{First, InputSender, Job, Shell, WorkSender};
 use crate::steps::{self, Steps};
 use crate::stores::Store;
-use crate::text::masked;
 use crate::{clock, host, random};
 
 /// What to run, and under which leases.
@@ -189,10 +188,7 @@ pub fn environment(bearer: &Bearer, spec: &Spec) -> Vec<(OsString, OsString)> {
         (super::RUN_ID, spec.run_id.clone()),
         (super::RUN_CHAIN, super::run_chain(&spec.run_id)),
     ];
-    // A job gets no store credentials. The rest of the URL stays: without it a run inside this one
-    // would quietly use another store.
-    let store = std::env::var("LEASEHOLD_STORE").ok().map(|url| ("LEASEHOLD_STORE", masked(&url)));
-    values.into_iter().chain(store).map(|(key, value)| (key.into(), value.into())).collect()
+    values.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
 }
 
 /// The one loop.

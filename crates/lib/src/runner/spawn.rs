@@ -67,6 +67,7 @@ pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
     }
     let mut command = Command::new(&job.program.path);
     command.arg0(&job.program.name).args(job.args);
+    super::hide_store(&mut command);
     for (key, value) in job.env {
         match value {
             Some(value) => command.env(key, value),
