@@ -73,6 +73,29 @@ fn the_environment_says_what_is_held() {
     assert!(!value("LEASEHOLD_GRANT").is_empty());
 }
 
+/// It would give the outer run's key to the other side as its own, and do its steps in the outer run's name.
+#[test]
+fn a_run_inside_a_run_knows_nothing_of_the_outer_ones_item() {
+    let world = World::new();
+    // In a step of a slot that has a key.
+    let inside = |slot: &str, inner: &str| {
+        let line = format!("{0} step first -- {0} run inner {inner}", binary().display());
+        world.run(&["run", "site", "--slot", slot, "--key", slot, "sh", "-c", &line]).is(0, "")
+    };
+    let told = |ended: &crate::world::Ended| -> Vec<String> {
+        let ours = ["KEY", "SLOT", "ATTEMPT", "STEP", "SOCKET"].map(|name| format!("LEASEHOLD_{name}="));
+        let about = ended.out.lines().filter(|line| ours.iter().any(|name| line.starts_with(name)));
+        about.map(str::to_owned).collect()
+    };
+    let ended = inside("2026-11-16T05:45:00Z", "env");
+    assert!(ended.out.contains("LEASEHOLD_LEASE=inner"), "{ended:#?}");
+    assert_eq!(told(&ended), [""; 0], "{ended:#?}");
+    let mut own = told(&inside("2026-11-16T06:30:00Z", "--key mine env"));
+    own.retain(|line| !line.starts_with("LEASEHOLD_SOCKET="));
+    own.sort();
+    assert_eq!(own, ["LEASEHOLD_ATTEMPT=1", "LEASEHOLD_KEY=mine"]);
+}
+
 #[test]
 fn the_job_gets_no_store_password() {
     let world = World::new();

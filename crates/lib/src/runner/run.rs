@@ -35,7 +35,7 @@ use crate::keeper::Work;
 use crate::ledger::{Book, Item, Page};
 use crate::memory::Memory;
 use crate::shell::{First, InputSender, Job, Shell, WorkSender};
-use crate::steps::{self, Steps};
+use crate::steps::Steps;
 use crate::stores::Store;
 use crate::{clock, host, random};
 
@@ -329,8 +329,7 @@ impl Process<'_> {
 
     fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
         let ours = environment(&Bearer::from(granted), self.spec);
-        let steps = self.steps.as_ref().map(|steps| (steps::SOCKET.into(), steps.path().into()));
-        let all = ours.into_iter().chain(steps).chain(self.fences.environment(granted));
+        let all = ours.into_iter().chain(self.fences.environment(granted));
         all.map(|(key, value)| (key, Some(value))).chain(self.about()).collect()
     }
 
