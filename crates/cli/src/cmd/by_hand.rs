@@ -286,10 +286,20 @@ fn begin(flags: &Everywhere, args: &ByHand) -> Result<(Name, Opened), Failed> {
 fn grant(lease: &Name, args: &ByHand, opened: &Opened) -> Result<Grant, Failed> {
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let enclosing = Enclosing::from_env(env).filter(|run| run.lease == *lease);
-    let token = match (args.token, env("LEASEHOLD_TOKEN")) {
-        (Some(token), _) => token,
-        (None, Some(text)) => token(&text).map_err(|e| Failed::usage(format!("LEASEHOLD_TOKEN: {e}")))?,
-        (None, None) => {
+    // A token means nothing but for its lease.
+    let other = env("LEASEHOLD_LEASE").filter(|of| of != lease.as_str());
+    let token = match (args.token, env("LEASEHOLD_TOKEN"), other) {
+        (Some(token), ..) => token,
+        (None, Some(_), Some(other)) => {
+            return Err(Failed::usage(format!(
+                "which token of {lease}? LEASEHOLD_TOKEN is of {other} (LEASEHOLD_LEASE). Nothing was changed. Add \
+                 --token N, as \"leasehold acquire {lease}\" printed it"
+            )));
+        }
+        (None, Some(text), None) => {
+            token(&text).map_err(|e| Failed::usage(format!("LEASEHOLD_TOKEN: {e}")))?
+        }
+        (None, None, _) => {
             return Err(Failed::usage(format!(
                 "which token of {lease}? Add --token N, as \"leasehold acquire {lease}\" printed it, or set \
                  LEASEHOLD_TOKEN"

@@ -92,6 +92,22 @@ fn what_escaped_from_a_run_cannot_renew() {
     during.is(0, "renewed other (token 1)");
 }
 
+/// A script under a lease that takes another by hand: the numbers may well be the same.
+#[test]
+fn a_token_is_only_its_own_leases() {
+    let world = World::new();
+    for (lease, verb) in [("a", "renew"), ("b", "release")] {
+        let script = format!(r#""$0" -q acquire {lease} && "$0" {verb} {lease}"#);
+        let binary = crate::world::binary();
+        let ended = world.run(&["run", "site", "sh", "-c", &script, binary.to_str().unwrap()]);
+        ended.is(64, "LEASEHOLD_TOKEN is of site").is(64, "Add --token N");
+        assert_eq!(world.status(&[], lease)["state"], "held");
+    }
+    let mut command = world.command(&["release", "b"]);
+    let ended = crate::world::Ended::from(command.env("LEASEHOLD_TOKEN", "1").output().unwrap());
+    ended.is(0, "released b (token 1)");
+}
+
 #[test]
 fn breaking_waits_until_nothing_of_the_old_job_is_left() {
     let world = World::new();
