@@ -38,6 +38,24 @@ fn hide_store(command: &mut Command) {
     };
 }
 
+/// Whether that process lives and everything we do is done below it. The wrapper of a run is above all that its job starts,
+/// until it dies. Where that cannot be seen the answer is no.
+pub fn is_above_us(pid: i32) -> bool {
+    let parent = |of: i32| parent(of).filter(|above| *above > 0);
+    let us = rustix::process::getpid().as_raw_pid();
+    std::iter::successors(parent(us), |above| parent(*above)).any(|above| above == pid)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn parent(of: i32) -> Option<i32> {
+    proc::stat(of).ok().map(|found| found.parent)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn parent(_: i32) -> Option<i32> {
+    None
+}
+
 /// The variable that marks every process of a run.
 pub const RUN_ID: &str = "LEASEHOLD_RUN_ID";
 

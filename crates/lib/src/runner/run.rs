@@ -185,6 +185,7 @@ pub fn environment(bearer: &Bearer, spec: &Spec) -> Vec<(OsString, OsString)> {
         ("LEASEHOLD_JOB", spec.job.to_string()),
         ("LEASEHOLD_TOKEN", bearer.token.to_string()),
         ("LEASEHOLD_GRANT", host::grant_text(bearer)),
+        (host::SUPERVISOR, host::supervisor_text(bearer.grant)),
         (super::RUN_ID, spec.run_id.clone()),
         (super::RUN_CHAIN, super::run_chain(&spec.run_id)),
     ];
