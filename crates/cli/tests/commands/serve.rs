@@ -151,6 +151,22 @@ fn a_lease_through_a_server_is_a_lease() {
     assert_eq!(server.ended().code, 0);
 }
 
+/// Schedulers ask the store for its time, which is nobody's name.
+#[test]
+fn a_bearer_with_a_prefix_can_have_jobs_that_are_due() {
+    let world = World::new();
+    let served = serve(&world, true);
+    world.write("leasehold.toml", "[[job]]\nname = \"team-a/x\"\nevery = \"366d\"\nrun = [\"true\"]\n");
+    let team = |args: &[&str]| client(&world, &served.url, Some(TEAM), args);
+    for args in [&["tick"][..], &["pause", "team-a/x"], &["resume", "team-a/x"]] {
+        team(args).is(0, "");
+    }
+    // A key that is no name has a lease outside, unless it is given one.
+    team(&["once", "team-a/order-7", "--", "true"]).is(0, "");
+    team(&["once", "team-a/Order 7", "--", "true"]).is(77, "prefix");
+    team(&["run", "team-a/orders", "--key", "team-a/Order 7", "--", "true"]).is(0, "");
+}
+
 /// The first answer of a store behind a network tells which store it is; a look that ends with it must not
 /// have asked before.
 #[test]
