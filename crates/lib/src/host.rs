@@ -50,6 +50,20 @@ pub fn parse_grant_text(text: &str) -> Option<(Epoch, Grant)> {
     Some((Epoch::parse(epoch)?, Grant::parse(grant)?))
 }
 
+/// The variable that says which process renews which grant: opaque to the job.
+pub const SUPERVISOR: &str = "LEASEHOLD_SUPERVISOR";
+
+/// What [`SUPERVISOR`] carries, for a grant that this process renews.
+pub fn supervisor_text(grant: Grant) -> String {
+    format!("{}.{grant}", rustix::process::getpid().as_raw_nonzero())
+}
+
+/// Reads [`supervisor_text`]: the process, and the grant that it renews.
+pub fn parse_supervisor_text(text: &str) -> Option<(i32, Grant)> {
+    let (pid, grant) = text.split_once('.')?;
+    Some((pid.parse().ok()?, Grant::parse(grant)?))
+}
+
 /// The run this process is part of, from its environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enclosing {

@@ -11,9 +11,9 @@ use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::{Busy, Granted, Outcome, lease_key};
 use leasehold::core::stop::{Text, Wishes};
-use leasehold::host::{Enclosing, grant_text};
+use leasehold::host::{Enclosing, SUPERVISOR, grant_text, parse_supervisor_text};
 use leasehold::random;
-use leasehold::runner::RUN_ID;
+use leasehold::runner::is_above_us;
 use leasehold::runner::signals::Signals;
 use leasehold::state::{StateDir, is_denial, read_private, write_private};
 use serde::{Deserialize, Serialize};
@@ -192,6 +192,17 @@ fn kept(path: &Path) -> Kept {
 
 /// `leasehold renew NAME`
 pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed> {
+    if let Some(run) = supervised(args) {
+        let (lease, token) = (&run.lease, run.token);
+        if out.json {
+            let outcome = "renewed_by_run";
+            out.object(&json!({"v": 1, "lease": lease.as_str(), "outcome": outcome, "token": token.get()}));
+        }
+        out.note(&format!(
+            "{lease} (token {token}) is held by the run we are in, which renews it: nothing to do"
+        ));
+        return Ok(exit::OK);
+    }
     let (lease, mut opened) = begin(flags, args)?;
     let grant = grant(&lease, args, &opened)?;
     let outcome = byhand::errand(Verb::Renew(grant), &lease, opened.store.as_mut());
@@ -230,14 +241,21 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
 
 /// `leasehold release NAME`
 pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed> {
-    let (lease, mut opened) = begin(flags, args)?;
-    let grant = grant(&lease, args, &opened)?;
-    let run = Enclosing::from_env(|name| std::env::var(name).ok()).filter(|run| run.grant == grant);
-    if run.is_some() && std::env::var_os(RUN_ID).is_some() && holds(&lease, grant, &mut opened)? {
-        return Err(Failed::usage(format!(
+    let ours = |lease: &Name| {
+        Failed::usage(format!(
             "{lease} is held by the run we are in, and something of it is still at work. Nothing was changed: \
              it is released when the run ends"
-        )));
+        ))
+    };
+    if let Some(run) = supervised(args) {
+        return Err(ours(&run.lease));
+    }
+    let (lease, mut opened) = begin(flags, args)?;
+    let grant = grant(&lease, args, &opened)?;
+    // Its wrapper is gone, or is not above us.
+    let of_a_run = supervisor().is_some_and(|(_, its)| its == grant);
+    if of_a_run && holds(&lease, grant, &mut opened)? {
+        return Err(ours(&lease));
     }
     match byhand::errand(Verb::Release(grant), &lease, opened.store.as_mut()) {
         ErrandOutcome::Done(record) => {
@@ -276,6 +294,20 @@ fn say(out: &Out, lease: &Name, word: &str, text: &str) {
     out.note(text);
 }
 
+/// The run that holds the lease in question, if we are a part of it and it is there to renew it. Then there is nothing to
+/// ask the store, whose password a job does not have.
+fn supervised(args: &ByHand) -> Option<Enclosing> {
+    let run = Enclosing::from_env(|name| std::env::var(name).ok())?;
+    let asked = run.lease.as_str() == args.name && args.token.is_none_or(|token| token == run.token);
+    let (pid, grant) = supervisor()?;
+    (asked && grant == run.grant && is_above_us(pid)).then_some(run)
+}
+
+/// Which process renews which grant, as the run that we are in says.
+fn supervisor() -> Option<(i32, Grant)> {
+    std::env::var(SUPERVISOR).ok().and_then(|text| parse_supervisor_text(&text))
+}
+
 fn begin(flags: &Everywhere, args: &ByHand) -> Result<(Name, Opened), Failed> {
     let lease = super::name(&args.name)?;
     let opened = super::open(flags, std::slice::from_ref(&lease))?;
@@ -286,10 +318,20 @@ fn begin(flags: &Everywhere, args: &ByHand) -> Result<(Name, Opened), Failed> {
 fn grant(lease: &Name, args: &ByHand, opened: &Opened) -> Result<Grant, Failed> {
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let enclosing = Enclosing::from_env(env).filter(|run| run.lease == *lease);
-    let token = match (args.token, env("LEASEHOLD_TOKEN")) {
-        (Some(token), _) => token,
-        (None, Some(text)) => token(&text).map_err(|e| Failed::usage(format!("LEASEHOLD_TOKEN: {e}")))?,
-        (None, None) => {
+    // A token means nothing but for its lease.
+    let other = env("LEASEHOLD_LEASE").filter(|of| of != lease.as_str());
+    let token = match (args.token, env("LEASEHOLD_TOKEN"), other) {
+        (Some(token), ..) => token,
+        (None, Some(_), Some(other)) => {
+            return Err(Failed::usage(format!(
+                "which token of {lease}? LEASEHOLD_TOKEN is of {other} (LEASEHOLD_LEASE). Nothing was changed. Add \
+                 --token N, as \"leasehold acquire {lease}\" printed it"
+            )));
+        }
+        (None, Some(text), None) => {
+            token(&text).map_err(|e| Failed::usage(format!("LEASEHOLD_TOKEN: {e}")))?
+        }
+        (None, None, _) => {
             return Err(Failed::usage(format!(
                 "which token of {lease}? Add --token N, as \"leasehold acquire {lease}\" printed it, or set \
                  LEASEHOLD_TOKEN"

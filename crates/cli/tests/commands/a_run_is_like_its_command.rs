@@ -73,6 +73,29 @@ fn the_environment_says_what_is_held() {
     assert!(!value("LEASEHOLD_GRANT").is_empty());
 }
 
+/// It would give the outer run's key to the other side as its own, and do its steps in the outer run's name.
+#[test]
+fn a_run_inside_a_run_knows_nothing_of_the_outer_ones_item() {
+    let world = World::new();
+    // In a step of a slot that has a key.
+    let inside = |slot: &str, inner: &str| {
+        let line = format!("{0} step first -- {0} run inner {inner}", binary().display());
+        world.run(&["run", "site", "--slot", slot, "--key", slot, "sh", "-c", &line]).is(0, "")
+    };
+    let told = |ended: &crate::world::Ended| -> Vec<String> {
+        let ours = ["KEY", "SLOT", "ATTEMPT", "STEP", "SOCKET"].map(|name| format!("LEASEHOLD_{name}="));
+        let about = ended.out.lines().filter(|line| ours.iter().any(|name| line.starts_with(name)));
+        about.map(str::to_owned).collect()
+    };
+    let ended = inside("2026-11-16T05:45:00Z", "env");
+    assert!(ended.out.contains("LEASEHOLD_LEASE=inner"), "{ended:#?}");
+    assert_eq!(told(&ended), [""; 0], "{ended:#?}");
+    let mut own = told(&inside("2026-11-16T06:30:00Z", "--key mine env"));
+    own.retain(|line| !line.starts_with("LEASEHOLD_SOCKET="));
+    own.sort();
+    assert_eq!(own, ["LEASEHOLD_ATTEMPT=1", "LEASEHOLD_KEY=mine"]);
+}
+
 #[test]
 fn the_job_gets_no_store_password() {
     let world = World::new();
@@ -91,6 +114,30 @@ fn the_job_gets_no_store_password() {
     assert!(!world.path("ran").exists());
     let plain = run(&store, "env").quiet();
     assert!(plain.out.contains(&format!("LEASEHOLD_STORE={store}\n")), "nothing to hide: {}", plain.out);
+}
+
+/// Not without a lease either, and not in a text that we cannot read.
+#[test]
+fn no_job_gets_a_store_password() {
+    use std::os::unix::ffi::OsStrExt;
+    let world = World::new();
+    let store = format!("sqlite:{}", world.at("s.db"));
+    let unread = std::ffi::OsStr::from_bytes(b"postgres://ops:s3cret\xff@db/ops");
+    let down = std::ffi::OsStr::new("postgres://ops:s3cret@127.0.0.1:1/ops");
+    let cases: [(&[&str], _); 3] = [
+        (&["run", "site", "--observe", "env"], down),
+        (&["--store", &store, "run", "site", "--observe", "env"], unread),
+        (&["--store", &store, "run", "site", "env"], unread),
+    ];
+    for (args, url) in cases {
+        let mut command = world.command(args);
+        let ended =
+            crate::world::Ended::from(command.env("LEASEHOLD_STORE", url).output().unwrap()).is(0, "");
+        let told = ended.out.lines().find(|line| line.starts_with("LEASEHOLD_STORE="));
+        let masked = (url == down).then_some("LEASEHOLD_STORE=postgres://ops:***@127.0.0.1:1/ops");
+        assert_eq!(told, masked, "{args:?}: {ended:#?}");
+        assert!(ended.out.contains("PATH=") && !ended.out.contains("s3cret"), "{args:?}: {ended:#?}");
+    }
 }
 
 #[test]

@@ -81,15 +81,46 @@ fn what_escaped_from_a_run_cannot_renew() {
     world.run(&["acquire", "site"]).token();
     world.unchanged(|| renew(&["renew", "site"])).is(75, "holds it now (token 2)");
     world.unchanged(|| renew(&["release", "site"])).is(0, "holds it now (token 2)");
-    let during = world.run(&[
-        "run",
-        "other",
-        "sh",
-        "-c",
-        "\"$0\" renew other",
-        crate::world::binary().to_str().unwrap(),
-    ]);
-    during.is(0, "renewed other (token 1)");
+}
+
+/// A job cannot open its store: it has no password. Who renews is the run.
+#[test]
+fn a_run_renews_for_its_job() {
+    let world = World::new();
+    let store = format!("sqlite:{}", world.at("s.db"));
+    let binary = crate::world::binary();
+    let inside = |script: &str| {
+        let mut command = world.command(&["--store", &store, "run", "site", "sh", "-c", script]);
+        command.arg(&binary).env("LEASEHOLD_STORE", "postgres://ops:s3cret@127.0.0.1:1/ops");
+        crate::world::Ended::from(command.output().unwrap())
+    };
+    inside(r#""$0" renew site"#).is(0, "held by the run we are in, which renews it");
+    let json = inside(r#""$0" --json renew site --token 2"#).json();
+    assert_eq!((json["outcome"].as_str(), &json["token"]), (Some("renewed_by_run"), &2.into()));
+    inside(r#"setsid sh -c '"$0" release site' "$0""#).is(64, "it is released when the run ends");
+    // Another token is not the run's, and so is another lease.
+    inside(r#""$0" renew site --token 1"#).is(78, "password was masked");
+    let by_hand = r#"eval "$("$0" --store "$1" -q acquire other --eval)" && "$0" --store "$1" renew other &&
+        "$0" --store "$1" release other"#;
+    let mut command = world.command(&["--store", &store, "run", "site", "sh", "-c", by_hand]);
+    let ended = crate::world::Ended::from(command.arg(&binary).arg(&store).output().unwrap());
+    ended.is(0, "renewed other (token 1)").is(0, "released other");
+}
+
+/// A script under a lease that takes another by hand: the numbers may well be the same.
+#[test]
+fn a_token_is_only_its_own_leases() {
+    let world = World::new();
+    for (lease, verb) in [("a", "renew"), ("b", "release")] {
+        let script = format!(r#""$0" -q acquire {lease} && "$0" {verb} {lease}"#);
+        let binary = crate::world::binary();
+        let ended = world.run(&["run", "site", "sh", "-c", &script, binary.to_str().unwrap()]);
+        ended.is(64, "LEASEHOLD_TOKEN is of site").is(64, "Add --token N");
+        assert_eq!(world.status(&[], lease)["state"], "held");
+    }
+    let mut command = world.command(&["release", "b"]);
+    let ended = crate::world::Ended::from(command.env("LEASEHOLD_TOKEN", "1").output().unwrap());
+    ended.is(0, "released b (token 1)");
 }
 
 #[test]

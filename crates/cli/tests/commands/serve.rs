@@ -6,7 +6,7 @@ mod rewrites;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::world::{Ended, Running, World, long};
+use crate::world::{Ended, Running, World, kill, lives, long};
 use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{Harness, suite};
@@ -105,6 +105,25 @@ fn an_illegal_rewrite_of_any_kind_is_refused_and_logged() {
     served.server.said("refused a write to \"leases/rewritten\": the epoch of a record never changes");
 }
 
+/// Without our environment, and we had a child before: there is no lock file on this store by which to know it.
+#[test]
+fn what_a_job_leaves_behind_is_ended_beside_children_we_already_had() {
+    let world = World::new();
+    let served = serve(&world, false);
+    let left = world.script("left", "#!/bin/sh\nexec >/dev/null 2>&1\necho $$ >up\nexec sleep 1000\n");
+    let job = format!("mkfifo up; env -i setsid sh -c '{left} & exit'; read p <up; echo $p");
+    let shell =
+        r#"sleep 1000 >/dev/null 2>&1 & echo $! >ours; exec "$0" --store "$1" run site -- sh -c "$2""#;
+    let mut command = world.program("sh");
+    command.args(["-c", shell]).arg(crate::world::binary()).args([&served.url, &job]);
+    let ended = Ended::from(command.output().unwrap());
+    let ours: u32 = std::fs::read_to_string(world.path("ours")).unwrap().trim().parse().unwrap();
+    let living =
+        [ours, ended.out.trim().parse().unwrap()].map(|pid| lives(pid).then(|| kill(pid, Signal::KILL)));
+    assert_eq!(living, [Some(()), None], "{ended:#?}");
+    ended.is(0, "left");
+}
+
 #[test]
 fn a_lease_through_a_server_is_a_lease() {
     let world = World::new();
@@ -130,6 +149,22 @@ fn a_lease_through_a_server_is_a_lease() {
     assert!(mine.out.contains("team-a/x") && !mine.out.contains("\"site\""), "{mine:?}");
     server.signal(Signal::TERM);
     assert_eq!(server.ended().code, 0);
+}
+
+/// Schedulers ask the store for its time, which is nobody's name.
+#[test]
+fn a_bearer_with_a_prefix_can_have_jobs_that_are_due() {
+    let world = World::new();
+    let served = serve(&world, true);
+    world.write("leasehold.toml", "[[job]]\nname = \"team-a/x\"\nevery = \"366d\"\nrun = [\"true\"]\n");
+    let team = |args: &[&str]| client(&world, &served.url, Some(TEAM), args);
+    for args in [&["tick"][..], &["pause", "team-a/x"], &["resume", "team-a/x"]] {
+        team(args).is(0, "");
+    }
+    // A key that is no name has a lease outside, unless it is given one.
+    team(&["once", "team-a/order-7", "--", "true"]).is(0, "");
+    team(&["once", "team-a/Order 7", "--", "true"]).is(77, "prefix");
+    team(&["run", "team-a/orders", "--key", "team-a/Order 7", "--", "true"]).is(0, "");
 }
 
 /// The first answer of a store behind a network tells which store it is; a look that ends with it must not

@@ -225,6 +225,8 @@ fn a_bearer_sees_its_own_names() {
         ("runs/team-a/x/1", true),
         ("doctor/abc/leases/x", true),
         ("probe/use", true),
+        ("probe/clock", true),
+        ("clock", false),
         ("probe", false),
         ("leases", false),
         ("team-a/", false),

@@ -28,6 +28,17 @@ pub(super) fn backoff(tries: u32, jitter: u128) -> Duration {
     base / 2 + base * spread / 1024
 }
 
+/// What a store did that answers a conflict where nothing has changed.
+fn unopposed() -> Failure {
+    Failure {
+        kind: FailureKind::Unreachable,
+        message: "the store refuses a write that nothing opposes, as if the record had changed, and it has not. See \
+                  whether something guards its records (a lease or a hold on the object, row level security) or \
+                  answers reads from a copy (a cache, a replica)"
+            .into(),
+    }
+}
+
 impl<R: Rules> Session<R> {
     pub(super) fn start(&mut self, now: BootTime, out: &mut Vec<Effect>) {
         if self.phase != Phase::New {
@@ -258,7 +269,11 @@ impl<R: Rules> Session<R> {
                 let from = self.claim_counts_from(&record, now);
                 return self.on_granted(record, Some(version), from, store_time, now, out);
             }
-            Cas::Conflict => self.rules.after_doubt(),
+            Cas::Conflict => {
+                self.doubt_since.get_or_insert(now);
+                self.claim_failed = Some(unopposed());
+                self.rules.after_doubt()
+            }
             Cas::Unknown(failure) => {
                 self.doubt_since.get_or_insert(now);
                 self.claim_open |= !failure.definite();
@@ -310,8 +325,9 @@ impl<R: Rules> Session<R> {
                 Settled::NotOurs => {}
             }
         }
-        // Nothing changed since our claim: it failed, or is under way. A store that can be read and not
-        // written (a full disk, a right that is missing) must not be asked for ever.
+        // Nothing changed since our claim: it failed, or is under way, or was refused for another reason than
+        // a change. A store that can be read and not written (a full disk, a right that is missing, a guard of
+        // its own) must not be asked for ever.
         if let (Some(failure), false) = (self.claim_failed.take(), self.attempts.is_empty()) {
             return self.on_claim_still_in_doubt(failure, now, out);
         }

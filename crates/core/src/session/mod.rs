@@ -147,7 +147,7 @@ pub struct Session<R: Rules = Standard> {
     retries: u32,
     /// When the claim first fell into doubt.
     doubt_since: Option<BootTime>,
-    /// Why the last claim got no answer, until it is known whether it landed.
+    /// Why the last claim got no answer, or no good one, until it is known whether it landed.
     claim_failed: Option<Failure>,
     /// A claim was sent of which nobody said that it came to nothing: it may land late.
     claim_open: bool,

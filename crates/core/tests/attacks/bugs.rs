@@ -136,6 +136,39 @@ fn bug_7_a_store_that_never_answers_ends_it_at_once_and_one_that_stays_silent_in
     assert!(gave_up(&silent));
 }
 
+/// A guard of the store's own (a lease on the blob, row level security), or reads that come from a copy.
+#[test]
+fn a_refusal_that_nothing_opposes_ends_the_claim_in_time() {
+    let mut hand = Hand::new(Plan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
+    hand.step(Input::Start).finds(None, None);
+    for second in 1_000.. {
+        hand.conflict().finds(None, None);
+        assert!(hand.reads(), "no write without a pause: second {second}");
+        if let Some(outcome) = hand.outcome() {
+            let Outcome::NotStarted(NotStarted::Store { failure, in_doubt: false }) = outcome else {
+                panic!("{outcome:?}")
+            };
+            assert!(failure.message.contains("nothing opposes"), "{failure:?}");
+            return assert!((1_002..1_020).contains(&second), "tried again, and not for ever: {second}");
+        }
+        hand.at(second + 1).timer().finds(None, None);
+    }
+}
+
+/// One that lost to somebody goes on at once, as ever, and has all its patience the next time.
+#[test]
+fn a_refusal_that_something_opposed_is_no_doubt() {
+    let mut hand = Hand::new(Plan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
+    let (_, mut record) = Hand::holding(plan(1, StoreClock::default()));
+    hand.step(Input::Start).finds(None, None);
+    for second in 1_000..1_100 {
+        record = LeaseRecord { hold: None, write: WriteId(u128::from(second)), ..record };
+        hand.at(second).conflict().finds(Some(&record), None);
+        assert_eq!(hand.expects().map(|version| version.0), Some(record.write.to_string()));
+    }
+    assert_eq!(hand.outcome(), None);
+}
+
 /// The store's word is a hint: it makes a waiter look, and nothing else.
 #[test]
 fn a_push_makes_a_waiter_look_and_decides_nothing() {

@@ -16,8 +16,9 @@ const TRIES: usize = 20;
 /// What a store's time is above if it is counted from 1970.
 const UNIX: Duration = Duration::from_secs(1_000_000_000);
 
-/// What is written so that the store tells the time; one for all machines, for there may be a new one each minute.
-const KEY: &str = "clock";
+/// What is written so that the store tells the time; one for all machines, for there may be a new one each minute. Of
+/// the kind that is open to every bearer of a server, whatever names it is limited to.
+const KEY: &str = "probe/clock";
 
 /// In milliseconds, negative if this machine's is behind; nothing if the store does not tell the time.
 pub fn clock_ahead(store: &mut dyn Store) -> Result<Option<i64>, Failure> {

@@ -31,7 +31,6 @@ pub struct HolderLock {
     file: File,
     path: PathBuf,
     text: String,
-    new_mark: Option<u64>,
 }
 
 fn final_path(dir: &Path, grant: Grant) -> PathBuf {
@@ -81,9 +80,8 @@ impl HolderLock {
 
     fn described(file: File, path: PathBuf, grant: Grant) -> io::Result<Self> {
         let meta = file.metadata()?;
-        let new_mark = free_mark(grant);
-        let text = Text::here(meta.dev(), meta.ino(), new_mark)?.to_string();
-        Ok(Self { file, path, text, new_mark })
+        let text = Text::here(meta.dev(), meta.ino(), new_mark(grant))?.to_string();
+        Ok(Self { file, path, text })
     }
 
     /// What a neighbour needs to find and trust this file; for the lease record.
@@ -98,11 +96,6 @@ impl HolderLock {
 
     pub(super) fn raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
-    }
-
-    /// The mark the job is to be given. None inside another run: its mark stays, for its sake.
-    pub(super) fn new_mark(&self) -> Option<u64> {
-        self.new_mark
     }
 }
 
@@ -173,11 +166,12 @@ pub fn sweep(dir: &Path, mut in_use: impl FnMut(Grant) -> bool) -> io::Result<us
     Ok(swept)
 }
 
-/// Marks every process of the job with a number that nothing short of asking for it removes: not
-/// closing descriptors, not `env -i`, not a new session, not another user. It is the soft limit of
-/// real-time CPU time, set so high that it limits nothing.
+/// The mark that the job of this grant is to be given: a number that nothing short of asking for it
+/// removes from its processes, not closing descriptors, not `env -i`, not a new session, not another
+/// user. It is the soft limit of real-time CPU time, set so high that it limits nothing. None inside
+/// another run, whose mark stays, for its sake; and none where there is such a limit.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn free_mark(grant: Grant) -> Option<u64> {
+pub fn new_mark(grant: Grant) -> Option<u64> {
     use rustix::process::{Resource, getrlimit};
     let limit = getrlimit(Resource::Rttime);
     // The low bits: ids counted from one seed differ in them.
@@ -186,8 +180,9 @@ fn free_mark(grant: Grant) -> Option<u64> {
     free.then_some(mark)
 }
 
+/// There are no marks on this system.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn free_mark(_: Grant) -> Option<u64> {
+pub fn new_mark(_: Grant) -> Option<u64> {
     let _ = MARK;
     None
 }

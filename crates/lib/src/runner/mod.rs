@@ -22,6 +22,40 @@ pub mod tree;
 #[path = "tree_group.rs"]
 pub mod tree;
 
+use std::process::Command;
+
+use crate::text::masked;
+
+/// A job gets no store credentials, whether it has a lease or not. The rest of the URL stays: without it a run inside
+/// this one would quietly use another store.
+fn hide_store(command: &mut Command) {
+    const STORE: &str = "LEASEHOLD_STORE";
+    let Some(url) = std::env::var_os(STORE) else { return };
+    // What cannot be read cannot be masked.
+    match url.to_str() {
+        Some(url) => command.env(STORE, masked(url)),
+        None => command.env_remove(STORE),
+    };
+}
+
+/// Whether that process lives and everything we do is done below it. The wrapper of a run is above all that its job starts,
+/// until it dies. Where that cannot be seen the answer is no.
+pub fn is_above_us(pid: i32) -> bool {
+    let parent = |of: i32| parent(of).filter(|above| *above > 0);
+    let us = rustix::process::getpid().as_raw_pid();
+    std::iter::successors(parent(us), |above| parent(*above)).any(|above| above == pid)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn parent(of: i32) -> Option<i32> {
+    proc::stat(of).ok().map(|found| found.parent)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn parent(_: i32) -> Option<i32> {
+    None
+}
+
 /// The variable that marks every process of a run.
 pub const RUN_ID: &str = "LEASEHOLD_RUN_ID";
 

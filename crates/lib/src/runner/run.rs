@@ -22,7 +22,7 @@ use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
 use rustix::process::Signal as OsSignal;
 
-use super::lock::HolderLock;
+use super::lock::{HolderLock, new_mark};
 use super::lookup::Program;
 use super::outcome::{Exit, Survivor};
 use super::poll::{self, Timer};
@@ -35,9 +35,8 @@ use crate::keeper::Work;
 use crate::ledger::{Book, Item, Page};
 use crate::memory::Memory;
 use crate::shell::{First, InputSender, Job, Shell, WorkSender};
-use crate::steps::{self, Steps};
+use crate::steps::Steps;
 use crate::stores::Store;
-use crate::text::masked;
 use crate::{clock, host, random};
 
 /// What to run, and under which leases.
@@ -153,6 +152,8 @@ pub fn run(
     let shell = Shell::new(plan, store, memory)?;
     let job = Process {
         spec,
+        // Also where no neighbour looks for it: we do, for what the job leaves behind.
+        mark: new_mark(grant),
         lock,
         fences,
         works: shell.work_sender(),
@@ -184,13 +185,11 @@ pub fn environment(bearer: &Bearer, spec: &Spec) -> Vec<(OsString, OsString)> {
         ("LEASEHOLD_JOB", spec.job.to_string()),
         ("LEASEHOLD_TOKEN", bearer.token.to_string()),
         ("LEASEHOLD_GRANT", host::grant_text(bearer)),
+        (host::SUPERVISOR, host::supervisor_text(bearer.grant)),
         (super::RUN_ID, spec.run_id.clone()),
         (super::RUN_CHAIN, super::run_chain(&spec.run_id)),
     ];
-    // A job gets no store credentials. The rest of the URL stays: without it a run inside this one
-    // would quietly use another store.
-    let store = std::env::var("LEASEHOLD_STORE").ok().map(|url| ("LEASEHOLD_STORE", masked(&url)));
-    values.into_iter().chain(store).map(|(key, value)| (key.into(), value.into())).collect()
+    values.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
 }
 
 /// The one loop.
@@ -286,6 +285,7 @@ pub fn signal_number(signal: Signal) -> u8 {
 struct Process<'a> {
     spec: &'a Spec,
     lock: Option<HolderLock>,
+    mark: Option<u64>,
     fences: Fences,
     book: Option<Book>,
     works: WorkSender,
@@ -330,8 +330,7 @@ impl Process<'_> {
 
     fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
         let ours = environment(&Bearer::from(granted), self.spec);
-        let steps = self.steps.as_ref().map(|steps| (steps::SOCKET.into(), steps.path().into()));
-        let all = ours.into_iter().chain(steps).chain(self.fences.environment(granted));
+        let all = ours.into_iter().chain(self.fences.environment(granted));
         all.map(|(key, value)| (key, Some(value))).chain(self.about()).collect()
     }
 
@@ -353,6 +352,7 @@ impl Process<'_> {
             env: &env,
             foreground: self.spec.foreground,
             lock: self.lock.as_ref(),
+            mark: self.mark,
             output: ends.as_ref(),
         };
         let tree = Tree::become_subreaper(&self.spec.run_id);

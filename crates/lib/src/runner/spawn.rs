@@ -26,6 +26,8 @@ pub struct Job<'a> {
     pub foreground: bool,
     /// The lock the job inherits, as evidence that it lives.
     pub lock: Option<&'a HolderLock>,
+    /// What all its processes are marked with, also those that got away ([`super::lock::new_mark`]).
+    pub mark: Option<u64>,
     /// Where it prints to, if not to our own output and error.
     pub output: Option<&'a Ends>,
 }
@@ -65,6 +67,7 @@ pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
     }
     let mut command = Command::new(&job.program.path);
     command.arg0(&job.program.name).args(job.args);
+    super::hide_store(&mut command);
     for (key, value) in job.env {
         match value {
             Some(value) => command.env(key, value),
@@ -74,7 +77,7 @@ pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
     if !job.foreground {
         command.process_group(0);
     }
-    match given(&mut command, job.output).and_then(|()| forked(command, job.lock)) {
+    match given(&mut command, job.output).and_then(|()| forked(command, job.lock, job.mark)) {
         // Dropping the handle neither waits nor kills; the tree reaps.
         Ok(child) => Ok(Pid::from_child(&child)),
         Err(e) => {
@@ -94,10 +97,9 @@ fn given(command: &mut Command, output: Option<&Ends>) -> io::Result<()> {
 const LOCK_FD: RawFd = 100;
 
 #[allow(unsafe_code)]
-fn forked(mut command: Command, lock: Option<&HolderLock>) -> io::Result<Child> {
+fn forked(mut command: Command, lock: Option<&HolderLock>, mark: Option<u64>) -> io::Result<Child> {
     let parent = rustix::process::getpid();
     let fd = lock.map(HolderLock::raw_fd);
-    let mark = lock.and_then(HolderLock::new_mark);
     // SAFETY: between fork and exec the closure only makes system calls and formats two integers
     // on the stack: no allocation, no lock, no memory shared with the parent. The descriptor is
     // open in the child because `lock` is borrowed, hence open, until `spawn` returns.

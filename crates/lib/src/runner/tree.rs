@@ -15,7 +15,6 @@ use rustix::process::{
     pidfd_open, pidfd_send_signal, set_child_subreaper, wait, waitid,
 };
 
-use super::lock::HolderLock;
 pub use super::outcome::{Exit, Reaped, Survivor, Sweep};
 use super::proc::{self, Carries, Stat};
 use super::spawn::{self, Job, SpawnError};
@@ -78,7 +77,7 @@ impl Tree {
     /// Starts the job in this tree. From the main thread only.
     pub fn start(&mut self, job: &Job<'_>) -> Result<Pid, SpawnError> {
         let pid = spawn::spawn(job)?;
-        self.mark = job.lock.and_then(HolderLock::new_mark);
+        self.mark = job.mark;
         self.main = Some(pid);
         self.main_reaped = false;
         self.empty = false;

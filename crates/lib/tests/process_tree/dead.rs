@@ -17,6 +17,7 @@ crate::tests!(
     terminate_reaches_everyone_once,
     freeze_and_thaw,
     children_we_already_had_are_left_alone,
+    children_we_already_had_hide_no_orphan,
     fifty_rounds_of_everything,
 );
 
@@ -174,6 +175,17 @@ fn freeze_and_thaw() {
 }
 
 fn children_we_already_had_are_left_alone() {
+    beside_another_child(&format!("{SETSID} wait; sleep 1000"), "setsid");
+}
+
+fn children_we_already_had_hide_no_orphan() {
+    // Without our environment, without a lock file, and its parent is gone: only the mark tells whose it is.
+    let bare = r#"env -i setsid sh -c 'sh -c "echo up bare \$\$; exec sleep 1000" & exit'; sleep 1000"#;
+    beside_another_child(bare, "bare");
+}
+
+/// Kills a job that has started `left`, in a supervisor that had a child before it.
+fn beside_another_child(job: &str, left: &str) {
     // A shell that has children and then becomes us: `exec >(…)`, then `exec leasehold run …`.
     let run = crate::driver::new_run();
     let supervisor = crate::driver::supervisor("driven", &run, None);
@@ -181,16 +193,16 @@ fn children_we_already_had_are_left_alone() {
     let script = r#"sleep 1000 & echo "up foreign $!"; exec "$0" "$@""#;
     shell.args(["-c", script]);
     shell.arg(supervisor.get_program());
-    shell.args(["sh", "-c", &format!("{SETSID} wait; sleep 1000")]);
+    shell.args(["sh", "-c", job]);
     for (key, value) in supervisor.get_envs() {
         shell.env(key, value.unwrap());
     }
     let mut run = Driven::from(shell, run);
-    let setsid = run.up("setsid");
+    let left = run.up(left);
     run.ask("kill");
     run.expect("tree empty ");
     let foreign = run.up("foreign");
-    assert!(!setsid.alive() && foreign.alive());
+    assert!(!left.alive() && foreign.alive());
     assert_eq!(run.survivors(), [""; 0]);
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use leasehold::clock;
 use leasehold::core::ids::Grant;
-use leasehold::runner::lock::HolderLock;
+use leasehold::runner::lock::{HolderLock, new_mark};
 use leasehold::runner::lookup::lookup;
 use leasehold::runner::poll;
 use leasehold::runner::signals::Signals;
@@ -69,8 +69,10 @@ fn start() -> Result<Started, (i32, String)> {
         (RUN.into(), None),
         (DIR.into(), None),
     ];
-    let (foreground, lock_ref, output) = (false, lock.as_ref(), None);
-    let job = Job { program: &program, args: &args[1..], env: &env, foreground, lock: lock_ref, output };
+    let (foreground, output) = (false, None);
+    let (lock_ref, mark) = (lock.as_ref(), new_mark(grant(&run)));
+    let job =
+        Job { program: &program, args: &args[1..], env: &env, foreground, lock: lock_ref, mark, output };
     let main = tree.start(&job).map_err(|e| (e.exit_code().into(), e.to_string()))?;
     Ok(Started { signals, tree, lock, main })
 }

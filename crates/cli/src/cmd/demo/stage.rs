@@ -31,13 +31,14 @@ pub const ARTEFACT: &str = "today.txt";
 const SCRIPT: &str = r#""$@"; code=$?; echo "exit $code"; exit $code"#;
 
 /// Variables that would make the demo's runs part of something else.
-const NOT_OURS: [&str; 7] = [
+const NOT_OURS: [&str; 8] = [
     "LEASEHOLD_STORE",
     "LEASEHOLD_STORE_FILE",
     "LEASEHOLD_LEASE",
     "LEASEHOLD_JOB",
     "LEASEHOLD_TOKEN",
     "LEASEHOLD_GRANT",
+    "LEASEHOLD_SUPERVISOR",
     "XDG_CONFIG_HOME",
 ];
 

@@ -12,7 +12,7 @@ use super::{Loop, Process, signal_number};
 use crate::keeper::Work;
 use crate::ledger::Book;
 use crate::runner::tail::Tail;
-use crate::{clock, host};
+use crate::{clock, host, steps};
 
 const NEAR_PATIENCE: Duration = Duration::from_secs(3);
 /// One elsewhere may take longer; nobody waits for an hour, however long the lease.
@@ -56,20 +56,28 @@ impl Process<'_> {
         until
     }
 
-    /// What the job's environment says about its item. What an outer run said about its own is removed.
+    /// What the job's environment says about its item. What an outer run said about its own is removed, also if this
+    /// one has none: its job would take that key for its own, and do its steps in that run's name.
     pub(super) fn about(&self) -> Vec<(OsString, Option<OsString>)> {
-        let Some(entry) = self.book.as_ref().and_then(Book::entry) else { return Vec::new() };
+        let entry = self.book.as_ref().and_then(Book::entry);
         let beside = self.spec.key.as_ref().map(|item| &item.subject);
         let (mut key, mut slot) = (None, None);
-        for subject in [&entry.subject].into_iter().chain(beside) {
+        for subject in entry.iter().map(|entry| &entry.subject).chain(beside) {
             match subject {
                 Subject::Key(text) => key = Some(text.into()),
                 Subject::Slot { id, .. } => slot = Some(id.into()),
                 Subject::Latest(_) => {}
             }
         }
-        let attempt = Some(entry.attempt.to_string().into());
-        let all = [("LEASEHOLD_KEY", key), ("LEASEHOLD_SLOT", slot), ("LEASEHOLD_ATTEMPT", attempt)];
+        let attempt = entry.as_ref().map(|entry| entry.attempt.to_string().into());
+        let socket = self.steps.as_ref().map(|steps| steps.path().into());
+        let all = [
+            ("LEASEHOLD_KEY", key),
+            ("LEASEHOLD_SLOT", slot),
+            ("LEASEHOLD_ATTEMPT", attempt),
+            ("LEASEHOLD_STEP", None),
+            (steps::SOCKET, socket),
+        ];
         all.map(|(name, value)| (name.into(), value)).into()
     }
 

@@ -4,6 +4,7 @@
 use super::place::{Place, Provider};
 use super::wire::{Answer, Broken, Told};
 use crate::stores::{Failure, FailureKind};
+use leasehold_core::store::NOTHING_WRITTEN;
 
 /// What became of a conditional write.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,7 +23,9 @@ pub fn put(place: &Place, told: &Told, credentials: &Told, create: bool) -> Put 
     let missing = ["NoSuchKey", "BlobNotFound"].contains(&answer.code.as_str());
     match answer.status {
         200..=299 => Put::Taken,
-        412 => Put::Refused,
+        // Azure says it too of a blob that a lease of its own guards, which is no change of the blob.
+        412 if place.provider != Provider::Azure => Put::Refused,
+        412 if ["ConditionNotMet", "TargetConditionNotMet"].contains(&answer.code.as_str()) => Put::Refused,
         // S3 says so of a key that vanished; a bucket that vanished is another matter.
         404 if !create && missing => Put::Refused,
         // Any other 409 is S3's "two at once, ask again", and nobody may have won.
@@ -146,6 +149,13 @@ fn answered(place: &Place, answer: &Answer) -> (FailureKind, String) {
         409 => (
             FailureKind::Unreachable,
             format!("{host} met another request for the same object and did not decide ({said}). Try again."),
+        ),
+        412 if answer.code.starts_with("LeaseId") => (
+            FailureKind::Unusable,
+            format!(
+                "{host} lets nobody write an object in the {what} {bucket:?} because somebody has taken out Azure's own \
+             lease on it ({said}): {NOTHING_WRITTEN}. Break that lease (az storage blob lease break)."
+            ),
         ),
         429 => slow(&host, &said),
         503 if answer.code == "SlowDown" || answer.code == "ServerBusy" => slow(&host, &said),

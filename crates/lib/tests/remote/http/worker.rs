@@ -58,7 +58,9 @@ fn a_bearer_is_limited_to_its_prefix() {
         assert!(matches!(write(all.as_mut(), key), Cas::Written { .. }));
     }
     assert!(matches!(write(team.as_mut(), "runs/team-a/2"), Cas::Written { .. }));
-    assert!(matches!(write(team.as_mut(), "probe/use"), Cas::Written { .. }));
+    for key in ["probe/use", "probe/clock"] {
+        assert!(matches!(write(team.as_mut(), key), Cas::Written { .. }), "{key}");
+    }
     for key in ["runs/team-b/2", "runs/team-a", "fences/x", "team-a/x", "x"] {
         let denied =
             |f: &leasehold::stores::Failure| f.kind == FailureKind::Denied && f.message.contains("prefix");

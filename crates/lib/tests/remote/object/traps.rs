@@ -117,6 +117,22 @@ fn azures_409_is_a_conflict_only_for_what_exists() {
     trap.unclear(xml(409, "<Error><Code>BlobAlreadyExists</Code></Error>"), Some(&version));
 }
 
+/// A lease of Azure's own on the blob: nothing has changed, so it is not a conflict that a look would explain.
+#[test]
+fn azures_412_is_a_conflict_only_for_a_condition() {
+    let mut trap = Trap::new(Spot::azure, &server("AZURE"));
+    let version = trap.written(None, "first");
+    for code in ["LeaseIdMissing", "LeaseIdMismatchWithBlobOperation"] {
+        let body = format!("<Error><Code>{code}</Code></Error>").leak();
+        let (kind, message) = trap.unclear(xml(412, body), Some(&version));
+        assert_eq!(kind, FailureKind::Unusable, "{message}");
+        assert!(message.contains("Break that lease") && message.contains("nothing was written"), "{message}");
+    }
+    trap.unclear(xml(412, ""), Some(&version));
+    trap.written(Some(&version), "second");
+    assert_eq!(trap.write(Some(&version), "stale"), Cas::Conflict);
+}
+
 #[test]
 fn a_condition_that_failed_is_a_conflict() {
     for (spot, server) in [(Spot::s3 as fn(&str) -> Spot, server("S3")), (Spot::azure, server("AZURE"))] {
