@@ -247,6 +247,20 @@ pub fn store_failed(failure: &Failure, chosen: &Chosen) -> Failed {
     by_kind(failure.kind, format!("{} ({})", failure.message.trim_end_matches('.'), chosen.shown))
 }
 
+/// A change by hand that the store did not confirm; `sent`: it may have taken effect, or may yet.
+pub fn unconfirmed(failure: &Failure, sent: bool, lease: &Name, chosen: &Chosen) -> Failed {
+    let failed = store_failed(failure, chosen);
+    if !sent {
+        return failed;
+    }
+    let doubt = format!(
+        "{}. It was sent and not confirmed: it may have taken effect all the same, or may yet. See: leasehold status \
+         {lease}",
+        failed.message
+    );
+    Failed { message: doubt, ..failed }
+}
+
 /// A store whose content must not be acted on.
 fn refused(lease: &Name, refusal: &Refusal, store: &str, memory_file: &str) -> Failed {
     let needs_you = |word, message| Failed::new(exit::NEEDS_YOU, word, message);
