@@ -242,6 +242,13 @@ pub fn by_kind(kind: FailureKind, message: String) -> Failed {
     }
 }
 
+/// What time it is by the wall.
+pub fn now() -> jiff::Timestamp {
+    let wall = leasehold::clock::wall();
+    let seconds = i64::try_from(wall.as_secs()).unwrap_or(i64::MAX);
+    jiff::Timestamp::new(seconds, wall.subsec_nanos().cast_signed()).unwrap_or(jiff::Timestamp::MAX)
+}
+
 /// A store failure outside of any run.
 pub fn store_failed(failure: &Failure, chosen: &Chosen) -> Failed {
     by_kind(failure.kind, format!("{} ({})", failure.message.trim_end_matches('.'), chosen.shown))
