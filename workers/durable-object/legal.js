@@ -33,8 +33,8 @@ const SENTENCES = {
 
 export const sentence = (word) => SENTENCES[word];
 
-// Records of these kinds are never removed.
-export const removable = (key) => !key.startsWith(LEASE_PREFIX) && !key.startsWith("fences/");
+// Leases are never removed.
+export const removable = (key) => !key.startsWith(LEASE_PREFIX);
 
 // Whether a bearer limited to names that begin with `prefix` may use `key`. What a store is tested
 // with is open to every bearer.

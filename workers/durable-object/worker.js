@@ -178,7 +178,7 @@ async function write(request, key, bearer, store) {
 }
 
 async function remove(request, key, store) {
-  if (!removable(key)) throw new Refusal(422, "lease and fence records are never removed", "kept");
+  if (!removable(key)) throw new Refusal(422, "lease records are never removed", "kept");
   const { instance, removed } = await store.remove(key, versionOf(request));
   return removed ? reply(204, { instance }) : stale(instance);
 }

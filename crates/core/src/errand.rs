@@ -86,7 +86,12 @@ pub struct Errand {
     /// How the hold ended, should this give it back; for people.
     end: Option<End>,
     sent: Vec<WriteId>,
-    offered: Option<LeaseRecord>,
+    /// The write under way: what it would replace.
+    offered: Option<(LeaseRecord, Version)>,
+    /// What writes of which nobody said that they came to nothing would replace: they may land while that is there.
+    open: Vec<Version>,
+    /// Why no more is tried, unless the record turns out to be ours.
+    trouble: Option<Failure>,
     tries: u32,
 }
 
@@ -94,7 +99,8 @@ impl Errand {
     /// An errand; `seed` must be random.
     pub fn new(verb: Verb, lease: Name, clock: StoreClock, seed: u128) -> Self {
         let ids = Ids::new(seed);
-        Self { verb, lease, clock, ids, end: None, sent: Vec::new(), offered: None, tries: 0 }
+        let (sent, open) = (Vec::new(), Vec::new());
+        Self { verb, lease, clock, ids, end: None, sent, offered: None, open, trouble: None, tries: 0 }
     }
 
     /// How the hold ended, for people: a release puts it into the record.
@@ -111,8 +117,13 @@ impl Errand {
     pub fn on_read(&mut self, result: Result<Reading, Failure>) -> Next {
         let reading = match result {
             Ok(reading) => reading,
-            Err(failure) => return self.failed(failure),
+            Err(failure) => {
+                let failure = self.trouble.take().unwrap_or(failure);
+                return self.failed(failure);
+            }
         };
+        let version = reading.stored.as_ref().map(|stored| &stored.version);
+        self.open.retain(|replaces| Some(replaces) == version);
         let Some(stored) = reading.stored else {
             return Next::Done(self.nothing(Found::Absent));
         };
@@ -126,27 +137,34 @@ impl Errand {
         let view = View::at_a_glance(&record, stored.age, self.clock.resolution, &reading.instance);
         let standing = Standard.standing(&record, &view);
         let write = WriteId(self.ids.fresh());
-        match self.decide(&record, standing, write, &reading.instance) {
-            Ok(next) => self.offer(next, stored.version),
-            Err(outcome) => Next::Done(outcome),
+        match (self.decide(&record, standing, write, &reading.instance), self.trouble.take()) {
+            (Ok(_), Some(failure)) => self.failed(failure),
+            (Ok(next), None) => self.offer(next, stored.version),
+            (Err(outcome), _) => Next::Done(outcome),
         }
     }
 
-    /// A conditional write was answered.
+    /// A conditional write was answered. Whatever was said of it but that it is there, a look decides.
     pub fn on_cas(&mut self, result: Cas) -> Next {
+        let last = self.tries >= TRIES;
         match (result, self.offered.take()) {
-            (Cas::Written { .. }, Some(record)) => Next::Done(ErrandOutcome::Done(record)),
-            (Cas::Unknown(failure), _) if failure.kind != FailureKind::Unreachable => self.failed(failure),
-            _ if self.tries >= TRIES => self.failed(Failure {
-                kind: FailureKind::Unreachable,
-                message: alloc::format!("the record changed {TRIES} times while we tried"),
-            }),
-            _ => Next::Ask(Op::Read),
+            (Cas::Written { .. }, Some((record, _))) => return Next::Done(ErrandOutcome::Done(record)),
+            (Cas::Unknown(failure), offered) => {
+                self.open.extend(offered.filter(|_| !failure.definite()).map(|(_, replaces)| replaces));
+                self.trouble = (last || failure.kind != FailureKind::Unreachable).then_some(failure);
+            }
+            _ => {
+                self.trouble = last.then(|| Failure {
+                    kind: FailureKind::Unreachable,
+                    message: alloc::format!("the record changed {TRIES} times while we tried"),
+                });
+            }
         }
+        Next::Ask(Op::Read)
     }
 
     fn failed(&self, failure: Failure) -> Next {
-        let sent = !self.sent.is_empty();
+        let sent = !self.open.is_empty();
         Next::Done(ErrandOutcome::Failed { failure, sent })
     }
 
@@ -191,8 +209,8 @@ impl Errand {
     fn offer(&mut self, record: LeaseRecord, version: Version) -> Next {
         self.tries += 1;
         self.sent.push(record.write);
-        let op = Op::Cas { expected: Some(version), write: record.write, body: record.encode() };
-        self.offered = Some(record);
+        let op = Op::Cas { expected: Some(version.clone()), write: record.write, body: record.encode() };
+        self.offered = Some((record, version));
         Next::Ask(op)
     }
 }

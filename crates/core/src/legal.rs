@@ -270,10 +270,10 @@ fn granted(
     }
 }
 
-/// Records that nobody removes, whatever their version: a lease or a fence that vanished would begin
-/// again at its first token.
+/// Records that nobody removes, whatever their version: a lease that vanished would begin again at its
+/// first token.
 pub fn removable(key: &str) -> bool {
-    ![LEASE_PREFIX, "fences/"].iter().any(|kept| key.starts_with(kept))
+    !key.starts_with(LEASE_PREFIX)
 }
 
 /// What a bearer may do.

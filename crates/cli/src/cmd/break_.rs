@@ -9,7 +9,7 @@ use leasehold::core::session::lease_key;
 use leasehold::core::stop::{Text, Wishes};
 
 use super::by_hand::{Taken, not_acquired, print, signals, take};
-use super::{Opened, bad_record, held_by, store_failed};
+use super::{Opened, bad_record, held_by, store_failed, unconfirmed};
 use crate::args::{Break, Everywhere};
 use crate::exit::{self, Failed};
 use crate::out::Out;
@@ -108,6 +108,6 @@ fn ask_holder(
         }
         ErrandOutcome::Revoked(_) => Ok((true, wait.unwrap_or_default())),
         ErrandOutcome::Bad(bad) => Err(bad_record(lease, &bad, &opened.chosen.shown)),
-        ErrandOutcome::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
+        ErrandOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, lease, &opened.chosen)),
     }
 }

@@ -19,7 +19,7 @@ use leasehold::state::{StateDir, is_denial, read_private, write_private};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Aim, Opened, bad_record, forgetful, held_by, not_started, store_failed};
+use super::{Aim, Opened, bad_record, forgetful, held_by, not_started, store_failed, unconfirmed};
 use crate::args::{Acquire, ByHand, Everywhere, token};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
@@ -235,7 +235,7 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
             ),
         )),
         ErrandOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
-        ErrandOutcome::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
+        ErrandOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, &lease, &opened.chosen)),
     }
 }
 
@@ -274,7 +274,7 @@ pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Faile
         }
         ErrandOutcome::Revoked(_) => Ok(exit::OK),
         ErrandOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
-        ErrandOutcome::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
+        ErrandOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, &lease, &opened.chosen)),
     }
 }
 

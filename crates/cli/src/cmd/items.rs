@@ -72,7 +72,7 @@ fn key_of(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<Str
 
 /// What placeholders of a run by hand stand for: today, and its slot.
 pub fn moment(args: &Run, job: &Name) -> Result<Moment, Failed> {
-    let slot = args.slot.as_deref().map(|slot| slot_of(slot, job, Timestamp::now())).transpose()?;
+    let slot = args.slot.as_deref().map(|slot| slot_of(slot, job, super::now())).transpose()?;
     Ok(Moment::now(slot.map(|slot| match slot {
         Subject::Slot { id, .. } => id,
         other => shown(&other),

@@ -242,9 +242,30 @@ pub fn by_kind(kind: FailureKind, message: String) -> Failed {
     }
 }
 
+/// What time it is by the wall.
+pub fn now() -> jiff::Timestamp {
+    let wall = leasehold::clock::wall();
+    let seconds = i64::try_from(wall.as_secs()).unwrap_or(i64::MAX);
+    jiff::Timestamp::new(seconds, wall.subsec_nanos().cast_signed()).unwrap_or(jiff::Timestamp::MAX)
+}
+
 /// A store failure outside of any run.
 pub fn store_failed(failure: &Failure, chosen: &Chosen) -> Failed {
     by_kind(failure.kind, format!("{} ({})", failure.message.trim_end_matches('.'), chosen.shown))
+}
+
+/// A change by hand that the store did not confirm; `sent`: it may have taken effect, or may yet.
+pub fn unconfirmed(failure: &Failure, sent: bool, lease: &Name, chosen: &Chosen) -> Failed {
+    let failed = store_failed(failure, chosen);
+    if !sent {
+        return failed;
+    }
+    let doubt = format!(
+        "{}. It was sent and not confirmed: it may have taken effect all the same, or may yet. See: leasehold status \
+         {lease}",
+        failed.message
+    );
+    Failed { message: doubt, ..failed }
 }
 
 /// A store whose content must not be acted on.

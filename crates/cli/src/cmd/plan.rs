@@ -36,7 +36,7 @@ pub fn run(flags: &Everywhere, args: &Plan, out: &Out) -> Result<u8, Failed> {
         return Err(Failed::usage(format!("there is no job {name:?}. They are: {}", known.join(", "))));
     }
     let mut opened = open(flags, &[])?;
-    let now = Timestamp::now();
+    let now = super::now();
     let mut rows = Vec::new();
     for job in jobs.iter().filter(|job| args.job.as_ref().is_none_or(|name| job.name.as_str() == name)) {
         rows.push(row(&mut opened, job, now, args.next)?);

@@ -84,7 +84,7 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
         Vec::new()
     });
     let job = jobs.iter().find(|job| job.name.as_str() == question.name);
-    let now = Timestamp::now();
+    let now = super::now();
     let asked = question.time.map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let (mut rows, _) = history::rows(&mut opened)?;
@@ -346,8 +346,9 @@ fn sentence(row: &Row, job: Option<&Job>) -> String {
             let said = entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
             format!("it is not run ({said})")
         }
-        (word, _) => scheduled
-            .map_or_else(|| unscheduled(entry, word), |job| badly(entry, job, &name, Timestamp::now())),
+        (word, _) => {
+            scheduled.map_or_else(|| unscheduled(entry, word), |job| badly(entry, job, &name, super::now()))
+        }
     };
     let word = match entry.state {
         State::Started if row.word == "unknown" => "begun and never reported",

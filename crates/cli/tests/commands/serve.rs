@@ -14,7 +14,7 @@ use leasehold::stores::http::open_as;
 use leasehold::stores::prefixed::Prefixed;
 use leasehold::stores::{Cas, FailureKind};
 use leasehold_testkit::faults::Bench;
-use leasehold_testkit::proxy::Proxy;
+use leasehold_testkit::proxy::{Fault, Proxy};
 use pollster::block_on;
 use rustix::process::Signal;
 
@@ -149,6 +149,29 @@ fn a_lease_through_a_server_is_a_lease() {
     assert!(mine.out.contains("team-a/x") && !mine.out.contains("\"site\""), "{mine:?}");
     server.signal(Signal::TERM);
     assert_eq!(server.ended().code, 0);
+}
+
+/// A login page in place of an answer says nothing of the write.
+#[test]
+fn what_may_have_landed_is_told() {
+    let world = World::new();
+    let served = serve(&world, false);
+    let proxy = Proxy::http(&served.url);
+    let through = proxy.url(&served.url);
+    for (verb, done) in [("renew", "renewed "), ("release", "released ")] {
+        let token = client(&world, &through, None, &["acquire", verb, "--ttl", "1h"]).token().to_string();
+        for after_landing in [false, true] {
+            let (content_type, body) = ("text/html", "<html>log in</html>");
+            let strike =
+                proxy.arm_on(b"PUT ", Fault::Answer { status: 200, after_landing, content_type, body });
+            let ended = client(&world, &through, None, &[verb, verb, "--token", &token]);
+            assert!(strike.struck());
+            match after_landing {
+                false => drop(ended.is(78, "it may have taken effect all the same, or may yet")),
+                true => drop(ended.is(0, done)),
+            }
+        }
+    }
 }
 
 /// Schedulers ask the store for its time, which is nobody's name.

@@ -210,7 +210,7 @@ fn other_keys_are_free_and_odd_names_are_not() {
     for key in ["leases/", "leases/../x", "leases/A", "leases/a b"] {
         assert_eq!(legal(&Offer { key, ..offer }), Err(Illegal::Name), "{key}");
     }
-    assert!(removable("runs/x/1") && !removable("leases/x") && !removable("fences/x"));
+    assert!(removable("runs/x/1") && !removable("leases/x"));
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Bugs found in core by the simulator; see `docs/bugs.md`.
 
-use leasehold_core::errand::{Errand, Next, Verb};
+use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::{Grant, Token, WriteId};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::session::{Input, NotStarted, Op, Outcome, Plan, Release, RequestId, StopReason};
 use leasehold_core::stop::StoreClock;
+use leasehold_core::store::{Cas, Failure, FailureKind};
 use std::time::Duration;
 
-use crate::hand::{Hand, plan, reading, revoked, secs, site};
+use crate::hand::{Hand, plan, reading, revoked, secs, silence, site};
 
 /// The next grant of a record, by somebody else.
 fn next_grant(record: &LeaseRecord) -> LeaseRecord {
@@ -105,6 +106,45 @@ fn bug_6_a_revocation_never_understates_what_is_left() {
     assert_eq!(left(80, 0), secs(13));
     assert!(left(89, 0) > Duration::ZERO);
     assert!(record.held_by(Grant(1)) && record.token == Token::FIRST);
+}
+
+/// What a store says of a write is not the last word on it, whatever it says: a look is.
+#[test]
+fn an_errand_in_doubt_is_looked_after() {
+    let (_, record) = Hand::holding(plan(1, StoreClock::default()));
+    let found = |record: &LeaseRecord| Ok(reading("i", Some(record), Some(secs(1))));
+    let offered = |next: Next| match next {
+        Next::Ask(Op::Cas { body, .. }) => LeaseRecord::decode(&site(), &body).unwrap(),
+        other => panic!("{other:?}"),
+    };
+    let failures = [
+        (FailureKind::Denied, "no", true),
+        (FailureKind::Unusable, "a proxy answered", true),
+        (FailureKind::Denied, "no: nothing was written", false),
+    ];
+    for (kind, message, may_land) in failures {
+        let failure = Failure { kind, message: message.into() };
+        let mut errand = Errand::new(Verb::Release(Grant(1)), site(), StoreClock::default(), 5);
+        let sent = offered(errand.on_read(found(&record)));
+        assert_eq!(errand.on_cas(Cas::Unknown(failure.clone())), Next::Ask(Op::Read));
+        let mut silent = errand.clone();
+        let mut landed = errand.clone();
+        let told = Next::Done(ErrandOutcome::Failed { failure, sent: may_land });
+        assert_eq!(errand.on_read(found(&record)), told, "not sent again");
+        assert_eq!(silent.on_read(Err(silence())), told);
+        assert_eq!(landed.on_read(found(&sent)), Next::Done(ErrandOutcome::Done(sent)));
+    }
+    // One that is not answered is sent again a few times, and looked for after the last one too.
+    let mut errand = Errand::new(Verb::Renew(Grant(1)), site(), StoreClock::default(), 5);
+    for _ in 1..8 {
+        offered(errand.on_read(found(&record)));
+        assert_eq!(errand.on_cas(Cas::Unknown(silence())), Next::Ask(Op::Read));
+    }
+    let sent = offered(errand.on_read(found(&record)));
+    assert_eq!(errand.on_cas(Cas::Unknown(silence())), Next::Ask(Op::Read));
+    let told = ErrandOutcome::Failed { failure: silence(), sent: true };
+    assert_eq!(errand.clone().on_read(found(&record)), Next::Done(told));
+    assert_eq!(errand.on_read(found(&sent)), Next::Done(ErrandOutcome::Done(sent)));
 }
 
 #[test]

@@ -163,7 +163,7 @@ pub trait Store: Send {
     /// Keys that start with `prefix` and sort after `after`, in order, at most `limit`.
     async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure>;
 
-    /// Removes `key` if its version is `version`. For swept run records only: lease and fence records
+    /// Removes `key` if its version is `version`. For the records of items that are over: lease records
     /// are never removed.
     async fn remove(&mut self, key: &str, version: &Version) -> Cas;
 

@@ -164,7 +164,7 @@ async fn handle(request: Request<Incoming>, shared: &Shared) -> Result<Answer, R
         Method::GET => Call::Read { key: key.clone() },
         Method::DELETE => {
             if !legal::removable(&key) {
-                return Err(refuse(422, "kept", "lease and fence records are never removed"));
+                return Err(refuse(422, "kept", "lease records are never removed"));
             }
             Call::Remove { key: key.clone(), version: version(request.headers())? }
         }

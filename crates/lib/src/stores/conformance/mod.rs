@@ -15,8 +15,6 @@ mod races;
 mod rules;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 pub use races::*;
@@ -25,6 +23,7 @@ pub use rules::*;
 use super::{Cas, Failure, Listed, Store, Stored, Version};
 use leasehold_core::ids::WriteId;
 use leasehold_core::time::BootTime;
+use pollster::block_on;
 
 /// What a check found wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,14 +75,10 @@ impl Broken {
 /// One check.
 pub type Check = fn(&Harness) -> Result<(), Broken>;
 
-/// A unit of work that a [`Harness`] drives to its end.
-pub type Work<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
-
-/// How to open handles on one store that is empty at first, and how to wait for its answers.
+/// How to open handles on one store that is empty at first.
 #[derive(Clone)]
 pub struct Harness {
     open: Arc<dyn Fn() -> Box<dyn Store> + Send + Sync>,
-    drive: Arc<dyn Fn(Work<'_>) + Send + Sync>,
     /// How hard the checks try.
     pub effort: Effort,
 }
@@ -110,10 +105,9 @@ impl Default for Effort {
 }
 
 impl Harness {
-    /// A harness whose futures need no runtime.
+    /// A harness. Calls are waited for as a run does it, so a store whose client needs a runtime brings its own.
     pub fn new(open: impl Fn() -> Box<dyn Store> + Send + Sync + 'static) -> Self {
-        let drive = |work: Work<'_>| pollster::block_on(work);
-        Self { open: Arc::new(open), drive: Arc::new(drive), effort: Effort::default() }
+        Self { open: Arc::new(open), effort: Effort::default() }
     }
 
     /// Tries as hard as this says.
@@ -122,32 +116,18 @@ impl Harness {
         self
     }
 
-    /// Drives every future with `drive`; for stores whose client needs a runtime. It is called on
-    /// several threads at once.
-    pub fn driven_by(mut self, drive: impl Fn(Work<'_>) + Send + Sync + 'static) -> Self {
-        self.drive = Arc::new(drive);
-        self
-    }
-
     /// Another handle on the same store.
     pub fn open(&self) -> Handle {
-        Handle { store: (self.open)(), drive: Arc::clone(&self.drive) }
+        Handle { store: (self.open)() }
     }
 }
 
 /// A store whose calls block, and whose failures are findings.
 pub struct Handle {
     store: Box<dyn Store>,
-    drive: Arc<dyn Fn(Work<'_>) + Send + Sync>,
 }
 
 impl Handle {
-    fn wait<T>(drive: &(dyn Fn(Work<'_>) + Send + Sync), work: impl Future<Output = T>) -> Result<T, Broken> {
-        let mut answer = None;
-        drive(Box::pin(async { answer = Some(work.await) }));
-        answer.ok_or_else(|| "The harness did not drive a call to its end.".into())
-    }
-
     /// What the store says about itself.
     pub fn facts(&self) -> super::Facts {
         self.store.facts()
@@ -155,8 +135,7 @@ impl Handle {
 
     /// [`Store::read`].
     pub fn read(&mut self, key: &str) -> Result<Option<Stored>, Broken> {
-        let read: Result<_, Failure> = Self::wait(&*self.drive, self.store.read(key))?;
-        read.map_err(|f| Broken::failed(&format!("Reading {key:?}"), f))
+        block_on(self.store.read(key)).map_err(|f| Broken::failed(&format!("Reading {key:?}"), f))
     }
 
     /// [`Store::read`] of a key that must be there.
@@ -177,18 +156,18 @@ impl Handle {
         write: WriteId,
         body: &[u8],
     ) -> Result<Cas, Broken> {
-        Self::wait(&*self.drive, self.store.cas(key, expected, write, body))
+        Ok(block_on(self.store.cas(key, expected, write, body)))
     }
 
     /// [`Store::list`].
     pub fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Broken> {
-        let found = Self::wait(&*self.drive, self.store.list(prefix, after, limit))?;
-        found.map_err(|f| Broken::failed(&format!("Listing {prefix:?}"), f))
+        block_on(self.store.list(prefix, after, limit))
+            .map_err(|f| Broken::failed(&format!("Listing {prefix:?}"), f))
     }
 
     /// [`Store::remove`].
     pub fn remove(&mut self, key: &str, version: &Version) -> Result<Cas, Broken> {
-        Self::wait(&*self.drive, self.store.remove(key, version))
+        Ok(block_on(self.store.remove(key, version)))
     }
 
     /// A write that must succeed; gives its version.

@@ -100,7 +100,7 @@ fn serve(stream: TcpStream, world: &Mutex<World>) -> Option<()> {
         let mut bytes = format!(
             "HTTP/1.1 {} X\r\nDate: {}\r\n{}Content-Length: {}\r\n\r\n",
             response.status,
-            http_date(Timestamp::now()),
+            http_date(now()),
             response.headers,
             response.body.len()
         )
@@ -172,8 +172,13 @@ fn refused(world: &World, name: &str, request: &Request) -> Option<Response> {
     }
 }
 
+fn now() -> Timestamp {
+    let micros = leasehold::clock::wall().as_micros();
+    Timestamp::from_microsecond(i64::try_from(micros).unwrap()).unwrap()
+}
+
 fn put(world: &mut World, name: &str, request: &Request) -> Response {
-    let written = Timestamp::now();
+    let written = now();
     world.last_generation = (world.last_generation + 1).max(written.as_microsecond().unsigned_abs());
     let object = Object { generation: world.last_generation, written, body: request.body.clone() };
     let headers = object_headers(&object);
