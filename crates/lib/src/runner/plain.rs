@@ -21,7 +21,7 @@ pub fn run(
 ) -> io::Result<u8> {
     // Before the child, so that none is missed.
     let mut signals = Signals::install()?;
-    let mut child = Command::new(&program.path).args(args).envs(env).spawn()?;
+    let mut child = Command::new(&program.path).args(args).env_remove(super::JOB_ENV).envs(env).spawn()?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     loop {
         if let Some(status) = child.try_wait()? {

@@ -59,6 +59,8 @@ pub struct Spec {
     pub program: Program,
     /// Its arguments.
     pub args: Vec<OsString>,
+    /// What its environment has beside ours.
+    pub env: Vec<(OsString, OsString)>,
     /// Standard input is a terminal: the job stays in its foreground group.
     pub foreground: bool,
     /// What is to be done once.
@@ -81,6 +83,12 @@ impl Spec {
             _ => None,
         };
         Holder { slot, ..host::holder(&self.run_id, &self.job) }
+    }
+
+    /// What a variable is to the command, as far as it is not for us to set.
+    pub fn variable(&self, name: &str) -> Option<OsString> {
+        let own = self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
+        own.or_else(|| std::env::var_os(name))
     }
 }
 
@@ -331,8 +339,10 @@ impl Process<'_> {
     fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
         let ours = environment(&Bearer::from(granted), self.spec);
         let steps = self.steps.as_ref().map(|steps| (steps::SOCKET.into(), steps.path().into()));
-        let all = ours.into_iter().chain(steps).chain(self.fences.environment(granted));
-        all.map(|(key, value)| (key, Some(value))).chain(self.about()).collect()
+        let fences = self.fences.environment(granted, &|name| self.spec.variable(name));
+        let all = self.spec.env.iter().cloned().chain(ours).chain(steps).chain(fences);
+        let all = all.map(|(key, value)| (key, Some(value)));
+        [(super::JOB_ENV.into(), None)].into_iter().chain(all).chain(self.about()).collect()
     }
 
     fn spawn(&mut self, granted: &Granted) -> Result<Tree, (String, u8)> {
