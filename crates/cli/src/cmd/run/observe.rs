@@ -29,7 +29,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     let chosen = config::choose(flags, &state)?;
     // No store is asked for advice: a run that only observes does not depend on one.
     let store = MemoryStore::new().map_err(|failure| store_failed(&failure, &chosen))?;
-    let spec = &super::spec(args, &store, &targets::Moment::now(None))?;
+    let spec = &super::spec(args, &store, &targets::Moment::today())?;
     let mut notes = Notes { seen: Vec::new(), out: *out };
     let opener = config::opener(&chosen);
     let leases = Leases::on(move || opener().map_err(OpenError::Store))
@@ -98,7 +98,7 @@ impl Notes {
 
     fn targets(&mut self, args: &Run, spec: &Spec) -> Vec<Box<dyn Target>> {
         let opened =
-            targets::named(&args.manner.fence, &spec.leases[0], &spec.job, &targets::Moment::now(None));
+            targets::named(&args.manner.fence, &spec.leases[0], &spec.job, &targets::Moment::today());
         let (good, bad): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
         for failed in bad.into_iter().filter_map(Result::err) {
             self.add("target", failed.message);

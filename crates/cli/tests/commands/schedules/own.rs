@@ -30,3 +30,23 @@ fn variables_that_no_scheduler_has_set_are_refused() {
     run.env("LEASEHOLD_JOB_ENV", "PATH=/bin");
     site.world.unchanged(|| run.output().unwrap().into()).is(78, "Nothing was run. Unset it");
 }
+
+/// A slot that is run months late: what it seals is what it writes, and what an earlier run of it would write.
+#[test]
+fn a_late_slot_seals_the_target_of_its_own_day() {
+    let site = Site::new();
+    let write = format!("\"{}\" write file:{{date}}.txt --from note", crate::world::binary().display());
+    site.world.write("a/note", "hello");
+    site.jobs("a", &super::kit::job("site", RARE, "fence = [\"file:{date}.txt\"]", &write));
+    site.tick("a").is(0, "is new on");
+    let slot = site.make_due("site");
+    site.tick("a").is(0, "");
+    assert_eq!(site.outcome("site", &slot).unwrap()["outcome"], "ok");
+    assert_eq!(lines(&site.world.path(&format!("a/{}.txt", &slot[..10]))), ["hello"]);
+    // The same by hand, and of the key.
+    let write = format!("\"{}\" write file:2025-12-31.txt --from note", crate::world::binary().display());
+    let slot = ["run", "by-hand", "--slot", "2026-01-01T05:00+09:00", "--key", "day-{date}"];
+    site.run("a", &[&slot[..], &["--fence", "file:{date}.txt", "--", "sh", "-c", &write]].concat()).is(0, "");
+    let rows = site.run("a", &["--json", "history"]).is(0, "").out;
+    assert!(rows.contains("\"day-2025-12-31\""), "{rows}");
+}
