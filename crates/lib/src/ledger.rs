@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
     Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening,
-    State, Step, Subject, Verdict, begin, finish, key_if_unknown, slot_without_key, step_done,
+    State, Step, StepStands, Subject, Verdict, begin, finish, key_if_unknown, slot_without_key, step_done,
+    step_stands,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::LeaseRecord;
@@ -315,9 +316,10 @@ impl Book {
         }
     }
 
-    /// The same with the steps that are done, and of which nobody knows whether the record says so.
-    pub fn whole_entry(&self) -> Option<Entry> {
-        self.page().whole().map(|(entry, _)| entry)
+    /// How a step of it stands, once it is ours.
+    pub fn step_stands(&self, name: &str) -> Option<StepStands> {
+        let page = self.page();
+        page.whole().map(|(entry, _)| step_stands(&entry, &page.unrecorded, name))
     }
 
     /// Begins the item under this grant; what the session hears of it.
@@ -399,11 +401,6 @@ impl Book {
             _ => {}
         });
         amended
-    }
-
-    /// What a step printed that is done, and of which nobody knows whether it is recorded.
-    pub fn unrecorded(&self, name: &str) -> Option<Step> {
-        self.page().unrecorded.into_iter().find(|step| step.name == name)
     }
 
     /// Records how it ended: the key first, for whoever finds only one of them closed finds the slot open.

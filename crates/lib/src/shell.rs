@@ -84,6 +84,13 @@ pub struct WorkSender {
 }
 
 impl WorkSender {
+    /// One without a shell, and what it is sent.
+    #[cfg(test)]
+    pub(crate) fn alone() -> io::Result<(Self, Receiver<Work>)> {
+        let (works, inbox) = mpsc::channel();
+        Ok((Self { works, wake: Wake::new()? }, inbox))
+    }
+
     /// Sends some. A shell that has ended does not do it.
     pub fn send(&self, work: Work) {
         let _ = self.works.send(work);
