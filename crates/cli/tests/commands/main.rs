@@ -25,6 +25,7 @@ mod signals_reach_the_job;
 mod slots_are_accounted_for;
 mod slots_with_keys;
 mod stale_writes_are_refused;
+mod steps;
 mod targets_behind_a_network;
 mod targets_say_what_is_wrong;
 mod the_last_lines_are_kept;
