@@ -277,6 +277,11 @@ impl Page {
         all.into_iter().flatten().find(|opened| !matches!(opened, Opened::Begun(..)))
     }
 
+    /// Whether it was begun, or nobody has heard yet.
+    pub fn may_be_ours(&self) -> bool {
+        matches!(self.opened, None | Some(Opened::Begun(..)))
+    }
+
     /// The entry that is ours with every step that is done, and where it goes on from.
     fn whole(&self) -> Option<(Entry, Version)> {
         let Some(Opened::Begun(entry, version)) = &self.opened else { return None };
@@ -302,10 +307,11 @@ impl Book {
         self.page.1.notify_all();
     }
 
-    /// Waits, at most that long, until it is recorded how it ended.
+    /// Waits, at most that long, until it is recorded how it ended, or that it was not begun at all.
     pub fn wait_closed(&self, at_most: Duration) {
         let page = self.page.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.page.1.wait_timeout_while(page, at_most, |page| page.closed.is_none()));
+        let open = |page: &mut Page| page.closed.is_none() && page.may_be_ours();
+        drop(self.page.1.wait_timeout_while(page, at_most, open));
     }
 
     /// The entry, once it is ours.
@@ -362,8 +368,14 @@ impl Book {
         false
     }
 
+    /// Leaves it, if it was begun, to the next run: its command is never executed.
+    pub fn take_back(&self, store: &mut dyn Store, ending: Ending, until: BootTime) {
+        let (state, said) = self.never_executed();
+        self.close(store, state, &Ending { said, ..ending }, until);
+    }
+
     /// How it is left if its command is never executed: to the next run, unless it was its key that failed.
-    pub fn never_executed(&self) -> (State, String) {
+    fn never_executed(&self) -> (State, String) {
         let (page, key) = (self.page(), self.key.as_ref().map(|key| &key.subject));
         let held_off = match (key, &page.key_opened) {
             (Some(Subject::Key(key)), Some(opened)) => slot_without_key(key, opened),

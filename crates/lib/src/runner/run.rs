@@ -172,6 +172,7 @@ pub fn run(
         by_signal: false,
         asked: Vec::new(),
         near,
+        begun: false,
         recorded: None,
         listener,
         tree: None,
@@ -226,7 +227,6 @@ impl Loop<'_> {
                 }
             }
         };
-        self.take_back();
         self.wait_recorded();
         let closed = self.job.book.as_ref().and_then(|book| book.page().closed);
         match closed {
@@ -311,6 +311,8 @@ struct Process<'a> {
     asked: Vec<Signal>,
     /// The store is on this machine.
     near: bool,
+    /// The keeper was told to begin the item.
+    begun: bool,
     /// How it ended was given to the keeper, who tries until then.
     recorded: Option<BootTime>,
     listener: &'a mut dyn Listener,
@@ -406,14 +408,15 @@ impl Job for Process<'_> {
         self.fences.seal(granted, session);
     }
 
-    fn before(&mut self, input: &Input, stop_at: Option<BootTime>) -> First {
+    fn before(&mut self, input: &Input, to_start: bool, stop_at: Option<BootTime>) -> First {
         if let Input::JobExited { status, .. } = input {
             self.status = Some(*status);
         }
         let Some(book) = self.book.clone() else { return First::Nothing };
         match (input, &self.granted) {
-            (Input::Sealed(Ok(())), Some(granted)) if book.page().opened.is_none() => {
+            (Input::Sealed(Ok(())), Some(granted)) if to_start && !self.begun => {
                 let holder = self.spec.holder();
+                self.begun = true;
                 First::InPlace(Work::Open { book, granted: granted.clone(), holder })
             }
             (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _) if self.recorded.is_none() => {
@@ -423,6 +426,10 @@ impl Job for Process<'_> {
             }
             _ => First::Nothing,
         }
+    }
+
+    fn before_release(&mut self, stop_at: Option<BootTime>) -> Option<Work> {
+        self.take_back(stop_at)
     }
 
     fn end(&mut self) -> Option<End> {
