@@ -23,3 +23,20 @@ fn a_fence_that_makes_no_sense_refuses() {
     assert_eq!((&said["outcome"], &said["reason"]), (&"refused".into(), &"bad_fence".into()), "{ended:#?}");
     assert_eq!(scene.yard.at(MAIN), old);
 }
+
+/// What is named as the way out works for a repository.
+#[test]
+fn a_rewound_store_is_noticed_by_the_fence() {
+    let scene = Scene::new(Way::File);
+    scene.job(&[], "true").is(0, "");
+    let bare = scene.yard.bare();
+    let said = must(&bare, &["log", "-1", "--format=%B", FENCE]).replace("\"token\":1,", "\"token\":9,");
+    let tree = must(&bare, &["rev-parse", &format!("{FENCE}^{{tree}}")]);
+    let later = must(&bare, &["commit-tree", tree.trim(), "-m", &said]);
+    must(&bare, &["update-ref", FENCE, later.trim()]);
+    let way_out = "git push origin :refs/leasehold/fence";
+    let ended = scene.job(&[], "touch ran").is(79, "was sealed with token 9").is(79, way_out);
+    assert!(!ended.err.contains("fence reset") && !scene.clone.join("ran").exists(), "{ended:#?}");
+    must(&scene.clone, &way_out.split(' ').skip(1).collect::<Vec<_>>());
+    scene.job(&[], "touch ran").is(0, "");
+}
