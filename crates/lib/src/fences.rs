@@ -10,7 +10,7 @@ use leasehold_core::name::Name;
 use leasehold_core::session::{Granted, Input};
 
 use crate::shell::InputSender;
-use crate::targets::{Class, Refused, Target, TargetError};
+use crate::targets::{Class, Refused, Target, TargetError, Variables};
 
 /// What is to be sealed once a lease is granted, and what came of it.
 #[derive(Debug)]
@@ -99,11 +99,11 @@ impl Fences {
         }
     }
 
-    /// What the job's environment needs for its own tools to be fenced. After sealing.
-    pub fn environment(&mut self, granted: &Granted) -> Vec<(OsString, OsString)> {
+    /// What the job's environment needs, beside what it has, for its own tools to be fenced. After sealing.
+    pub fn environment(&mut self, granted: &Granted, has: Variables<'_>) -> Vec<(OsString, OsString)> {
         self.settle();
         let bearer = Bearer::from(granted);
-        self.sealed.iter().flat_map(|target| target.environment(&bearer)).collect()
+        self.sealed.iter().flat_map(|target| target.environment(&bearer, has)).collect()
     }
 
     /// The end: what each target has to say about the time in between.

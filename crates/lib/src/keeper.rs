@@ -81,6 +81,15 @@ pub enum Work {
         /// How long a store that does not answer is asked again.
         until: BootTime,
     },
+    /// Record that it was never executed, if it was begun.
+    TakeBack {
+        /// The item.
+        book: Book,
+        /// When, and that nothing came of it.
+        ending: Ending,
+        /// How long a store that does not answer is asked again.
+        until: BootTime,
+    },
     /// Look whether a holder on this machine is gone.
     Probe {
         /// Its acquisition.
@@ -127,6 +136,10 @@ impl Desk {
             }
             Work::Close { book, state, ending, until } => {
                 book.close(self.store.as_mut(), state, &ending, until);
+                None
+            }
+            Work::TakeBack { book, ending, until } => {
+                book.take_back(self.store.as_mut(), ending, until);
                 None
             }
             Work::Probe { grant, run, lock } => {
@@ -256,7 +269,7 @@ fn renew_meanwhile(
     let end = clock::boot_time().plus(pause);
     loop {
         let left = end.since(clock::boot_time());
-        let closing = later.iter().any(|work| matches!(work, Work::Close { .. }));
+        let closing = later.iter().any(|work| matches!(work, Work::Close { .. } | Work::TakeBack { .. }));
         match inbox.recv_timeout(left) {
             Ok(Work::Ask { id, lease, op }) if !closing => reply(ask(store, id, &lease, op)),
             Ok(work) => later.push_back(work),
@@ -287,6 +300,7 @@ impl Work {
             | Self::Discard(_)
             | Self::Remember { .. }
             | Self::Close { .. }
+            | Self::TakeBack { .. }
             | Self::Step { .. } => None,
         }
     }

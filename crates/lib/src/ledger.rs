@@ -6,7 +6,8 @@ use std::time::Duration;
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
     Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening,
-    State, Step, Subject, Verdict, begin, finish, key_if_unknown, slot_without_key, step_done,
+    State, Step, StepStands, Subject, Verdict, begin, finish, key_if_unknown, slot_without_key, step_done,
+    step_stands,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::LeaseRecord;
@@ -276,6 +277,11 @@ impl Page {
         all.into_iter().flatten().find(|opened| !matches!(opened, Opened::Begun(..)))
     }
 
+    /// Whether it was begun, or nobody has heard yet.
+    pub fn may_be_ours(&self) -> bool {
+        matches!(self.opened, None | Some(Opened::Begun(..)))
+    }
+
     /// The entry that is ours with every step that is done, and where it goes on from.
     fn whole(&self) -> Option<(Entry, Version)> {
         let Some(Opened::Begun(entry, version)) = &self.opened else { return None };
@@ -301,10 +307,11 @@ impl Book {
         self.page.1.notify_all();
     }
 
-    /// Waits, at most that long, until it is recorded how it ended.
+    /// Waits, at most that long, until it is recorded how it ended, or that it was not begun at all.
     pub fn wait_closed(&self, at_most: Duration) {
         let page = self.page.0.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.page.1.wait_timeout_while(page, at_most, |page| page.closed.is_none()));
+        let open = |page: &mut Page| page.closed.is_none() && page.may_be_ours();
+        drop(self.page.1.wait_timeout_while(page, at_most, open));
     }
 
     /// The entry, once it is ours.
@@ -315,9 +322,10 @@ impl Book {
         }
     }
 
-    /// The same with the steps that are done, and of which nobody knows whether the record says so.
-    pub fn whole_entry(&self) -> Option<Entry> {
-        self.page().whole().map(|(entry, _)| entry)
+    /// How a step of it stands, once it is ours.
+    pub fn step_stands(&self, name: &str) -> Option<StepStands> {
+        let page = self.page();
+        page.whole().map(|(entry, _)| step_stands(&entry, &page.unrecorded, name))
     }
 
     /// Begins the item under this grant; what the session hears of it.
@@ -360,8 +368,14 @@ impl Book {
         false
     }
 
+    /// Leaves it, if it was begun, to the next run: its command is never executed.
+    pub fn take_back(&self, store: &mut dyn Store, ending: Ending, until: BootTime) {
+        let (state, said) = self.never_executed();
+        self.close(store, state, &Ending { said, ..ending }, until);
+    }
+
     /// How it is left if its command is never executed: to the next run, unless it was its key that failed.
-    pub fn never_executed(&self) -> (State, String) {
+    fn never_executed(&self) -> (State, String) {
         let (page, key) = (self.page(), self.key.as_ref().map(|key| &key.subject));
         let held_off = match (key, &page.key_opened) {
             (Some(Subject::Key(key)), Some(opened)) => slot_without_key(key, opened),
@@ -399,11 +413,6 @@ impl Book {
             _ => {}
         });
         amended
-    }
-
-    /// What a step printed that is done, and of which nobody knows whether it is recorded.
-    pub fn unrecorded(&self, name: &str) -> Option<Step> {
-        self.page().unrecorded.into_iter().find(|step| step.name == name)
     }
 
     /// Records how it ended: the key first, for whoever finds only one of them closed finds the slot open.

@@ -24,11 +24,15 @@ pub trait Job {
     /// Begins to raise the fences of the targets named beforehand; it may take as long as the lease is
     /// renewed. The session waits for [`Input::Sealed`].
     fn seal(&mut self, granted: &Granted, session: InputSender);
-    /// What is to be done first, before the session hears this: the item is begun when all is sealed, and how
-    /// it ended is recorded before the lease is given back.
+    /// What is to be done first, before the session hears this: the item is begun when all is sealed and it is to start,
+    /// and how it ended is recorded before the lease is given back.
     /// `stop_at`: until when the lease is surely ours.
-    fn before(&mut self, _input: &Input, _stop_at: Option<BootTime>) -> First {
+    fn before(&mut self, _input: &Input, _to_start: bool, _stop_at: Option<BootTime>) -> First {
         First::Nothing
+    }
+    /// What is to be done before the lease is given back, if it was never started.
+    fn before_release(&mut self, _stop_at: Option<BootTime>) -> Option<Work> {
+        None
     }
     /// How it ended, for people, once it has: kept in the lease's record. Nothing: that is not to be kept.
     fn end(&mut self) -> Option<End> {
@@ -84,6 +88,13 @@ pub struct WorkSender {
 }
 
 impl WorkSender {
+    /// One without a shell, and what it is sent.
+    #[cfg(test)]
+    pub(crate) fn alone() -> io::Result<(Self, Receiver<Work>)> {
+        let (works, inbox) = mpsc::channel();
+        Ok((Self { works, wake: Wake::new()? }, inbox))
+    }
+
     /// Sends some. A shell that has ended does not do it.
     pub fn send(&self, work: Work) {
         let _ = self.works.send(work);
@@ -179,7 +190,7 @@ impl Shell {
             if let Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty = input {
                 self.job_lives = false;
             }
-            match job.before(&input, self.session.stop_at()) {
+            match job.before(&input, self.session.is_to_start(), self.session.stop_at()) {
                 First::Nothing => {}
                 First::InPlace(work) => {
                     inputs.extend(self.give(work));
@@ -190,7 +201,12 @@ impl Shell {
             if matches!(input, Input::JobExited { .. } | Input::TreeEmpty) {
                 self.session.ends(job.end());
             }
-            for effect in self.session.step(input, clock::now()) {
+            let effects = self.session.step(input, clock::now());
+            if self.session.is_ending() {
+                let first = job.before_release(self.session.stop_at());
+                first.map(|work| self.give(work));
+            }
+            for effect in effects {
                 match effect {
                     Effect::Arm(at) => self.alarm = at,
                     Effect::Ask { id, lease, op } => inputs.extend(self.give(Work::Ask { id, lease, op })),

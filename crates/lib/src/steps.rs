@@ -4,6 +4,9 @@
 //! One connection is one step: a line that asks, a line that answers, and if it is to be done, a line when it
 //! is. A connection that ends without that leaves the step undone.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::{Amended, STEP_NAME_MAX, step_fits};
+use leasehold_core::ledger::{Amended, STEP_NAME_MAX, StepStands};
 use serde::{Deserialize, Serialize};
 
 use crate::keeper::Work;
@@ -70,9 +73,13 @@ pub enum Answer {
     },
     /// It must not be done: there is no room to record it.
     Full,
+    /// It cannot be recorded under such a name: it must not be done.
+    BadName,
+    /// It must not be done: there is no item that it is a part of.
+    NoItem,
     /// Another run has gone over the item: this one's steps count no more.
     Superseded,
-    /// It cannot be told; why.
+    /// It is done, and it cannot be told whether that is recorded; why.
     Failed {
         /// One sentence.
         message: String,
@@ -123,11 +130,16 @@ impl Steps {
     }
 }
 
-/// A socket in `dir`; or, where its path would be too long for one, in a directory of its own.
+/// Before the name of a socket that nobody may answer at yet.
+const UNHEARD: &str = ".";
+
+/// A socket in `dir`; or, where its path would be too long for one, in a directory of its own. It gets the name under
+/// which it is found, and swept, only when somebody answers there: between bind and listen it looks as if left behind.
 fn bind(dir: &Path) -> io::Result<(UnixListener, PathBuf, Option<PathBuf>)> {
     let name = format!("{:016x}", random::seed() as u64);
-    let path = dir.join(&name);
-    match UnixListener::bind(&path) {
+    let (path, unheard) = (dir.join(&name), dir.join(format!("{UNHEARD}{name}")));
+    let bound = UnixListener::bind(&unheard);
+    match bound.and_then(|listener| std::fs::rename(&unheard, &path).map(|()| listener)) {
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
             let own = PathBuf::from("/tmp").join(format!("leasehold-{name}"));
             DirBuilder::new().mode(0o700).create(&own)?;
@@ -141,6 +153,9 @@ fn bind(dir: &Path) -> io::Result<(UnixListener, PathBuf, Option<PathBuf>)> {
 /// Removes what wrappers that were killed have left: nobody answers there.
 fn sweep(dir: &Path) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(UNHEARD.as_bytes()) {
+            continue;
+        }
         if UnixStream::connect(entry.path()).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
             let _ = std::fs::remove_file(entry.path());
         }
@@ -158,55 +173,59 @@ struct Desk {
     under_way: Arc<Mutex<BTreeSet<String>>>,
 }
 
+/// Somebody is at a step, until this is dropped.
+struct AtIt<'a> {
+    desk: &'a Desk,
+    step: &'a str,
+}
+
+impl Drop for AtIt<'_> {
+    fn drop(&mut self) {
+        self.desk.under_way().remove(self.step);
+    }
+}
+
 impl Desk {
     fn serve(&self, stream: &UnixStream) -> io::Result<()> {
         let mut lines = BufReader::new(stream);
         let Ask::Begin { step, grant } = receive(&mut lines)? else { return Ok(()) };
-        let answer = self.begin(&step, grant);
-        send(stream, &answer)?;
-        if answer != Answer::Begin {
-            return Ok(());
-        }
-        let told = receive(&mut lines);
-        let done = match told {
-            Ok(Ask::Done { output }) => Some(self.done(&step, output)),
-            _ => None,
+        let at_it = match self.begin(&step, grant) {
+            Ok(at_it) => at_it,
+            Err(answer) => return send(stream, &answer),
         };
-        self.under_way().remove(&step);
-        done.map_or(Ok(()), |answer| send(stream, &answer))
+        send(stream, &Answer::Begin)?;
+        let Ask::Done { output } = receive(&mut lines)? else { return Ok(()) };
+        let answer = self.done(&step, output);
+        // Before the answer: whoever has heard it may ask again.
+        drop(at_it);
+        send(stream, &answer)
     }
 
     fn under_way(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, step: &str, grant: Grant) -> Answer {
-        let failed = |message: &str| Answer::Failed { message: message.into() };
+    /// The step is the asker's to do; or what else is to be answered.
+    fn begin<'a>(&'a self, step: &'a str, grant: Grant) -> Result<AtIt<'a>, Answer> {
         if grant != self.grant {
-            return Answer::Superseded;
+            return Err(Answer::Superseded);
         }
         if step.is_empty() || step.len() > STEP_NAME_MAX {
-            return failed("a step has a name of 1 to 128 bytes");
+            return Err(Answer::BadName);
         }
-        let Some(entry) = self.book.whole_entry() else { return failed("the run has not begun its item") };
-        if !step_fits(&entry, step) {
-            return Answer::Full;
+        // First, and only then it is looked at: whoever was at it before has left it as it is now.
+        let nobody_else = self.under_way().insert(step.into());
+        let at_it = nobody_else.then(|| AtIt { desk: self, step });
+        match self.book.step_stands(step).ok_or(Answer::NoItem)? {
+            StepStands::Full => Err(Answer::Full),
+            StepStands::Done(done) => Err(Answer::Done { token: done.token.get(), output: done.output }),
+            StepStands::Open => at_it.ok_or(Answer::Busy),
+            StepStands::Unrecorded(_) if at_it.is_none() => Err(Answer::Busy),
+            StepStands::Unrecorded(done) => Err(match self.done(step, done.output.clone()) {
+                Answer::Recorded { .. } => Answer::Done { token: done.token.get(), output: done.output },
+                other => other,
+            }),
         }
-        let recorded = self.book.unrecorded(step).is_none();
-        if let Some(done) = entry.steps.iter().find(|done| recorded && done.name == step) {
-            return Answer::Done { token: done.token.get(), output: done.output.clone() };
-        }
-        if !self.under_way().insert(step.into()) {
-            return Answer::Busy;
-        }
-        // It is done already, and only its record is not.
-        let Some(done) = self.book.unrecorded(step) else { return Answer::Begin };
-        let answer = match self.done(step, done.output.clone()) {
-            Answer::Recorded { .. } => Answer::Done { token: done.token.get(), output: done.output },
-            other => other,
-        };
-        self.under_way().remove(step);
-        answer
     }
 
     fn done(&self, step: &str, output: Option<String>) -> Answer {

@@ -70,13 +70,19 @@ fn key_of(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<Str
     checked(targets::filled(template, lease, job, when)?)
 }
 
-/// What placeholders of a run by hand stand for: today, and its slot.
+/// What placeholders of a run stand for: its slot and the day on which that was due, or today. A slot that is run late
+/// is about the same targets and keys as one that is run in time.
 pub fn moment(args: &Run, job: &Name) -> Result<Moment, Failed> {
-    let slot = args.slot.as_deref().map(|slot| slot_of(slot, job, super::now())).transpose()?;
-    Ok(Moment::now(slot.map(|slot| match slot {
-        Subject::Slot { id, .. } => id,
-        other => shown(&other),
-    })))
+    let today = Moment::today();
+    let Some(slot) = args.slot.as_deref() else { return Ok(today) };
+    Ok(match slot_of(slot, job, today.at)? {
+        Subject::Slot { at, id, .. } => Moment { slot: Some(id), at: second(at) },
+        other => Moment { slot: Some(shown(&other)), ..today },
+    })
+}
+
+fn second(at: i64) -> Timestamp {
+    Timestamp::from_second(at).unwrap_or_default()
 }
 
 /// A key that can be one.

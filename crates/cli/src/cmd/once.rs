@@ -36,6 +36,6 @@ fn key(args: &Once) -> Result<String, Failed> {
         }
     }
     let nobody = Name::new("once").map_err(|e| Failed::usage(e.to_string()))?;
-    let key = targets::filled(&args.key, &nobody, &nobody, &targets::Moment::now(None))?;
+    let key = targets::filled(&args.key, &nobody, &nobody, &targets::Moment::today())?;
     items::checked(key)
 }

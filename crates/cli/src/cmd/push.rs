@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use leasehold::random;
+use leasehold::targets::TargetError;
 use leasehold::targets::git::helper::{self, Told};
 use leasehold::targets::git::{detour, hook, is_helper};
 use serde_json::{Value, json};
@@ -19,6 +20,10 @@ use crate::out::Out;
 
 /// Where the helper tells `leasehold push` what it would otherwise tell people.
 const REPORT: &str = "LEASEHOLD_PUSH_REPORT";
+
+/// Why a push was not made, in words that are told apart.
+const WORDS: [&str; 9] =
+    ["stale", "fork", "epoch", "jump", "other-lease", "not-sealed", "sequence", "bad_fence", "unknown"];
 
 /// Pushes as part of the run that we are in; git's own exit code, or one of ours.
 pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
@@ -48,16 +53,15 @@ pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
         command.stdout(Stdio::null());
     }
     let status = command.status().map_err(system)?;
-    let mut told = report.failure();
+    let (mut told, outcome) = report.failure().unzip();
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     if code != 0 && told.is_none() && !report.was_reached() {
         told = past(&fenced, &args.args).map_err(system)?;
     }
     if out.json {
-        let outcome = match &told {
-            Some(failed) if failed.code == exit::REFUSED => "refused",
-            Some(failed) if failed.code == exit::NEEDS_YOU => "unknown",
-            None if code == 0 => "accepted",
+        let outcome = match (&told, &outcome) {
+            (Some(_), Some(outcome)) => outcome,
+            (None, _) if code == 0 => "accepted",
             _ => "failed",
         };
         let reason = told.as_ref().map_or(Value::Null, |failed| failed.word.into());
@@ -160,12 +164,13 @@ impl Report {
         fs::metadata(&self.0).is_ok_and(|found| found.len() > 0)
     }
 
-    fn failure(&self) -> Option<Failed> {
+    /// What the helper could not do, and what became of the push.
+    fn failure(&self) -> Option<(Failed, String)> {
         let value: Value = serde_json::from_slice(&fs::read(&self.0).ok()?).ok()?;
         let code = value["code"].as_u64().and_then(|code| u8::try_from(code).ok())?;
-        let known = ["stale", "fork", "epoch", "jump", "other-lease", "not-sealed", "sequence", "unknown"];
-        let word = known.into_iter().find(|word| value["word"] == *word).unwrap_or("push");
-        Some(Failed::new(code, word, value["message"].as_str().unwrap_or_default()))
+        let text = |name: &str| value[name].as_str().unwrap_or_default();
+        let word = WORDS.into_iter().find(|word| *word == text("word")).unwrap_or("push");
+        Some((Failed::new(code, word, text("message")), text("outcome").into()))
     }
 }
 
@@ -189,7 +194,7 @@ pub fn as_helper() -> Option<u8> {
     let url = args.nth(1).and_then(|url| url.into_string().ok()).unwrap_or_default();
     let mut tell = |told: Told<'_>| match told {
         Told::LetIn(refused) => Out::plain().warn(&format!("this push {}", targets::let_in(refused))),
-        Told::Failed(error) => told_failure(&targets::failed(error)),
+        Told::Failed(error) => told_failure(error),
     };
     match helper::serve(&url, io::stdin().lock(), io::stdout().lock(), &mut tell) {
         Ok(true) => Some(exit::OK),
@@ -201,9 +206,11 @@ pub fn as_helper() -> Option<u8> {
     }
 }
 
-fn told_failure(failed: &Failed) {
-    if !report(&json!({"code": failed.code, "word": failed.word, "message": failed.message})) {
-        Out::plain().warn(&failed.message);
+fn told_failure(error: &TargetError) {
+    let Failed { code, message, .. } = targets::failed(error);
+    let (outcome, word) = targets::outcome(error);
+    if !report(&json!({"code": code, "word": word, "message": message, "outcome": outcome})) {
+        Out::plain().warn(&message);
     }
 }
 

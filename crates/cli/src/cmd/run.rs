@@ -4,6 +4,8 @@ mod hints;
 mod observe;
 mod voice;
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use leasehold::core::session::{NotStarted, Outcome};
 use leasehold::core::stop::Wishes;
 use leasehold::fences::Fences;
 use leasehold::host;
+use leasehold::runner::JOB_ENV;
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::run::{self, Spec};
 use leasehold::stores::Store;
@@ -104,7 +107,7 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
     let job = job(args, &leases)?;
     // Before anything is spent: a typo must not cost a token or block another machine.
-    find(args, &leases[0])?;
+    find(args, &leases[0], &variables()?)?;
     // Once: opening the store may take until the next slot, or past midnight.
     let when = items::moment(args, &job)?;
     let fences = targets::fences(&args.manner.fence, &leases, &job, &when)?;
@@ -131,10 +134,12 @@ fn spec(args: &Run, store: &dyn Store, when: &targets::Moment) -> Result<Spec, F
     let (item, key) = items::item(args, &leases, &job, when)?;
     item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
     let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
+    let env = variables()?;
     Ok(Spec {
         timing: super::timing(wishes, store)?,
         job,
-        program: find(args, &leases[0])?,
+        program: find(args, &leases[0], &env)?,
+        env,
         item,
         key,
         tail: args.doing.tail,
@@ -189,8 +194,24 @@ fn patience(args: &Run) -> Duration {
     args.manner.wait.filter(|_| !nested || !args.or.is_empty()).unwrap_or_default()
 }
 
-fn find(args: &Run, lease: &Name) -> Result<Program, Failed> {
-    lookup(&args.command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
+/// What a scheduler has for the command, and not for us.
+fn variables() -> Result<Vec<(OsString, OsString)>, Failed> {
+    let Some(text) = std::env::var_os(JOB_ENV) else { return Ok(Vec::new()) };
+    let read: Option<BTreeMap<String, String>> =
+        text.to_str().and_then(|text| serde_json::from_str(text).ok());
+    let wrong = || {
+        Failed::config(format!(
+            "{JOB_ENV} is set and is no JSON object of texts, as schedulers set it. Nothing was run. Unset it"
+        ))
+    };
+    Ok(read.ok_or_else(wrong)?.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+}
+
+/// Along the path that the command itself has.
+fn find(args: &Run, lease: &Name, env: &[(OsString, OsString)]) -> Result<Program, Failed> {
+    let own = env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
+    let path = own.or_else(|| std::env::var_os("PATH"));
+    lookup(&args.command[0], path.as_deref()).map_err(|e| {
         let hint = (e.exit_code() == 127).then(|| hints::unknown_command(args)).flatten();
         let hint = hint.map(|hint| format!(" {hint}")).unwrap_or_default();
         let message = format!("{e}. Nothing was acquired: {lease} is free to run elsewhere.{hint}");

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
+use leasehold::core::ledger::STEP_NAME_MAX;
 use leasehold::host::Enclosing;
 use leasehold::runner::lookup::lookup;
 use leasehold::steps::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
@@ -26,20 +27,11 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
     };
     let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref())
         .map_err(|e| Failed::new(e.exit_code(), "command", format!("{e}. Nothing was run.")))?;
-    let over = |e: std::io::Error| match e.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::UnexpectedEof => {
-            superseded(name, "the run it belongs to is over")
-        }
-        _ => Failed::new(
-            exit::UNREACHABLE,
-            "supervisor",
-            format!("step {name}: the run could not be asked: {e}"),
-        ),
-    };
-    let stream = UnixStream::connect(socket).map_err(over)?;
+    let early = |e| unheard(name, NOT_RUN, &e);
+    let stream = UnixStream::connect(socket).map_err(early)?;
     let mut lines = BufReader::new(&stream);
-    steps::send(&stream, &Ask::Begin { step: name.clone(), grant: run.grant }).map_err(over)?;
-    match steps::receive(&mut lines).map_err(over)? {
+    steps::send(&stream, &Ask::Begin { step: name.clone(), grant: run.grant }).map_err(early)?;
+    match steps::receive(&mut lines).map_err(early)? {
         Answer::Begin => {}
         Answer::Done { token, output } => {
             // A reader that went away has seen enough.
@@ -58,15 +50,25 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
                        what its steps print, or make several items of it";
             return Err(Failed::new(exit::CONFIG, "full", format!("step {name}: {why}")));
         }
-        other => return Err(refused(name, other)),
+        Answer::BadName => {
+            let (bytes, most) = (name.len(), STEP_NAME_MAX);
+            let why = format!("a step has a name of 1 to {most} bytes and this one has {bytes}");
+            return Err(Failed::usage(format!("step {name:?}: {why}. {NOT_RUN}")));
+        }
+        Answer::NoItem => {
+            let why = "the run has not begun the item that it is a part of";
+            return Err(Failed::new(exit::UNREACHABLE, "no_item", format!("step {name}: {why}. {NOT_RUN}")));
+        }
+        other => return Err(refused(name, NOT_RUN, other)),
     }
     let (code, printed) = execute(args, &program.path)?;
     if code != 0 {
         return Ok(code);
     }
     let output = printed.and_then(|printed| kept(printed, name, out));
-    steps::send(&stream, &Ask::Done { output }).map_err(over)?;
-    match steps::receive(&mut lines).map_err(over)? {
+    let late = |e| unheard(name, NOT_RECORDED, &e);
+    steps::send(&stream, &Ask::Done { output }).map_err(late)?;
+    match steps::receive(&mut lines).map_err(late)? {
         Answer::Recorded { left_out } => {
             if left_out {
                 let why = "the record of its item is nearly full";
@@ -74,11 +76,27 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
             }
             Ok(exit::OK)
         }
-        other => Err(refused(name, other)),
+        other => Err(refused(name, NOT_RECORDED, other)),
     }
 }
 
-fn refused(name: &str, answer: Answer) -> Failed {
+const NOT_RUN: &str = "Nothing was run";
+const NOT_RECORDED: &str = "It is done, and that is not recorded";
+
+/// The run does not answer.
+fn unheard(name: &str, what: &str, e: &std::io::Error) -> Failed {
+    match e.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::UnexpectedEof => {
+            superseded(name, "the run it belongs to is over", what)
+        }
+        _ => {
+            let message = format!("step {name}: the run could not be asked: {e}. {what}");
+            Failed::new(exit::UNREACHABLE, "supervisor", message)
+        }
+    }
+}
+
+fn refused(name: &str, what: &str, answer: Answer) -> Failed {
     match answer {
         Answer::Failed { message } => {
             let message = message.trim_end_matches('.');
@@ -88,12 +106,12 @@ fn refused(name: &str, answer: Answer) -> Failed {
             );
             Failed::new(exit::UNREACHABLE, "not_recorded", what)
         }
-        _ => superseded(name, "a later run has gone over this item"),
+        _ => superseded(name, "a later run has gone over this item", what),
     }
 }
 
-fn superseded(name: &str, why: &str) -> Failed {
-    let message = format!("step {name} refused: {why}. What it did, if anything, is not recorded");
+fn superseded(name: &str, why: &str, what: &str) -> Failed {
+    let message = format!("step {name} refused: {why}. {what}");
     Failed::new(exit::REFUSED, "refused", message)
 }
 

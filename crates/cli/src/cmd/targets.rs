@@ -48,11 +48,11 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Today, and no slot or this one.
-    pub fn now(slot: Option<String>) -> Moment {
+    /// Today, and no slot.
+    pub fn today() -> Moment {
         let now = leasehold::clock::wall().as_secs();
         let at = Timestamp::from_second(i64::try_from(now).unwrap_or_default()).unwrap_or_default();
-        Moment { slot, at }
+        Moment { slot: None, at }
     }
 }
 
@@ -211,6 +211,13 @@ pub fn not_sealed(error: &TargetError, release: Release) -> Failed {
 fn rewound(refused: &Refused) -> Failed {
     let Refused { target, lease, token, .. } = refused;
     let sealed = refused.sealed().map_or_else(String::new, |token| token.to_string());
+    // A repository keeps its fence where git removes it.
+    let reset = match target.strip_prefix("git:") {
+        Some(place) => format!(
+            "delete its fence, from outside a run: git push {place} :refs/leasehold/fence (docs/targets/git.md)"
+        ),
+        None => format!("leasehold fence reset {target}"),
+    };
     Failed::new(
         exit::NEEDS_YOU,
         "store_rewound",
@@ -218,7 +225,7 @@ fn rewound(refused: &Refused) -> Failed {
             "{target} was sealed with token {sealed} and the store has just granted {token} for {lease}: the \
              store was rewound (restored from a backup, or it lost writes). Nothing was run: tokens would \
              repeat. Find out what happened to the store before anything writes again. Once no run from before \
-             is left: leasehold fence reset {target}"
+             is left: {reset}"
         ),
     )
 }

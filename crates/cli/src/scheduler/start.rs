@@ -8,8 +8,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use leasehold::core::ledger::Subject;
+use leasehold::runner::JOB_ENV;
 use leasehold::schedule::Slot;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 
 use crate::cmd::targets::literal;
 use crate::config::Chosen;
@@ -55,7 +57,9 @@ impl Starter {
         let filled = job.filled(&id, slot.due()).map_err(|failed| failed.message)?;
         let mut command = Command::new(&self.exe);
         // The whole URL is for the run alone: the job it starts gets none of the credentials in it.
-        command.env_remove("LEASEHOLD_STORE_FILE").env("LEASEHOLD_STORE", &self.store).envs(&job.env);
+        command.env_remove("LEASEHOLD_STORE_FILE").env("LEASEHOLD_STORE", &self.store);
+        // Its own variables are for the job alone: the run is to find this store and this state directory.
+        command.env(JOB_ENV, json!(job.env).to_string());
         command.current_dir(&job.dir).stdin(Stdio::null()).process_group(0);
         command.arg("run").arg(job.leases[0].as_str()).args([
             "--job",

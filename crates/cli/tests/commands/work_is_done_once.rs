@@ -438,7 +438,7 @@ fn a_run_does_not_take_itself_for_another() {
 }
 
 /// Whether a TERM waits to be taken by that process.
-fn pending(pid: u32) -> Option<()> {
+pub fn pending(pid: u32) -> Option<()> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"))?;
     let mask = u64::from_str_radix(mask.trim(), 16).ok()?;

@@ -319,9 +319,29 @@ pub fn step_done(ours: &Entry, name: &str, output: Option<String>) -> Option<Ent
     Some(if has_room(&whole) { whole } else { with(None) })
 }
 
-/// Whether one more step can be recorded, if nothing that it prints is kept.
-pub fn step_fits(ours: &Entry, name: &str) -> bool {
-    step_done(ours, name, None).is_none_or(|entry| has_room(&entry))
+/// How a step of an item stands for whoever is about to do it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepStands {
+    /// It is to be done.
+    Open,
+    /// It is done, and recorded.
+    Done(Step),
+    /// It is done, and nobody knows whether the record says so.
+    Unrecorded(Step),
+    /// It is not to be done: that it was could not be recorded.
+    Full,
+}
+
+/// The same of one step, given our entry with every step that is done, and those of them of which nobody knows whether
+/// they are recorded. Both as of one moment: between two looks a step may be recorded, and would seem to be open.
+pub fn step_stands(whole: &Entry, unrecorded: &[Step], name: &str) -> StepStands {
+    let named = |step: &&Step| step.name == name;
+    match (unrecorded.iter().find(named), whole.steps.iter().find(named)) {
+        (Some(step), _) => StepStands::Unrecorded(step.clone()),
+        (None, Some(step)) => StepStands::Done(step.clone()),
+        (None, None) if step_done(whole, name, None).is_none_or(|entry| has_room(&entry)) => StepStands::Open,
+        (None, None) => StepStands::Full,
+    }
 }
 
 /// Whether an ending fits in as well.

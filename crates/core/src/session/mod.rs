@@ -268,6 +268,16 @@ impl<R: Rules> Session<R> {
         self.plan.holder.since = since;
     }
 
+    /// Whether the job is started once all is sealed: it was neither interrupted meanwhile, nor is it too late.
+    pub fn is_to_start(&self) -> bool {
+        self.phase == Phase::Sealing && self.interrupted.is_none()
+    }
+
+    /// Whether the lease is about to be given back, or is ours no more.
+    pub fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Releasing | Phase::Over)
+    }
+
     /// Where the session is.
     pub fn phase(&self) -> Phase {
         self.phase

@@ -3,8 +3,8 @@
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{Prospect, prospect};
 use leasehold_core::ledger::{
-    BadEntry, Doubt, ENTRY_MAX, Found, SILENCES, Verdict, begin, key_if_unknown, retry, slot_without_key,
-    step_done, step_fits,
+    BadEntry, Doubt, ENTRY_MAX, Found, SILENCES, StepStands, Verdict, begin, key_if_unknown, retry,
+    slot_without_key, step_done, step_stands,
 };
 
 use super::*;
@@ -166,12 +166,24 @@ fn the_outcome_fits_where_the_last_lines_do_not() {
 }
 
 #[test]
+fn a_step_is_done_whether_or_not_it_is_recorded() {
+    let none = entry(State::Started);
+    assert_eq!(step_stands(&none, &[], "charge"), StepStands::Open);
+    let whole = step_done(&none, "charge", Some("7".into())).unwrap();
+    let step = whole.steps[0].clone();
+    assert_eq!(step_stands(&whole, &[], "charge"), StepStands::Done(step.clone()));
+    let unrecorded = [step.clone()];
+    assert_eq!(step_stands(&whole, &unrecorded, "charge"), StepStands::Unrecorded(step));
+    assert_eq!(step_stands(&whole, &unrecorded, "mail"), StepStands::Open);
+}
+
+#[test]
 fn steps_leave_room_for_the_ending() {
     let mut full = entry(State::Started);
     let longest = |n: usize| format!("{n:0>128}");
     let mut kept = 0;
     for n in 0..1000 {
-        if !step_fits(&full, &longest(n)) {
+        if step_stands(&full, &[], &longest(n)) == StepStands::Full {
             break;
         }
         full = step_done(&full, &longest(n), Some("\"".repeat(2048))).unwrap();

@@ -59,6 +59,10 @@ fn parent(_: i32) -> Option<i32> {
 /// The variable that marks every process of a run.
 pub const RUN_ID: &str = "LEASEHOLD_RUN_ID";
 
+/// Variables that are for the command alone, from whoever starts a run with some of its own: a JSON object of texts. It is
+/// not passed on.
+pub const JOB_ENV: &str = "LEASEHOLD_JOB_ENV";
+
 /// A shorter run id could be somebody else's too; an empty one is everybody's.
 pub const RUN_ID_SHORTEST: usize = 16;
 

@@ -23,7 +23,7 @@ pub fn run(
     let mut signals = Signals::install()?;
     let mut command = Command::new(&program.path);
     super::hide_store(&mut command);
-    let mut child = command.args(args).envs(env).spawn()?;
+    let mut child = command.args(args).env_remove(super::JOB_ENV).envs(env).spawn()?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     loop {
         if let Some(status) = child.try_wait()? {

@@ -58,6 +58,8 @@ pub struct Spec {
     pub program: Program,
     /// Its arguments.
     pub args: Vec<OsString>,
+    /// What its environment has beside ours.
+    pub env: Vec<(OsString, OsString)>,
     /// Standard input is a terminal: the job stays in its foreground group.
     pub foreground: bool,
     /// What is to be done once.
@@ -80,6 +82,12 @@ impl Spec {
             _ => None,
         };
         Holder { slot, ..host::holder(&self.run_id, &self.job) }
+    }
+
+    /// What a variable is to the command, as far as it is not for us to set.
+    pub fn variable(&self, name: &str) -> Option<OsString> {
+        let own = self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
+        own.or_else(|| std::env::var_os(name))
     }
 }
 
@@ -165,6 +173,7 @@ pub fn run(
         by_signal: false,
         asked: Vec::new(),
         near,
+        begun: false,
         recorded: None,
         listener,
         tree: None,
@@ -217,7 +226,6 @@ impl Loop<'_> {
                 }
             }
         };
-        self.take_back();
         self.wait_recorded();
         let closed = self.job.book.as_ref().and_then(|book| book.page().closed);
         match closed {
@@ -303,6 +311,8 @@ struct Process<'a> {
     asked: Vec<Signal>,
     /// The store is on this machine.
     near: bool,
+    /// The keeper was told to begin the item.
+    begun: bool,
     /// How it ended was given to the keeper, who tries until then.
     recorded: Option<BootTime>,
     listener: &'a mut dyn Listener,
@@ -330,8 +340,10 @@ impl Process<'_> {
 
     fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
         let ours = environment(&Bearer::from(granted), self.spec);
-        let all = ours.into_iter().chain(self.fences.environment(granted));
-        all.map(|(key, value)| (key, Some(value))).chain(self.about()).collect()
+        let fences = self.fences.environment(granted, &|name| self.spec.variable(name));
+        let all = self.spec.env.iter().cloned().chain(ours).chain(fences);
+        let all = all.map(|(key, value)| (key, Some(value)));
+        [(super::JOB_ENV.into(), None)].into_iter().chain(all).chain(self.about()).collect()
     }
 
     fn spawn(&mut self, granted: &Granted) -> Result<Tree, (String, u8)> {
@@ -396,14 +408,15 @@ impl Job for Process<'_> {
         self.fences.seal(granted, session);
     }
 
-    fn before(&mut self, input: &Input, stop_at: Option<BootTime>) -> First {
+    fn before(&mut self, input: &Input, to_start: bool, stop_at: Option<BootTime>) -> First {
         if let Input::JobExited { status, .. } = input {
             self.status = Some(*status);
         }
         let Some(book) = self.book.clone() else { return First::Nothing };
         match (input, &self.granted) {
-            (Input::Sealed(Ok(())), Some(granted)) if book.page().opened.is_none() => {
+            (Input::Sealed(Ok(())), Some(granted)) if to_start && !self.begun => {
                 let holder = self.spec.holder();
+                self.begun = true;
                 First::InPlace(Work::Open { book, granted: granted.clone(), holder })
             }
             (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _) if self.recorded.is_none() => {
@@ -413,6 +426,10 @@ impl Job for Process<'_> {
             }
             _ => First::Nothing,
         }
+    }
+
+    fn before_release(&mut self, stop_at: Option<BootTime>) -> Option<Work> {
+        self.take_back(stop_at)
     }
 
     fn end(&mut self) -> Option<End> {

@@ -89,6 +89,9 @@ pub struct Written {
     pub let_in: Option<Refused>,
 }
 
+/// What the environment of a job has.
+pub type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
 /// Something with a fence. Calls block, with limits of their own; nothing is reached before the first.
 pub trait Target: fmt::Debug + Send {
     /// Its URL, as people may see it.
@@ -135,8 +138,8 @@ pub trait Target: fmt::Debug + Send {
         })
     }
 
-    /// What the job's environment needs so that tools which know nothing of us are fenced here.
-    fn environment(&self, _bearer: &Bearer) -> Vec<(OsString, OsString)> {
+    /// What the job's environment needs, beside what it has, so that tools which know nothing of us are fenced here.
+    fn environment(&self, _bearer: &Bearer, _has: Variables<'_>) -> Vec<(OsString, OsString)> {
         Vec::new()
     }
 

@@ -43,7 +43,7 @@ fn a_detour_that_cannot_be_made_fails_the_seal() {
     assert_eq!(yard.at(FENCE_REF), "", "it says that nothing was changed");
     fs::remove_dir(nest.join(HELPER)).unwrap();
     target.seal(&bearer(1), Mode::Enforce).unwrap();
-    assert!(target.environment(&bearer(1)).iter().any(|(name, _)| name == "GIT_CONFIG_COUNT"));
+    assert!(target.environment(&bearer(1), &|_| None).iter().any(|(name, _)| name == "GIT_CONFIG_COUNT"));
     drop(target);
     assert!(!state.path().join("git").exists(), "it is gone with its owner");
 }
@@ -85,7 +85,7 @@ fn each_target_keeps_its_spellings() {
     second.seal(&bearer(1), Mode::Enforce).unwrap();
     // As a run does it: of what is said twice the last counts.
     let all: std::collections::BTreeMap<_, _> =
-        [&first, &second].into_iter().flat_map(|target| target.environment(&bearer(1))).collect();
+        [&first, &second].into_iter().flat_map(|target| target.environment(&bearer(1), &|_| None)).collect();
     let all: std::collections::BTreeMap<String, String> =
         all.into_iter().map(|(k, v)| (k.into_string().unwrap(), v.into_string().unwrap())).collect();
     let count: usize = all["GIT_CONFIG_COUNT"].parse().unwrap();

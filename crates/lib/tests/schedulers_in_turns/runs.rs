@@ -83,8 +83,7 @@ impl Run<'_> {
                 self.execute(&book, &mut held);
             } else {
                 // Its command was never begun: it is for the next one.
-                let (state, said) = book.never_executed();
-                book.close(&mut self.store, state, &ending(None, said), BootTime::default());
+                book.take_back(&mut self.store, ending(None, String::new()), BootTime::default());
             }
         }
         if self.flaw != Flaw::ReleasesFirst {

@@ -29,7 +29,7 @@ impl Psql {
     }
 
     pub(crate) fn start_at(url: &str, place: &Place, token: u64) -> Self {
-        let environment = place.target("plain").environment(&bearer(token));
+        let environment = place.target("plain").environment(&bearer(token), &|_| None);
         Self::spawn(url, environment)
     }
 

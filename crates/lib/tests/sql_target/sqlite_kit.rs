@@ -94,7 +94,9 @@ pub(crate) struct Python {
 impl Python {
     pub(crate) fn start(file: &File, token: u64) -> Self {
         let mut command = Command::new("python3");
-        command.args(["-c", PROGRAM, file.path()]).envs(file.target("plain").environment(&bearer(token)));
+        command
+            .args(["-c", PROGRAM, file.path()])
+            .envs(file.target("plain").environment(&bearer(token), &|_| None));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, stdin, stdout }

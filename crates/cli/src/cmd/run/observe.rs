@@ -29,7 +29,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     let chosen = config::choose(flags, &state)?;
     // No store is asked for advice: a run that only observes does not depend on one.
     let store = MemoryStore::new().map_err(|failure| store_failed(&failure, &chosen))?;
-    let spec = &super::spec(args, &store, &targets::Moment::now(None))?;
+    let spec = &super::spec(args, &store, &targets::Moment::today())?;
     let mut notes = Notes { seen: Vec::new(), out: *out };
     let opener = config::opener(&chosen);
     let leases = Leases::on(move || opener().map_err(OpenError::Store))
@@ -43,11 +43,12 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     }
     let let_in_before: Vec<u64> = fenced.iter_mut().map(|target| let_in(target.as_mut())).collect();
     let started = leasehold::clock::boot_time();
-    let mut env = bearer.as_ref().map(|bearer| environment(bearer, spec)).unwrap_or_default();
+    let mut env = spec.env.clone();
+    env.extend(bearer.iter().flat_map(|bearer| environment(bearer, spec)));
     // Where a fence is enforced already, and where it counts, the job is known for what it is.
-    env.extend(
-        bearer.iter().flat_map(|bearer| fenced.iter().flat_map(move |target| target.environment(bearer))),
-    );
+    let has = |name: &str| spec.variable(name);
+    let led = |bearer| fenced.iter().flat_map(|target| target.environment(bearer, &has)).collect::<Vec<_>>();
+    env.extend(bearer.iter().flat_map(led));
     let code = plain::run(&spec.program, &spec.args, env, spec.foreground)
         .map_err(|e| Failed::new(126, "command", format!("cannot run the command: {e}")))?;
     let lasted = leasehold::clock::boot_time().since(started);
@@ -97,7 +98,7 @@ impl Notes {
 
     fn targets(&mut self, args: &Run, spec: &Spec) -> Vec<Box<dyn Target>> {
         let opened =
-            targets::named(&args.manner.fence, &spec.leases[0], &spec.job, &targets::Moment::now(None));
+            targets::named(&args.manner.fence, &spec.leases[0], &spec.job, &targets::Moment::today());
         let (good, bad): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
         for failed in bad.into_iter().filter_map(Result::err) {
             self.add("target", failed.message);

@@ -169,3 +169,19 @@ fn the_demo_tells_the_truth() {
     let left: Vec<_> = std::fs::read_dir(scene.path("tmp")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+/// A path and settings of the job's own, from its leasehold.toml, stay; and its pushes come to the fence all the same.
+#[test]
+fn a_job_with_variables_of_its_own_is_fenced() {
+    let scene = Scene::new(Way::File);
+    scene.world.script("bin/nickname", "#!/bin/sh\ngit config user.nickname\n");
+    let path = format!("{}:{}", scene.world.at("bin"), std::env::var("PATH").unwrap());
+    let own = serde_json::json!({
+        "PATH": path, "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.nickname", "GIT_CONFIG_VALUE_0": "nick",
+    });
+    let mut run = scene.world.command(&["run", "site", "--fence", "git:origin", "--", "sh", "-ec"]);
+    run.arg("nickname; git push -q origin main").env("LEASEHOLD_JOB_ENV", own.to_string());
+    let ended: crate::world::Ended = run.current_dir(&scene.clone).output().unwrap().into();
+    assert_eq!(ended.is(0, "").out, "nick\n");
+    assert_eq!(scene.fence().fence.seq, 1);
+}

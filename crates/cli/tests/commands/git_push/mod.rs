@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod controls;
+mod fences;
 mod frozen;
 mod kit;
 mod manners;

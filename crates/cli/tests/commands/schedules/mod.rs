@@ -11,6 +11,7 @@ mod kit;
 mod long;
 mod many;
 mod missed;
+mod own;
 mod paused;
 mod switch;
 mod told;

@@ -22,18 +22,6 @@ const FAR_PATIENCE: Duration = Duration::from_secs(60);
 const KILLED: i32 = 128 + 9;
 
 impl Loop<'_> {
-    /// An item that was begun although its command never was may be begun by the next run.
-    pub(super) fn take_back(&mut self) {
-        let Some(book) = self.job.book.clone() else { return };
-        if self.job.started.is_some() || book.entry().is_none() {
-            return;
-        }
-        let until = self.job.record_until(None);
-        let (state, said) = book.never_executed();
-        let ending = self.job.ending(None, said);
-        let _ = self.shell.give(Work::Close { book, state, ending, until });
-    }
-
     /// A keeper that may hang is not waited for; what it has to record is, for as long as its calls may take.
     pub(super) fn wait_recorded(&self) {
         let (Some(book), Some(until)) = (&self.job.book, self.job.recorded) else { return };
@@ -43,6 +31,14 @@ impl Loop<'_> {
 }
 
 impl Process<'_> {
+    /// An item that was begun, or may yet be, although its command never was, is left to the next run.
+    pub(super) fn take_back(&mut self, stop_at: Option<BootTime>) -> Option<Work> {
+        let never_executed = self.begun && self.started.is_none() && self.recorded.is_none();
+        let book = self.book.clone().filter(|book| never_executed && book.page().may_be_ours())?;
+        let (until, ending) = (self.record_until(stop_at), self.ending(None, String::new()));
+        Some(Work::TakeBack { book, ending, until })
+    }
+
     /// How long a store that does not answer is told how the item ended: while the lease is surely ours, for it is given
     /// back after that. A store on this machine comes back soon, or not at all.
     pub(super) fn record_until(&mut self, stop_at: Option<BootTime>) -> BootTime {

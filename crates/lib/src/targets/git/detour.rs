@@ -18,7 +18,7 @@ use super::place::Identity;
 use super::tool::{ALLOWED, detours, settings, without_detour};
 use super::{place, unfit};
 use crate::state::StateDir;
-use crate::targets::TargetError;
+use crate::targets::{TargetError, Variables};
 
 /// What stands for the remotes named `given`: where pushes go first, then all else they are called.
 pub(super) fn urls_of(given: &str) -> Result<Vec<String>, TargetError> {
@@ -126,8 +126,15 @@ fn remotes() -> Vec<(String, String, String)> {
     text.split('\0').filter_map(remote).collect()
 }
 
-/// What a job's environment needs so that its pushes to what `nest` guards come to us.
-pub(super) fn environment(nest: &Nest) -> io::Result<Vec<(OsString, OsString)>> {
+/// What sends the pushes of a job to us.
+#[derive(Debug)]
+pub(super) struct Detour {
+    nest: PathBuf,
+    settings: Vec<Setting>,
+}
+
+/// The way to us for pushes to what `nest` guards.
+pub(super) fn detour(nest: &Nest) -> io::Result<Detour> {
     // A run inside a run under another lease: what the outer one guards is refused to it, not open to it.
     if let Some(around) = Nest::around()? {
         for target in around.targets()? {
@@ -149,33 +156,40 @@ pub(super) fn environment(nest: &Nest) -> io::Result<Vec<(OsString, OsString)>> 
         nest.save("config", rules.secret.as_bytes())?;
         all.push(("include.path".into(), nest.path().join("config").into()));
     }
-    let mut path = nest.path().as_os_str().to_owned();
-    if let Some(rest) = std::env::var_os("PATH") {
-        path.push(":");
-        path.push(rest);
+    Ok(Detour { nest: nest.path().into(), settings: all })
+}
+
+impl Detour {
+    /// What a job's environment needs beside what it has.
+    pub(super) fn variables(&self, has: Variables<'_>) -> Vec<(OsString, OsString)> {
+        let mut path = self.nest.as_os_str().to_owned();
+        if let Some(rest) = has("PATH") {
+            path.push(":");
+            path.push(rest);
+        }
+        // Behind all others: of what is said twice the last counts.
+        let first = settings(has);
+        let count = (first + self.settings.len()).to_string();
+        let mut variables: Vec<(OsString, OsString)> = vec![
+            (VARIABLE.into(), self.nest.clone().into()),
+            ("PATH".into(), path),
+            ("GIT_CONFIG_COUNT".into(), count.into()),
+        ];
+        // The outer run's rules are among ours now; its helper must not be asked by ours.
+        for number in detours(has) {
+            variables.push((format!("GIT_CONFIG_KEY_{number}").into(), "leasehold.passed".into()));
+        }
+        for (number, (key, value)) in (first..).zip(&self.settings) {
+            variables.push((format!("GIT_CONFIG_KEY_{number}").into(), key.into()));
+            variables.push((format!("GIT_CONFIG_VALUE_{number}").into(), value.clone()));
+        }
+        if let Some(mut allowed) = has("GIT_ALLOW_PROTOCOL") {
+            allowed.push(":");
+            allowed.push(transports());
+            variables.push(("GIT_ALLOW_PROTOCOL".into(), allowed));
+        }
+        variables
     }
-    // Behind all others: of what is said twice the last counts.
-    let first = settings();
-    let count = (first + all.len()).to_string();
-    let mut variables: Vec<(OsString, OsString)> = vec![
-        (VARIABLE.into(), nest.path().into()),
-        ("PATH".into(), path),
-        ("GIT_CONFIG_COUNT".into(), count.into()),
-    ];
-    // The outer run's rules are among ours now; its helper must not be asked by ours.
-    for number in detours() {
-        variables.push((format!("GIT_CONFIG_KEY_{number}").into(), "leasehold.passed".into()));
-    }
-    for (number, (key, value)) in (first..).zip(all) {
-        variables.push((format!("GIT_CONFIG_KEY_{number}").into(), key.into()));
-        variables.push((format!("GIT_CONFIG_VALUE_{number}").into(), value));
-    }
-    if let Some(mut allowed) = std::env::var_os("GIT_ALLOW_PROTOCOL") {
-        allowed.push(":");
-        allowed.push(transports());
-        variables.push(("GIT_ALLOW_PROTOCOL".into(), allowed));
-    }
-    Ok(variables)
 }
 
 type Setting = (String, OsString);
@@ -295,7 +309,7 @@ pub fn fenced(named: Option<&str>) -> io::Result<Fenced> {
         for url in &urls {
             made.guard(&absolute(url, &top), std::slice::from_ref(url))?;
         }
-        variables = environment(&made)?;
+        variables = detour(&made)?.variables(&|name| std::env::var_os(name));
         nest = Some(made);
     }
     // What the user allows is for the git that the helper calls.

@@ -32,10 +32,11 @@ use leasehold_core::fence_record::FenceRecord;
 use sha2::{Digest, Sha256};
 
 use self::cell::{At, Push, Remote};
+use self::detour::Detour;
 pub use self::nest::{HELPER, VARIABLE, is_helper};
 use self::nest::{Nest, as_io};
 use self::tool::Git;
-use super::{Class, Content, Sealed, Target, TargetError, Written, swap};
+use super::{Class, Content, Sealed, Target, TargetError, Variables, Written, swap};
 use crate::clock;
 use crate::state::StateDir;
 
@@ -80,7 +81,7 @@ struct Found {
     number: usize,
     nest: Arc<Nest>,
     /// What the job needs to come to us; since sealing.
-    environment: Vec<(OsString, OsString)>,
+    detour: Option<Detour>,
     /// Branches and tags right after sealing.
     before: Option<BTreeMap<String, String>>,
     /// What we have pushed ourselves, beside what the job has.
@@ -175,8 +176,8 @@ impl GitTarget {
         let nest = Nest::shared(&state).map_err(system)?;
         let number = nest.guard(&url, &urls).map_err(system)?;
         let remote = Remote::new(target, Git::new(Arc::clone(&nest), &url));
-        let (environment, pushed) = (Vec::new(), String::new());
-        Ok(Found { state, remote, number, nest, environment, before: None, pushed })
+        let (detour, before, pushed) = (None, None, String::new());
+        Ok(Found { state, remote, number, nest, detour, before, pushed })
     }
 
     /// Pushes these commits to these refs, as number `seq` of this run, or as its next. Their objects are
@@ -321,11 +322,12 @@ impl Target for GitTarget {
             return Err(unfit(&shown, hook::LIVE, hook::LIVE_FIX));
         }
         // First: a job that cannot be led here would push unfenced.
-        found.environment = detour::environment(&found.nest).map_err(|source| TargetError::Io {
+        let detour = detour::detour(&found.nest).map_err(|source| TargetError::Io {
             target: shown,
             doing: "lead the job's pushes to the fence of",
             source,
         })?;
+        found.detour = Some(detour);
         found.remote.git.until = Some(clock::boot_time().plus(patience));
         let sealed = swap::seal(&mut found.remote, bearer, mode);
         found.remote.git.until = None;
@@ -355,8 +357,9 @@ impl Target for GitTarget {
         swap::set_mode(&mut self.found()?.remote, mode)
     }
 
-    fn environment(&self, _bearer: &Bearer) -> Vec<(OsString, OsString)> {
-        self.found.as_ref().map(|found| found.environment.clone()).unwrap_or_default()
+    fn environment(&self, _bearer: &Bearer, has: Variables<'_>) -> Vec<(OsString, OsString)> {
+        let detour = self.found.as_ref().and_then(|found| found.detour.as_ref());
+        detour.map(|detour| detour.variables(has)).unwrap_or_default()
     }
 
     /// All branches and tags. Nothing, as long as the fence tells of a push and not of such a look.

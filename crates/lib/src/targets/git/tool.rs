@@ -13,6 +13,8 @@ use leasehold_core::time::BootTime;
 
 use super::nest::{Nest, PREFIX, VARIABLE};
 use super::place;
+use crate::runner::JOB_ENV;
+use crate::targets::Variables;
 use crate::{clock, random};
 
 /// How long sealing or looking may take: a few kilobytes each way, so something hangs.
@@ -193,7 +195,9 @@ pub(super) const ALLOWED: &str = "LEASEHOLD_GIT_ALLOWED";
 pub(super) fn without_detour(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LC_ALL", "C").env_remove("LANGUAGE").env_remove("GIT_EXTERNAL_DIFF");
-    for number in detours() {
+    // A job's own variables are for its command alone.
+    command.env_remove(JOB_ENV);
+    for number in detours(&|name| std::env::var_os(name)) {
         command.env(format!("GIT_CONFIG_KEY_{number}"), "leasehold.passed");
     }
     if let Some(allowed) = std::env::var_os(ALLOWED) {
@@ -206,11 +210,11 @@ pub(super) fn without_detour(program: impl AsRef<OsStr>) -> Command {
 }
 
 /// The settings by which the runs around us send git to us.
-pub(super) fn detours() -> impl Iterator<Item = usize> {
-    let ours = std::env::var_os(VARIABLE).map(|nest| Path::new(&nest).join("config"));
-    (0..settings()).filter(move |number| {
-        let key = std::env::var_os(format!("GIT_CONFIG_KEY_{number}")).unwrap_or_default();
-        let value = std::env::var_os(format!("GIT_CONFIG_VALUE_{number}")).unwrap_or_default();
+pub(super) fn detours(has: Variables<'_>) -> impl Iterator<Item = usize> {
+    let ours = has(VARIABLE).map(|nest| Path::new(&nest).join("config"));
+    (0..settings(has)).filter(move |number| {
+        let key = has(&format!("GIT_CONFIG_KEY_{number}")).unwrap_or_default();
+        let value = has(&format!("GIT_CONFIG_VALUE_{number}")).unwrap_or_default();
         let base = key.as_bytes().strip_prefix(b"url.");
         base.is_some_and(|base| {
             base.starts_with(PREFIX.as_bytes()) || base.starts_with(place::VEIL.as_bytes())
@@ -218,9 +222,10 @@ pub(super) fn detours() -> impl Iterator<Item = usize> {
     })
 }
 
-/// How many settings the environment holds for git.
-pub(super) fn settings() -> usize {
-    std::env::var("GIT_CONFIG_COUNT").ok().and_then(|count| count.parse().ok()).unwrap_or(0)
+/// How many settings an environment holds for git.
+pub(super) fn settings(has: Variables<'_>) -> usize {
+    let count = has("GIT_CONFIG_COUNT").and_then(|count| count.into_string().ok());
+    count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 /// The settings of the clone around us.
@@ -270,7 +275,7 @@ fn end_of(child: &mut Child, _end: BootTime) -> io::Result<(bool, bool)> {
 
 /// Git's version; nothing: there is no git.
 pub(super) fn version() -> io::Result<Option<(u32, u32)>> {
-    let said = Command::new("git").arg("--version").output()?;
+    let said = without_detour("git").arg("--version").output()?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let mut numbers = text.split([' ', '.']).filter_map(|word| word.trim().parse().ok());
     Ok(numbers.next().zip(numbers.next()))

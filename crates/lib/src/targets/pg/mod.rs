@@ -402,7 +402,7 @@ impl Target for PgTarget {
         self.drive(doing, asked, async |call: &Call| self.change(call, doing, asked, change).await)
     }
 
-    fn environment(&self, bearer: &Bearer) -> Vec<(OsString, OsString)> {
+    fn environment(&self, bearer: &Bearer, _has: super::Variables<'_>) -> Vec<(OsString, OsString)> {
         let carrier = OsString::from(shared::carrier(bearer));
         vec![("PGAPPNAME".into(), carrier.clone()), (shared::VARIABLE.into(), carrier)]
     }

@@ -354,7 +354,7 @@ impl Target for SqliteTarget {
         self.change("reset the fence of", Asked::Reset, |before| Ok((None, before)))
     }
 
-    fn environment(&self, bearer: &Bearer) -> Vec<(OsString, OsString)> {
+    fn environment(&self, bearer: &Bearer, _has: super::Variables<'_>) -> Vec<(OsString, OsString)> {
         vec![(shared::VARIABLE.into(), shared::carrier(bearer).into())]
     }
 }
