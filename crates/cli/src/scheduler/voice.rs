@@ -13,6 +13,7 @@ use leasehold::schedule::Slot;
 use leasehold::stores::Failure;
 use serde_json::{Value, json};
 
+use super::clocks::Wrong;
 use super::start::Ended;
 use crate::cmd::standing::{dropped_of, time};
 use crate::cmd::{held_for, items};
@@ -172,6 +173,18 @@ impl<'a> Voice<'a> {
     pub fn answered(&self, silent: &mut u32) {
         if std::mem::take(silent) > 0 {
             self.out.warn("the store answers again");
+        }
+    }
+
+    /// The clock is not to be gone by.
+    pub fn untimed(&self, why: &str, wrong: Wrong) {
+        match wrong {
+            Wrong::Off => self.out.warn(why),
+            Wrong::Silent => self.out.warn(&format!(
+                "{}. This machine's clock was set, or was wrong before, and cannot be compared with the store's: nothing \
+                 is started until it can be; what is due meanwhile is caught up as far as catch_up says",
+                why.trim_end_matches('.')
+            )),
         }
     }
 
