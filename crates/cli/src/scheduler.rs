@@ -15,7 +15,7 @@ use leasehold::agenda::{self, Broken, Look, Note, Start};
 use leasehold::clock;
 use leasehold::core::ledger::Entry;
 use leasehold::core::name::Name;
-use leasehold::stores::{Failure, FailureKind};
+use leasehold::stores::{Failure, FailureKind, Store};
 
 use crate::cmd::{Opened, store_failed};
 use crate::config::Chosen;
@@ -101,6 +101,11 @@ impl<'a> Scheduler<'a> {
     /// The store that all of it is on.
     pub fn chosen(&self) -> &Chosen {
         &self.opened.chosen
+    }
+
+    /// The store itself.
+    pub fn store(&self) -> &dyn Store {
+        self.opened.store.as_ref()
     }
 
     /// The time by the store's clock.

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::kit::{RARE, job, second};
+use super::kit::{RARE, drained, job, second};
 use crate::world::places::{Place, fresh, places};
-use crate::world::{Ended, World};
+use crate::world::{Ended, Running, World};
 
 fn library() -> PathBuf {
     let dirs = std::fs::read_dir("/usr/lib").unwrap().flatten().map(|entry| entry.path());
@@ -79,5 +79,26 @@ fn slots_are_due_by_the_time_of_the_store() {
             let off = seen.parse::<i64>().unwrap() - super::kit::now();
             assert!((off - ahead).abs() < 60, "{}: the clock is {off} s off", place.name);
         }
+    }
+}
+
+/// What may be too short depends on how far the store's clock may jump: a file that a start refuses is not taken later.
+#[test]
+fn a_changed_file_is_held_against_the_clock_of_the_store() {
+    for place in with_clocks() {
+        let (world, name) = (place.world(), fresh("rare"));
+        let text = |ttl: &str| job(&name, RARE, &format!("ttl = \"{ttl}\""), "true");
+        world.write("leasehold.toml", &text("30s"));
+        let mut command = world.hearing(crate::world::binary());
+        command.args(["--store", &place.url(), "-v", "daemon"]);
+        let mut daemon = Running::new(command);
+        daemon.said("; TERM or Ctrl-C");
+        world.write("leasehold.toml", &text("1100ms"));
+        daemon.said("less 1s for the store's clock is too short");
+        daemon.said("The jobs stay as they were before that change");
+        let said = drained(daemon).err;
+        assert!(said.contains(&format!("{name}: ")) && !said.contains("Nothing was run"), "{said}");
+        // The control: a start refuses it.
+        world.run(&["--store", &place.url(), "tick"]).is(64, "less 1s for the store's clock is too short");
     }
 }
