@@ -38,7 +38,7 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
     let mut signals = hearing()?;
     let (timer, set) = (Timer::new().map_err(system)?, ClockSet::new().map_err(system)?);
     // Before the file is read: a change right after is seen.
-    let watch = Watch::new(&path);
+    let mut watch = Watch::new(&path);
     let mut scheduler = begin(flags, &path, Mode::Stays, out)?;
     // The file has to be read once more, at this time.
     let mut unread: Option<Millis> = None;
