@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::clocks::Wrong;
 use super::start::Ended;
-use crate::cmd::standing::{dropped_of, time};
+use crate::cmd::standing::{ahead, dropped_of, time};
 use crate::cmd::{held_for, items};
 use crate::config::Chosen;
 use crate::out::Out;
@@ -154,11 +154,15 @@ impl<'a> Voice<'a> {
                 ),
                 json!({"schedule": schedule}),
             ),
+            Note::Ahead(upto) => {
+                let text = format!("{job} is not run: it is {}", ahead(job, *upto));
+                ("ahead", String::new(), text, json!({"until": time(*upto)}))
+            }
             Note::Bad(why) => {
                 ("bad", String::new(), format!("{why}. It is left alone"), json!({"reason": why}))
             }
         };
-        let once = matches!(note, Note::Elsewhere(_) | Note::Bad(_));
+        let once = matches!(note, Note::Elsewhere(_) | Note::Bad(_) | Note::Ahead(_));
         if once && !told.insert(text.clone()) {
             return;
         }

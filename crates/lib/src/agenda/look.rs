@@ -60,6 +60,11 @@ pub fn look(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Res
 
 impl Looking<'_> {
     fn all(&mut self) -> Result<(), Failure> {
+        if let Some(upto) = self.agenda.ahead(self.now, self.terms.stagger) {
+            self.look.notes.push(Note::Ahead(upto));
+            // Nothing is due, and nothing more is to be settled by that time.
+            return self.still_open();
+        }
         if !self.pause_is_over()? {
             self.look.unsettled = true;
             return Ok(());
