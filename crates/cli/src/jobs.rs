@@ -82,6 +82,7 @@ impl Job {
             retry: self.retry,
             attempts: self.attempts,
             keep: self.keep,
+            stagger: self.stagger,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! What is due and what became of it is in the store; a lane only remembers what this process has just tried. So
 //! any number of schedulers with the same jobs may run, and any of them may be killed at any time.
 
+mod clocks;
 mod lane;
 pub mod start;
 mod voice;
@@ -14,23 +15,20 @@ use leasehold::agenda::{self, Broken, Look, Note, Start};
 use leasehold::clock;
 use leasehold::core::ledger::Entry;
 use leasehold::core::name::Name;
-use leasehold::stores::{Failure, FailureKind};
+use leasehold::stores::{Failure, FailureKind, Store};
 
 use crate::cmd::{Opened, store_failed};
 use crate::config::Chosen;
 use crate::exit::{self, Failed};
 use crate::jobs::Job;
 use crate::out::Out;
+use clocks::{Clocks, Wrong};
 use lane::Lane;
 use start::Starter;
 use voice::Voice;
 
 /// Nobody schedules by a clock that is further off.
 const CLOCK_OFF_MS: i64 = 300_000;
-/// The clock is compared with the store's again after this long, when there is something to do anyway.
-const COMPARE_AGAIN_MS: i64 = 600_000;
-/// While it is too far off, after this long.
-const CLOCK_AGAIN_MS: i64 = 60_000;
 /// Most runs at a time that make up for missed slots: after an outage everything would start at once.
 const LATE_MAX: usize = 4;
 /// Processes look at a slot up to this much apart.
@@ -61,18 +59,14 @@ pub struct Scheduler<'a> {
     jitter: Millis,
     /// With [`Mode::Once`], what is due later is for another time.
     began: Millis,
-    /// This machine's clock is this much ahead of the store's.
-    ahead: Millis,
-    compared: Millis,
+    clocks: Clocks,
     swept: Millis,
     /// So often in a row the store did not answer.
     silent: u32,
     /// The lane that is looked at first.
     from: usize,
-    /// Nothing is looked at before this: the store is silent, or the clock is off.
+    /// Nothing is looked at before this: the store is silent, or the clock is not to be gone by.
     held: Millis,
-    /// The clock is off.
-    off: bool,
     /// Nothing more is to be started.
     pub draining: bool,
     /// A run failed, or was lost.
@@ -94,13 +88,11 @@ impl<'a> Scheduler<'a> {
             mode,
             jitter: i64::try_from(leasehold::random::seed() % JITTER_MS).unwrap_or(0),
             began: now,
-            ahead,
-            compared: wall_ms(),
+            clocks: Clocks::new(ahead, wall_ms()),
             swept: now,
             silent: 0,
             from: 0,
             held: 0,
-            off: false,
             draining: false,
             failed: false,
         })
@@ -111,13 +103,24 @@ impl<'a> Scheduler<'a> {
         &self.opened.chosen
     }
 
+    /// The store itself.
+    pub fn store(&self) -> &dyn Store {
+        self.opened.store.as_ref()
+    }
+
     /// The time by the store's clock.
     pub fn now(&self) -> Millis {
-        wall_ms() - self.ahead
+        wall_ms() - self.clocks.ahead
     }
 
     /// These are the jobs from now on, if the store can be told. Runs that go on are left alone.
     pub fn take(&mut self, jobs: Vec<Job>) -> Result<(), Failed> {
+        self.compare_again();
+        if !self.clocks.known {
+            // What is new would be due from a wrong time on.
+            let why = "this machine's clock was set, or is wrong, and has to agree with the store's first";
+            return Err(Failed::new(exit::UNREACHABLE, "clock", why));
+        }
         let now = self.now();
         let mut lanes: Vec<Lane> = jobs.into_iter().map(|job| Lane::new(job, now)).collect();
         let terms: Vec<_> = lanes.iter().map(|lane| &lane.terms).collect();
@@ -145,11 +148,13 @@ impl<'a> Scheduler<'a> {
         // Begun after the one that was not answered for: if only its records fail, the others come by all the same.
         for n in 0..self.lanes.len() {
             let i = (self.from + n) % self.lanes.len();
-            if now >= self.held && self.lanes[i].wake.is_some_and(|at| at <= now) {
+            if (self.draining || self.may_act(now)) && self.lanes[i].wake.is_some_and(|at| at <= now) {
                 self.visit(i, now);
             }
         }
-        self.sweep(now);
+        if self.may_act(now) {
+            self.sweep(now);
+        }
         self.lanes.retain(|lane| !lane.retired || lane.running.is_some());
         let next = self.lanes.iter().filter_map(|lane| lane.wake).min()?;
         Some(next.max(self.held))
@@ -157,7 +162,12 @@ impl<'a> Scheduler<'a> {
 
     /// Somebody set this machine's clock.
     pub fn clock_was_set(&mut self) {
-        self.compared = Millis::MIN;
+        self.clocks.were_set();
+    }
+
+    /// Whether the store answers, as far as is known, and the clock is to be gone by.
+    fn may_act(&self, now: Millis) -> bool {
+        self.clocks.known && now >= self.held
     }
 
     /// Whether runs of ours go on.
@@ -296,29 +306,32 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Compares the clocks now and then, when there is something to do anyway. While this one is too far off, nothing
-    /// is started.
+    /// Compares the clocks now and then, when there is something to do anyway. While this one is too far off, or was set
+    /// and nobody knows how far it is off now, nothing is started.
     fn compare_again(&mut self) {
-        let now = wall_ms();
-        if (self.compared..self.compared.saturating_add(COMPARE_AGAIN_MS)).contains(&now) {
+        let wall = wall_ms();
+        if !self.clocks.are_due(wall) {
             return;
         }
-        match compared(&mut self.opened) {
-            Ok(ahead) => {
-                (self.compared, self.ahead) = (now, ahead.unwrap_or(self.ahead));
-                if std::mem::take(&mut self.off) {
-                    self.held = 0;
+        let (known, answer) = (self.clocks.known, compared(&mut self.opened));
+        let wrong = |failed: &Failed| if failed.code == exit::CONFIG { Wrong::Off } else { Wrong::Silent };
+        let again = self.clocks.found(answer.as_ref().map_err(wrong).copied(), wall);
+        match (answer, again) {
+            (Err(failed), Some(again)) => {
+                self.held = self.now() + again;
+                // A tick does not wait for better times.
+                self.failed = true;
+                self.draining |= self.mode == Mode::Once;
+                let told = wrong(&failed) == Wrong::Silent && self.silent > 0;
+                if wrong(&failed) == Wrong::Silent {
+                    self.silent = self.silent.saturating_add(1);
+                }
+                if !told {
+                    self.voice.untimed(&failed.message, wrong(&failed));
                 }
             }
-            Err(failed) => {
-                // Asked again in a minute, by a clock that may be set meanwhile.
-                self.compared = now - COMPARE_AGAIN_MS + CLOCK_AGAIN_MS;
-                // A store that does not answer says nothing about the clock: whoever looks at a job will hear of it.
-                if failed.code == exit::CONFIG {
-                    self.voice.warn(&failed.message);
-                    (self.off, self.held) = (true, self.now() + CLOCK_AGAIN_MS);
-                }
-            }
+            (Ok(_), _) if !known => self.held = 0,
+            _ => {}
         }
     }
 

@@ -53,6 +53,8 @@ pub struct Terms {
     pub attempts: u32,
     /// How long the records of slots are kept.
     pub keep: Duration,
+    /// Slots may be looked at this much later than they are due.
+    pub stagger: Duration,
 }
 
 impl Terms {
@@ -145,6 +147,8 @@ pub enum Note {
     Elsewhere(String),
     /// The record of a slot is not to be acted on.
     Bad(String),
+    /// The job is settled up to this second, which is far ahead: a clock was wrong.
+    Ahead(i64),
 }
 
 fn instant(second: i64) -> Timestamp {
@@ -329,13 +333,25 @@ fn list_latecomers(
     changed.map(|_| ())
 }
 
-/// Pauses a job, or lets it go on with what is due after `now`. Gives what its record says then; nothing if no machine
-/// has seen the job.
-pub fn pause(store: &mut dyn Store, job: &Name, paused: bool, now: i64) -> Result<Option<Agenda>, Failure> {
+/// Pauses a job. Gives what its record says then; nothing if no machine has seen the job.
+pub fn pause(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure> {
     let at = host::utc(crate::clock::wall().as_secs());
-    let changed = change(store, job, |found, write| match paused {
-        true => found?.pausing(host::name(), at.clone(), write),
-        false => found?.resuming(now, write),
+    let changed = change(store, job, |found, write| found?.pausing(host::name(), at.clone(), write));
+    Ok(changed?.agenda)
+}
+
+/// Lets a job go on with what is due after `now`: after a pause, and if it was settled by a clock that was wrong. For the
+/// latter the terms are needed that are in force.
+pub fn resume(
+    store: &mut dyn Store,
+    job: &Name,
+    terms: Option<&Terms>,
+    now: i64,
+) -> Result<Option<Agenda>, Failure> {
+    let changed = change(store, job, |found, write| {
+        let found = found?;
+        let in_force = terms.filter(|terms| terms.written == found.schedule);
+        found.going_on(in_force.map(|terms| &terms.schedule as &dyn Calendar), now, write)
     });
     Ok(changed?.agenda)
 }

@@ -32,7 +32,8 @@ What the file may say: leasehold help leasehold.toml";
 /// How an item of work is gone about.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Doing {
-    /// What to do if a run began it and never reported: `refuse` leaves it to you (79), `retry` runs it again
+    /// What to do if a run began it and never reported: `refuse` leaves it to you (79), `retry` runs it again,
+    /// until ten runs in a row (or --attempts, if that is more) never reported
     #[arg(long, value_name = "WHAT", default_value = "refuse")]
     pub if_unknown: IfUnknown,
     /// With --if-unknown retry: only while the other side still knows the key, this long after the first time

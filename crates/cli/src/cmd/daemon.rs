@@ -10,6 +10,7 @@ use leasehold::clock;
 use leasehold::core::name::Name;
 use leasehold::runner::poll::{self, ClockSet, Timer};
 use leasehold::runner::signals::Signals;
+use leasehold::stores::Store;
 use rustix::process::Signal;
 use watch::Watch;
 
@@ -37,7 +38,7 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
     let mut signals = hearing()?;
     let (timer, set) = (Timer::new().map_err(system)?, ClockSet::new().map_err(system)?);
     // Before the file is read: a change right after is seen.
-    let watch = Watch::new(&path);
+    let mut watch = Watch::new(&path);
     let mut scheduler = begin(flags, &path, Mode::Stays, out)?;
     // The file has to be read once more, at this time.
     let mut unread: Option<Millis> = None;
@@ -118,10 +119,7 @@ fn begin<'a>(flags: &Everywhere, path: &Path, mode: Mode, out: &'a Out) -> Resul
     let jobs = jobs::load(path)?;
     let opened = open_tested(flags, &leases(&jobs))?;
     enrol(&opened, &leases(&jobs))?;
-    for job in &jobs {
-        super::timing(job.wishes, opened.store.as_ref())
-            .map_err(|failed| Failed { message: format!("{}: {}", job.name, failed.message), ..failed })?;
-    }
+    timed(&jobs, opened.store.as_ref())?;
     let (number, store) = (jobs.len(), opened.chosen.shown.clone());
     let starter = Starter::new(&opened.chosen, out.verbose).map_err(system)?;
     let mut scheduler = Scheduler::new(opened, starter, mode, out)?;
@@ -132,6 +130,15 @@ fn begin<'a>(flags: &Everywhere, path: &Path, mode: Mode, out: &'a Out) -> Resul
         out.note(&format!("{number} {jobs} on {store}{how}"));
     }
     Ok(scheduler)
+}
+
+/// Refuses timing that the store's clock does not allow.
+fn timed(jobs: &[Job], store: &dyn Store) -> Result<(), Failed> {
+    jobs.iter().try_for_each(|job| {
+        let named =
+            |failed: Failed| Failed { message: format!("{}: {}", job.name, failed.message), ..failed };
+        super::timing(job.wishes, store).map(|_| ()).map_err(named)
+    })
 }
 
 /// Takes the file as it is now; if that will not do, what was there before stays in force. True: the store did not
@@ -147,6 +154,7 @@ fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, told
                 scheduler.chosen().shown
             ));
         }
+        timed(&jobs, scheduler.store())?;
         Ok(jobs)
     });
     match checked.and_then(|jobs| scheduler.take(jobs)) {
@@ -155,7 +163,7 @@ fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, told
             false
         }
         Err(failed) => {
-            let why = failed.message.replace(". Nothing was started", "");
+            let why = failed.message.replace(". Nothing was started", "").replace(". Nothing was run.", "");
             let again = failed.code == exit::UNREACHABLE;
             let then = if again { " until the store answers" } else { "" };
             if !(again && told) {

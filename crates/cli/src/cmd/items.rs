@@ -13,11 +13,12 @@ use leasehold::ledger::{Item, Page};
 use leasehold::stores::{Clock, Facts};
 
 use super::targets::Moment;
-use super::{by_kind, held_for, targets};
-use crate::args::{self, Doing, Run};
+use super::{by_kind, daemon, held_for, targets};
+use crate::args::{self, Doing, Everywhere, Run};
 use crate::config::Chosen;
 use crate::duration;
 use crate::exit::{self, Failed};
+use crate::jobs;
 use crate::out::Out;
 
 /// What a run is to do once, if it said so; and with a slot, the key beside it.
@@ -72,10 +73,10 @@ fn key_of(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<Str
 
 /// What placeholders of a run stand for: its slot and the day on which that was due, or today. A slot that is run late
 /// is about the same targets and keys as one that is run in time.
-pub fn moment(args: &Run, job: &Name) -> Result<Moment, Failed> {
+pub fn moment(flags: &Everywhere, args: &Run, job: &Name) -> Result<Moment, Failed> {
     let today = Moment::today();
     let Some(slot) = args.slot.as_deref() else { return Ok(today) };
-    Ok(match slot_of(slot, job, today.at)? {
+    Ok(match slot_here(flags, slot, job, today.at)? {
         Subject::Slot { at, id, .. } => Moment { slot: Some(id), at: second(at) },
         other => Moment { slot: Some(shown(&other)), ..today },
     })
@@ -95,7 +96,21 @@ pub fn checked(key: String) -> Result<String, Failed> {
     Ok(key)
 }
 
-/// The slot that a text names.
+/// The slot that a text names. If the leasehold.toml here has the job, by its schedule: `plan` shows a time that the wall
+/// clock skips as it would have been, and the slot is due at another instant. What ends in Z is an instant.
+pub fn slot_here(flags: &Everywhere, text: &str, job: &Name, now: Timestamp) -> Result<Subject, Failed> {
+    let plain = slot_of(text, job, now)?;
+    if text.starts_with("now/") || text.ends_with(['Z', 'z']) {
+        return Ok(plain);
+    }
+    // A file that is wrong is no reason to run nothing by hand.
+    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_default();
+    let known = jobs.iter().find(|known| known.name == *job);
+    let slot = known.and_then(|known| Some(known.terms().subject(&known.schedule.parse_slot_id(text).ok()?)));
+    Ok(slot.unwrap_or(plain))
+}
+
+/// The slot that a text names, as an instant.
 pub fn slot_of(text: &str, job: &Name, now: Timestamp) -> Result<Subject, Failed> {
     let wrong = |why: &str| {
         Failed::usage(format!(

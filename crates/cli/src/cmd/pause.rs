@@ -1,11 +1,16 @@
 //! `leasehold pause JOB` and `leasehold resume JOB`.
 
-use leasehold::agenda;
-use leasehold::clock;
+use std::time::Duration;
 
-use super::{name, open, store_failed};
+use leasehold::agenda::{self, Terms};
+use leasehold::clock;
+use leasehold::core::name::Name;
+
+use super::standing::time;
+use super::{daemon, name, open, store_failed};
 use crate::args::{Everywhere, Pause};
 use crate::exit::{self, Failed};
+use crate::jobs::{self, Job};
 use crate::out::Out;
 
 /// Pauses it, or lets it go on.
@@ -18,7 +23,13 @@ pub fn run(flags: &Everywhere, args: &Pause, paused: bool, out: &Out) -> Result<
     let now = i64::try_from(clock::wall().as_millis()).unwrap_or(i64::MAX);
     let ahead = agenda::clock_ahead(store).map_err(failed)?.unwrap_or(0);
     let now = (now - ahead).div_euclid(1000);
-    let agenda = agenda::pause(store, &job, paused, now).map_err(failed)?;
+    let before = agenda::read(store, &job).map_err(failed)?;
+    let wrong = before.and_then(|agenda| agenda.ahead(now, Duration::ZERO));
+    let agenda = match paused {
+        true => agenda::pause(store, &job),
+        false => agenda::resume(store, &job, terms(flags, &job, out).as_ref(), now),
+    };
+    let agenda = agenda.map_err(failed)?;
     let Some(agenda) = agenda else {
         return Err(Failed::usage(format!(
             "no machine has loaded a job {job} on {}: pause works on the jobs of a leasehold.toml, from the first \
@@ -26,12 +37,38 @@ pub fn run(flags: &Everywhere, args: &Pause, paused: bool, out: &Out) -> Result<
             opened.chosen.shown
         )));
     };
+    if let Some(upto) = agenda.ahead(now, Duration::ZERO).filter(|_| !paused) {
+        return Err(Failed::config(format!(
+            "{job} is settled up to {}, by a clock that was wrong, and is left so: to set it back, its schedule must be \
+             known ({}), and the leasehold.toml here has no such job. Say it where that file is, or with --config FILE; \
+             if the file was changed since, after a `leasehold tick` there",
+            time(upto),
+            agenda.schedule
+        )));
+    }
+    let back = wrong.map(|upto| {
+        format!(
+            " ({}, by this machine): it was settled up to {}, by a clock that was wrong",
+            time(now),
+            time(upto)
+        )
+    });
+    let back = back.unwrap_or_default();
     match agenda.paused.filter(|paused| paused.until.is_none()) {
         Some(paused) => out.note(&format!(
             "{job} is paused (by {} at {}): its slots are dropped until `leasehold resume {job}`; what runs goes on",
             paused.by, paused.at
         )),
-        None => out.note(&format!("{job} goes on with what is due from now on")),
+        None => out.note(&format!("{job} goes on with what is due from now on{back}")),
     }
     Ok(exit::OK)
+}
+
+/// How its slots are gone about, if the leasehold.toml here says so.
+fn terms(flags: &Everywhere, job: &Name, out: &Out) -> Option<Terms> {
+    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_else(|failed| {
+        out.warn(&failed.message);
+        Vec::new()
+    });
+    jobs.iter().find(|known| known.name == *job).map(Job::terms)
 }

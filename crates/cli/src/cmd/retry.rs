@@ -18,7 +18,7 @@ use crate::out::Out;
 pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
     let mut opened = super::open(flags, &[])?;
     let mut found = None;
-    for subject in subjects(&args.key) {
+    for subject in subjects(flags, &args.key) {
         found = found_at(&mut opened, &subject)?;
         if found.is_some() {
             break;
@@ -123,10 +123,10 @@ fn listed(store: &mut dyn Store, entry: &Entry) -> Result<String, Failure> {
 }
 
 /// What the text may name, the likeliest first.
-fn subjects(text: &str) -> Vec<Subject> {
+fn subjects(flags: &Everywhere, text: &str) -> Vec<Subject> {
     let slot = text.rsplit_once('@').and_then(|(job, slot)| {
         let (job, at) = (Name::new(job).ok()?, slot.parse::<Timestamp>().ok()?);
-        Some(Subject::Slot { job, at: at.as_second(), id: at.to_string() })
+        items::slot_here(flags, slot, &job, at).ok()
     });
     slot.into_iter().chain([Subject::Key(text.into())]).collect()
 }

@@ -109,7 +109,7 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     // Before anything is spent: a typo must not cost a token or block another machine.
     find(args, &leases[0], &variables()?)?;
     // Once: opening the store may take until the next slot, or past midnight.
-    let when = items::moment(args, &job)?;
+    let when = items::moment(flags, args, &job)?;
     let fences = targets::fences(&args.manner.fence, &leases, &job, &when)?;
     let opened = super::open_tested(flags, &leases)?;
     let mut spec = spec(args, opened.store.as_ref(), &when)?;

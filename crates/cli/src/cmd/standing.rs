@@ -39,6 +39,8 @@ pub enum Standing {
     },
     /// Another machine has loaded this schedule since.
     Elsewhere(String),
+    /// It is settled up to this second, which is far ahead: a clock was wrong.
+    Ahead(i64),
     /// So many slots in a row found its lease held; and by whom, if it is a run of its own.
     Stuck(usize, Option<String>),
     /// The run that was begun by somebody goes on for so long, though it was to be ended after that long.
@@ -61,6 +63,7 @@ impl Standing {
             Self::Unseen => "no daemon and no tick has seen it yet".into(),
             Self::Paused { by, at } => format!("paused by {by} at {at}"),
             Self::Elsewhere(schedule) => format!("another schedule is in force: {schedule}"),
+            Self::Ahead(upto) => ahead(job, *upto),
             Self::Stuck(slots, by) => {
                 let by = by.as_ref().map(|by| format!(" by its own run, begun by {by}")).unwrap_or_default();
                 format!("stuck: {slots} slots in a row found its lease held{by}")
@@ -120,6 +123,9 @@ fn standing(
     }
     if job.is_some_and(|job| job.written != agenda.schedule) {
         return Standing::Elsewhere(agenda.schedule.clone());
+    }
+    if let Some(upto) = agenda.ahead(now.as_second(), Duration::ZERO) {
+        return Standing::Ahead(upto);
     }
     let running = recorded.iter().rev().find(|(_, word)| *word == "started");
     let by = running.map(|(entry, _)| items::by_whom(entry));
@@ -190,6 +196,15 @@ pub fn is_at(entry: &Entry, second: i64) -> bool {
 /// A second since 1970, for people.
 pub fn time(second: i64) -> String {
     Timestamp::from_second(second).map_or_else(|_| second.to_string(), |at| at.to_string())
+}
+
+/// "settled up to 2030-…": what that means, and what to do.
+pub fn ahead(job: &Name, upto: i64) -> String {
+    format!(
+        "settled up to {}, so nothing of it becomes due before: a clock was wrong when that was written, or this \
+         machine's is behind. If this one is right (date -u), say: leasehold resume {job}",
+        time(upto)
+    )
 }
 
 /// Which slots were dropped, and why.

@@ -237,6 +237,11 @@ fn stands(stood: &Stood, agenda: &Agenda, job: Option<&Job>, whole: bool, now: T
             ));
             return;
         }
+        // Whichever slot was asked about.
+        ahead @ Standing::Ahead(_) => {
+            out::line(&format!("{name} is {}.", ahead.in_words(name)));
+            return;
+        }
         // What ended badly is told below; and who is at it now.
         Standing::Ended(_) | Standing::Running(_) | Standing::Fine | Standing::Unseen => {}
         stuck_or_late if whole => {

@@ -13,8 +13,9 @@ use leasehold::schedule::Slot;
 use leasehold::stores::Failure;
 use serde_json::{Value, json};
 
+use super::clocks::Wrong;
 use super::start::Ended;
-use crate::cmd::standing::{dropped_of, time};
+use crate::cmd::standing::{ahead, dropped_of, time};
 use crate::cmd::{held_for, items};
 use crate::config::Chosen;
 use crate::out::Out;
@@ -153,11 +154,15 @@ impl<'a> Voice<'a> {
                 ),
                 json!({"schedule": schedule}),
             ),
+            Note::Ahead(upto) => {
+                let text = format!("{job} is not run: it is {}", ahead(job, *upto));
+                ("ahead", String::new(), text, json!({"until": time(*upto)}))
+            }
             Note::Bad(why) => {
                 ("bad", String::new(), format!("{why}. It is left alone"), json!({"reason": why}))
             }
         };
-        let once = matches!(note, Note::Elsewhere(_) | Note::Bad(_));
+        let once = matches!(note, Note::Elsewhere(_) | Note::Bad(_) | Note::Ahead(_));
         if once && !told.insert(text.clone()) {
             return;
         }
@@ -172,6 +177,18 @@ impl<'a> Voice<'a> {
     pub fn answered(&self, silent: &mut u32) {
         if std::mem::take(silent) > 0 {
             self.out.warn("the store answers again");
+        }
+    }
+
+    /// The clock is not to be gone by.
+    pub fn untimed(&self, why: &str, wrong: Wrong) {
+        match wrong {
+            Wrong::Off => self.out.warn(why),
+            Wrong::Silent => self.out.warn(&format!(
+                "{}. This machine's clock was set, or was wrong before, and cannot be compared with the store's: nothing \
+                 is started until it can be; what is due meanwhile is caught up as far as catch_up says",
+                why.trim_end_matches('.')
+            )),
         }
     }
 

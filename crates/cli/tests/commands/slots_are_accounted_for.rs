@@ -48,6 +48,7 @@ fn seen(store: &str, days_ago: i64) {
         retry: false,
         attempts: 1,
         keep: Duration::from_secs(90 * 86_400),
+        stagger: Duration::ZERO,
     };
     // Past midnight, so that the one of that day lies before.
     agenda::register(store.as_mut(), &[&terms], (now().div_euclid(DAY) - days_ago) * DAY + 60).unwrap();

@@ -433,6 +433,13 @@ pub fn turn(ways: &[Way], tried: bool, begun: bool, skips: bool) -> Turn {
     }
 }
 
+/// Whether a lease is held by a run of this job for a slot that was begun before, as its record says: such runs take turns
+/// with what is due, which does not give way to them.
+pub fn takes_turns(held: &LeaseRecord, job: &Name, its_slot: Option<&Entry>) -> bool {
+    let first = |entry: &Entry| entry.state == State::Started && entry.attempt <= 1;
+    held.holder.job == job.as_str() && its_slot.is_some_and(|entry| !first(entry))
+}
+
 /// Whether a slot gave way before any run had begun it.
 pub fn is_waved_off(entry: &Entry) -> bool {
     entry.state == State::Skipped && entry.attempt == 0

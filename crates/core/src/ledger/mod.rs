@@ -6,6 +6,7 @@
 //! that says `started` while that lease is with nobody, or somebody else, tells of a run that never reported.
 
 pub mod agenda;
+mod ahead;
 mod drive;
 pub mod due;
 mod pair;

@@ -230,3 +230,57 @@ fn three_that_gave_way_in_a_row_are_no_accident() {
     assert_eq!(stuck([&gave_way, &gave_way, &ok, &gave_way].into_iter()), None);
     assert_eq!(stuck([&done, &done, &done].into_iter()), None);
 }
+
+/// Clocks may differ by five minutes, and whoever looks may be late on purpose.
+#[test]
+fn what_is_settled_far_ahead_is_noticed() {
+    let late = Duration::from_secs(3_600);
+    assert_eq!(agenda(1_300).ahead(1_000, Duration::ZERO), None);
+    assert_eq!(agenda(1_301).ahead(1_000, Duration::ZERO), Some(1_301));
+    assert_eq!(agenda(4_900).ahead(1_000, late), None);
+    assert_eq!(agenda(4_901).ahead(1_000, late), Some(4_901));
+    // A pause that ends then would settle as much.
+    let paused = agenda(1_000).pausing("h".into(), "t".into(), WRITE).unwrap();
+    assert_eq!(paused.ahead(1_000, Duration::ZERO), None);
+    assert_eq!(paused.resuming(9_000, WRITE).unwrap().ahead(1_000, Duration::ZERO), Some(9_000));
+}
+
+#[test]
+fn what_was_settled_by_a_wrong_clock_is_set_back() {
+    let dropped =
+        [range(60, 120, Why::Missed), range(600, 90_000, Why::Missed), range(95_000, 95_000, Why::Paused)];
+    let wrong = agenda(100).with_account(&account(99_000, &dropped, &[240, 96_000]), WRITE);
+    let right = wrong.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
+    assert_eq!((right.settled, right.since, &right.open[..]), (1_000, 100, &[240][..]));
+    // 600, 660, … 960: those that have a record are taken off by the next look.
+    let cut = Range { first: 600, last: 960, count: 7, why: Why::Missed, counting: true };
+    assert_eq!(right.dropped, [dropped[0], cut]);
+    assert_eq!(right.going_on(Some(&Every(60)), 1_000, WRITE), None, "it goes on already");
+    assert_eq!(Agenda::decode(&name("j"), &right.encode()).unwrap(), right, "it can be read");
+    // Without the calendar nothing is set back, and what is not ahead never is.
+    assert_eq!(wrong.going_on(None, 1_000, WRITE), None);
+    assert_eq!(agenda(1_300).going_on(Some(&Every(60)), 1_000, WRITE), None);
+}
+
+#[test]
+fn what_never_began_is_not_counted_twice_where_a_range_is_cut() {
+    let dropped = [range(600, 90_000, Why::Missed), Range { count: 1, ..range(720, 720, Why::Missed) }];
+    let wrong = agenda(100).with_account(&account(99_000, &dropped, &[]), WRITE);
+    let right = wrong.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
+    assert_eq!(right.dropped.iter().map(|range| range.count).collect::<Vec<_>>(), [6, 1]);
+}
+
+#[test]
+fn a_pause_and_a_wrong_clock_end_together() {
+    let paused = agenda(99_000).pausing("h".into(), "t".into(), WRITE).unwrap();
+    let on = paused.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
+    assert_eq!((on.settled, on.since, on.paused.unwrap().until), (1_000, 1_000, Some(1_000)));
+    // Resumed by the wrong clock, and nobody has looked since.
+    let resumed =
+        agenda(900).pausing("h".into(), "t".into(), WRITE).unwrap().resuming(99_000, WRITE).unwrap();
+    let on = resumed.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
+    assert_eq!((on.settled, on.paused.unwrap().until), (900, Some(1_000)));
+    // Without the calendar, only the pause.
+    let on = paused.going_on(None, 1_000, WRITE).unwrap();
+    assert_eq!((on.settled, on.paused.unwrap().until), (99_000, Some(1_000)));
+}

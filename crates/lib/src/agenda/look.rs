@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{
-    Account, Agenda, Prospect, Range, STUCK, Turn, Way, Why, is_waved_off, prospect, stuck, turn, waved_off,
-    way,
+    Account, Agenda, Prospect, Range, STUCK, Turn, Way, Why, is_waved_off, prospect, stuck, takes_turns,
+    turn, waved_off, way,
 };
 use leasehold_core::ledger::due::{self, Due, Stands, counted, never_begun};
 use leasehold_core::ledger::{Amended, Amending, Entry, Found};
@@ -60,6 +61,11 @@ pub fn look(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Res
 
 impl Looking<'_> {
     fn all(&mut self) -> Result<(), Failure> {
+        if let Some(upto) = self.agenda.ahead(self.now, self.terms.stagger) {
+            self.look.notes.push(Note::Ahead(upto));
+            // Nothing is due, and nothing more is to be settled by that time.
+            return self.still_open();
+        }
         if !self.pause_is_over()? {
             self.look.unsettled = true;
             return Ok(());
@@ -266,10 +272,19 @@ impl Looking<'_> {
                 self.look.start.push(Start { slot, late, again: begun, free });
                 self.look.unsettled = true;
             }
+            (Turn::WaveOff, Some(held)) if self.is_made_up(&held)? => self.look.unsettled = true,
             (Turn::WaveOff, Some(held)) => self.wave_off(&slot, &held)?,
             (Turn::Wait | Turn::WaveOff, _) => self.look.unsettled = true,
         }
         Ok(())
+    }
+
+    /// Whether a lease is held by a slot of this job that is tried again.
+    fn is_made_up(&mut self, held: &LeaseRecord) -> Result<bool, Failure> {
+        let at = held.holder.slot.as_deref().and_then(|slot| slot.parse::<Timestamp>().ok());
+        let Some(slot) = at.and_then(|at| self.terms.slot(at.as_second())) else { return Ok(false) };
+        let entry = ledger::entry(self.store, &self.terms.subject(&slot))?;
+        Ok(takes_turns(held, &self.terms.job, entry.as_ref()))
     }
 
     /// The leases as they are now. One that cannot be read counts as free: it is for the run to refuse.

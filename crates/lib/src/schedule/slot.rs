@@ -144,6 +144,8 @@ fn nearest(before: &Option<Slot>, after: &Option<Slot>) -> String {
 struct Typed {
     shown: DateTime,
     offset: Option<Offset>,
+    /// With a Z: no wall clock shows that, and no name of one has it.
+    instant: bool,
 }
 
 fn typed(text: &str) -> Option<Typed> {
@@ -152,20 +154,24 @@ fn typed(text: &str) -> Option<Typed> {
         PiecesOffset::Numeric(offset) => offset.offset(),
         _ => Offset::UTC,
     });
-    Some(Typed { shown: pieces.date().to_datetime(pieces.time()?), offset })
+    let instant = matches!(pieces.offset(), Some(PiecesOffset::Zulu));
+    Some(Typed { shown: pieces.date().to_datetime(pieces.time()?), offset, instant })
 }
 
 impl Schedule {
     /// The slot of this schedule that a text names: its [name](Slot::id), the instant when it is due in any
     /// offset, or for a cron pattern just what the wall clock shows.
     pub fn parse_slot_id(&self, text: &str) -> Result<Slot, SlotError> {
-        let Typed { shown, offset } = typed(text).ok_or_else(|| SlotError::NotATime(text.into()))?;
+        let Typed { shown, offset, instant } = typed(text).ok_or_else(|| SlotError::NotATime(text.into()))?;
         let found = match (&self.kind, offset) {
             (Kind::Every(_), None) => return Err(SlotError::NoOffset(text.into())),
             (Kind::Every(_), Some(offset)) => self.due_at(shown, offset),
-            (Kind::Wall(wall), Some(offset)) => local_minute(shown)
-                .and_then(|minute| wall.named(minute, i64::from(offset.seconds())))
-                .or_else(|| self.due_at(shown, offset)),
+            (Kind::Wall(wall), Some(offset)) => {
+                let due = || self.due_at(shown, offset);
+                let minute = local_minute(shown);
+                let named = || wall.named(minute?, i64::from(offset.seconds()));
+                if instant { due().or_else(named) } else { named().or_else(due) }
+            }
             (Kind::Wall(wall), None) => {
                 let slots =
                     local_minute(shown).map_or_else(Vec::new, |minute| wall.named_without_offset(minute));

@@ -131,3 +131,13 @@ fn far_away() {
         }
     }
 }
+
+/// Where the wall clock shows UTC in winter, a name with +00:00 and an instant with Z look alike and are not.
+#[test]
+fn what_ends_in_z_is_an_instant() {
+    let london =
+        Schedule::cron(Cron::parse("30 1,2 * * *").unwrap(), zone("Europe/London"), Policy::default());
+    assert_eq!(id(&london, "2027-03-28T01:30+00:00"), "2027-03-28T01:30+00:00");
+    assert_eq!(id(&london, "2027-03-28T01:00:00Z"), "2027-03-28T01:30+00:00", "due when the gap ends");
+    assert_eq!(id(&london, "2027-03-28T01:30:00Z"), "2027-03-28T02:30+01:00");
+}

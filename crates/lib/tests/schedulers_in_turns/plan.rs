@@ -108,6 +108,7 @@ impl Job {
             retry: self.retry,
             attempts: self.attempts,
             keep: Duration::from_secs(self.keep),
+            stagger: Duration::ZERO,
         }
     }
 }

@@ -236,8 +236,8 @@ pub fn operator(me: &Me) {
         let name = me.stage.lock().plan.jobs[job].name.clone();
         let now = me.clock().cast_signed();
         match me.below(7) {
-            0..=1 => drop(agenda::pause(&mut store, &name, true, now)),
-            2..=3 => drop(agenda::pause(&mut store, &name, false, now)),
+            0..=1 => drop(agenda::pause(&mut store, &name)),
+            2..=3 => drop(agenda::resume(&mut store, &name, None, now)),
             4..=5 => again(me, &mut store, job, None),
             _ => change(&mut me.stage.lock(), job),
         }
@@ -249,7 +249,7 @@ pub fn settle(me: &Me) {
     let mut store = me.store();
     let plan: Plan = me.stage.lock().plan.clone();
     for (n, job) in plan.jobs.iter().enumerate() {
-        agenda::pause(&mut store, &job.name, false, me.clock().cast_signed()).unwrap();
+        agenda::resume(&mut store, &job.name, None, me.clock().cast_signed()).unwrap();
         let promised = me.stage.lock().watch.planned(n);
         promised.into_iter().for_each(|at| again(me, &mut store, n, Some(at)));
     }

@@ -6,41 +6,87 @@ mod kernel {
     use std::mem::MaybeUninit;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::os::unix::ffi::OsStrExt;
-    use std::path::Path;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::{Path, PathBuf};
 
     use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 
-    /// Watches the directory: editors and configuration tools put a new file in place of the old one.
-    pub struct Watch(Option<(OwnedFd, OsString)>);
+    /// Watches the directory: editors and configuration tools put a new file in place of the old one, or a new link in
+    /// place of one on the way to it.
+    pub struct Watch(Option<Watching>);
+
+    struct Watching {
+        inotify: OwnedFd,
+        path: PathBuf,
+        name: OsString,
+        seen: Option<Stamp>,
+    }
+
+    /// Which file it is, and in which state, wherever links lead: device, number, length, and when its content and
+    /// itself were changed.
+    type Stamp = [i128; 5];
+
+    fn stamp(path: &Path) -> Option<Stamp> {
+        let meta = std::fs::metadata(path).ok()?;
+        let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        let (written, changed) =
+            (nanos(meta.mtime(), meta.mtime_nsec()), nanos(meta.ctime(), meta.ctime_nsec()));
+        Some([meta.dev().into(), meta.ino().into(), meta.size().into(), written, changed])
+    }
+
+    impl Watching {
+        fn new(path: &Path) -> Option<Self> {
+            let path = std::path::absolute(path).ok()?;
+            let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
+            let name = path.file_name()?.to_owned();
+            let mut watching = Self { inotify, path, name, seen: None };
+            watching.add(watching.path.parent()?)?;
+            watching.look();
+            Some(watching)
+        }
+
+        fn add(&self, dir: &Path) -> Option<()> {
+            let changes = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE;
+            add_watch(&self.inotify, dir, changes).ok().map(|_| ())
+        }
+
+        /// Whether the file is another one than at the last look. One that is gone is not: what comes next is.
+        fn look(&mut self) -> bool {
+            // A link: what happens where it leads counts as well.
+            if let Ok(real) = self.path.canonicalize() {
+                real.parent().and_then(|dir| self.add(dir));
+            }
+            let found = stamp(&self.path);
+            let changed = found.is_some() && found != self.seen;
+            self.seen = found.or(self.seen);
+            changed
+        }
+    }
 
     impl Watch {
         /// From now on; if the system does not let us, a HUP has to do.
         pub fn new(path: &Path) -> Self {
-            let watching = || {
-                let path = std::path::absolute(path).ok()?;
-                let inotify = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok()?;
-                let changes = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::CREATE;
-                add_watch(&inotify, path.parent()?, changes).ok()?;
-                Some((inotify, path.file_name()?.to_owned()))
-            };
-            Self(watching())
+            Self(Watching::new(path))
         }
 
         /// Ready when something happened.
         pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-            self.0.as_ref().map(|(inotify, _)| inotify.as_fd())
+            self.0.as_ref().map(|watching| watching.inotify.as_fd())
         }
 
         /// Whether it was changed since the last call.
-        pub fn changed(&self) -> bool {
-            let Some((inotify, name)) = &self.0 else { return false };
+        pub fn changed(&mut self) -> bool {
+            let Some(watching) = &mut self.0 else { return false };
             let mut buffer = [MaybeUninit::uninit(); 4096];
-            let mut reader = Reader::new(inotify, &mut buffer);
-            let mut changed = false;
+            let mut reader = Reader::new(&watching.inotify, &mut buffer);
+            let (mut any, mut named) = (false, false);
             while let Ok(event) = reader.next() {
-                changed |= event.file_name().is_none_or(|file| file.to_bytes() == name.as_bytes());
+                any = true;
+                named |= event.file_name().is_none_or(|file| file.to_bytes() == watching.name.as_bytes());
             }
-            changed
+            // Whatever happened, it may have been on the way to the file.
+            let other = any && watching.look();
+            named || other
         }
     }
 }
@@ -62,7 +108,7 @@ mod kernel {
             None
         }
 
-        pub fn changed(&self) -> bool {
+        pub fn changed(&mut self) -> bool {
             false
         }
     }

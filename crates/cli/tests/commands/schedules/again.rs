@@ -1,13 +1,16 @@
 //! What is run again, and when: whatever is not over is looked at, however old it is and whatever else is due.
 
+use leasehold::core::ids::WriteId;
+use leasehold::core::ledger::{Entry, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::lease_key;
 use leasehold::core::store::Cas;
+use leasehold::ledger::key_of;
 use leasehold::stores;
 use pollster::block_on;
 
-use super::kit::{NOTE, RARE, Site, drained, job, lines, named, now, rare_slot};
+use super::kit::{NOTE, RARE, Site, drained, job, lines, named, now, rare_slot, second};
 use crate::world::until;
 
 const HOUR: i64 = 3_600;
@@ -161,16 +164,51 @@ fn a_lease_that_is_held_is_asked_for_once() {
     assert_eq!(site.runs("a").len(), 10, "they stayed open");
 }
 
+/// These slots of a job that is due every second were begun, and failed; all as the first of them did.
+fn failed(site: &Site, slots: std::ops::RangeInclusive<i64>) {
+    let (first, job) = (*slots.start(), Name::new("often").unwrap());
+    let subject = |at: i64| Subject::Slot { job: job.clone(), at, id: named(at) };
+    site.rewind("often", first - 1);
+    site.run("a", &["run", "often", "--attempts", "1000", "--slot", &named(first), "--", "false"]).is(1, "");
+    let mut store = stores::open(&site.store).unwrap_or_else(|e| panic!("{e}"));
+    let entry = leasehold::ledger::entry(store.as_mut(), &subject(first)).unwrap().unwrap();
+    for at in slots.skip(1) {
+        let entry =
+            Entry { subject: subject(at), write: WriteId(leasehold::random::seed()), ..entry.clone() };
+        let (key, body) = (key_of(&entry.subject), entry.encode().unwrap());
+        let written = block_on(store.cas(&key, None, entry.write, &body));
+        assert!(matches!(written, Cas::Written { .. }), "{written:?}");
+    }
+}
+
+/// Slots are due every second, and what is tried again takes longer than that: those that are due wait for their turn.
+#[test]
+fn a_slot_does_not_give_way_to_one_of_its_own_job_that_is_tried_again() {
+    let line = "echo $LEASEHOLD_SLOT >> runs; case $LEASEHOLD_SLOT in 197*) until test -e go; do sleep 0.02; done; exit 1;; esac";
+    let site = Site::with(&job("often", "every = \"1s\"", "attempts = 1000", line));
+    failed(&site, 1..=20);
+    site.rewind("often", now());
+    site.fill_open("often");
+    let daemon = site.daemon("a");
+    until("an old one is at it", || site.runs("a").last().filter(|slot| slot.starts_with("197")).cloned());
+    let (ran, at) = (site.runs("a").len(), now());
+    until("slots are due meanwhile", || (now() > at + 3).then_some(()));
+    site.world.write("a/go", "");
+    let next = until("another is run", || site.runs("a").get(ran).cloned());
+    assert!(!next.starts_with("197") && second(&next) > at, "{:?}", site.runs("a"));
+    drained(daemon);
+    let gave_way: Vec<_> =
+        site.history("often").into_iter().filter(|row| row["outcome"] == "skipped").collect();
+    let early = |row: &&serde_json::Value| second(row["item"].as_str().unwrap()) <= second(&next);
+    assert_eq!(gave_way.iter().filter(early).count(), 0, "{gave_way:#?}");
+}
+
 /// As many slots are open as may be: what is due goes on all the same, and a pause ends.
 #[test]
 fn a_full_list_keeps_nothing_from_going_on() {
     let line = "echo $LEASEHOLD_SLOT >> runs; case $LEASEHOLD_SLOT in 197*) exit 1;; esac";
     let site = Site::with(&job("often", "every = \"1s\"", "attempts = 1000", line));
-    for at in 1..=100 {
-        let slot = named(at);
-        site.rewind("often", 0);
-        site.run("a", &["run", "often", "--attempts", "1000", "--slot", &slot, "--", "false"]).is(1, "");
-    }
+    failed(&site, 1..=100);
     site.rewind("often", now());
     site.fill_open("often");
     site.run("a", &["pause", "often"]).is(0, "");

@@ -122,3 +122,26 @@ fn a_changed_file_is_read_without_a_restart() {
     });
     drained(daemon);
 }
+
+/// As Kubernetes mounts a ConfigMap: a link to a link, which is put in place of the old one.
+#[test]
+fn a_file_behind_links_is_read_when_they_lead_elsewhere() {
+    use std::os::unix::fs::symlink;
+    let site = Site::new();
+    let path = |name: &str| site.world.path(name);
+    let text = |name: &str| job(name, RARE, "", NOTE);
+    site.world.write("a/..v1/leasehold.toml", &text("old"));
+    symlink("..v1", path("a/..data")).unwrap();
+    symlink("..data/leasehold.toml", path("a/leasehold.toml")).unwrap();
+    let mut daemon = site.daemon("a");
+    site.world.write("a/..v2/leasehold.toml", &text("new"));
+    symlink("..v2", path("a/..data_tmp")).unwrap();
+    std::fs::rename(path("a/..data_tmp"), path("a/..data")).unwrap();
+    daemon.said("new is new on ");
+    // The directory that it leads to now.
+    site.world.write("a/..v2/leasehold.toml", &text("newer"));
+    daemon.said("newer is new on ");
+    // The control: what is written beside it is nothing to it.
+    let said = drained(daemon).err;
+    assert_eq!(said.matches("read leasehold.toml again").count(), 2, "{said}");
+}

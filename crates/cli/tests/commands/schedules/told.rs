@@ -198,3 +198,28 @@ fn a_time_that_never_comes_is_told_so() {
     assert!(said.contains("the wall clock skips 2027-03-28T02:30, and skips is not run for it."), "{said}");
     assert!(!why(&site, &["night", "2027-03-29T02:30"]).contains("the wall clock skips"));
 }
+
+/// Half past two never comes on that day: `plan` names the slot by it, records by when it is due.
+#[test]
+fn what_plan_shows_names_the_same_slot_everywhere() {
+    let berlin = "cron = \"30 2,3 * * *\"\ntimezone = \"Europe/Berlin\"";
+    let site = Site::with(&job("night", berlin, "", NOTE));
+    let (shown, due) = ("2027-03-28T02:30+01:00", "2027-03-28T01:00:00Z");
+    // Half past three is the instant that half past two would have been.
+    let other = "2027-03-28T01:30:00Z";
+    let run = |slot: &str| site.run("a", &["run", "night", "--slot", slot, "--", "false"]).is(1, "");
+    run(shown);
+    let known = || site.history("night").iter().map(|row| row["item"].clone()).collect::<Vec<_>>();
+    assert_eq!(known(), [due]);
+    run("2027-03-28T03:30+02:00");
+    assert_eq!(known(), [due, other]);
+    assert!(why(&site, &["night", shown]).contains(&format!("night@{due}: failed")));
+    let retry =
+        |slot: &str| site.run("a", &["retry", &format!("night@{slot}")]).is(0, "may be run again").err;
+    assert!(retry(shown).contains(&format!("night@{due} ")));
+    assert!(retry(other).contains(&format!("night@{other} ")));
+    // The control: where nobody knows the job it is the instant.
+    site.jobs("a", "");
+    run(shown);
+    assert_eq!(site.outcome("night", other).unwrap()["attempt"], 2);
+}

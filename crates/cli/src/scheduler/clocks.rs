@@ -1,0 +1,122 @@
+//! Whether this machine's clock is good for schedules, by the last comparison with the store's.
+
+use super::Millis;
+
+/// The clock is compared with the store's again after this long, when there is something to do anyway.
+const COMPARE_AGAIN_MS: Millis = 600_000;
+/// While it is too far off, after this long.
+const OFF_AGAIN_MS: Millis = 60_000;
+/// While nobody knows how far it is off since it was set, after this long.
+const SET_AGAIN_MS: Millis = 2_000;
+
+/// Why a comparison told nothing that could be gone by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// The clock is too far off.
+    Off,
+    /// The store did not answer.
+    Silent,
+}
+
+/// How far this clock is from the store's. All times are in milliseconds, by the wall clock of this machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Clocks {
+    /// This machine's is this much ahead.
+    pub ahead: Millis,
+    /// When they were compared.
+    compared: Millis,
+    /// What is known of it is good: it was not set since they were compared, and not found too far off.
+    pub known: bool,
+}
+
+impl Clocks {
+    /// They have just been compared.
+    pub fn new(ahead: Millis, wall: Millis) -> Self {
+        Self { ahead, compared: wall, known: true }
+    }
+
+    /// Somebody set this machine's.
+    pub fn were_set(&mut self) {
+        (self.compared, self.known) = (Millis::MIN, false);
+    }
+
+    /// Whether to compare them.
+    pub fn are_due(&self, wall: Millis) -> bool {
+        !(self.compared..self.compared.saturating_add(COMPARE_AGAIN_MS)).contains(&wall)
+    }
+
+    /// What a comparison has told. Gives for how long nothing may be started, if so: by a clock that was set, or is
+    /// too far off, nobody goes until a comparison went well.
+    pub fn found(&mut self, ahead: Result<Option<Millis>, Wrong>, wall: Millis) -> Option<Millis> {
+        // It went back, although nobody told us that it was set.
+        self.known &= wall >= self.compared || self.compared == Millis::MIN;
+        let again = match ahead {
+            Ok(ahead) => {
+                *self = Self::new(ahead.unwrap_or(self.ahead), wall);
+                return None;
+            }
+            Err(Wrong::Off) => {
+                self.known = false;
+                OFF_AGAIN_MS
+            }
+            // A store that does not answer says nothing about a clock that was good: whoever looks at a job will hear of it.
+            Err(Wrong::Silent) if self.known => OFF_AGAIN_MS,
+            Err(Wrong::Silent) => SET_AGAIN_MS,
+        };
+        self.compared = wall - COMPARE_AGAIN_MS + again;
+        (!self.known).then_some(again)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Millis = 1_800_000_000_000;
+
+    #[test]
+    fn by_a_clock_that_was_set_nobody_goes_until_it_is_compared() {
+        let mut clocks = Clocks::new(50, NOW);
+        assert!(!clocks.are_due(NOW + 1000));
+        clocks.were_set();
+        let set = NOW + 86_400_000;
+        assert!(clocks.are_due(set));
+        assert_eq!(clocks.found(Err(Wrong::Silent), set), Some(SET_AGAIN_MS));
+        // Asked again shortly, as often as it takes.
+        for n in 1..5 {
+            let then = set + n * SET_AGAIN_MS;
+            assert!(!clocks.known && clocks.are_due(then) && !clocks.are_due(then - 1));
+            assert_eq!(clocks.found(Err(Wrong::Silent), then), Some(SET_AGAIN_MS));
+        }
+        assert_eq!(clocks.found(Ok(Some(70)), set + 20_000), None);
+        assert_eq!((clocks.known, clocks.ahead, clocks.are_due(set + 21_000)), (true, 70, false));
+    }
+
+    #[test]
+    fn one_that_went_back_was_set() {
+        let mut clocks = Clocks::new(0, NOW);
+        assert!(clocks.are_due(NOW - 1));
+        assert_eq!(clocks.found(Err(Wrong::Silent), NOW - 1), Some(SET_AGAIN_MS));
+    }
+
+    #[test]
+    fn one_that_is_off_is_not_good_because_the_store_falls_silent() {
+        let mut clocks = Clocks::new(0, NOW);
+        assert_eq!(clocks.found(Err(Wrong::Off), NOW + COMPARE_AGAIN_MS), Some(OFF_AGAIN_MS));
+        assert_eq!(clocks.found(Err(Wrong::Silent), NOW + 700_000), Some(SET_AGAIN_MS));
+        assert!(!clocks.known);
+    }
+
+    /// The control: without a reason to doubt the clock a silent store changes nothing.
+    #[test]
+    fn a_good_one_stays_good_while_the_store_is_silent() {
+        let mut clocks = Clocks::new(50, NOW);
+        let later = NOW + COMPARE_AGAIN_MS;
+        assert!(clocks.are_due(later));
+        assert_eq!(clocks.found(Err(Wrong::Silent), later), None);
+        assert_eq!((clocks.known, clocks.ahead), (true, 50));
+        assert!(!clocks.are_due(later + 1) && clocks.are_due(later + OFF_AGAIN_MS));
+        assert_eq!(clocks.found(Ok(None), later + OFF_AGAIN_MS), None);
+        assert_eq!(clocks.ahead, 50, "a store that does not tell the time moves nothing");
+    }
+}
