@@ -330,7 +330,7 @@ The token is checked right before the command starts, and the next run does not 
 ended. What the command does on other machines is not part of the check, so its class is `gate`: a job that is \
 frozen in the middle of it keeps the next one waiting, on this machine only.")]
 pub struct Gate {
-    /// What the command touches: a name, or a path that begins with / or .
+    /// What the command touches: a name, or a path (/PATH, ./PATH)
     pub resource: String,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]

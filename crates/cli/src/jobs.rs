@@ -115,7 +115,7 @@ const KEYS: [Key; 26] = [
     own("stagger", "slots start up to this much later, by the name of the job"),
     own("run", "the program and its arguments, as a list (needed)"),
     own("dir", "where it runs, relative to where the file is [where the file is]"),
-    own("env", "variables of the command, besides those of whoever started us"),
+    own("env", "variables of the command, besides those of whoever started us: { NAME = \"value\" }"),
     own("lease", "what must not be touched twice [the name]"),
     own("resources", "instead of lease, with on_busy = \"switch\": two or more that would do"),
     for_all(

@@ -90,7 +90,8 @@ impl Out {
     pub fn fail(&self, failed: &Failed) {
         if self.json {
             let error = json!({"code": failed.word, "message": failed.message, "exit": failed.code});
-            let _ = writeln!(std::io::stderr(), "{}", json!({"v": 1, "error": error}));
+            let object = json!({"v": 1, "error": error});
+            let _ = std::io::stderr().write_all(format!("{object}\n").as_bytes());
         } else {
             self.say(&failed.message);
         }
@@ -102,7 +103,8 @@ impl Out {
         if self.hurried && !takes_a_line(std::io::stderr().as_fd()) {
             return;
         }
-        let _ = writeln!(anstream::stderr().lock(), "leasehold: {text}");
+        // In one piece: others may write to the same pipe.
+        let _ = anstream::stderr().lock().write_all(format!("leasehold: {text}\n").as_bytes());
     }
 
     /// One object on stdout; whether anyone still reads.

@@ -258,7 +258,7 @@ fn unknown(entry: &Entry, doubt: Doubt, name: &str) -> String {
     let how = match entry.state {
         State::Lost => "was stopped half way because its lease was lost",
         State::Killed => "was stopped half way",
-        _ => "never said how it ended: its machine died, or could not reach the store",
+        _ => "never said how it ended: it was killed, its machine died, or could not reach the store",
     };
     let why = match doubt {
         Doubt::NotAsked => String::new(),

@@ -32,8 +32,8 @@ pub fn run(flags: &Everywhere, args: &Pause, paused: bool, out: &Out) -> Result<
     let agenda = agenda.map_err(failed)?;
     let Some(agenda) = agenda else {
         return Err(Failed::usage(format!(
-            "no machine has loaded a job {job} on {}: pause works on the jobs of a leasehold.toml, from the first \
-             `leasehold daemon` or `leasehold tick` on. See: leasehold plan",
+            "no machine has loaded a job {job} on {}: pause and resume work on the jobs of a leasehold.toml, from the \
+             first `leasehold daemon` or `leasehold tick` on. See: leasehold plan",
             opened.chosen.shown
         )));
     };

@@ -372,7 +372,11 @@ fn unscheduled(entry: &Entry, word: &str) -> String {
     let slot = matches!(entry.subject, Subject::Slot { .. });
     match word {
         "failed" => {
-            "the next run tries again, unless it failed as often as --attempts allows: then it asks you (79)".into()
+            let name = items::shown(&entry.subject);
+            format!(
+                "the next run tries again, unless it failed as often as --attempts allows: then it waits for you (79), until \
+                 `leasehold retry {name}`"
+            )
         }
         _ if slot && !entry.steps.is_empty() => {
             format!("the next run of it goes on: {}", steps_done(entry))

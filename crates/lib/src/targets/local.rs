@@ -100,8 +100,8 @@ impl<A: Artefact> Local<A> {
         let name = path.file_name().and_then(|name| name.to_str());
         let Some(name) = name.filter(|_| !given.ends_with('/')) else {
             return Err(unfit(
-                "does not end in a readable name",
-                "Name the artefact itself, without a slash",
+                "does not end in a name: the fence lies beside the artefact, under a name made from its own",
+                "Name the artefact itself, without a slash at the end",
             ));
         };
         if name.len() > NAME_MAX {
