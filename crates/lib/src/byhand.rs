@@ -10,6 +10,7 @@ use leasehold_core::past::{End, RELEASED};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::session::{Event, Granted, Input, NotStarted, Outcome, Plan, Reading, Signal};
 use leasehold_core::stop::{StoreClock, Timing};
+use leasehold_core::time::BootTime;
 
 use crate::keeper::{Answer, call};
 use crate::memory::Memory;
@@ -131,7 +132,7 @@ fn end(lease: &Name, found: Option<&Reading>) -> End {
 struct NoJob;
 
 impl Job for NoJob {
-    fn start(&mut self, _granted: &Granted) -> Result<(), i32> {
+    fn start(&mut self, _granted: &Granted, _: Option<BootTime>) -> Result<(), i32> {
         Err(126)
     }
     // By hand there is nothing to seal, and nothing asks for it.

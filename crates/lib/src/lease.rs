@@ -314,7 +314,7 @@ impl Work {
 }
 
 impl Job for Work {
-    fn start(&mut self, granted: &Granted) -> Result<(), i32> {
+    fn start(&mut self, granted: &Granted, _: Option<BootTime>) -> Result<(), i32> {
         self.granted = Some(granted.clone());
         self.since = Some(clock::boot_time());
         Ok(())

@@ -19,8 +19,8 @@ use crate::{clock, host, random};
 
 /// What a session can do to the work it protects. Two things are: a process tree and a future.
 pub trait Job {
-    /// Starts it. An error is its exit status, as a shell would say it.
-    fn start(&mut self, granted: &Granted) -> Result<(), i32>;
+    /// Starts it, by then or not at all. An error is its exit status, as a shell would say it.
+    fn start(&mut self, granted: &Granted, by: Option<BootTime>) -> Result<(), i32>;
     /// Begins to raise the fences of the targets named beforehand; it may take as long as the lease is
     /// renewed. The session waits for [`Input::Sealed`].
     fn seal(&mut self, granted: &Granted, session: InputSender);
@@ -223,7 +223,7 @@ impl Shell {
                     Effect::Seal(granted) => job.seal(&granted, self.sender()),
                     Effect::Start(granted) => {
                         self.job_lives = true;
-                        if let Err(status) = job.start(&granted) {
+                        if let Err(status) = job.start(&granted, self.session.stop_at()) {
                             inputs.push_back(Input::JobExited { status, tree_empty: true });
                         }
                     }

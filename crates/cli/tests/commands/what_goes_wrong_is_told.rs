@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::net::TcpListener;
 
-use crate::world::{Ended, Running, World};
+use crate::world::{Ended, Running, World, binary};
 use rustix::process::Signal;
 
 /// It takes connections and never says a word.
@@ -105,5 +105,25 @@ fn a_refusal_is_not_called_a_doubt() {
     for ended in [full.is(69, "Nothing was run"), taken.is(69, "site was not taken")] {
         assert!(ended.err.contains("nothing was written"), "{ended:#?}");
         assert!(!ended.err.contains("may still land"), "{ended:#?}");
+    }
+}
+
+/// A file system or a scanner that takes its time over an exec: the wrapper waits in it, and so cannot look at the clock.
+#[test]
+fn what_cannot_be_executed_in_time_is_not_executed() {
+    let world = World::new();
+    let late = |key: &[&str], delay: &str| {
+        let mut strace = world.hearing("strace");
+        strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=execve"]);
+        strace.arg("-e").arg(format!("inject=execve:delay_enter={delay}:when=1")).arg(binary());
+        strace.args(["run", "site", "--ttl", "2s"]).args(key).args(["--", "touch", "ran"]);
+        Ended::from(strace.output().unwrap())
+    };
+    // Control: the same, a little late.
+    assert_eq!((late(&[], "100000").code, world.path("ran").exists()), (0, true));
+    std::fs::remove_file(world.path("ran")).unwrap();
+    for key in [&[][..], &["--key", "k"]] {
+        let ended = late(key, "4000000");
+        assert_eq!((ended.code, world.path("ran").exists()), (75, false), "{ended:#?}");
     }
 }

@@ -5,6 +5,7 @@
 //! the kernel reports to the job.
 
 pub mod evidence;
+mod late;
 pub mod lock;
 pub mod lookup;
 pub mod outcome;

@@ -4,6 +4,7 @@
 //! starts the job, holds the deadline, and never touches the store while a job lives.
 
 mod item;
+mod start;
 
 use std::ffi::OsString;
 use std::io;
@@ -27,7 +28,6 @@ use super::lookup::Program;
 use super::outcome::{Exit, Survivor};
 use super::poll::{self, Timer};
 use super::signals::Signals;
-use super::spawn;
 use super::tail::Tail;
 use super::tree::Tree;
 use crate::fences::{Ended, Fences};
@@ -183,6 +183,7 @@ pub fn run(
         started: None,
         killing: false,
         refused: Vec::new(),
+        too_late: false,
     };
     Loop { shell, job, signals }.run()
 }
@@ -325,6 +326,8 @@ struct Process<'a> {
     killing: bool,
     /// Processes that may not be signalled: they run as somebody else.
     refused: Vec<Survivor>,
+    /// It could not be executed while the lease was surely ours, and was not.
+    too_late: bool,
 }
 
 impl Process<'_> {
@@ -336,41 +339,6 @@ impl Process<'_> {
             Some(code) => Some(Input::JobExited { status: code.into(), tree_empty: reaped.empty }),
             None => reaped.empty.then_some(Input::TreeEmpty),
         })
-    }
-
-    fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
-        let ours = environment(&Bearer::from(granted), self.spec);
-        let fences = self.fences.environment(granted, &|name| self.spec.variable(name));
-        let all = self.spec.env.iter().cloned().chain(ours).chain(fences);
-        let all = all.map(|(key, value)| (key, Some(value)));
-        [(super::JOB_ENV.into(), None)].into_iter().chain(all).chain(self.about()).collect()
-    }
-
-    fn spawn(&mut self, granted: &Granted) -> Result<Tree, (String, u8)> {
-        if let (Some(book), Some(dir)) = (&self.book, &self.spec.sockets) {
-            // Renewals wait behind it.
-            let patience = self.spec.timing.heartbeat / 3;
-            let listening = Steps::listen(dir, book.clone(), granted.grant, self.works.clone(), patience);
-            let failed = |e| (format!("cannot listen for the job's steps in {}: {e}", dir.display()), 126);
-            self.steps = Some(listening.map_err(failed)?);
-        }
-        let failed = |e| (format!("what the job prints cannot be passed on: {e}"), 126);
-        let (tail, ends) = self.spec.tail.then(Tail::start).transpose().map_err(failed)?.unzip();
-        self.tail = tail;
-        let env = self.environment(granted);
-        let job = spawn::Job {
-            program: &self.spec.program,
-            args: &self.spec.args,
-            env: &env,
-            foreground: self.spec.foreground,
-            lock: self.lock.as_ref(),
-            mark: self.mark,
-            output: ends.as_ref(),
-        };
-        let tree = Tree::become_subreaper(&self.spec.run_id);
-        let mut tree = tree.map_err(|e| (format!("cannot watch over the job's processes: {e}"), 126))?;
-        tree.start(&job).map_err(|e| (e.to_string(), e.exit_code()))?;
-        Ok(tree)
     }
 
     fn ran(self, outcome: Outcome) -> Ran {
@@ -387,14 +355,16 @@ impl Process<'_> {
 }
 
 impl Job for Process<'_> {
-    fn start(&mut self, granted: &Granted) -> Result<(), i32> {
+    fn start(&mut self, granted: &Granted, by: Option<BootTime>) -> Result<(), i32> {
         self.started = Some(clock::boot_time());
-        match self.spawn(granted) {
+        match self.spawn(granted, by) {
             Ok(tree) => {
                 self.tree = Some(tree);
                 Ok(())
             }
             Err((error, code)) => {
+                // Then it is as if it had never been tried.
+                self.started = self.started.filter(|_| !self.too_late);
                 self.spawn_error = Some(error);
                 Err(code.into())
             }
@@ -419,7 +389,9 @@ impl Job for Process<'_> {
                 self.begun = true;
                 First::InPlace(Work::Open { book, granted: granted.clone(), holder })
             }
-            (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _) if self.recorded.is_none() => {
+            (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _)
+                if self.recorded.is_none() && !self.too_late =>
+            {
                 let Some(status) = self.status else { return First::Nothing };
                 let (state, ending) = self.left(status);
                 First::Also(Work::Close { book, state, ending, until: self.record_until(stop_at) })

@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
+use leasehold_core::time::BootTime;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::Pid;
 
+use super::late::{self, Watch};
 use super::lock::HolderLock;
 use super::lookup::Program;
 use super::tail::Ends;
@@ -30,6 +32,8 @@ pub struct Job<'a> {
     pub mark: Option<u64>,
     /// Where it prints to, if not to our own output and error.
     pub output: Option<&'a Ends>,
+    /// It is executed by then, or never.
+    pub by: Option<BootTime>,
 }
 
 /// Why the job was not started although its command was found.
@@ -46,12 +50,23 @@ pub enum SpawnError {
     /// The job would be killed as soon as this thread ends: `PR_SET_PDEATHSIG` is per thread.
     #[error("a job can only be started from the main thread")]
     NotMainThread,
+    /// By the time it could be executed, its lease was about to run out.
+    #[error("{program}: was not executed: until it could be, the time of the lease had run out")]
+    TooLate {
+        /// The command as the user wrote it.
+        program: String,
+    },
 }
 
 impl SpawnError {
     /// The exit code a shell would give.
     pub fn exit_code(&self) -> u8 {
-        126
+        if self.is_too_late() { 75 } else { 126 }
+    }
+
+    /// Whether nothing is wrong with the command.
+    pub fn is_too_late(&self) -> bool {
+        matches!(self, Self::TooLate { .. })
     }
 }
 
@@ -77,12 +92,12 @@ pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
     if !job.foreground {
         command.process_group(0);
     }
-    match given(&mut command, job.output).and_then(|()| forked(command, job.lock, job.mark)) {
+    let program = job.program.name.display().to_string();
+    match given(&mut command, job.output).and_then(|()| forked(command, job)) {
         // Dropping the handle neither waits nor kills; the tree reaps.
         Ok(child) => Ok(Pid::from_child(&child)),
-        Err(e) => {
-            Err(SpawnError::Refused { program: job.program.name.display().to_string(), why: sentence(&e) })
-        }
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::TIME) => Err(SpawnError::TooLate { program }),
+        Err(e) => Err(SpawnError::Refused { program, why: sentence(&e) }),
     }
 }
 
@@ -97,25 +112,34 @@ fn given(command: &mut Command, output: Option<&Ends>) -> io::Result<()> {
 const LOCK_FD: RawFd = 100;
 
 #[allow(unsafe_code)]
-fn forked(mut command: Command, lock: Option<&HolderLock>, mark: Option<u64>) -> io::Result<Child> {
-    let parent = rustix::process::getpid();
-    let fd = lock.map(HolderLock::raw_fd);
+fn forked(mut command: Command, job: &Job<'_>) -> io::Result<Child> {
+    let (parent, mark) = (rustix::process::getpid(), job.mark);
+    let fd = job.lock.map(HolderLock::raw_fd);
+    let watch = job.by.map(Watch::begin).transpose()?;
+    let said = job.by.zip(watch.as_ref().map(|watch| watch.descriptor().as_raw_fd()));
     // SAFETY: between fork and exec the closure only makes system calls and formats two integers
-    // on the stack: no allocation, no lock, no memory shared with the parent. The descriptor is
-    // open in the child because `lock` is borrowed, hence open, until `spawn` returns.
+    // on the stack: no allocation, no lock, no memory shared with the parent. The descriptors are
+    // open in the child because the lock is borrowed, hence open, until `spawn` returns, and the watch ends after it.
     unsafe {
         command.pre_exec(move || {
             die_with(parent)?;
             if let Some(mark) = mark {
                 super::lock::put_mark(mark);
             }
-            match fd {
-                Some(fd) => leave_evidence(BorrowedFd::borrow_raw(fd)),
+            if let Some(fd) = fd {
+                leave_evidence(BorrowedFd::borrow_raw(fd))?;
+            }
+            match said {
+                Some((by, fd)) => late::in_time(BorrowedFd::borrow_raw(fd), by),
                 None => Ok(()),
             }
         });
     }
-    command.spawn()
+    let child = command.spawn();
+    if let Some(watch) = watch {
+        watch.end();
+    }
+    child
 }
 
 /// The kernel kills the job when we die. If we died before it was told so, nobody is waiting.

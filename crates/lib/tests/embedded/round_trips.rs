@@ -9,6 +9,7 @@ use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::name::Name;
 use leasehold::core::session::{Event, Granted, Input, Outcome, Plan, Signal};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
+use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
 use leasehold::shell::{InputSender, Job, Shell};
 use leasehold::stores::memory::MemoryStore;
@@ -67,7 +68,7 @@ struct Counted {
 }
 
 impl Job for Counted {
-    fn start(&mut self, _: &Granted) -> Result<(), i32> {
+    fn start(&mut self, _: &Granted, _: Option<BootTime>) -> Result<(), i32> {
         self.started = true;
         Ok(())
     }

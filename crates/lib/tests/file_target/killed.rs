@@ -186,7 +186,8 @@ fn system_calls_fail(kind: Kind) {
     let start = sealed_33(kind, Some(OLD));
     let attempt = Attempt { role: "write", token: 33, content: NEW };
     let mut seen = BTreeMap::new();
-    for point in attempt.points(&start, false) {
+    // Who gets no random numbers ends at once.
+    for point in attempt.points(&start, false).into_iter().filter(|point| point.name != "getrandom") {
         let place = start.copy();
         let (code, said) = attempt.failing_at(&place, &point, "EIO");
         let state = state(&place, Some(OLD));

@@ -71,8 +71,16 @@ fn start() -> Result<Started, (i32, String)> {
     ];
     let (foreground, output) = (false, None);
     let (lock_ref, mark) = (lock.as_ref(), new_mark(grant(&run)));
-    let job =
-        Job { program: &program, args: &args[1..], env: &env, foreground, lock: lock_ref, mark, output };
+    let job = Job {
+        program: &program,
+        args: &args[1..],
+        env: &env,
+        foreground,
+        lock: lock_ref,
+        mark,
+        output,
+        by: None,
+    };
     let main = tree.start(&job).map_err(|e| (e.exit_code().into(), e.to_string()))?;
     Ok(Started { signals, tree, lock, main })
 }

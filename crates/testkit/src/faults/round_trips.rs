@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::session::{Event, Granted, Input, Outcome, Plan, Signal};
+use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
 use leasehold::random;
 use leasehold::shell::{InputSender, Job, Shell};
@@ -110,7 +111,7 @@ struct Until {
 }
 
 impl Job for Until {
-    fn start(&mut self, _: &Granted) -> Result<(), i32> {
+    fn start(&mut self, _: &Granted, _: Option<BootTime>) -> Result<(), i32> {
         lock(&self.tally).stage = Stage::Renew;
         self.started = true;
         Ok(())

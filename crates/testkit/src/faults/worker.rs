@@ -38,7 +38,7 @@ struct Alone {
 }
 
 impl Job for Alone {
-    fn start(&mut self, granted: &Granted) -> Result<(), i32> {
+    fn start(&mut self, granted: &Granted, _: Option<BootTime>) -> Result<(), i32> {
         lock(&self.log).granted = true;
         self.started = true;
         self.lane.enter(&self.run, granted, lock(&self.direct).as_mut());

@@ -1,0 +1,53 @@
+//! The command of a run: what it finds in its environment, and how it is started.
+
+use std::ffi::OsString;
+
+use leasehold_core::session::Granted;
+use leasehold_core::time::BootTime;
+
+use super::{Bearer, Process, environment};
+use crate::runner::tail::Tail;
+use crate::runner::tree::Tree;
+use crate::runner::{JOB_ENV, spawn};
+use crate::steps::Steps;
+
+impl Process<'_> {
+    fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
+        let ours = environment(&Bearer::from(granted), self.spec);
+        let fences = self.fences.environment(granted, &|name| self.spec.variable(name));
+        let all = self.spec.env.iter().cloned().chain(ours).chain(fences);
+        let all = all.map(|(key, value)| (key, Some(value)));
+        [(JOB_ENV.into(), None)].into_iter().chain(all).chain(self.about()).collect()
+    }
+
+    pub(super) fn spawn(&mut self, granted: &Granted, by: Option<BootTime>) -> Result<Tree, (String, u8)> {
+        if let (Some(book), Some(dir)) = (&self.book, &self.spec.sockets) {
+            // Renewals wait behind it.
+            let patience = self.spec.timing.heartbeat / 3;
+            let listening = Steps::listen(dir, book.clone(), granted.grant, self.works.clone(), patience);
+            let failed = |e| (format!("cannot listen for the job's steps in {}: {e}", dir.display()), 126);
+            self.steps = Some(listening.map_err(failed)?);
+        }
+        let failed = |e| (format!("what the job prints cannot be passed on: {e}"), 126);
+        let (tail, ends) = self.spec.tail.then(Tail::start).transpose().map_err(failed)?.unzip();
+        self.tail = tail;
+        let env = self.environment(granted);
+        let job = spawn::Job {
+            program: &self.spec.program,
+            args: &self.spec.args,
+            env: &env,
+            foreground: self.spec.foreground,
+            lock: self.lock.as_ref(),
+            mark: self.mark,
+            output: ends.as_ref(),
+            by,
+        };
+        let tree = Tree::become_subreaper(&self.spec.run_id);
+        let mut tree = tree.map_err(|e| (format!("cannot watch over the job's processes: {e}"), 126))?;
+        tree.start(&job).map_err(|e| {
+            self.too_late = e.is_too_late();
+            (e.to_string(), e.exit_code())
+        })?;
+        Ok(tree)
+    }
+}
