@@ -2,7 +2,8 @@
 //! it when it is. They never open the store themselves.
 //!
 //! One connection is one step: a line that asks, a line that answers, and if it is to be done, a line when it
-//! is. A connection that ends without that leaves the step undone.
+//! is. A connection that ends without that leaves the step undone. The step's command has the connection too: it
+//! ends when neither is left, or when the one that asked says so.
 
 #[cfg(test)]
 mod tests;
