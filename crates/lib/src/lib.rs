@@ -33,6 +33,7 @@ pub mod keeper;
 pub mod lease;
 pub mod ledger;
 pub mod memory;
+mod owned;
 pub mod random;
 #[cfg(unix)]
 pub mod runner;

@@ -2,18 +2,21 @@
 //! it when it is. They never open the store themselves.
 //!
 //! One connection is one step: a line that asks, a line that answers, and if it is to be done, a line when it
-//! is. A connection that ends without that leaves the step undone.
+//! is. A connection that ends without that leaves the step undone. The step's command has the connection too: it
+//! ends when neither is left, or when the one that asked says so.
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 use leasehold_core::ids::Grant;
@@ -22,8 +25,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::keeper::Work;
 use crate::ledger::Book;
+use crate::runner::poll;
 use crate::shell::WorkSender;
-use crate::{clock, random};
+use crate::{clock, owned, random};
 
 /// Where a job finds the socket.
 pub const SOCKET: &str = "LEASEHOLD_SOCKET";
@@ -86,18 +90,25 @@ pub enum Answer {
     },
 }
 
-/// The socket of one run; gone with it.
+/// The socket of one run; gone with it, and so is who answers there.
 #[derive(Debug)]
 pub struct Steps {
-    path: PathBuf,
-    /// A directory that was made for it alone.
+    place: PathBuf,
+    /// A directory that was made for it alone, if it is not at its place.
     own: Option<PathBuf>,
+    path: PathBuf,
+    /// Held as long as the run lives: a socket whose lock is free is a dead run's.
+    _lock: Option<File>,
+    /// Its other end sees when this is dropped.
+    _open: UnixStream,
 }
 
 impl Drop for Steps {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-        let _ = self.own.take().map(std::fs::remove_dir);
+        if let Some(own) = &self.own {
+            let _ = std::fs::remove_file(&self.path).and_then(|()| std::fs::remove_dir(own));
+        }
+        remove(&self.place);
     }
 }
 
@@ -112,16 +123,15 @@ impl Steps {
         patience: Duration,
     ) -> io::Result<Self> {
         sweep(dir);
-        let (listener, path, own) = bind(dir)?;
+        let (open, over) = UnixStream::pair()?;
+        let (place, lock) = place(dir);
+        let (listener, own) = bind(&place).inspect_err(|_| remove(&place))?;
+        let path = own.as_ref().map_or_else(|| place.clone(), |own| own.join(ALONE));
+        let steps = Self { place, own, path, _lock: lock, _open: open };
         let desk = Desk { book, grant, works, patience, under_way: Arc::default() };
-        std::thread::Builder::new().name("steps".into()).stack_size(128 * 1024).spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let desk = desk.clone();
-                let serve = move || drop(desk.serve(&stream));
-                let _ = std::thread::Builder::new().name("step".into()).stack_size(256 * 1024).spawn(serve);
-            }
-        })?;
-        Ok(Self { path, own })
+        let answer = move || answer(&listener, &over, &desk);
+        std::thread::Builder::new().name("steps".into()).stack_size(128 * 1024).spawn(answer)?;
+        Ok(steps)
     }
 
     /// Where it is.
@@ -130,35 +140,69 @@ impl Steps {
     }
 }
 
-/// Before the name of a socket that nobody may answer at yet.
-const UNHEARD: &str = ".";
-
-/// A socket in `dir`; or, where its path would be too long for one, in a directory of its own. It gets the name under
-/// which it is found, and swept, only when somebody answers there: between bind and listen it looks as if left behind.
-fn bind(dir: &Path) -> io::Result<(UnixListener, PathBuf, Option<PathBuf>)> {
-    let name = format!("{:016x}", random::seed() as u64);
-    let (path, unheard) = (dir.join(&name), dir.join(format!("{UNHEARD}{name}")));
-    let bound = UnixListener::bind(&unheard);
-    match bound.and_then(|listener| std::fs::rename(&unheard, &path).map(|()| listener)) {
-        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-            let own = PathBuf::from("/tmp").join(format!("leasehold-{name}"));
-            DirBuilder::new().mode(0o700).create(&own)?;
-            let path = own.join("steps");
-            Ok((UnixListener::bind(&path)?, path, Some(own)))
-        }
-        bound => Ok((bound?, path, None)),
+/// Everybody who comes has a thread, until the run is over: whatever still holds a connection then keeps none.
+fn answer(listener: &UnixListener, over: &UnixStream, desk: &Desk) {
+    let mut connected: Vec<Weak<UnixStream>> = Vec::new();
+    while poll::wait(&[listener.as_fd(), over.as_fd()]).is_ok_and(|ready| !ready.has(1)) {
+        let Ok((stream, _)) = listener.accept() else { continue };
+        let stream = Arc::new(stream);
+        connected.retain(|known| known.strong_count() > 0);
+        connected.push(Arc::downgrade(&stream));
+        let desk = desk.clone();
+        let serve = move || drop(desk.serve(&stream));
+        let _ = std::thread::Builder::new().name("step".into()).stack_size(256 * 1024).spawn(serve);
+    }
+    for stream in connected.iter().filter_map(Weak::upgrade) {
+        let _ = stream.shutdown(Shutdown::Both);
     }
 }
 
-/// Removes what wrappers that were killed have left: nobody answers there.
+/// What a socket is called in a directory of its own.
+const ALONE: &str = "steps";
+/// How long a name is.
+const DIGITS: usize = 16;
+/// How often a name is looked for beside others who sweep there.
+const TRIES: u32 = 100;
+
+/// A place for a socket in `dir`, and its lock, which is held before there is a socket. Where nothing can be locked there
+/// is none, and what is left behind there stays.
+fn place(dir: &Path) -> (PathBuf, Option<File>) {
+    let mut path = PathBuf::new();
+    for _ in 0..TRIES {
+        path = dir.join(format!("{:0DIGITS$x}", random::seed() as u64));
+        match owned::own(&path) {
+            Ok(Some(lock)) => return (path, Some(lock)),
+            Ok(None) => {}
+            Err(_) => break,
+        }
+    }
+    let _ = std::fs::remove_file(owned::lock_of(&path));
+    (path, None)
+}
+
+/// A socket at its place; or, where its path would be too long for one, in a directory of its own.
+fn bind(place: &Path) -> io::Result<(UnixListener, Option<PathBuf>)> {
+    match UnixListener::bind(place) {
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+            let name = place.file_name().unwrap_or_default().display();
+            let own = PathBuf::from("/tmp").join(format!("leasehold-{name}"));
+            DirBuilder::new().mode(0o700).create(&own)?;
+            Ok((UnixListener::bind(own.join(ALONE))?, Some(own)))
+        }
+        bound => Ok((bound?, None)),
+    }
+}
+
+/// Removes what wrappers that were killed have left. Nobody is asked: one that is stopped would not answer.
 fn sweep(dir: &Path) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(UNHEARD.as_bytes()) {
-            continue;
-        }
-        if UnixStream::connect(entry.path()).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
-            let _ = std::fs::remove_file(entry.path());
-        }
+    owned::sweep(dir, DIGITS, remove);
+}
+
+/// A socket and its lock, in this order: a socket without a lock would stay for ever.
+fn remove(place: &Path) {
+    match std::fs::remove_file(place) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => {}
+        _ => drop(std::fs::remove_file(owned::lock_of(place))),
     }
 }
 

@@ -1,6 +1,8 @@
 //! `leasehold step NAME -- CMD`: inside a run with a key or a slot, a part of it that is not done twice.
 
 use std::io::{BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
@@ -9,6 +11,7 @@ use leasehold::core::ledger::STEP_NAME_MAX;
 use leasehold::host::Enclosing;
 use leasehold::runner::lookup::lookup;
 use leasehold::steps::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
 use crate::args::Step;
 use crate::exit::{self, Failed};
@@ -61,8 +64,10 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
         }
         other => return Err(refused(name, NOT_RUN, other)),
     }
+    let _held = inherited(&stream).map_err(early)?;
     let (code, printed) = execute(args, &program.path)?;
     if code != 0 {
+        given_up(&stream);
         return Ok(code);
     }
     let output = printed.and_then(|printed| kept(printed, name, out));
@@ -113,6 +118,23 @@ fn refused(name: &str, what: &str, answer: Answer) -> Failed {
 fn superseded(name: &str, why: &str, what: &str) -> Failed {
     let message = format!("step {name} refused: {why}. {what}");
     Failed::new(exit::REFUSED, "refused", message)
+}
+
+/// Keep clear of the low numbers that scripts redirect by hand (`exec 3>…`, `flock 9`).
+const CONNECTION_FD: i32 = 100;
+
+/// The command gets the connection: if we are killed, the run sees that somebody is still at the step.
+fn inherited(stream: &UnixStream) -> std::io::Result<Option<OwnedFd>> {
+    let high = fcntl_dupfd_cloexec(stream, CONNECTION_FD).ok();
+    // Few descriptors allowed: then the number it has.
+    fcntl_setfd(high.as_ref().map_or(stream.as_fd(), AsFd::as_fd), FdFlags::empty())?;
+    Ok(high)
+}
+
+/// The command has ended, and the step is not done: that is so whoever else holds the connection. When the run has
+/// let go of it, the step can be begun again.
+fn given_up(mut stream: &UnixStream) {
+    let _ = stream.shutdown(Shutdown::Write).and_then(|()| stream.read(&mut [0]));
 }
 
 /// Its exit code, and what it printed if that is to be kept.

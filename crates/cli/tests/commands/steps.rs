@@ -1,6 +1,10 @@
-//! Steps of an item: what is said of one that was not run.
+//! Steps of an item: what is said of one that was not run, and who is at one.
 
-use crate::world::{World, binary};
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::world::{World, binary, kill};
 
 #[test]
 fn a_step_that_was_not_run_is_not_told_as_done() {
@@ -23,4 +27,45 @@ fn a_step_that_was_not_run_is_not_told_as_done() {
     // The longest that there may be.
     step(&"x".repeat(128)).is(0, "");
     assert!(world.path("never").exists());
+}
+
+/// As a caller does that waits only so long: it kills the program that it started, and nothing else.
+#[test]
+fn a_step_whose_command_runs_on_is_not_begun_again() {
+    let world = World::new();
+    let script = "mkfifo go
+        \"$0\" step charge -- sh -c 'echo first >> done; echo $PPID; read go < go' &
+        wait $!
+        \"$0\" step charge -- sh -c 'echo meanwhile >> done'; echo $?
+        until \"$0\" step charge -- sh -c 'echo after >> done' 2> /dev/null; do :; done";
+    let mut run = world.start(&["once", "k", "--", "sh", "-c", script, &binary().display().to_string()]);
+    kill(run.line().parse().unwrap(), Signal::KILL);
+    let again = run.line();
+    let done = || fs::read_to_string(world.path("done")).unwrap();
+    assert_eq!((&again[..], &done()[..]), ("64", "first\n"));
+    // Its end leaves the step to others.
+    fs::write(world.path("go"), "\n").unwrap();
+    run.ended().is(0, "another process of this run is at it. Nothing was run");
+    assert_eq!(done(), "first\nafter\n");
+}
+
+/// What a command leaves in the background has its descriptors, and keeps nobody waiting.
+#[test]
+fn a_step_ends_with_its_command() {
+    let world = World::new();
+    let script = "mkfifo never
+        \"$0\" step good -- sh -c 'cat never & exit 0'; echo good $?
+        \"$0\" step good -- touch again; echo good $?
+        for n in 1 2 3 4 5 6 7 8 9; do
+            \"$0\" step bad -- sh -c 'cat never & exit 3'; echo bad $?
+        done
+        \"$0\" step bad -- true; echo bad $?; exit 0";
+    let mut run = world.start(&["once", "k", "--", "sh", "-c", script, &binary().display().to_string()]);
+    assert_eq!([run.line(), run.line()], ["good 0", "good 0"]);
+    for _ in 0..9 {
+        assert_eq!(run.line(), "bad 3");
+    }
+    assert_eq!(run.line(), "bad 0");
+    run.ended().is(0, "skipped step good: done under token 1");
+    assert!(!world.path("again").exists());
 }

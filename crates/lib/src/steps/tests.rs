@@ -15,6 +15,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A run that has begun its item; a keeper without a session records its steps.
 fn desk() -> Desk {
+    watched_desk().0
+}
+
+/// The same, and what ends when nobody is left who could ask the keeper.
+fn watched_desk() -> (Desk, mpsc::Receiver<()>) {
     let (name, grant) = (Name::new("site").unwrap(), Grant(7));
     let item = Item {
         subject: Subject::Key("order".into()),
@@ -28,13 +33,15 @@ fn desk() -> Desk {
     let mut store = MemoryStore::new().unwrap();
     book.open(&mut store, &granted, &host::holder("run", &name));
     let (works, inbox) = WorkSender::alone().unwrap();
+    let (ended, end) = mpsc::channel();
     std::thread::spawn(move || {
+        let _ended: mpsc::Sender<()> = ended;
         for work in inbox {
             let Work::Step { book, name, output, until, told } = work else { panic!("{work:?}") };
             let _ = told.send(book.step(&mut store, &name, output, until, &mut nothing));
         }
     });
-    Desk { book, grant, works, patience: PATIENCE, under_way: Arc::default() }
+    (Desk { book, grant, works, patience: PATIENCE, under_way: Arc::default() }, end)
 }
 
 /// What is answered to whoever asks for the step now, and goes away again.
@@ -131,6 +138,30 @@ fn who_goes_away_leaves_the_step_to_others() {
     assert_eq!(asked(&desk), Answer::Begin);
 }
 
+/// What a command has left behind may hold its connection for ever: who answers ends with the run, and so does who
+/// waits for those that come.
+#[test]
+fn who_answers_ends_with_the_run() {
+    let dir = fresh("ends");
+    let (Desk { book, grant, works, patience, .. }, end) = watched_desk();
+    let steps = Steps::listen(&dir, book, grant, works, patience).unwrap();
+    let held = ["done", "begun"].map(|step| {
+        let held = UnixStream::connect(steps.path()).unwrap();
+        send(&held, &Ask::Begin { step: step.into(), grant }).unwrap();
+        assert_eq!(receive::<Answer>(&mut BufReader::new(&held)).unwrap(), Answer::Begin);
+        held
+    });
+    send(&held[0], &Ask::Done { output: None }).unwrap();
+    let mut first = BufReader::new(&held[0]);
+    assert_eq!(receive::<Answer>(&mut first).unwrap(), Answer::Recorded { left_out: false });
+    // After that nothing is kept of it.
+    assert_eq!(receive::<Answer>(&mut first).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    drop(steps);
+    assert_eq!(end.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
+    drop(held);
+    gone(&dir);
+}
+
 #[test]
 fn what_cannot_be_begun_is_not_told_as_done() {
     let desk = desk();
@@ -159,38 +190,70 @@ fn gone(sockets: &Path) {
     std::fs::remove_dir_all(sockets.parent().unwrap()).unwrap();
 }
 
-/// Between bind and listen a socket refuses like one that was left behind.
+/// What a killed run has left is removed, as far as it came. What lives is not, be it that it does not listen yet.
 #[test]
 fn a_sweep_spares_what_does_not_listen_yet() {
     let dir = fresh("sweep");
-    for name in ["left", ".about-to-listen"] {
-        drop(UnixListener::bind(dir.join(name)).unwrap());
+    let [(left, first), (half, second), (about_to_listen, _third), (living, _fourth)] =
+        std::array::from_fn(|_| place(&dir));
+    drop((UnixListener::bind(&left).unwrap(), first));
+    drop(second);
+    drop(UnixListener::bind(&about_to_listen).unwrap());
+    let _listener = UnixListener::bind(&living).unwrap();
+    let end = clock::boot_time().plus(PATIENCE);
+    // A process that another test is just starting has what we have open, until it executes.
+    while [&left, &half].iter().any(|path| owned::lock_of(path).exists()) {
+        assert!(clock::boot_time() < end, "it is left");
+        sweep(&dir);
     }
-    let living = UnixListener::bind(dir.join("living")).unwrap();
-    sweep(&dir);
-    let left = ["left", ".about-to-listen", "living"].map(|name| dir.join(name).exists());
-    assert_eq!(left, [false, true, true]);
-    drop(living);
+    let there =
+        [&left, &half, &about_to_listen, &living].map(|path| (path.exists(), owned::lock_of(path).exists()));
+    assert_eq!(there, [(false, false), (false, false), (true, true), (true, true)]);
     gone(&dir);
 }
 
-/// … so it has no name that is swept before somebody answers there.
+/// A wrapper that is stopped accepts nobody, and when enough have come a connection to it waits without an end.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_socket_is_found_only_once_it_listens() {
-    use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
-    let dir = fresh("found");
-    let seen = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
-    add_watch(&seen, &dir, WatchFlags::CREATE | WatchFlags::MOVED_TO).unwrap();
-    let (_listener, path, own) = bind(&dir).unwrap();
-    assert!(own.is_none() && UnixStream::connect(&path).is_ok());
-    let mut buffer = [std::mem::MaybeUninit::uninit(); 1024];
-    let mut events = Reader::new(&seen, &mut buffer);
-    let mut found = Vec::new();
-    while let Ok(event) = events.next() {
-        let name = event.file_name().unwrap().to_str().unwrap().to_owned();
-        found.push((event.events() == ReadFlags::MOVED_TO, name.starts_with('.')));
+fn a_sweep_waits_for_nobody() {
+    let dir = fresh("stopped");
+    let (stopped, _lock) = place(&dir);
+    let _listener = UnixListener::bind(&stopped).unwrap();
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+    for _ in 0..=most.trim().parse::<u32>().unwrap() {
+        drop(UnixStream::connect(&stopped).unwrap());
     }
+    let (tell, told) = mpsc::channel();
+    let next = dir.clone();
+    std::thread::spawn(move || {
+        sweep(&next);
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(PATIENCE).unwrap();
+    assert!(stopped.exists());
     gone(&dir);
-    assert_eq!(found, [(false, true), (true, false)], "made under a hidden name, then moved");
+}
+
+/// Many start at once, each of which sweeps: nobody loses what it has just made.
+#[test]
+fn who_sweeps_takes_nothing_from_who_begins() {
+    let dir = fresh("many");
+    let barrier = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                barrier.wait();
+                for _ in 0..50 {
+                    sweep(&dir);
+                    let (place, lock) = place(&dir);
+                    let (_listener, own) = bind(&place).unwrap();
+                    sweep(&dir);
+                    assert!(lock.is_some() && own.is_none() && UnixStream::connect(&place).is_ok());
+                    remove(&place);
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    gone(&dir);
 }

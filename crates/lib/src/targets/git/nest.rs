@@ -14,9 +14,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::At;
 use super::place::{self, VEIL, VEILED};
-use crate::random;
 use crate::state::{StateDir, StateError};
+use crate::{owned, random};
 
 /// Where it is, for the job and all it starts.
 pub const VARIABLE: &str = "LEASEHOLD_GIT";
@@ -93,9 +93,9 @@ impl Nest {
     pub(super) fn new(state: &StateDir) -> io::Result<Self> {
         for _ in 0..TRIES {
             let dir = state.git().map_err(as_io)?;
-            sweep(&dir);
+            owned::sweep(&dir, 32, remove);
             let path = dir.join(format!("{:032x}", random::seed()));
-            if let Some(owner) = own(&lock_of(&path))? {
+            if let Some(owner) = owned::own(&path)? {
                 let nest = Self { path, owner: Some(owner) };
                 nest.furnish()?;
                 return Ok(nest);
@@ -231,49 +231,10 @@ pub(super) fn as_io(error: StateError) -> io::Error {
     }
 }
 
-fn lock_of(path: &Path) -> PathBuf {
-    path.with_extension("lock")
-}
-
-/// The lock of a nest to be, held; nothing: somebody has swept it away before it was.
-fn own(path: &Path) -> io::Result<Option<File>> {
-    let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path) {
-        // The last one has gone, and the directory with it.
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Ok(None),
-        Err(TryLockError::Error(e)) => return Err(e),
-    }
-    let number = file.metadata()?.ino();
-    let still = fs::symlink_metadata(path).is_ok_and(|found| found.ino() == number);
-    Ok(still.then_some(file))
-}
-
-/// Removes the nests of runs that ended without a chance to do it themselves. Best effort.
-fn sweep(dir: &Path) {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    for path in entries.map(|entry| entry.path()) {
-        let lock = path.extension().is_some_and(|extension| extension == "lock");
-        let ours = path.file_stem().and_then(|stem| stem.to_str()).filter(|_| lock);
-        if !ours.is_some_and(|stem| stem.len() == 32 && u128::from_str_radix(stem, 16).is_ok()) {
-            continue;
-        }
-        // Held until it is gone, so that whoever is just making it sees that it lost it.
-        if let Ok(file) = OpenOptions::new().read(true).write(true).open(&path)
-            && file.try_lock().is_ok()
-        {
-            remove(&path.with_extension(""));
-        }
-    }
-}
-
 /// A nest and its lock, in this order: a nest without a lock would stay for ever.
 fn remove(path: &Path) {
     match fs::remove_dir_all(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {}
-        _ => drop(fs::remove_file(lock_of(path))),
+        _ => drop(fs::remove_file(owned::lock_of(path))),
     }
 }
