@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use leasehold_core::past::End;
 use leasehold_core::session::{
-    Effect, Event, Granted, Input, Outcome, Phase, Plan, Release, Session, Signal,
+    Effect, Event, Granted, Input, Outcome, Phase, Plan, Release, Session, Signal, StopReason,
 };
 use leasehold_core::time::BootTime;
 
@@ -24,14 +24,15 @@ pub trait Job {
     /// Begins to raise the fences of the targets named beforehand; it may take as long as the lease is
     /// renewed. The session waits for [`Input::Sealed`].
     fn seal(&mut self, granted: &Granted, session: InputSender);
-    /// What is to be done first, before the session hears this: the item is begun when all is sealed and it is to start,
-    /// and how it ended is recorded before the lease is given back.
-    /// `stop_at`: until when the lease is surely ours.
-    fn before(&mut self, _input: &Input, _to_start: bool, _stop_at: Option<BootTime>) -> First {
-        First::Nothing
+    /// What is to be done in place of telling the session this: the item is begun when all is sealed and it is to start.
+    /// The answer is what the session hears.
+    fn instead(&mut self, _input: &Input, _to_start: bool) -> Option<Work> {
+        None
     }
-    /// What is to be done before the lease is given back, if it was never started.
-    fn before_release(&mut self, _stop_at: Option<BootTime>) -> Option<Work> {
+    /// What is to be done before the lease is given back: how it ended is recorded, or that it was never started. The
+    /// session has heard of the end by then: however long this takes, it ended when it did.
+    /// `stop_at`: until when the lease is surely ours. `stopped`: why it had to be ended, if it had to.
+    fn before_release(&mut self, _stop_at: Option<BootTime>, _stopped: Option<&StopReason>) -> Option<Work> {
         None
     }
     /// How it ended, for people, once it has: kept in the lease's record. Nothing: that is not to be kept.
@@ -50,17 +51,6 @@ pub trait Job {
     fn forward(&mut self, signal: Signal);
     /// Hears what happens.
     fn tell(&mut self, event: &Event);
-}
-
-/// What a job has its keeper do before the session hears of something.
-#[derive(Debug)]
-pub enum First {
-    /// Nothing.
-    Nothing,
-    /// This; its answer takes the place of what was to be heard.
-    InPlace(Work),
-    /// This.
-    Also(Work),
 }
 
 /// A session with its keeper and what wakes it: a boot-time alarm and an inbox.
@@ -190,20 +180,16 @@ impl Shell {
             if let Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty = input {
                 self.job_lives = false;
             }
-            match job.before(&input, self.session.is_to_start(), self.session.stop_at()) {
-                First::Nothing => {}
-                First::InPlace(work) => {
-                    inputs.extend(self.give(work));
-                    continue;
-                }
-                First::Also(work) => drop(self.give(work)),
+            if let Some(work) = job.instead(&input, self.session.is_to_start()) {
+                inputs.extend(self.give(work));
+                continue;
             }
             if matches!(input, Input::JobExited { .. } | Input::TreeEmpty) {
                 self.session.ends(job.end());
             }
             let effects = self.session.step(input, clock::now());
             if self.session.is_ending() {
-                let first = job.before_release(self.session.stop_at());
+                let first = job.before_release(self.session.stop_at(), self.session.stopped());
                 first.map(|work| self.give(work));
             }
             for effect in effects {

@@ -33,6 +33,7 @@ mod the_last_runs_are_kept;
 mod three_daemons;
 mod tidy;
 mod what_goes_wrong_is_told;
+mod what_is_recorded_is_told;
 mod what_never_began;
 mod what_people_read;
 mod work_is_done_once;

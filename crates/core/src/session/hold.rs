@@ -270,6 +270,7 @@ impl<R: Rules> Session<R> {
             return;
         }
         self.phase = Phase::Releasing;
+        self.ended_in_time = self.stop_at().is_some_and(|at| now < at);
         let lost = self.stop.as_ref().is_some_and(|stop| stop.why.is_loss());
         if let Some(end) = self.end.as_mut().filter(|_| lost) {
             end.outcome = past::LOST;
@@ -343,12 +344,12 @@ impl<R: Rules> Session<R> {
         if ours {
             return self.finish(Release::Done, out);
         }
+        let late = self.stop_at().is_none_or(|at| now >= at);
         match self.rules.settle(&found, self.plan.grant, &self.attempts, sent, age) {
             // Our release may have landed and the next one been quick. Before D nobody could take the
-            // lease without it.
-            Settled::NotOurs if self.release_open && found.token > token => {
-                let early = self.stop_at().is_some_and(|at| now < at);
-                self.finish(if early { Release::Done } else { Release::Unconfirmed }, out);
+            // lease without it. After D it may just have run out, which is no loss to a job that was gone by then.
+            Settled::NotOurs if found.token > token && (self.release_open || late && self.ended_in_time) => {
+                self.finish(if late { Release::Unconfirmed } else { Release::Done }, out);
             }
             Settled::NotOurs => self.finish(Release::AlreadyGone, out),
             Settled::Ours { .. } => {

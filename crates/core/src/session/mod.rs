@@ -171,6 +171,8 @@ pub struct Session<R: Rules = Standard> {
     release_tries: u32,
     /// A release was sent and never answered: it may have landed.
     release_open: bool,
+    /// The job was gone before D: what becomes of the lease after that takes nothing from it.
+    ended_in_time: bool,
     /// How the session ends once the lease is given back, if the job was never started.
     unstarted: Option<Outcome>,
     interrupted: Option<Signal>,
@@ -218,6 +220,7 @@ impl<R: Rules> Session<R> {
             end: None,
             release_tries: 0,
             release_open: false,
+            ended_in_time: false,
             unstarted: None,
             interrupted: None,
             interrupts: 0,
@@ -276,6 +279,11 @@ impl<R: Rules> Session<R> {
     /// Whether the lease is about to be given back, or is ours no more.
     pub fn is_ending(&self) -> bool {
         matches!(self.phase, Phase::Releasing | Phase::Over)
+    }
+
+    /// Why the job is being ended, or was, if it did not end by itself.
+    pub fn stopped(&self) -> Option<&StopReason> {
+        self.stop.as_ref().map(|stop| &stop.why)
     }
 
     /// Where the session is.

@@ -68,6 +68,23 @@ fn bug_3_a_refused_release_of_a_lease_that_moved_on_is_still_a_loss() {
     assert!(matches!(hand.outcome(), Some(Outcome::Lost { why: StopReason::Gone, .. })));
 }
 
+/// Gone before D, and its lease ran out before it could be given back: the next holder took nothing from it.
+#[test]
+fn a_lease_that_ran_out_after_its_job_was_gone_is_not_a_lost_one() {
+    let ends = |late: bool| {
+        let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
+        let stop_at = hand.session.stop_at().unwrap().0.as_secs();
+        hand.at(if late { stop_at + 1 } else { stop_at - 1 });
+        hand.step(Input::JobExited { status: 0, tree_empty: true });
+        hand.at(stop_at + 2).conflict().finds(Some(&next_grant(&record)), Some(secs(1)));
+        hand.outcome().cloned()
+    };
+    let release = Release::Unconfirmed;
+    assert_eq!(ends(false), Some(Outcome::Finished { status: 0, stopped: None, release }));
+    let lost = Outcome::Lost { why: StopReason::Deadline, status: Some(0) };
+    assert_eq!(ends(true), Some(lost), "one that was not gone by then");
+}
+
 #[test]
 fn bug_4_an_exit_told_after_the_empty_tree_ends_the_session() {
     let (mut hand, _) = Hand::holding(plan(1, StoreClock::default()));

@@ -34,7 +34,7 @@ use crate::fences::{Ended, Fences};
 use crate::keeper::Work;
 use crate::ledger::{Book, Item, Page};
 use crate::memory::Memory;
-use crate::shell::{First, InputSender, Job, Shell, WorkSender};
+use crate::shell::{InputSender, Job, Shell, WorkSender};
 use crate::steps::Steps;
 use crate::stores::Store;
 use crate::{clock, host, random};
@@ -378,30 +378,20 @@ impl Job for Process<'_> {
         self.fences.seal(granted, session);
     }
 
-    fn before(&mut self, input: &Input, to_start: bool, stop_at: Option<BootTime>) -> First {
+    fn instead(&mut self, input: &Input, to_start: bool) -> Option<Work> {
         if let Input::JobExited { status, .. } = input {
             self.status = Some(*status);
         }
-        let Some(book) = self.book.clone() else { return First::Nothing };
-        match (input, &self.granted) {
-            (Input::Sealed(Ok(())), Some(granted)) if to_start && !self.begun => {
-                let holder = self.spec.holder();
-                self.begun = true;
-                First::InPlace(Work::Open { book, granted: granted.clone(), holder })
-            }
-            (Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty, _)
-                if self.recorded.is_none() && !self.too_late =>
-            {
-                let Some(status) = self.status else { return First::Nothing };
-                let (state, ending) = self.left(status);
-                First::Also(Work::Close { book, state, ending, until: self.record_until(stop_at) })
-            }
-            _ => First::Nothing,
+        let (book, granted) = (self.book.clone()?, self.granted.clone()?);
+        if *input != Input::Sealed(Ok(())) || !to_start || self.begun {
+            return None;
         }
+        self.begun = true;
+        Some(Work::Open { book, granted, holder: self.spec.holder() })
     }
 
-    fn before_release(&mut self, stop_at: Option<BootTime>) -> Option<Work> {
-        self.take_back(stop_at)
+    fn before_release(&mut self, stop_at: Option<BootTime>, stopped: Option<&StopReason>) -> Option<Work> {
+        self.close(stop_at, stopped).or_else(|| self.take_back(stop_at))
     }
 
     fn end(&mut self) -> Option<End> {

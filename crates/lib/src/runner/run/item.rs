@@ -31,6 +31,15 @@ impl Loop<'_> {
 }
 
 impl Process<'_> {
+    /// How its item is left by a job that is gone, once. What the session has heard counts, as it does for what is told.
+    pub(super) fn close(&mut self, stop_at: Option<BootTime>, stopped: Option<&StopReason>) -> Option<Work> {
+        let book = self.book.clone().filter(|_| self.recorded.is_none() && !self.too_late)?;
+        let status = self.status?;
+        self.stopping = stopped.cloned();
+        let (state, ending) = self.left(status);
+        Some(Work::Close { book, state, ending, until: self.record_until(stop_at) })
+    }
+
     /// An item that was begun, or may yet be, although its command never was, is left to the next run.
     pub(super) fn take_back(&mut self, stop_at: Option<BootTime>) -> Option<Work> {
         let never_executed = self.begun && self.started.is_none() && self.recorded.is_none();
