@@ -5,7 +5,6 @@
 //! the kernel reports to the job.
 
 pub mod evidence;
-mod late;
 pub mod lock;
 pub mod lookup;
 pub mod outcome;

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -10,10 +10,10 @@ use leasehold_core::time::BootTime;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::Pid;
 
-use super::late::{self, Watch};
 use super::lock::HolderLock;
 use super::lookup::Program;
 use super::tail::Ends;
+use crate::clock::boot_time;
 
 /// What to start, and how.
 #[derive(Debug)]
@@ -115,11 +115,10 @@ const LOCK_FD: RawFd = 100;
 fn forked(mut command: Command, job: &Job<'_>) -> io::Result<Child> {
     let (parent, mark) = (rustix::process::getpid(), job.mark);
     let fd = job.lock.map(HolderLock::raw_fd);
-    let watch = job.by.map(Watch::begin).transpose()?;
-    let said = job.by.zip(watch.as_ref().map(|watch| watch.descriptor().as_raw_fd()));
+    let by = job.by;
     // SAFETY: between fork and exec the closure only makes system calls and formats two integers
-    // on the stack: no allocation, no lock, no memory shared with the parent. The descriptors are
-    // open in the child because the lock is borrowed, hence open, until `spawn` returns, and the watch ends after it.
+    // on the stack: no allocation, no lock, no memory shared with the parent. The descriptor is
+    // open in the child because the lock is borrowed, hence open, until `spawn` returns.
     unsafe {
         command.pre_exec(move || {
             die_with(parent)?;
@@ -129,17 +128,50 @@ fn forked(mut command: Command, job: &Job<'_>) -> io::Result<Child> {
             if let Some(fd) = fd {
                 leave_evidence(BorrowedFd::borrow_raw(fd))?;
             }
-            match said {
-                Some((by, fd)) => late::in_time(BorrowedFd::borrow_raw(fd), by),
-                None => Ok(()),
-            }
+            by.map_or(Ok(()), in_time)
         });
     }
-    let child = command.spawn();
-    if let Some(watch) = watch {
-        watch.end();
-    }
-    child
+    command.spawn()
+}
+
+/// In the child, last of all: what is not executed by then never is. We wait in its exec, which can take long (a network
+/// mount, a scanner), so the kernel ends it there.
+fn in_time(by: BootTime) -> io::Result<()> {
+    end_at(by)?;
+    if boot_time() >= by { Err(Errno::TIME.into()) } else { Ok(()) }
+}
+
+/// A timer of the child, which is gone once it executes.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+#[allow(unsafe_code)]
+fn end_at(by: BootTime) -> io::Result<()> {
+    let at = libc::timespec {
+        tv_sec: by.0.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: by.0.subsec_nanos().into(),
+    };
+    // SAFETY: two system calls, with structures of ours that live as long as they take; zeros are a valid `sigevent` and
+    // a valid `itimerspec`. Not by the functions of the C library: those may allocate.
+    let made = unsafe {
+        let mut event: libc::sigevent = std::mem::zeroed();
+        (event.sigev_notify, event.sigev_signo) = (libc::SIGEV_SIGNAL, libc::SIGKILL);
+        let mut times: libc::itimerspec = std::mem::zeroed();
+        times.it_value = at;
+        let mut timer: libc::c_int = 0;
+        let none: *mut libc::itimerspec = std::ptr::null_mut();
+        let made =
+            libc::syscall(libc::SYS_timer_create, libc::CLOCK_BOOTTIME, &raw mut event, &raw mut timer);
+        if made == 0 {
+            libc::syscall(libc::SYS_timer_settime, timer, libc::TIMER_ABSTIME, &raw const times, none)
+        } else {
+            made
+        }
+    };
+    if made == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn end_at(_: BootTime) -> io::Result<()> {
+    Ok(())
 }
 
 /// The kernel kills the job when we die. If we died before it was told so, nobody is waiting.
