@@ -227,12 +227,16 @@ pub(super) fn command(pid: i32) -> String {
 pub(super) fn signal_state() -> Option<(u64, u64)> {
     let mut buffer = [0; 4096];
     let text = small("/proc/thread-self/status", &mut buffer).ok()?;
-    let text = std::str::from_utf8(text).ok()?;
-    let bits = |key: &str| {
-        let line = text.lines().find_map(|l| l.strip_prefix(key))?;
-        u64::from_str_radix(line.trim(), 16).ok()
+    // Every run asks for this: no search line by line.
+    let after = |text: &[u8], key: &[u8; 8]| Some(text.windows(8).position(|window| window == key)? + 8);
+    let bits = |text: &[u8]| {
+        let line = text.split(|byte| *byte == b'\n').next()?;
+        u64::from_str_radix(std::str::from_utf8(line).ok()?.trim(), 16).ok()
     };
-    Some((bits("SigBlk:")?, bits("SigIgn:")?))
+    // In this order, one after the other.
+    let blocked = text.get(after(text, b"\nSigBlk:")?..)?;
+    let ignored = blocked.get(after(blocked, b"\nSigIgn:")?..)?;
+    Some((bits(blocked)?, bits(ignored)?))
 }
 
 /// Whether this `/proc` shows every process of our own pid namespace.
