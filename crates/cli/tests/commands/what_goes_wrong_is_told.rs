@@ -130,3 +130,18 @@ fn what_cannot_be_executed_in_time_is_not_executed() {
         assert_eq!(late(key, "4000000"), (75, 1, false));
     }
 }
+
+/// The same where the time runs out before that: nothing was executed, and that is known.
+#[test]
+fn what_is_too_late_before_it_is_executed_is_left_to_the_next_run() {
+    let world = World::new();
+    let mut strace = world.hearing("strace");
+    strace.args(["-qq", "-o", "/dev/null", "-e", "trace=bind", "-e", "inject=bind:delay_enter=4000000"]);
+    strace.arg(binary()).args(["run", "site", "--ttl", "2s", "--key", "k", "--", "touch", "ran"]);
+    let ended = Ended::from(strace.output().unwrap());
+    ended.is(75, "was not executed");
+    assert!(!world.path("ran").exists());
+    // Not told as begun, and so not left to a person.
+    world.run(&["run", "site", "--key", "k", "--", "touch", "ran"]).quiet();
+    assert!(world.path("ran").exists());
+}

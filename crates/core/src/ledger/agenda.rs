@@ -199,21 +199,20 @@ impl Agenda {
     ) -> Option<Self> {
         let at = self.dropped.iter().position(|known| known == range)?;
         let mut next = self.listing_some(&counted.open, write);
-        (next.dropped[at].count, next.dropped[at].counting) = (counted.count, false);
-        if counted.count == 0 {
-            next.dropped.remove(at);
+        match counted.count {
+            0 => drop(next.dropped.remove(at)),
+            count => (next.dropped[at].count, next.dropped[at].counting) = (count, false),
         }
         // It may lie within another.
         let spanned = |slot: &&i64| !self.beside.contains(slot) && next.range_of(**slot).is_some();
         let beside: Vec<i64> = counted.recorded.iter().filter(spanned).copied().collect();
         next.beside.extend(beside);
         next.beside.sort_unstable();
-        if counted.count == 0 {
-            return Some(next);
+        if counted.count > 0 {
+            // The later pair first: `at` still says where the range is.
+            next.join(at + 1, calendar);
+            next.join(at, calendar);
         }
-        // The later pair first: `at` still says where the range is.
-        next.join(at + 1, calendar);
-        next.join(at, calendar);
         next.forget_oldest();
         Some(next)
     }

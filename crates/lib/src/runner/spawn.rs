@@ -137,8 +137,11 @@ fn forked(mut command: Command, job: &Job<'_>) -> io::Result<Child> {
 /// In the child, last of all: what is not executed by then never is. We wait in its exec, which can take long (a network
 /// mount, a scanner), so the kernel ends it there.
 fn in_time(by: BootTime) -> io::Result<()> {
-    end_at(by)?;
-    if boot_time() >= by { Err(Errno::TIME.into()) } else { Ok(()) }
+    // Before the timer, which would end us for being late, and nobody would know that nothing was executed.
+    if boot_time() >= by {
+        return Err(Errno::TIME.into());
+    }
+    end_at(by)
 }
 
 /// A timer of the child, which is gone once it executes.
