@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::agenda::{self, Unreadable};
-use leasehold::core::ledger::agenda::Range;
+use leasehold::core::ledger::agenda::{Agenda, Range};
 use leasehold::core::ledger::{Alive, Entry, State, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::past::RELEASED;
@@ -131,11 +131,8 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
         }
     }
     let mut opened = super::open(flags, &[])?;
-    let (rows, mut unreadable) = rows(&mut opened)?;
+    let Recorded { rows, agendas, mut unreadable } = recorded(&mut opened)?;
     let past::Runs { runs, leases, unreadable: bad } = past::runs(&mut opened, &rows)?;
-    unreadable.extend(bad);
-    let (agendas, bad) =
-        agenda::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
     unreadable.extend(bad);
     let jobs: Vec<Name> = agendas.iter().map(|agenda| agenda.job.clone()).collect();
     let dropped = agendas.into_iter().flat_map(|agenda| {
@@ -180,8 +177,17 @@ pub fn unheard_of(opened: &mut Opened, name: &str) -> Result<String, Failed> {
     Ok(format!("nothing is known of {name} on {}{}; {there}.{meant}", chosen.shown, scope(chosen)))
 }
 
-/// Every item that is recorded, and what is no record.
-pub fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<Unreadable>), Failed> {
+/// All that the store has to tell.
+pub struct Recorded {
+    /// Every item that was not dropped.
+    pub rows: Vec<Row>,
+    agendas: Vec<Agenda>,
+    /// What is no record.
+    unreadable: Vec<Unreadable>,
+}
+
+/// Reads it.
+pub fn recorded(opened: &mut Opened) -> Result<Recorded, Failed> {
     let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
     for prefix in PREFIXES {
         each_stored(opened.store.as_mut(), prefix, "", |key, stored| {
@@ -193,13 +199,14 @@ pub fn rows(opened: &mut Opened) -> Result<(Vec<Row>, Vec<Unreadable>), Failed> 
         })
         .map_err(|f| store_failed(&f, &opened.chosen))?;
     }
-    let (agendas, _) =
+    let (agendas, bad) =
         agenda::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
+    unreadable.extend(bad);
     let rows = agenda::told(rows, &agendas).into_iter().map(|entry| {
         let word = word(opened.store.as_mut(), &entry).map_err(|f| store_failed(&f, &opened.chosen))?;
         Ok(Row { entry, word })
     });
-    Ok((rows.collect::<Result<_, Failed>>()?, unreadable))
+    Ok(Recorded { rows: rows.collect::<Result<_, Failed>>()?, agendas, unreadable })
 }
 
 /// The outcome of an item, or whether a run is at it now.

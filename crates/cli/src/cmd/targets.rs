@@ -50,9 +50,7 @@ pub struct Moment {
 impl Moment {
     /// Today, and no slot.
     pub fn today() -> Moment {
-        let now = leasehold::clock::wall().as_secs();
-        let at = Timestamp::from_second(i64::try_from(now).unwrap_or_default()).unwrap_or_default();
-        Moment { slot: None, at }
+        Moment { slot: None, at: super::now() }
     }
 }
 

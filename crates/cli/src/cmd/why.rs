@@ -87,7 +87,7 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
     let now = super::now();
     let asked = question.time.map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
-    let (mut rows, _) = history::rows(&mut opened)?;
+    let mut rows = history::recorded(&mut opened)?.rows;
     let last = last_run(&mut opened, &question, &rows)?;
     rows.retain(|row| question.is_about(row, asked.as_ref(), job));
     let more = newest(&mut rows);
