@@ -22,6 +22,8 @@ const TEXT_MAX: usize = 64;
 pub const RELEASED: &str = "released";
 /// The outcome of a hold that ended because the lease was lost, where it could still be given back.
 pub const LOST: &str = "lost";
+/// The outcome of a hold under which nothing was run, because a target could not be sealed.
+pub const UNSEALED: &str = "unsealed";
 /// The outcome of a hold whose holder never reported.
 pub const UNKNOWN: &str = "unknown";
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use leasehold_core::ids::{Grant, Token};
 use leasehold_core::name::Name;
-use leasehold_core::past::{End, RELEASED};
+use leasehold_core::past::{End, RELEASED, UNSEALED};
 use leasehold_core::session::{
     Busy, Event, Granted, Input, NotStarted, Outcome, Plan, Release, Signal, StopReason,
 };
@@ -326,9 +326,10 @@ impl Job for Work {
 
     // How the work went is its owner's business.
     fn end(&mut self) -> Option<End> {
-        let took = self.since.filter(|_| self.history).map(|since| clock::boot_time().since(since))?;
+        let took = self.since.map(|since| clock::boot_time().since(since));
+        let outcome = if took.is_some() { RELEASED } else { UNSEALED };
         let at = host::utc(clock::wall().as_secs());
-        Some(End { outcome: RELEASED, exit: None, took: Some(took), at })
+        self.history.then_some(End { outcome, exit: None, took, at })
     }
 
     // The work is cancelled by `Event::Stopping`, which comes in the same step and knows why: woken

@@ -35,7 +35,7 @@ pub trait Job {
     fn before_release(&mut self, _stop_at: Option<BootTime>, _stopped: Option<&StopReason>) -> Option<Work> {
         None
     }
-    /// How it ended, for people, once it has: kept in the lease's record. Nothing: that is not to be kept.
+    /// How it ended, for people, once it has or cannot begin: kept in the lease's record. Nothing: that is not to be kept.
     fn end(&mut self) -> Option<End> {
         None
     }
@@ -184,7 +184,7 @@ impl Shell {
                 inputs.extend(self.give(work));
                 continue;
             }
-            if matches!(input, Input::JobExited { .. } | Input::TreeEmpty) {
+            if matches!(input, Input::JobExited { .. } | Input::TreeEmpty | Input::Sealed(Err(_))) {
                 self.session.ends(job.end());
             }
             let effects = self.session.step(input, clock::now());

@@ -7,7 +7,7 @@ use leasehold::agenda::{self, Unreadable};
 use leasehold::core::ledger::agenda::{Agenda, Range};
 use leasehold::core::ledger::{Alive, Entry, State, Subject};
 use leasehold::core::name::Name;
-use leasehold::core::past::RELEASED;
+use leasehold::core::past::{RELEASED, UNSEALED};
 use leasehold::core::stop::Text;
 use leasehold::ledger::{PREFIXES, alive};
 use leasehold::stores::{Store, each_stored};
@@ -26,8 +26,9 @@ const JOBS_SHOWN: usize = 20;
 /// A range of slots that were not run.
 const DROPPED: &str = "dropped";
 /// What `--only` knows, in the order in which they are counted.
-const WORDS: [&str; 10] =
-    ["ok", "skipped", "failed", "lost", "killed", "unknown", RELEASED, "started", "planned", DROPPED];
+const WORDS: [&str; 11] = [
+    "ok", "skipped", "failed", "lost", "killed", "unknown", UNSEALED, RELEASED, "started", "planned", DROPPED,
+];
 
 /// One item.
 pub struct Row {

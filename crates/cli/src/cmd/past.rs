@@ -6,7 +6,7 @@ use leasehold::agenda::Unreadable;
 use leasehold::core::ids::Epoch;
 use leasehold::core::ledger::State;
 use leasehold::core::name::Name;
-use leasehold::core::past::{Past, RELEASED, UNKNOWN};
+use leasehold::core::past::{Past, RELEASED, UNKNOWN, UNSEALED};
 use leasehold::core::record::{BadRecord, LeaseRecord};
 use leasehold::core::session::LEASE_PREFIX;
 use leasehold::core::stop::Text;
@@ -88,6 +88,16 @@ impl Run {
         !skipped && claim.lease == self.lease && claim.epoch == self.epoch && claim.token.get() == self.token
     }
 
+    /// Whether what the ledger's row tells of was run after this.
+    pub fn is_before(&self, row: &Row) -> bool {
+        let claim = &row.entry.claim;
+        let later = match claim.lease == self.lease && claim.epoch == self.epoch {
+            true => claim.token.get() > self.token,
+            false => row.when() > self.when.as_str(),
+        };
+        later && row.entry.state != State::Skipped
+    }
+
     /// Whether it belongs to this lease or job.
     pub fn is_about(&self, name: &str) -> bool {
         self.lease.as_str() == name || self.job == name
@@ -136,6 +146,10 @@ impl Run {
         match word.as_str() {
             UNKNOWN => format!(
                 "the last run of {lease}{job} never reported: {holder} had it (token {token}), and it was taken over {ago}."
+            ),
+            UNSEALED => format!(
+                "the last run of {lease}{job} ran nothing: {holder} had it (token {token}) {ago}, and could not seal its \
+                 targets. leasehold fence ls TARGET tells whose one is; run or tick, there, tells why it is refused."
             ),
             RELEASED => {
                 let after = after("after");

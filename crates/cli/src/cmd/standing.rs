@@ -8,7 +8,11 @@ use leasehold::agenda::{self, ON_TIME};
 use leasehold::core::ledger::agenda::{Agenda, Range, Why, stuck};
 use leasehold::core::ledger::{Entry, Subject};
 use leasehold::core::name::Name;
+use leasehold::core::past::{Past, UNSEALED};
+use leasehold::core::record::LeaseRecord;
+use leasehold::core::session::lease_key;
 use leasehold::core::stop::Text;
+use leasehold::stores::{Failure, Store};
 
 use super::{Opened, history, items, store_failed};
 use crate::exit::Failed;
@@ -49,6 +53,8 @@ pub enum Standing {
     Running(String),
     /// Its newest slot ended so, and that is not well.
     Ended(&'static str),
+    /// Slots are due, and the last run for one could not seal its targets: this lease had that token.
+    Unsealed(Name, u64),
     /// So many slots are due that nobody has begun, the oldest for so long.
     Overdue(Duration, u64),
     /// The newest went well, and so many before it did not.
@@ -76,6 +82,12 @@ impl Standing {
             ),
             Self::Running(by) => format!("running, begun by {by}"),
             Self::Ended(word) => format!("last slot {word}: leasehold why {job}"),
+            Self::Unsealed(lease, token) => {
+                let lease = if lease == job { String::new() } else { format!("{lease}, ") };
+                format!(
+                    "not run: its targets could not be sealed ({lease}token {token}): leasehold why {job}"
+                )
+            }
             Self::Overdue(late, 1) => format!("overdue for {}: does a daemon run, or a tick?", Text(*late)),
             Self::Overdue(late, slots) => {
                 format!("overdue for {}, {slots} slots: does a daemon run, or a tick?", Text(*late))
@@ -107,8 +119,38 @@ pub fn stood(opened: &mut Opened, name: &Name, job: Option<&Job>, now: Timestamp
     // A run may be at one although newer ones gave way to it.
     let running = recorded.iter().rev().find(|(_, word)| *word == "started");
     let last = running.or(recorded.last()).map(|(entry, word)| ((*entry).clone(), *word));
-    let standing = standing(job, agenda.as_ref(), &recorded, now);
+    let mut standing = standing(job, agenda.as_ref(), &recorded, now);
+    // Only where it matters: this asks the store once more for each lease.
+    let may_be = matches!(
+        standing,
+        Standing::Overdue(..) | Standing::Ended(_) | Standing::Waiting(_) | Standing::Fine
+    );
+    if let (true, Some(job), Some(agenda)) = (may_be, job, agenda.as_ref())
+        && unbegun(job, agenda, &recorded, now).is_some()
+        && let Some((lease, token)) = unsealed(store, job, &entries).map_err(failed)?
+    {
+        standing = Standing::Unsealed(lease, token);
+    }
     Ok(Stood { agenda, last, standing })
+}
+
+/// The lease and the token of the job's newest hold, if that could not seal its targets.
+fn unsealed(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Option<(Name, u64)>, Failure> {
+    let mut newest: Option<(String, Name, u64)> = None;
+    for lease in &job.leases {
+        let Some(stored) = pollster::block_on(store.read(&lease_key(lease)))? else { continue };
+        let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { continue };
+        let own = record.past.iter().rev().filter_map(|line| Past::read(line));
+        let Some(last) = own.into_iter().find(|past| past.job == job.name.as_str()) else { continue };
+        let since = |entry: &Entry| {
+            let claim = &entry.claim;
+            claim.lease == *lease && claim.epoch == record.epoch && claim.token.get() > last.token
+        };
+        if last.outcome == UNSEALED && !entries.iter().any(since) {
+            newest = newest.max(Some((last.at.into(), lease.clone(), last.token)));
+        }
+    }
+    Ok(newest.map(|(_, lease, token)| (lease, token)))
 }
 
 fn standing(
@@ -138,7 +180,7 @@ fn standing(
     if let Some(by) = by {
         return Standing::Running(by);
     }
-    if let Some((late, slots)) = job.and_then(|job| overdue(job, agenda, recorded, now)) {
+    if let Some((late, slots)) = job.and_then(|job| overdue(job, unbegun(job, agenda, recorded, now)?)) {
         return Standing::Overdue(late, slots);
     }
     let bad = |word: &str| BAD_WORDS.split(',').any(|bad| bad == word);
@@ -161,9 +203,8 @@ fn overrun(job: &Job, entry: &Entry, now: Timestamp) -> Option<Standing> {
     (so_far > limit + grace).then(|| Standing::Overrun(items::by_whom(entry), so_far, limit))
 }
 
-/// For how long the oldest slot is due that nobody has begun, recorded or dropped, and how many are; if that is longer
-/// than it may be.
-fn overdue(
+/// For how long the oldest slot is due that nobody has begun, recorded or dropped, and how many are.
+fn unbegun(
     job: &Job,
     agenda: &Agenda,
     recorded: &[(&Entry, &'static str)],
@@ -175,9 +216,13 @@ fn overdue(
     let first = due.into_iter().find(|slot| !known.contains(&slot.number()))?;
     let before = Timestamp::from_second(first.number() - 1).ok()?;
     let slots = job.schedule.count(before, now).saturating_sub(known.range(first.number()..).count() as u64);
+    Some((Duration::from_secs((now.as_second() - first.number()).unsigned_abs()), slots))
+}
+
+/// The same, if that is longer than it may be.
+fn overdue(job: &Job, (late, slots): (Duration, u64)) -> Option<(Duration, u64)> {
     // A run that waits for its lease has begun nothing yet.
     let wait = if let Busy::Wait(wait) = job.busy { wait } else { Duration::ZERO };
-    let late = Duration::from_secs((now.as_second() - first.number()).unsigned_abs());
     (late > ON_TIME + job.stagger + wait).then_some((late, slots))
 }
 

@@ -156,12 +156,14 @@ fn newest(rows: &mut Vec<Row>) -> usize {
     more
 }
 
-/// The last run of the lease or job; none where one slot was asked about.
+/// The last run of the lease or job, if no item was run since; none where one slot was asked about.
 fn last_run(opened: &mut Opened, question: &Question<'_>, rows: &[Row]) -> Result<Option<Run>, Failed> {
     if question.time.is_some() {
         return Ok(None);
     }
-    Ok(past::runs(opened, rows)?.runs.into_iter().rfind(|run| run.is_about(question.name)))
+    let about = |row: &&Row| row.is_about(question.name) || row.entry.claim.lease.as_str() == question.name;
+    let last = past::runs(opened, rows)?.runs.into_iter().rfind(|run| run.is_about(question.name));
+    Ok(last.filter(|run| !rows.iter().filter(about).any(|row| run.is_before(row))))
 }
 
 fn needs(job: &Job, lease: &str) -> bool {
@@ -243,7 +245,11 @@ fn stands(stood: &Stood, agenda: &Agenda, job: Option<&Job>, whole: bool, now: T
             return;
         }
         // What ended badly is told below; and who is at it now.
-        Standing::Ended(_) | Standing::Running(_) | Standing::Fine | Standing::Unseen => {}
+        Standing::Ended(_)
+        | Standing::Unsealed(..)
+        | Standing::Running(_)
+        | Standing::Fine
+        | Standing::Unseen => {}
         stuck_or_late if whole => {
             let words = stuck_or_late.in_words(name);
             out::line(&format!("{name}: {}", words.trim_end_matches('.')));

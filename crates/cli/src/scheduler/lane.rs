@@ -9,6 +9,7 @@ use leasehold::schedule::Slot;
 
 use super::start::{Ended, Running};
 use super::{Millis, Mode};
+use crate::exit;
 use crate::jobs::Job;
 
 /// A slot that was tried in vain is tried again after this long, then after twice as long, and so on.
@@ -17,6 +18,8 @@ const AGAIN_MS: Millis = 1_000;
 const AGAIN_MOST_MS: Millis = 60_000;
 /// `tick` does not wait for better times: it tries so often.
 const TRIES_AT_ONCE: u32 = 3;
+/// What a run that began nothing ends with if it would end so again: somebody has to do something first.
+const IN_VAIN: [u8; 5] = [exit::USAGE, exit::REFUSED, exit::DENIED, exit::CONFIG, exit::NEEDS_YOU];
 
 /// One job, and what this process has just done about it.
 pub struct Lane {
@@ -134,6 +137,12 @@ impl Lane {
     /// A run of it has ended: looked at again at once. `begun`: it came as far as its slot's record.
     pub fn ended(&mut self, ended: &Ended, begun: bool, now: Millis) {
         self.stumbled(&ended.slot, now);
+        let code = ended.status.code().and_then(|code| u8::try_from(code).ok());
+        if let Some(again) = self.again.get_mut(&ended.slot.number()).filter(|_| !begun)
+            && code.is_some_and(|code| IN_VAIN.contains(&code))
+        {
+            *again = Again { tries: TRIES_AT_ONCE.max(again.tries), at: now + AGAIN_MOST_MS };
+        }
         self.held = if begun { Again::NEVER } else { self.held.then(now) };
         (self.ran, self.wake) = (true, Some(now));
     }

@@ -173,6 +173,7 @@ pub fn run(
         by_signal: false,
         asked: Vec::new(),
         near,
+        unsealed: false,
         begun: false,
         recorded: None,
         listener,
@@ -312,6 +313,8 @@ struct Process<'a> {
     asked: Vec<Signal>,
     /// The store is on this machine.
     near: bool,
+    /// A target could not be sealed.
+    unsealed: bool,
     /// The keeper was told to begin the item.
     begun: bool,
     /// How it ended was given to the keeper, who tries until then.
@@ -382,6 +385,7 @@ impl Job for Process<'_> {
         if let Input::JobExited { status, .. } = input {
             self.status = Some(*status);
         }
+        self.unsealed |= matches!(input, Input::Sealed(Err(_)));
         let (book, granted) = (self.book.clone()?, self.granted.clone()?);
         if *input != Input::Sealed(Ok(())) || !to_start || self.begun {
             return None;

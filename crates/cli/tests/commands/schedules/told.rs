@@ -223,3 +223,30 @@ fn what_plan_shows_names_the_same_slot_everywhere() {
     run(shown);
     assert_eq!(site.outcome("night", other).unwrap()["attempt"], 2);
 }
+
+/// A slot whose run is refused by its target is tried once in a tick, and everybody tells why it is not run.
+#[test]
+fn a_slot_whose_target_refuses_it_is_told_and_not_tried_in_vain() {
+    let site = Site::with(&job("rare", RARE, "fence = [\"file:out.txt\"]", "true"));
+    site.run("a", &["run", "other", "--fence", "file:out.txt", "true"]).is(0, "");
+    assert_eq!(standing(&site, "rare"), "ok");
+    site.make_due("rare");
+    let ticked = site.tick("a").is(1, "out.txt belongs to the lease other");
+    assert_eq!(ticked.err.matches("seal refused").count(), 1, "{}", ticked.err);
+    assert_eq!(
+        standing(&site, "rare"),
+        "not run: its targets could not be sealed (token 1): leasehold why rare"
+    );
+    let why = site.run("a", &["why", "rare"]).is(0, "").out;
+    assert!(why.contains("the last run of rare ran nothing: "), "{why}");
+    let rows = site.history("rare");
+    assert_eq!(rows.iter().map(|row| &row["outcome"]).collect::<Vec<_>>(), ["unsealed"]);
+    let only = site.run("a", &["history", "--only", "unsealed"]).is(0, "").out;
+    assert!(only.ends_with("1 unsealed\n"), "{only}");
+    // Once the target is free for it, nobody speaks of that any more.
+    site.run("a", &["fence", "reset", "file:out.txt"]).is(0, "");
+    site.tick("a").is(0, "");
+    assert_eq!(standing(&site, "rare"), "ok");
+    let why = site.run("a", &["why", "rare"]).is(0, "").out;
+    assert!(why.contains("it is not run again") && !why.contains("ran nothing"), "{why}");
+}

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use leasehold_core::ledger::{Ending, State, Subject};
-use leasehold_core::past::End;
+use leasehold_core::past::{End, UNSEALED};
 use leasehold_core::session::{Signal, StopReason};
 use leasehold_core::time::BootTime;
 
@@ -113,9 +113,13 @@ impl Process<'_> {
         (state, self.ending(Some(status), said))
     }
 
-    /// How it ended, for the lease's record. A key and a slot have records of their own, and of a cooldown only the last
-    /// run has one.
+    /// How it ended, for the lease's record. A key and a slot that were begun have records of their own, and of a cooldown
+    /// only the last run has one.
     pub(super) fn told_to_people(&self) -> Option<End> {
+        if self.unsealed && self.spec.history {
+            let at = host::utc(clock::wall().as_secs());
+            return Some(End { outcome: UNSEALED, exit: None, took: None, at });
+        }
         let item = self.spec.item.as_ref().map(|item| &item.subject);
         let elsewhere = matches!(item, Some(Subject::Key(_) | Subject::Slot { .. }));
         let status = self.status.filter(|_| self.spec.history && !elsewhere)?;
