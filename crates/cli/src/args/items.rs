@@ -106,7 +106,7 @@ pub struct Step {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Of each lease, how the last 8 runs without a key or a slot ended is kept, in the lease's own record: `released` is a lease \
-that was given back by hand or by a program, `unknown` one whose holder never reported, noted by whoever took over. \
+that was given back by hand or by a program, `unsealed` a run that ran nothing because a target could not be sealed, `unknown` one whose holder never reported, noted by whoever took over. \
 A run that found the lease held wrote nothing, so such skips are not here; those of slots are.")]
 pub struct History {
     /// Only this lease, job, key or slot
@@ -114,7 +114,7 @@ pub struct History {
     /// Only what ended, or began, less than this ago by the clocks of the machines
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub since: Option<Duration>,
-    /// Only these: ok, failed, skipped, dropped, lost, killed, unknown, released, started, planned
+    /// Only these: ok, failed, skipped, dropped, lost, killed, unknown, unsealed, released, started, planned
     #[arg(long, value_name = "OUTCOME", value_delimiter = ',')]
     pub only: Vec<String>,
 }
