@@ -133,9 +133,13 @@ install_servers() {
     }
 }
 
-# setup ROOT LOG: everything above, in order.
+# setup ROOT LOG: everything above. What waits for the network goes on beside what compiles.
 setup() {
     : >"$2"
-    check_rust && install_packages "$2" && fetch_crates "$2" && install_servers "$2" &&
-        install_cargo_deny "$1" "$2"
+    check_rust && install_packages "$2" && fetch_crates "$2" || return
+    local servers good=0
+    install_servers "$2" &
+    servers=$!
+    install_cargo_deny "$1" "$2" || good=1
+    wait "$servers" && return "$good"
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::world::places::{everywhere, fresh};
-use crate::world::{Ended, Running, World, until};
+use crate::world::{Ended, Running, World, pause, until};
 use leasehold::clock::{boot_time, wall};
 
 const HOUR: i64 = 3600;
@@ -125,6 +125,7 @@ impl Moved {
             until("longer than its TTL", || {
                 let other = self.run(!moved, &["--json", "acquire", "site"]).is(11, "busy").json();
                 assert_eq!(other["token"], token);
+                pause(self.short / 5);
                 (boot_time() >= end).then_some(())
             });
             let ended = holder.ended();

@@ -385,7 +385,8 @@ impl Job for Process<'_> {
         if let Input::JobExited { status, .. } = input {
             self.status = Some(*status);
         }
-        self.unsealed |= matches!(input, Input::Sealed(Err(_)));
+        // Later it is the answer of the ledger: the item is not to be begun.
+        self.unsealed |= !self.begun && matches!(input, Input::Sealed(Err(_)));
         let (book, granted) = (self.book.clone()?, self.granted.clone()?);
         if *input != Input::Sealed(Ok(())) || !to_start || self.begun {
             return None;

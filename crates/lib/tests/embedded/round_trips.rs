@@ -86,10 +86,11 @@ impl Job for Counted {
     }
 }
 
-fn plan() -> Plan {
+/// One that is to be renewed soon, or not while a test runs.
+fn plan(renewed: bool) -> Plan {
     let lease = Name::new("thing").unwrap();
-    let wishes =
-        Wishes { ttl: Some(Duration::from_secs(60)), heartbeat: Some(Duration::from_millis(5)), grace: None };
+    let heartbeat = renewed.then_some(Duration::from_millis(5));
+    let wishes = Wishes { ttl: Some(Duration::from_secs(60)), heartbeat, grace: None };
     Plan {
         leases: vec![Memory::none().recall(&lease)],
         grant: Grant(random::seed()),
@@ -107,7 +108,7 @@ fn plan() -> Plan {
 /// Runs a session through that many renewals; the calls it made, and how it ended.
 fn calls(store: &MemoryStore, renewals: usize) -> (Vec<&'static str>, Outcome, usize) {
     let counting = Counting::new(store);
-    let mut shell = Shell::new(plan(), Box::new(counting.clone()), Memory::none()).unwrap();
+    let mut shell = Shell::new(plan(renewals > 0), Box::new(counting.clone()), Memory::none()).unwrap();
     let mut job = Counted { renewals: 0, left: renewals, started: false };
     let mut ended = shell.step(Input::Start, &mut job);
     while ended.is_none() {
@@ -152,7 +153,7 @@ fn a_renewal_is_one_write() {
 fn finding_it_held_is_one_read() {
     let store = MemoryStore::new().unwrap();
     let holder = Counting::new(&store);
-    let mut shell = Shell::new(plan(), Box::new(holder), Memory::none()).unwrap();
+    let mut shell = Shell::new(plan(false), Box::new(holder), Memory::none()).unwrap();
     let mut job = Counted { renewals: 0, left: 1, started: false };
     let mut ended = shell.step(Input::Start, &mut job);
     while !job.started && ended.is_none() {

@@ -33,12 +33,15 @@ pub fn long() -> bool {
 /// Asks again and again until there is an answer.
 pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let end = boot_time().plus(PATIENCE);
+    // Most questions start a process: what goes on for long is not asked as often as at first.
+    let mut time = Duration::from_millis(5);
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
         assert!(boot_time() < end, "in vain: {what}");
-        pause(Duration::from_millis(5));
+        pause(time);
+        time = (time * 5 / 4).min(Duration::from_millis(50));
     }
 }
 
