@@ -137,9 +137,11 @@ install_servers() {
 setup() {
     : >"$2"
     check_rust && install_packages "$2" && fetch_crates "$2" || return
-    local servers good=0
+    local good=0
     install_servers "$2" &
-    servers=$!
+    child=$! # which `stop` ends
     install_cargo_deny "$1" "$2" || good=1
-    wait "$servers" && return "$good"
+    wait "$child" || good=1
+    child=''
+    return "$good"
 }

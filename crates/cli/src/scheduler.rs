@@ -156,8 +156,8 @@ impl<'a> Scheduler<'a> {
             self.sweep(now);
         }
         self.lanes.retain(|lane| !lane.retired || lane.running.is_some());
-        let next = self.lanes.iter().filter_map(|lane| lane.wake).min()?;
-        Some(next.max(self.held))
+        let next = self.lanes.iter().filter_map(|lane| lane.wake).min();
+        self.clocks.next(next, self.held, self.draining)
     }
 
     /// Somebody set this machine's clock.

@@ -76,8 +76,8 @@ fn line(record: &LeaseRecord, end: &End) -> String {
     format!("{} {} {exit} {took} {at} {job} {host}/{}", record.token, end.outcome, holder.pid)
 }
 
-/// A text as one short word, which JSON writes as it is.
-fn word(text: &str) -> Cow<'_, str> {
+/// A text as one short word, which JSON writes as it is: so is a name that is longer kept in a line.
+pub fn word(text: &str) -> Cow<'_, str> {
     let odd = |c: char| c.is_whitespace() || c.is_control() || c == '"' || c == '\\';
     if !text.is_empty() && text.len() <= TEXT_MAX && !text.contains(odd) {
         return Cow::Borrowed(text);

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use leasehold_core::ids::Grant;
 use leasehold_core::ledger::{Amended, STEP_NAME_MAX, StepStands};
+use rustix::event::{self, PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::keeper::Work;
@@ -144,7 +145,11 @@ impl Steps {
 fn answer(listener: &UnixListener, over: &UnixStream, desk: &Desk) {
     let mut connected: Vec<Weak<UnixStream>> = Vec::new();
     while poll::wait(&[listener.as_fd(), over.as_fd()]).is_ok_and(|ready| !ready.has(1)) {
-        let Ok((stream, _)) = listener.accept() else { continue };
+        let Ok((stream, _)) = listener.accept() else {
+            // Whoever comes is still there: out of descriptors, say. Nobody is served by asking at once again.
+            let _ = event::poll(&mut [PollFd::new(over, PollFlags::IN)], Some(&ACCEPT_AGAIN));
+            continue;
+        };
         let stream = Arc::new(stream);
         connected.retain(|known| known.strong_count() > 0);
         connected.push(Arc::downgrade(&stream));
@@ -157,6 +162,8 @@ fn answer(listener: &UnixListener, over: &UnixStream, desk: &Desk) {
     }
 }
 
+/// How long it is left alone if nobody could be let in.
+const ACCEPT_AGAIN: event::Timespec = event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// What a socket is called in a directory of its own.
 const ALONE: &str = "steps";
 /// How long a name is.
@@ -184,8 +191,7 @@ fn place(dir: &Path) -> (PathBuf, Option<File>) {
 fn bind(place: &Path) -> io::Result<(UnixListener, Option<PathBuf>)> {
     match UnixListener::bind(place) {
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
-            let name = place.file_name().unwrap_or_default().display();
-            let own = PathBuf::from("/tmp").join(format!("leasehold-{name}"));
+            let own = elsewhere(place);
             DirBuilder::new().mode(0o700).create(&own)?;
             Ok((UnixListener::bind(own.join(ALONE))?, Some(own)))
         }
@@ -193,13 +199,23 @@ fn bind(place: &Path) -> io::Result<(UnixListener, Option<PathBuf>)> {
     }
 }
 
+/// Where a socket lies whose path would be too long.
+fn elsewhere(place: &Path) -> PathBuf {
+    PathBuf::from("/tmp").join(format!("leasehold-{}", place.file_name().unwrap_or_default().display()))
+}
+
 /// Removes what wrappers that were killed have left. Nobody is asked: one that is stopped would not answer.
 fn sweep(dir: &Path) {
     owned::sweep(dir, DIGITS, remove);
 }
 
-/// A socket and its lock, in this order: a socket without a lock would stay for ever.
+/// A socket and its lock, in this order: a socket without a lock would stay for ever. The name was drawn at random, and in
+/// a directory that is not ours nothing can be removed.
 fn remove(place: &Path) {
+    let own = elsewhere(place);
+    if std::fs::remove_file(own.join(ALONE)).is_ok() {
+        let _ = std::fs::remove_dir(own);
+    }
     match std::fs::remove_file(place) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {}
         _ => drop(std::fs::remove_file(owned::lock_of(place))),

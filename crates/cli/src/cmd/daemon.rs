@@ -165,7 +165,11 @@ fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, told
         Err(failed) => {
             let why = failed.message.replace(". Nothing was started", "").replace(". Nothing was run.", "");
             let again = failed.code == exit::UNREACHABLE;
-            let then = if again { " until the store answers" } else { "" };
+            let then = match (again, failed.word) {
+                (true, "clock") => " until it does",
+                (true, _) => " until the store answers",
+                (false, _) => "",
+            };
             if !(again && told) {
                 out.warn(&format!("{why}. The jobs stay as they were before that change{then}"));
             }

@@ -53,9 +53,13 @@ impl Row {
 
     /// When it last ended, or began; by that machine's clock.
     pub fn when(&self) -> &str {
-        let Entry { ending, claim, .. } = &self.entry;
-        ending.as_ref().map_or(claim.holder.since.as_str(), |ending| ending.at.as_str())
+        when(&self.entry)
     }
+}
+
+/// When an item last ended, or began; by that machine's clock.
+pub fn when(entry: &Entry) -> &str {
+    entry.ending.as_ref().map_or(entry.claim.holder.since.as_str(), |ending| ending.at.as_str())
 }
 
 /// Slots that were not run, however many.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use leasehold::agenda::Unreadable;
 use leasehold::core::ids::Epoch;
-use leasehold::core::ledger::State;
+use leasehold::core::ledger::{Entry, State};
 use leasehold::core::name::Name;
-use leasehold::core::past::{Past, RELEASED, UNKNOWN, UNSEALED};
+use leasehold::core::past::{Past, RELEASED, UNKNOWN, UNSEALED, word};
 use leasehold::core::record::{BadRecord, LeaseRecord};
 use leasehold::core::session::LEASE_PREFIX;
 use leasehold::core::stop::Text;
@@ -14,15 +14,15 @@ use leasehold::stores::each_stored;
 use leasehold::text::harmless;
 use serde_json::{Value, json};
 
-use super::history::Row;
+use super::history::{Row, when};
 use super::{Opened, held_for, store_failed};
 use crate::exit::Failed;
 
 /// One hold that is over.
 pub struct Run {
-    lease: Name,
+    pub lease: Name,
     epoch: Epoch,
-    token: u64,
+    pub token: u64,
     exit: Option<i32>,
     took: Option<Duration>,
     job: String,
@@ -66,7 +66,8 @@ pub fn runs(opened: &mut Opened, rows: &[Row]) -> Result<Runs, Failed> {
 }
 
 impl Run {
-    fn of(record: &LeaseRecord, line: &str) -> Option<Self> {
+    /// A line of a lease's record.
+    pub fn of(record: &LeaseRecord, line: &str) -> Option<Self> {
         let Past { token, outcome, exit, took, at, job, holder } = Past::read(line)?;
         Some(Self {
             lease: record.lease.clone(),
@@ -88,22 +89,28 @@ impl Run {
         !skipped && claim.lease == self.lease && claim.epoch == self.epoch && claim.token.get() == self.token
     }
 
-    /// Whether what the ledger's row tells of was run after this.
-    pub fn is_before(&self, row: &Row) -> bool {
-        let claim = &row.entry.claim;
+    /// Whether an item was run after this. The claim in one that was skipped is of whoever was in its way.
+    pub fn is_before(&self, entry: &Entry) -> bool {
+        let claim = &entry.claim;
         let later = match claim.lease == self.lease && claim.epoch == self.epoch {
             true => claim.token.get() > self.token,
-            false => row.when() > self.when.as_str(),
+            false => when(entry) > self.when.as_str(),
         };
-        later && row.entry.state != State::Skipped
+        later && entry.state != State::Skipped
+    }
+
+    /// Whether it was a run of this job.
+    pub fn is_of(&self, job: &Name) -> bool {
+        self.job == word(job.as_str())
     }
 
     /// Whether it belongs to this lease or job.
     pub fn is_about(&self, name: &str) -> bool {
-        self.lease.as_str() == name || self.job == name
+        self.lease.as_str() == name || self.job == word(name)
     }
 
-    fn ago(&self) -> String {
+    /// "3m ago", or when.
+    pub fn ago(&self) -> String {
         held_for(&self.when).map_or_else(|| self.when.clone(), |d| format!("{} ago", Text(d)))
     }
 

@@ -8,12 +8,13 @@ use leasehold::agenda::{self, ON_TIME};
 use leasehold::core::ledger::agenda::{Agenda, Range, Why, stuck};
 use leasehold::core::ledger::{Entry, Subject};
 use leasehold::core::name::Name;
-use leasehold::core::past::{Past, UNSEALED};
+use leasehold::core::past::UNSEALED;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::lease_key;
 use leasehold::core::stop::Text;
 use leasehold::stores::{Failure, Store};
 
+use super::past::Run;
 use super::{Opened, history, items, store_failed};
 use crate::exit::Failed;
 use crate::jobs::{Busy, Job};
@@ -53,8 +54,8 @@ pub enum Standing {
     Running(String),
     /// Its newest slot ended so, and that is not well.
     Ended(&'static str),
-    /// Slots are due, and the last run for one could not seal its targets: this lease had that token.
-    Unsealed(Name, u64),
+    /// Slots are due, and this run, its last, could not seal its targets; for how long it is overdue, if it is.
+    Unsealed(Box<Run>, Option<(Duration, u64)>),
     /// So many slots are due that nobody has begun, the oldest for so long.
     Overdue(Duration, u64),
     /// The newest went well, and so many before it did not.
@@ -63,6 +64,14 @@ pub enum Standing {
 }
 
 impl Standing {
+    /// The run that could not seal its targets, if that is how it stands.
+    pub fn unsealed(&self) -> Option<&Run> {
+        match self {
+            Self::Unsealed(run, _) => Some(run),
+            _ => None,
+        }
+    }
+
     /// In a few words.
     pub fn in_words(&self, job: &Name) -> String {
         match self {
@@ -82,10 +91,13 @@ impl Standing {
             ),
             Self::Running(by) => format!("running, begun by {by}"),
             Self::Ended(word) => format!("last slot {word}: leasehold why {job}"),
-            Self::Unsealed(lease, token) => {
+            Self::Unsealed(run, late) => {
+                let Run { lease, token, .. } = &**run;
                 let lease = if lease == job { String::new() } else { format!("{lease}, ") };
+                let late = late.map_or("not run".into(), |(late, _)| format!("overdue for {}", Text(late)));
+                let ago = run.ago();
                 format!(
-                    "not run: its targets could not be sealed ({lease}token {token}): leasehold why {job}"
+                    "{late}: its targets could not be sealed {ago} ({lease}token {token}): leasehold why {job}"
                 )
             }
             Self::Overdue(late, 1) => format!("overdue for {}: does a daemon run, or a tick?", Text(*late)),
@@ -126,31 +138,25 @@ pub fn stood(opened: &mut Opened, name: &Name, job: Option<&Job>, now: Timestamp
         Standing::Overdue(..) | Standing::Ended(_) | Standing::Waiting(_) | Standing::Fine
     );
     if let (true, Some(job), Some(agenda)) = (may_be, job, agenda.as_ref())
-        && unbegun(job, agenda, &recorded, now).is_some()
-        && let Some((lease, token)) = unsealed(store, job, &entries).map_err(failed)?
+        && let Some(late) = unbegun(job, agenda, &recorded, now)
+        && let Some(run) = unsealed(store, job, &entries).map_err(failed)?
     {
-        standing = Standing::Unsealed(lease, token);
+        standing = Standing::Unsealed(Box::new(run), overdue(job, late));
     }
     Ok(Stood { agenda, last, standing })
 }
 
-/// The lease and the token of the job's newest hold, if that could not seal its targets.
-fn unsealed(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Option<(Name, u64)>, Failure> {
-    let mut newest: Option<(String, Name, u64)> = None;
+/// The job's newest run, if that could not seal its targets.
+fn unsealed(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Option<Run>, Failure> {
+    let mut newest: Option<Run> = None;
     for lease in &job.leases {
         let Some(stored) = pollster::block_on(store.read(&lease_key(lease)))? else { continue };
         let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { continue };
-        let own = record.past.iter().rev().filter_map(|line| Past::read(line));
-        let Some(last) = own.into_iter().find(|past| past.job == job.name.as_str()) else { continue };
-        let since = |entry: &Entry| {
-            let claim = &entry.claim;
-            claim.lease == *lease && claim.epoch == record.epoch && claim.token.get() > last.token
-        };
-        if last.outcome == UNSEALED && !entries.iter().any(since) {
-            newest = newest.max(Some((last.at.into(), lease.clone(), last.token)));
-        }
+        let runs = record.past.iter().rev().filter_map(|line| Run::of(&record, line));
+        let last = runs.into_iter().find(|run| run.is_of(&job.name));
+        newest = newest.into_iter().chain(last).max_by(|a, b| a.when.cmp(&b.when));
     }
-    Ok(newest.map(|(_, lease, token)| (lease, token)))
+    Ok(newest.filter(|run| run.word == UNSEALED && !entries.iter().any(|entry| run.is_before(entry))))
 }
 
 fn standing(

@@ -88,7 +88,7 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
     let asked = question.time.map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let mut rows = history::recorded(&mut opened)?.rows;
-    let last = last_run(&mut opened, &question, &rows)?;
+    let last = last_run(&mut opened, &question, &rows, job)?;
     rows.retain(|row| question.is_about(row, asked.as_ref(), job));
     let more = newest(&mut rows);
     let stood = match Name::new(question.name) {
@@ -96,13 +96,15 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
         Err(_) => None,
     };
     let agenda = stood.as_ref().and_then(|stood| stood.agenda.as_ref());
+    let unsealed = stood.as_ref().and_then(|stood| stood.standing.unsealed());
+    let last = unsealed.filter(|_| asked.is_none() || rows.is_empty()).or(last.as_ref());
     let range = agenda.and_then(|agenda| match &asked {
         Some(Asked::At(at)) if rows.is_empty() => agenda.range_of(*at),
         Some(_) => None,
         None => agenda.dropped.last(),
     });
     if out.json {
-        objects(&rows, last.as_ref(), agenda, stood.as_ref(), range, out);
+        objects(&rows, last, agenda, stood.as_ref(), range, out);
         return Ok(exit::OK);
     }
     let lease_known = leases(&mut opened, question.name, job)?;
@@ -124,7 +126,7 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
             out::line(&sentence);
         });
     }
-    last.iter().all(|run| out::line(&run.sentence()));
+    last.into_iter().all(|run| out::line(&run.sentence()));
     for row in &rows {
         tell(row, job);
     }
@@ -157,13 +159,18 @@ fn newest(rows: &mut Vec<Row>) -> usize {
 }
 
 /// The last run of the lease or job, if no item was run since; none where one slot was asked about.
-fn last_run(opened: &mut Opened, question: &Question<'_>, rows: &[Row]) -> Result<Option<Run>, Failed> {
+fn last_run(
+    opened: &mut Opened,
+    question: &Question<'_>,
+    rows: &[Row],
+    job: Option<&Job>,
+) -> Result<Option<Run>, Failed> {
     if question.time.is_some() {
         return Ok(None);
     }
-    let about = |row: &&Row| row.is_about(question.name) || row.entry.claim.lease.as_str() == question.name;
     let last = past::runs(opened, rows)?.runs.into_iter().rfind(|run| run.is_about(question.name));
-    Ok(last.filter(|run| !rows.iter().filter(about).any(|row| run.is_before(row))))
+    let mut since = rows.iter().filter(|row| question.is_about(row, None, job));
+    Ok(last.filter(|run| !since.any(|row| run.is_before(&row.entry))))
 }
 
 fn needs(job: &Job, lease: &str) -> bool {

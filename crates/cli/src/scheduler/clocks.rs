@@ -45,6 +45,15 @@ impl Clocks {
         !(self.compared..self.compared.saturating_add(COMPARE_AGAIN_MS)).contains(&wall)
     }
 
+    /// When there is something to do next, if something is `due` and nothing may be done while it is `held`. By a clock that
+    /// is not to be gone by nobody knows what is due when: the next thing is to compare it.
+    pub fn next(&self, due: Option<Millis>, held: Millis, draining: bool) -> Option<Millis> {
+        match self.known || draining {
+            true => due.map(|due| due.max(held)),
+            false => Some(held),
+        }
+    }
+
     /// What a comparison has told. Gives for how long nothing may be started, if so: by a clock that was set, or is
     /// too far off, nobody goes until a comparison went well.
     pub fn found(&mut self, ahead: Result<Option<Millis>, Wrong>, wall: Millis) -> Option<Millis> {
@@ -73,6 +82,26 @@ mod tests {
     use super::*;
 
     const NOW: Millis = 1_800_000_000_000;
+
+    /// One that was set back by hours makes all that is due look hours away: that is not slept through.
+    #[test]
+    fn a_clock_that_was_set_is_compared_again_soon_whatever_is_due() {
+        let mut clocks = Clocks::new(0, NOW);
+        let due = Some(NOW + 60_000);
+        assert_eq!(clocks.next(due, 0, false), due);
+        assert_eq!(clocks.next(due, NOW + 90_000, false), Some(NOW + 90_000), "not while it is held");
+        assert_eq!(clocks.next(None, 0, false), None);
+        clocks.were_set();
+        let back = NOW - 5 * 3_600_000;
+        let again = clocks.found(Err(Wrong::Silent), back);
+        assert_eq!(again, Some(SET_AGAIN_MS));
+        assert_eq!(clocks.next(due, back + SET_AGAIN_MS, false), Some(back + SET_AGAIN_MS));
+        assert_eq!(
+            clocks.next(None, back + SET_AGAIN_MS, true),
+            None,
+            "unless all that is to be done is to end"
+        );
+    }
 
     #[test]
     fn by_a_clock_that_was_set_nobody_goes_until_it_is_compared() {

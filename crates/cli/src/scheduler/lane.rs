@@ -18,8 +18,8 @@ const AGAIN_MS: Millis = 1_000;
 const AGAIN_MOST_MS: Millis = 60_000;
 /// `tick` does not wait for better times: it tries so often.
 const TRIES_AT_ONCE: u32 = 3;
-/// What a run that began nothing ends with if it would end so again: somebody has to do something first.
-const IN_VAIN: [u8; 5] = [exit::USAGE, exit::REFUSED, exit::DENIED, exit::CONFIG, exit::NEEDS_YOU];
+/// What a run that began nothing ends with if any slot of its job would end so: somebody has to do something first.
+const IN_VAIN: [u8; 4] = [exit::USAGE, exit::REFUSED, exit::DENIED, exit::CONFIG];
 
 /// One job, and what this process has just done about it.
 pub struct Lane {
@@ -43,6 +43,8 @@ pub struct Lane {
     again: BTreeMap<i64, Again>,
     /// The lease was found held, so often in a row: the other slots of the job would find it so too.
     held: Again,
+    /// The last run began nothing, and the next one would not either.
+    in_vain: bool,
     /// The last run was of a slot that had been begun before: now it is the turn of the others.
     made_up: bool,
 }
@@ -80,6 +82,7 @@ impl Lane {
             told: BTreeSet::new(),
             again: BTreeMap::new(),
             held: Again::NEVER,
+            in_vain: false,
             made_up: false,
         }
     }
@@ -112,7 +115,7 @@ impl Lane {
         // A slot that gives way is tried once, whatever the others found.
         let held = if start.free || self.terms.skips { Again::NEVER } else { self.held };
         let own = self.again.get(&start.slot.number()).copied().unwrap_or(Again::NEVER);
-        let over = mode == Mode::Once && (own.tries >= TRIES_AT_ONCE || held.tries > 0);
+        let over = mode == Mode::Once && (own.tries >= TRIES_AT_ONCE || held.tries > 0 || self.in_vain);
         (!over).then_some(own.at.max(held.at))
     }
 
@@ -137,9 +140,10 @@ impl Lane {
     /// A run of it has ended: looked at again at once. `begun`: it came as far as its slot's record.
     pub fn ended(&mut self, ended: &Ended, begun: bool, now: Millis) {
         self.stumbled(&ended.slot, now);
-        let code = ended.status.code().and_then(|code| u8::try_from(code).ok());
-        if let Some(again) = self.again.get_mut(&ended.slot.number()).filter(|_| !begun)
-            && code.is_some_and(|code| IN_VAIN.contains(&code))
+        let code = ended.status.code().and_then(|code| u8::try_from(code).ok()).filter(|_| !begun);
+        self.in_vain = code.is_some_and(|code| IN_VAIN.contains(&code));
+        if let Some(again) = self.again.get_mut(&ended.slot.number())
+            && (self.in_vain || code == Some(exit::NEEDS_YOU))
         {
             *again = Again { tries: TRIES_AT_ONCE.max(again.tries), at: now + AGAIN_MOST_MS };
         }

@@ -18,6 +18,7 @@ use super::start::Ended;
 use crate::cmd::standing::{ahead, dropped_of, time};
 use crate::cmd::{held_for, items};
 use crate::config::Chosen;
+use crate::exit;
 use crate::out::Out;
 
 /// Tells people, or whoever reads `--json`.
@@ -241,7 +242,7 @@ fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Fai
     };
     let word = entry.state.word();
     let see = format!("leasehold why {job} {slot}");
-    let ours = is_of(entry, ended);
+    let (ours, needs_you) = (is_of(entry, ended), ended.status.code() == Some(exit::NEEDS_YOU.into()));
     match entry.state {
         State::Ok | State::Skipped => Told { word, text: format!("{job} for {slot}: {word}"), well: true },
         State::Started if ours => {
@@ -250,7 +251,8 @@ fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Fai
         }
         // Another run is at it, or somebody lets it be tried again: of ours there is nothing to say.
         State::Started | State::Planned => not_begun(),
-        State::Failed | State::Lost | State::Killed | State::Unknown if !ours && success => not_begun(),
+        // What another run has left, unless that is why this one began nothing.
+        State::Failed | State::Lost | State::Killed | State::Unknown if !ours && !needs_you => not_begun(),
         state => {
             let attempt = match state == State::Failed && ended.attempts > 1 {
                 true => format!(", attempt {} of {}", entry.failures, ended.attempts),

@@ -169,7 +169,8 @@ fn end_at(by: BootTime) -> io::Result<()> {
             made
         }
     };
-    if made == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    // Not what the system says: it says of this what it says of too many processes.
+    if made == 0 { Ok(()) } else { Err(Errno::NOSR.into()) }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
@@ -226,6 +227,9 @@ fn sentence(e: &io::Error) -> String {
         Some(Errno::NOEXEC) => "cannot be executed: not a program for this machine".into(),
         Some(Errno::TOOBIG) => "the arguments and environment are too long".into(),
         Some(Errno::AGAIN) => "cannot be started: too many processes".into(),
+        Some(Errno::NOSR) => {
+            "cannot be started: no timer could be made that ends it in time (ulimit -i)".into()
+        }
         Some(Errno::NOMEM) => "cannot be started: out of memory".into(),
         Some(Errno::TXTBSY) => "cannot be executed: something is still writing to it".into(),
         Some(Errno::ACCESS) => "cannot be executed: permission denied".into(),

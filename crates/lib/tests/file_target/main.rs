@@ -61,7 +61,7 @@ fn main() {
 /// A few at a time, for each mostly waits for the processes it starts. Those that failed.
 #[cfg(target_os = "linux")]
 fn run(tests: &[Test]) -> Vec<&'static str> {
-    let threads = std::env::var("RUST_TEST_THREADS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    let threads = std::env::var("RUST_TEST_THREADS").ok().and_then(|n| n.parse().ok()).unwrap_or(2).max(1);
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..threads {

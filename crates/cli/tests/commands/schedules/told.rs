@@ -233,10 +233,9 @@ fn a_slot_whose_target_refuses_it_is_told_and_not_tried_in_vain() {
     site.make_due("rare");
     let ticked = site.tick("a").is(1, "out.txt belongs to the lease other");
     assert_eq!(ticked.err.matches("seal refused").count(), 1, "{}", ticked.err);
-    assert_eq!(
-        standing(&site, "rare"),
-        "not run: its targets could not be sealed (token 1): leasehold why rare"
-    );
+    let said = standing(&site, "rare");
+    assert!(said.contains(": its targets could not be sealed "), "{said}");
+    assert!(said.ends_with(" ago (token 1): leasehold why rare"), "{said}");
     let why = site.run("a", &["why", "rare"]).is(0, "").out;
     assert!(why.contains("the last run of rare ran nothing: "), "{why}");
     let rows = site.history("rare");
@@ -249,4 +248,32 @@ fn a_slot_whose_target_refuses_it_is_told_and_not_tried_in_vain() {
     assert_eq!(standing(&site, "rare"), "ok");
     let why = site.run("a", &["why", "rare"]).is(0, "").out;
     assert!(why.contains("it is not run again") && !why.contains("ran nothing"), "{why}");
+}
+
+/// However many of its slots are due, and whatever other jobs do under the same lease.
+#[test]
+fn a_job_whose_target_refuses_it_is_tried_once_and_told_beside_others() {
+    let hourly = |name: &str, more: &str| job(name, "every = \"1h\"", more, "true");
+    let site = Site::with(
+        &[hourly("site", "catch_up = 3\nfence = [\"file:out.txt\"]"), hourly("b", "lease = \"site\"")]
+            .concat(),
+    );
+    site.run("a", &["run", "other", "--fence", "file:out.txt", "true"]).is(0, "");
+    site.rewind("site", now() - 5 * 3600);
+    let ticked = site.tick("a").is(1, "belongs to the lease other");
+    assert_eq!(ticked.err.matches("seal refused").count(), 1, "{}", ticked.err);
+    site.rewind("b", now() - 3600);
+    site.tick("a").is(1, "belongs to the lease other");
+    assert_eq!(site.history("b").last().map(|row| row["outcome"].clone()), Some("ok".into()));
+    let said = standing(&site, "site");
+    assert!(
+        said.starts_with("overdue for ") && said.contains(": its targets could not be sealed "),
+        "{said}"
+    );
+    let why = site.run("a", &["why", "site"]).is(0, "").out;
+    assert!(why.contains("the last run of site ran nothing: "), "{why}");
+    // Asked about a slot that nobody could begin.
+    let slot = named((now() - 3600).div_euclid(3600) * 3600);
+    let why = site.run("a", &["why", "site", &slot]).is(0, "").out;
+    assert!(why.contains("the last run of site ran nothing: "), "{why}");
 }
