@@ -19,7 +19,9 @@ use leasehold::state::{StateDir, is_denial, read_private, write_private};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Aim, Opened, bad_record, forgetful, held_by, not_started, store_failed, unconfirmed};
+use super::{
+    Aim, Opened, bad_record, forgetful, held_by, is_on_the_runs_store, not_started, store_failed, unconfirmed,
+};
 use crate::args::{Acquire, ByHand, Everywhere, token};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
@@ -192,7 +194,7 @@ fn kept(path: &Path) -> Kept {
 
 /// `leasehold renew NAME`
 pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed> {
-    if let Some(run) = supervised(args) {
+    if let Some(run) = supervised(flags, args) {
         let (lease, token) = (&run.lease, run.token);
         if out.json {
             let outcome = "renewed_by_run";
@@ -247,7 +249,7 @@ pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Faile
              it is released when the run ends"
         ))
     };
-    if let Some(run) = supervised(args) {
+    if let Some(run) = supervised(flags, args) {
         return Err(ours(&run.lease));
     }
     let (lease, mut opened) = begin(flags, args)?;
@@ -296,11 +298,25 @@ fn say(out: &Out, lease: &Name, word: &str, text: &str) {
 
 /// The run that holds the lease in question, if we are a part of it and it is there to renew it. Then there is nothing to
 /// ask the store, whose password a job does not have.
-fn supervised(args: &ByHand) -> Option<Enclosing> {
+fn supervised(flags: &Everywhere, args: &ByHand) -> Option<Enclosing> {
     let run = Enclosing::from_env(|name| std::env::var(name).ok())?;
     let asked = run.lease.as_str() == args.name && args.token.is_none_or(|token| token == run.token);
     let (pid, grant) = supervisor()?;
-    (asked && grant == run.grant && is_above_us(pid)).then_some(run)
+    let ours = asked && grant == run.grant && is_above_us(pid);
+    (ours && !is_elsewhere(flags, args, &run)).then_some(run)
+}
+
+/// Whether what is asked about is a lease of the same name, and maybe of the same token, on another store: that one is
+/// named, or the token was granted there by hand. Without its password a store cannot always be named: then it is the
+/// run's.
+fn is_elsewhere(flags: &Everywhere, args: &ByHand, run: &Enclosing) -> bool {
+    let Ok(state) = config::state_dir() else { return false };
+    let Ok(Chosen { shown, .. }) = config::choose(flags, &state) else { return false };
+    let by_hand = || {
+        let kept = kept(&state.grant_file(&run.lease));
+        kept.stores.get(&shown).is_some_and(|kept| args.token == Some(kept.token))
+    };
+    !is_on_the_runs_store(&shown) && (flags.store.is_some() || by_hand())
 }
 
 /// Which process renews which grant, as the run that we are in says.
@@ -318,6 +334,8 @@ fn begin(flags: &Everywhere, args: &ByHand) -> Result<(Name, Opened), Failed> {
 fn grant(lease: &Name, args: &ByHand, opened: &Opened) -> Result<Grant, Failed> {
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let enclosing = Enclosing::from_env(env).filter(|run| run.lease == *lease);
+    // Nor does a run's grant on another store.
+    let enclosing = enclosing.filter(|_| is_on_the_runs_store(&opened.chosen.shown));
     // A token means nothing but for its lease.
     let other = env("LEASEHOLD_LEASE").filter(|of| of != lease.as_str());
     let token = match (args.token, env("LEASEHOLD_TOKEN"), other) {

@@ -52,6 +52,14 @@ use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
 use crate::out::Out;
 
+/// The variable that says which store a run's lease is on, as it is shown: one of the same name on another store is another.
+pub const RUN_STORE: &str = "LEASEHOLD_RUN_STORE";
+
+/// Whether a store is that of the run we are in, as far as that says.
+pub fn is_on_the_runs_store(shown: &str) -> bool {
+    std::env::var(RUN_STORE).map_or(true, |its| its == shown)
+}
+
 /// A lease name from the command line.
 pub fn name(text: &str) -> Result<Name, Failed> {
     Name::new(text).map_err(|e| Failed::usage(e.to_string()))

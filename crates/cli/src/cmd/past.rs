@@ -156,7 +156,7 @@ impl Run {
             ),
             UNSEALED => format!(
                 "the last run of {lease}{job} ran nothing: {holder} had it (token {token}) {ago}, and could not seal its \
-                 targets. leasehold fence ls TARGET tells whose one is; run or tick, there, tells why it is refused."
+                 targets: leasehold fence ls TARGET tells whose one is, and the log of that run why it was refused."
             ),
             RELEASED => {
                 let after = after("after");

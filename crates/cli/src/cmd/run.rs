@@ -112,7 +112,7 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     let when = items::moment(flags, args, &job)?;
     let fences = targets::fences(&args.manner.fence, &leases, &job, &when)?;
     let opened = super::open_tested(flags, &leases)?;
-    let mut spec = spec(args, opened.store.as_ref(), &when)?;
+    let mut spec = spec(args, opened.store.as_ref(), &opened.chosen.shown, &when)?;
     if spec.item.is_some() {
         spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(e.to_string()))?);
     }
@@ -125,7 +125,7 @@ fn job(args: &Run, leases: &[Name]) -> Result<Name, Failed> {
 }
 
 /// What to run, with timing that this store supports.
-fn spec(args: &Run, store: &dyn Store, when: &targets::Moment) -> Result<Spec, Failed> {
+fn spec(args: &Run, store: &dyn Store, shown: &str, when: &targets::Moment) -> Result<Spec, Failed> {
     let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
     let max_run = duration::parse_or_none(&args.manner.max_run)
         .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
@@ -134,7 +134,8 @@ fn spec(args: &Run, store: &dyn Store, when: &targets::Moment) -> Result<Spec, F
     let (item, key) = items::item(args, &leases, &job, when)?;
     item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
     let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
-    let env = variables()?;
+    let mut env = variables()?;
+    env.push((super::RUN_STORE.into(), shown.into()));
     Ok(Spec {
         timing: super::timing(wishes, store)?,
         job,
@@ -147,7 +148,7 @@ fn spec(args: &Run, store: &dyn Store, when: &targets::Moment) -> Result<Spec, F
         sockets: None,
         leases,
         run_id: run_id(args)?,
-        wait: patience(args),
+        wait: patience(args, shown),
         max_run,
         args: args.command[1..].to_vec(),
         foreground: std::io::stdin().is_terminal(),
@@ -189,8 +190,9 @@ fn leases(args: &Run) -> Result<Vec<Name>, Failed> {
 }
 
 /// A run nested in the one that holds its only lease would wait for its own parent.
-fn patience(args: &Run) -> Duration {
-    let nested = std::env::var("LEASEHOLD_LEASE").is_ok_and(|outer| outer == args.name);
+fn patience(args: &Run, shown: &str) -> Duration {
+    let outer = std::env::var("LEASEHOLD_LEASE").is_ok_and(|outer| outer == args.name);
+    let nested = outer && super::is_on_the_runs_store(shown);
     args.manner.wait.filter(|_| !nested || !args.or.is_empty()).unwrap_or_default()
 }
 

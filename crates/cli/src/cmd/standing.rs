@@ -277,7 +277,8 @@ pub fn dropped_of(job: &Name, range: &Range) -> String {
 fn because(why: Why) -> &'static str {
     match why {
         Why::Missed => {
-            "nobody ran them in time, and catch_up and catch_up_max_age, which say what is run later, ask for no more"
+            "not begun in time (nobody tried, or what tried could not begin), and catch_up and catch_up_max_age, which say \
+             what is run later, ask for no more"
         }
         Why::Paused => "the job was paused, and what is due in a pause is not caught up",
     }

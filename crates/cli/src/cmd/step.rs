@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use leasehold::core::ledger::STEP_NAME_MAX;
-use leasehold::host::Enclosing;
+use leasehold::host::{Enclosing, SUPERVISOR, parse_supervisor_text};
 use leasehold::runner::lookup::lookup;
 use leasehold::steps::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
@@ -33,7 +33,10 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
     let early = |e| unheard(name, NOT_RUN, &e);
     let stream = UnixStream::connect(socket).map_err(early)?;
     let mut lines = BufReader::new(&stream);
-    steps::send(&stream, &Ask::Begin { step: name.clone(), grant: run.grant }).map_err(early)?;
+    // A script may have taken another lease since (`acquire --eval`): the run says who it is in a variable of its own.
+    let supervisor = std::env::var(SUPERVISOR).ok().and_then(|text| parse_supervisor_text(&text));
+    let grant = supervisor.map_or(run.grant, |(_, grant)| grant);
+    steps::send(&stream, &Ask::Begin { step: name.clone(), grant }).map_err(early)?;
     match steps::receive(&mut lines).map_err(early)? {
         Answer::Begin => {}
         Answer::Done { token, output } => {

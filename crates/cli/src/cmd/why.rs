@@ -12,7 +12,7 @@ use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::random;
 use leasehold::schedule::SlotError;
-use leasehold::text::harmless;
+use leasehold::text::{harmless, masked};
 use serde_json::json;
 
 use super::history::{self, Dropped, Row};
@@ -126,10 +126,8 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
             out::line(&sentence);
         });
     }
-    last.into_iter().all(|run| out::line(&run.sentence()));
-    for row in &rows {
-        tell(row, job);
-    }
+    last.into_iter().for_each(|run| ran_last(run, job.filter(|_| unsealed.is_some())));
+    rows.iter().for_each(|row| tell(row, job));
     if more > 0 {
         out::line(&format!("and {more} more: leasehold history {}", question.name));
     }
@@ -146,6 +144,15 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
         _ => {}
     }
     Ok(exit::OK)
+}
+
+/// What came of the last run; if it could not seal them, the targets of its job.
+fn ran_last(run: &Run, unsealed: Option<&Job>) {
+    out::line(&run.sentence());
+    if let Some(Job { name, dir, fence, .. }) = unsealed {
+        let targets: Vec<_> = fence.iter().map(|target| masked(target)).collect();
+        out::line(&format!("targets of {name}, as seen from {}: {}.", dir.display(), targets.join(", ")));
+    }
 }
 
 /// Leaves the newest, those first; how many more there are.

@@ -66,7 +66,8 @@ impl<'a> Voice<'a> {
         for (job, before) in changed.iter().filter_map(|(job, before)| Some((job, before.as_ref()?))) {
             let text = format!(
                 "{job} has another schedule now (it was {before}): what was due before is not run. If another machine \
-                 still has the old one, give both the same file"
+                 still has the old one, give both the same file; if another leasehold.toml on this store has a job of that \
+                 name, rename one"
             );
             self.out.note(&text);
             self.event("registered", job, "", &text, &json!({"before": before}));

@@ -107,6 +107,36 @@ fn a_run_renews_for_its_job() {
     ended.is(0, "renewed other (token 1)").is(0, "released other");
 }
 
+/// One of the same name on another store, with the same token, is nobody's but whoever took it there.
+#[test]
+fn a_lease_of_the_same_name_on_another_store_is_another() {
+    let world = World::new();
+    let [a, b] = ["a.db", "b.db"].map(|name| format!("sqlite:{}", world.at(name)));
+    let binary = crate::world::binary();
+    for how in [r#"--store "$1""#, ""] {
+        // By name, or by the environment.
+        let set = if how.is_empty() { r#"export LEASEHOLD_STORE="$1";"# } else { "" };
+        let script = format!(
+            r#"{set} T=$("$0" {how} acquire site) && "$0" {how} renew site --token $T && "$0" {how} release site --token $T"#
+        );
+        let mut command = world.command(&["--store", &a, "run", "site", "sh", "-c", &script]);
+        let ended = crate::world::Ended::from(command.arg(&binary).arg(&b).output().unwrap());
+        ended.is(0, "renewed site (token ").is(0, "released site (token ");
+        let left = world.status(&["--store", &b], "site");
+        assert_eq!(
+            (&left["state"], &left["token"]),
+            (&"free".into(), &world.status(&["--store", &a], "site")["token"])
+        );
+    }
+    // Nor is it waited for in vain.
+    let nested = r#""$0" --store "$1" run site --wait 1s -- echo nested"#;
+    let held = world.run(&["--store", &b, "acquire", "site", "--ttl", "10m"]).token();
+    let mut command = world.command(&["--store", &a, "run", "site", "sh", "-c", nested]);
+    let ended = crate::world::Ended::from(command.arg(&binary).arg(&b).output().unwrap());
+    ended.is(0, "after waiting 1s");
+    world.run(&["--store", &b, "release", "site", "--token", &held.to_string()]).is(0, "released");
+}
+
 /// A script under a lease that takes another by hand: the numbers may well be the same.
 #[test]
 fn a_token_is_only_its_own_leases() {

@@ -29,6 +29,18 @@ fn a_step_that_was_not_run_is_not_told_as_done() {
     assert!(world.path("never").exists());
 }
 
+/// A lease that was taken by hand meanwhile is another matter.
+#[test]
+fn a_step_is_of_the_run_it_is_in() {
+    let world = World::new();
+    let script =
+        r#"eval "$("$0" -q acquire other --eval)" && "$0" step a -- touch done && "$0" release other"#;
+    world
+        .run(&["once", "k", "--", "sh", "-c", script, &binary().display().to_string()])
+        .is(0, "released other");
+    assert!(world.path("done").exists());
+}
+
 /// As a caller does that waits only so long: it kills the program that it started, and nothing else.
 #[test]
 fn a_step_whose_command_runs_on_is_not_begun_again() {

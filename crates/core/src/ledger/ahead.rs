@@ -44,6 +44,10 @@ impl Agenda {
         if range.last <= now {
             return Some(*range);
         }
+        // Of another schedule, by which nobody can count any more: what was counted then stands.
+        if range.first <= self.since {
+            return Some(Range { last: now, ..*range });
+        }
         let gap = calendar.gap(range.first - 1, now)?;
         // One that was listed, and never begun, has a range of its own.
         let own = |other: &&Range| *other != range && other.first >= range.first && other.last <= gap.last;

@@ -262,6 +262,17 @@ fn what_was_settled_by_a_wrong_clock_is_set_back() {
     assert_eq!(agenda(1_300).going_on(Some(&Every(60)), 1_000, WRITE), None);
 }
 
+/// By a schedule that is in force since, nobody can count what was dropped before: it stays as it was counted.
+#[test]
+fn what_another_schedule_dropped_is_kept_where_it_is_cut() {
+    let dropped = [range(605, 90_000, Why::Missed)];
+    let mut changed = agenda(100).with_account(&account(99_000, &dropped, &[]), WRITE);
+    (changed.since, changed.schedule) = (99_000, "daily".into());
+    let right = changed.going_on(Some(&Every(86_400)), 1_000, WRITE).unwrap();
+    assert_eq!(right.dropped, [Range { last: 1_000, ..dropped[0] }]);
+    assert_eq!((right.settled, right.since), (1_000, 1_000));
+}
+
 #[test]
 fn what_never_began_is_not_counted_twice_where_a_range_is_cut() {
     let dropped = [range(600, 90_000, Why::Missed), Range { count: 1, ..range(720, 720, Why::Missed) }];

@@ -31,7 +31,7 @@ pub const ARTEFACT: &str = "today.txt";
 const SCRIPT: &str = r#""$@"; code=$?; echo "exit $code"; exit $code"#;
 
 /// Variables that would make the demo's runs part of something else.
-const NOT_OURS: [&str; 8] = [
+const NOT_OURS: [&str; 9] = [
     "LEASEHOLD_STORE",
     "LEASEHOLD_STORE_FILE",
     "LEASEHOLD_LEASE",
@@ -39,6 +39,7 @@ const NOT_OURS: [&str; 8] = [
     "LEASEHOLD_TOKEN",
     "LEASEHOLD_GRANT",
     "LEASEHOLD_SUPERVISOR",
+    "LEASEHOLD_RUN_STORE",
     "XDG_CONFIG_HOME",
 ];
 

@@ -29,7 +29,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     let chosen = config::choose(flags, &state)?;
     // No store is asked for advice: a run that only observes does not depend on one.
     let store = MemoryStore::new().map_err(|failure| store_failed(&failure, &chosen))?;
-    let spec = &super::spec(args, &store, &targets::Moment::today())?;
+    let spec = &super::spec(args, &store, &chosen.shown, &targets::Moment::today())?;
     let mut notes = Notes { seen: Vec::new(), out: *out };
     let opener = config::opener(&chosen);
     let leases = Leases::on(move || opener().map_err(OpenError::Store))
