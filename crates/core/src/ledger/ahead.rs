@@ -44,8 +44,9 @@ impl Agenda {
         if range.last <= now {
             return Some(*range);
         }
-        // Of another schedule, by which nobody can count any more: what was counted then stands.
-        if range.first <= self.since {
+        // The schedule was changed while it was ahead, so this is of the one before, by which nobody can count any more:
+        // what was counted then stands.
+        if self.since > now && range.first <= self.since {
             return Some(Range { last: now, ..*range });
         }
         let gap = calendar.gap(range.first - 1, now)?;

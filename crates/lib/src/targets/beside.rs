@@ -15,6 +15,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
+use super::LOOKS;
 use crate::runner::poll::{self, Timer};
 use crate::{clock, random};
 
@@ -242,7 +243,7 @@ impl Beside {
             }
             let now = clock::boot_time();
             if now >= until {
-                return Err(NotInside::Busy(holder(&lock)));
+                return Err(NotInside::Busy((0..LOOKS).find_map(|_| holder(&lock))));
             }
             let timer = match &mut timer {
                 Some(timer) => timer,
@@ -448,7 +449,7 @@ fn plain(name: &str, found: &Stat) -> io::Result<()> {
     }
 }
 
-/// Who has the lock, for the person who must decide whether to end it.
+/// Who has the lock, for the person who must decide whether to end it. See [`LOOKS`].
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn holder(lock: &File) -> Option<u32> {
     let stat = rustix::fs::fstat(lock).ok()?;

@@ -42,6 +42,10 @@ use leasehold_core::fence_record::FenceRecord;
 pub use self::error::{Asked, Attempt, Refused, SealedBy, TargetError};
 use crate::host::Enclosing;
 
+/// So often the kernel is asked who has a lock: it writes its list piece by piece, and while others lock and unlock, a line
+/// may be left out.
+const LOOKS: u32 = 5;
+
 /// How much a target can promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {

@@ -5,7 +5,7 @@ use std::path::Path;
 use leasehold_core::store::{Failure, FailureKind};
 use rusqlite::ErrorCode;
 
-use super::super::TargetError;
+use super::super::{LOOKS, TargetError};
 
 /// A statement failed.
 pub(super) fn said(target: &str, doing: &'static str, error: &rusqlite::Error) -> TargetError {
@@ -89,7 +89,11 @@ pub(super) fn writer(path: &Path) -> Option<u32> {
     };
     // Reserved, in the database itself; the write lock, in the index of the log.
     let places = [(beside(""), "1073741825"), (beside("-shm"), "120")];
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    (0..LOOKS).find_map(|_| listed(&std::fs::read_to_string("/proc/locks").ok()?, &places))
+}
+
+/// Who has one of these locks, by a list of all.
+fn listed(locks: &str, places: &[(Option<u64>, &str)]) -> Option<u32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [_, "POSIX", _, "WRITE", pid, file, start, ..] = words.as_slice() else { return None };
