@@ -47,6 +47,7 @@ port = {port}
 unix_socket_directories = ''
 max_connections = 400
 shared_buffers = 32MB
+dynamic_shared_memory_type = mmap
 ssl = on
 ssl_cert_file = '{room}/server.pem'
 ssl_key_file = '{room}/server.key'
