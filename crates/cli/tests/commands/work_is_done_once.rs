@@ -391,7 +391,8 @@ fn steps_that_cannot_be_recorded_leave_time_for_renewals() {
     let steps =
         "for n in 1 2 3 4 5 6 7 8 9 10; do LEASEHOLD step $n -- true 2>> told; done; echo tried; read go";
     let script = job(&format!("echo here; read go; {steps}"));
-    let mut run = world.start(&["--store", &through, "once", &key, "--ttl", "6s", "--", "sh", "-c", &script]);
+    let mut run =
+        world.start(&["--store", &through, "once", &key, "--ttl", "12s", "--", "sh", "-c", &script]);
     assert_eq!(run.line(), "here");
     let strikes: Vec<_> = (0..500).map(|_| proxy.arm_on(b"leasehold_item", Fault::Cut)).collect();
     run.type_in("go\n");
