@@ -91,7 +91,7 @@ install_packages() {
 check_rust() {
     command -v cargo >/dev/null || PATH=$HOME/.cargo/bin:$PATH
     local part
-    for part in cargo cargo-fmt cargo-clippy; do
+    for part in cargo cargo-fmt clippy-driver; do
         "$part" --version >/dev/null 2>&1 || {
             echo "test: $part is missing; install Rust with the components rustfmt and clippy" >&2
             return 1

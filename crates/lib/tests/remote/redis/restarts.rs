@@ -167,6 +167,7 @@ pub fn follow(replica: &Server, primary: &Server) {
     let end = boot_time().plus(Duration::from_secs(30));
     while !replica.admin::<String>(&["INFO", "replication"]).contains("master_link_status:up") {
         assert!(boot_time() < end, "the replica does not follow");
+        std::thread::park_timeout(Duration::from_millis(10));
     }
 }
 
