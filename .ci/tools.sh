@@ -114,7 +114,7 @@ install_cargo_deny() {
     local wanted="cargo-deny $cargo_deny_version"
     [ "$(PATH=$1/bin:$PATH cargo-deny --version 2>/dev/null)" != "$wanted" ] || return 0
     echo "== setup      $wanted from source, once; about a minute"
-    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
+    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=2 \
         timeout --kill-after=20 1500 cargo install --locked --version "$cargo_deny_version" \
         --root "$1" --target-dir "$1/build" cargo-deny >>"$2" 2>&1 </dev/null || {
         tail -n 30 "$2"

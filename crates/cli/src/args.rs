@@ -366,7 +366,7 @@ pub struct Doctor {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  T=$(leasehold acquire NAME) || exit 0             busy is exit code 11
+  T=$(leasehold acquire NAME) || exit               busy is exit code 11
   eval \"$(leasehold acquire NAME --eval)\" || exit   sets LEASEHOLD_TOKEN and more
   leasehold renew NAME --token \"$T\"
   leasehold release NAME --token \"$T\"

@@ -179,6 +179,10 @@ fn home(path: &str) -> String {
 fn absolute(url: &str, base: &Path) -> String {
     let Some((scheme @ ("sqlite" | "dir"), path)) = url.split_once(':') else { return url.into() };
     match std::path::absolute(base.join(path)) {
+        // With a slash at its end, as a shell completes it, it is no other directory.
+        Ok(full) if scheme == "dir" && path.len() > 1 => {
+            format!("dir:{}", full.display().to_string().trim_end_matches('/'))
+        }
         Ok(full) if !path.is_empty() => format!("{scheme}:{}", full.display()),
         _ => url.into(),
     }

@@ -15,6 +15,8 @@ use std::process::ExitCode;
 use out::Out;
 
 fn main() -> ExitCode {
+    // Or a limit on the size of files would end us in the middle of a write, and leave the job alone.
+    leasehold::runner::spawn::outlive_full_files();
     if let Some(code) = cmd::push::as_helper() {
         return ExitCode::from(code);
     }

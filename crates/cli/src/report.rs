@@ -1,5 +1,8 @@
 //! `--report` and `--json` of `run`: the truth that an exit code alone cannot tell.
 
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use leasehold::core::ledger::Opened;
@@ -36,12 +39,19 @@ pub fn write(path: Option<&Path>, out: &Out, record: impl FnOnce() -> Value) {
         ));
     }
     let Some(path) = path else { return };
-    if let Err(e) = std::fs::write(path, format!("{value}\n")) {
+    if let Err(e) = save(path, &format!("{value}\n")) {
         let shown = path.display();
         out.warn(&format!(
             "the run is over ({outcome}), but its report could not be written to {shown}: {e}"
         ));
     }
+}
+
+/// Into a pipe that nobody reads it fails, rather than wait for somebody who may never come.
+fn save(path: &Path, text: &str) -> io::Result<()> {
+    let at_once = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let mut how = OpenOptions::new();
+    how.write(true).create(true).truncate(true).custom_flags(at_once).open(path)?.write_all(text.as_bytes())
 }
 
 /// A run that came to nothing before a lease was asked for.

@@ -8,7 +8,7 @@ use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
 use leasehold_core::past::{End, RELEASED};
 use leasehold_core::record::LeaseRecord;
-use leasehold_core::session::{Event, Granted, Input, NotStarted, Outcome, Plan, Reading, Signal};
+use leasehold_core::session::{Event, Granted, Input, NotStarted, Outcome, Plan, Reading, Signal, Within};
 use leasehold_core::stop::{StoreClock, Timing};
 use leasehold_core::time::BootTime;
 
@@ -68,6 +68,7 @@ fn plan(ask: &Ask, memory: &Memory) -> Plan {
         force: ask.force,
         lock: None,
         holder: host::holder(&host::fresh_run_id(None), &ask.job),
+        within: Within::default(),
     }
 }
 

@@ -15,7 +15,7 @@ use leasehold_core::ids::{Grant, Token};
 use leasehold_core::name::Name;
 use leasehold_core::past::{End, RELEASED, UNSEALED};
 use leasehold_core::session::{
-    Busy, Event, Granted, Input, NotStarted, Outcome, Plan, Release, Signal, StopReason,
+    Busy, Event, Granted, Input, NotStarted, Outcome, Plan, Release, Signal, StopReason, Within,
 };
 use leasehold_core::stop::Wishes;
 use leasehold_core::time::BootTime;
@@ -212,6 +212,7 @@ impl Ask {
             force: false,
             lock: None,
             holder: host::holder(&host::fresh_run_id(None), &job),
+            within: Within::default(),
         };
         let mut shell = Shell::new(plan, store, self.leases.memory)?;
         let shared = Arc::new(Mutex::new(Shared::default()));

@@ -7,16 +7,15 @@ mod voice;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::time::Duration;
 
 use leasehold::core::name::Name;
-use leasehold::core::session::{NotStarted, Outcome};
+use leasehold::core::session::{NotStarted, Outcome, Within};
 use leasehold::core::stop::Wishes;
 use leasehold::fences::Fences;
-use leasehold::host;
-use leasehold::runner::JOB_ENV;
+use leasehold::host::{self, Enclosing};
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::run::{self, Spec};
+use leasehold::runner::{self, JOB_ENV};
 use leasehold::stores::Store;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use voice::Voice;
@@ -148,7 +147,8 @@ fn spec(args: &Run, store: &dyn Store, shown: &str, when: &targets::Moment) -> R
         sockets: None,
         leases,
         run_id: run_id(args)?,
-        wait: patience(args, shown),
+        wait: args.manner.wait.unwrap_or_default(),
+        within: within(),
         max_run,
         args: args.command[1..].to_vec(),
         foreground: std::io::stdin().is_terminal(),
@@ -189,11 +189,10 @@ fn leases(args: &Run) -> Result<Vec<Name>, Failed> {
     Ok(leases)
 }
 
-/// A run nested in the one that holds its only lease would wait for its own parent.
-fn patience(args: &Run, shown: &str) -> Duration {
-    let outer = std::env::var("LEASEHOLD_LEASE").is_ok_and(|outer| outer == args.name);
-    let nested = outer && super::is_on_the_runs_store(shown);
-    args.manner.wait.filter(|_| !nested || !args.or.is_empty()).unwrap_or_default()
+/// The runs around this one, and the lease that the script around it took by hand.
+fn within() -> Within {
+    let by_hand = Enclosing::from_env(|name| std::env::var(name).ok());
+    Within { runs: runner::outer_runs(), grant: by_hand.map(|outer| outer.grant) }
 }
 
 /// What a scheduler has for the command, and not for us.

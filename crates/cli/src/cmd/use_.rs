@@ -42,13 +42,14 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
         chosen.shown,
         path.display()
     ));
-    let before = toml::from_str::<toml::Table>(&old).ok();
-    let before =
-        before.as_ref().and_then(|table| table.get("store")?.as_str()).filter(|url| *url != chosen.url);
-    if let Some(before) = before {
+    let table = toml::from_str::<toml::Table>(&old).unwrap_or_default();
+    let embedded = format!("sqlite:{}", state.database().display());
+    let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
+    let before = table.get("store").and_then(toml::Value::as_str);
+    let before = before.or((unnamed && state.database().exists()).then_some(embedded.as_str()));
+    if let Some(before) = before.filter(|url| *url != chosen.url).map(masked) {
         out.warn(&format!(
-            "until now it was {}: what holds leases there is not seen on this one, so nothing may be left running",
-            masked(before)
+            "until now it was {before}: what holds leases there is not seen on this one, so nothing may be left running"
         ));
     }
     let known = state.targets().len();

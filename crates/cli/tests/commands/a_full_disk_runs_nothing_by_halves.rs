@@ -4,7 +4,9 @@
 use std::fs;
 use std::process::Command;
 
-use crate::world::World;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+
+use crate::world::{World, lives, until};
 
 /// A disk of its own, in memory.
 struct Disk<'a> {
@@ -154,4 +156,34 @@ fn a_disk_that_stays_full_stops_the_job_in_time_and_is_told_once() {
     assert!(ended.err.lines().count() <= 3, "{ended:#?}");
     disk.make_room();
     assert_eq!(world.run(&["acquire", "site", "--wait", "50s"]).token(), 2);
+}
+
+/// A limit on the size of files is a full disk as well: nobody is ended in the middle of a write.
+#[test]
+fn a_limit_on_the_size_of_files_ends_nobody() {
+    let world = World::new();
+    for kilobytes in [0, 1, 16] {
+        let ended = world.sh(&format!("ulimit -f {kilobytes}; leasehold run site touch ran"));
+        assert!([69, 77, 78].contains(&ended.code), "{ended:#?}");
+        assert!(ended.err.contains("Nothing was run") && !world.path("ran").exists(), "{ended:#?}");
+    }
+    let line = "setsid sleep 60 & echo $!; wait";
+    let mut held = world.start(&["run", "--ttl", "4s", "site", "sh", "-c", line]);
+    let job: u32 = held.line().parse().unwrap();
+    let wrapper = Pid::from_raw(i32::try_from(held.pid()).unwrap());
+    prlimit(wrapper, Resource::Fsize, Rlimit { current: Some(1), maximum: Some(1) }).unwrap();
+    held.ended().is(75, "lost site");
+    until("the job is dead", || (!lives(job)).then_some(()));
+    // The job itself is ended by its own limit, as ever.
+    world.run(&["run", "other", "bash", "-c", "ulimit -f 0; echo much >file"]).is(153, "");
+}
+
+#[test]
+fn a_report_into_a_pipe_that_nobody_reads_is_not_waited_for() {
+    let world = World::new();
+    assert!(Command::new("mkfifo").arg(world.path("pipe")).status().unwrap().success());
+    world.run(&["run", "--report", &world.at("pipe"), "site", "true"]).is(0, "report could not be written");
+    let read =
+        world.sh("exec 3<>pipe; leasehold run --report pipe site true; read -r line <&3; echo \"$line\"");
+    assert!(read.out.contains("\"outcome\""), "the control: {read:?}");
 }

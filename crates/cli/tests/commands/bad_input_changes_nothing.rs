@@ -296,7 +296,7 @@ fn a_run_inside_itself_is_not_started_and_does_not_wait() {
     let ended = world.run(&args).is(0, "\"leasehold run site\" is nested inside itself");
     assert_eq!(ended.out, "64\n");
     // Also with another run in between.
-    let inner = "\"$0\" run other \"$0\" run site touch ran; echo $?";
+    let inner = "\"$0\" run other \"$0\" run site --wait 1h touch ran; echo $?";
     let args = ["run", "site", "sh", "-c", inner, binary.to_str().unwrap()];
     let ended = world.run(&args).is(0, "\"leasehold run site\" is nested inside itself");
     assert_eq!(ended.out, "64\n");

@@ -157,6 +157,33 @@ fn a_damaged_database_is_left_as_it_is() {
 }
 
 #[test]
+fn the_doctor_sees_damage_that_no_lease_has_met_yet() {
+    let world = lived_in();
+    for number in 0..40 {
+        world.run(&["run", &format!("lease-{number}"), "true"]).quiet();
+    }
+    let path = world.state().join("leases.db");
+    let emptied = rusqlite::Connection::open(&path).unwrap();
+    emptied.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(emptied);
+    let checked = world.state().join("checked");
+    let good = fs::read(&path).unwrap();
+    let pages = good.len() / 4096;
+    for page in [1, pages / 2, pages - 1] {
+        let mut bad = good.clone();
+        bad[page * 4096 + 300..(page + 1) * 4096].fill(0xA5);
+        fs::write(&checked, bad).unwrap();
+        world.run(&["doctor", &format!("sqlite:{}", checked.display())]).is(78, "");
+        for left in ["checked", "checked-wal", "checked-shm"] {
+            let _ = fs::remove_file(world.state().join(left));
+        }
+    }
+    // The control: nothing but the damage was wrong.
+    fs::write(&checked, good).unwrap();
+    world.run(&["doctor", &format!("sqlite:{}", checked.display())]).is(0, "");
+}
+
+#[test]
 fn a_store_that_lost_writes_or_vanished_needs_a_person() {
     let world = lived_in();
     let copy = |from: &str, to: &str| {

@@ -104,6 +104,19 @@ fn ctrl_c_leaves_nothing_behind() {
     }
 }
 
+/// Also from the store that nobody named; and a slash at the end, as shells complete it, makes no other store.
+#[test]
+fn use_warns_of_what_it_leaves_behind() {
+    let world = World::new();
+    world.run(&["run", "site", "true"]).quiet();
+    let (plain, slashed) = (format!("dir:{}", world.at("shared")), format!("dir:{}/", world.at("shared")));
+    let told = "what holds leases there is not seen";
+    world.run(&["use", &slashed]).is(0, "until now it was sqlite:").is(0, told);
+    let again = world.run(&["use", &plain]).is(0, "works");
+    assert!(!again.err.contains(told), "{again:#?}");
+    world.run(&["use", &format!("dir:{}", world.at("other"))]).is(0, &format!("until now it was {plain}:"));
+}
+
 #[test]
 fn use_asks_the_same_doctor_and_leaves_no_record() {
     let world = World::new();

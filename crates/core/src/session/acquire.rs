@@ -222,7 +222,8 @@ impl<R: Rules> Session<R> {
             self.attempts.clear();
             return self.look(now, out);
         }
-        if now >= self.wait_until {
+        let for_itself = self.plan.leases.len() == 1 && self.plan.within.holds(busy);
+        if now >= self.wait_until || for_itself {
             if let Some(first) = self.busy.clone() {
                 self.done(Outcome::Busy(first), out);
             }

@@ -64,6 +64,24 @@ pub struct Plan {
     pub lock: Option<String>,
     /// For people to read.
     pub holder: Holder,
+    /// What this was started under.
+    pub within: Within,
+}
+
+/// The runs, and the lease held by hand, that something was started under. They wait for it, so it never waits for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Within {
+    /// Identities of runs, as in [`Holder::run`].
+    pub runs: Vec<String>,
+    /// Of a lease that was taken by hand.
+    pub grant: Option<Grant>,
+}
+
+impl Within {
+    /// Whether the holder is one of them.
+    pub fn holds(&self, busy: &Busy) -> bool {
+        self.grant == Some(busy.grant) || self.runs.contains(&busy.holder.run)
+    }
 }
 
 /// Names a store call, so that a late answer is not taken for another's.

@@ -3,7 +3,7 @@
 use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::{Grant, Token, WriteId};
 use leasehold_core::record::LeaseRecord;
-use leasehold_core::session::{Input, NotStarted, Op, Outcome, Plan, Release, RequestId, StopReason};
+use leasehold_core::session::{Input, NotStarted, Op, Outcome, Plan, Release, RequestId, StopReason, Within};
 use leasehold_core::stop::StoreClock;
 use leasehold_core::store::{Cas, Failure, FailureKind};
 use std::time::Duration;
@@ -242,4 +242,19 @@ fn a_push_makes_a_waiter_look_and_decides_nothing() {
     hand.finds_pushing(&record, secs(1));
     assert!(!hand.started() && hand.outcome().is_none());
     assert_ne!(hand.watches().unwrap().0, id);
+}
+
+/// They wait for it to end: an outer run, however far out, or the script that took the lease by hand.
+#[test]
+fn nobody_waits_for_those_it_was_started_under() {
+    let (_, record) = Hand::holding(plan(1, StoreClock::default()));
+    let outcome = |runs: &[&str], grant: Option<u128>| {
+        let within = Within { runs: runs.iter().map(|&r| r.into()).collect(), grant: grant.map(Grant) };
+        let mut hand = Hand::new(Plan { wait: secs(20), within, ..plan(2, StoreClock::default()) });
+        hand.step(Input::Start).finds(Some(&record), Some(secs(1)));
+        hand.outcome().cloned()
+    };
+    assert!(matches!(outcome(&["outermost", "r", "innermost"], None), Some(Outcome::Busy(_))));
+    assert!(matches!(outcome(&[], Some(1)), Some(Outcome::Busy(_))));
+    assert_eq!(outcome(&["another"], Some(7)), None, "the control: anybody else is waited for");
 }

@@ -6,7 +6,7 @@ use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
 use leasehold_core::record::{Hold, Holder, LeaseRecord};
 use leasehold_core::session::{
-    Choice, Effect, Event, Input, Op, Outcome, Plan, Reading, RequestId, Session, StopReason,
+    Choice, Effect, Event, Input, Op, Outcome, Plan, Reading, RequestId, Session, StopReason, Within,
 };
 use leasehold_core::stop::{StoreClock, Timing, Wishes};
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
@@ -40,6 +40,7 @@ pub(crate) fn plan(grant: u128, clock: StoreClock) -> Plan {
             since: "then".into(),
             slot: None,
         },
+        within: Within::default(),
     }
 }
 

@@ -10,7 +10,7 @@ use leasehold_core::name::Name;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{
-    Choice, Effect, Event, Granted, Input, Op, Phase, Plan, Reading, RequestId, Session,
+    Choice, Effect, Event, Granted, Input, Op, Phase, Plan, Reading, RequestId, Session, Within,
 };
 use leasehold_core::stop::{StoreClock, Timing};
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
@@ -158,6 +158,7 @@ fn plan(client: usize) -> Plan {
         force: false,
         lock: None,
         holder,
+        within: Within::default(),
     }
 }
 

@@ -7,7 +7,7 @@ use leasehold_core::ids::Grant;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{
-    Choice, Effect, Input, Op, Outcome, Plan, Reading, RequestId, Session, Watched,
+    Choice, Effect, Input, Op, Outcome, Plan, Reading, RequestId, Session, Watched, Within,
 };
 use leasehold_core::store::{Cas, Failure};
 
@@ -105,6 +105,7 @@ impl<R: Rules> World<R> {
                 since: "then".into(),
                 slot: None,
             },
+            within: Within::default(),
         }
     }
 

@@ -70,11 +70,15 @@ pub const RUN_ID_SHORTEST: usize = 16;
 /// [`RUN_ID`], and what is left of it must still be recognised as part of the outer run.
 pub const RUN_CHAIN: &str = "LEASEHOLD_RUN_CHAIN";
 
+/// The ids of the runs that this process was started under, outermost first.
+pub fn outer_runs() -> Vec<String> {
+    let outer = std::env::var(RUN_CHAIN).or_else(|_| std::env::var(RUN_ID)).unwrap_or_default();
+    outer.split(' ').filter(|run| !run.is_empty()).map(str::to_owned).collect()
+}
+
 /// The value of [`RUN_CHAIN`] for a run started from this environment.
 pub fn run_chain(run_id: &str) -> String {
-    let outer = std::env::var(RUN_CHAIN).or_else(|_| std::env::var(RUN_ID));
-    match outer {
-        Ok(outer) if !outer.is_empty() => format!("{outer} {run_id}"),
-        _ => run_id.to_owned(),
-    }
+    let mut chain = outer_runs();
+    chain.push(run_id.to_owned());
+    chain.join(" ")
 }

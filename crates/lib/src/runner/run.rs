@@ -18,7 +18,7 @@ use leasehold_core::ledger::{Amended, Subject};
 use leasehold_core::name::Name;
 use leasehold_core::past::End;
 use leasehold_core::record::Holder;
-use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason};
+use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason, Within};
 use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
 use rustix::process::Signal as OsSignal;
@@ -26,7 +26,6 @@ use rustix::process::Signal as OsSignal;
 use super::lock::{HolderLock, new_mark};
 use super::lookup::Program;
 use super::outcome::{Exit, Survivor};
-use super::poll::{self, Timer};
 use super::signals::Signals;
 use super::tail::Tail;
 use super::tree::Tree;
@@ -52,6 +51,8 @@ pub struct Spec {
     pub timing: Timing,
     /// How long to wait when all are held.
     pub wait: Duration,
+    /// What it was started under.
+    pub within: Within,
     /// End the job after this long.
     pub max_run: Option<Duration>,
     /// The command, looked up beforehand.
@@ -156,6 +157,7 @@ pub fn run(
         force: false,
         lock: lock.as_ref().map(|lock| lock.describe().to_owned()),
         holder: spec.holder(),
+        within: spec.within.clone(),
     };
     let shell = Shell::new(plan, store, memory)?;
     let job = Process {
@@ -254,23 +256,34 @@ impl Loop<'_> {
         Ok(inputs)
     }
 
-    /// The system fails us. Whatever runs is ended first: nobody would watch over it any more.
+    /// The system fails us. Whatever runs is ended first: nobody would watch over it any more. Nothing new is asked of the
+    /// system for that, for it may be what there is no more of.
     fn give_up(mut self, error: io::Error) -> io::Result<Ran> {
-        let Some(tree) = self.job.tree.as_mut() else { return Err(error) };
-        let timer = Timer::new()?;
+        if self.job.tree.is_none() {
+            return Err(error);
+        }
         loop {
-            let _ = tree.kill();
-            if tree.reap().is_ok_and(|reaped| reaped.empty) {
-                break;
+            Job::kill(&mut self.job);
+            match self.job.reap() {
+                Ok(Some(Input::JobExited { status, tree_empty })) => {
+                    self.job.status = Some(status);
+                    if tree_empty {
+                        break;
+                    }
+                }
+                Ok(Some(_)) => break,
+                Ok(None) | Err(_) => {}
             }
-            timer.arm(clock::boot_time().plus(Duration::from_millis(50)))?;
-            poll::wait(&[timer.as_fd()])?;
-            timer.take();
+            std::thread::park_timeout(Duration::from_millis(50));
         }
         self.job.spawn_error = Some(format!("the system refused: {error}"));
-        Ok(self.job.ran(Outcome::Lost { why: StopReason::Interrupted, status: None }))
+        let status = Some(self.job.status.unwrap_or(KILLED));
+        Ok(self.job.ran(Outcome::Lost { why: StopReason::Interrupted, status }))
     }
 }
+
+/// What a shell would say of a job that died of KILL.
+const KILLED: i32 = 128 + 9;
 
 const SIGNALS: [(OsSignal, Signal); 6] = [
     (OsSignal::INT, Signal::Int),

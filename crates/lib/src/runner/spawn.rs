@@ -108,6 +108,20 @@ fn given(command: &mut Command, output: Option<&Ends>) -> io::Result<()> {
     Ok(())
 }
 
+/// From now on a write beyond the limit on the size of files fails, instead of ending us. Call it before anything else. The
+/// job is not touched: exec takes a handler away, and what was ignored stays ignored.
+#[allow(unsafe_code)]
+pub fn outlive_full_files() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let handler = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    // SAFETY: the handler does nothing, so it may come at any time.
+    unsafe {
+        if libc::signal(libc::SIGXFSZ, handler) == libc::SIG_IGN {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+        }
+    }
+}
+
 /// Keep clear of the low numbers that scripts redirect by hand (`exec 3>…`, `flock 9`).
 const LOCK_FD: RawFd = 100;
 

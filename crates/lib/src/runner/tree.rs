@@ -356,8 +356,13 @@ fn deliver(to: &Stat, signal: Signal) -> io::Result<Sent> {
     if handle.as_ref().err() == Some(&Errno::SRCH) {
         return Ok(Sent::Gone);
     }
-    if !proc::stat(to.pid).is_ok_and(|now| now.same(to)) {
-        return Ok(Sent::Gone);
+    match proc::stat(to.pid) {
+        Ok(now) if !now.same(to) => return Ok(Sent::Gone),
+        Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::NOENT | Errno::SRCH)) => {
+            return Ok(Sent::Gone);
+        }
+        // Where nothing can be read any more, what was read a moment ago must do.
+        Ok(_) | Err(_) => {}
     }
     // Without handles (an old kernel, a strict sandbox, no descriptor left) the number must do.
     let sent = match handle {

@@ -479,7 +479,17 @@ impl Store for SqliteStore {
                 ),
             },
         };
+        let found: String =
+            self.db.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(ask)?;
+        let damage = (found != "ok").then(|| Remark {
+            about: "integrity",
+            verdict: Verdict::Unsafe,
+            text: format!(
+                "the file is damaged ({}): records may be lost or wrong",
+                found.replace('\n', "; ")
+            ),
+        });
         let place = Place::find(&self.path.to_string_lossy())?;
-        Ok(vec![durability, examined(&place.parent)])
+        Ok(damage.into_iter().chain([durability, examined(&place.parent)]).collect())
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::name::Name;
-use leasehold::core::session::{Event, Granted, Input, Outcome, Plan, Signal};
+use leasehold::core::session::{Event, Granted, Input, Outcome, Plan, Signal, Within};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
@@ -102,6 +102,7 @@ fn plan(renewed: bool) -> Plan {
         force: false,
         lock: None,
         holder: host::holder("run", &lease),
+        within: Within::default(),
     }
 }
 

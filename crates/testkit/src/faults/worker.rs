@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::core::ids::Grant;
-use leasehold::core::session::{Event, Granted, Input, NotStarted, Outcome, Plan, Release, Signal};
+use leasehold::core::session::{Event, Granted, Input, NotStarted, Outcome, Plan, Release, Signal, Within};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
@@ -76,6 +76,7 @@ pub(super) fn plan(lane: &Lane, store: &dyn Store, grant: Grant, heartbeat: Dura
         force: false,
         lock: None,
         holder: host::holder("faults", &lane.name),
+        within: Within::default(),
     }
 }
 

@@ -5,8 +5,6 @@ use leasehold::core::name::Name;
 use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, StopReason};
 use leasehold::core::stop::Text;
 use leasehold::core::time::BootTime;
-use leasehold::host::Enclosing;
-use leasehold::runner::RUN_CHAIN;
 use leasehold::runner::outcome::Survivor;
 use leasehold::runner::run::{Listener, Ran, Spec};
 
@@ -200,10 +198,7 @@ impl Voice<'_> {
     }
 
     fn skipped(&self, busy: &Busy, skip_exit: u8) -> Result<u8, Failed> {
-        let outer_runs = std::env::var(RUN_CHAIN).unwrap_or_default();
-        let by_hand = Enclosing::from_env(|name| std::env::var(name).ok());
-        let nested = outer_runs.split(' ').any(|run| run == busy.holder.run);
-        if nested || by_hand.is_some_and(|outer| outer.grant == busy.grant) {
+        if self.spec.within.holds(busy) {
             let (lease, token, pid) = (&busy.lease, busy.token, busy.holder.pid);
             return Err(Failed::usage(format!(
                 "{lease} is held by this very run (token {token}, pid {pid}): \"leasehold run {lease}\" is \
@@ -281,7 +276,9 @@ impl Voice<'_> {
             StopReason::Gone => "its record was freed or replaced by someone else".into(),
             StopReason::Revoked => "somebody asked for it back".into(),
             StopReason::StoreClock => "the store's clock ran ahead".into(),
-            StopReason::MaxRun | StopReason::Survivors | StopReason::Interrupted => "it was stopped".into(),
+            StopReason::MaxRun | StopReason::Survivors | StopReason::Interrupted => {
+                ran.spawn_error.clone().unwrap_or_else(|| "it was stopped".into())
+            }
         };
         let job = match ran.outcome {
             Outcome::Lost { status: None, .. } => "The job was not started.".into(),
