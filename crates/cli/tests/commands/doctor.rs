@@ -1,7 +1,5 @@
 //! `leasehold doctor` and `leasehold use` say whether a store can be trusted, and leave nothing behind.
 
-use std::time::Duration;
-
 use crate::world::{Running, World, until};
 use rustix::process::Signal;
 
@@ -30,10 +28,7 @@ fn an_honest_store_passes_and_is_left_as_it_was() {
         world.run(&["--store", &url, "run", "site", "true"]).quiet();
         let before = keys(&url);
         assert_eq!(before, ["leases/site"]);
-        let begun = leasehold::clock::boot_time();
         let ended = world.run(&["--store", &url, "doctor"]).quiet();
-        let took = leasehold::clock::boot_time().since(begun);
-        assert!(took < Duration::from_secs(15), "took {took:?}");
         let lines: Vec<&str> = ended.out.lines().collect();
         assert!(lines[0].starts_with("store ") && lines[0].ends_with(&url), "{ended:#?}");
         for about in

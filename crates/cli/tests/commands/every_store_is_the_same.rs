@@ -171,25 +171,26 @@ fn what_cannot_be_reached_runs_nothing() {
     assert!(!places().is_empty());
 }
 
-/// No examination may take longer, on a busy machine too.
+/// The bar of an honest store. It is run when nothing else is: a doctor that has to share the processor measures the
+/// others.
 const PATIENCE_WITH_A_DOCTOR: Duration = Duration::from_secs(15);
 
-fn doctor(on: &On<'_>) -> Ended {
+fn doctor(on: &On<'_>) -> (Ended, Duration) {
     let begun = boot_time();
     let ended = on.run(&["doctor"]);
     let took = boot_time().since(begun);
     println!("doctor: {} after {took:.1?}, code {}", on.place.name, ended.code);
-    assert!(took < PATIENCE_WITH_A_DOCTOR, "{}: took {took:?}: {ended:#?}", on.place.name);
-    ended
+    (ended, took)
 }
 
-/// One store after the other: a doctor that has to share the processor measures the others.
 #[test]
-fn the_doctor_trusts_honest_stores() {
+fn the_doctor_trusts_honest_stores_soon() {
     for place in places() {
         let on = On::new(&place, "doctor");
         for _ in 0..count(1, 20) {
-            let ended = doctor(&on).is(0, "");
+            let (ended, took) = doctor(&on);
+            let ended = ended.is(0, "");
+            assert!(took < PATIENCE_WITH_A_DOCTOR, "{}: took {took:?}: {ended:#?}", place.name);
             assert!(ended.out.contains("can be trusted with leases"), "{}: {ended:#?}", place.name);
         }
     }
@@ -203,7 +204,7 @@ fn the_doctor_and_the_first_run_refuse_liars() {
         for _ in 0..rounds {
             let on = On::new(&place, "liar");
             caught += usize::from(on.run(&["run", "LEASE", "true"]).code == 78);
-            let ended = doctor(&on);
+            let (ended, _) = doctor(&on);
             assert_eq!(ended.code, 78, "{}: {ended:#?}", place.name);
             let run = on.run(&["run", "LEASE", "touch", "never"]);
             assert_eq!(run.code, 78, "{}: {run:#?}", place.name);

@@ -1,5 +1,6 @@
 //! What is looked at, in order.
 
+use std::thread;
 use std::time::Duration;
 
 use super::measure::Ages;
@@ -17,9 +18,14 @@ pub(super) const ENOUGH: Duration = Duration::from_secs(10);
 
 /// How many write at once.
 const WRITERS: usize = 32;
+/// How many handles a rule opens at once, at most.
+const HANDLES: usize = 3;
 
-/// Rules that one caller at a time can check, each in one sentence for when it holds.
-const RULES: &[(&str, Check, &str)] = &[
+/// What it is about, and one sentence for when it holds.
+type Rule = (&'static str, Check, &'static str);
+
+/// Those that one caller at a time can check.
+const RULES: &[Rule] = &[
     ("create", suite::create_if_absent, "a record is created only where there is none"),
     ("stale", suite::stale_holder, "an update on a replaced version is refused"),
     ("late", suite::late_landing_write, "a write that lands late changes nothing"),
@@ -54,8 +60,8 @@ pub(super) fn all(visit: &mut Visit<'_>) -> Result<(), Failure> {
         return Ok(());
     }
     let mut ages = reach(visit)?;
-    rules(visit, &mut ages)?;
     let writers = crowd(visit)?;
+    rules(visit, writers, &mut ages)?;
     races(visit, writers, &mut ages)?;
     if visit.diagnosis.verdict() == Verdict::Unsafe {
         // How fast it lies is of no use to anyone.
@@ -131,18 +137,30 @@ fn reach(visit: &mut Visit<'_>) -> Result<Ages, Failure> {
     Ok(ages)
 }
 
-fn rules(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<(), Failure> {
-    let spaced = !ages.spacing.is_zero();
-    for (about, check, good) in RULES {
-        visit.begin(about);
-        let mut harness = harness(visit, about);
-        if spaced {
-            harness.effort.steps = 2;
+/// As many at once as the store lets in: one rule after the other takes long where the store is far.
+fn rules(visit: &mut Visit<'_>, let_in: usize, ages: &mut Ages) -> Result<(), Failure> {
+    RULES.chunks((let_in / HANDLES).max(1)).try_for_each(|wave| side_by_side(visit, wave, ages))
+}
+
+/// Each rule has keys of its own, so none meets another.
+fn side_by_side(visit: &mut Visit<'_>, wave: &[Rule], ages: &mut Ages) -> Result<(), Failure> {
+    let few_steps = ages.far() || !ages.spacing.is_zero();
+    thread::scope(|scope| {
+        let begin = |(about, check, good): &Rule| {
+            let (mut harness, check) = (harness(visit, about), *check);
+            if few_steps {
+                harness.effort.steps = 2;
+            }
+            (*about, *good, scope.spawn(move || check(&harness)))
+        };
+        for (about, good, checking) in wave.iter().map(begin).collect::<Vec<_>>() {
+            visit.begin(about);
+            let done = checking.join().unwrap_or_else(|_| Err("The check panicked.".into()));
+            judged(visit, about, done, good)?;
+            ages.sample()?;
         }
-        judged(visit, about, check(&harness), good)?;
-        ages.sample()?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// How many handles the store lets in at once; those are kept for the races.
@@ -162,7 +180,8 @@ fn crowd(visit: &mut Visit<'_>) -> Result<usize, Failure> {
 
 fn races(visit: &mut Visit<'_>, writers: usize, ages: &mut Ages) -> Result<(), Failure> {
     let (rounds, patience) = match visit.depth {
-        Depth::Full => (20, Duration::from_secs(2)),
+        Depth::Full if !ages.far() => (20, Duration::from_secs(2)),
+        Depth::Full => (20, Duration::from_secs(1)),
         Depth::Probe | Depth::Quick => (6, Duration::from_secs(1)),
     };
     // All in all it must not take long, however slow the store is: then there are fewer rounds.

@@ -15,6 +15,8 @@ use crate::stores::{Clock, Facts, Failure, Store, Verdict, Version};
 
 /// What people should know about their clock.
 const CLOCK_OFF: Duration = Duration::from_secs(5);
+/// A store that takes longer for one read is asked for less.
+const FAR: Duration = Duration::from_millis(30);
 /// How long anybody waits to be told of a change.
 const PUSH: Duration = Duration::from_secs(2);
 /// How far any clock may be off, as a share: twice what the stop rule allows, for two clocks.
@@ -49,6 +51,11 @@ impl Ages {
         Ok(ages)
     }
 
+    /// Whether a call takes so long that there is no time for many.
+    pub(super) fn far(&self) -> bool {
+        self.samples.first().is_some_and(|first| first.answered.since(first.asked) > FAR)
+    }
+
     pub(super) fn sample(&mut self) -> Result<(), Failure> {
         let asked = boot_time();
         let stored = pollster::block_on(self.handle.read("record"))?;
@@ -64,8 +71,8 @@ impl Ages {
         let resolution = self.facts.resolution;
         let until = self.acknowledged.plus(resolution * 2 + Duration::from_millis(50));
         let between = (resolution / 20).max(Duration::from_millis(5));
-        let tight = self.samples.len();
-        while boot_time() < until || self.samples.len() < tight + 8 {
+        let (tight, more) = (self.samples.len(), if self.far() { 3 } else { 8 });
+        while boot_time() < until || self.samples.len() < tight + more {
             visit.corner.pause(between);
             self.sample()?;
         }

@@ -3,12 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use crate::common::Scratch;
 use crate::sloppy::{Flaw, Records, Sloppy};
 use crate::spy::{ALL, Asked, Careless, Spy, ask_all};
-use leasehold::clock::boot_time;
 use leasehold::doctor::{Depth, Diagnosis, Ended, FirstUse, Notes, Opener, Progress, Tell, examine};
 use leasehold::state::StateDir;
 use leasehold::stores::memory::MemoryStore;
@@ -17,8 +15,6 @@ use leasehold::stores::{Failure, FailureKind, Store, Verdict, open};
 
 /// How often every store is examined.
 const TIMES: usize = 20;
-/// No examination may take longer, on a busy machine too.
-const LIMIT: Duration = Duration::from_secs(15);
 
 fn opener(flaw: Flaw, records: &Records) -> Opener {
     let records = Arc::clone(records);
@@ -26,11 +22,7 @@ fn opener(flaw: Flaw, records: &Records) -> Opener {
 }
 
 fn look(open: Opener, depth: Depth) -> Diagnosis {
-    let begun = boot_time();
-    let diagnosis = examine(open, depth, &Arc::default(), &mut |_| {});
-    let took = boot_time().since(begun);
-    assert!(took < LIMIT, "took {took:?}: {diagnosis:#?}");
-    diagnosis
+    examine(open, depth, &Arc::default(), &mut |_| {})
 }
 
 fn sloppy(flaw: Flaw) -> (Diagnosis, Records) {

@@ -5,6 +5,7 @@ mod async_lease;
 #[path = "../common/mod.rs"]
 mod common;
 mod doctor;
+mod doctor_far;
 mod round_trips;
 mod sloppy;
 mod spy;

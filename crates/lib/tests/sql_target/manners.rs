@@ -151,7 +151,8 @@ fn a_seal_gets_through_busy_sessions() {
     });
     println!("sealed after {took:?}");
     assert_eq!((begun.into_inner(), refused.into_inner()), (24, 24));
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    // One that waits for a moment without readers waits for ever.
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 #[test]

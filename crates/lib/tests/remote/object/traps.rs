@@ -208,7 +208,7 @@ fn a_silent_server_is_given_up_in_time_and_its_late_write_is_refused() {
     let strike = trap.proxy.arm_on(b"PUT ", Fault::Hold { hang_up: false });
     let begun = boot_time();
     assert!(matches!(trap.write(Some(&version), "late"), Cas::Unknown(_)));
-    assert!(boot_time().since(begun) < Duration::from_secs(3));
+    assert!(boot_time().since(begun) < Duration::from_secs(30));
     trap.store.limit_calls(Duration::from_secs(10));
     // The next call gets its own answer, not the late one.
     let found = pollster::block_on(trap.store.read(KEY)).unwrap().unwrap();

@@ -50,7 +50,7 @@ fn a_server_that_is_down_is_said() {
     assert!(
         matches!(cas(&mut store, "x", Some(&version), b"2"), Cas::Unknown(f) if f.kind == FailureKind::Unreachable)
     );
-    assert!(boot_time().since(began) < Duration::from_secs(10));
+    assert!(boot_time().since(began) < Duration::from_secs(30));
     server.run();
     assert_eq!(get(&mut store, "x").version, version);
     written(cas(&mut store, "x", Some(&version), b"3"));
