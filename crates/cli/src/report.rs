@@ -112,8 +112,9 @@ pub fn record(spec: &Spec, ran: &Ran, told: &Result<u8, Failed>) -> Value {
         }
         Outcome::Lost { why, .. } => ("lost", Some(word(why))),
         Outcome::NotStarted(_) => ("failed", told.as_ref().err().map(|f| f.word)),
-        Outcome::Finished { stopped: Some(StopReason::MaxRun), .. } => ("killed", Some("max-run")),
-        Outcome::Finished { stopped: Some(StopReason::Interrupted), .. } => ("killed", Some("interrupted")),
+        Outcome::Finished { stopped: Some(why @ (StopReason::MaxRun | StopReason::Interrupted)), .. } => {
+            ("killed", Some(word(why)))
+        }
         Outcome::Finished { status: 0, .. } | Outcome::Granted(_) => ("ok", None),
         Outcome::Finished { .. } if ran.interrupted => ("killed", Some("interrupted")),
         Outcome::Finished { .. } => ("failed", told.as_ref().err().map(|f| f.word)),

@@ -36,6 +36,8 @@ pub enum Verb {
 pub enum ErrandOutcome {
     /// Done; with the record as it now is.
     Done(LeaseRecord),
+    /// Given back, after it had run out; nobody had taken it.
+    GivenBackLate(LeaseRecord),
     /// Not ours any more: free, expired, or somebody else's.
     NotOurs(Found),
     /// Ours, but someone asked us to stop.
@@ -92,6 +94,8 @@ pub struct Errand {
     open: Vec<Version>,
     /// Why no more is tried, unless the record turns out to be ours.
     trouble: Option<Failure>,
+    /// What is given back had run out.
+    late: bool,
     tries: u32,
 }
 
@@ -100,7 +104,19 @@ impl Errand {
     pub fn new(verb: Verb, lease: Name, clock: StoreClock, seed: u128) -> Self {
         let ids = Ids::new(seed);
         let (sent, open) = (Vec::new(), Vec::new());
-        Self { verb, lease, clock, ids, end: None, sent, offered: None, open, trouble: None, tries: 0 }
+        Self {
+            verb,
+            lease,
+            clock,
+            ids,
+            end: None,
+            sent,
+            offered: None,
+            open,
+            trouble: None,
+            late: false,
+            tries: 0,
+        }
     }
 
     /// How the hold ended, for people: a release puts it into the record.
@@ -132,10 +148,11 @@ impl Errand {
             Err(bad) => return Next::Done(ErrandOutcome::Bad(bad)),
         };
         if self.sent.contains(&record.write) {
-            return Next::Done(ErrandOutcome::Done(record));
+            return self.done(record);
         }
         let view = View::at_a_glance(&record, stored.age, self.clock.resolution, &reading.instance);
         let standing = Standard.standing(&record, &view);
+        self.late = matches!(self.verb, Verb::Release(_)) && standing == Standing::Expired;
         let write = WriteId(self.ids.fresh());
         match (self.decide(&record, standing, write, &reading.instance), self.trouble.take()) {
             (Ok(_), Some(failure)) => self.failed(failure),
@@ -148,7 +165,7 @@ impl Errand {
     pub fn on_cas(&mut self, result: Cas) -> Next {
         let last = self.tries >= TRIES;
         match (result, self.offered.take()) {
-            (Cas::Written { .. }, Some((record, _))) => return Next::Done(ErrandOutcome::Done(record)),
+            (Cas::Written { .. }, Some((record, _))) => return self.done(record),
             (Cas::Unknown(failure), offered) => {
                 self.open.extend(offered.filter(|_| !failure.definite()).map(|(_, replaces)| replaces));
                 self.trouble = (last || failure.kind != FailureKind::Unreachable).then_some(failure);
@@ -161,6 +178,10 @@ impl Errand {
             }
         }
         Next::Ask(Op::Read)
+    }
+
+    fn done(&self, record: LeaseRecord) -> Next {
+        Next::Done(if self.late { ErrandOutcome::GivenBackLate(record) } else { ErrandOutcome::Done(record) })
     }
 
     fn failed(&self, failure: Failure) -> Next {

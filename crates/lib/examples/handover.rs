@@ -15,7 +15,7 @@ use leasehold::core::ids::WriteId;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::rules::{Rules, Standard};
-use leasehold::core::session::{Outcome, lease_key};
+use leasehold::core::session::{Outcome, Within, lease_key};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
@@ -109,7 +109,14 @@ fn hand_over(url: &str) -> Duration {
     let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
     let wishes = Wishes { ttl: Some(TTL), heartbeat: None, grace: None };
     let timing = Timing::new(wishes, clock).unwrap();
-    let ask = Ask { lease: name.clone(), job: name.clone(), timing, wait: Duration::ZERO, force: false };
+    let ask = Ask {
+        lease: name.clone(),
+        job: name.clone(),
+        timing,
+        wait: Duration::ZERO,
+        force: false,
+        within: Within::default(),
+    };
     let granted = byhand::acquire(&ask, open(url), Memory::none()).unwrap();
     assert!(matches!(granted, Outcome::Granted(_)), "{granted:?}");
 

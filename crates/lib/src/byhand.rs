@@ -33,6 +33,8 @@ pub struct Ask {
     pub wait: Duration,
     /// Take it even while held.
     pub force: bool,
+    /// What this was started under, which is never waited for.
+    pub within: Within,
 }
 
 /// Acquires a lease that nobody renews: [`Outcome::Granted`], [`Outcome::Busy`] or not at all.
@@ -68,7 +70,7 @@ fn plan(ask: &Ask, memory: &Memory) -> Plan {
         force: ask.force,
         lock: None,
         holder: host::holder(&host::fresh_run_id(None), &ask.job),
-        within: Within::default(),
+        within: ask.within.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::byhand::{self, Ask};
 use leasehold::core::errand::{ErrandOutcome, Verb, describe};
 use leasehold::core::name::Name;
-use leasehold::core::session::lease_key;
+use leasehold::core::session::{Within, lease_key};
 use leasehold::core::stop::{Text, Wishes};
 
 use super::by_hand::{Taken, not_acquired, print, signals, take};
@@ -31,7 +31,9 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
         true => (false, Duration::ZERO),
         false => ask_holder(&lease, &mut opened, args.wait, out)?,
     };
-    let ask = Ask { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now };
+    // Its own run ends it while it waits, as it asked for.
+    let within = Within::default();
+    let ask = Ask { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now, within };
     let taken =
         take(&ask, opened, signals, out).map_err(|failed| match asked && failed.word == "interrupted" {
             true => Failed {
@@ -89,7 +91,7 @@ fn ask_holder(
     out: &Out,
 ) -> Result<(bool, Duration), Failed> {
     match byhand::errand(Verb::Revoke, lease, opened.store.as_mut()) {
-        ErrandOutcome::Done(record) => {
+        ErrandOutcome::Done(record) | ErrandOutcome::GivenBackLate(record) => {
             let left = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
             let holder = &record.holder;
             out.note(&format!(

@@ -58,14 +58,21 @@ fn acquired(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed>
     let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
     super::enrol(&opened, std::slice::from_ref(&lease))?;
-    let ask = Ask { lease, job, timing, wait: args.wait.unwrap_or_default(), force: false };
+    let (wait, within) = (args.wait.unwrap_or_default(), super::within());
+    let ask = Ask { lease, job, timing, wait, force: false, within };
     let (granted, chosen) = match take(&ask, opened, signals()?, out)? {
         Taken::Granted(granted, chosen) => (granted, chosen),
         Taken::Busy(busy) => {
             if out.json {
                 out.object(&not_acquired(&busy));
             }
-            out.note(&format!("{} is busy: {}", ask.lease, held_by(&busy)));
+            let ours = match ask.within.holds(&busy) {
+                true => {
+                    ". That is what this was started under, so it is held for you already: LEASEHOLD_TOKEN is its token"
+                }
+                false => "",
+            };
+            out.note(&format!("{} is busy: {}{ours}", ask.lease, held_by(&busy)));
             return Ok(exit::BUSY);
         }
     };
@@ -122,9 +129,12 @@ fn give_back(granted: &Granted, chosen: &Chosen) -> String {
     let released = config::open(chosen, Missing::Refuse)
         .map(|mut store| byhand::errand(verb, &granted.lease, store.as_mut()));
     match released {
-        Ok(ErrandOutcome::Done(_) | ErrandOutcome::NotOurs(_) | ErrandOutcome::Idle(_)) => {
-            "so it was released again".into()
-        }
+        Ok(
+            ErrandOutcome::Done(_)
+            | ErrandOutcome::GivenBackLate(_)
+            | ErrandOutcome::NotOurs(_)
+            | ErrandOutcome::Idle(_),
+        ) => "so it was released again".into(),
         _ => format!("and it could not be released either: it expires in {}", Text(granted.ttl)),
     }
 }
@@ -209,7 +219,7 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
     let grant = grant(&lease, args, &opened)?;
     let outcome = byhand::errand(Verb::Renew(grant), &lease, opened.store.as_mut());
     match outcome {
-        ErrandOutcome::Done(record) => {
+        ErrandOutcome::Done(record) | ErrandOutcome::GivenBackLate(record) => {
             let ttl = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
             if out.json {
                 out.object(&json!({
@@ -262,6 +272,11 @@ pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Faile
     match byhand::errand(Verb::Release(grant), &lease, opened.store.as_mut()) {
         ErrandOutcome::Done(record) => {
             say(out, &lease, "released", &format!("released {lease} (token {})", record.token));
+            Ok(exit::OK)
+        }
+        ErrandOutcome::GivenBackLate(record) => {
+            let late = "It had run out before; nobody took it meanwhile, but somebody could have. Renew it more often";
+            say(out, &lease, "released", &format!("released {lease} (token {}). {late}", record.token));
             Ok(exit::OK)
         }
         // Twice, late or after a takeover: nothing to do is no error.

@@ -38,11 +38,13 @@ use std::time::Duration;
 use leasehold::core::name::Name;
 use leasehold::core::record::BadRecord;
 use leasehold::core::rules::Refusal;
-use leasehold::core::session::{Busy, NotStarted};
+use leasehold::core::session::{Busy, NotStarted, Within};
 use leasehold::core::stop::{Text, Timing, Wishes};
 use leasehold::core::store::{Failure, FailureKind};
 use leasehold::doctor::{FirstUse, Notes, Tell};
+use leasehold::host::Enclosing;
 use leasehold::memory::Memory;
+use leasehold::runner;
 use leasehold::runner::run::signal_number;
 use leasehold::state::{StateDir, is_denial};
 use leasehold::stores::Store;
@@ -51,6 +53,12 @@ use crate::args::Everywhere;
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
 use crate::out::Out;
+
+/// The runs around this process, and the lease that the script around it took by hand.
+pub fn within() -> Within {
+    let by_hand = Enclosing::from_env(|name| std::env::var(name).ok());
+    Within { runs: runner::outer_runs(), grant: by_hand.map(|outer| outer.grant) }
+}
 
 /// The variable that says which store a run's lease is on, as it is shown: one of the same name on another store is another.
 pub const RUN_STORE: &str = "LEASEHOLD_RUN_STORE";

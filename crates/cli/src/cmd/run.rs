@@ -9,13 +9,13 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 
 use leasehold::core::name::Name;
-use leasehold::core::session::{NotStarted, Outcome, Within};
+use leasehold::core::session::{NotStarted, Outcome};
 use leasehold::core::stop::Wishes;
 use leasehold::fences::Fences;
-use leasehold::host::{self, Enclosing};
+use leasehold::host;
+use leasehold::runner::JOB_ENV;
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::run::{self, Spec};
-use leasehold::runner::{self, JOB_ENV};
 use leasehold::stores::Store;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use voice::Voice;
@@ -103,15 +103,14 @@ fn nothing_to_do(
 
 /// Everything that can be wrong before a lease is asked for.
 fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Failed> {
-    let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
-    let job = job(args, &leases)?;
     // Before anything is spent: a typo must not cost a token or block another machine.
-    find(args, &leases[0], &variables()?)?;
+    let order = Order::read(args)?;
     // Once: opening the store may take until the next slot, or past midnight.
-    let when = items::moment(flags, args, &job)?;
-    let fences = targets::fences(&args.manner.fence, &leases, &job, &when)?;
-    let opened = super::open_tested(flags, &leases)?;
-    let mut spec = spec(args, opened.store.as_ref(), &opened.chosen.shown, &when)?;
+    let when = items::moment(flags, args, &order.job)?;
+    let fences = targets::fences(&args.manner.fence, &order.leases, &order.job, &when)?;
+    let opened = super::open_tested(flags, &order.leases)?;
+    let mut spec = order.spec(args, opened.store.as_ref(), &when)?;
+    spec.env.push((super::RUN_STORE.into(), opened.chosen.shown.clone().into()));
     if spec.item.is_some() {
         spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(e.to_string()))?);
     }
@@ -119,40 +118,50 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     Ok((spec, fences, opened))
 }
 
-fn job(args: &Run, leases: &[Name]) -> Result<Name, Failed> {
-    args.manner.job.as_deref().map_or_else(|| Ok(leases[0].clone()), super::name)
+/// What is asked for, as far as it can be told without a store.
+struct Order {
+    leases: Vec<Name>,
+    job: Name,
+    program: Program,
+    env: Vec<(OsString, OsString)>,
 }
 
-/// What to run, with timing that this store supports.
-fn spec(args: &Run, store: &dyn Store, shown: &str, when: &targets::Moment) -> Result<Spec, Failed> {
-    let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
-    let max_run = duration::parse_or_none(&args.manner.max_run)
-        .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
-    let timing = &args.manner.timing;
-    let job = job(args, &leases)?;
-    let (item, key) = items::item(args, &leases, &job, when)?;
-    item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
-    let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
-    let mut env = variables()?;
-    env.push((super::RUN_STORE.into(), shown.into()));
-    Ok(Spec {
-        timing: super::timing(wishes, store)?,
-        job,
-        program: find(args, &leases[0], &env)?,
-        env,
-        item,
-        key,
-        tail: args.doing.tail,
-        history: !args.no_history,
-        sockets: None,
-        leases,
-        run_id: run_id(args)?,
-        wait: args.manner.wait.unwrap_or_default(),
-        within: within(),
-        max_run,
-        args: args.command[1..].to_vec(),
-        foreground: std::io::stdin().is_terminal(),
-    })
+impl Order {
+    fn read(args: &Run) -> Result<Self, Failed> {
+        let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
+        let job = args.manner.job.as_deref().map_or_else(|| Ok(leases[0].clone()), super::name)?;
+        let env = variables()?;
+        Ok(Self { program: find(args, &leases[0], &env)?, leases, job, env })
+    }
+
+    /// What to run, with timing that this store supports.
+    fn spec(self, args: &Run, store: &dyn Store, when: &targets::Moment) -> Result<Spec, Failed> {
+        let Self { leases, job, program, env } = self;
+        let max_run = duration::parse_or_none(&args.manner.max_run)
+            .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
+        let timing = &args.manner.timing;
+        let (item, key) = items::item(args, &leases, &job, when)?;
+        item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
+        let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
+        Ok(Spec {
+            timing: super::timing(wishes, store)?,
+            job,
+            program,
+            env,
+            item,
+            key,
+            tail: args.doing.tail,
+            history: !args.no_history,
+            sockets: None,
+            leases,
+            run_id: run_id(args)?,
+            wait: args.manner.wait.unwrap_or_default(),
+            within: super::within(),
+            max_run,
+            args: args.command[1..].to_vec(),
+            foreground: std::io::stdin().is_terminal(),
+        })
+    }
 }
 
 /// The terminal's settings, if it is ours to set.
@@ -187,12 +196,6 @@ fn leases(args: &Run) -> Result<Vec<Name>, Failed> {
         leases.push(other);
     }
     Ok(leases)
-}
-
-/// The runs around this one, and the lease that the script around it took by hand.
-fn within() -> Within {
-    let by_hand = Enclosing::from_env(|name| std::env::var(name).ok());
-    Within { runs: runner::outer_runs(), grant: by_hand.map(|outer| outer.grant) }
 }
 
 /// What a scheduler has for the command, and not for us.

@@ -137,6 +137,27 @@ fn a_lease_of_the_same_name_on_another_store_is_another() {
     world.run(&["--store", &b, "release", "site", "--token", &held.to_string()]).is(0, "released");
 }
 
+/// Its run waits for it to end, so it would wait as long as it may.
+#[test]
+fn a_lease_that_is_held_around_us_is_not_waited_for() {
+    let world = World::new();
+    let binary = crate::world::binary();
+    let inner = r#""$0" acquire site --wait 1h; echo $?"#;
+    for around in [inner.to_owned(), format!(r#""$0" run other sh -c '{inner}' "$0""#)] {
+        let ended = world.run(&["run", "site", "sh", "-c", &around, binary.to_str().unwrap()]);
+        assert_eq!(ended.is(0, "it is held for you already").out, "11\n");
+    }
+    // Also under one that the script took itself.
+    let script = format!(r#"eval "$("$0" -q acquire site --eval)" || exit; {inner}; "$0" release site"#);
+    let ended = world.run(&["run", "other", "sh", "-c", &script, binary.to_str().unwrap()]);
+    assert_eq!(ended.is(0, "it is held for you already").out, "11\n");
+    // The control: another's is waited for.
+    let held = world.run(&["acquire", "site", "--ttl", "10m"]).token().to_string();
+    let ended = world.run(&["acquire", "site", "--wait", "100ms"]).is(11, "is busy");
+    assert!(!ended.err.contains("for you already"), "{ended:#?}");
+    world.run(&["release", "site", "--token", &held]).is(0, "released");
+}
+
 /// A script under a lease that takes another by hand: the numbers may well be the same.
 #[test]
 fn a_token_is_only_its_own_leases() {
@@ -151,6 +172,30 @@ fn a_token_is_only_its_own_leases() {
     let mut command = world.command(&["release", "b"]);
     let ended = crate::world::Ended::from(command.env("LEASEHOLD_TOKEN", "1").output().unwrap());
     ended.is(0, "released b (token 1)");
+}
+
+#[test]
+fn what_had_run_out_is_said_when_it_is_given_back() {
+    let world = World::new();
+    let token = world.run(&["acquire", "site", "--ttl", "1s"]).token().to_string();
+    until("the end of a short lease", || (world.status(&[], "site")["state"] == "expired").then_some(()));
+    world
+        .run(&["release", "site", "--token", &token])
+        .is(0, "released site (token 1). It had run out before");
+    let token = world.run(&["acquire", "site"]).token().to_string();
+    let ended = world.run(&["release", "site", "--token", &token]).is(0, "released site (token 2)");
+    assert!(!ended.err.contains("run out"), "{ended:#?}");
+}
+
+/// Its lease was taken, which it would have found out at its next renewal.
+#[test]
+fn a_job_that_ended_by_itself_was_not_stopped() {
+    let world = World::new();
+    let mut holder = world.start(&["run", "site", "--ttl", "10m", "sh", "-c", "echo; cat; exit 3"]);
+    holder.line();
+    world.run(&["break", "site", "--now"]).is(0, "may still be running");
+    let ended = holder.ended().is(75, "The job had ended by itself after").is(75, "(exit 3)");
+    assert!(!ended.err.contains("was stopped"), "{ended:#?}");
 }
 
 #[test]

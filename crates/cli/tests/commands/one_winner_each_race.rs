@@ -17,7 +17,7 @@ use leasehold::clock::boot_time;
 use leasehold::core::ids::WriteId;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
-use leasehold::core::session::{Outcome, lease_key};
+use leasehold::core::session::{Outcome, Within, lease_key};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::memory::Memory;
 use leasehold::runner::evidence;
@@ -281,7 +281,8 @@ fn race_in_threads(open: impl Fn() -> Box<dyn Store>) -> Vec<Fared> {
                 let lease = Name::new("site").unwrap();
                 let timing = Timing::new(Wishes::default(), StoreClock::default()).unwrap();
                 let wait = std::time::Duration::ZERO;
-                let ask = Ask { job: lease.clone(), lease, timing, wait, force: false };
+                let ask =
+                    Ask { job: lease.clone(), lease, timing, wait, force: false, within: Within::default() };
                 match byhand::acquire(&ask, store, Memory::none()).unwrap() {
                     Outcome::Granted(granted) => Fared::Won { token: granted.token.get(), pid: 0 },
                     Outcome::Busy(busy) => {

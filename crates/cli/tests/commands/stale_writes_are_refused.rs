@@ -168,9 +168,15 @@ fn observing_changes_nothing_and_sees_what_happened() {
     holder.ended();
     let down = ["--store", "postgres://x@127.0.0.1:1/x", "run", "site", "--observe", "echo", "alone"];
     assert_eq!(world.run(&down).is(0, "goes on without one").out, "alone\n");
+    // Nor does it need a store that is found, or a place of its own.
+    let unknown = ["--store", "nowhere:x", "run", "site", "--observe", "echo", "alone"];
+    assert_eq!(world.run(&unknown).is(0, "goes on without one").out, "alone\n");
+    let mut homeless = world.command(&["run", "site", "--observe", "echo", "alone"]);
+    let homeless = crate::world::Ended::from(homeless.env_remove("HOME").output().unwrap());
+    assert_eq!(homeless.is(0, "Set HOME").is(0, "goes on without one").out, "alone\n");
     observe(&["--fence", "file:nowhere/page", "echo"]).is(0, "No such file");
     let seen = world.run(&["fence", "observed"]).is(0, "").out;
-    assert_eq!(seen.lines().count(), 6, "{seen}");
+    assert_eq!(seen.lines().count(), 7, "{seen}");
     assert!(seen.contains("exit 3  alone, nothing changed") && seen.contains("changed since"), "{seen}");
 }
 

@@ -1,7 +1,7 @@
 //! `run --observe`: the command runs as it would without us, and we take notes.
 //!
-//! Nothing here may keep the command from running, stop it or change what it does: a busy lease, a store
-//! that is down and a target that would refuse are noted, and that is all.
+//! Only arguments that make no sense keep the command from running; nothing stops it or changes what it does. A busy
+//! lease, a store that is down or not even found, and a target that would refuse are noted, and that is all.
 
 use std::time::Duration;
 
@@ -11,30 +11,30 @@ use leasehold::lease::{Acquired, Lease, Leases};
 use leasehold::memory::Memory;
 use leasehold::runner::plain;
 use leasehold::runner::run::{Spec, environment};
-use leasehold::state::append_private;
+use leasehold::state::{StateDir, append_private};
 use leasehold::stores::OpenError;
 use leasehold::stores::memory::MemoryStore;
 use leasehold::targets::Target;
 use serde_json::{Value, json};
 
 use crate::args::{Everywhere, Run};
-use crate::cmd::{held_by, store_failed, targets};
-use crate::config;
-use crate::exit::Failed;
+use crate::cmd::{RUN_STORE, held_by, targets};
+use crate::config::{self, Chosen};
+use crate::exit::{self, Failed};
 use crate::out::Out;
 
 /// Runs it; the exit code is the command's own, always.
 pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
-    let state = config::state_dir()?;
-    let chosen = config::choose(flags, &state)?;
     // No store is asked for advice: a run that only observes does not depend on one.
-    let store = MemoryStore::new().map_err(|failure| store_failed(&failure, &chosen))?;
-    let spec = &super::spec(args, &store, &chosen.shown, &targets::Moment::today())?;
+    let advice =
+        MemoryStore::new().map_err(|failure| Failed::new(exit::CONFIG, "system", failure.message))?;
+    let mut spec = super::Order::read(args)?.spec(args, &advice, &targets::Moment::today())?;
     let mut notes = Notes { seen: Vec::new(), out: *out };
-    let opener = config::opener(&chosen);
-    let leases = Leases::on(move || opener().map_err(OpenError::Store))
-        .remember_in(Memory::new(state.clone(), chosen.shown.clone()));
-    let lease = notes.ask(&leases, spec);
+    let state = notes.found(config::state_dir());
+    let chosen = state.as_ref().and_then(|state| notes.found(config::choose(flags, state)));
+    spec.env.extend(chosen.iter().map(|chosen| (RUN_STORE.into(), chosen.shown.clone().into())));
+    let spec = &spec;
+    let lease = state.as_ref().zip(chosen).and_then(|(state, chosen)| notes.ask(state, &chosen, spec));
     let bearer = lease.as_ref().map(|lease| Bearer::from(lease.granted()));
     let mut fenced = notes.targets(args, spec);
     let before: Vec<Option<String>> = fenced.iter_mut().map(|target| target.fingerprint()).collect();
@@ -63,7 +63,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     }
     let record = notes.record(spec, code, lasted);
     let line = format!("{record}\n");
-    if let Err(e) = append_private(&state.observed(), line.as_bytes()) {
+    if let Some(Err(e)) = state.map(|state| append_private(&state.observed(), line.as_bytes())) {
         out.warn(&format!("what was seen could not be noted: {e}"));
     }
     crate::report::write(args.manner.report.as_deref(), out, || record);
@@ -82,7 +82,19 @@ impl Notes {
         self.seen.push(json!({"what": what, "text": text}));
     }
 
-    fn ask(&mut self, leases: &Leases, spec: &Spec) -> Option<Lease> {
+    /// What the lease needs, if it is there.
+    fn found<T>(&mut self, found: Result<T, Failed>) -> Option<T> {
+        found.map_err(|failed| self.without_lease(&failed.of_a_look().message)).ok()
+    }
+
+    fn without_lease(&mut self, why: &str) {
+        self.add("store", format!("no lease: {}; this run goes on without one", why.trim_end_matches('.')));
+    }
+
+    fn ask(&mut self, state: &StateDir, chosen: &Chosen, spec: &Spec) -> Option<Lease> {
+        let opener = config::opener(chosen);
+        let leases = Leases::on(move || opener().map_err(OpenError::Store))
+            .remember_in(Memory::new(state.clone(), chosen.shown.clone()));
         let lease = &spec.leases[0];
         let ask = leases.lease(lease.as_str()).ttl(spec.timing.ttl).job(spec.job.as_str());
         let ask = if spec.history { ask } else { ask.no_history() };
@@ -91,7 +103,7 @@ impl Notes {
             Ok(Acquired::Busy(busy)) => {
                 self.add("overlap", format!("{lease} is {}; this run goes on beside it", held_by(&busy)));
             }
-            Err(error) => self.add("store", format!("no lease: {error}; this run goes on without one")),
+            Err(error) => self.without_lease(&error.to_string()),
         }
         None
     }

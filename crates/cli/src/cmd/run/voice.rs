@@ -31,6 +31,8 @@ pub struct Voice<'a> {
     confirmed: Option<BootTime>,
     /// We found the lease run out when we came to: nobody kept it, and nobody stopped the job in time.
     paused: bool,
+    /// The job did not end by itself.
+    stopped: bool,
 }
 
 impl<'a> Voice<'a> {
@@ -46,6 +48,7 @@ impl<'a> Voice<'a> {
             lease: &spec.leases[0],
             confirmed: None,
             paused: false,
+            stopped: false,
         }
     }
 }
@@ -157,8 +160,11 @@ impl Voice<'_> {
                 self.confirmed = Some(now);
             }
             Event::Renewed | Event::Resumed => self.confirmed = Some(now),
-            Event::Stopping(StopReason::Deadline) => {
-                self.paused = self.confirmed.is_some_and(|at| now >= at.plus(self.spec.timing.ttl));
+            Event::Stopping(StopReason::Survivors) => {}
+            Event::Stopping(why) => {
+                self.stopped = true;
+                self.paused = *why == StopReason::Deadline
+                    && self.confirmed.is_some_and(|at| now >= at.plus(self.spec.timing.ttl));
             }
             _ => {}
         }
@@ -282,6 +288,10 @@ impl Voice<'_> {
         };
         let job = match ran.outcome {
             Outcome::Lost { status: None, .. } => "The job was not started.".into(),
+            Outcome::Lost { status: Some(status), .. } if !self.stopped => format!(
+                "The job had ended by itself after {} (exit {status}), but nobody can say that it was alone until then.",
+                Text(ran.lasted)
+            ),
             _ => {
                 format!("The job was stopped after {} and may have done part of its work.", Text(ran.lasted))
             }

@@ -8,7 +8,7 @@ use leasehold::clock::boot_time;
 use leasehold::core::errand::{ErrandOutcome, Verb};
 use leasehold::core::name::Name;
 use leasehold::core::rules::Refusal;
-use leasehold::core::session::{Granted, NotStarted, Outcome, StopReason, lease_key};
+use leasehold::core::session::{Granted, NotStarted, Outcome, StopReason, Within, lease_key};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::memory::Memory;
 use leasehold::state::StateDir;
@@ -28,7 +28,14 @@ fn acquire(url: &str, memory: &Memory) -> Outcome {
     let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
     let wishes = Wishes { ttl: Some(Duration::from_secs(60)), heartbeat: None, grace: None };
     let timing = Timing::new(wishes, clock).unwrap();
-    let ask = Ask { lease: name(), job: name(), timing, wait: Duration::ZERO, force: false };
+    let ask = Ask {
+        lease: name(),
+        job: name(),
+        timing,
+        wait: Duration::ZERO,
+        force: false,
+        within: Within::default(),
+    };
     byhand::acquire(&ask, store(url), memory.clone()).unwrap()
 }
 
