@@ -108,6 +108,17 @@ fetch_crates() {
     }
 }
 
+# patiently SECONDS COMMAND...: no longer than that. For a shell in the background: what ends the shell ends that as well.
+patiently() {
+    local status
+    timeout --kill-after=20 "$@" </dev/null &
+    trap "kill $! 2>/dev/null" TERM # handed on by timeout(1) to all that it started
+    wait $!
+    status=$?
+    [ "$status" -le 128 ] || wait $!
+    return "$status"
+}
+
 # install_cargo_deny ROOT LOG: unless that very version is there already, on PATH or under ROOT.
 # Not optimised: it builds in a minute instead of four, and checks in a second all the same.
 install_cargo_deny() {
@@ -115,8 +126,8 @@ install_cargo_deny() {
     [ "$(PATH=$1/bin:$PATH cargo-deny --version 2>/dev/null)" != "$wanted" ] || return 0
     echo "== setup      $wanted from source, once; about a minute"
     CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=2 \
-        timeout --kill-after=20 1500 cargo install --locked --version "$cargo_deny_version" \
-        --root "$1" --target-dir "$1/build" cargo-deny >>"$2" 2>&1 </dev/null || {
+        patiently 1500 cargo install --locked --version "$cargo_deny_version" \
+        --root "$1" --target-dir "$1/build" cargo-deny >>"$2" 2>&1 || {
         tail -n 30 "$2"
         echo "test: could not install $wanted" >&2
         return 1
@@ -126,7 +137,7 @@ install_cargo_deny() {
 
 # install_servers LOG: those that no Debian package brings; nothing if they are there already.
 install_servers() {
-    timeout --kill-after=20 900 scripts/servers install >>"$1" 2>&1 </dev/null || {
+    patiently 900 scripts/servers install >>"$1" 2>&1 || {
         tail -n 30 "$1"
         echo "test: scripts/servers install failed" >&2
         return 1
@@ -139,9 +150,11 @@ setup() {
     check_rust && install_packages "$2" && fetch_crates "$2" || return
     local good=0
     install_servers "$2" &
-    child=$! # which `stop` ends
-    install_cargo_deny "$1" "$2" || good=1
-    wait "$child" || good=1
-    child=''
+    children=($!) # which `stop` ends
+    install_cargo_deny "$1" "$2" &
+    children+=($!)
+    wait "${children[0]}" || good=1
+    wait "${children[1]}" || good=1
+    children=()
     return "$good"
 }

@@ -312,3 +312,51 @@ fn documents_name_files_that_exist() {
     let sample = "`crates/core/gone.rs`, `clock.rs`, `nope.rs`, `a b.rs`\n```\n`x.rs`\n```\n`crates/cli`";
     assert_eq!(missing(sample, &files), ["crates/core/gone.rs", "nope.rs"]);
 }
+
+/// The files that no other declares: the compiler has never seen them, nor a test in them.
+fn undeclared(files: &[File]) -> Vec<&str> {
+    let rust_files = || files.iter().filter(|f| rust(&f.path));
+    let named_elsewhere = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        rust_files().any(|f| f.text.contains(&format!("#[path = \"{name}\"]")))
+    };
+    let declared = |path: &str| {
+        let parts: Vec<&str> = path.trim_end_matches(".rs").trim_end_matches("/mod").split('/').collect();
+        let [place @ .., name] = &parts[..] else { return false };
+        let place = place.join("/");
+        let parents = ["/mod.rs", "/main.rs", "/lib.rs", ".rs"].map(|end| format!("{place}{end}"));
+        let declares = |text: &str| {
+            let (text, line) = (code(text), format!("mod {name};"));
+            words(&text, "mod").into_iter().any(|at| text[at..].starts_with(&line))
+        };
+        rust_files().any(|f| parents.contains(&f.path) && declares(&f.text))
+    };
+    let root = |path: &str| {
+        let parts: Vec<&str> = path.split('/').skip(2).collect();
+        matches!(
+            parts[..],
+            ["src", "main.rs" | "lib.rs"] | ["build.rs"] | ["tests" | "examples" | "benches", _]
+        ) || matches!(parts[..], ["tests", _, "main.rs"])
+    };
+    let alone = |path: &&str| !root(path) && !declared(path) && !named_elsewhere(path);
+    rust_files().map(|f| f.path.as_str()).filter(alone).collect()
+}
+
+#[test]
+fn every_file_is_compiled() {
+    // What several programs share is named by its path alone.
+    let shared = |path: &&str| path.starts_with("crates/lib/tests/common/");
+    let files = files();
+    let alone: Vec<&str> = undeclared(&files).into_iter().filter(|path| !shared(path)).collect();
+    assert!(alone.is_empty(), "no `mod` declares {alone:?}");
+    let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
+    let sample = [
+        file("crates/a/tests/t/main.rs", "mod good;\n// mod bad;\nmod deep;"),
+        file("crates/a/tests/t/good.rs", ""),
+        file("crates/a/tests/t/bad.rs", ""),
+        file("crates/a/tests/t/deep/mod.rs", "mod inner;"),
+        file("crates/a/tests/t/deep/inner.rs", ""),
+        file("crates/a/tests/t/deep/good.rs", ""),
+    ];
+    assert_eq!(undeclared(&sample), ["crates/a/tests/t/bad.rs", "crates/a/tests/t/deep/good.rs"]);
+}
