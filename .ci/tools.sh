@@ -101,7 +101,7 @@ check_rust() {
 
 # fetch_crates LOG: the locked dependencies; from then on no cargo command uses the network.
 fetch_crates() {
-    cargo fetch --locked --offline >/dev/null 2>&1 || cargo fetch --locked >>"$1" 2>&1 || {
+    cargo fetch --locked --offline >/dev/null 2>&1 || patiently 900 cargo fetch --locked >>"$1" 2>&1 || {
         tail -n 30 "$1"
         echo "test: cargo fetch --locked failed" >&2
         return 1
@@ -147,8 +147,12 @@ install_servers() {
 # setup ROOT LOG: everything above. What waits for the network goes on beside what compiles.
 setup() {
     : >"$2"
-    check_rust && install_packages "$2" && fetch_crates "$2" || return
+    # A package manager is not ended half way: whoever interrupts waits for it.
+    check_rust && install_packages "$2" || return
     local good=0
+    fetch_crates "$2" &
+    children=($!)
+    wait "${children[0]}" || return
     install_servers "$2" &
     children=($!) # which `stop` ends
     install_cargo_deny "$1" "$2" &

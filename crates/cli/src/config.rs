@@ -74,26 +74,26 @@ fn named_by(variable: &str) -> Result<Option<OsString>, Failed> {
 pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
     let here = Path::new("");
     if let Some(url) = &flags.store {
-        return named(url, "--store", here, state);
+        return named(url, "--store", here);
     }
     if let Some(url) = named_by("LEASEHOLD_STORE")? {
         let url = url.into_string().map_err(|_| Failed::config("LEASEHOLD_STORE is not valid UTF-8"))?;
-        return named(&url, "LEASEHOLD_STORE", here, state);
+        return named(&url, "LEASEHOLD_STORE", here);
     }
     if let Some(file) = named_by("LEASEHOLD_STORE_FILE")? {
         let url = secret(Path::new(&file), "LEASEHOLD_STORE_FILE")?;
-        return named(&url, "LEASEHOLD_STORE_FILE", here, state);
+        return named(&url, "LEASEHOLD_STORE_FILE", here);
     }
     let project = match &flags.config {
         Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| missing(path))?),
         None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
     };
     if let Some((url, path)) = project.and_then(|found| found.store) {
-        return named(&url, &path.display().to_string(), beside(&path), state);
+        return named(&url, &path.display().to_string(), beside(&path));
     }
     let user = user_config().map(|path| read_config(&path, Whose::User)).transpose()?.flatten();
     if let Some((url, path)) = user.and_then(|found| found.store) {
-        return named(&url, &path.display().to_string(), beside(&path), state);
+        return named(&url, &path.display().to_string(), beside(&path));
     }
     let url = format!("sqlite:{}", state.database().display());
     Ok(Chosen { shown: url.clone(), url, embedded: true, origin: "nobody named a store".into() })
@@ -105,7 +105,7 @@ pub fn beside(path: &Path) -> &Path {
 }
 
 /// A store by its URL; a relative path in it starts from `base`.
-fn named(url: &str, origin: &str, base: &Path, state: &StateDir) -> Result<Chosen, Failed> {
+fn named(url: &str, origin: &str, base: &Path) -> Result<Chosen, Failed> {
     let url = url.trim();
     if masked(url) == url && url.contains(MASK) {
         return Err(Failed::config(format!(
@@ -115,10 +115,7 @@ fn named(url: &str, origin: &str, base: &Path, state: &StateDir) -> Result<Chose
         )));
     }
     refuse_kind(url, origin)?;
-    let url = match url {
-        "sqlite:" => format!("sqlite:{}", state.database().display()),
-        _ => absolute(url, base),
-    };
+    let url = absolute(url, base);
     Ok(Chosen { shown: masked(&url), url, embedded: false, origin: origin.into() })
 }
 
@@ -151,6 +148,10 @@ fn refuse_kind(url: &str, origin: &str) -> Result<(), Failed> {
         };
     };
     match kind {
+        "sqlite" if path.is_empty() => refuse(format!(
+            "{origin} is \"sqlite:\" and names no file: is a variable not set that should? Where nobody names a store it is \
+             the one of this machine."
+        )),
         "dir" | "sqlite" if path.starts_with('~') => {
             refuse(format!("~ is not expanded after \"{kind}:\"; write {kind}:{}.", home(path)))
         }

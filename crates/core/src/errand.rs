@@ -34,10 +34,13 @@ pub enum Verb {
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ErrandOutcome {
-    /// Done; with the record as it now is.
-    Done(LeaseRecord),
-    /// Given back, after it had run out; nobody had taken it.
-    GivenBackLate(LeaseRecord),
+    /// Done.
+    Done {
+        /// The record as it now is.
+        record: LeaseRecord,
+        /// It had run out before it was given back, and nobody had taken it.
+        late: bool,
+    },
     /// Not ours any more: free, expired, or somebody else's.
     NotOurs(Found),
     /// Ours, but someone asked us to stop.
@@ -87,15 +90,14 @@ pub struct Errand {
     ids: Ids,
     /// How the hold ended, should this give it back; for people.
     end: Option<End>,
-    sent: Vec<WriteId>,
+    /// Every write, and whether what it gives back had run out.
+    sent: Vec<(WriteId, bool)>,
     /// The write under way: what it would replace.
     offered: Option<(LeaseRecord, Version)>,
     /// What writes of which nobody said that they came to nothing would replace: they may land while that is there.
     open: Vec<Version>,
     /// Why no more is tried, unless the record turns out to be ours.
     trouble: Option<Failure>,
-    /// What is given back had run out.
-    late: bool,
     tries: u32,
 }
 
@@ -104,19 +106,7 @@ impl Errand {
     pub fn new(verb: Verb, lease: Name, clock: StoreClock, seed: u128) -> Self {
         let ids = Ids::new(seed);
         let (sent, open) = (Vec::new(), Vec::new());
-        Self {
-            verb,
-            lease,
-            clock,
-            ids,
-            end: None,
-            sent,
-            offered: None,
-            open,
-            trouble: None,
-            late: false,
-            tries: 0,
-        }
+        Self { verb, lease, clock, ids, end: None, sent, offered: None, open, trouble: None, tries: 0 }
     }
 
     /// How the hold ended, for people: a release puts it into the record.
@@ -147,16 +137,18 @@ impl Errand {
             Ok(record) => record,
             Err(bad) => return Next::Done(ErrandOutcome::Bad(bad)),
         };
-        if self.sent.contains(&record.write) {
-            return self.done(record);
+        if let Some(&(_, late)) = self.sent.iter().find(|(write, _)| *write == record.write) {
+            return Next::Done(ErrandOutcome::Done { record, late });
         }
         let view = View::at_a_glance(&record, stored.age, self.clock.resolution, &reading.instance);
         let standing = Standard.standing(&record, &view);
-        self.late = matches!(self.verb, Verb::Release(_)) && standing == Standing::Expired;
         let write = WriteId(self.ids.fresh());
         match (self.decide(&record, standing, write, &reading.instance), self.trouble.take()) {
             (Ok(_), Some(failure)) => self.failed(failure),
-            (Ok(next), None) => self.offer(next, stored.version),
+            (Ok(next), None) => {
+                let late = matches!(self.verb, Verb::Release(_)) && standing == Standing::Expired;
+                self.offer(next, stored.version, late)
+            }
             (Err(outcome), _) => Next::Done(outcome),
         }
     }
@@ -165,7 +157,10 @@ impl Errand {
     pub fn on_cas(&mut self, result: Cas) -> Next {
         let last = self.tries >= TRIES;
         match (result, self.offered.take()) {
-            (Cas::Written { .. }, Some((record, _))) => return self.done(record),
+            (Cas::Written { .. }, Some((record, _))) => {
+                let late = self.sent.last().is_some_and(|(_, late)| *late);
+                return Next::Done(ErrandOutcome::Done { record, late });
+            }
             (Cas::Unknown(failure), offered) => {
                 self.open.extend(offered.filter(|_| !failure.definite()).map(|(_, replaces)| replaces));
                 self.trouble = (last || failure.kind != FailureKind::Unreachable).then_some(failure);
@@ -178,10 +173,6 @@ impl Errand {
             }
         }
         Next::Ask(Op::Read)
-    }
-
-    fn done(&self, record: LeaseRecord) -> Next {
-        Next::Done(if self.late { ErrandOutcome::GivenBackLate(record) } else { ErrandOutcome::Done(record) })
     }
 
     fn failed(&self, failure: Failure) -> Next {
@@ -217,7 +208,7 @@ impl Errand {
             Verb::Renew(_) => Ok(Standard.renew(record, write, instance)),
             Verb::Release(_) => Ok(past::noted(Standard.release(record, write, instance), self.end.as_ref())),
             Verb::Revoke if standing == Standing::Expired => Err(self.nothing(Found::Expired(record.token))),
-            Verb::Revoke if hold.revoke => Err(ErrandOutcome::Done(record.clone())),
+            Verb::Revoke if hold.revoke => Err(ErrandOutcome::Done { record: record.clone(), late: false }),
             Verb::Revoke => Ok(revoked(record, hold, standing, self.clock, write)),
         }
     }
@@ -227,9 +218,9 @@ impl Errand {
         &self.lease
     }
 
-    fn offer(&mut self, record: LeaseRecord, version: Version) -> Next {
+    fn offer(&mut self, record: LeaseRecord, version: Version, late: bool) -> Next {
         self.tries += 1;
-        self.sent.push(record.write);
+        self.sent.push((record.write, late));
         let op = Op::Cas { expected: Some(version.clone()), write: record.write, body: record.encode() };
         self.offered = Some((record, version));
         Next::Ask(op)

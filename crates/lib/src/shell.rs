@@ -115,7 +115,7 @@ impl InputSender {
 }
 
 impl Shell {
-    /// A session about to start, and a thread for its store calls.
+    /// A session about to start, and the keeper of its store.
     pub fn new(plan: Plan, mut store: Box<dyn Store>, memory: Memory) -> io::Result<Self> {
         store.limit_calls(plan.timing.timeout);
         let (timer, wake) = (Timer::new()?, Wake::new()?);

@@ -28,7 +28,7 @@ pub struct StateDir {
 pub enum StateError {
     /// Nothing says where it should be.
     #[error(
-        "neither XDG_STATE_HOME nor HOME is set, so there is no place to keep state. \
+        "neither XDG_STATE_HOME nor HOME is set to an absolute path, so there is no place to keep state. \
          Nothing was run. Set HOME, or name a store with --store and set XDG_STATE_HOME"
     )]
     Nowhere,

@@ -91,7 +91,7 @@ fn ask_holder(
     out: &Out,
 ) -> Result<(bool, Duration), Failed> {
     match byhand::errand(Verb::Revoke, lease, opened.store.as_mut()) {
-        ErrandOutcome::Done(record) | ErrandOutcome::GivenBackLate(record) => {
+        ErrandOutcome::Done { record, .. } => {
             let left = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
             let holder = &record.holder;
             out.note(&format!(

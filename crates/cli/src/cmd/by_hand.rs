@@ -68,7 +68,7 @@ fn acquired(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed>
             }
             let ours = match ask.within.holds(&busy) {
                 true => {
-                    ". That is what this was started under, so it is held for you already: LEASEHOLD_TOKEN is its token"
+                    ". That is what this was started under, so it is held for you already, and not waited for"
                 }
                 false => "",
             };
@@ -129,12 +129,9 @@ fn give_back(granted: &Granted, chosen: &Chosen) -> String {
     let released = config::open(chosen, Missing::Refuse)
         .map(|mut store| byhand::errand(verb, &granted.lease, store.as_mut()));
     match released {
-        Ok(
-            ErrandOutcome::Done(_)
-            | ErrandOutcome::GivenBackLate(_)
-            | ErrandOutcome::NotOurs(_)
-            | ErrandOutcome::Idle(_),
-        ) => "so it was released again".into(),
+        Ok(ErrandOutcome::Done { .. } | ErrandOutcome::NotOurs(_) | ErrandOutcome::Idle(_)) => {
+            "so it was released again".into()
+        }
         _ => format!("and it could not be released either: it expires in {}", Text(granted.ttl)),
     }
 }
@@ -219,7 +216,7 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
     let grant = grant(&lease, args, &opened)?;
     let outcome = byhand::errand(Verb::Renew(grant), &lease, opened.store.as_mut());
     match outcome {
-        ErrandOutcome::Done(record) | ErrandOutcome::GivenBackLate(record) => {
+        ErrandOutcome::Done { record, .. } => {
             let ttl = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
             if out.json {
                 out.object(&json!({
@@ -270,13 +267,14 @@ pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Faile
         return Err(ours(&lease));
     }
     match byhand::errand(Verb::Release(grant), &lease, opened.store.as_mut()) {
-        ErrandOutcome::Done(record) => {
-            say(out, &lease, "released", &format!("released {lease} (token {})", record.token));
-            Ok(exit::OK)
-        }
-        ErrandOutcome::GivenBackLate(record) => {
-            let late = "It had run out before; nobody took it meanwhile, but somebody could have. Renew it more often";
-            say(out, &lease, "released", &format!("released {lease} (token {}). {late}", record.token));
+        ErrandOutcome::Done { record, late } => {
+            let late = match late {
+                true => {
+                    ". It had run out before; nobody took it meanwhile, but somebody could have. Renew it more often"
+                }
+                false => "",
+            };
+            say(out, &lease, "released", &format!("released {lease} (token {}){late}", record.token));
             Ok(exit::OK)
         }
         // Twice, late or after a takeover: nothing to do is no error.

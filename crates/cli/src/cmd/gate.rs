@@ -1,9 +1,7 @@
 //! `leasehold gate RESOURCE -- CMD`: a command that begins only while our token is current there.
 
-use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
-
 use leasehold::runner::lookup::lookup;
+use leasehold::runner::plain;
 use leasehold::state::StateDir;
 use leasehold::targets::gate::GateTarget;
 
@@ -39,7 +37,6 @@ pub fn run(args: &Gate, out: &Out) -> Result<u8, Failed> {
     let refused = |e: std::io::Error| Failed::new(126, "command", format!("{e}. Nothing was run."));
     // What outlives the command stays inside: the next start waits for it.
     inside.inherited().map_err(refused)?;
-    let status = Command::new(program.path).args(&args.command[1..]).status().map_err(refused)?;
-    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(i32::from(u8::MAX));
-    Ok(u8::try_from(code).unwrap_or(u8::MAX))
+    let mut child = plain::start(&program, &args.command[1..], |_| {}).map_err(refused)?;
+    child.wait().map(plain::code).map_err(refused)
 }

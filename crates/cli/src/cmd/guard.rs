@@ -135,9 +135,17 @@ fn installed(shown: &str, others: Others, done: &Done, print: bool, out: &Out) {
             json!({"v": 1, "target": shown, "others": others.word(), "changed": changed, "notes": notes});
         out.object(&value);
     }
+    // To SQLite a program is of no run unless it says so, by a function that the trigger calls.
+    let who = match shown.starts_with("sqlite:") {
+        true => {
+            "programs that do not know leasehold_grant() cannot write it at all (inside a run there is `leasehold \
+                 write`; docs/targets/sql.md), others"
+        }
+        false => "sessions",
+    };
     let sessions = match others {
-        Others::Allow => "sessions that belong to no run may write as before",
-        Others::Refuse => "sessions that belong to no run are refused",
+        Others::Allow => format!("{who} that belong to no run may write as before"),
+        Others::Refuse => format!("{who} that belong to no run are refused"),
     };
     let notes: String = done.notes.iter().map(|note| format!("; {note}")).collect();
     out.note(&format!(

@@ -292,18 +292,26 @@ fn quoted(name: &str) -> String {
     if name.chars().all(plain) { name.into() } else { format!("'{}'", name.replace('\'', "'\\''")) }
 }
 
-/// Warns if it could not be recorded how the item ended.
-pub fn check_recorded(page: &Page, out: &Out) {
+/// Warns if it could not be recorded how the item ended, and if a person has to say it.
+pub fn check_recorded(page: &Page, if_unknown: IfUnknown, out: &Out) {
     for (opened, closed) in [(&page.opened, &page.closed), (&page.key_opened, &page.key_closed)] {
         if let Some(Opened::Begun(entry, _)) = opened {
-            check_closed(entry, closed.as_ref(), out);
+            check_closed(entry, closed.as_ref(), if_unknown, out);
         }
     }
 }
 
-fn check_closed(entry: &Entry, closed: Option<&Amended>, out: &Out) {
+fn check_closed(entry: &Entry, closed: Option<&Amended>, if_unknown: IfUnknown, out: &Out) {
     let name = shown(&entry.subject);
     match closed {
+        Some(Amended::Done(entry, _))
+            if entry.state.is_silent() && if_unknown == IfUnknown::Refuse =>
+        {
+            out.warn(&format!(
+                "{name} was stopped half way, and nobody can tell whether it did its work: the next run asks you (79). \
+                 `leasehold retry {name}` lets it run again, `leasehold retry --done {name}` records it as done"
+            ));
+        }
         Some(Amended::Done(..)) => {}
         Some(Amended::Superseded(Some(by))) if by.claim.grant == entry.claim.grant => out.warn(&format!(
             "how {name} ended was not recorded: others found this run silent, and have recorded that; the next run asks \

@@ -63,7 +63,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     fence::remember(&state, &ran.fences.sealed);
     forgetful(&memory, &chosen, out);
     if let (Some(item), Some(page)) = (&spec.item, &ran.page) {
-        items::check_recorded(page, out);
+        items::check_recorded(page, item.if_unknown, out);
         let not_sealed = matches!(ran.outcome, Outcome::NotStarted(NotStarted::Seal { .. }));
         if let Some(opened) = page.held_off().filter(|_| not_sealed) {
             // It is the key, where there is one that was asked for.

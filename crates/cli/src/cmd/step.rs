@@ -4,12 +4,12 @@ use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use leasehold::core::ledger::STEP_NAME_MAX;
 use leasehold::host::{Enclosing, SUPERVISOR, parse_supervisor_text};
-use leasehold::runner::lookup::lookup;
+use leasehold::runner::lookup::{Program, lookup};
+use leasehold::runner::plain;
 use leasehold::steps::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
@@ -68,7 +68,7 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
         other => return Err(refused(name, NOT_RUN, other)),
     }
     let _held = inherited(&stream).map_err(early)?;
-    let (code, printed) = execute(args, &program.path)?;
+    let (code, printed) = execute(args, &program)?;
     if code != 0 {
         given_up(&stream);
         return Ok(code);
@@ -141,23 +141,22 @@ fn given_up(mut stream: &UnixStream) {
 }
 
 /// Its exit code, and what it printed if that is to be kept.
-fn execute(args: &Step, program: &std::path::Path) -> Result<(u8, Option<Vec<u8>>), Failed> {
+fn execute(args: &Step, program: &Program) -> Result<(u8, Option<Vec<u8>>), Failed> {
     let failed = |e: std::io::Error| Failed::new(126, "command", format!("{e}. The step was not done."));
-    let mut command = Command::new(program);
-    command.args(&args.command[1..]).env("LEASEHOLD_STEP", &args.name);
-    // Each step has a key of its own for the other side.
-    if let Ok(key) = std::env::var("LEASEHOLD_KEY") {
-        command.env("LEASEHOLD_KEY", format!("{key}/{}", args.name));
-    }
-    if args.keep_output {
-        command.stdout(Stdio::piped());
-    }
-    let mut child = command.spawn().map_err(failed)?;
+    let prepare = |command: &mut Command| {
+        command.env("LEASEHOLD_STEP", &args.name);
+        // Each step has a key of its own for the other side.
+        if let Ok(key) = std::env::var("LEASEHOLD_KEY") {
+            command.env("LEASEHOLD_KEY", format!("{key}/{}", args.name));
+        }
+        if args.keep_output {
+            command.stdout(Stdio::piped());
+        }
+    };
+    let mut child = plain::start(program, &args.command[1..], prepare).map_err(failed)?;
     let printed = child.stdout.take().map(passed_on).transpose().map_err(failed)?;
     let status = child.wait().map_err(failed)?;
-    let code = status.code().or(status.signal().map(|signal| 128 + signal)).unwrap_or(i32::from(u8::MAX));
-    let code = u8::try_from(code).unwrap_or(u8::MAX);
-    Ok((code, printed))
+    Ok((plain::code(status), printed))
 }
 
 /// As text, if it can be kept. That it is done counts for more: it is recorded all the same.

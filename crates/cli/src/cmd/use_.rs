@@ -17,12 +17,15 @@ use crate::out::Out;
 /// Examines and writes.
 pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let state = config::state_dir()?;
-    let named = Everywhere { store: Some(args.url.clone()), config: None, ..*flags };
+    // The way back to the store of this machine.
+    let embedded = format!("sqlite:{}", state.database().display());
+    let url = if args.url.trim() == "sqlite:" { &embedded } else { &args.url };
+    let named = Everywhere { store: Some(url.clone()), config: None, ..*flags };
     let chosen = config::choose(&named, &state)?;
     let created = config::no_store_yet(&chosen);
     // Before anything is made: what could not be read must not be replaced.
     let (path, old) = configuration()?;
-    drop(config::open(&chosen, Missing::Create)?);
+    drop(config::open(&chosen, Missing::Create).map_err(unchanged)?);
     examined(&chosen, &state, out)?;
     let written = write_private(&path, with_store(&old, &chosen.url).as_bytes());
     written.map_err(|e| {
@@ -43,7 +46,6 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
         path.display()
     ));
     let table = toml::from_str::<toml::Table>(&old).unwrap_or_default();
-    let embedded = format!("sqlite:{}", state.database().display());
     let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
     let before = table.get("store").and_then(toml::Value::as_str);
     let before = before.or((unnamed && state.database().exists()).then_some(embedded.as_str()));
@@ -79,13 +81,16 @@ fn examined(chosen: &Chosen, state: &StateDir, out: &Out) -> Result<(), Failed> 
     })?;
     drop(silence);
     doctor::left_behind(&diagnosis, out);
-    doctor::judge(&diagnosis, chosen, state).map_err(|failed| {
-        let message =
-            format!("{}. Nothing was written to your configuration", failed.message.trim_end_matches('.'));
-        Failed { message, ..failed }
-    })?;
+    doctor::judge(&diagnosis, chosen, state).map_err(unchanged)?;
     weak.iter().for_each(|text| out.warn(text));
     Ok(())
+}
+
+fn unchanged(failed: Failed) -> Failed {
+    let failed = failed.of_a_look();
+    let message =
+        format!("{}. Nothing was written to your configuration", failed.message.trim_end_matches('.'));
+    Failed { message, ..failed }
 }
 
 /// The user's configuration: where, and what it says now.

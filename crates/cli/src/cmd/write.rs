@@ -9,6 +9,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use leasehold::core::fence::Bearer;
 use leasehold::runner::lookup::lookup;
+use leasehold::runner::plain;
 use leasehold::targets::{Content, Target, TargetError, Written};
 use serde_json::json;
 
@@ -94,8 +95,10 @@ impl Producer {
         let system = |e: io::Error| Failed::new(126, "command", format!("{e}. Nothing was written."));
         let program = lookup(&command[0], std::env::var_os("PATH").as_deref())
             .map_err(|e| Failed::new(e.exit_code(), "command", format!("{e}. Nothing was written.")))?;
-        let mut start = Command::new(program.path);
-        let mut child = start.args(&command[1..]).stdout(Stdio::piped()).spawn().map_err(system)?;
+        let piped = |command: &mut Command| {
+            command.stdout(Stdio::piped());
+        };
+        let mut child = plain::start(&program, &command[1..], piped).map_err(system)?;
         let Some(stdout) = child.stdout.take() else {
             return Err(system(io::Error::other("its output cannot be read")));
         };
@@ -110,13 +113,11 @@ impl Producer {
             (Some(code), _) => format!("exited with {code}"),
             (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
         };
-        let code = status.code().or(status.signal().map(|signal| 128 + signal));
-        let code = code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX);
         let message = format!(
             "{} {how}, so nothing was written to {target}: what it had printed until then may be half of it",
             self.name
         );
-        Some(Failed::new(code, "command", message))
+        Some(Failed::new(plain::code(status), "command", message))
     }
 }
 

@@ -197,8 +197,11 @@ fn a_store_that_is_set_to_nothing() {
             ended.is(78, &format!("{variable} is set but empty")).is(78, "Nothing was run");
         }
     }
-    let mut command = world.command(&["run", "site", "--store", "sqlite:", "true"]);
+    let mut command = world.command(&["run", "site", "--store", "sqlite:x.db", "true"]);
     crate::world::Ended::from(command.env("LEASEHOLD_STORE", "").output().unwrap()).is(0, "");
+    // Nor is the path of one: a variable may have been meant to say it.
+    let args = ["run", "site", "--store", "sqlite:", "touch", "ran"];
+    world.unchanged(|| world.run(&args)).is(78, "names no file").is(78, "Nothing was run");
 }
 
 /// Two machines, or two directories, that read one file use one store.

@@ -194,7 +194,7 @@ fn a_job_that_ended_by_itself_was_not_stopped() {
     let mut holder = world.start(&["run", "site", "--ttl", "10m", "sh", "-c", "echo; cat; exit 3"]);
     holder.line();
     world.run(&["break", "site", "--now"]).is(0, "may still be running");
-    let ended = holder.ended().is(75, "The job had ended by itself after").is(75, "(exit 3)");
+    let ended = holder.ended().is(75, "The job ended after").is(75, "(exit 3)");
     assert!(!ended.err.contains("was stopped"), "{ended:#?}");
 }
 

@@ -120,12 +120,19 @@ fn use_makes_a_store_and_says_where_it_does_not_count() {
     world.run(&["run", "site", "true"]).quiet();
     assert!(world.run(&["-v", "status"]).out.starts_with(&format!("store: {url}\nLEASE")));
     let mut command = world.command(&["use", &url]);
-    command.env("LEASEHOLD_STORE", "sqlite:");
+    command.env("LEASEHOLD_STORE", "sqlite:x");
     crate::world::Ended::from(command.output().unwrap()).is(0, "not used: LEASEHOLD_STORE comes first");
-    world.write("leasehold.toml", "store = \"sqlite:\"\n");
+    world.write("leasehold.toml", "store = \"sqlite:x\"\n");
     world.run(&["use", &url]).is(0, "not used: ./leasehold.toml comes first");
     world.write("leasehold.toml", "nonsense");
     world.run(&["use", &url]).is(0, "not used: ./leasehold.toml comes first");
+    // The way back.
+    std::fs::remove_file(world.path("leasehold.toml")).unwrap();
+    world.run(&["use", "sqlite:"]).is(0, "state/leasehold/").is(0, "until now it was dir:");
+    // A store that is none leaves the configuration as it is.
+    world
+        .unchanged(|| world.run(&["use", "dir:/proc/none"]))
+        .is(78, "Nothing was written to your configuration");
     // A configuration that cannot be read is not replaced.
     let config = world.path(".config/leasehold/config.toml");
     std::fs::write(&config, b"# \xff\n").unwrap();

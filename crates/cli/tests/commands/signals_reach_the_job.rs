@@ -30,6 +30,25 @@ fn start(world: &World, args: &[&str]) -> Running {
     Running::new(command)
 }
 
+/// Whoever presses Ctrl-C is told what it means for the key, also with --quiet; not where the next run tries again.
+#[test]
+fn work_that_was_stopped_half_way_is_told() {
+    let world = World::new();
+    for (more, told) in [(&[][..], true), (&["--if-unknown", "retry"], false)] {
+        let key = format!("key-{told}");
+        let args = [&["-q", "once", &key], more, &["sh", "-c", "echo; exec cat"]].concat();
+        let mut run = start(&world, &args);
+        run.line();
+        run.signal(Signal::TERM);
+        let ended = run.ended().is(143, "");
+        assert_eq!(
+            ended.err.contains(&format!("`leasehold retry {key}` lets it run again")),
+            told,
+            "{ended:#?}"
+        );
+    }
+}
+
 #[test]
 fn off_a_terminal_the_whole_group_gets_each_of_them() {
     let world = World::new();

@@ -174,9 +174,22 @@ fn observing_changes_nothing_and_sees_what_happened() {
     let mut homeless = world.command(&["run", "site", "--observe", "echo", "alone"]);
     let homeless = crate::world::Ended::from(homeless.env_remove("HOME").output().unwrap());
     assert_eq!(homeless.is(0, "Set HOME").is(0, "goes on without one").out, "alone\n");
+    // A script without its first line, as a shell takes it; and nobody who is told when it ends.
+    world.script("bare", "echo $0 $1");
+    assert_eq!(observe(&["./bare", "x"]).is(0, "").out, "./bare x\n");
+    let mut deaf = world.program("env");
+    deaf.arg("--block-signal=CHLD").arg(crate::world::binary()).args([
+        "run",
+        "site",
+        "--observe",
+        "sh",
+        "-c",
+        "exit 4",
+    ]);
+    crate::world::Ended::from(deaf.output().unwrap()).is(4, "");
     observe(&["--fence", "file:nowhere/page", "echo"]).is(0, "No such file");
     let seen = world.run(&["fence", "observed"]).is(0, "").out;
-    assert_eq!(seen.lines().count(), 7, "{seen}");
+    assert_eq!(seen.lines().count(), 9, "{seen}");
     assert!(seen.contains("exit 3  alone, nothing changed") && seen.contains("changed since"), "{seen}");
 }
 

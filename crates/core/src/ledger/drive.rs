@@ -5,7 +5,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::{Alive, Ask, BadEntry, Doubt, Entry, Found, State, Subject, Verdict, begin, is_silent};
+use super::{Alive, Ask, BadEntry, Doubt, Entry, Found, State, Subject, Verdict, begin};
 use crate::ids::{Grant, Ids, WriteId};
 use crate::name::Name;
 use crate::store::{Cas, Failure, FailureKind, Stored, Version};
@@ -223,7 +223,7 @@ impl Opening {
             (Verdict::Begin(entry), _) => {
                 self.noting = None;
                 let others =
-                    |found: &Entry| is_silent(found.state) && found.claim.grant != self.ask.claim.grant;
+                    |found: &Entry| found.state.is_silent() && found.claim.grant != self.ask.claim.grant;
                 self.silent = self.found.as_ref().is_some_and(|(found, _)| others(found));
                 match &self.ask.subject {
                     // The record may have been created after its slot was settled: by a write that landed late.

@@ -77,6 +77,11 @@ pub enum State {
 }
 
 impl State {
+    /// Whether this tells of a run of which nobody knows what it did.
+    pub fn is_silent(self) -> bool {
+        matches!(self, Self::Started | Self::Lost | Self::Killed | Self::Unknown)
+    }
+
     /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
@@ -417,18 +422,13 @@ fn again(found: Found<'_>, ask: &Ask, write: WriteId) -> Entry {
         job: ask.job.clone(),
         state: State::Started,
         attempt: found.entry.attempt.saturating_add(1),
-        silences: found.entry.silences + u32::from(is_silent(found.entry.state)),
+        silences: found.entry.silences + u32::from(found.entry.state.is_silent()),
         claim: ask.claim.clone(),
         since_first: since_first(found),
         ending: None,
         write,
         ..found.entry.clone()
     }
-}
-
-/// Whether this tells of a run of which nobody knows what it did.
-fn is_silent(state: State) -> bool {
-    matches!(state, State::Started | State::Lost | State::Killed | State::Unknown)
 }
 
 fn since_first(found: Found<'_>) -> Option<Duration> {

@@ -179,7 +179,9 @@ impl<R: Rules> Session<R> {
             self.watch(&record, now, out);
         }
         let first = self.busy.get_or_insert(busy.clone());
-        if first.lease == busy.lease {
+        // Of several, one that others hold: what we were started under is told only if it holds them all.
+        let within = &self.plan.within;
+        if first.lease == busy.lease || within.holds(first) && !within.holds(&busy) {
             *first = busy.clone();
         }
         match hold.lock {
@@ -222,7 +224,7 @@ impl<R: Rules> Session<R> {
             self.attempts.clear();
             return self.look(now, out);
         }
-        let for_itself = self.plan.leases.len() == 1 && self.plan.within.holds(busy);
+        let for_itself = self.busy.as_ref().is_some_and(|busy| self.plan.within.holds(busy));
         if now >= self.wait_until || for_itself {
             if let Some(first) = self.busy.clone() {
                 self.done(Outcome::Busy(first), out);

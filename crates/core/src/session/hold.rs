@@ -14,7 +14,7 @@ use crate::rules::{self, AfterDoubt, Rules, Settled};
 use crate::store::{Cas, Failure, Version};
 use crate::time::BootTime;
 
-/// How often a release is tried before it is left to expiry.
+/// How often a release is sent, at most, before it is left to expiry.
 const RELEASE_TRIES: u32 = 3;
 
 impl<R: Rules> Session<R> {

@@ -2,8 +2,11 @@
 
 use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::{Grant, Token, WriteId};
-use leasehold_core::record::LeaseRecord;
-use leasehold_core::session::{Input, NotStarted, Op, Outcome, Plan, Release, RequestId, StopReason, Within};
+use leasehold_core::name::Name;
+use leasehold_core::record::{Holder, LeaseRecord};
+use leasehold_core::session::{
+    Choice, Input, NotStarted, Op, Outcome, Plan, Release, RequestId, StopReason, Within,
+};
 use leasehold_core::stop::StoreClock;
 use leasehold_core::store::{Cas, Failure, FailureKind};
 use std::time::Duration;
@@ -149,7 +152,21 @@ fn an_errand_in_doubt_is_looked_after() {
         let told = Next::Done(ErrandOutcome::Failed { failure, sent: may_land });
         assert_eq!(errand.on_read(found(&record)), told, "not sent again");
         assert_eq!(silent.on_read(Err(silence())), told);
-        assert_eq!(landed.on_read(found(&sent)), Next::Done(ErrandOutcome::Done(sent)));
+        assert_eq!(
+            landed.on_read(found(&sent)),
+            Next::Done(ErrandOutcome::Done { record: sent, late: false })
+        );
+    }
+    // What counts is whether it had run out when what landed was sent.
+    for (first, second) in [(1, 91), (91, 1)] {
+        let mut errand = Errand::new(Verb::Release(Grant(1)), site(), StoreClock::default(), 5);
+        let read = |age| Ok(reading("i", Some(&record), Some(secs(age))));
+        let sent = offered(errand.on_read(read(first)));
+        errand.on_cas(Cas::Unknown(silence()));
+        offered(errand.on_read(read(second)));
+        errand.on_cas(Cas::Conflict);
+        let done = ErrandOutcome::Done { record: sent.clone(), late: first > 90 };
+        assert_eq!(errand.on_read(found(&sent)), Next::Done(done));
     }
     // One that is not answered is sent again a few times, and looked for after the last one too.
     let mut errand = Errand::new(Verb::Renew(Grant(1)), site(), StoreClock::default(), 5);
@@ -161,7 +178,7 @@ fn an_errand_in_doubt_is_looked_after() {
     assert_eq!(errand.on_cas(Cas::Unknown(silence())), Next::Ask(Op::Read));
     let told = ErrandOutcome::Failed { failure: silence(), sent: true };
     assert_eq!(errand.clone().on_read(found(&record)), Next::Done(told));
-    assert_eq!(errand.on_read(found(&sent)), Next::Done(ErrandOutcome::Done(sent)));
+    assert_eq!(errand.on_read(found(&sent)), Next::Done(ErrandOutcome::Done { record: sent, late: false }));
 }
 
 #[test]
@@ -257,4 +274,36 @@ fn nobody_waits_for_those_it_was_started_under() {
     assert!(matches!(outcome(&["outermost", "r", "innermost"], None), Some(Outcome::Busy(_))));
     assert!(matches!(outcome(&[], Some(1)), Some(Outcome::Busy(_))));
     assert_eq!(outcome(&["another"], Some(7)), None, "the control: anybody else is waited for");
+}
+
+/// Of several leases: only if they are all theirs, and it is told only then.
+#[test]
+fn nobody_waits_for_a_list_of_which_all_is_held_around_it() {
+    const LIST: [&str; 2] = ["site", "other"];
+    let (_, record) = Hand::holding(plan(1, StoreClock::default()));
+    let finds_both = |hand: &mut Hand, runs: [&str; 2], age| {
+        for (lease, run) in LIST.into_iter().zip(runs) {
+            let holder = Holder { run: run.into(), ..record.holder.clone() };
+            let held = LeaseRecord { lease: Name::new(lease).unwrap(), holder, ..record.clone() };
+            hand.finds(Some(&held), Some(age));
+        }
+    };
+    for (runs, at_once, told) in [
+        (["p", "q"], true, "site"),
+        (["p", "x"], false, "other"),
+        (["x", "p"], false, "site"),
+        (["x", "y"], false, "site"),
+    ] {
+        let choice = |name: &str| Choice { lease: Name::new(name).unwrap(), seen: None, watched: None };
+        let within = Within { runs: vec!["p".into(), "q".into()], grant: None };
+        let leases = LIST.map(choice).to_vec();
+        let mut hand = Hand::new(Plan { leases, wait: secs(1), within, ..plan(2, StoreClock::default()) });
+        finds_both(hand.step(Input::Start), runs, secs(1));
+        assert_eq!(hand.outcome().is_some(), at_once, "{runs:?}");
+        if !at_once {
+            finds_both(hand.at(1_002).timer(), runs, secs(3));
+        }
+        let Some(Outcome::Busy(busy)) = hand.outcome() else { panic!("{runs:?}") };
+        assert_eq!(busy.lease.as_str(), told, "{runs:?}");
+    }
 }

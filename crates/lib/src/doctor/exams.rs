@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::measure::Ages;
-use super::{Depth, Visit, measure, unusable};
+use super::{Depth, Progress, Visit, measure, unusable};
 use crate::clock::boot_time;
 use crate::stores::conformance::{self as suite, Broken, Check, Effort, Harness};
 use crate::stores::{Cas, Failure, FailureKind, Verdict};
@@ -126,11 +126,9 @@ fn reach(visit: &mut Visit<'_>) -> Result<Ages, Failure> {
     }
     let ages = Ages::begin(handle)?;
     visit.diagnosis.facts = Some(facts.clone());
-    visit.found(
-        "reach",
-        Verdict::Good,
-        format!("answers and may be written; first answer after {}", text(first)),
-    );
+    let far = if ages.far() { ": far away, so it is asked for less" } else { "" };
+    let line = format!("answers and may be written; first answer after {}{far}", text(first));
+    visit.found("reach", Verdict::Good, line);
     if let Some(caution) = facts.caution {
         visit.found("caution", Verdict::Weak, caution);
     }
@@ -142,25 +140,34 @@ fn rules(visit: &mut Visit<'_>, let_in: usize, ages: &mut Ages) -> Result<(), Fa
     RULES.chunks((let_in / HANDLES).max(1)).try_for_each(|wave| side_by_side(visit, wave, ages))
 }
 
-/// Each rule has keys of its own, so none meets another.
+/// Each rule has keys of its own, so none meets another. What one found stands, whatever failed another.
 fn side_by_side(visit: &mut Visit<'_>, wave: &[Rule], ages: &mut Ages) -> Result<(), Failure> {
     let few_steps = ages.far() || !ages.spacing.is_zero();
-    thread::scope(|scope| {
-        let begin = |(about, check, good): &Rule| {
-            let (mut harness, check) = (harness(visit, about), *check);
-            if few_steps {
-                harness.effort.steps = 2;
-            }
-            (*about, *good, scope.spawn(move || check(&harness)))
-        };
-        for (about, good, checking) in wave.iter().map(begin).collect::<Vec<_>>() {
-            visit.begin(about);
-            let done = checking.join().unwrap_or_else(|_| Err("The check panicked.".into()));
-            judged(visit, about, done, good)?;
-            ages.sample()?;
+    let begin = |(about, check, _): &Rule| {
+        let (mut harness, check) = (harness(visit, about), *check);
+        if few_steps {
+            harness.effort.steps = 2;
         }
-        Ok(())
-    })
+        thread::spawn(move || {
+            let begun = boot_time();
+            (check(&harness), boot_time().since(begun))
+        })
+    };
+    let begun: Vec<_> = wave.iter().map(begin).collect();
+    let mut all = Ok(());
+    for ((about, _, good), checking) in wave.iter().zip(begun) {
+        (visit.tell)(Progress::Begun(about));
+        let checked = match checking.join() {
+            Ok((done, took)) => {
+                // It was begun with all the others.
+                visit.since = boot_time().minus(took);
+                judged(visit, about, done, good)
+            }
+            Err(_) => Err(unusable(format!("the doctor's check of {about:?} panicked"))),
+        };
+        all = all.and(checked);
+    }
+    all.and_then(|()| ages.sample())
 }
 
 /// How many handles the store lets in at once; those are kept for the races.

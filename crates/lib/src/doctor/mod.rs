@@ -27,6 +27,9 @@ use crate::stores::{Facts, Failure, FailureKind, Store, Verdict};
 /// How handles on the store are opened. Called from several threads.
 pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync>;
 
+/// How long any call may take.
+const PATIENCE: Duration = Duration::from_secs(4);
+
 /// How thorough to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Depth {
@@ -150,12 +153,8 @@ pub fn examine(
     stop: &Arc<AtomicBool>,
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Diagnosis {
-    let limit = match depth {
-        Depth::Probe | Depth::Quick => Duration::from_secs(5),
-        Depth::Full => Duration::from_secs(4),
-    };
     let mut visit = Visit {
-        corner: Corner::new(open, Arc::clone(stop), limit),
+        corner: Corner::new(open, Arc::clone(stop), PATIENCE),
         depth,
         begun: boot_time(),
         since: boot_time(),

@@ -3,34 +3,67 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
-use std::process::Command;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::lookup::Program;
-use super::poll;
+use super::poll::{self, Timer};
 use super::signals::Signals;
+use crate::clock::boot_time;
 
-/// Runs it to its end, passing on the signals we get; its exit code, as a shell would say it.
+/// How often one looks whose child's end nobody tells.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Starts it under the name that the user gave it; a file without a `#!` line is given to `sh`, as a shell does.
+pub fn start(program: &Program, args: &[OsString], prepare: impl Fn(&mut Command)) -> io::Result<Child> {
+    let mut command = Command::new(&program.path);
+    prepare(command.arg0(&program.name).args(args));
+    match command.spawn() {
+        Err(e) if Errno::from_io_error(&e) == Some(Errno::NOEXEC) => {
+            let mut shell = Command::new("/bin/sh");
+            prepare(shell.arg(&program.path).args(args));
+            shell.spawn()
+        }
+        started => started,
+    }
+}
+
+/// The exit code, as a shell would say it.
+pub fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// Runs it to its end, passing on the signals we get; its exit code.
 pub fn run(
     program: &Program,
     args: &[OsString],
-    env: Vec<(OsString, OsString)>,
+    env: &[(OsString, OsString)],
     foreground: bool,
 ) -> io::Result<u8> {
     // Before the child, so that none is missed.
     let mut signals = Signals::install()?;
-    let mut command = Command::new(&program.path);
-    super::hide_store(&mut command);
-    let mut child = command.args(args).env_remove(super::JOB_ENV).envs(env).spawn()?;
+    let look = signals.deaf().then(Timer::new).transpose()?;
+    let mut child = start(program, args, |command| {
+        super::hide_store(command);
+        command.env_remove(super::JOB_ENV).envs(env.iter().cloned());
+    })?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     loop {
         if let Some(status) = child.try_wait()? {
-            let code = status.code().or(status.signal().map(|signal| 128 + signal));
-            return Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX));
+            return Ok(code(status));
         }
-        poll::wait(&[signals.as_fd()])?;
+        match &look {
+            None => drop(poll::wait(&[signals.as_fd()])?),
+            Some(look) => {
+                look.arm(boot_time().plus(LOOK))?;
+                poll::wait(&[signals.as_fd(), look.as_fd()])?;
+            }
+        }
         for signal in signals.pending().forward {
             // A terminal sends its own INT and QUIT to the whole foreground group.
             let by_terminal = foreground && [Signal::INT, Signal::QUIT].contains(&signal);

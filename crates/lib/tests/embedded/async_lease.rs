@@ -79,7 +79,7 @@ fn a_lease_asked_back_cancels_the_work() {
     let guard = OnDrop(dropped.clone());
     let mut hand = store.clone();
     let asked = byhand::errand(Verb::Revoke, &Name::new("site").unwrap(), &mut hand);
-    assert!(matches!(asked, ErrandOutcome::Done(_)), "{asked:?}");
+    assert!(matches!(asked, ErrandOutcome::Done { .. }), "{asked:?}");
     let result = block_on(lease.run(|_held| async move {
         let _guard = guard;
         pending::<()>().await;
@@ -167,7 +167,7 @@ fn releasing_what_was_taken_over_is_answered_while_a_handle_lives() {
     let name = Name::new("site").unwrap();
     let grant = lease.granted().grant;
     let gone = byhand::errand(Verb::Release(grant), &name, &mut store.clone());
-    assert!(matches!(gone, ErrandOutcome::Done(_)), "{gone:?}");
+    assert!(matches!(gone, ErrandOutcome::Done { .. }), "{gone:?}");
     let _other = acquire(&leases);
     assert_eq!(block_on(lease.release()), Release::AlreadyGone);
 }

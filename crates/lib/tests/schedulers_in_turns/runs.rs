@@ -115,7 +115,7 @@ impl Run<'_> {
             }
             let renewed = self.errand(Verb::Renew(held.granted.grant), &held.granted.lease);
             // An answer that comes too late finds the command stopped.
-            if matches!(renewed, ErrandOutcome::Done(_)) && self.in_time(held) {
+            if matches!(renewed, ErrandOutcome::Done { .. }) && self.in_time(held) {
                 held.until = sent + self.spec.ttl - 1;
                 self.me.stage.lock().watch.renewed(self.me.id, held.until);
             }

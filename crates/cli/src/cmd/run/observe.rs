@@ -23,7 +23,10 @@ use crate::config::{self, Chosen};
 use crate::exit::{self, Failed};
 use crate::out::Out;
 
-/// Runs it; the exit code is the command's own, always.
+/// What a shell says of a command that the system does not execute.
+const NOT_EXECUTED: u8 = 126;
+
+/// Runs it; the exit code is the command's own.
 pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     // No store is asked for advice: a run that only observes does not depend on one.
     let advice =
@@ -49,8 +52,8 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     let has = |name: &str| spec.variable(name);
     let led = |bearer| fenced.iter().flat_map(|target| target.environment(bearer, &has)).collect::<Vec<_>>();
     env.extend(bearer.iter().flat_map(led));
-    let code = plain::run(&spec.program, &spec.args, env, spec.foreground)
-        .map_err(|e| Failed::new(126, "command", format!("cannot run the command: {e}")))?;
+    let ran = plain::run(&spec.program, &spec.args, &env, spec.foreground);
+    let code = *ran.as_ref().unwrap_or(&NOT_EXECUTED);
     let lasted = leasehold::clock::boot_time().since(started);
     for (target, before) in fenced.iter_mut().zip(let_in_before) {
         notes.count(target.as_mut(), before);
@@ -67,7 +70,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         out.warn(&format!("what was seen could not be noted: {e}"));
     }
     crate::report::write(args.manner.report.as_deref(), out, || record);
-    Ok(code)
+    ran.map_err(|e| Failed::new(NOT_EXECUTED, "command", format!("cannot run the command: {e}")))
 }
 
 /// What was seen.

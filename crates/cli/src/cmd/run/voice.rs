@@ -124,8 +124,10 @@ impl Listener for Voice<'_> {
 
     fn survivors(&mut self, survivors: &[Survivor]) {
         let them = if survivors.len() == 1 { "it" } else { "them" };
-        self.live.note(&format!(
-            "the command ended and left {} behind; ending {them} before the lease is given back",
+        // A part of the work may be lost with them.
+        self.live.warn(&format!(
+            "the command ended and left {} behind; ending {them} before the lease is given back. To have {them} finish, \
+             let the command wait for {them}",
             names(survivors),
         ));
     }
@@ -186,9 +188,8 @@ impl Voice<'_> {
         match &ran.outcome {
             Outcome::Busy(busy) => self.skipped(busy, skip_exit),
             Outcome::NotStarted(why) => Err(refusal(why)),
-            Outcome::Lost { why, .. } => {
-                let because = ran.spawn_error.as_ref().map(|e| format!(" ({e})")).unwrap_or_default();
-                Err(Failed::new(exit::LOST, "lost", self.lost(why, ran) + &because))
+            Outcome::Lost { why, status } => {
+                Err(Failed::new(exit::LOST, "lost", self.lost(why, *status, ran)))
             }
             Outcome::Finished { status, release, .. } => {
                 let code = u8::try_from(*status).unwrap_or(u8::MAX);
@@ -209,7 +210,7 @@ impl Voice<'_> {
             return Err(Failed::usage(format!(
                 "{lease} is held by this very run (token {token}, pid {pid}): \"leasehold run {lease}\" is \
                  nested inside itself. The inner call would wait for its parent. Nothing was run. Use \
-                 another name, or just run the command; LEASEHOLD_TOKEN is already set."
+                 another name, or just run the command: it is under that lease already."
             )));
         }
         let Spec { leases, job, wait, .. } = self.spec;
@@ -270,7 +271,7 @@ impl Voice<'_> {
         }
     }
 
-    fn lost(&self, why: &StopReason, ran: &Ran) -> String {
+    fn lost(&self, why: &StopReason, status: Option<i32>, ran: &Ran) -> String {
         let lease = self.lease;
         let token = ran.granted.as_ref().map(|g| format!(" (token {})", g.token)).unwrap_or_default();
         let how = match why {
@@ -282,21 +283,25 @@ impl Voice<'_> {
             StopReason::Gone => "its record was freed or replaced by someone else".into(),
             StopReason::Revoked => "somebody asked for it back".into(),
             StopReason::StoreClock => "the store's clock ran ahead".into(),
-            StopReason::MaxRun | StopReason::Survivors | StopReason::Interrupted => {
-                ran.spawn_error.clone().unwrap_or_else(|| "it was stopped".into())
-            }
+            StopReason::MaxRun | StopReason::Survivors | StopReason::Interrupted => "it was given up".into(),
         };
-        let job = match ran.outcome {
-            Outcome::Lost { status: None, .. } => "The job was not started.".into(),
-            Outcome::Lost { status: Some(status), .. } if !self.stopped => format!(
-                "The job had ended by itself after {} (exit {status}), but nobody can say that it was alone until then.",
-                Text(ran.lasted)
+        let how =
+            [Some(how), ran.spawn_error.clone()].into_iter().flatten().collect::<Vec<String>>().join(": ");
+        let (lasted, gave_up) = (Text(ran.lasted), *why == StopReason::Interrupted);
+        let job = match status {
+            None => "The job was not started.".into(),
+            Some(_) if ran.spawn_error.is_some() && !gave_up => "The job was not executed.".into(),
+            // While we were paused it may have ended before it could be stopped.
+            Some(status) if gave_up || self.stopped && !(self.paused && status <= 128) => {
+                format!("The job was stopped after {lasted} and may have done part of its work.")
+            }
+            Some(status) => format!(
+                "The job ended after {lasted} (exit {status}), but nobody can say that it was alone until then."
             ),
-            _ => {
-                format!("The job was stopped after {} and may have done part of its work.", Text(ran.lasted))
-            }
         };
-        format!("lost {lease}{token}: {how}. {job} The next run starts afresh with a larger token.")
+        // Nobody was left to give it back.
+        let left = if gave_up { " The lease was not given back: it ends by itself." } else { "" };
+        format!("lost {lease}{token}: {how}. {job}{left} The next run starts afresh with a larger token.")
     }
 }
 

@@ -8,7 +8,7 @@ use leasehold_core::past::{End, UNSEALED};
 use leasehold_core::session::{Signal, StopReason};
 use leasehold_core::time::BootTime;
 
-use super::{Loop, Process, signal_number};
+use super::{KILLED, Loop, Process, signal_number};
 use crate::keeper::Work;
 use crate::ledger::Book;
 use crate::runner::tail::Tail;
@@ -17,9 +17,6 @@ use crate::{clock, host, steps};
 const NEAR_PATIENCE: Duration = Duration::from_secs(3);
 /// One elsewhere may take longer; nobody waits for an hour, however long the lease.
 const FAR_PATIENCE: Duration = Duration::from_secs(60);
-
-/// How a process that died of KILL is reported, by the kernel and by shells.
-const KILLED: i32 = 128 + 9;
 
 impl Loop<'_> {
     /// A keeper that may hang is not waited for; what it has to record is, for as long as its calls may take.

@@ -48,7 +48,7 @@ fn granted(url: &str, memory: &Memory) -> Granted {
 
 fn done(verb: Verb, url: &str) {
     let outcome = byhand::errand(verb, &name(), store(url).as_mut());
-    assert!(matches!(outcome, ErrandOutcome::Done(_)), "{outcome:?}");
+    assert!(matches!(outcome, ErrandOutcome::Done { .. }), "{outcome:?}");
 }
 
 #[test]
