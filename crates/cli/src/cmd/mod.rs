@@ -45,6 +45,7 @@ use leasehold::doctor::{FirstUse, Notes, Tell};
 use leasehold::host::Enclosing;
 use leasehold::memory::Memory;
 use leasehold::runner;
+use leasehold::runner::outcome::Survivor;
 use leasehold::runner::run::signal_number;
 use leasehold::state::{StateDir, is_denial};
 use leasehold::stores::Store;
@@ -195,7 +196,32 @@ pub fn held_by(busy: &Busy) -> String {
         Some(left) => format!("lease ends in {} if not renewed", Text(left)),
         None => format!("it can be taken over once it has not changed for {}", Text(busy.ttl)),
     };
-    format!("held by {}/{} (token {}){since}, {ends}", holder.host, holder.pid, busy.token)
+    let left = match &runner::orphans(holder.pid, &holder.run)[..] {
+        [] => String::new(),
+        left => format!(
+            "; its wrapper was killed, but {} of its job is still alive, and keeps the lease until then: wait, or end it",
+            names(left)
+        ),
+    };
+    format!("held by {}/{} (token {}){since}, {ends}{left}", holder.host, holder.pid, busy.token)
+}
+
+/// The first few, by number and command.
+pub fn names(processes: &[Survivor]) -> String {
+    const MOST: usize = 8;
+    let named = processes.iter().take(MOST).map(|s| match s.command.is_empty() {
+        true => format!("process {}", s.pid),
+        false => format!("{} ({})", s.pid, s.command),
+    });
+    let mut names: Vec<String> = named.collect();
+    // Gone before it could be asked for its name.
+    if names.is_empty() {
+        names.push("a process without a name".into());
+    }
+    if processes.len() > MOST {
+        names.push(format!("{} more", processes.len() - MOST));
+    }
+    names.join(", ")
 }
 
 /// How long ago a holder says it was granted, by wall clocks; for people only.
@@ -326,5 +352,17 @@ pub fn bad_record(lease: &Name, bad: &BadRecord, store: &str) -> Failed {
                  Look at what wrote there; restore the record, or use another lease name"
             ),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_left_behind_is_called_something() {
+        let left = |pid, command: &str| Survivor { pid, command: command.into() };
+        assert_eq!(names(&[left(7, "sleep 9"), left(8, "")]), "7 (sleep 9), process 8");
+        assert_eq!(names(&[]), "a process without a name");
     }
 }

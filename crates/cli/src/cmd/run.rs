@@ -29,10 +29,10 @@ use crate::{duration, report};
 
 /// Runs it; the exit code is the command's own, or one of ours.
 pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
-    report::check(args.manner.report.as_deref())?;
     if args.observe {
         return observe::run(flags, args, out);
     }
+    report::check(args.manner.report.as_deref())?;
     // What keeps it from being run belongs into the report too.
     let early = |failed: Failed| {
         report::write(args.manner.report.as_deref(), out, || report::early(args, &failed));

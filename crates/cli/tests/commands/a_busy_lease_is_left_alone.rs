@@ -1,7 +1,8 @@
 //! Somebody holds the lease: the run is skipped, waits, or takes another one; it never gets in twice.
 
-use crate::world::{Running, World};
+use crate::world::{Running, World, kill, lives, until};
 use leasehold::clock::boot_time;
+use rustix::process::Signal;
 use std::time::Duration;
 
 const HOLD: &str = "echo $LEASEHOLD_TOKEN; exec cat";
@@ -32,6 +33,27 @@ fn it_is_skipped_with_one_line() {
     holder.ended().quiet();
     world.run(&["run", "site", "touch", "ran"]).quiet();
     assert!(world.path("ran").exists(), "the control: free, it runs");
+}
+
+/// Its wrapper was killed, so nobody stops what is left, and nobody would look for it.
+#[test]
+fn what_is_left_of_a_killed_run_is_named() {
+    let world = World::new();
+    let mut holder =
+        world.start(&["run", "site", "sh", "-c", "tail -f /dev/null >/dev/null 2>&1 & echo $!; wait"]);
+    let left: u32 = holder.line().parse().unwrap();
+    world.run(&["run", "site", "true"]).is(0, "skipped site: held by ").lacks("wrapper");
+    holder.signal(Signal::KILL);
+    assert_eq!(holder.ended().code, 137);
+    let said = format!("its wrapper was killed, but {left} (tail -f /dev/null) of its job is still alive");
+    world.run(&["run", "site", "true"]).is(0, &said);
+    world.run(&["acquire", "site"]).is(11, &said);
+    kill(left, Signal::KILL);
+    until("nothing left of it", || (!lives(left)).then_some(()));
+    world.run(&["run", "site", "true"]).quiet();
+    // One that is held by hand has no wrapper.
+    world.run(&["acquire", "site"]).is(0, "");
+    world.run(&["run", "site", "true"]).is(0, "skipped site: held by ").lacks("wrapper");
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn what_cannot_be_opened_is_said_as_everywhere() {
 #[test]
 fn ctrl_c_leaves_nothing_behind() {
     for scheme in ["sqlite", "dir"] {
-        for signal in [Signal::INT, Signal::TERM] {
+        for signal in [Signal::INT, Signal::TERM, Signal::QUIT] {
             let world = World::new();
             let url = world.store(scheme);
             // One that is there is examined itself.

@@ -30,6 +30,16 @@ fn start(world: &World, args: &[&str]) -> Running {
     Running::new(command)
 }
 
+/// It says that it went well, and its work is not recorded as done: nobody who goes by the code may take it for that.
+#[test]
+fn a_job_that_ends_well_when_it_is_stopped_did_not_do_its_work() {
+    let world = World::new();
+    let graceful = "trap 'exit 0' TERM; echo; while :; do tail -f /dev/null & wait; done";
+    let args = ["once", "key", "--max-run", "300ms", "--grace", "20s", "sh", "-c", graceful];
+    world.run(&args).is(143, "--max-run").is(143, "was stopped half way");
+    world.run(&["once", "key", "true"]).is(79, "was stopped half way");
+}
+
 /// Whoever presses Ctrl-C is told what it means for the key, also with --quiet; not where the next run tries again.
 #[test]
 fn work_that_was_stopped_half_way_is_told() {

@@ -171,6 +171,11 @@ fn observing_changes_nothing_and_sees_what_happened() {
     // Nor does it need a store that is found, or a place of its own.
     let unknown = ["--store", "nowhere:x", "run", "site", "--observe", "echo", "alone"];
     assert_eq!(world.run(&unknown).is(0, "goes on without one").out, "alone\n");
+    let unmounted = format!("dir:{}", world.at("unmounted"));
+    let args =
+        ["--store", &unmounted, "run", "site", "--observe", "--report", "no/such/place", "echo", "alone"];
+    let ended = world.run(&args).is(0, "is the share mounted?").is(0, "its report could not be written");
+    assert_eq!((ended.out.as_str(), world.path("unmounted").exists()), ("alone\n", false));
     let mut homeless = world.command(&["run", "site", "--observe", "echo", "alone"]);
     let homeless = crate::world::Ended::from(homeless.env_remove("HOME").output().unwrap());
     assert_eq!(homeless.is(0, "Set HOME").is(0, "goes on without one").out, "alone\n");
@@ -189,7 +194,7 @@ fn observing_changes_nothing_and_sees_what_happened() {
     crate::world::Ended::from(deaf.output().unwrap()).is(4, "");
     observe(&["--fence", "file:nowhere/page", "echo"]).is(0, "No such file");
     let seen = world.run(&["fence", "observed"]).is(0, "").out;
-    assert_eq!(seen.lines().count(), 9, "{seen}");
+    assert_eq!(seen.lines().count(), 10, "{seen}");
     assert!(seen.contains("exit 3  alone, nothing changed") && seen.contains("changed since"), "{seen}");
 }
 

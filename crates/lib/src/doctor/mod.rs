@@ -28,7 +28,7 @@ use crate::stores::{Facts, Failure, FailureKind, Store, Verdict};
 pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync>;
 
 /// How long any call may take.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How thorough to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

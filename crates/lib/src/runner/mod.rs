@@ -76,6 +76,25 @@ pub fn outer_runs() -> Vec<String> {
     outer.split(' ').filter(|run| !run.is_empty()).map(str::to_owned).collect()
 }
 
+/// What is left on this machine of a run whose wrapper was this process, if that is gone: for people. Where processes
+/// cannot be looked at, nothing.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub fn orphans(wrapper: u32, run_id: &str) -> Vec<outcome::Survivor> {
+    let is_there = i32::try_from(wrapper).is_ok_and(|pid| proc::stat(pid).is_ok_and(|stat| !stat.dead()));
+    if is_there || run_id.len() < RUN_ID_SHORTEST {
+        return Vec::new();
+    }
+    let (all, _) = proc::all().unwrap_or_default();
+    let left =
+        all.iter().filter(|process| !process.dead() && proc::carries(process, run_id) == proc::Carries::Yes);
+    left.map(|process| outcome::Survivor { pid: process.pid, command: proc::command(process.pid) }).collect()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub fn orphans(_wrapper: u32, _run_id: &str) -> Vec<outcome::Survivor> {
+    Vec::new()
+}
+
 /// The value of [`RUN_CHAIN`] for a run started from this environment.
 pub fn run_chain(run_id: &str) -> String {
     let mut chain = outer_runs();

@@ -86,7 +86,7 @@ impl Interrupt {
     pub fn install() -> io::Result<Self> {
         let (_, ignored) = inherited();
         let this = Self { flag: Arc::default(), signal: Arc::default() };
-        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
             if contains(ignored, signal) {
                 continue;
             }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Everywhere, Run};
 use crate::cmd::{RUN_STORE, held_by, targets};
-use crate::config::{self, Chosen};
+use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
 use crate::out::Out;
 
@@ -95,6 +95,8 @@ impl Notes {
     }
 
     fn ask(&mut self, state: &StateDir, chosen: &Chosen, spec: &Spec) -> Option<Lease> {
+        // What is not there is not made: a share that is not mounted would become a second store.
+        self.found(config::open(chosen, Missing::Refuse))?;
         let opener = config::opener(chosen);
         let leases = Leases::on(move || opener().map_err(OpenError::Store))
             .remember_in(Memory::new(state.clone(), chosen.shown.clone()));
@@ -166,6 +168,7 @@ impl Notes {
             "v": 1,
             "time": host::utc(leasehold::clock::wall().as_secs()),
             "observed": true,
+            "outcome": if code == 0 { "ok" } else { "failed" },
             "job": spec.job.as_str(),
             "lease": spec.leases[0].as_str(),
             "host": host::name(),

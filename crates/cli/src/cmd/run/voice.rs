@@ -2,13 +2,13 @@
 
 use leasehold::clock;
 use leasehold::core::name::Name;
-use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, StopReason};
+use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, Signal, StopReason};
 use leasehold::core::stop::Text;
 use leasehold::core::time::BootTime;
 use leasehold::runner::outcome::Survivor;
-use leasehold::runner::run::{Listener, Ran, Spec};
+use leasehold::runner::run::{Listener, Ran, Spec, signal_number};
 
-use crate::cmd::{Silence, held_by, targets};
+use crate::cmd::{Silence, held_by, names, targets};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, Failed};
 use crate::out::Out;
@@ -133,24 +133,6 @@ impl Listener for Voice<'_> {
     }
 }
 
-/// The first few, by number and command.
-fn names(processes: &[Survivor]) -> String {
-    const MOST: usize = 8;
-    let named = processes.iter().take(MOST).map(|s| match s.command.is_empty() {
-        true => format!("process {}", s.pid),
-        false => format!("{} ({})", s.pid, s.command),
-    });
-    let mut names: Vec<String> = named.collect();
-    // Gone before it could be asked for its name.
-    if names.is_empty() {
-        names.push("a process without a name".into());
-    }
-    if processes.len() > MOST {
-        names.push(format!("{} more", processes.len() - MOST));
-    }
-    names.join(", ")
-}
-
 impl Voice<'_> {
     /// Keeps what later messages need.
     fn note(&mut self, event: &Event) {
@@ -191,8 +173,13 @@ impl Voice<'_> {
             Outcome::Lost { why, status } => {
                 Err(Failed::new(exit::LOST, "lost", self.lost(why, *status, ran)))
             }
-            Outcome::Finished { status, release, .. } => {
-                let code = u8::try_from(*status).unwrap_or(u8::MAX);
+            Outcome::Finished { status, release, stopped } => {
+                let code = match (*status, stopped) {
+                    // It ended well when it was told to end: that is not to be taken for its work being done.
+                    (0, Some(StopReason::Interrupted)) => 128 + signal_number(Signal::Int),
+                    (0, Some(StopReason::MaxRun)) => 128 + signal_number(Signal::Term),
+                    (status, _) => u8::try_from(status).unwrap_or(u8::MAX),
+                };
                 if let Some(error) = &ran.spawn_error {
                     return Err(Failed::new(code, "command", format!("{error}. The lease was given back.")));
                 }
@@ -302,17 +289,5 @@ impl Voice<'_> {
         // Nobody was left to give it back.
         let left = if gave_up { " The lease was not given back: it ends by itself." } else { "" };
         format!("lost {lease}{token}: {how}. {job}{left} The next run starts afresh with a larger token.")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whoever_is_left_behind_is_called_something() {
-        let left = |pid, command: &str| Survivor { pid, command: command.into() };
-        assert_eq!(names(&[left(7, "sleep 9"), left(8, "")]), "7 (sleep 9), process 8");
-        assert_eq!(names(&[]), "a process without a name");
     }
 }

@@ -88,6 +88,13 @@ impl Ended {
         self
     }
 
+    /// It did not say this.
+    #[track_caller]
+    pub fn lacks(self, said: &str) -> Self {
+        assert!(!self.err.contains(said), "should not say {said:?}: {self:#?}");
+        self
+    }
+
     /// It went well, and said nothing of its own.
     #[track_caller]
     pub fn quiet(self) -> Self {
