@@ -3,6 +3,7 @@
 mod hints;
 mod observe;
 mod voice;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

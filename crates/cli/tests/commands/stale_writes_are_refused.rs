@@ -179,6 +179,11 @@ fn observing_changes_nothing_and_sees_what_happened() {
     let mut homeless = world.command(&["run", "site", "--observe", "echo", "alone"]);
     let homeless = crate::world::Ended::from(homeless.env_remove("HOME").output().unwrap());
     assert_eq!(homeless.is(0, "Set HOME").is(0, "goes on without one").out, "alone\n");
+    // A target that takes connections and never answers holds nobody up for long.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("git:http://{}/r.git", silent.local_addr().unwrap());
+    let ended = observe(&["--fence", &target, "echo", "on"]).is(0, "the targets did not answer within 10s");
+    assert_eq!(ended.out, "on\n");
     // A script without its first line, as a shell takes it; and nobody who is told when it ends.
     world.script("bare", "echo $0 $1");
     assert_eq!(observe(&["./bare", "x"]).is(0, "").out, "./bare x\n");
@@ -194,7 +199,7 @@ fn observing_changes_nothing_and_sees_what_happened() {
     crate::world::Ended::from(deaf.output().unwrap()).is(4, "");
     observe(&["--fence", "file:nowhere/page", "echo"]).is(0, "No such file");
     let seen = world.run(&["fence", "observed"]).is(0, "").out;
-    assert_eq!(seen.lines().count(), 10, "{seen}");
+    assert_eq!(seen.lines().count(), 11, "{seen}");
     assert!(seen.contains("exit 3  alone, nothing changed") && seen.contains("changed since"), "{seen}");
 }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::fence::Bearer;
 use leasehold::host;
 use leasehold::lease::{Acquired, Lease, Leases};
 use leasehold::memory::Memory;
@@ -17,6 +17,7 @@ use leasehold::stores::memory::MemoryStore;
 use leasehold::targets::Target;
 use serde_json::{Value, json};
 
+use super::watch::{self, Seen};
 use crate::args::{Everywhere, Run};
 use crate::cmd::{RUN_STORE, held_by, targets};
 use crate::config::{self, Chosen, Missing};
@@ -39,28 +40,21 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     let spec = &spec;
     let lease = state.as_ref().zip(chosen).and_then(|(state, chosen)| notes.ask(state, &chosen, spec));
     let bearer = lease.as_ref().map(|lease| Bearer::from(lease.granted()));
-    let mut fenced = notes.targets(args, spec);
-    let before: Vec<Option<String>> = fenced.iter_mut().map(|target| target.fingerprint()).collect();
-    for (target, now) in fenced.iter_mut().zip(&before) {
-        notes.look(target.as_mut(), now.as_deref(), bearer.as_ref());
-    }
-    let let_in_before: Vec<u64> = fenced.iter_mut().map(|target| let_in(target.as_mut())).collect();
+    let fenced = notes.targets(args, spec);
+    let watched = notes.told(watch::before(fenced, bearer.clone()));
     let started = leasehold::clock::boot_time();
     let mut env = spec.env.clone();
     env.extend(bearer.iter().flat_map(|bearer| environment(bearer, spec)));
     // Where a fence is enforced already, and where it counts, the job is known for what it is.
     let has = |name: &str| spec.variable(name);
-    let led = |bearer| fenced.iter().flat_map(|target| target.environment(bearer, &has)).collect::<Vec<_>>();
+    let led = |bearer| {
+        watched.iter().flat_map(|watched| watched.target.environment(bearer, &has)).collect::<Vec<_>>()
+    };
     env.extend(bearer.iter().flat_map(led));
     let ran = plain::run(&spec.program, &spec.args, &env, spec.foreground);
     let code = *ran.as_ref().unwrap_or(&NOT_EXECUTED);
     let lasted = leasehold::clock::boot_time().since(started);
-    for (target, before) in fenced.iter_mut().zip(let_in_before) {
-        notes.count(target.as_mut(), before);
-    }
-    if let Some(bearer) = &bearer {
-        fenced.iter_mut().for_each(|target| leave(target.as_mut(), bearer));
-    }
+    notes.told(watch::after(watched, bearer));
     if let Some(lease) = lease {
         notes.give_back(lease);
     }
@@ -123,37 +117,10 @@ impl Notes {
         good.into_iter().filter_map(Result::ok).collect()
     }
 
-    /// What the target tells of the time before, and what it would have said to us.
-    fn look(&mut self, target: &mut dyn Target, now: Option<&str>, bearer: Option<&Bearer>) {
-        let shown = target.shown().to_owned();
-        let noted = target.show().ok().flatten().filter(|record| record.fence.seq > 0);
-        if let (Some(noted), Some(now)) = (noted, now)
-            && noted.fence.digest != now
-        {
-            let token = noted.fence.token;
-            self.add("changed", format!("{shown} changed since the run with token {token} left it"));
-        }
-        match bearer.map(|bearer| target.seal(bearer, Mode::Observe)) {
-            Some(Ok(sealed)) => {
-                if let Some(refused) = sealed.let_in {
-                    self.add("refused", format!("this run {}", targets::let_in(&refused)));
-                }
-            }
-            Some(Err(error)) => self.add("refused", error.to_string()),
-            None => {}
-        }
-    }
-
-    /// What the target let in while the job ran.
-    fn count(&mut self, target: &mut dyn Target, before: u64) {
-        let more = let_in(target).saturating_sub(before);
-        if more > 0 {
-            let (shown, writes) = (target.shown(), if more == 1 { "write" } else { "writes" });
-            self.add(
-                "refused",
-                format!("{shown} let in {more} {writes} meanwhile that would have been refused"),
-            );
-        }
+    /// Notes what was seen on the way to something.
+    fn told<T>(&mut self, (found, seen): (T, Vec<Seen>)) -> T {
+        seen.into_iter().for_each(|(what, text)| self.add(what, text));
+        found
     }
 
     fn give_back(&mut self, lease: Lease) {
@@ -177,18 +144,5 @@ impl Notes {
             "duration_s": lasted.as_secs_f64(),
             "seen": self.seen,
         })
-    }
-}
-
-/// How many writes a target has let in only because it watches.
-fn let_in(target: &mut dyn Target) -> u64 {
-    target.show().ok().flatten().map_or(0, |record| record.fence.let_in)
-}
-
-/// Notes what is there as this run leaves it.
-fn leave(target: &mut dyn Target, bearer: &Bearer) {
-    if let Some(now) = target.fingerprint() {
-        // A fence that does not take it says so to whoever looks next.
-        let _ = target.remember(bearer, &now);
     }
 }
