@@ -42,7 +42,7 @@ use leasehold::core::session::{Busy, NotStarted, Within};
 use leasehold::core::stop::{Text, Timing, Wishes};
 use leasehold::core::store::{Failure, FailureKind};
 use leasehold::doctor::{FirstUse, Notes, Tell};
-use leasehold::host::Enclosing;
+use leasehold::host::{self, Enclosing};
 use leasehold::memory::Memory;
 use leasehold::runner;
 use leasehold::runner::outcome::Survivor;
@@ -196,7 +196,9 @@ pub fn held_by(busy: &Busy) -> String {
         Some(left) => format!("lease ends in {} if not renewed", Text(left)),
         None => format!("it can be taken over once it has not changed for {}", Text(busy.ttl)),
     };
-    let left = match &runner::orphans(holder.pid, &holder.run)[..] {
+    let a_run_here = busy.evident && holder.host == host::name();
+    let orphans = if a_run_here { runner::orphans(holder.pid, &holder.run) } else { Vec::new() };
+    let left = match &orphans[..] {
         [] => String::new(),
         left => format!(
             "; its wrapper was killed, but {} of its job is still alive, and keeps the lease until then: wait, or end it",

@@ -46,7 +46,7 @@ fn work_that_was_stopped_half_way_is_told() {
     let world = World::new();
     for (more, told) in [(&[][..], true), (&["--if-unknown", "retry"], false)] {
         let key = format!("key-{told}");
-        let args = [&["-q", "once", &key], more, &["sh", "-c", "echo; exec cat"]].concat();
+        let args = [&["-q", "once", &key], more, &["sh", "-c", "echo; exec tail -f /dev/null"]].concat();
         let mut run = start(&world, &args);
         run.line();
         run.signal(Signal::TERM);

@@ -173,6 +173,7 @@ impl<R: Rules> Session<R> {
             holder: record.holder.clone(),
             ends_in,
             ttl: hold.ttl,
+            evident: hold.lock.is_some(),
         };
         self.tells = found.pushes.then(|| found.version.clone()).flatten();
         if ends_in.is_none() {

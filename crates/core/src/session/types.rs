@@ -359,6 +359,8 @@ pub struct Busy {
     pub ends_in: Option<Duration>,
     /// The lease's duration.
     pub ttl: Duration,
+    /// The record says how to find out on the holder's machine whether anything of it lives.
+    pub evident: bool,
 }
 
 /// What became of giving the lease back.
