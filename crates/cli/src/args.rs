@@ -428,7 +428,7 @@ pub struct Break {
 /// `use`
 #[derive(Debug, Args)]
 pub struct Use {
-    /// The store, for example dir:/srv/leases
+    /// The store, for example dir:/srv/leases; sqlite: alone is the one of this machine
     pub url: String,
 }
 
