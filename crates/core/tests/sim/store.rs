@@ -110,6 +110,11 @@ impl Store {
         self.set(lease, None);
     }
 
+    /// It was not always the one that it is.
+    pub(crate) fn is_another(&self) -> bool {
+        self.incarnation > 0
+    }
+
     fn new_instance(&mut self) {
         self.incarnation += 1;
         self.instance = format!("i{}", self.incarnation);

@@ -321,8 +321,10 @@ impl<R: Rules> World<R> {
         let soon = self.now + self.config.latency * 4;
         self.queue.retain(|e| !(matches!(e.event, Event::Land(_)) && e.at > soon));
         let timing = self.config.timing;
-        // Where only watching tells, the time counts from the first look, and nobody may look at once.
-        let first_look = if self.config.age == AgeMode::Never { timing.ttl } else { Duration::ZERO };
+        // Where only watching tells, as of a record from before a failover, the time counts from the first look, and
+        // nobody may look at once.
+        let only_watched = self.config.age == AgeMode::Never || self.store.is_another();
+        let first_look = if only_watched { timing.ttl } else { Duration::ZERO };
         let most =
             first_look + timing.ttl + timing.clock.resolution + timing.heartbeat * 2 + timing.timeout * 2;
         let slack = nanos(most) / 200 + 1_200_000_000 + self.config.lag * 4;
