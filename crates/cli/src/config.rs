@@ -149,8 +149,8 @@ fn refuse_kind(url: &str, origin: &str) -> Result<(), Failed> {
     };
     match kind {
         "sqlite" if path.is_empty() => refuse(format!(
-            "{origin} is \"sqlite:\" and names no file: is a variable not set that should? Where nobody names a store it is \
-             the one of this machine."
+            "{origin} is \"sqlite:\" and names no file: is a variable unset that should name one? Where nobody names a store \
+             it is the one of this machine."
         )),
         "dir" | "sqlite" if path.starts_with('~') => {
             refuse(format!("~ is not expanded after \"{kind}:\"; write {kind}:{}.", home(path)))

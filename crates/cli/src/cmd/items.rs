@@ -278,10 +278,9 @@ fn unknown(entry: &Entry, doubt: Doubt, name: &str) -> String {
         n => format!(" {n} of its steps are done and would not be done again."),
     };
     format!(
-        "{name} was begun by {} and {how}. Nobody can tell whether it did its work, so nothing was run.{why}{steps} \
-         Look at what it was to do; then `leasehold retry {name}` lets it run again, and `leasehold retry --done {name}` \
-         records it as done",
+        "{name} was begun by {} and {how}. Nobody can tell whether it did its work, so nothing was run.{why}{steps} {}",
         by_whom(entry),
+        decided(name),
         name = quoted(name),
     )
 }
@@ -290,6 +289,15 @@ fn unknown(entry: &Entry, doubt: Doubt, name: &str) -> String {
 fn quoted(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/@:=+-".contains(c);
     if name.chars().all(plain) { name.into() } else { format!("'{}'", name.replace('\'', "'\\''")) }
+}
+
+/// What a person does about it.
+fn decided(name: &str) -> String {
+    let name = quoted(name);
+    format!(
+        "Look at what it was to do; then `leasehold retry {name}` lets it run again, and `leasehold retry --done {name}` \
+         records it as done"
+    )
 }
 
 /// Warns if it could not be recorded how the item ended, and if a person has to say it.
@@ -308,8 +316,8 @@ fn check_closed(entry: &Entry, closed: Option<&Amended>, if_unknown: IfUnknown, 
             if entry.state.is_silent() && if_unknown == IfUnknown::Refuse =>
         {
             out.warn(&format!(
-                "{name} was stopped half way, and nobody can tell whether it did its work: the next run asks you (79). \
-                 `leasehold retry {name}` lets it run again, `leasehold retry --done {name}` records it as done"
+                "{name} was stopped half way, and nobody can tell whether it did its work: the next run asks you (79). {}",
+                decided(&name)
             ));
         }
         Some(Amended::Done(..)) => {}
