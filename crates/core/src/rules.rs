@@ -96,6 +96,11 @@ pub enum Refusal {
         /// What this host remembers.
         seen: Token,
     },
+    /// A claim of this very run, which it had seen replaced, is in force again.
+    Returned {
+        /// Its token.
+        token: Token,
+    },
     /// No token is left.
     Exhausted,
 }
@@ -108,6 +113,12 @@ impl fmt::Display for Refusal {
                 write!(f, "the store was rewound: it says token {found}, and {seen} was seen here")
             }
             Self::Vanished { seen } => write!(f, "the record is gone, and token {seen} was seen here"),
+            Self::Returned { token } => {
+                write!(
+                    f,
+                    "the store was rewound: a claim of ours that had been replaced, token {token}, is back"
+                )
+            }
             Self::Exhausted => write!(f, "no token is left"),
         }
     }
@@ -217,6 +228,10 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
             && record.token < seen.token
         {
             return Decision::Refuse(Refusal::Behind { seen: seen.token, found: record.token });
+        }
+        // Whoever asks here has seen that its own claims came to nothing. A grant has one token.
+        if record.held_by(claim.grant) {
+            return Decision::Refuse(Refusal::Returned { token: record.token });
         }
         if let Standing::Held { ends_in } = self.standing(record, view)
             && !view.holder_gone

@@ -333,6 +333,14 @@ fn refused(lease: &Name, refusal: &Refusal, store: &str, memory_file: &str) -> F
                  still be working under the lost record. To start over with a new record: rm {memory_file}"
             ),
         ),
+        Refusal::Returned { token } => needs_you(
+            "store_rewound",
+            format!(
+                "{store} brought back a claim of this run on {lease} (token {token}) that somebody had replaced since: \
+                 the store was rewound (it lost writes, or was restored). Nothing was run, and whoever had replaced \
+                 it is stopped. Find out what happened to the store; the next run may start when that claim has run out"
+            ),
+        ),
         Refusal::Exhausted => needs_you(
             "tokens_exhausted",
             format!("{lease} has used up its tokens (2^53 - 1). Nothing was run. Use another lease name"),

@@ -4,7 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use crate::world::{Ended, World, binary, lives, until};
+use crate::world::{Ended, World, binary, lives, state, until};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -167,19 +168,27 @@ fn a_full_disk_does_not_end_the_job() {
     assert!(item(&world)["said"].as_str().unwrap().ends_with("line\nline"));
 }
 
+fn is_full(pipe: &File) -> bool {
+    let mut polled = [PollFd::new(pipe, PollFlags::OUT)];
+    rustix::event::poll(&mut polled, Some(&Timespec::default())).unwrap() == 0
+}
+
 /// A reader that stands still slows the job, as it would without us; it does not keep it from being ended, nor
 /// the lease from being free. What was printed is there when it is read.
 #[test]
 fn a_reader_that_stands_still_keeps_nobody_from_the_lease() {
     let world = World::new();
-    let script = "touch begun; while :; do echo line; done";
+    let script = "echo $$ >pid; while :; do echo line; done";
     let mut run = world.start(&["once", "k", "--tail", "--", "sh", "-c", script]);
-    until("it has begun", || world.path("begun").exists().then_some(()));
-    crate::world::pause(std::time::Duration::from_millis(300));
+    let job = until("it has begun", || fs::read_to_string(world.path("pid")).ok()?.trim().parse().ok());
+    let ours = OpenOptions::new().write(true).open(format!("/proc/{}/fd/1", run.pid())).unwrap();
+    until("neither of them can write", || (is_full(&ours) && state(job) == Some('S')).then_some(()));
+    drop(ours);
     run.signal(Signal::TERM);
-    until("it is recorded", || (item(&world)["outcome"] != "started").then_some(()));
+    let free = || world.run(&["--json", "status", "k.once"]).json()["state"] == "free";
+    until("the lease is free", || free().then_some(()));
+    assert_ne!(item(&world)["outcome"], "started");
     assert!(lives(run.pid()), "it has more to write than anybody read");
-    assert_eq!(world.run(&["--json", "status", "k.once"]).json()["state"], "free");
     assert!(item(&world)["said"].as_str().unwrap().contains("line\nline"), "{}", item(&world));
     let whole = std::iter::from_fn(|| run.line_or_end()).filter(|line| line == "line").count();
     run.ended().is(143, "");

@@ -4,6 +4,7 @@ use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::{Grant, Token, WriteId};
 use leasehold_core::name::Name;
 use leasehold_core::record::{Holder, LeaseRecord};
+use leasehold_core::rules::Refusal;
 use leasehold_core::session::{
     Choice, Input, NotStarted, Op, Outcome, Plan, Release, RequestId, StopReason, Within,
 };
@@ -241,6 +242,29 @@ fn a_refusal_that_something_opposed_is_no_doubt() {
         assert_eq!(hand.expects().map(|version| version.0), Some(record.write.to_string()));
     }
     assert_eq!(hand.outcome(), None);
+}
+
+/// A claim that was not answered, taken away by force, and brought back by a store that forgot the rest: a grant has one
+/// token, so nobody takes over from itself.
+#[test]
+fn a_claim_of_its_own_that_a_rewound_store_brings_back_is_not_taken_over() {
+    let mut hand = Hand::new(Plan { wait: secs(3_600), ..plan(1, StoreClock::default()) });
+    hand.step(Input::Start).finds(None, None);
+    let claim = hand.sent();
+    let forced = next_grant(&claim);
+    hand.at(1_004).unknown().finds(Some(&forced), Some(secs(1)));
+    assert_eq!(hand.outcome(), None, "it waits for whoever took it");
+    let mut control = hand.clone();
+    hand.at(1_005).timer().finds_in("j", Some(&claim), None);
+    let refusal = Refusal::Returned { token: claim.token };
+    let refused = Outcome::NotStarted(NotStarted::Refused { lease: site(), refusal });
+    assert_eq!(hand.outcome(), Some(&refused));
+    // Anybody else's claim that comes back is watched for a TTL and taken over.
+    let others = next_grant(&LeaseRecord { write: WriteId(9), ..forced });
+    for second in [1_005, 1_097] {
+        control.at(second).timer().finds_in("j", Some(&others), None);
+    }
+    assert_eq!(control.sent().token.get(), others.token.get() + 1_000);
 }
 
 /// The store's word is a hint: it makes a waiter look, and nothing else.

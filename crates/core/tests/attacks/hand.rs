@@ -44,6 +44,7 @@ pub(crate) fn plan(grant: u128, clock: StoreClock) -> Plan {
     }
 }
 
+#[derive(Clone)]
 pub(crate) struct Hand {
     pub(crate) session: Session,
     pub(crate) now: Duration,

@@ -46,7 +46,7 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Between two questions.
-pub fn pause(time: Duration) {
+fn pause(time: Duration) {
     let timer = Timer::new().unwrap();
     timer.arm(boot_time().plus(time)).unwrap();
     poll::wait(&[timer.as_fd()]).unwrap();
@@ -368,7 +368,11 @@ pub fn kill(pid: u32, signal: Signal) {
 
 /// Whether the process is there and is no zombie.
 pub fn lives(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
-    state.is_some_and(|state| state != 'Z' && state != 'X')
+    state(pid).is_some_and(|state| state != 'Z' && state != 'X')
+}
+
+/// What it is doing: `R` it runs, `S` it waits, `T` it is stopped.
+pub fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(')').next()?.trim().chars().next()
 }
