@@ -58,23 +58,32 @@ as_root() {
     fi
 }
 
-# install_packages LOG: installs what `lacking` names, or says what to install.
+# may_install: whether `install_packages` could install what is lacking; says what to install where not.
+may_install() {
+    local missing
+    missing=$(lacking)
+    if [ -z "$missing" ] || { command -v apt-get >/dev/null && as_root true 2>/dev/null; }; then return 0; fi
+    echo "test: missing or too old: $(names "$missing")" >&2
+    echo "test: install it as root, then run ./test again:  apt-get install $(packages "$missing")" >&2
+    return 1
+}
+
+# names LINES, packages LINES: of what `lacking` printed, the commands and what brings them.
+names() { cut -d ' ' -f 1,2 <<<"$1" | paste -s -d ,; }
+packages() { cut -d ' ' -f 3- <<<"$1" | tr ' ' '\n' | sort -u | paste -s -d ' '; }
+
+# install_packages LOG: installs what `lacking` names.
 install_packages() {
-    local missing packages apt
+    local missing
     missing=$(lacking)
     [ -n "$missing" ] || return 0
-    mapfile -t packages < <(cut -d ' ' -f 3- <<<"$missing" | tr ' ' '\n' | sort -u)
-    apt=(apt-get install --yes --no-install-recommends "${packages[@]}")
-    if ! command -v apt-get >/dev/null || ! as_root true 2>/dev/null; then
-        echo "test: missing or too old: $(cut -d ' ' -f 1,2 <<<"$missing" | paste -s -d ,)" >&2
-        echo "test: install it as root, then run ./test again:  ${apt[*]}" >&2
-        return 1
-    fi
-    echo "== setup      ${apt[*]}"
+    echo "== setup      apt-get install $(packages "$missing")"
     {
         # Runlevel 1: no server is started by its package; the tests start their own.
+        # shellcheck disable=SC2046
         as_root timeout 300 apt-get update &&
-            as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 900 "${apt[@]}"
+            as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 900 \
+                apt-get install --yes --no-install-recommends $(packages "$missing")
     } >>"$1" 2>&1 </dev/null || {
         tail -n 30 "$1"
         echo "test: that did not work" >&2
@@ -82,7 +91,7 @@ install_packages() {
     }
     missing=$(lacking)
     [ -z "$missing" ] || {
-        echo "test: still missing or too old: $(cut -d ' ' -f 1,2 <<<"$missing" | paste -s -d ,)" >&2
+        echo "test: still missing or too old: $(names "$missing")" >&2
         return 1
     }
 }
@@ -120,12 +129,12 @@ patiently() {
 }
 
 # install_cargo_deny ROOT LOG: unless that very version is there already, on PATH or under ROOT.
-# Not optimised: it builds in a minute instead of four, and checks in a second all the same.
+# Not optimised, nor is the C in it: it builds in a minute instead of four, and checks in a second all the same.
 install_cargo_deny() {
     local wanted="cargo-deny $cargo_deny_version"
     [ "$(PATH=$1/bin:$PATH cargo-deny --version 2>/dev/null)" != "$wanted" ] || return 0
     echo "== setup      $wanted from source, once; about a minute"
-    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=2 \
+    CFLAGS=-O0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=2 \
         patiently 1500 cargo install --locked --version "$cargo_deny_version" \
         --root "$1" --target-dir "$1/build" cargo-deny >>"$2" 2>&1 || {
         tail -n 30 "$2"
@@ -144,21 +153,32 @@ install_servers() {
     }
 }
 
-# setup ROOT LOG: everything above. What waits for the network goes on beside what compiles.
+# setup LOG: what is needed to compile. A package manager is not ended half way: whoever interrupts waits for it.
 setup() {
-    : >"$2"
-    # A package manager is not ended half way: whoever interrupts waits for it.
-    check_rust && install_packages "$2" || return
-    local good=0
-    fetch_crates "$2" &
+    : >"$1"
+    check_rust && may_install || return
+    if [[ $'\n'$(lacking) == *$'\n'@(gcc|libc-headers)\ * ]]; then install_packages "$1" || return; fi
+    fetch_crates "$1" &
     children=($!)
-    wait "${children[0]}" || return
-    install_servers "$2" &
-    children=($!) # which `stop` ends
+    wait "${children[0]}"
+}
+
+# setup_rest ROOT LOG: what else the tests need, for a shell in the background: waiting for a network costs nothing
+# beside what compiles.
+setup_rest() {
+    local good=0 stopped='' deny servers
     install_cargo_deny "$1" "$2" &
-    children+=($!)
-    wait "${children[0]}" || good=1
-    wait "${children[1]}" || good=1
-    children=()
+    deny=$!
+    trap 'stopped=1' TERM # comes after the package manager
+    if ! install_packages "$2" || [ -n "$stopped" ]; then
+        kill "$deny" 2>/dev/null
+        wait "$deny"
+        return 1
+    fi
+    install_servers "$2" &
+    servers=$!
+    trap 'kill "$deny" "$servers" 2>/dev/null' TERM
+    wait "$deny" || good=1
+    wait "$servers" || good=1
     return "$good"
 }

@@ -46,7 +46,7 @@ pub fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Between two questions.
-fn pause(time: Duration) {
+pub fn pause(time: Duration) {
     let timer = Timer::new().unwrap();
     timer.arm(boot_time().plus(time)).unwrap();
     poll::wait(&[timer.as_fd()]).unwrap();
