@@ -160,25 +160,31 @@ setup() {
     if [[ $'\n'$(lacking) == *$'\n'@(gcc|libc-headers)\ * ]]; then install_packages "$1" || return; fi
     fetch_crates "$1" &
     children=($!)
-    wait "${children[0]}"
+    local status=0
+    wait "${children[0]}" || status=$?
+    children=()
+    return "$status"
 }
 
 # setup_rest ROOT LOG: what else the tests need, for a shell in the background: waiting for a network costs nothing
 # beside what compiles.
 setup_rest() {
-    local good=0 stopped='' deny servers
+    local good=0 stopped='' going=() child
+    trap '' HUP # whoever started us hands it on as TERM
+    trap 'stopped=1; kill "${going[@]}" 2>/dev/null' TERM # during the package manager: after it
     install_cargo_deny "$1" "$2" &
-    deny=$!
-    trap 'stopped=1' TERM # comes after the package manager
-    if ! install_packages "$2" || [ -n "$stopped" ]; then
-        kill "$deny" 2>/dev/null
-        wait "$deny"
-        return 1
+    going+=($!)
+    if install_packages "$2" && [ -z "$stopped" ]; then
+        install_servers "$2" &
+        going+=($!)
+    else
+        good=1
+        kill "${going[@]}" 2>/dev/null
     fi
-    install_servers "$2" &
-    servers=$!
-    trap 'kill "$deny" "$servers" 2>/dev/null' TERM
-    wait "$deny" || good=1
-    wait "$servers" || good=1
+    for child in "${going[@]}"; do
+        wait "$child" || good=1
+        [ -z "$stopped" ] || kill "${going[@]}" 2>/dev/null # one that was begun in that moment
+    done
+    wait
     return "$good"
 }

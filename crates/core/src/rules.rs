@@ -142,6 +142,8 @@ pub enum Decision {
 /// One write that was sent and whose fate may be open.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attempt {
+    /// Which of the leases that would do it was for.
+    pub at: usize,
     /// Its id, as stored in the body if it landed.
     pub write: WriteId,
     /// When it was sent.
@@ -314,8 +316,8 @@ pub fn granted(claim: &Claim, epoch: Epoch, token: Token, instance: &str) -> Lea
     }
 }
 
-/// Forgets attempts that can no longer land: the stored version is known, and a conditional write
+/// Forgets attempts on a lease that can no longer land: the version stored there is known, and a conditional write
 /// lands only on the version it expects. The one that is stored is kept: it is what we count from.
-pub fn prune(attempts: &mut Vec<Attempt>, stored: Option<&Version>, write: Option<WriteId>) {
-    attempts.retain(|a| a.expected.as_ref() == stored || Some(a.write) == write);
+pub fn prune(attempts: &mut Vec<Attempt>, at: usize, stored: Option<&Version>, write: Option<WriteId>) {
+    attempts.retain(|a| a.at != at || a.expected.as_ref() == stored || Some(a.write) == write);
 }

@@ -90,13 +90,15 @@ fn heeding(shell: &mut Shell, mut signals: Signals) -> std::io::Result<Outcome> 
         if !signalled {
             continue;
         }
-        for signal in signals.pending().forward.into_iter().filter_map(named) {
-            heard += 1;
-            if heard > 1 {
-                return Ok(Outcome::NotStarted(NotStarted::Interrupted(signal)));
-            }
-            inputs.push(Input::Signal(signal));
+        let mut ending =
+            signals.pending().forward.into_iter().filter_map(named).filter(|signal| signal.ends());
+        // Those that come together (TERM and HUP, as from systemd) are one word.
+        let Some(signal) = ending.next() else { continue };
+        heard += 1;
+        if heard > 1 {
+            return Ok(Outcome::NotStarted(NotStarted::Interrupted { signal, in_doubt: true }));
         }
+        inputs.push(Input::Signal(signal));
     }
 }
 

@@ -113,6 +113,11 @@ impl Memory {
         let Some(path) = self.file(lease) else { return };
         let mut page = self.page(lease);
         let entry = page.stores.entry(self.store.clone()).or_default();
+        // A run that was overtaken may come to write its note after the one that overtook it.
+        let outdated = |seen: &Seen| entry.epoch == Some(seen.epoch) && entry.token > Some(seen.token);
+        if seen.as_ref().is_some_and(outdated) {
+            return;
+        }
         if let Some(seen) = seen {
             entry.epoch = Some(seen.epoch);
             entry.token = Some(seen.token);

@@ -157,9 +157,15 @@ pub fn take(ask: &Ask, opened: Opened, signals: Signals, out: &Out) -> Result<Ta
         Outcome::Busy(busy) => Ok(Taken::Busy(busy)),
         Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &memory, &ask.lease, Aim::Take)),
         // A session by hand ends with the grant.
-        Outcome::Finished { .. } | Outcome::Lost { .. } => {
-            Err(Failed::new(exit::LOST, "lost", format!("lost {} while acquiring it", ask.lease)))
-        }
+        Outcome::Finished { .. } | Outcome::Lost { .. } => Err(Failed::new(
+            exit::LOST,
+            "lost",
+            format!(
+                "{} was yours and had run out, or was asked back, before the answer came here. It was given back; try \
+                 again",
+                ask.lease
+            ),
+        )),
     }
 }
 

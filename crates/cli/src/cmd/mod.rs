@@ -233,6 +233,9 @@ pub fn held_for(since: &str) -> Option<Duration> {
     leasehold::clock::wall().checked_sub(since).map(|d| Duration::from_secs(d.as_secs()))
 }
 
+/// What a claim without an answer can come to.
+const LATE: &str = " A claim may still land: the lease may then stay busy until it expires.";
+
 /// What was wanted of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
@@ -246,11 +249,7 @@ pub enum Aim {
 pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &Name, aim: Aim) -> Failed {
     match why {
         NotStarted::Store { failure, in_doubt } => {
-            let late = if *in_doubt {
-                " A claim may still land: the lease may then stay busy until it expires."
-            } else {
-                ""
-            };
+            let late = if *in_doubt { LATE } else { "" };
             let nothing = match aim {
                 Aim::Run => {
                     format!("Nothing was run: without the store two machines could run {lease} at once.")
@@ -267,12 +266,16 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &N
         NotStarted::Seal { why, .. } => {
             Failed::new(exit::UNREACHABLE, "seal_failed", format!("{why}. Nothing was run."))
         }
-        NotStarted::Interrupted(signal) => {
+        NotStarted::Interrupted { signal, in_doubt } => {
             let code = 128 + signal_number(*signal);
-            let message = match aim {
+            let mut message = match aim {
                 Aim::Run => "interrupted before anything was run".into(),
                 Aim::Take => format!("interrupted; {lease} was not taken"),
             };
+            if *in_doubt {
+                message.push('.');
+                message.push_str(LATE);
+            }
             Failed::new(code, "interrupted", message)
         }
     }

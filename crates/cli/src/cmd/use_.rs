@@ -23,11 +23,21 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let named = Everywhere { store: Some(url.clone()), config: None, ..*flags };
     let chosen = config::choose(&named, &state)?;
     let created = config::no_store_yet(&chosen);
-    // Before anything is made: what could not be read must not be replaced.
+    // Before anything is made: what could not be read, or changed, must not be replaced.
     let (path, old) = configuration()?;
+    let new = with_store(&old, &chosen.url);
+    if let Err(e) = toml::from_str::<toml::Table>(&new) {
+        return Err(Failed::config(format!(
+            "{} cannot be changed by leasehold use: {}. Nothing was changed. Write this into it yourself, instead of what is there \
+             for the store: store = {}",
+            path.display(),
+            e.message().trim_end_matches('.'),
+            toml::Value::from(masked(&chosen.url))
+        )));
+    }
     drop(config::open(&chosen, Missing::Create).map_err(unchanged)?);
     examined(&chosen, &state, out)?;
-    let written = write_private(&path, with_store(&old, &chosen.url).as_bytes());
+    let written = write_private(&path, new.as_bytes());
     written.map_err(|e| {
         Failed::new(
             exit::CONFIG,
@@ -47,7 +57,7 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     ));
     let table = toml::from_str::<toml::Table>(&old).unwrap_or_default();
     let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
-    let before = table.get("store").and_then(toml::Value::as_str);
+    let before = table.get("store").or(table.get("store_file")).and_then(toml::Value::as_str);
     let before = before.or((unnamed && state.database().exists()).then_some(embedded.as_str()));
     if let Some(before) = before.filter(|url| *url != chosen.url).map(masked) {
         out.warn(&format!(

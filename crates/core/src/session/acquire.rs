@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use super::{
     Busy, Choice, Effect, Event, Found, Granted, Holding, NotStarted, Outcome, Phase, Reading, RequestId,
-    Session, StopReason, What,
+    Session, Signal, StopReason, What,
 };
 use crate::ids::Grant;
 use crate::record::{BadRecord, LeaseRecord};
@@ -37,6 +37,10 @@ fn unopposed() -> Failure {
                   answers reads from a copy (a cache, a replica)"
             .into(),
     }
+}
+
+pub(super) fn interrupted(signal: Signal, in_doubt: bool) -> Outcome {
+    Outcome::NotStarted(NotStarted::Interrupted { signal, in_doubt })
 }
 
 impl<R: Rules> Session<R> {
@@ -81,7 +85,7 @@ impl<R: Rules> Session<R> {
                 self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), out);
             }
             // A claim of an earlier round may have landed since: look for it.
-            Ok(reading) if !self.attempts.is_empty() => self.on_claim_read_back(sent, Ok(reading), now, out),
+            Ok(reading) if self.may_land_here() => self.on_claim_read_back(sent, Ok(reading), now, out),
             Ok(reading) => match self.remember_found(sent, reading) {
                 Ok(()) => self.decide(false, now, out),
                 Err(bad) => self.refuse(Refusal::Bad(bad), out),
@@ -129,7 +133,7 @@ impl<R: Rules> Session<R> {
     fn decide(&mut self, gone: bool, now: BootTime, out: &mut Vec<Effect>) {
         let Some(found) = self.found.take() else { return };
         if let Some(signal) = self.interrupted {
-            return self.done(Outcome::NotStarted(NotStarted::Interrupted(signal)), out);
+            return self.done(interrupted(signal, self.claim_open), out);
         }
         let Choice { lease, seen, .. } = self.plan.leases[self.at].clone();
         let claim = Claim {
@@ -220,9 +224,9 @@ impl<R: Rules> Session<R> {
     fn on_busy(&mut self, busy: &Busy, now: BootTime, out: &mut Vec<Effect>) {
         self.phase = Phase::Looking;
         self.found = None;
+        self.doubt_since = None;
         if self.at + 1 < self.plan.leases.len() {
             self.at += 1;
-            self.attempts.clear();
             return self.look(now, out);
         }
         let for_itself = self.busy.as_ref().is_some_and(|busy| self.plan.within.holds(busy));
@@ -296,6 +300,11 @@ impl<R: Rules> Session<R> {
         }
     }
 
+    /// A claim on the lease that is being tried was sent, and not seen to have come to nothing.
+    fn may_land_here(&self) -> bool {
+        self.attempts.iter().any(|a| a.at == self.at)
+    }
+
     fn claim_counts_from(&self, record: &LeaseRecord, now: BootTime) -> BootTime {
         let attempt = self.attempts.iter().find(|a| a.write == record.write);
         attempt.map_or(now, |a| self.rules.counts_from(a, now))
@@ -316,8 +325,13 @@ impl<R: Rules> Session<R> {
             return self.refuse(Refusal::Bad(bad), out);
         }
         let Some(found) = self.found.clone() else { return };
-        let earliest = self.attempts.first().map_or(now, |a| a.sent);
-        rules::prune(&mut self.attempts, found.version.as_ref(), found.record.as_ref().map(|r| r.write));
+        let earliest = self.attempts.iter().find(|a| a.at == self.at).map_or(now, |a| a.sent);
+        rules::prune(
+            &mut self.attempts,
+            self.at,
+            found.version.as_ref(),
+            found.record.as_ref().map(|r| r.write),
+        );
         let grant: Grant = self.plan.grant;
         if let Some(record) = found.record {
             match self.rules.settle(&record, grant, &self.attempts, sent, found.age) {
@@ -332,13 +346,13 @@ impl<R: Rules> Session<R> {
         // Nothing changed since our claim: it failed, or is under way, or was refused for another reason than
         // a change. A store that can be read and not written (a full disk, a right that is missing, a guard of
         // its own) must not be asked for ever.
-        if let (Some(failure), false) = (self.claim_failed.take(), self.attempts.is_empty()) {
+        if let (Some(failure), false) = (self.claim_failed.take(), !self.may_land_here()) {
             return self.on_claim_still_in_doubt(failure, now, out);
         }
-        if self.attempts.is_empty() {
+        if !self.may_land_here() {
             self.doubt_since = None;
-            self.claim_open = false;
         }
+        self.claim_open &= !self.attempts.is_empty();
         // Not ours: what was read is as good as a first look, so decide on it without another.
         self.phase = Phase::Looking;
         self.decide(false, now, out);
@@ -378,7 +392,8 @@ impl<R: Rules> Session<R> {
         if known.is_some_and(|k| k.epoch != record.epoch) {
             out.push(Effect::Tell(Event::EpochChanged));
         }
-        rules::prune(&mut self.attempts, version.as_ref(), Some(record.write));
+        self.attempts.retain(|a| a.at == self.at);
+        rules::prune(&mut self.attempts, self.at, version.as_ref(), Some(record.write));
         let revoked = record.hold.as_ref().is_some_and(|h| h.revoke);
         let instance: String = record.instance.clone();
         self.hold = Some(Holding {
@@ -396,14 +411,14 @@ impl<R: Rules> Session<R> {
         out.push(Effect::Tell(Event::Granted(granted.clone())));
         let seen = Effect::Remember { lease, seen: Some(seen), watched: None };
         let notes = [Some(seen), self.predecessor.take().map(Effect::Discard)].into_iter().flatten();
-        let interrupted = self.interrupted.map(|s| Outcome::NotStarted(NotStarted::Interrupted(s)));
+        let interrupted = self.interrupted.map(|signal| interrupted(signal, false));
         let revoked = revoked.then_some(Outcome::Lost { why: StopReason::Revoked, status: None });
         if let Some(unstarted) = interrupted.or(revoked) {
             out.extend(notes);
             self.release_unstarted(unstarted, now, out);
         } else if self.plan.by_hand {
             out.extend(notes);
-            self.done(Outcome::Granted(granted), out);
+            self.hand_over(granted, from, now, out);
         } else {
             if self.plan.seal {
                 self.phase = Phase::Sealing;
@@ -414,5 +429,15 @@ impl<R: Rules> Session<R> {
             // Afterwards: no slow disk may come between the last look at the clock and the start.
             out.extend(notes);
         }
+    }
+
+    /// By hand, with what is left of it: an answer can come late.
+    fn hand_over(&mut self, granted: Granted, from: BootTime, now: BootTime, out: &mut Vec<Effect>) {
+        let ttl = granted.ttl.saturating_sub(now.since(from));
+        if ttl.is_zero() {
+            let late = Outcome::Lost { why: StopReason::Deadline, status: None };
+            return self.release_unstarted(late, now, out);
+        }
+        self.done(Outcome::Granted(Granted { ttl, ..granted }), out);
     }
 }

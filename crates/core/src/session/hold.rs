@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::acquire::backoff;
+use super::acquire::{backoff, interrupted};
 use super::{
     Effect, Event, Granted, Holding, Job, NotStarted, Outcome, Phase, Reading, Release, Session, StopReason,
     What,
@@ -34,7 +34,7 @@ impl<R: Rules> Session<R> {
         };
         match (result, self.interrupted) {
             (_, Some(signal)) => {
-                self.release_unstarted(Outcome::NotStarted(NotStarted::Interrupted(signal)), now, out);
+                self.release_unstarted(interrupted(signal, false), now, out);
             }
             (Err(why), None) => {
                 // What the release comes to is filled in when it is known.
@@ -128,7 +128,7 @@ impl<R: Rules> Session<R> {
     }
 
     fn adopt(&mut self, record: LeaseRecord, version: Option<Version>) {
-        rules::prune(&mut self.attempts, version.as_ref(), Some(record.write));
+        rules::prune(&mut self.attempts, self.at, version.as_ref(), Some(record.write));
         if let Some(hold) = self.hold.as_mut() {
             hold.record = record;
             hold.version = version;

@@ -157,6 +157,7 @@ pub struct Session<R: Rules = Standard> {
     found: Option<Found>,
     /// The holder our claim replaces, if it left a lock file.
     predecessor: Option<Grant>,
+    /// What was sent and may be stored, or may yet land, on whichever lease.
     attempts: Vec<Attempt>,
     hold: Option<Holding>,
     job: Job,
@@ -335,7 +336,12 @@ impl<R: Rules> Session<R> {
         now: BootTime,
         out: &mut Vec<Effect>,
     ) {
-        self.attempts.push(Attempt { write: record.write, sent: now, expected: expected.clone() });
+        self.attempts.push(Attempt {
+            at: self.at,
+            write: record.write,
+            sent: now,
+            expected: expected.clone(),
+        });
         let op = Op::Cas { expected, write: record.write, body: record.encode() };
         self.ask(What::Write(record), op, now, out);
     }

@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Effect, Event, Job, NotStarted, Outcome, Phase, Session, Signal, Stop, StopReason};
+use super::acquire::interrupted;
+use super::{Effect, Event, Job, Outcome, Phase, Session, Signal, Stop, StopReason};
 use crate::rules::Rules;
 use crate::time::BootTime;
 
@@ -138,15 +139,15 @@ impl<R: Rules> Session<R> {
     }
 
     pub(super) fn on_signal(&mut self, signal: Signal, now: BootTime, out: &mut Vec<Effect>) {
-        let ends = !matches!(signal, Signal::Usr1 | Signal::Usr2);
+        let ends = signal.ends();
         match self.phase {
             Phase::New | Phase::Looking | Phase::Probing if ends => {
-                self.done(Outcome::NotStarted(NotStarted::Interrupted(signal)), out);
+                self.done(interrupted(signal, self.claim_open), out);
             }
             Phase::Sealing if ends && self.start_renewed => {
-                self.release_unstarted(Outcome::NotStarted(NotStarted::Interrupted(signal)), now, out);
+                self.release_unstarted(interrupted(signal, false), now, out);
             }
-            // A claim or a seal is under way: once its fate is known the lease is given back.
+            // A claim or a seal is under way: if it is soon known to be ours the lease is given back.
             Phase::Taking | Phase::Sealing if ends => self.interrupted = Some(signal),
             Phase::Running | Phase::Napping | Phase::Stopping => {
                 if signal == Signal::Int {

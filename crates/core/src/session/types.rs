@@ -111,6 +111,13 @@ pub enum Signal {
     Usr2,
 }
 
+impl Signal {
+    /// Whether it asks to end.
+    pub fn ends(self) -> bool {
+        !matches!(self, Self::Usr1 | Self::Usr2)
+    }
+}
+
 /// Something happened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
@@ -427,7 +434,12 @@ pub enum NotStarted {
         release: Release,
     },
     /// A signal came first.
-    Interrupted(Signal),
+    Interrupted {
+        /// Which.
+        signal: Signal,
+        /// Whether a claim of ours may still land.
+        in_doubt: bool,
+    },
 }
 
 impl fmt::Display for NotStarted {
@@ -436,7 +448,7 @@ impl fmt::Display for NotStarted {
             Self::Store { failure, .. } => write!(f, "{}", failure.message),
             Self::Refused { lease, refusal } => write!(f, "{lease}: {refusal}"),
             Self::Seal { why, .. } => write!(f, "{why}"),
-            Self::Interrupted(_) => write!(f, "interrupted"),
+            Self::Interrupted { .. } => write!(f, "interrupted"),
         }
     }
 }

@@ -6,7 +6,7 @@ use leasehold_core::name::Name;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Refusal;
 use leasehold_core::session::{
-    Choice, Input, NotStarted, Op, Outcome, Plan, Release, RequestId, StopReason, Within,
+    Choice, Input, NotStarted, Op, Outcome, Plan, Release, RequestId, Signal, StopReason, Within,
 };
 use leasehold_core::stop::StoreClock;
 use leasehold_core::store::{Cas, Failure, FailureKind};
@@ -265,6 +265,79 @@ fn a_claim_of_its_own_that_a_rewound_store_brings_back_is_not_taken_over() {
         control.at(second).timer().finds_in("j", Some(&others), None);
     }
     assert_eq!(control.sent().token.get(), others.token.get() + 1_000);
+}
+
+/// Of a list: a claim on the first that lands when all are thought to be held is found when that one is looked at again.
+#[test]
+fn a_claim_that_lands_late_is_ours_also_in_a_list() {
+    let choice = |name: &str| Choice { lease: Name::new(name).unwrap(), seen: None, watched: None };
+    let leases = vec![choice("site"), choice("other")];
+    let mut hand = Hand::new(Plan { leases, wait: secs(300), ..plan(2, StoreClock::default()) });
+    let (_, dead) = Hand::holding(plan(1, StoreClock::default()));
+    let elsewhere = LeaseRecord { lease: Name::new("other").unwrap(), ..dead.clone() };
+    hand.step(Input::Start).finds(Some(&dead), Some(secs(91)));
+    let claim = hand.sent();
+    hand.at(1_001).unknown().finds(Some(&dead), Some(secs(91)));
+    // Whoever answers now has a younger age of it: held, and so is the other.
+    hand.at(1_002).timer().finds(Some(&dead), Some(secs(89)));
+    hand.at(1_003).finds(Some(&elsewhere), Some(secs(1)));
+    assert_eq!(hand.outcome(), None);
+    hand.at(1_020).timer().finds(Some(&claim), Some(secs(15)));
+    assert!(hand.started(), "{:?}", hand.outcome());
+    assert_eq!(hand.counts_from(), secs(1_000), "the claim that landed, and no other");
+}
+
+/// A doubt that is over does not shorten the patience with the next one.
+#[test]
+fn each_doubt_has_its_own_time() {
+    let mut hand = Hand::new(Plan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
+    let (_, dead) = Hand::holding(plan(1, StoreClock::default()));
+    hand.step(Input::Start).finds(Some(&dead), Some(secs(91)));
+    hand.at(1_001).unknown().finds_in("j", Some(&dead), None);
+    // Another instance cannot tell how old it is: watched for a TTL, and claimed again.
+    for second in [1_002, 1_050, 1_093] {
+        hand.at(second).timer().finds_in("j", Some(&dead), None);
+    }
+    assert_eq!(hand.sent().instance, "j");
+    hand.at(1_094).unknown().silence();
+    assert_eq!(hand.outcome(), None, "it is asked again");
+}
+
+#[test]
+fn by_hand_nobody_is_given_what_has_run_out() {
+    let taken = |answered: u64| {
+        let mut hand = Hand::new(Plan { by_hand: true, ..plan(1, StoreClock::default()) });
+        hand.step(Input::Start).finds(None, None);
+        let claim = hand.sent();
+        hand.at(answered).unknown().finds(Some(&claim), None);
+        hand
+    };
+    let hand = taken(1_004);
+    let Some(Outcome::Granted(granted)) = hand.outcome() else { panic!("{:?}", hand.outcome()) };
+    assert_eq!(granted.ttl, secs(86), "what is left of it");
+    let mut hand = taken(1_090);
+    assert!(hand.sent().hold.is_none(), "it is given back");
+    hand.written(None);
+    assert_eq!(hand.outcome(), Some(&Outcome::Lost { why: StopReason::Deadline, status: None }));
+}
+
+/// Ctrl-C while a claim is not answered: it may land, and that is said.
+#[test]
+fn an_interrupted_claim_that_may_land_is_told() {
+    let interrupted = |answer: fn(&mut Hand) -> &mut Hand| {
+        let mut hand = Hand::new(plan(1, StoreClock::default()));
+        hand.step(Input::Start).finds(None, None);
+        hand.step(Input::Signal(Signal::Int));
+        answer(hand.at(1_001)).finds(None, None);
+        hand.at(1_002).timer().finds(None, None);
+        hand.outcome().cloned()
+    };
+    let told = |in_doubt| {
+        let why = NotStarted::Interrupted { signal: Signal::Int, in_doubt };
+        Some(Outcome::NotStarted(why))
+    };
+    assert_eq!(interrupted(Hand::unknown), told(true));
+    assert_eq!(interrupted(Hand::conflict), told(false), "the control: one that was refused");
 }
 
 /// The store's word is a hint: it makes a waiter look, and nothing else.

@@ -18,6 +18,9 @@ pub enum Probe {
     Unsure,
 }
 
+/// Instead of the name of a namespace.
+const UNTOLD: &str = "-";
+
 /// What the lease record says about a lock file, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Text {
@@ -68,11 +71,11 @@ pub fn probe(dir: &Path, grant: Grant, run_id: &str, text: &str) -> Probe {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod here {
-    use super::{Grant, Path, Probe, Text, io};
+    use super::{Grant, Path, Probe, Text, UNTOLD, io};
 
     impl Text {
         pub(in super::super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
-            let none = || "-".to_owned();
+            let none = || UNTOLD.to_owned();
             Ok(Self { boot: none(), pid_ns: none(), time_ns: none(), dev, ino, born: 0, mark })
         }
     }
@@ -89,24 +92,22 @@ mod here {
     use std::fs::{File, TryLockError};
     use std::io::Read;
     use std::os::unix::fs::MetadataExt;
+    use std::time::Duration;
 
     use super::super::lock;
     use super::super::proc::{self, Carries, Stat};
-    use super::{Grant, Path, Probe, Text, io};
+    use super::{Grant, Path, Probe, Text, UNTOLD, io};
 
     impl Text {
         /// Describes a file just made by this process.
         pub(in super::super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
-            let namespace = |kind: &str| {
-                let link = std::fs::read_link(format!("/proc/self/ns/{kind}"));
-                // An old kernel has no such kind.
-                link.map_or_else(|_| "-".to_owned(), |l| l.to_string_lossy().replace(' ', "_"))
-            };
+            let none = || UNTOLD.to_owned();
+            let pid_ns = std::fs::read_link("/proc/self/ns/pid");
             let boot = crate::clock::boot_id().ok_or(rustix::io::Errno::NOENT)?;
             Ok(Self {
                 boot: boot.replace(' ', "_"),
-                pid_ns: namespace("pid"),
-                time_ns: namespace("time"),
+                pid_ns: pid_ns.map_or_else(|_| none(), |link| link.to_string_lossy().replace(' ', "_")),
+                time_ns: crate::clock::time_namespace().unwrap_or_else(none),
                 dev,
                 ino,
                 born: ticks_now(),
@@ -145,7 +146,11 @@ mod here {
         if ours.boot != said.boot {
             return Err(unsure("another boot"));
         }
-        if ours.pid_ns != said.pid_ns || ours.time_ns != said.time_ns || said.pid_ns == "-" {
+        if ours.pid_ns != said.pid_ns
+            || ours.time_ns != said.time_ns
+            || said.pid_ns == UNTOLD
+            || said.time_ns == UNTOLD
+        {
             return Err(unsure("another container"));
         }
         if (ours.dev, ours.ino) != (said.dev, said.ino) || said.born > ours.born {
@@ -171,8 +176,8 @@ mod here {
         drop(file);
         // The lock is free for good, for it cannot be taken again. What closed it is looked for
         // twice: a process that forks and ends could slip past one look.
-        search.settled_pass()?;
-        search.settled_pass()
+        search.pass()?;
+        search.pass()
     }
 
     /// Pid and process group that the job wrote down just before it executed.
@@ -186,6 +191,8 @@ mod here {
 
     /// `env -i`, or caught between two programs: that passes.
     const EMPTY: &str = "a process with an empty environment";
+    /// Milliseconds between looks at such a one; together a third of what a next run may take to start after a crash.
+    const EXECUTING: [u64; 6] = [0, 1, 2, 4, 8, 16];
 
     struct Search<'a> {
         run_id: &'a str,
@@ -195,17 +202,6 @@ mod here {
     }
 
     impl Search<'_> {
-        /// A pass in which nobody was just executing, if there is one among a few.
-        fn settled_pass(&self) -> Result<(), (Probe, &'static str)> {
-            for _ in 0..5 {
-                match self.pass() {
-                    Err(answer) if answer == unsure(EMPTY) => {}
-                    other => return other,
-                }
-            }
-            Err(unsure(EMPTY))
-        }
-
         /// One look at every process.
         fn pass(&self) -> Result<(), (Probe, &'static str)> {
             // Inside another run, or under a limit of the user's own, the job could not be marked.
@@ -218,6 +214,7 @@ mod here {
             let me = rustix::process::getpid().as_raw_pid();
             let (all, hidden) = proc::all().map_err(|_| unsure("/proc is unreadable"))?;
             let mut doubt = hidden.then_some("a process may not be looked at");
+            let mut executing = Vec::new();
             for process in all {
                 // No process of the run is older than its lock. That keeps our own ancestors out,
                 // unless they started inside the run; then it is not gone.
@@ -227,12 +224,33 @@ mod here {
                 match self.judge(&process, process.pid == me) {
                     (Probe::Gone, _) => {}
                     (Probe::Alive, why) => return Err((Probe::Alive, why)),
-                    // One that passes must not hide one that does not.
-                    (Probe::Unsure, why) if why == EMPTY => doubt = doubt.or(Some(why)),
+                    (Probe::Unsure, why) if why == EMPTY => executing.push(process),
                     (Probe::Unsure, why) => doubt = Some(why),
                 }
             }
-            doubt.map_or(Ok(()), |why| Err(unsure(why)))
+            doubt.map_or(Ok(()), |why| Err(unsure(why)))?;
+            self.executed(executing)
+        }
+
+        /// Looks again at those that may have been caught between two programs, until they are in the next one. A
+        /// program that has to be read from a slow disk takes its time.
+        fn executed(&self, mut executing: Vec<Stat>) -> Result<(), (Probe, &'static str)> {
+            for wait in EXECUTING {
+                if executing.is_empty() {
+                    return Ok(());
+                }
+                std::thread::park_timeout(Duration::from_millis(wait));
+                let mut still = Vec::new();
+                for process in executing {
+                    match self.judge(&process, false) {
+                        (Probe::Gone, _) => {}
+                        (Probe::Unsure, why) if why == EMPTY => still.push(process),
+                        other => return Err(other),
+                    }
+                }
+                executing = still;
+            }
+            if executing.is_empty() { Ok(()) } else { Err(unsure(EMPTY)) }
         }
 
         fn judge(&self, process: &Stat, myself: bool) -> (Probe, &'static str) {

@@ -444,7 +444,7 @@ impl Job for Process<'_> {
     }
 
     fn forward(&mut self, signal: Signal) {
-        if self.status.is_none() && !matches!(signal, Signal::Usr1 | Signal::Usr2) {
+        if self.status.is_none() && signal.ends() {
             self.asked.push(signal);
         }
         // A terminal sends its own INT and QUIT to the whole foreground group.
@@ -458,7 +458,13 @@ impl Job for Process<'_> {
     fn tell(&mut self, event: &Event) {
         match event {
             Event::Granted(granted) => self.granted = Some(granted.clone()),
-            Event::Stopping(why) => self.stopping = Some(why.clone()),
+            Event::Stopping(why) => {
+                self.stopping = Some(why.clone());
+                // Whoever comes next must not meet them. After a clean end they are none of our business.
+                if let Some(tree) = self.tree.as_mut().filter(|_| why.is_loss()) {
+                    tree.await_strays();
+                }
+            }
             _ => {}
         }
         if *event == Event::Survivors {

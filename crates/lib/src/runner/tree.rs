@@ -12,7 +12,7 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group,
-    pidfd_open, pidfd_send_signal, set_child_subreaper, wait, waitid,
+    pidfd_open, pidfd_send_signal, set_child_subreaper, test_kill_process, wait, waitid,
 };
 
 pub use super::outcome::{Exit, Reaped, Survivor, Sweep};
@@ -34,6 +34,8 @@ pub struct Tree {
     frozen: Vec<Stat>,
     /// What every process of the job is marked with, if it could be.
     mark: Option<u64>,
+    /// Those that carry the run id and are no descendants of ours (`at`, `systemd-run`) are waited for too.
+    strays: bool,
     /// We were left without a child. Nothing of the tree can appear after that.
     empty: bool,
 }
@@ -62,8 +64,14 @@ impl Tree {
             foreign,
             frozen: Vec::new(),
             mark: None,
+            strays: false,
             empty: false,
         })
+    }
+
+    /// From now on the tree is not empty while a stray of the run lives, unless it may not be signalled.
+    pub fn await_strays(&mut self) {
+        self.strays = true;
     }
 
     /// Whether `/proc` is there and shows our own processes. Without it a tree cannot be ended, and
@@ -97,8 +105,8 @@ impl Tree {
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => break,
                 Err(Errno::CHILD) => {
-                    found.empty = true;
-                    self.empty = true;
+                    self.empty = !self.strays || !self.has_strays();
+                    found.empty = self.empty;
                     return Ok(found);
                 }
                 Err(e) => return Err(e.into()),
@@ -238,6 +246,15 @@ impl Tree {
             }
         }
         Ok(sweep)
+    }
+
+    /// Whether something of the run is left that we could end. Where nothing can be seen, nothing is.
+    fn has_strays(&self) -> bool {
+        let ours = |stray: &Stat| {
+            let pid = Pid::from_raw(stray.pid);
+            pid.is_some_and(|pid| test_kill_process(pid).is_ok())
+        };
+        self.members().is_ok_and(|members| members.iter().any(ours))
     }
 
     /// What lives of the run.

@@ -25,6 +25,9 @@ impl Tree {
         Ok(Self { main: None, main_reaped: false, foreground: false })
     }
 
+    /// What is not in the group is not found here.
+    pub fn await_strays(&mut self) {}
+
     /// Starts the job.
     pub fn start(&mut self, job: &Job<'_>) -> Result<Pid, SpawnError> {
         let pid = spawn::spawn(job)?;

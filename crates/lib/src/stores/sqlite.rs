@@ -24,7 +24,7 @@ use super::{
     Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version, Write,
 };
 
-/// How long a call waits for another process's write, unless [`SqliteStore::busy_timeout`] says otherwise.
+/// How long a call waits for another process's write.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// "LeaH": marks the file as ours in its header.
@@ -102,12 +102,6 @@ impl SqliteStore {
                 .map_err(|e| trouble(e, &format!("The log of {} could not be kept", store.path.display())))?;
         }
         Ok(store)
-    }
-
-    /// How long a call waits while another process writes.
-    pub fn busy_timeout(&mut self, timeout: Duration) -> Result<(), Failure> {
-        let set = self.db.busy_timeout(timeout);
-        set.map_err(|e| self.explain(&e, "could not be set up"))
     }
 
     fn configure(&self) -> Result<(), Failure> {

@@ -125,7 +125,9 @@ fn killing_only_the_main_process_is_seen_to_fail() {
     run.ask("kill main only");
     run.expect("main 137");
     assert!(up.iter().all(|seen| seen.alive()));
-    assert_eq!(run.survivors().len(), 3);
+    // The one between the job and the daemon may be about to end.
+    let left = std::iter::repeat_with(|| run.survivors().len()).take(10_000).find(|left| *left <= 3);
+    assert_eq!(left, Some(3));
     run.kill_all();
 }
 

@@ -255,7 +255,11 @@ pub(super) fn add(dir: impl AsFd, after: &Seen, entry: &Entry, confirm: bool) ->
     if linked != Added::Written {
         return Ok(linked);
     }
-    rustix::fs::fsync(dir).map_err(|e| trouble(e, "A new version may not have reached the disk"))?;
+    // It is there for all to see: not that nothing was written.
+    rustix::fs::fsync(dir).map_err(|e| Failure {
+        kind: FailureKind::Unreachable,
+        message: format!("A new version may not have reached the disk: {}", std::io::Error::from(e)),
+    })?;
     if confirm && version(dir, after.newest.seq)?.map(|e| e.write) != entry.previous {
         return Ok(Added::Unsure);
     }
