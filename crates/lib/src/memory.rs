@@ -140,3 +140,27 @@ impl Memory {
 fn write(path: &std::path::Path, page: &Page) -> io::Result<()> {
     write_private(path, &serde_json::to_vec(page)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_note_takes_nothing_back() {
+        let place = std::env::temp_dir().join(format!("leasehold-memory-{:032x}", crate::random::seed()));
+        let state = StateDir::at(place.clone());
+        state.ensure().unwrap();
+        let (memory, lease) = (Memory::new(state, "dir:/x"), Name::new("site").unwrap());
+        let seen =
+            |epoch, token| Some(Seen { epoch: Epoch::first(epoch), token: Token::new(token).unwrap() });
+        let watched = Some(Watched { write: WriteId(9), since: crate::clock::boot_time() });
+        memory.remember(&lease, seen(1, 6), None);
+        memory.remember(&lease, None, watched);
+        memory.remember(&lease, seen(1, 5), None);
+        let kept = memory.recall(&lease);
+        assert_eq!((kept.seen, kept.watched), (seen(1, 6), watched), "of a run that was overtaken");
+        memory.remember(&lease, seen(2, 1), None);
+        assert_eq!(memory.recall(&lease).seen, seen(2, 1), "another life of the record begins anew");
+        std::fs::remove_dir_all(place).unwrap();
+    }
+}

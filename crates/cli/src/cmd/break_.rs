@@ -55,7 +55,7 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
                 "{lease} is yours: nobody else can run {lease} until you release it (\"leasehold release {lease} \
                  --token {}\") or {} have passed",
                 granted.token,
-                Text(granted.ttl)
+                Text(super::by_hand::left(&granted))
             ));
             Ok(exit::OK)
         }

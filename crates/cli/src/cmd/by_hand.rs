@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use leasehold::byhand::{self, Ask};
 use leasehold::core::errand::{ErrandOutcome, Verb, describe};
@@ -82,11 +83,17 @@ fn acquired(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed>
         "{} is yours for {} and nothing renews it: run \"leasehold renew {} --token {}\" every {renew}, or use \
          \"leasehold run\", which renews for you",
         granted.lease,
-        Text(granted.ttl),
+        Text(left(&granted)),
         granted.lease,
         granted.token
     ));
     Ok(exit::OK)
+}
+
+/// What is left of it, for people: the answer took a moment.
+pub fn left(granted: &Granted) -> Duration {
+    let whole = Duration::from_secs_f64(granted.ttl.as_secs_f64().round());
+    if whole.abs_diff(granted.ttl) < Duration::from_millis(50) { whole } else { granted.ttl }
 }
 
 /// Somebody else holds it, as an object.
@@ -132,7 +139,7 @@ fn give_back(granted: &Granted, chosen: &Chosen) -> String {
         Ok(ErrandOutcome::Done { .. } | ErrandOutcome::NotOurs(_) | ErrandOutcome::Idle(_)) => {
             "so it was released again".into()
         }
-        _ => format!("and it could not be released either: it expires in {}", Text(granted.ttl)),
+        _ => format!("and it could not be released either: it expires in {}", Text(left(granted))),
     }
 }
 

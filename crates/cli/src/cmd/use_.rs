@@ -51,9 +51,10 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     }
     let created = if created { "created; it " } else { "" };
     out.note(&format!(
-        "{} {created}works (a test record was written and compared); saved to {}, where cron sees it too",
+        "{} {created}works (a test record was written and compared); saved to {}, where cron sees it too{}",
         chosen.shown,
-        path.display()
+        path.display(),
+        if moved_config() { " if XDG_CONFIG_HOME is the same there: set it in the crontab" } else { "" }
     ));
     let table = toml::from_str::<toml::Table>(&old).unwrap_or_default();
     let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
@@ -68,8 +69,8 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     if known > 0 && !old.contains(chosen.url.as_str()) {
         let were = if known == 1 { "1 target was".into() } else { format!("{known} targets were") };
         out.warn(&format!(
-            "{were} sealed from here by runs on another store: runs on this one are refused there (79). When no run \
-             is left on the old one: leasehold fence reset TARGET, for each that leasehold fence ls shows"
+            "{were} sealed from here. Where that was by a run on another store, runs on this one are refused (79): when no run \
+             is left on the other, leasehold fence reset TARGET, for each that refuses"
         ));
     }
     if let Some(other) = config::overriding(flags) {
@@ -94,6 +95,12 @@ fn examined(chosen: &Chosen, state: &StateDir, out: &Out) -> Result<(), Failed> 
     doctor::judge(&diagnosis, chosen, state).map_err(unchanged)?;
     weak.iter().for_each(|text| out.warn(text));
     Ok(())
+}
+
+/// Whether a shell that does not say so looks for the configuration elsewhere.
+fn moved_config() -> bool {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("XDG_CONFIG_HOME").is_some_and(|moved| set("HOME").is_none_or(|home| home.join(".config") != moved))
 }
 
 fn unchanged(failed: Failed) -> Failed {

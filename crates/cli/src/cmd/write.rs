@@ -24,7 +24,7 @@ pub fn run(args: &Write, out: &Out) -> Result<u8, Failed> {
     let mut target = targets::opened(&args.target)?;
     let written = match (&args.from, &args.command[..]) {
         (Some(path), _) => from_path(target.as_mut(), &bearer, path),
-        (None, []) => taken(target.write(&bearer, None, Content::Stream(&mut io::stdin().lock()))),
+        (None, []) => from_input(target.as_mut(), &bearer),
         (None, command) => from_command(target.as_mut(), &bearer, command),
     };
     told(target.shown(), &bearer, &written, out);
@@ -65,6 +65,40 @@ fn from_path(target: &mut dyn Target, bearer: &Bearer, path: &Path) -> Result<Wr
         Unwritten::before(Failed::new(exit::USAGE, "from", message))
     })?;
     taken(target.write(bearer, None, Content::Stream(&mut file)))
+}
+
+/// Nothing at all is what a command leaves that failed, and a standard input that was forgotten: not a content.
+fn from_input(target: &mut dyn Target, bearer: &Bearer) -> Result<Written, Unwritten> {
+    let mut input = Input { stdin: io::stdin().lock(), came: false, empty: false };
+    let answer = target.write(bearer, None, Content::Stream(&mut input));
+    if !input.empty {
+        return taken(answer);
+    }
+    let message = format!(
+        "standard input was empty, so nothing was written to {shown}. What a command prints is written only if it ends well \
+         by: leasehold write {shown} -- CMD. To empty it on purpose: leasehold write {shown} --from /dev/null",
+        shown = target.shown()
+    );
+    Err(Unwritten::before(Failed::new(exit::USAGE, "empty", message)))
+}
+
+/// Standard input, of which an end without a beginning is an error.
+struct Input {
+    stdin: io::StdinLock<'static>,
+    came: bool,
+    empty: bool,
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.stdin.read(buffer)?;
+        self.came |= count > 0 || buffer.is_empty();
+        if !self.came {
+            self.empty = true;
+            return Err(io::Error::other("nothing came"));
+        }
+        Ok(count)
+    }
 }
 
 /// What the command prints, if it ends well.

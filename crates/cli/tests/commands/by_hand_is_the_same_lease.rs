@@ -1,6 +1,6 @@
 //! `acquire`, `renew`, `release` and `break`, as scripts use them.
 
-use crate::world::{World, lives, until};
+use crate::world::{Running, World, lives, until};
 use rustix::process::Signal;
 
 #[test]
@@ -211,6 +211,37 @@ fn breaking_waits_until_nothing_of_the_old_job_is_left() {
     assert!(!pids.iter().any(|pid| lives(*pid)), "granted while the old job lives");
     holder.ended().is(75, "somebody asked for it back");
     world.run(&["release", "site", "--token", "2"]).is(0, "released");
+}
+
+/// What somebody else started for the job (`at`, `systemd-run`) is no child of the wrapper's, has its environment, and
+/// here hears no TERM.
+#[test]
+fn breaking_waits_for_strays_of_the_old_job() {
+    let world = World::new();
+    let mut holder = world.start(&[
+        "run",
+        "site",
+        "--ttl",
+        "9s",
+        "--grace",
+        "300ms",
+        "sh",
+        "-c",
+        "echo $LEASEHOLD_RUN_ID; exec tail -f /dev/null",
+    ]);
+    let run = holder.line();
+    let stray = |run: &str| {
+        let mut stray = world.program("sh");
+        stray.args(["-c", "trap '' TERM; echo up; exec tail -f /dev/null"]).env("LEASEHOLD_RUN_ID", run);
+        let mut stray = Running::new(stray);
+        assert_eq!(stray.line(), "up");
+        stray
+    };
+    let (ours, strangers) = (stray(&run), stray("another-run-of-somebody"));
+    world.run(&["break", "site"]).is(0, "asked ");
+    assert!(!lives(ours.pid()), "it would run beside the next holder");
+    assert!(lives(strangers.pid()), "the control: another run's is left alone");
+    holder.ended().is(75, "");
 }
 
 #[test]

@@ -99,6 +99,18 @@ fn ctrl_c_leaves_nothing_behind() {
     }
 }
 
+#[test]
+fn use_does_not_write_what_nobody_could_read() {
+    let world = World::new();
+    let url = format!("dir:{}", world.at("shared"));
+    for odd in ["\"store\" = \"sqlite:/x\"\n", "store = \"\"\"\nsqlite:/x\"\"\"\n"] {
+        world.write(".config/leasehold/config.toml", odd);
+        world
+            .unchanged(|| world.run(&["use", &url]))
+            .is(78, "Nothing was changed. Write this into it yourself");
+    }
+}
+
 /// Also from the store that nobody named; and a slash at the end, as shells complete it, makes no other store.
 #[test]
 fn use_warns_of_what_it_leaves_behind() {

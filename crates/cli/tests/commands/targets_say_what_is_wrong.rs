@@ -40,6 +40,35 @@ fn whoever_moves_to_another_store_resets_the_fences() {
     }
 }
 
+/// A command that failed, or a standard input that was forgotten, leaves nothing to write.
+#[test]
+fn nothing_is_not_written_by_accident() {
+    let world = World::new();
+    let page = || fs::read_to_string(world.path("page")).unwrap();
+    within(&world, &["file:page"], "echo old | LEASEHOLD write file:page").is(0, "");
+    for line in ["false | LEASEHOLD write file:page", "LEASEHOLD write file:page </dev/null"] {
+        within(&world, &["file:page"], line)
+            .is(64, "standard input was empty, so nothing was written to file:");
+        assert_eq!(page(), "old\n", "{line}");
+    }
+    within(&world, &["file:page"], "LEASEHOLD write file:page --from /dev/null").is(0, "");
+    assert_eq!(page(), "", "on purpose");
+}
+
+#[test]
+fn a_home_that_nobody_expands_is_no_directory() {
+    let world = World::new();
+    for target in ["file:~/page", "tree:~", "sqlite:~/db#t"] {
+        world
+            .run(&["run", "site", "--fence", target, "touch", "ran"])
+            .is(78, "no shell expands after a colon");
+    }
+    world
+        .run(&["run", "site", "--fence", "sub/page", "touch", "ran"])
+        .is(78, "For a file write file:sub/page");
+    assert!(!world.path("ran").exists());
+}
+
 /// Nobody writes between a reset and the next seal: a run that was sealed before it is stale.
 #[test]
 fn a_reset_lets_nobody_in() {

@@ -100,8 +100,12 @@ pub fn open(url: &str) -> Opened {
         |why: String, fix: String| TargetError::Unfit { target: format!("{:?}", masked(url)), why, fix };
     let Some((scheme, rest)) = url.split_once(':') else {
         let why = "is not a target: it has no scheme before a colon".into();
-        return Err(unfit(why, format!("Write one of: {known}")));
+        return Err(unfit(why, format!("For a file write file:{url}; or else one of: {known}")));
     };
+    if ["file", "tree", "sqlite"].contains(&scheme) && rest.starts_with('~') {
+        let why = "begins with ~, which no shell expands after a colon".into();
+        return Err(unfit(why, format!("Write {scheme}:$HOME/… or the whole path")));
+    }
     if let Some(found) = SCHEMES.iter().find(|s| s.name == scheme) {
         return (found.open)(url, rest);
     }
