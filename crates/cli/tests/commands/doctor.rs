@@ -102,6 +102,7 @@ fn ctrl_c_leaves_nothing_behind() {
 #[test]
 fn use_does_not_write_what_nobody_could_read() {
     let world = World::new();
+    world.run(&["run", "site", "true"]).quiet();
     let url = format!("dir:{}", world.at("shared"));
     for odd in ["\"store\" = \"sqlite:/x\"\n", "store = \"\"\"\nsqlite:/x\"\"\"\n"] {
         world.write(".config/leasehold/config.toml", odd);
