@@ -29,7 +29,7 @@ leasehold exits with:
   11    busy (acquire, break)
   64    usage: the command line makes no sense
   69    store or target unreachable
-  75    the lease was lost and the job stopped; or renew found it lost
+  75    the lease was lost and the job stopped, or not started; or renew found it lost
   76    a write was refused: stale token
   77    permission or credentials
   78    configuration, bad URL, unsafe or wrong store

@@ -185,15 +185,16 @@ fn doctor(on: &On<'_>) -> (Ended, Duration) {
 
 #[test]
 fn the_doctor_trusts_honest_stores_soon() {
-    for place in places() {
-        let on = On::new(&place, "doctor");
+    everywhere(|place| {
+        let on = On::new(place, "doctor");
         for _ in 0..count(1, 20) {
             let (ended, took) = doctor(&on);
             let ended = ended.is(0, "");
+            println!("{}: {took:.1?}", place.name);
             assert!(took < PATIENCE_WITH_A_DOCTOR, "{}: took {took:?}: {ended:#?}", place.name);
             assert!(ended.out.contains("can be trusted with leases"), "{}: {ended:#?}", place.name);
         }
-    }
+    });
 }
 
 /// The first run has only a short look, which may miss a liar that is lucky; what the doctor refused stays refused.
