@@ -229,12 +229,12 @@ mod here {
                 }
             }
             doubt.map_or(Ok(()), |why| Err(unsure(why)))?;
-            self.executed(executing)
+            self.executed(executing, me)
         }
 
         /// Looks again at those that may have been caught between two programs, until they are in the next one. A
         /// program that has to be read from a slow disk takes its time.
-        fn executed(&self, mut executing: Vec<Stat>) -> Result<(), (Probe, &'static str)> {
+        fn executed(&self, mut executing: Vec<Stat>, me: i32) -> Result<(), (Probe, &'static str)> {
             for wait in EXECUTING {
                 if executing.is_empty() {
                     return Ok(());
@@ -242,7 +242,7 @@ mod here {
                 std::thread::park_timeout(Duration::from_millis(wait));
                 let mut still = Vec::new();
                 for process in executing {
-                    match self.judge(&process, false) {
+                    match self.judge(&process, process.pid == me) {
                         (Probe::Gone, _) => {}
                         (Probe::Unsure, why) if why == EMPTY => still.push(process),
                         other => return Err(other),
