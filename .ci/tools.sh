@@ -174,7 +174,7 @@ setup_rest() {
     trap 'stopped=1; kill "${going[@]}" 2>/dev/null' TERM # during the package manager: after it
     install_cargo_deny "$1" "$2" &
     going+=($!)
-    if install_packages "$2" && [ -z "$stopped" ]; then
+    if [ -z "$stopped" ] && install_packages "$2" && [ -z "$stopped" ]; then
         install_servers "$2" &
         going+=($!)
     else

@@ -144,6 +144,11 @@ impl Shell {
         self.session.stop_at()
     }
 
+    /// Why the job is being ended, if it is.
+    pub fn stopped(&self) -> Option<&StopReason> {
+        self.session.stopped()
+    }
+
     /// Sleeps until there is something to step with; `also` is another descriptor to wake for.
     pub fn wait(&mut self, also: Option<BorrowedFd<'_>>) -> io::Result<(Vec<Input>, bool)> {
         match self.alarm {

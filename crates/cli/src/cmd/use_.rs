@@ -26,12 +26,11 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     // Before anything is made: what could not be read, or changed, must not be replaced.
     let (path, old) = configuration()?;
     let new = with_store(&old, &chosen.url);
-    if let Err(e) = toml::from_str::<toml::Table>(&new) {
+    if without_store(&new) != without_store(&old) || without_store(&new).is_none() {
         return Err(Failed::config(format!(
-            "{} cannot be changed by leasehold use: {}. Nothing was changed. Write this into it yourself, instead of what is there \
-             for the store: store = {}",
+            "{} says its store in a way that leasehold use cannot change. Nothing was changed. Write this into it yourself, instead \
+             of what is there for the store (with the password, if there is one): store = {}",
             path.display(),
-            e.message().trim_end_matches('.'),
             toml::Value::from(masked(&chosen.url))
         )));
     }
@@ -126,6 +125,14 @@ fn configuration() -> Result<(PathBuf, String), Failed> {
             path.display()
         ))),
     }
+}
+
+/// What else it says; nothing if it cannot be read.
+fn without_store(text: &str) -> Option<toml::Table> {
+    let mut table = toml::from_str::<toml::Table>(text).ok()?;
+    table.remove("store");
+    table.remove("store_file");
+    Some(table)
 }
 
 /// The configuration with this store, everything else as it was.

@@ -92,8 +92,8 @@ struct Input {
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.stdin.read(buffer)?;
-        self.came |= count > 0 || buffer.is_empty();
-        if !self.came {
+        self.came |= count > 0;
+        if !self.came && !buffer.is_empty() {
             self.empty = true;
             return Err(io::Error::other("nothing came"));
         }

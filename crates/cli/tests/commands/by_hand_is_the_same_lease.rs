@@ -242,6 +242,13 @@ fn breaking_waits_for_strays_of_the_old_job() {
     assert!(!lives(ours.pid()), "it would run beside the next holder");
     assert!(lives(strangers.pid()), "the control: another run's is left alone");
     holder.ended().is(75, "");
+    world.run(&["release", "site", "--token", "2"]).is(0, "released");
+    // Also if it is ended for another reason than a loss.
+    let job = "echo $LEASEHOLD_RUN_ID; exec tail -f /dev/null";
+    let mut long = world.start(&["run", "site", "--max-run", "1s", "--grace", "300ms", "sh", "-c", job]);
+    let ours = stray(&long.line());
+    long.ended().is(143, "--max-run");
+    assert!(!lives(ours.pid()));
 }
 
 #[test]

@@ -176,8 +176,8 @@ mod here {
         drop(file);
         // The lock is free for good, for it cannot be taken again. What closed it is looked for
         // twice: a process that forks and ends could slip past one look.
-        search.pass()?;
-        search.pass()
+        search.settled()?;
+        search.settled()
     }
 
     /// Pid and process group that the job wrote down just before it executed.
@@ -202,8 +202,21 @@ mod here {
     }
 
     impl Search<'_> {
-        /// One look at every process.
-        fn pass(&self) -> Result<(), (Probe, &'static str)> {
+        /// Looks at every process until it has met nobody that was just executing.
+        fn settled(&self) -> Result<(), (Probe, &'static str)> {
+            let me = rustix::process::getpid().as_raw_pid();
+            for _ in 0..5 {
+                let executing = self.pass(me)?;
+                if executing.is_empty() {
+                    return Ok(());
+                }
+                self.executed(executing, me)?;
+            }
+            Err(unsure(EMPTY))
+        }
+
+        /// One look at every process: those that may have been caught between two programs.
+        fn pass(&self, me: i32) -> Result<Vec<Stat>, (Probe, &'static str)> {
             // Inside another run, or under a limit of the user's own, the job could not be marked.
             if self.mark.is_none() {
                 return Err(unsure("the job has no mark of its own"));
@@ -211,7 +224,6 @@ mod here {
             if !proc::complete() {
                 return Err(unsure("/proc does not show every process"));
             }
-            let me = rustix::process::getpid().as_raw_pid();
             let (all, hidden) = proc::all().map_err(|_| unsure("/proc is unreadable"))?;
             let mut doubt = hidden.then_some("a process may not be looked at");
             let mut executing = Vec::new();
@@ -228,12 +240,10 @@ mod here {
                     (Probe::Unsure, why) => doubt = Some(why),
                 }
             }
-            doubt.map_or(Ok(()), |why| Err(unsure(why)))?;
-            self.executed(executing, me)
+            doubt.map_or(Ok(executing), |why| Err(unsure(why)))
         }
 
-        /// Looks again at those that may have been caught between two programs, until they are in the next one. A
-        /// program that has to be read from a slow disk takes its time.
+        /// Waits until those are in their next program. One that has to be read from a slow disk takes its time.
         fn executed(&self, mut executing: Vec<Stat>, me: i32) -> Result<(), (Probe, &'static str)> {
             for wait in EXECUTING {
                 if executing.is_empty() {

@@ -251,6 +251,11 @@ impl Loop<'_> {
         }
         // Also after a kill: what was not our child ends without a signal to us.
         if reap {
+            // Whoever comes next must not meet them. After a clean end they are none of our business.
+            let stopped = self.shell.stopped().is_some_and(|why| *why != StopReason::Survivors);
+            if let Some(tree) = self.job.tree.as_mut().filter(|_| stopped) {
+                tree.await_strays();
+            }
             inputs.extend(self.job.reap()?);
         }
         Ok(inputs)
@@ -458,13 +463,7 @@ impl Job for Process<'_> {
     fn tell(&mut self, event: &Event) {
         match event {
             Event::Granted(granted) => self.granted = Some(granted.clone()),
-            Event::Stopping(why) => {
-                self.stopping = Some(why.clone());
-                // Whoever comes next must not meet them. After a clean end they are none of our business.
-                if let Some(tree) = self.tree.as_mut().filter(|_| why.is_loss()) {
-                    tree.await_strays();
-                }
-            }
+            Event::Stopping(why) => self.stopping = Some(why.clone()),
             _ => {}
         }
         if *event == Event::Survivors {

@@ -12,7 +12,7 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group,
-    pidfd_open, pidfd_send_signal, set_child_subreaper, test_kill_process, wait, waitid,
+    pidfd_open, pidfd_send_signal, set_child_subreaper, wait, waitid,
 };
 
 pub use super::outcome::{Exit, Reaped, Survivor, Sweep};
@@ -36,6 +36,8 @@ pub struct Tree {
     mark: Option<u64>,
     /// Those that carry the run id and are no descendants of ours (`at`, `systemd-run`) are waited for too.
     strays: bool,
+    /// Those that the last KILL could not reach: they run as somebody else.
+    untouchable: Vec<i32>,
     /// We were left without a child. Nothing of the tree can appear after that.
     empty: bool,
 }
@@ -65,11 +67,12 @@ impl Tree {
             frozen: Vec::new(),
             mark: None,
             strays: false,
+            untouchable: Vec::new(),
             empty: false,
         })
     }
 
-    /// From now on the tree is not empty while a stray of the run lives, unless it may not be signalled.
+    /// From now on the tree is not empty while a stray of the run lives, unless it could not be killed.
     pub fn await_strays(&mut self) {
         self.strays = true;
     }
@@ -162,7 +165,9 @@ impl Tree {
         self.descend(&mut none, &mut |member| deliver(member, Signal::KILL));
         self.sweep(PASSES, |member| deliver(member, Signal::STOP))?;
         self.frozen.clear();
-        self.sweep(PASSES, |member| deliver(member, Signal::KILL))
+        let sweep = self.sweep(PASSES, |member| deliver(member, Signal::KILL))?;
+        self.untouchable = sweep.refused.iter().map(|refused| refused.pid).collect();
+        Ok(sweep)
     }
 
     /// Stops every process of the tree until [`Tree::thaw`].
@@ -248,13 +253,12 @@ impl Tree {
         Ok(sweep)
     }
 
-    /// Whether something of the run is left that we could end. Where nothing can be seen, nothing is.
+    /// Whether something of the run is left that we could end. Where nothing can be seen, nothing is. Two looks: one that
+    /// forks and ends could slip past the first.
     fn has_strays(&self) -> bool {
-        let ours = |stray: &Stat| {
-            let pid = Pid::from_raw(stray.pid);
-            pid.is_some_and(|pid| test_kill_process(pid).is_ok())
-        };
-        self.members().is_ok_and(|members| members.iter().any(ours))
+        let ours = |stray: &Stat| !self.untouchable.contains(&stray.pid);
+        let look = || self.members().is_ok_and(|members| members.iter().any(ours));
+        look() || look()
     }
 
     /// What lives of the run.
