@@ -1,6 +1,7 @@
 //! Everything else a file target must get right.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -378,6 +379,14 @@ fn a_mount_point_is_refused() {
     }
 }
 
+/// Makes a file of so many pages, or as many as there is room for. One at a time: of a file that was written at once and cut
+/// the kernel may keep what was cut off.
+fn fill(path: &Path, pages: u64) -> u64 {
+    let _ = fs::remove_file(path);
+    let mut file = fs::File::create(path).unwrap();
+    (0..pages).take_while(|_| file.write_all(&[0; 4096]).is_ok()).count() as u64
+}
+
 fn a_full_disk_changes_nothing() {
     let tiny = Tiny::mount();
     let place = &tiny.0;
@@ -396,10 +405,8 @@ fn a_full_disk_changes_nothing() {
     let (mut refused, mut fitted) = (0, 0);
     for pages in 0..8 {
         let filler = place.dir().join("filler");
-        let _ = fs::write(&filler, vec![0; 100_000]);
-        let size = fs::metadata(&filler).unwrap().len();
-        let file = fs::File::options().write(true).open(&filler).unwrap();
-        file.set_len(size.saturating_sub(pages * 4096)).unwrap();
+        let all = fill(&filler, u64::MAX);
+        fill(&filler, all - pages);
         match place.target().write(&bearer(1), None, Content::Bytes(b"good")) {
             Ok(_) => fitted += 1,
             Err(error) => {
