@@ -1,24 +1,12 @@
-//! The house style, as a test. Every check is also shown a bad sample, which it must catch.
-
-mod source;
+//! The rules of the repository that neither compiler nor clippy knows. Every check is also shown a bad sample, which it
+//! must catch.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use source::{block_end, code, line, without_test_modules, words};
-
-const FILE_LINES: usize = 500;
-const FUNCTION_LINES: usize = 70;
-const MAIN_LINES: usize = 60;
-
-const CLOCK_FILE: &str = "crates/lib/src/clock.rs";
-const CLOCK_CALLS: [&str; 3] = ["clock_gettime", "Instant::now", "SystemTime::now"];
-const UNSAFE_FILE: &str = "crates/lib/src/runner/spawn.rs";
 const CORE_DEPENDENCIES: [&str; 2] = ["serde", "serde_json"];
 
-/// Written in two halves, so that this file does not contain what it forbids.
-const MARKERS: [&str; 2] = [concat!("TO", "DO"), concat!("FIX", "ME")];
-/// Absolute paths of somebody's machine.
+/// Absolute paths of one machine. Written in two halves, so that this file does not contain them.
 const PATHS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 /// Hosts of package registries: name packages, not where they come from.
 const HOSTS: [&str; 5] = [
@@ -79,87 +67,6 @@ fn rust(path: &str) -> bool {
     path.ends_with(".rs")
 }
 
-/// Rust that is shipped: not integration tests, benchmarks or examples.
-fn shipped(path: &str) -> bool {
-    rust(path) && path.contains("/src/")
-}
-
-/// One complaint for every time one of `words_banned` stands in `text`.
-fn banned(file: &File, text: &str, words_banned: &[&str], why: &str) -> Vec<String> {
-    let mut complaints = Vec::new();
-    for word in words_banned {
-        for at in words(text, word) {
-            complaints.push(format!("{}:{}: {word}: {why}", file.path, line(text, at)));
-        }
-    }
-    complaints
-}
-
-fn long_file(file: &File) -> Vec<String> {
-    let main = shipped(&file.path) && file.path.ends_with("/main.rs");
-    let limit = if main { MAIN_LINES } else { FILE_LINES };
-    let lines = file.text.lines().count();
-    let complaint = format!("{}: {lines} lines, the limit is {limit}", file.path);
-    (lines > limit).then_some(complaint).into_iter().collect()
-}
-
-#[test]
-fn files_are_short() {
-    all(rust, long_file);
-    catches(long_file, "crates/a/src/a.rs", &"\n".repeat(501), 1);
-    catches(long_file, "crates/a/src/a.rs", &"\n".repeat(500), 0);
-    catches(long_file, "crates/a/src/main.rs", &"\n".repeat(61), 1);
-}
-
-fn long_function(file: &File) -> Vec<String> {
-    let code = without_test_modules(&code(&file.text));
-    let mut complaints = Vec::new();
-    for at in words(&code, "fn") {
-        let name = code[at + 2..].trim_start();
-        let named = name.starts_with(|c: char| c.is_alphabetic() || c == '_');
-        let end = block_end(&code, at).filter(|_| named);
-        let lines = end.map_or(0, |end| code[at..end].lines().count());
-        if lines > FUNCTION_LINES {
-            let place = line(&code, at);
-            complaints.push(format!("{}:{place}: a function of {lines} lines", file.path));
-        }
-    }
-    complaints
-}
-
-#[test]
-fn functions_are_short() {
-    all(shipped, long_function);
-    let filler = "g('{', \"}\"); // }\n";
-    let function = |lines| format!("fn f(a: [u8; 2]) {{\n{}}}\n", filler.repeat(lines));
-    let (fine, long) = (function(68), function(69));
-    catches(long_function, "a.rs", &fine, 0);
-    catches(long_function, "a.rs", &long, 1);
-    let module = format!("#[cfg(test)]\nmod t {{\n{long}}}\n");
-    catches(long_function, "a.rs", &module, 0);
-    catches(long_function, "a.rs", &format!("{module}{long}"), 1);
-    catches(long_function, "a.rs", &format!("#[cfg(test)]\nuse a;\n{long}"), 1);
-    catches(long_function, "a.rs", &format!("trait T {{ fn g(); }}\n{long}"), 1);
-}
-
-fn std_in_core(file: &File) -> Vec<String> {
-    let code = code(&file.text);
-    let mut complaints = banned(file, &code, &["std"], "core has no clock and no I/O");
-    if file.path.ends_with("/lib.rs") && !code.contains("#![no_std]") {
-        complaints.push(format!("{}: #![no_std] is gone", file.path));
-    }
-    complaints
-}
-
-#[test]
-fn core_is_pure() {
-    let core = |path: &str| rust(path) && path.starts_with("crates/core/src/");
-    all(core, std_in_core);
-    catches(std_in_core, "src/a.rs", "use std::time::Instant; // std::", 1);
-    catches(std_in_core, "src/lib.rs", "//! #![no_std]\npub mod a;", 1);
-    catches(std_in_core, "src/lib.rs", "//! Not std::.\n#![no_std]\npub mod a;", 0);
-}
-
 /// The names of what a manifest depends on, tests apart.
 fn dependencies(manifest: &str) -> Vec<String> {
     let mut names = Vec::new();
@@ -195,63 +102,19 @@ fn core_depends_on_serde_only() {
     catches(heavy_core, "Cargo.toml", "[target.'cfg(unix)'.dependencies]\nlibc = \"1\"\n", 1);
 }
 
-fn clock_call(file: &File) -> Vec<String> {
-    let code = without_test_modules(&code(&file.text));
-    banned(file, &code, &CLOCK_CALLS, "only the clock module asks what time it is")
-}
-
-#[test]
-fn one_file_asks_the_time() {
-    all(|path| shipped(path) && path != CLOCK_FILE, clock_call);
-    catches(clock_call, "a.rs", "let t = std::time::Instant::now();", 1);
-    catches(clock_call, "a.rs", "clock_gettime(x); SystemTime::now();", 2);
-    catches(clock_call, "a.rs", "// Instant::now is not for us.", 0);
-    catches(clock_call, "a.rs", "#[cfg(test)]\nmod t { fn f() { Instant::now(); } }", 0);
-}
-
-fn unsafe_code(file: &File) -> Vec<String> {
-    banned(file, &code(&file.text), &["unsafe"], "only the spawn module may")
-}
-
-#[test]
-fn one_file_is_unsafe() {
-    all(|path| rust(path) && path != UNSAFE_FILE, unsafe_code);
-    catches(unsafe_code, "a.rs", "fn f() { unsafe { g() } }", 1);
-    catches(unsafe_code, "a.rs", "#![forbid(unsafe_code)] // unsafe", 0);
-    catches(unsafe_code, "a.rs", "let a = r#\"unsafe \"quoted\" unsafe\"#; let b = 'u';", 0);
-    catches(unsafe_code, "a.rs", "fn f<'a>(x: &'a str) { /* /* */ */ unsafe { g(x) } }", 1);
-}
-
-fn left_over(file: &File) -> Vec<String> {
-    let code = code(&file.text);
-    let compact: String = code.split_whitespace().collect();
-    let mut complaints = banned(file, &file.text, &MARKERS, "do it, or file it");
-    complaints.extend(banned(file, &code, &["dbg!"], "left over"));
-    if compact.contains("#[ignore]") || compact.contains("#[ignore=") {
-        complaints.push(format!("{}: an ignored test", file.path));
-    }
-    complaints
-}
-
-#[test]
-fn nothing_is_left_over() {
-    all(rust, left_over);
-    catches(left_over, "a.rs", concat!("// TO", "DO: later"), 1);
-    catches(left_over, "a.rs", concat!("fn f() {} // FIX", "ME"), 1);
-    catches(left_over, "a.rs", "dbg!(x);", 1);
-    catches(left_over, "a.rs", "#[test]\n#[ ignore = \"slow\"]\nfn f() {}", 1);
-    catches(left_over, "a.rs", "#[ignore]\nfn f() {}", 1);
-    catches(left_over, "a.rs", "// Nothing is #[ignore]d.", 0);
-}
-
 fn private_place(file: &File) -> Vec<String> {
-    let mut complaints = banned(file, &file.text, &HOSTS, "name the package, not its host");
+    let line = |at: usize| file.text[..at].matches('\n').count() + 1;
+    let mut complaints = Vec::new();
+    for host in HOSTS {
+        for (at, _) in file.text.match_indices(host) {
+            complaints.push(format!("{}:{}: {host}: name the package, not its host", file.path, line(at)));
+        }
+    }
     let inside = |c: char| c.is_alphanumeric() || "._-}".contains(c);
     for path in PATHS {
         for (at, _) in file.text.match_indices(path) {
             if !file.text[..at].ends_with(inside) {
-                let line = line(&file.text, at);
-                complaints.push(format!("{}:{line}: a path of one machine", file.path));
+                complaints.push(format!("{}:{}: a path of one machine", file.path, line(at)));
             }
         }
     }
@@ -325,10 +188,8 @@ fn undeclared(files: &[File]) -> Vec<&str> {
         let [place @ .., name] = &parts[..] else { return false };
         let place = place.join("/");
         let parents = ["/mod.rs", "/main.rs", "/lib.rs", ".rs"].map(|end| format!("{place}{end}"));
-        let declares = |text: &str| {
-            let (text, line) = (code(text), format!("mod {name};"));
-            words(&text, "mod").into_iter().any(|at| text[at..].starts_with(&line))
-        };
+        let lines = ["", "pub ", "pub(crate) ", "pub(super) "].map(|seen| format!("{seen}mod {name};"));
+        let declares = |text: &str| text.lines().any(|line| lines.iter().any(|l| line.trim() == l));
         rust_files().any(|f| parents.contains(&f.path) && declares(&f.text))
     };
     let root = |path: &str| {
