@@ -46,6 +46,7 @@ listen_addresses = '127.0.0.1'
 port = {port}
 unix_socket_directories = ''
 max_connections = 400
+max_prepared_transactions = 8
 shared_buffers = 32MB
 dynamic_shared_memory_type = mmap
 ssl = on

@@ -36,20 +36,30 @@ export const sentence = (word) => SENTENCES[word];
 // Leases are never removed.
 export const removable = (key) => !key.startsWith(LEASE_PREFIX);
 
-// Whether a bearer limited to names that begin with `prefix` may use `key`. What a store is tested
-// with is open to every bearer.
-export function within(prefix, key) {
+// Kind and name of a key with which a store is tested or asked for its time.
+const ofTests = (key) => /^((?:doctor|probe)\/)([^]*)$/.exec(key)?.slice(1);
+
+// Where what a bearer limited to names that begin with `prefix` calls `key` is kept; undefined: it may
+// not use that. What a store is tested with is kept under its own prefix, so that no bearer changes
+// what another one tests.
+export function placed(prefix, key) {
+  if (prefix === "") return key;
+  if (ofTests(key)) return ofTests(key).join(prefix);
   const slash = key.indexOf("/");
-  if (prefix === "") return true;
-  if (slash < 0) return false;
-  const kind = key.slice(0, slash);
-  return kind === "doctor" || kind === "probe" || key.slice(slash + 1).startsWith(prefix);
+  return slash >= 0 && key.slice(slash + 1).startsWith(prefix) ? key : undefined;
+}
+
+// What such a bearer calls the key that is kept at `place`, which is one of its own.
+export function called(prefix, place) {
+  const [kind, name] = ofTests(place) ?? [];
+  return name?.startsWith(prefix) ? kind + name.slice(prefix.length) : place;
 }
 
 // What to list when a bearer limited to `allowed` asks for `prefix`: a prefix, or null for nothing.
 // Undefined: not for this bearer.
 export function listable(allowed, prefix) {
-  if (within(allowed, prefix)) return prefix;
+  const place = placed(allowed, prefix);
+  if (place !== undefined) return place;
   const slash = prefix.indexOf("/");
   if (slash < 0) return undefined;
   const rest = prefix.slice(slash + 1);

@@ -5,7 +5,7 @@
 // write, and a reply leaves only once what it tells is on disk.
 
 import { DurableObject } from "cloudflare:workers";
-import { listable, removable, sentence, verdict, within } from "./legal.js";
+import { called, listable, placed, removable, sentence, verdict } from "./legal.js";
 
 const KEY_MAX = 512;
 const BODY_MAX = 64 * 1024;
@@ -136,8 +136,8 @@ async function answer(request, env) {
   const bearer = await bearerOf(request, env);
   const store = env.STORE.get(env.STORE.idFromName("leasehold"));
   if (url.pathname === "/v1/list" && request.method === "GET") return list(url, bearer, store);
-  const key = keyOf(url);
-  if (!within(bearer.prefix, key)) {
+  const key = placed(bearer.prefix, keyOf(url));
+  if (key === undefined) {
     throw new Refusal(403, "this bearer may only use names that begin with its prefix", "prefix");
   }
   switch (request.method) {
@@ -189,7 +189,9 @@ async function list(url, bearer, store) {
   if (prefix === undefined) throw new Refusal(403, "this bearer may not list all kinds of keys at once", "prefix");
   const limit = /^[0-9]{1,9}$/.test(ask("limit")) ? Math.min(Number(ask("limit")), PAGE_KEYS) : PAGE_KEYS;
   // A prefix that no key can have still tells the instance.
-  const { instance, keys, more } = await store.list(prefix ?? "\0", ask("after"), limit);
+  const after = placed(bearer.prefix, ask("after")) ?? ask("after");
+  const { instance, keys, more } = await store.list(prefix ?? "\0", after, limit);
+  for (const found of keys) found.key = called(bearer.prefix, found.key);
   return reply(200, { instance, json: { keys, more } });
 }
 

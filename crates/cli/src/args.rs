@@ -1,17 +1,22 @@
 //! The command line. Help texts here are the documentation people read first.
 
+mod by_hand;
 mod fence;
 mod items;
+mod store;
+mod typed;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::fence::{Fence, FenceVerb};
+pub use self::by_hand::{Acquire, Break, ByHand, token};
+pub use self::fence::{Fence, FenceVerb, Gate};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub use items::{ATTEMPTS, Doing, History, IfUnknown, NewHere, Once, Pause, Plan, Retry, Step, Why};
 use items::{DAEMON_HELP, TICK_HELP};
-pub use items::{Doing, History, IfUnknown, Once, Pause, Plan, Retry, Step, Why};
-use leasehold::core::ids::Token;
+pub use store::{Adopt, Use};
+pub use typed::parse;
 
 use crate::duration;
 
@@ -46,31 +51,6 @@ pub struct Cli {
     pub everywhere: Everywhere,
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// The same with `run` alone: what every job waits for need not build the parsers of all other commands.
-#[derive(Debug, Parser)]
-#[command(name = "leasehold", version, disable_help_subcommand = true, propagate_version = true)]
-struct RunAlone {
-    #[command(flatten)]
-    everywhere: Everywhere,
-    #[command(subcommand)]
-    command: OnlyRun,
-}
-
-#[derive(Debug, Subcommand)]
-enum OnlyRun {
-    /// Run a command while holding a lease
-    Run(Run),
-}
-
-/// What was typed.
-pub fn parse() -> Result<Cli, clap::Error> {
-    if std::env::args_os().nth(1).is_some_and(|first| first == "run") {
-        let RunAlone { everywhere, command: OnlyRun::Run(run) } = RunAlone::try_parse()?;
-        return Ok(Cli { everywhere, command: Command::Run(run) });
-    }
-    Cli::try_parse()
 }
 
 /// Flags that every command takes.
@@ -137,10 +117,10 @@ pub enum Command {
     Retry(Retry),
     /// Stay up and start the jobs of leasehold.toml when they are due, each slot once on whichever machine
     #[command(after_help = DAEMON_HELP)]
-    Daemon,
+    Daemon(NewHere),
     /// Start what is due of leasehold.toml, wait for it, and exit: for cron, CI and sandboxes
     #[command(after_help = TICK_HELP)]
-    Tick,
+    Tick(NewHere),
     /// The jobs of leasehold.toml: what ran last, what is due next, what is overdue or stuck
     Plan(Plan),
     /// Run no slot of a job until `leasehold resume`; what runs goes on
@@ -153,9 +133,9 @@ pub enum Command {
     Renew(ByHand),
     /// Give back a lease that was acquired by hand
     Release(ByHand),
-    /// Ask the holder to stop; the next token is yours
+    /// Stop the holder and leave the lease free (--take: hold it)
     Break(Break),
-    /// Run a command only while this run's token is current at a gate; the next run waits until it is through
+    /// Start a command only if this run's token is current at a gate
     Gate(Gate),
     /// Read a target as it is now: an object by its pointer, a file, a Redis key, a Firestore document
     Read(Read),
@@ -166,6 +146,8 @@ pub enum Command {
     Guard(crate::cmd::guard::Guard),
     /// Examine a store (a new directory is made) and write it to your configuration, so that cron sees it too
     Use(Use),
+    /// Accept what the store has of a lease, after it lost what this machine had seen there (79)
+    Adopt(Adopt),
     /// Let sandboxes without credentials use this store, over HTTP
     #[cfg(feature = "http")]
     Serve(Serve),
@@ -220,13 +202,17 @@ pub struct Manner {
     /// --slot, {slot} are filled in
     #[arg(long, value_name = "TARGET")]
     pub fence: Vec<String>,
-    /// Write what happened to this file, as JSON
+    /// Write what happened to this file, as JSON. A skip is written only if the file is empty or not there, so that
+    /// the report of the last run stays
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
+    /// Add what happened to this file, as one line of JSON for each run and each skip
+    #[arg(long, value_name = "FILE")]
+    pub report_append: Option<PathBuf>,
 }
 
 /// `run`
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 If somebody holds the lease the command is not run and the exit code is 0: a skip is not a failure. \
 With --json, what happened is one object, the last line on stdout, below whatever the command printed. \
@@ -244,8 +230,9 @@ pub struct Run {
     /// A label for this run's identity; a random part is added [default: host and pid]
     #[arg(long, value_name = "ID")]
     pub run_id: Option<String>,
-    /// Change nothing and take notes: run even if the lease is busy or the store is down, stop and refuse
-    /// nothing; `leasehold fence observed` shows overlaps, and targets that changed between two runs
+    /// Take notes and stop nothing: run even if the lease is busy, the key or slot is done, or the store is down.
+    /// `leasehold fence observed` shows overlaps, what would have been skipped, newer work that was overwritten, and
+    /// targets that changed between two runs
     #[arg(long, conflicts_with = "or")]
     pub observe: bool,
     /// Do not keep how this run ended, for history; that it died is noted all the same, by whoever takes over
@@ -253,14 +240,14 @@ pub struct Run {
     pub no_history: bool,
     /// Do nothing if this is done already, on whichever machine; {lease}, {job}, {date}, {date@Zone} and,
     /// with --slot, {slot} are filled in. The command gets it as LEASEHOLD_KEY
-    #[arg(long, value_name = "KEY", conflicts_with = "observe")]
+    #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// The slot of a schedule that this run is for: a time as 2026-11-16T05:45Z, or now/45m for the multiple
-    /// of 45 minutes that is nearest. A slot runs once; with --key, both are done once
-    #[arg(long, value_name = "TIME", conflicts_with = "observe")]
+    /// The slot of a schedule that this run is for: a time as 2026-11-16T05:45Z, or now/15m for the multiple
+    /// of 15 minutes that is nearest, with a crontab line */15. A slot runs once; with --key, both are done once
+    #[arg(long, value_name = "TIME")]
     pub slot: Option<String>,
     /// Skip if the last good run of this job ended less than this ago, by the store's clock
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["key", "slot", "observe"])]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["key", "slot"])]
     pub cooldown: Option<Duration>,
     #[command(flatten)]
     pub doing: Doing,
@@ -320,23 +307,6 @@ pub struct Read {
     pub to: Option<PathBuf>,
 }
 
-/// `gate`
-#[derive(Debug, Args)]
-#[command(after_help = "\
-It works inside a run that named the gate:
-  leasehold run site --fence gate:mail -- sh -c 'leasehold gate mail -- ./send.sh'
-
-The token is checked right before the command starts, and the next run does not start before the command has \
-ended. What the command does on other machines is not part of the check, so its class is `gate`: a job that is \
-frozen in the middle of it keeps the next one waiting, on this machine only.")]
-pub struct Gate {
-    /// What the command touches: a name, or a path (/PATH, ./PATH)
-    pub resource: String,
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
-}
-
 /// `status`
 #[derive(Debug, Args)]
 pub struct Status {
@@ -356,80 +326,16 @@ exit code 78). With --json: one object per examination, and one for the whole.")
 pub struct Doctor {
     /// The store [default: the one that a run here would use]
     pub url: Option<String>,
+    /// Examine a target instead: does its server refuse a stale write? Needs no lease, and changes nothing
+    #[arg(long, value_name = "TARGET", conflicts_with = "url")]
+    pub target: Option<String>,
+    /// A second path to the same store, as another mount of its directory: finds out what one does not see of the other
+    #[arg(long, value_name = "URL")]
+    pub also: Option<String>,
     /// Print the SQL that makes PostgreSQL ready, for a role that may not create tables, and do nothing else
     #[cfg(feature = "postgres")]
     #[arg(long)]
     pub print_sql: bool,
-}
-
-/// `acquire`
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  T=$(leasehold acquire NAME) || exit               busy is exit code 11
-  eval \"$(leasehold acquire NAME --eval)\" || exit   sets LEASEHOLD_TOKEN and more
-  leasehold renew NAME --token \"$T\"
-  leasehold release NAME --token \"$T\"
-
-Nothing renews in between: renew before the ttl ends, or use `leasehold run`, which does.")]
-pub struct Acquire {
-    /// The thing that must not be touched twice
-    pub name: String,
-    /// How long the lease lasts unless renewed
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
-    pub ttl: Duration,
-    /// Wait this long for a busy lease
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    pub wait: Option<Duration>,
-    /// What this work is called in status [default: NAME]
-    #[arg(long, value_name = "LABEL")]
-    pub job: Option<String>,
-    /// Print export lines for the shell instead of the token
-    #[arg(long, conflicts_with = "json")]
-    pub eval: bool,
-}
-
-/// `renew` and `release`
-#[derive(Debug, Args)]
-pub struct ByHand {
-    /// The lease
-    pub name: String,
-    /// The token that acquire printed [env: LEASEHOLD_TOKEN]
-    #[arg(long, value_name = "N", value_parser = token)]
-    pub token: Option<Token>,
-}
-
-/// A token as `acquire` printed it.
-pub fn token(text: &str) -> Result<Token, String> {
-    let token = text.parse().ok().and_then(Token::new);
-    token.ok_or_else(|| format!("{text:?} is not a token: a token is a whole number from 1 to 2^53 - 1"))
-}
-
-/// `break`
-#[derive(Debug, Args)]
-#[command(after_help = "\
-The holder is asked to stop: at its next renewal it ends its job and gives the lease back. Then the \
-lease is yours, as if acquired by hand. With --now the lease is taken at once, while the old job may \
-still be running: only a fence at the target protects you then.")]
-pub struct Break {
-    /// The lease
-    pub name: String,
-    /// How long your lease lasts unless renewed
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
-    pub ttl: Duration,
-    /// Wait at most this long for the holder [default: until its lease has expired]
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    pub wait: Option<Duration>,
-    /// Do not wait for the holder
-    #[arg(long, conflicts_with = "wait")]
-    pub now: bool,
-}
-
-/// `use`
-#[derive(Debug, Args)]
-pub struct Use {
-    /// The store, for example dir:/srv/leases; sqlite: alone is the one of this machine
-    pub url: String,
 }
 
 /// `serve`

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use leasehold::core::name::Name;
-use leasehold::doctor::Opener;
-use leasehold::memory::Memory;
+use leasehold::memory::{Memory, Other};
 use leasehold::state::StateDir;
-use leasehold::stores::{self, Failure, FailureKind, OpenError, Scheme, Store};
-use leasehold::text::{MASK, did_you_mean, masked};
+use leasehold::stores::{self, Failure, FailureKind, OpenError, Opener, Scheme, Store};
+use leasehold::text::{MASK, did_you_mean, is_word, masked};
 
 use crate::args::Everywhere;
-use crate::exit::{self, Failed};
+use crate::exit::{Failed, Kind};
 use crate::jobs::read::{self, Reader};
+use crate::out::Out;
 
 /// What to do about a directory that is no store yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +36,14 @@ pub struct Chosen {
     pub embedded: bool,
     /// Where it was named.
     pub origin: String,
+    /// Stores whose keys and slots are new on this one: so says the file that names it.
+    pub new_here: Vec<String>,
 }
 
 /// Keys a configuration may have.
 pub const KEYS: [&str; 2] = ["store", "store_file"];
 /// … and that of a project besides.
-pub const PROJECT_KEYS: [&str; 3] = ["defaults", "job", "timezone"];
+pub const PROJECT_KEYS: [&str; 4] = ["defaults", "job", "new_here", "timezone"];
 
 fn env(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
@@ -51,7 +53,7 @@ fn env(name: &str) -> Option<OsString> {
 pub fn state_dir() -> Result<StateDir, Failed> {
     let checked = StateDir::locate(env).and_then(|dir| dir.ensure().map(|()| dir));
     checked.map_err(|e| match e.denied() {
-        true => Failed::new(exit::DENIED, "denied", e.to_string()),
+        true => Failed::new(Kind::Denied, "denied", e.to_string()),
         false => Failed::config(e.to_string()),
     })
 }
@@ -88,15 +90,22 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
         Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| missing(path))?),
         None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
     };
-    if let Some((url, path)) = project.and_then(|found| found.store) {
-        return named(&url, &path.display().to_string(), beside(&path));
+    if let Some(Found { store: Some((url, path)), new_here }) = project {
+        let chosen = named(&url, &path.display().to_string(), beside(&path))?;
+        return Ok(Chosen { new_here, ..chosen });
     }
     let user = user_config().map(|path| read_config(&path, Whose::User)).transpose()?.flatten();
     if let Some((url, path)) = user.and_then(|found| found.store) {
         return named(&url, &path.display().to_string(), beside(&path));
     }
     let url = format!("sqlite:{}", state.database().display());
-    Ok(Chosen { shown: url.clone(), url, embedded: true, origin: "nobody named a store".into() })
+    Ok(Chosen {
+        shown: url.clone(),
+        url,
+        embedded: true,
+        origin: "nobody named a store".into(),
+        new_here: Vec::new(),
+    })
 }
 
 /// The directory that relative paths in a file start from, wherever it is read.
@@ -116,7 +125,7 @@ fn named(url: &str, origin: &str, base: &Path) -> Result<Chosen, Failed> {
     }
     refuse_kind(url, origin)?;
     let url = absolute(url, base);
-    Ok(Chosen { shown: masked(&url), url, embedded: false, origin: origin.into() })
+    Ok(Chosen { shown: masked(&url), url, embedded: false, origin: origin.into(), new_here: Vec::new() })
 }
 
 /// Kinds of store that people know and this build does not have.
@@ -133,12 +142,11 @@ fn known() -> String {
 
 /// URLs whose mistake we can name better than "unknown".
 fn refuse_kind(url: &str, origin: &str) -> Result<(), Failed> {
-    let refuse = |what: String| Err(Failed::new(exit::CONFIG, "bad_url", format!("{what} Nothing was run.")));
+    let refuse = |what: String| Err(Failed::new(Kind::Config, "bad_url", format!("{what} Nothing was run.")));
     // A connection string, or a password alone, is not repeated: nobody knows what is secret in it.
-    let word = |text: &str| !text.contains(|c: char| "=@".contains(c) || c.is_whitespace() || c.is_control());
-    let Some((kind, path)) = url.split_once(':').filter(|(kind, _)| word(kind)) else {
+    let Some((kind, path)) = url.split_once(':').filter(|(kind, _)| is_word(kind)) else {
         let no_scheme = "is not a store: it has no scheme before a colon";
-        return match url.starts_with(['/', '.', '~']) && word(url) {
+        return match url.starts_with(['/', '.', '~']) && is_word(url) {
             true => refuse(format!("{url:?} is not a store; did you mean dir:{}?", home(url))),
             false if url.contains("host=") || url.contains("dbname=") => refuse(format!(
                 "what {origin} gives {no_scheme}; it looks like a connection string of libpq. Write \
@@ -206,6 +214,7 @@ pub fn overriding(flags: &Everywhere) -> Option<String> {
 struct Found {
     /// And the file that says so.
     store: Option<(String, PathBuf)>,
+    new_here: Vec<String>,
 }
 
 /// A file that was named and is not there.
@@ -239,7 +248,11 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
         Some(place) => Some(secret(&beside(path).join(place), "store_file")?),
         None => url,
     };
-    Ok(Some(Found { store: url.map(|url| (url, path.to_path_buf())) }))
+    let new_here = file.texts("new_here")?.unwrap_or_default();
+    if url.is_none() && !new_here.is_empty() {
+        return Err(file.bad("new_here", "new_here goes with the store of the same file, and it names none"));
+    }
+    Ok(Some(Found { store: url.map(|url| (url, path.to_path_buf())), new_here }))
 }
 
 fn secret(path: &Path, what: &str) -> Result<String, Failed> {
@@ -269,58 +282,74 @@ pub fn no_store_yet(chosen: &Chosen) -> bool {
     match fs::read_dir(path) {
         // Where other things are, the store itself refuses to begin.
         Ok(entries) => entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(ours)),
-        Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+        // A share that is not mounted leaves its mount point: without even that the path is wrong.
+        Err(e) => {
+            e.kind() == std::io::ErrorKind::NotFound && Path::new(path).parent().is_some_and(Path::is_dir)
+        }
     }
 }
 
 /// Opens the chosen store.
 pub fn open(chosen: &Chosen, missing: Missing) -> Result<Box<dyn Store>, Failed> {
     if missing == Missing::Refuse && no_store_yet(chosen) {
-        let shown = &chosen.shown;
-        let message = format!(
-            "{shown} is not a leasehold store yet (is the share mounted?). Nothing was run. First time? \
-             leasehold use {shown}"
-        );
-        return Err(Failed::new(exit::UNREACHABLE, "no_store", message));
+        return Err(Failed::new(Kind::Unreachable, "no_store", not_yet(chosen)));
     }
     stores::open(&chosen.url).map_err(|e| {
-        let (code, word) = match &e {
-            OpenError::Url(_) => (exit::CONFIG, "bad_url"),
+        let (kind, word) = match &e {
+            OpenError::Url(_) => (Kind::Config, "bad_url"),
             OpenError::Store(failure) => match failure.kind {
-                FailureKind::Unreachable => (exit::UNREACHABLE, "store_unreachable"),
-                FailureKind::Denied => (exit::DENIED, "denied"),
-                FailureKind::Unusable => (exit::CONFIG, "store_unusable"),
+                FailureKind::Unreachable => (Kind::Unreachable, "store_unreachable"),
+                FailureKind::Denied => (Kind::Denied, "denied"),
+                FailureKind::Unusable => (Kind::Config, "store_unusable"),
             },
         };
-        Failed::new(code, word, format!("{e} Nothing was run."))
+        Failed::new(kind, word, format!("{e} Nothing was run."))
     })
 }
 
-/// How further handles on the chosen store are opened.
+fn not_yet(chosen: &Chosen) -> String {
+    let shown = &chosen.shown;
+    format!(
+        "{shown} is not a leasehold store yet (is the share mounted?). Nothing was run. First time? \
+         leasehold use {shown}"
+    )
+}
+
+/// How further handles on the chosen store are opened. None is made where there is no store yet.
 pub fn opener(chosen: &Chosen) -> Opener {
-    let url = chosen.url.clone();
-    Arc::new(move || {
-        stores::open(&url).map_err(|e| match e {
-            OpenError::Url(message) => Failure { kind: FailureKind::Unusable, message },
-            OpenError::Store(failure) => failure,
-        })
+    let chosen = chosen.clone();
+    Arc::new(move || match no_store_yet(&chosen) {
+        true => Err(Failure::new(FailureKind::Unreachable, not_yet(&chosen))),
+        false => stores::open(&chosen.url).map_err(Failure::from),
     })
 }
 
-/// A lease that ran on a store somebody named is never run on the embedded one: cron does not see
-/// what a shell's profile exports, and each machine would run it by itself.
-pub fn refuse_wrong_store(chosen: &Chosen, memory: &Memory, lease: &Name) -> Result<(), Failed> {
+/// A lease that ran on a store that machines share is never run on the embedded one: cron does not see
+/// what a shell's profile exports, and each machine would run it by itself. If only this machine uses the other store, it is
+/// said once.
+pub fn refuse_wrong_store(chosen: &Chosen, memory: &Memory, lease: &Name, out: &Out) -> Result<(), Failed> {
     if !chosen.embedded {
         return Ok(());
     }
-    let Some(other) = memory.other_stores(lease).into_iter().next() else { return Ok(()) };
-    let password = if other.contains(MASK) { ", with the password in place of ***" } else { "" };
-    Err(Failed::config(format!(
-        "{lease} ran on {other} before and no store is set now. Nothing was run: another machine could \
-         run it at the same time. (cron does not read your shell's profile.) Run: leasehold use {other}{password} \
-         — or, to keep it on this machine alone from now on: rm {}",
-        memory.place(lease)
-    )))
+    let others = memory.others(lease);
+    if let Some(Other { store, .. }) = others.iter().find(|other| other.shared) {
+        let password = if store.contains(MASK) { ", with the password in place of ***" } else { "" };
+        let message = format!(
+            "{lease} ran on {store} before and no store is set now. Nothing was run: another machine could \
+             run it at the same time. (cron does not read your shell's profile.) Run: leasehold use {store}{password} \
+             — or, to keep it on this machine alone from now on: leasehold use sqlite:"
+        );
+        return Err(Failed::new(Kind::Config, "wrong_store", message));
+    }
+    for Other { store, .. } in others.iter().filter(|other| !other.told) {
+        // Also with --quiet: it is said once.
+        out.warn(&format!(
+            "{lease} ran on {store} before. No store is set now, so it runs on {}. To go on there: leasehold use {store}",
+            chosen.shown
+        ));
+        memory.told(lease, store);
+    }
+    Ok(())
 }
 
 /// What our lines end with when leases protect against this machine only.

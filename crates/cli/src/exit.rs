@@ -10,11 +10,11 @@ pub const USAGE: u8 = 64;
 pub const UNREACHABLE: u8 = 69;
 /// The lease was lost and the job stopped; or `renew` found it lost.
 pub const LOST: u8 = 75;
-/// A write was refused: stale token.
+/// A write, or a start at a gate, was refused: stale token.
 pub const REFUSED: u8 = 76;
 /// We may not.
 pub const DENIED: u8 = 77;
-/// Configuration, bad URL, unsafe store, wrong store.
+/// Configuration, bad URL or path, unsafe store, wrong store.
 pub const CONFIG: u8 = 78;
 /// Needs a person: outcome unknown, store rewound.
 pub const NEEDS_YOU: u8 = 79;
@@ -26,25 +26,76 @@ leasehold exits with:
   the command's own code   the command ran under the lease to its end
   0     also: skipped because somebody holds the lease, or it is done or cooling down (change with -E CODE)
   1     tick: a run failed, was lost or could not be started, or the store did not answer on the way
-  11    busy (acquire, break)
-  64    usage: the command line makes no sense
+  11    busy (acquire, break); adopt: a job of the lease still runs here
+  64    usage: the command line makes no sense, or names what nothing knows (status, history, why, break, retry)
   69    store or target unreachable
   75    the lease was lost and the job stopped, or not started; or renew found it lost
-  76    a write was refused: stale token
+  76    a write, or a start at a gate, was refused: stale token
   77    permission or credentials
-  78    configuration, bad URL, unsafe or wrong store
+  78    configuration, bad URL or path, unsafe or wrong store
   79    needs you: outcome unknown, failed too often, or the store was rewound
   126   the command is not executable         127   command not found
   128+n the command was ended by signal n; by --max-run: 143 or 137, and `killed` in --report
 
-A command may itself exit with one of these numbers; `run --report FILE` tells which it was.
+A command may itself exit with one of these numbers; `run --json` and `--report-append FILE` tell which it was.
 ";
+
+/// What kind of failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// See [`BUSY`].
+    Busy,
+    /// See [`USAGE`].
+    Usage,
+    /// See [`UNREACHABLE`].
+    Unreachable,
+    /// This machine's clock cannot be trusted yet.
+    Clock,
+    /// See [`LOST`].
+    Lost,
+    /// See [`REFUSED`].
+    Refused,
+    /// See [`DENIED`].
+    Denied,
+    /// See [`CONFIG`].
+    Config,
+    /// See [`NEEDS_YOU`].
+    NeedsYou,
+    /// A signal ended us; the code says which.
+    Interrupted(u8),
+    /// The command could not be executed, or failed; with its own code.
+    Command(u8),
+}
+
+impl Kind {
+    /// Its exit code.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Busy => BUSY,
+            Self::Usage => USAGE,
+            Self::Unreachable | Self::Clock => UNREACHABLE,
+            Self::Lost => LOST,
+            Self::Refused => REFUSED,
+            Self::Denied => DENIED,
+            Self::Config => CONFIG,
+            Self::NeedsYou => NEEDS_YOU,
+            Self::Interrupted(code) | Self::Command(code) => code,
+        }
+    }
+
+    /// What another process of ours ended with.
+    pub fn of(code: u8) -> Self {
+        use Kind::{Busy, Config, Denied, Lost, NeedsYou, Refused, Unreachable, Usage};
+        let known = [Busy, Usage, Unreachable, Lost, Refused, Denied, Config, NeedsYou];
+        known.into_iter().find(|kind| kind.code() == code).unwrap_or(Self::Command(code))
+    }
+}
 
 /// A failure as the user sees it: what happened, what it means, what to do, and the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// The exit code.
-    pub code: u8,
+    /// Which kind; it has the exit code.
+    pub kind: Kind,
     /// A greppable word for `--json`.
     pub word: &'static str,
     /// The sentences.
@@ -52,9 +103,14 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// A failure with this code.
-    pub fn new(code: u8, word: &'static str, message: impl Into<String>) -> Self {
-        Self { code, word, message: message.into() }
+    /// A failure of this kind.
+    pub fn new(kind: Kind, word: &'static str, message: impl Into<String>) -> Self {
+        Self { kind, word, message: message.into() }
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        self.kind.code()
     }
 
     /// The same, of a command that only looks: nobody asked it to run anything.
@@ -66,11 +122,11 @@ impl Failed {
 
     /// A misuse of the command line.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self::new(USAGE, "usage", message)
+        Self::new(Kind::Usage, "usage", message)
     }
 
     /// Something wrong with the configuration.
     pub fn config(message: impl Into<String>) -> Self {
-        Self::new(CONFIG, "config", message)
+        Self::new(Kind::Config, "config", message)
     }
 }

@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::agenda::Terms;
+use leasehold::core::ledger::agenda::JobSchedule;
 use leasehold::core::name::Name;
 use leasehold::core::stop::{DEFAULT_TTL, StoreClock, Timing, Wishes};
 use leasehold::runner::lookup::{LookupError, Program, lookup};
 use leasehold::schedule::Schedule;
-use leasehold::targets::open::SCHEMES;
-use leasehold::text::{did_you_mean, masked};
+use leasehold::targets::open::{SCHEMES, shown};
+use leasehold::text::did_you_mean;
 
 pub use busy::Busy;
 
@@ -69,12 +70,17 @@ pub struct Job {
 }
 
 impl Job {
+    /// Its schedule as machines compare it, and as it was written.
+    pub fn named(&self) -> JobSchedule {
+        JobSchedule { key: self.schedule.key(), written: self.written.clone() }
+    }
+
     /// How its slots are gone about.
     pub fn terms(&self) -> Terms {
         Terms {
             job: self.name.clone(),
             schedule: self.schedule.clone(),
-            written: self.written.clone(),
+            named: self.named(),
             leases: self.leases.clone(),
             skips: self.busy != Busy::Open,
             catch_up: self.catch_up,
@@ -148,6 +154,7 @@ pub fn reference() -> String {
 leasehold.toml says where the store is and which jobs are to be run, and when:
 
   store = \"dir:/srv/leases\"          or store_file = \"PATH\"; relative to where the file is
+  new_here = [\"OTHER-STORE\"]         what was done on that store is to be done again on this one
 
   [[job]]
   name = \"publish\"
@@ -383,7 +390,7 @@ fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, Failed> {
             let hint = hint.unwrap_or_default();
             return Err(own.bad(
                 "fence",
-                &format!("fence: {:?} is no target{hint}: write file:PATH, or another kind", masked(&target)),
+                &format!("fence: {:?} is no target{hint}: write file:PATH, or another kind", shown(&target)),
             ));
         }
         if !["file", "tree", "sqlite"].contains(&kind) || path.starts_with('/') {

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(failed) => {
             out.fail(&failed);
-            ExitCode::from(failed.code)
+            ExitCode::from(failed.code())
         }
     }
 }

@@ -5,10 +5,11 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use leasehold::runner::poll::takes_a_line;
+use leasehold::text::{escaped, one_line};
 use serde_json::{Value, json};
 
 use crate::args::{Color, Everywhere};
-use crate::exit::{self, Failed};
+use crate::exit::{Failed, Kind};
 
 /// How to talk.
 #[derive(Clone, Copy, Debug)]
@@ -89,8 +90,8 @@ impl Out {
     /// A failure: the sentences on stderr; with `--json` as an object there.
     pub fn fail(&self, failed: &Failed) {
         if self.json {
-            let error = json!({"code": failed.word, "message": failed.message, "exit": failed.code});
-            let object = json!({"v": 1, "error": error});
+            let error = json!({"code": failed.word, "message": failed.message, "exit": failed.code()});
+            let object = escaped(&json!({"v": 1, "error": error}).to_string());
             let _ = std::io::stderr().write_all(format!("{object}\n").as_bytes());
         } else {
             self.say(&failed.message);
@@ -98,8 +99,9 @@ impl Out {
     }
 
     fn say(&self, text: &str) {
+        let text = one_line(text);
         // A pipe that says it is ready has room for this much, and not for any line whatever.
-        let text = if self.hurried { shortened(text) } else { text.into() };
+        let text = if self.hurried { shortened(&text) } else { text.into() };
         if self.hurried && !takes_a_line(std::io::stderr().as_fd()) {
             return;
         }
@@ -109,23 +111,32 @@ impl Out {
 
     /// One object on stdout; whether anyone still reads.
     pub fn object(&self, value: &Value) -> bool {
-        line(&value.to_string())
+        // Not by way of what takes colours out, for it takes out characters of others too.
+        written(writeln!(io::stdout().lock(), "{}", escaped(&value.to_string())))
     }
 }
 
 /// A table on stdout, the first row its head. Whether anyone still reads.
 pub fn table(rows: &[Vec<String>]) -> bool {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| one_line(cell)).collect()).collect();
     let width = |i: usize| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows.first().map_or(0, Vec::len)).map(width).collect();
     rows.iter().all(|row| {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<0$}", *width)).collect();
-        line(cells.join("  ").trim_end())
+        as_is(cells.join("  ").trim_end())
     })
 }
 
-/// A line on stdout. A reader that went away is no reason to panic; whether it is still there.
+/// A line on stdout, for people. Whether anyone still reads.
 pub fn line(text: &str) -> bool {
+    as_is(&one_line(text))
+}
+
+/// Text on stdout that is for a shell, all our own, or coloured by us: whoever colours it calls `one_line` on what
+/// others wrote. A reader that went away is no reason to panic; whether it is still there.
+pub fn as_is(text: &str) -> bool {
     written(writeln!(anstream::stdout().lock(), "{text}"))
 }
 
@@ -150,12 +161,12 @@ pub fn all_written(code: u8) -> Result<u8, Failed> {
     match lost() {
         false => Ok(code),
         true => {
-            Err(Failed::new(exit::CONFIG, "output", "the output could not be written (is the disk full?)"))
+            Err(Failed::new(Kind::Config, "output", "the output could not be written (is the disk full?)"))
         }
     }
 }
 
-/// A line of ours on stderr.
+/// Lines of ours on stderr, as they are.
 pub fn say(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "leasehold: {text}");
 }

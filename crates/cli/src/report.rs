@@ -1,6 +1,6 @@
-//! `--report` and `--json` of `run`: the truth that an exit code alone cannot tell.
+//! `--report`, `--report-append` and `--json` of `run`: the truth that an exit code alone cannot tell.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -11,23 +11,26 @@ use leasehold::runner::run::{Ran, Spec};
 use leasehold::{host, state};
 use serde_json::{Value, json};
 
-use crate::args::Run;
-use crate::cmd::items;
-use crate::exit::{self, Failed};
+use crate::args::{Manner, Run};
+use crate::cmd::items::{self, SKIPPED};
+use crate::exit::{Failed, Kind};
 use crate::out::{self, Out};
 
 /// Finds out before anything is run whether a report can be written.
-pub fn check(path: Option<&Path>) -> Result<(), Failed> {
-    let Some(path) = path else { return Ok(()) };
-    state::check_writable(path).map_err(|e| {
-        let message = format!("the report could not be written to {}: {e}. Nothing was run", path.display());
-        Failed::new(exit::CONFIG, "report", message)
+pub fn check(manner: &Manner) -> Result<(), Failed> {
+    manner.report.iter().chain(&manner.report_append).try_for_each(|path| {
+        state::check_writable(path).map_err(|e| {
+            let message =
+                format!("the report could not be written to {}: {e}. Nothing was run", path.display());
+            Failed::new(Kind::Config, "report", message)
+        })
     })
 }
 
 /// Writes what happened where it was asked for. Failing to is told, and changes no exit code.
-pub fn write(path: Option<&Path>, out: &Out, record: impl FnOnce() -> Value) {
-    if path.is_none() && !out.json {
+pub fn write(manner: &Manner, out: &Out, record: impl FnOnce() -> Value) {
+    let Manner { report, report_append, .. } = manner;
+    if report.is_none() && report_append.is_none() && !out.json {
         return;
     }
     let value = record();
@@ -38,20 +41,37 @@ pub fn write(path: Option<&Path>, out: &Out, record: impl FnOnce() -> Value) {
             "the run is over ({outcome}), but the object could not be written to stdout (is the disk full?)"
         ));
     }
-    let Some(path) = path else { return };
-    if let Err(e) = save(path, &format!("{value}\n")) {
-        let shown = path.display();
-        out.warn(&format!(
-            "the run is over ({outcome}), but its report could not be written to {shown}: {e}"
-        ));
+    let line = format!("{value}\n");
+    let replaced = report.as_ref().map(|path| (path, replace(path, &line, outcome == SKIPPED)));
+    let appended = report_append.as_ref().map(|path| (path, append(path, &line)));
+    for (path, written) in replaced.into_iter().chain(appended) {
+        if let Err(e) = written {
+            let shown = path.display();
+            out.warn(&format!(
+                "the run is over ({outcome}), but its report could not be written to {shown}: {e}"
+            ));
+        }
     }
 }
 
+/// What a skip says stands only where no report is yet: who looks there wants to know how the last run ended.
+fn replace(path: &Path, line: &str, skipped: bool) -> io::Result<()> {
+    if skipped && fs::metadata(path).is_ok_and(|found| found.len() > 0) {
+        return Ok(());
+    }
+    // A run may have ended since the look: its report is not removed.
+    if skipped { append(path, line) } else { save(OpenOptions::new().write(true).truncate(true), path, line) }
+}
+
+/// In one write, so that lines of several runs do not mix.
+fn append(path: &Path, line: &str) -> io::Result<()> {
+    save(OpenOptions::new().append(true), path, line)
+}
+
 /// Into a pipe that nobody reads it fails, rather than wait for somebody who may never come.
-fn save(path: &Path, text: &str) -> io::Result<()> {
+fn save(how: &mut OpenOptions, path: &Path, line: &str) -> io::Result<()> {
     let at_once = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let mut how = OpenOptions::new();
-    how.write(true).create(true).truncate(true).custom_flags(at_once).open(path)?.write_all(text.as_bytes())
+    how.create(true).custom_flags(at_once).open(path)?.write_all(line.as_bytes())
 }
 
 /// A run that came to nothing before a lease was asked for.
@@ -61,7 +81,7 @@ pub fn early(args: &Run, failed: &Failed) -> Value {
         "time": host::utc(leasehold::clock::wall().as_secs()),
         "job": args.manner.job.as_ref().unwrap_or(&args.name),
         "lease": args.name,
-        "exit": failed.code,
+        "exit": failed.code(),
         "duration_s": 0.0,
         "outcome": "failed",
         "reason": failed.word,
@@ -77,18 +97,30 @@ pub fn item(spec: &Spec, opened: &Opened, told: &Result<u8, Failed>) -> Value {
         "job": spec.job.as_str(),
         "lease": spec.leases[0].as_str(),
         "run_id": spec.run_id,
-        "exit": told.as_ref().map_or_else(|failed| failed.code, |code| *code),
+        "exit": told.as_ref().map_or_else(|failed| failed.code(), |code| *code),
         "duration_s": 0.0,
         "outcome": outcome,
         "reason": reason,
     })
 }
 
+/// What became of a run, in a word.
+pub fn outcome(ran: &Ran) -> &'static str {
+    match &ran.outcome {
+        Outcome::Busy(_) => SKIPPED,
+        Outcome::Lost { .. } => "lost",
+        Outcome::Finished { stopped: Some(StopReason::MaxRun | StopReason::Interrupted), .. } => "killed",
+        Outcome::Finished { status: 0, .. } | Outcome::Granted(_) => "ok",
+        Outcome::Finished { .. } if ran.interrupted => "killed",
+        Outcome::Finished { .. } | Outcome::NotStarted(_) => "failed",
+    }
+}
+
 /// What happened.
 pub fn record(spec: &Spec, ran: &Ran, told: &Result<u8, Failed>) -> Value {
     let exit = match told {
         Ok(code) => *code,
-        Err(failed) => failed.code,
+        Err(failed) => failed.code(),
     };
     let granted = ran.granted.as_ref();
     let mut value = json!({
@@ -103,21 +135,19 @@ pub fn record(spec: &Spec, ran: &Ran, told: &Result<u8, Failed>) -> Value {
     if let Some(granted) = granted {
         value["token"] = granted.token.get().into();
     }
-    let (outcome, reason) = match &ran.outcome {
-        Outcome::Busy(busy) => {
-            value["holder"] = format!("{}/{}", busy.holder.host, busy.holder.pid).into();
-            value["token"] = busy.token.get().into();
-            value["expires_in_s"] = busy.ends_in.map(|d| d.as_secs_f64()).into();
-            ("skipped", Some("overlap"))
-        }
-        Outcome::Lost { why, .. } => ("lost", Some(word(why))),
-        Outcome::NotStarted(_) => ("failed", told.as_ref().err().map(|f| f.word)),
-        Outcome::Finished { stopped: Some(why @ (StopReason::MaxRun | StopReason::Interrupted)), .. } => {
-            ("killed", Some(word(why)))
-        }
-        Outcome::Finished { status: 0, .. } | Outcome::Granted(_) => ("ok", None),
-        Outcome::Finished { .. } if ran.interrupted => ("killed", Some("interrupted")),
-        Outcome::Finished { .. } => ("failed", told.as_ref().err().map(|f| f.word)),
+    if let Outcome::Busy(busy) = &ran.outcome {
+        value["holder"] = format!("{}/{}", busy.holder.host, busy.holder.pid).into();
+        value["token"] = busy.token.get().into();
+        value["expires_in_s"] = busy.ends_in.map(|d| d.as_secs_f64()).into();
+    }
+    let outcome = outcome(ran);
+    let reason = match (&ran.outcome, outcome) {
+        (Outcome::Busy(_), _) => Some("overlap"),
+        (Outcome::Lost { why, .. }, _) => Some(word(why)),
+        (Outcome::Finished { stopped: Some(why @ StopReason::MaxRun), .. }, _) => Some(word(why)),
+        (_, "killed") => Some("interrupted"),
+        (_, "failed") => told.as_ref().err().map(|f| f.word),
+        _ => None,
     };
     value["outcome"] = outcome.into();
     if let Some(reason) = reason {

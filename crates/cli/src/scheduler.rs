@@ -13,13 +13,12 @@ use std::time::Duration;
 
 use leasehold::agenda::{self, Broken, Look, Note, Start};
 use leasehold::clock;
-use leasehold::core::ledger::Entry;
 use leasehold::core::name::Name;
 use leasehold::stores::{Failure, FailureKind, Store};
 
 use crate::cmd::{Opened, store_failed};
 use crate::config::Chosen;
-use crate::exit::{self, Failed};
+use crate::exit::{Failed, Kind};
 use crate::jobs::Job;
 use crate::out::Out;
 use clocks::{Clocks, Wrong};
@@ -119,7 +118,7 @@ impl<'a> Scheduler<'a> {
         if !self.clocks.known {
             // What is new would be due from a wrong time on.
             let why = "this machine's clock was set, or is wrong, and has to agree with the store's first";
-            return Err(Failed::new(exit::UNREACHABLE, "clock", why));
+            return Err(Failed::new(Kind::Clock, "clock", why));
         }
         let now = self.now();
         let mut lanes: Vec<Lane> = jobs.into_iter().map(|job| Lane::new(job, now)).collect();
@@ -187,8 +186,8 @@ impl<'a> Scheduler<'a> {
         for i in 0..self.lanes.len() {
             let Some(ended) = self.lanes[i].reap() else { continue };
             let entry = leasehold::ledger::entry(self.opened.store.as_mut(), &ended.subject);
-            let ours = |entry: &Entry| voice::is_of(entry, &ended);
-            let begun = entry.as_ref().is_ok_and(|entry| entry.as_ref().is_some_and(ours));
+            let begun =
+                entry.as_ref().is_ok_and(|entry| entry.as_ref().is_some_and(|entry| ended.left(entry)));
             let went_well = self.voice.ended(&self.lanes[i].job.name, &ended, entry);
             self.failed |= !went_well;
             self.lanes[i].ended(&ended, begun, now);
@@ -314,7 +313,7 @@ impl<'a> Scheduler<'a> {
             return;
         }
         let (known, answer) = (self.clocks.known, compared(&mut self.opened));
-        let wrong = |failed: &Failed| if failed.code == exit::CONFIG { Wrong::Off } else { Wrong::Silent };
+        let wrong = |failed: &Failed| if failed.kind == Kind::Config { Wrong::Off } else { Wrong::Silent };
         let again = self.clocks.found(answer.as_ref().map_err(wrong).copied(), wall);
         match (answer, again) {
             (Err(failed), Some(again)) => {

@@ -7,17 +7,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::ids::{Grant, Ids, Token, WriteId};
+use crate::ids::{Grant, Token, WriteId};
 use crate::name::Name;
 use crate::past::{self, End};
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
 use crate::rules::{Rules, Standard, Standing, View};
 use crate::session::{Op, Reading};
 use crate::stop::StoreClock;
-use crate::store::{Cas, Failure, FailureKind, Version};
-
-/// How often a lost race is run again.
-const TRIES: u32 = 8;
+use crate::store::{Cas, Failure};
+use crate::update::{self, Decision, Done, Update};
 
 /// What to do with the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,26 +85,23 @@ pub struct Errand {
     verb: Verb,
     lease: Name,
     clock: StoreClock,
-    ids: Ids,
     /// How the hold ended, should this give it back; for people.
     end: Option<End>,
-    /// Every write, and whether what it gives back had run out.
-    sent: Vec<(WriteId, bool)>,
-    /// The write under way: what it would replace.
-    offered: Option<(LeaseRecord, Version)>,
-    /// What writes of which nobody said that they came to nothing would replace: they may land while that is there.
-    open: Vec<Version>,
-    /// Why no more is tried, unless the record turns out to be ours.
-    trouble: Option<Failure>,
-    tries: u32,
+    update: Update<LeaseRecord>,
+    /// The writes that give back what had run out.
+    late: Vec<WriteId>,
+}
+
+impl update::Record for LeaseRecord {
+    fn write(&self) -> WriteId {
+        self.write
+    }
 }
 
 impl Errand {
     /// An errand; `seed` must be random.
     pub fn new(verb: Verb, lease: Name, clock: StoreClock, seed: u128) -> Self {
-        let ids = Ids::new(seed);
-        let (sent, open) = (Vec::new(), Vec::new());
-        Self { verb, lease, clock, ids, end: None, sent, offered: None, open, trouble: None, tries: 0 }
+        Self { verb, lease, clock, end: None, update: Update::new(seed), late: Vec::new() }
     }
 
     /// How the hold ended, for people: a release puts it into the record.
@@ -121,63 +116,56 @@ impl Errand {
 
     /// A read was answered.
     pub fn on_read(&mut self, result: Result<Reading, Failure>) -> Next {
-        let reading = match result {
-            Ok(reading) => reading,
-            Err(failure) => {
-                let failure = self.trouble.take().unwrap_or(failure);
-                return self.failed(failure);
-            }
+        let (stored, instance) = match result {
+            Ok(reading) => (Ok(reading.stored), reading.instance),
+            Err(failure) => (Err(failure), String::new()),
         };
-        let version = reading.stored.as_ref().map(|stored| &stored.version);
-        self.open.retain(|replaces| Some(replaces) == version);
-        let Some(stored) = reading.stored else {
-            return Next::Done(self.nothing(Found::Absent));
+        let decode = |stored| update::Found::of(stored, |body| LeaseRecord::decode(&self.lease, body));
+        let found = match self.update.look(stored.map(|stored| stored.map(decode))) {
+            Ok(found) => found,
+            Err(next) => return self.next(next),
         };
-        let record = match LeaseRecord::decode(&self.lease, &stored.body) {
+        let Some(found) = found else { return Next::Done(self.nothing(Found::Absent)) };
+        let record = match found.record {
             Ok(record) => record,
             Err(bad) => return Next::Done(ErrandOutcome::Bad(bad)),
         };
-        if let Some(&(_, late)) = self.sent.iter().find(|(write, _)| *write == record.write) {
-            return Next::Done(ErrandOutcome::Done { record, late });
-        }
-        let view = View::at_a_glance(&record, stored.age, self.clock.resolution, &reading.instance);
+        let view = View::at_a_glance(&record, found.age, self.clock.resolution, &instance);
         let standing = Standard.standing(&record, &view);
-        let write = WriteId(self.ids.fresh());
-        match (self.decide(&record, standing, write, &reading.instance), self.trouble.take()) {
-            (Ok(_), Some(failure)) => self.failed(failure),
-            (Ok(next), None) => {
-                let late = matches!(self.verb, Verb::Release(_)) && standing == Standing::Expired;
-                self.offer(next, stored.version, late)
+        let write = self.update.fresh();
+        match self.decide(&record, standing, write) {
+            Decision::Write(next) => {
+                if matches!(self.verb, Verb::Release(_)) && standing == Standing::Expired {
+                    self.late.push(write);
+                }
+                let next = self.update.offer(Some(found.version), next);
+                self.next(next)
             }
-            (Err(outcome), _) => Next::Done(outcome),
+            Decision::Stop(outcome) => Next::Done(outcome),
         }
     }
 
-    /// A conditional write was answered. Whatever was said of it but that it is there, a look decides.
+    /// A conditional write was answered.
     pub fn on_cas(&mut self, result: Cas) -> Next {
-        let last = self.tries >= TRIES;
-        match (result, self.offered.take()) {
-            (Cas::Written { .. }, Some((record, _))) => {
-                let late = self.sent.last().is_some_and(|(_, late)| *late);
-                return Next::Done(ErrandOutcome::Done { record, late });
-            }
-            (Cas::Unknown(failure), offered) => {
-                self.open.extend(offered.filter(|_| !failure.definite()).map(|(_, replaces)| replaces));
-                self.trouble = (last || failure.kind != FailureKind::Unreachable).then_some(failure);
-            }
-            _ => {
-                self.trouble = last.then(|| Failure {
-                    kind: FailureKind::Unreachable,
-                    message: alloc::format!("the record changed {TRIES} times while we tried"),
-                });
-            }
-        }
-        Next::Ask(Op::Read)
+        let next = self.update.on_cas(result);
+        self.next(next)
     }
 
-    fn failed(&self, failure: Failure) -> Next {
-        let sent = !self.open.is_empty();
-        Next::Done(ErrandOutcome::Failed { failure, sent })
+    fn next(&self, next: update::Next<LeaseRecord, ErrandOutcome>) -> Next {
+        match next {
+            update::Next::Read => Next::Ask(Op::Read),
+            update::Next::Cas { expected, record } => {
+                Next::Ask(Op::Cas { expected, write: record.write, body: record.encode() })
+            }
+            update::Next::Done(Done::Landed { record, .. }) => {
+                let late = self.late.contains(&record.write);
+                Next::Done(ErrandOutcome::Done { record, late })
+            }
+            update::Next::Done(Done::Stopped(outcome)) => Next::Done(outcome),
+            update::Next::Done(Done::Failed { failure, open }) => {
+                Next::Done(ErrandOutcome::Failed { failure, sent: open })
+            }
+        }
     }
 
     fn nothing(&self, found: Found) -> ErrandOutcome {
@@ -187,43 +175,33 @@ impl Errand {
         }
     }
 
-    #[allow(clippy::result_large_err)] // not an error, the other outcome
     fn decide(
         &self,
         record: &LeaseRecord,
         standing: Standing,
         write: WriteId,
-        instance: &str,
-    ) -> Result<LeaseRecord, ErrandOutcome> {
-        let Some(hold) = &record.hold else {
-            return Err(self.nothing(Found::Free(record.token)));
-        };
-        let others = || self.nothing(Found::Held(record.token, record.holder.clone()));
+    ) -> Decision<LeaseRecord, ErrandOutcome> {
+        let stop = Decision::Stop;
+        let Some(hold) = &record.hold else { return stop(self.nothing(Found::Free(record.token))) };
+        let expired = standing == Standing::Expired;
         match self.verb {
-            Verb::Renew(grant) | Verb::Release(grant) if hold.grant != grant => Err(others()),
-            Verb::Renew(_) if standing == Standing::Expired => {
-                Err(self.nothing(Found::Expired(record.token)))
+            Verb::Renew(grant) | Verb::Release(grant) if hold.grant != grant => {
+                stop(self.nothing(Found::Held(record.token, record.holder.clone())))
             }
-            Verb::Renew(_) if hold.revoke => Err(ErrandOutcome::Revoked(record.clone())),
-            Verb::Renew(_) => Ok(Standard.renew(record, write, instance)),
-            Verb::Release(_) => Ok(past::noted(Standard.release(record, write, instance), self.end.as_ref())),
-            Verb::Revoke if standing == Standing::Expired => Err(self.nothing(Found::Expired(record.token))),
-            Verb::Revoke if hold.revoke => Err(ErrandOutcome::Done { record: record.clone(), late: false }),
-            Verb::Revoke => Ok(revoked(record, hold, standing, self.clock, write)),
+            Verb::Renew(_) | Verb::Revoke if expired => stop(self.nothing(Found::Expired(record.token))),
+            Verb::Renew(_) if hold.revoke => stop(ErrandOutcome::Revoked(record.clone())),
+            Verb::Renew(_) => Decision::Write(Standard.renew(record, write)),
+            Verb::Release(_) => {
+                Decision::Write(past::noted(Standard.release(record, write), self.end.as_ref()))
+            }
+            Verb::Revoke if hold.revoke => stop(ErrandOutcome::Done { record: record.clone(), late: false }),
+            Verb::Revoke => Decision::Write(revoked(record, hold, standing, self.clock, write)),
         }
     }
 
     /// The lease this errand is about.
     pub fn lease(&self) -> &Name {
         &self.lease
-    }
-
-    fn offer(&mut self, record: LeaseRecord, version: Version, late: bool) -> Next {
-        self.tries += 1;
-        self.sent.push((record.write, late));
-        let op = Op::Cas { expected: Some(version.clone()), write: record.write, body: record.encode() };
-        self.offered = Some((record, version));
-        Next::Ask(op)
     }
 }
 

@@ -7,6 +7,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{Epoch, Grant, Token};
 use crate::name::Name;
 use crate::session::Granted;
@@ -97,7 +99,8 @@ pub enum Offer {
 }
 
 /// Why a target says no.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Reason {
     /// A later grant was sealed here.
     Stale,

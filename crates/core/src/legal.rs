@@ -10,6 +10,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use alloc::format;
 use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
@@ -296,22 +297,36 @@ pub enum Listing {
     Refused,
 }
 
+/// The kinds of keys with which a store is tested and asked for its time.
+const TESTS: [&str; 2] = ["doctor", "probe"];
+
 impl Rights {
-    /// Whether it may use this key: `kind/name…`. What a store is tested with is open to every bearer.
-    pub fn cover(&self, key: &str) -> bool {
-        match key.split_once('/') {
-            _ if self.prefix.is_empty() => true,
-            Some((kind, name)) => ["doctor", "probe"].contains(&kind) || name.starts_with(&self.prefix),
-            None => false,
+    /// Where what it calls `key` (`kind/name…`) is kept; nothing: it may not use that. What a store is tested with
+    /// is kept under its own prefix, so that no bearer changes what another one tests.
+    pub fn place(&self, key: &str) -> Option<String> {
+        let kind = key.split_once('/').filter(|_| !self.prefix.is_empty());
+        match kind {
+            None => self.prefix.is_empty().then(|| key.into()),
+            Some((kind, name)) if TESTS.contains(&kind) => Some(format!("{kind}/{}{name}", self.prefix)),
+            Some((_, name)) => name.starts_with(&self.prefix).then(|| key.into()),
         }
+    }
+
+    /// What it calls the key that is kept at `place`, which is one of its own.
+    pub fn called(&self, place: &str) -> String {
+        let tests = place.split_once('/').filter(|(kind, _)| TESTS.contains(kind));
+        let name = tests.and_then(|(kind, name)| Some((kind, name.strip_prefix(self.prefix.as_str())?)));
+        name.map_or_else(|| place.into(), |(kind, name)| format!("{kind}/{name}"))
     }
 
     /// What to list when it asks for `prefix`.
     pub fn listing(&self, prefix: &str) -> Listing {
+        if let Some(place) = self.place(prefix) {
+            return Listing::Prefix(place);
+        }
         match prefix.split_once('/') {
-            _ if self.cover(prefix) => Listing::Prefix(prefix.into()),
             Some((kind, name)) if self.prefix.starts_with(name) => {
-                Listing::Prefix(alloc::format!("{kind}/{}", self.prefix))
+                Listing::Prefix(format!("{kind}/{}", self.prefix))
             }
             Some(_) => Listing::Nothing,
             None => Listing::Refused,

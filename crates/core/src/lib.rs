@@ -26,3 +26,4 @@ pub mod session;
 pub mod stop;
 pub mod store;
 pub mod time;
+pub mod update;

@@ -13,6 +13,9 @@ use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
 use crate::past;
 
+/// Additions of later versions to a record. A version that does not know them carries them along unread.
+pub type More = serde_json::Map<String, serde_json::Value>;
+
 /// The format this version reads and writes.
 pub const FORMAT: u64 = 1;
 /// No lease lasts longer; a record that says so would block its lease for ever.
@@ -20,7 +23,7 @@ const TTL_MAX_MS: u64 = crate::stop::TTL_MAX.as_secs() * 1_000;
 /// Longest body that is decoded at all.
 pub const BODY_MAX: usize = 16 * 1024;
 
-/// Who holds or last held a lease. For people to read; never compared.
+/// Who holds or last held a lease. Rules compare the run, the job and the slot; the rest is for people to read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {

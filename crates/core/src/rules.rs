@@ -124,6 +124,13 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// Whether a store has lost what this host has seen there.
+pub fn rewound(seen: Seen, record: Option<&LeaseRecord>) -> Option<Refusal> {
+    let Some(record) = record else { return Some(Refusal::Vanished { seen: seen.token }) };
+    let behind = seen.epoch == record.epoch && record.token < seen.token;
+    behind.then_some(Refusal::Behind { seen: seen.token, found: record.token })
+}
+
 /// What a claim comes to.
 #[allow(clippy::large_enum_variant)] // lives for one step
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,17 +171,6 @@ pub enum Settled {
     },
     /// Not ours, or no longer.
     NotOurs,
-}
-
-/// How an answer to a conditional write is to be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterDoubt {
-    /// Read the record and look for our own write ids.
-    ReadBack,
-    /// Give the lease up without looking. (Only a mutant says so.)
-    TakeAsLost,
-    /// Believe the write landed. (Only a mutant says so.)
-    TakeAsWon,
 }
 
 /// What a record means at this moment.
@@ -218,19 +214,13 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
 
     /// Whether the claim may be granted, and what to write.
     fn acquire(&self, view: &View<'_>, claim: &Claim) -> Decision {
+        if let Some(refusal) = view.seen.and_then(|seen| rewound(seen, view.record)) {
+            return Decision::Refuse(refusal);
+        }
         let Some(record) = view.record else {
-            if let Some(seen) = view.seen {
-                return Decision::Refuse(Refusal::Vanished { seen: seen.token });
-            }
             let epoch = Epoch::first(claim.epoch);
             return Decision::Take(granted(claim, epoch, Token::FIRST, view.instance));
         };
-        if let Some(seen) = view.seen
-            && seen.epoch == record.epoch
-            && record.token < seen.token
-        {
-            return Decision::Refuse(Refusal::Behind { seen: seen.token, found: record.token });
-        }
         // Whoever asks here has seen that its own claims came to nothing. A grant has one token.
         if record.held_by(claim.grant) {
             return Decision::Refuse(Refusal::Returned { token: record.token });
@@ -252,32 +242,20 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
 
     /// The record after a renewal: only the write id is new, so only the age restarts. The instance
     /// stays that of the grant: if the store has changed since, the next grant must still skip.
-    fn renew(&self, record: &LeaseRecord, write: WriteId, _instance: &str) -> LeaseRecord {
+    fn renew(&self, record: &LeaseRecord, write: WriteId) -> LeaseRecord {
         LeaseRecord { write, ..record.clone() }
     }
 
     /// The record after a release: free, the token kept, the grant cleared, the instance as above.
-    fn release(&self, record: &LeaseRecord, write: WriteId, _instance: &str) -> LeaseRecord {
+    fn release(&self, record: &LeaseRecord, write: WriteId) -> LeaseRecord {
         LeaseRecord { write, hold: None, ..record.clone() }
-    }
-
-    /// What to do when a conditional write was refused or its answer is missing.
-    fn after_doubt(&self) -> AfterDoubt {
-        AfterDoubt::ReadBack
     }
 
     /// Whose the record is, and from when it counts. Any write id this process sent is ours; the
     /// deadline moves by the send time of *that* attempt. Our grant with a foreign write id (a renewal
     /// or a revocation by hand) moves no deadline: its age is the store's word, which a step back of
     /// the store's clock or a new instance makes too young, while watchers count for themselves.
-    fn settle(
-        &self,
-        found: &LeaseRecord,
-        grant: Grant,
-        attempts: &[Attempt],
-        _read_sent: BootTime,
-        _age: Option<Duration>,
-    ) -> Settled {
+    fn settle(&self, found: &LeaseRecord, grant: Grant, attempts: &[Attempt]) -> Settled {
         let Some(hold) = found.hold.as_ref().filter(|h| h.grant == grant) else {
             return Settled::NotOurs;
         };

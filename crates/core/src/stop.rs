@@ -95,7 +95,6 @@ impl Timing {
                 Text(TTL_MAX)
             )));
         }
-        let covered = scaled(ttl.saturating_sub(clock.jump));
         let heartbeat = wishes.heartbeat.unwrap_or(ttl / 3);
         if heartbeat.is_zero() || heartbeat > TTL_MAX {
             return Err(BadTiming(format!("a heartbeat of {} makes no sense", Text(heartbeat))));
@@ -104,34 +103,52 @@ impl Timing {
         if let Some(grace) = wishes.grace.filter(too_long) {
             return Err(BadTiming(format!("a grace of {} is longer than any lease", Text(grace))));
         }
-        let slack = covered.saturating_sub(heartbeat * 2);
+        let timing = Self::filled(ttl, wishes, clock);
+        if timing.fits() { Ok(timing) } else { Err(timing.does_not_fit(wishes)) }
+    }
+
+    /// Whatever was not asked for follows from the ttl.
+    fn filled(ttl: Duration, wishes: Wishes, clock: StoreClock) -> Self {
+        let heartbeat = wishes.heartbeat.unwrap_or(ttl / 3);
+        let slack = scaled(ttl.saturating_sub(clock.jump)).saturating_sub(heartbeat * 2);
         // Shares of the slack: 2/5 grace, 1/5 kill margin, 2/5 one store call; each capped.
         let margin = DEFAULT_MARGIN.min(slack / 5);
         let grace = wishes.grace.unwrap_or(DEFAULT_GRACE.min(slack * 2 / 5));
-        let rest = slack.saturating_sub(grace + margin);
-        let timeout = DEFAULT_TIMEOUT.min(rest);
-        let timing = Self { ttl, heartbeat, grace, margin, timeout, clock };
-        if slack < SLACK_MIN || timeout < SLACK_MIN / 5 {
-            return Err(timing.does_not_fit());
-        }
-        Ok(timing)
+        let timeout = DEFAULT_TIMEOUT.min(slack.saturating_sub(grace + margin));
+        Self { ttl, heartbeat, grace, margin, timeout, clock }
     }
 
-    fn does_not_fit(&self) -> BadTiming {
+    fn fits(&self) -> bool {
+        let slack = scaled(self.ttl.saturating_sub(self.clock.jump)).saturating_sub(self.heartbeat * 2);
+        slack >= SLACK_MIN && self.timeout >= SLACK_MIN / 5
+    }
+
+    fn does_not_fit(&self, wishes: Wishes) -> BadTiming {
         let jump = match self.clock.jump {
             Duration::ZERO => String::new(),
             jump => format!(" less {} for the store's clock", Text(jump)),
         };
-        let need =
-            (self.heartbeat * 2 + self.grace + self.margin + SLACK_MIN / 5) * 101 / 100 + self.clock.jump;
-        BadTiming(format!(
-            "a ttl of {}{jump} is too short: two heartbeats of {} and {} to stop the job need at least {}. \
-             Lengthen the ttl, or shorten the heartbeat or the grace",
-            Text(self.ttl),
-            Text(self.heartbeat),
-            Text(self.grace + self.margin),
-            Text(need),
-        ))
+        let enough = first(|ttl| Self::filled(ttl, wishes, self.clock).fits()).map_or_else(
+            || "Shorten the heartbeat or the grace".into(),
+            |ttl| {
+                // Shown to a tenth of a second, which must be enough.
+                let tenths = u64::try_from(ttl.as_millis().div_ceil(100)).unwrap_or(u64::MAX);
+                let ttl = Duration::from_millis(tenths.saturating_mul(100));
+                format!("Make the ttl at least {}, or shorten the heartbeat or the grace", Text(ttl))
+            },
+        );
+        let stopping = self.grace + self.margin;
+        let why = match stopping {
+            Duration::ZERO => {
+                format!("two heartbeats of {} leave no time to stop the job", Text(self.heartbeat))
+            }
+            _ => format!(
+                "two heartbeats of {} and {} to stop the job do not fit",
+                Text(self.heartbeat),
+                Text(stopping)
+            ),
+        };
+        BadTiming(format!("a ttl of {}{jump} is too short: {why}. {enough}", Text(self.ttl)))
     }
 
     /// How long after the send time of a confirmed write the job must begin to stop: `D - s`.
@@ -160,11 +177,15 @@ impl Timing {
 /// The shortest TTL that works where one store call may take `call`: the defaults that follow from it must
 /// leave that long for a renewal. Nothing if no TTL does, because no call is given more than a few seconds.
 pub fn least_ttl(call: Duration, clock: StoreClock) -> Option<Duration> {
-    let works = |millis: u64| {
-        let wishes = Wishes { ttl: Some(Duration::from_millis(millis)), ..Wishes::default() };
-        Timing::new(wishes, clock).is_ok_and(|timing| timing.timeout >= call)
-    };
-    // A longer TTL never leaves less time, so halving the distance finds the first that works.
+    first(|ttl| {
+        let timing = Timing::filled(ttl, Wishes::default(), clock);
+        timing.fits() && timing.timeout >= call
+    })
+}
+
+/// The shortest TTL that works. A longer one never leaves less time, so halving the distance finds it.
+fn first(works: impl Fn(Duration) -> bool) -> Option<Duration> {
+    let works = |millis: u64| works(Duration::from_millis(millis));
     let (mut low, mut high) = (TTL_MIN.as_millis() as u64, TTL_MAX.as_millis() as u64);
     if !works(high) {
         return None;
@@ -271,9 +292,30 @@ mod tests {
     fn what_the_error_says_is_enough_really_is() {
         let wishes = Wishes { ttl: Some(secs(30)), heartbeat: Some(secs(10)), grace: Some(secs(15)) };
         let error = Timing::new(wishes, StoreClock::default()).unwrap_err().to_string();
-        assert!(error.contains("at least 36."), "{error}");
-        let wishes = Wishes { ttl: Some(secs(37)), ..wishes };
+        assert!(error.contains("at least 36.1s"), "{error}");
+        let wishes = Wishes { ttl: Some(Duration::from_millis(36_100)), ..wishes };
         assert!(Timing::new(wishes, StoreClock::default()).is_ok(), "{error}");
+        // Also where nothing is left for the job, or next to nothing.
+        for (ttl, heartbeat) in [(2_000, 1_000), (2_030, 1_000), (40_000, 20_000), (600, 400)] {
+            let heartbeat = Some(Duration::from_millis(heartbeat));
+            let wishes = Wishes { ttl: Some(Duration::from_millis(ttl)), heartbeat, grace: None };
+            let error = Timing::new(wishes, StoreClock::default()).unwrap_err().to_string();
+            assert!(!error.contains(" 0s"), "{error}");
+            let enough = error.split("at least ").nth(1).and_then(|rest| rest.split_once(','));
+            let enough = enough.unwrap().0;
+            let ttl = match enough.strip_suffix("ms") {
+                Some(millis) => millis.parse().map(Duration::from_millis).unwrap(),
+                None => Duration::from_secs_f64(enough.strip_suffix('s').unwrap().parse().unwrap()),
+            };
+            let wishes = Wishes { ttl: Some(ttl), ..wishes };
+            assert!(Timing::new(wishes, StoreClock::default()).is_ok(), "{error}");
+        }
+        // The heartbeat follows the ttl: what was enough for the old one is not for the new.
+        let far = StoreClock { jump: secs(3), resolution: secs(0) };
+        let error = Timing::new(with_ttl(secs(8)), far).unwrap_err().to_string();
+        assert!(error.contains("at least 9.2s"), "{error}");
+        assert!(Timing::new(with_ttl(Duration::from_millis(9_200)), far).is_ok(), "{error}");
+        assert!(Timing::new(with_ttl(Duration::from_millis(9_100)), far).is_err(), "{error}");
     }
 
     #[test]

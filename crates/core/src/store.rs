@@ -4,6 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A store's name for one stored body. Opaque, and never used twice for one key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub String);
@@ -36,27 +38,43 @@ pub enum Cas {
 }
 
 /// Why a store call gave no answer.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Failure {
     /// What kind of trouble, which decides the exit code and whether to try again.
     pub kind: FailureKind,
+    /// Whether the write that failed can have landed.
+    #[serde(default)]
+    pub landed: Landed,
     /// One sentence for a person.
     pub message: String,
 }
 
-/// What a store says of a write that it certainly did not make, and will not make later either.
-pub const NOTHING_WRITTEN: &str = "nothing was written";
+/// Whether a write that failed can be in the store, now or later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Landed {
+    /// Nobody knows.
+    #[default]
+    Maybe,
+    /// The store itself says that it did not write, and will not.
+    No,
+}
 
 impl Failure {
-    /// The store itself says that nothing came of it. For what people are told, and for whether a target tries its
-    /// write again; no lease is decided by it.
-    pub fn definite(&self) -> bool {
-        self.message.contains(NOTHING_WRITTEN)
+    /// A call that failed; if it was a write, it may have landed.
+    pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, landed: Landed::Maybe, message: message.into() }
+    }
+
+    /// A write that certainly did not land.
+    pub fn not_written(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { landed: Landed::No, ..Self::new(kind, message) }
     }
 }
 
 /// The kinds of trouble a store can report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FailureKind {
     /// It did not answer, or could not: down, busy, full, timed out. Trying again may help.
     Unreachable,

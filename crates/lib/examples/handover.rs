@@ -137,10 +137,10 @@ fn hand_over(url: &str) -> Duration {
     let record = LeaseRecord::decode(&name, &stored.body).unwrap();
     // A renewal wakes the waiter; when it waits again, it surely listens.
     waits.recv().unwrap();
-    let renewed = Standard.renew(&record, WriteId(random::seed()), &record.instance);
+    let renewed = Standard.renew(&record, WriteId(random::seed()));
     let version = written(holder.as_mut(), &key, &stored.version, &renewed);
     waits.recv().unwrap();
-    let freed = Standard.release(&renewed, WriteId(random::seed()), &record.instance);
+    let freed = Standard.release(&renewed, WriteId(random::seed()));
     let released = boot_time();
     written(holder.as_mut(), &key, &version, &freed);
     waiter.join().unwrap().since(released)

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::agenda::{Agenda, Range, seen};
+use leasehold_core::ledger::agenda::{Agenda, JobSchedule, Range, seen};
 pub use leasehold_core::ledger::due::ON_TIME;
 use leasehold_core::ledger::due::{Calendar, CatchUp, Gap, asked_by_itself, listed_first};
 use leasehold_core::ledger::{Ask, BadEntry, Claim, Entry, Subject, unknown_slot};
 use leasehold_core::name::Name;
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
+use leasehold_core::update::{Decision, Done, Found, Next, Update};
 pub use look::look;
 pub use offset::clock_ahead;
 use pollster::block_on;
@@ -23,12 +24,11 @@ use pollster::block_on;
 use crate::ledger::{Item, key_of, plain, slots_of};
 use crate::schedule::{Schedule, Slot};
 use crate::stores::{Store, Write, each_stored};
+use crate::update::{Answer, Then, drive};
 use crate::{host, random};
 
 /// Records of jobs begin with this.
 pub const PREFIX: &str = "jobs/";
-/// How often a lost race, or a lost answer, is run again.
-const TRIES: usize = 8;
 
 /// How a job's slots are gone about.
 #[derive(Clone, Debug)]
@@ -37,8 +37,8 @@ pub struct Terms {
     pub job: Name,
     /// When it is due.
     pub schedule: Schedule,
-    /// The same, as it was written.
-    pub written: String,
+    /// The same as machines compare it, and as it was written.
+    pub named: JobSchedule,
     /// The leases that would do.
     pub leases: Vec<Name>,
     /// A slot gives way to whatever holds its lease; otherwise it stays open.
@@ -181,17 +181,17 @@ pub fn agenda_key(job: &Name) -> String {
 }
 
 fn unusable(message: String) -> Failure {
-    Failure { kind: FailureKind::Unusable, message }
+    Failure::new(FailureKind::Unusable, message)
 }
 
-fn decoded(job: &Name, stored: &Stored) -> Result<Agenda, Failure> {
-    Agenda::decode(job, &stored.body).map_err(|bad| unusable(format!("the record of the job {job}: {bad}")))
+fn decoded(job: &Name, body: &[u8]) -> Result<Agenda, Failure> {
+    Agenda::decode(job, body).map_err(|bad| unusable(format!("the record of the job {job}: {bad}")))
 }
 
 /// The record of a job.
 pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure> {
     let stored = block_on(store.read(&agenda_key(job)))?;
-    stored.map(|stored| decoded(job, &stored)).transpose()
+    stored.map(|stored| decoded(job, &stored.body)).transpose()
 }
 
 /// What is under a key of ours, and is no record: where, and why.
@@ -229,29 +229,40 @@ fn change(
     job: &Name,
     rule: impl Fn(Option<&Agenda>, WriteId) -> Option<Agenda>,
 ) -> Result<Changed, Failure> {
-    let (key, mut sent) = (agenda_key(job), Vec::new());
-    let mut failure = None;
-    for _ in 0..TRIES {
-        let stored = block_on(store.read(&key))?;
-        let found = stored.as_ref().map(|stored| decoded(job, stored)).transpose()?;
-        if found.as_ref().is_some_and(|agenda| sent.contains(&agenda.write)) {
-            return Ok(Changed { agenda: found, by_us: true });
-        }
-        let write = WriteId(random::seed());
-        let Some(next) = rule(found.as_ref(), write) else {
-            return Ok(Changed { agenda: found, by_us: false });
+    go_on(store, job, Update::new(random::seed()), rule)
+}
+
+/// Goes on with a change whose record is to be read now.
+fn go_on(
+    store: &mut dyn Store,
+    job: &Name,
+    mut update: Update<Agenda>,
+    rule: impl Fn(Option<&Agenda>, WriteId) -> Option<Agenda>,
+) -> Result<Changed, Failure> {
+    let decide = |found: Option<Found<Agenda, Failure>>, write| {
+        let found = match found.map(|found| found.record).transpose() {
+            Ok(found) => found,
+            Err(bad) => return Decision::Stop(Err(bad)),
         };
-        sent.push(write);
-        let version = stored.map(|stored| stored.version);
-        match block_on(store.cas(&key, version.as_ref(), write, &next.encode())) {
-            Cas::Written { .. } => return Ok(Changed { agenda: Some(next), by_us: true }),
-            Cas::Unknown(why) if why.kind != FailureKind::Unreachable => return Err(why),
-            Cas::Unknown(why) => failure = Some(why),
-            Cas::Conflict => {}
+        match rule(found.as_ref(), write) {
+            Some(next) => Decision::Write(next),
+            None => Decision::Stop(Ok(found)),
         }
+    };
+    let done = drive(store, &agenda_key(job), Then::Read, None, |_, answer| {
+        let next = match answer {
+            Answer::Read(read) => {
+                update.on_read(read.map(|s| s.map(|s| Found::of(s, |body| decoded(job, body)))), decide)
+            }
+            Answer::Cas(cas) => update.on_cas(cas),
+        };
+        Then::of(next, |agenda| Some(agenda.encode()))
+    })?;
+    match done {
+        Done::Landed { record, .. } => Ok(Changed { agenda: Some(record), by_us: true }),
+        Done::Stopped(found) => found.map(|agenda| Changed { agenda, by_us: false }),
+        Done::Failed { failure, .. } => Err(failure),
     }
-    let message = format!("the record of the job {job} changed {TRIES} times while we tried");
-    Err(failure.unwrap_or(Failure { kind: FailureKind::Unreachable, message }))
 }
 
 /// This machine has loaded these schedules: jobs that are new, or due at other times than before, have no past.
@@ -266,31 +277,38 @@ pub fn register(
         known.insert(key, stored);
         true
     })?;
-    let (mut writes, mut changed) = (Vec::new(), Vec::new());
+    let (mut writes, mut updates, mut changed) = (Vec::new(), Vec::new(), Vec::new());
     for terms in jobs {
         let key = agenda_key(&terms.job);
         let stored = known.remove(&key);
         // What cannot be read is the trouble of one job: whoever looks at it will hear.
-        let Ok(found) = stored.as_ref().map(|stored| decoded(&terms.job, stored)).transpose() else {
+        let Ok(found) = stored.as_ref().map(|stored| decoded(&terms.job, &stored.body)).transpose() else {
             continue;
         };
         let not_over = not_over(store, terms, found.as_ref(), now)?;
-        let write = WriteId(random::seed());
-        if let Some(next) = seen(found.as_ref(), &terms.job, &terms.written, now, &not_over, write) {
-            let expected = stored.map(|stored| stored.version);
-            writes.push(Write { key, expected, write, body: next.encode() });
+        let mut update = Update::new(random::seed());
+        let write = update.fresh();
+        if let Some(next) = seen(found.as_ref(), &terms.job, &terms.named, now, &not_over, write)
+            && let Next::<_, ()>::Cas { expected, record } =
+                update.offer(stored.map(|stored| stored.version), next)
+        {
+            writes.push(Write { key, expected, write, body: record.encode() });
             changed.push((*terms, found, not_over));
+            updates.push(update);
         }
     }
-    for (answer, (terms, before, not_over)) in block_on(store.cas_many(&writes)).into_iter().zip(&changed) {
+    let answers = block_on(store.cas_many(&writes));
+    for ((answer, mut update), (terms, before, not_over)) in answers.into_iter().zip(updates).zip(&changed) {
         // Somebody was faster, or nobody knows: then one by one.
-        if !matches!(answer, Cas::Written { .. }) {
-            change(store, &terms.job, |found, write| {
-                seen(found, &terms.job, &terms.written, now, not_over, write)
+        if update.on_cas::<()>(answer) == Next::Read {
+            go_on(store, &terms.job, update, |found, write| {
+                seen(found, &terms.job, &terms.named, now, not_over, write)
             })?;
         }
         list_latecomers(store, terms, before.as_ref(), now)?;
     }
+    // One whose record was only written in a newer format is as it was.
+    changed.retain(|(terms, found, _)| found.as_ref().is_none_or(|found| !found.goes_by(&terms.named)));
     let before = |found: Option<Agenda>| found.map(|found| found.schedule);
     Ok(changed.into_iter().map(|(terms, found, _)| (terms.job.clone(), before(found))).collect())
 }
@@ -302,7 +320,7 @@ fn not_over(
     before: Option<&Agenda>,
     now: i64,
 ) -> Result<Vec<i64>, Failure> {
-    let Some(agenda) = before.filter(|agenda| agenda.schedule != terms.written) else {
+    let Some(agenda) = before.filter(|agenda| !agenda.goes_by(&terms.named)) else {
         return Ok(Vec::new());
     };
     let (entries, _) = recorded(store, &terms.job, agenda.settled, now)?;
@@ -350,7 +368,7 @@ pub fn resume(
 ) -> Result<Option<Agenda>, Failure> {
     let changed = change(store, job, |found, write| {
         let found = found?;
-        let in_force = terms.filter(|terms| terms.written == found.schedule);
+        let in_force = terms.filter(|terms| found.goes_by(&terms.named));
         found.going_on(in_force.map(|terms| &terms.schedule as &dyn Calendar), now, write)
     });
     Ok(changed?.agenda)

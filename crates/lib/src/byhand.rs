@@ -3,21 +3,24 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
+use leasehold_core::errand::{Errand, ErrandOutcome, Verb};
 use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
 use leasehold_core::past::{End, RELEASED};
 use leasehold_core::record::LeaseRecord;
-use leasehold_core::session::{Event, Granted, Input, NotStarted, Outcome, Plan, Reading, Signal, Within};
+use leasehold_core::session::{
+    Event, Granted, Input, NotStarted, Outcome, Plan, Reading, Signal, Within, lease_key,
+};
 use leasehold_core::stop::{StoreClock, Timing};
 use leasehold_core::time::BootTime;
 
-use crate::keeper::{Answer, call};
+use crate::keeper::reading;
 use crate::memory::Memory;
 use crate::runner::run::named;
 use crate::runner::signals::Signals;
 use crate::shell::{InputSender, Job, Shell};
 use crate::stores::Store;
+use crate::update::{Answer, Then, drive};
 use crate::{clock, host, random};
 
 /// What to acquire.
@@ -107,20 +110,17 @@ pub fn errand(verb: Verb, lease: &Name, store: &mut dyn Store) -> ErrandOutcome 
     let facts = store.facts();
     let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
     let mut errand = Errand::new(verb, lease.clone(), clock, random::seed());
-    let mut op = errand.start();
-    loop {
-        let next = match call(store, lease, op) {
-            Answer::Read(result) => {
-                errand.ends(end(lease, result.as_ref().ok()));
-                errand.on_read(result)
+    let outcome = drive(store, &lease_key(lease), Then::Read, None, |store, answer| {
+        Then::from(match answer {
+            Answer::Read(read) => {
+                let read = read.map(|stored| reading(store, stored));
+                errand.ends(end(lease, read.as_ref().ok()));
+                errand.on_read(read)
             }
-            Answer::Cas(result) => errand.on_cas(result),
-        };
-        match next {
-            Next::Ask(again) => op = again,
-            Next::Done(outcome) => return outcome,
-        }
-    }
+            Answer::Cas(cas) => errand.on_cas(cas),
+        })
+    });
+    outcome.unwrap_or_else(|failure| ErrandOutcome::Failed { failure, sent: true })
 }
 
 /// How a hold ends that is given back by hand. Only its holder's wall clock knows how long it was.

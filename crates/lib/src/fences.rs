@@ -1,4 +1,7 @@
-//! The targets of one holder: sealed by a thread of their own, while the lease is renewed.
+//! The targets of one holder: sealed by a thread of their own, while the lease is renewed. A server that is asked for
+//! the first time has to show then that it compares.
+
+mod examined;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -9,8 +12,10 @@ use leasehold_core::fence::{Bearer, Mode};
 use leasehold_core::name::Name;
 use leasehold_core::session::{Granted, Input};
 
+use self::examined::Examined;
 use crate::shell::InputSender;
-use crate::targets::{Class, Refused, Target, TargetError, Variables};
+use crate::stores::Store;
+use crate::targets::{Class, Refused, Sealed, Target, TargetError, Variables};
 
 /// What is to be sealed once a lease is granted, and what came of it.
 #[derive(Debug)]
@@ -19,6 +24,7 @@ pub struct Fences {
     mode: Mode,
     /// For each lease that may be granted, its targets.
     wanted: Vec<(Name, Vec<Box<dyn Target>>)>,
+    examined: Examined,
     sealing: Option<JoinHandle<Sealing>>,
     /// The thread that seals has told the session what came of it: it is about to end.
     said: Arc<AtomicBool>,
@@ -33,6 +39,7 @@ pub struct Fences {
 #[derive(Debug)]
 struct Sealing {
     targets: Vec<Box<dyn Target>>,
+    examined: Examined,
     failed: Option<TargetError>,
     let_in: Vec<Refused>,
 }
@@ -46,8 +53,14 @@ impl Fences {
     /// Nothing to seal yet; targets that were never fenced start in this mode.
     pub fn new(mode: Mode) -> Self {
         let (wanted, sealed, let_in) = (Vec::new(), Vec::new(), Vec::new());
-        let said = Arc::default();
-        Self { mode, wanted, sealing: None, said, sealed, failed: None, let_in }
+        let (said, examined) = (Arc::default(), Examined::default());
+        Self { mode, wanted, examined, sealing: None, said, sealed, failed: None, let_in }
+    }
+
+    /// Keeps in this store, the lease's own, which servers have shown that they compare. It is opened when there is a
+    /// server to ask.
+    pub fn keep_in(&mut self, open: impl Fn() -> Option<Box<dyn Store>> + Send + 'static) {
+        self.examined = Examined::kept_in(open);
     }
 
     /// These, if it is this lease that is granted.
@@ -65,12 +78,12 @@ impl Fences {
         self.wanted.is_empty()
     }
 
-    /// Each target that may be sealed, and what it can promise here.
-    pub fn classes(&self) -> Vec<(&str, Class)> {
-        let mut all: Vec<_> =
-            self.wanted.iter().flat_map(|(_, targets)| targets).map(|t| (t.shown(), t.class())).collect();
-        all.sort_by_key(|(shown, _)| *shown);
-        all.dedup_by_key(|(shown, _)| *shown);
+    /// Each target that may be sealed, what it can promise here, and what to know about it.
+    pub fn classes(&self) -> Vec<(&str, Class, Option<&str>)> {
+        let targets = self.wanted.iter().flat_map(|(_, targets)| targets);
+        let mut all: Vec<_> = targets.map(|t| (t.shown(), t.class(), t.caution())).collect();
+        all.sort_by_key(|(shown, ..)| *shown);
+        all.dedup_by_key(|(shown, ..)| *shown);
         all
     }
 
@@ -79,7 +92,8 @@ impl Fences {
         let found = self.wanted.iter().position(|(lease, _)| *lease == granted.lease);
         let targets = found.map(|at| self.wanted.swap_remove(at).1).unwrap_or_default();
         let (bearer, mode) = (Bearer::from(granted), self.mode);
-        let mut work = Sealing { targets, failed: None, let_in: Vec::new() };
+        let examined = std::mem::take(&mut self.examined);
+        let mut work = Sealing { targets, examined, failed: None, let_in: Vec::new() };
         let mut told = LastWord::new(session.clone(), Arc::clone(&self.said));
         let thread = std::thread::Builder::new().name("seal".into()).spawn(move || {
             work.run(&bearer, mode);
@@ -94,7 +108,7 @@ impl Fences {
     /// Takes over what the thread did. It has said its last word, or nobody waits for it any more.
     fn settle(&mut self) {
         let Some(thread) = self.sealing.take() else { return };
-        if let Ok(Sealing { targets, failed, let_in }) = thread.join() {
+        if let Ok(Sealing { targets, failed, let_in, .. }) = thread.join() {
             (self.sealed, self.failed, self.let_in) = (targets, failed, let_in);
         }
     }
@@ -163,7 +177,7 @@ pub struct Ended {
 impl Sealing {
     fn run(&mut self, bearer: &Bearer, mode: Mode) {
         for target in &mut self.targets {
-            match target.seal(bearer, mode) {
+            match sealed(target.as_mut(), &mut self.examined, bearer, mode) {
                 Ok(sealed) => self.let_in.extend(sealed.let_in),
                 Err(error) => {
                     self.failed = Some(error);
@@ -172,6 +186,19 @@ impl Sealing {
             }
         }
     }
+}
+
+fn sealed(
+    target: &mut dyn Target,
+    examined: &mut Examined,
+    bearer: &Bearer,
+    mode: Mode,
+) -> Result<Sealed, TargetError> {
+    let unasked = target.server()?.and_then(|server| examined.unasked(&bearer.lease, server));
+    let Some(unasked) = unasked else { return target.seal(bearer, mode) };
+    let sealed = target.seal_examined(bearer, mode)?;
+    examined.did_well(&unasked);
+    Ok(sealed)
 }
 
 #[cfg(test)]
@@ -183,7 +210,7 @@ mod tests {
     use leasehold_core::ids::{Epoch, Grant, Token};
 
     use super::*;
-    use crate::targets::{Content, Sealed, Written};
+    use crate::targets::{Content, Written};
 
     /// A target that cannot be sealed, and counts how often it is asked what happened.
     #[derive(Debug)]

@@ -19,11 +19,12 @@ use leasehold_core::session::{Granted, Input, Op, Reading, RequestId, Watched, l
 use leasehold_core::time::BootTime;
 
 use crate::clock;
-use crate::ledger::{Between, Book, nothing};
+use crate::ledger::Book;
 use crate::memory::Memory;
 use crate::runner::evidence::{self, Probe};
 use crate::runner::lock;
-use crate::stores::{Cas, Failure, FailureKind, Store, Version};
+use crate::stores::{Cas, Failure, FailureKind, Store, Stored, Version};
+use crate::update::{Between, nothing};
 
 /// Work for the keeper, done in order.
 #[derive(Debug)]
@@ -163,7 +164,7 @@ impl Desk {
 type Reply = Box<dyn Fn(Input) + Send>;
 
 enum Place {
-    /// Not yet on a thread; with notes to be made when there is time for them.
+    /// Not yet on a thread; with what is left to be done when there is time for it.
     Here(Desk, Reply, Vec<Work>),
     Away(Sender<Work>, JoinHandle<()>),
 }
@@ -184,7 +185,7 @@ impl Keeper {
     }
 
     /// Does the work now and answers, if nothing has to be stopped in time; hands it over otherwise.
-    /// Notes wait for other work, or the end: nothing depends on them.
+    /// What nobody waits for is left until there is other work, or the end: nothing depends on it.
     pub fn give(&mut self, work: Work, job_lives: bool) -> Option<Input> {
         match self.place.take()? {
             Place::Here(desk, reply, mut notes) if job_lives && work.is_note() => {
@@ -287,7 +288,7 @@ impl Work {
 
     /// The answer when it cannot be done at all.
     fn refused(self, why: &str) -> Option<Input> {
-        let failure = Failure { kind: FailureKind::Unreachable, message: why.into() };
+        let failure = Failure::new(FailureKind::Unreachable, why);
         match self {
             Self::Ask { id, op: Op::Read, .. } => Some(Input::Read { id, result: Err(failure) }),
             Self::Ask { id, op: Op::Cas { .. }, .. } => {
@@ -312,37 +313,25 @@ impl std::fmt::Debug for Keeper {
     }
 }
 
+/// Makes one store call for a lease.
 fn ask(store: &mut dyn Store, id: RequestId, lease: &Name, op: Op) -> Input {
-    match call(store, lease, op) {
-        Answer::Read(result) => Input::Read { id, result },
-        Answer::Cas(result) => Input::Cas { id, result },
+    let key = lease_key(lease);
+    match op {
+        Op::Read => {
+            let stored = pollster::block_on(store.read(&key));
+            Input::Read { id, result: stored.map(|stored| reading(store, stored)) }
+        }
+        Op::Cas { expected, write, body } => {
+            let cas = store.cas(&key, expected.as_ref(), write, &body);
+            Input::Cas { id, result: pollster::block_on(cas) }
+        }
     }
 }
 
-/// What a store said to one call.
-pub(crate) enum Answer {
-    /// To a read.
-    Read(Result<Reading, Failure>),
-    /// To a conditional write.
-    Cas(Cas),
-}
-
-/// Makes one store call for a lease.
-pub(crate) fn call(store: &mut dyn Store, lease: &Name, op: Op) -> Answer {
-    let key = lease_key(lease);
-    pollster::block_on(async {
-        match op {
-            Op::Read => {
-                let stored = store.read(&key).await;
-                let facts = store.facts();
-                let reading = |stored| Reading { stored, instance: facts.instance, pushes: facts.pushes };
-                Answer::Read(stored.map(reading))
-            }
-            Op::Cas { expected, write, body } => {
-                Answer::Cas(store.cas(&key, expected.as_ref(), write, &body).await)
-            }
-        }
-    })
+/// What was read of a lease, with what the store is known by then.
+pub(crate) fn reading(store: &dyn Store, stored: Option<Stored>) -> Reading {
+    let facts = store.facts();
+    Reading { stored, instance: facts.instance, pushes: facts.pushes }
 }
 
 fn probe(store: &dyn Store, grant: Grant, run: &str, text: &str) -> bool {

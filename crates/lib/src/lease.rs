@@ -25,9 +25,10 @@ use crate::fences::Fences;
 use crate::memory::Memory;
 use crate::shell::{InputSender, Job, Shell};
 use crate::stores::memory::{MEMORY, MemoryStore};
-use crate::stores::{self, OpenError, Store};
-use crate::targets::TargetError;
+use crate::stores::{self, Failure, OpenError, Store};
+use crate::targets::gate::{Gates, named};
 use crate::targets::open::open as open_target;
+use crate::targets::{Target, TargetError};
 use crate::{clock, host, random};
 
 type Opener = dyn Fn() -> Result<Box<dyn Store>, OpenError> + Send + Sync;
@@ -186,7 +187,7 @@ impl Ask {
     }
 
     /// Raises the fence of this target before the lease is handed over, so that every earlier holder is
-    /// refused there. Repeatable.
+    /// refused there. Repeatable. A gate by its name is a record in the store of this lease.
     pub fn fence(mut self, target: &str) -> Self {
         self.fences.push(target.into());
         self
@@ -200,7 +201,15 @@ impl Ask {
         let store = (self.leases.open)()?;
         let timing = stores::timing(self.wishes, store.as_ref()).map_err(|e| invalid(&e))?;
         let mut fences = Fences::none();
-        fences.add(lease.clone(), self.fences.iter().map(|url| open_target(url)).collect::<Result<_, _>>()?);
+        let open = Arc::clone(&self.leases.open);
+        let gates = Gates::new(Arc::new(move || open().map_err(Failure::from)));
+        let target = |url: &String| -> Result<Box<dyn Target>, Error> {
+            let Some(name) = named(url) else { return Ok(open_target(url)?) };
+            Ok(Box::new(gates.gate(&Name::new(name).map_err(|e| invalid(&e))?)))
+        };
+        fences.add(lease.clone(), self.fences.iter().map(target).collect::<Result<_, _>>()?);
+        let open = Arc::clone(&self.leases.open);
+        fences.keep_in(move || open().ok());
         let plan = Plan {
             leases: vec![self.leases.memory.recall(&lease)],
             grant: Grant(random::seed()),

@@ -1,33 +1,31 @@
 //! Work done once, against a store: the calls that [`leasehold_core::ledger`] asks for.
 
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
     Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening,
-    State, Step, StepStands, Subject, Verdict, begin, finish, key_if_unknown, slot_without_key, step_done,
-    step_stands,
+    Reason, Seen, State, Step, StepStands, Subject, Verdict, begin, finish, key_if_unknown, slot_without_key,
+    step_done, step_stands,
 };
 use leasehold_core::name::Name;
-use leasehold_core::record::LeaseRecord;
-use leasehold_core::rules::View;
 use leasehold_core::session::{Granted, Input, lease_key};
-use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
+use leasehold_core::store::{Failure, Version};
 use leasehold_core::time::BootTime;
 use pollster::block_on;
 use sha2::{Digest, Sha256};
 
+use crate::elsewhere::Elsewhere;
 use crate::stores::Store;
+use crate::update::{Answer, Between, Patience, Then, drive, nothing};
 use crate::{agenda, clock, host, random};
 
 /// Records of keys, of slots, and of the last good run of a job begin with these.
 pub const PREFIXES: [&str; 3] = ["keys/", "slots/", "latest/"];
 /// Longest name of a record after its prefix; what is longer ends in a digest.
 const NAME_MAX: usize = 200;
-/// Between two tries on a store that does not answer, at first and at last.
-const PAUSE_FIRST: Duration = Duration::from_millis(50);
-const PAUSE_LAST: Duration = Duration::from_secs(1);
 /// A slot whose key is not to be run says so for so long: the lease is not renewed meanwhile.
 const HELD_OFF_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -131,7 +129,7 @@ pub fn peek(store: &mut dyn Store, item: &Item) -> Result<Option<Opened>, Failur
 
 /// What is recorded of an item; nothing if there is nothing that can be read.
 pub fn entry(store: &mut dyn Store, subject: &Subject) -> Result<Option<Entry>, Failure> {
-    let stored = read(store, &key_of(subject))?;
+    let stored = block_on(store.read(&key_of(subject)))?;
     Ok(stored.and_then(|stored| Entry::decode_of(subject, &stored.body).ok()))
 }
 
@@ -139,110 +137,77 @@ pub fn entry(store: &mut dyn Store, subject: &Subject) -> Result<Option<Entry>, 
 pub fn open(store: &mut dyn Store, ask: Ask) -> (Opened, bool) {
     let key = key_of(&ask.subject);
     let mut opening = Opening::new(ask, random::seed());
-    let mut call = Call::Read;
-    loop {
-        let next = match call {
-            Call::Read => opening.on_read(read(store, &key)),
-            Call::ReadLease(lease, grant) => opening.on_lease(alive(store, &lease, grant)),
-            Call::Cas { expected, entry } => opening.on_cas(cas(store, &key, expected.as_ref(), &entry)),
-            Call::ReadSettled(job, at) => opening.on_settled(agenda::is_settled(store, &job, at)),
-            Call::Remove(version) => {
-                block_on(store.remove(&key, &version));
-                opening.on_removed()
-            }
+    let opened = drive(store, &key, Then::Read, None, |store, answer| {
+        let mut next = match answer {
+            Answer::Read(read) => opening.on_read(read),
+            Answer::Cas(cas) => opening.on_cas(cas),
         };
-        match next {
-            Next::Call(again) => call = again,
-            Next::Done(opened) => return (opened, opening.after_silence()),
+        loop {
+            next = match next {
+                Next::Call(Call::ReadLease(lease, grant)) => opening.on_lease(alive(store, &lease, grant)),
+                Next::Call(Call::ReadSettled(job, at)) => {
+                    opening.on_settled(agenda::is_settled(store, &job, at))
+                }
+                Next::Call(Call::Remove(version)) => {
+                    block_on(store.remove(&key, &version));
+                    opening.on_removed()
+                }
+                Next::Call(Call::Read) => return Then::Read,
+                Next::Call(Call::Cas { expected, entry }) => return cas(expected, &entry),
+                Next::Done(opened) => return Then::Done(opened),
+            };
         }
-    }
+    });
+    let opened = opened.unwrap_or_else(|failure| Opened::Failed { failure, sent: true });
+    (opened, opening.after_silence())
 }
 
 /// Changes an item that is ours.
-pub fn amend(store: &mut dyn Store, mut amending: Amending) -> Amended {
-    let (key, mut call) = (key_of(amending.subject()), amending.start());
-    loop {
-        let next = match call {
-            Call::Cas { expected, entry } => amending.on_cas(cas(store, &key, expected.as_ref(), &entry)),
-            _ => amending.on_read(read(store, &key)),
-        };
-        match next {
-            Next::Call(again) => call = again,
-            Next::Done(amended) => return amended,
-        }
-    }
-}
-
-/// What is done between two tries: something that takes this long.
-pub type Between<'a> = &'a mut dyn FnMut(&mut dyn Store, Duration);
-
-/// Nothing is, which only the keeper may do, or somebody whom nobody waits for.
-pub fn nothing(_: &mut dyn Store, pause: Duration) {
-    std::thread::park_timeout(pause);
+pub fn amend(store: &mut dyn Store, amending: Amending) -> Amended {
+    amended(store, amending, None)
 }
 
 /// Changes an item for the run that is at it: while the store does not answer it is tried again until then, with
 /// pauses that grow. At least once.
 pub fn amend_until(
     store: &mut dyn Store,
-    mut amending: Amending,
+    amending: Amending,
     until: BootTime,
     between: Between<'_>,
 ) -> Amended {
-    let (key, mut call) = (key_of(amending.subject()), amending.start());
-    let mut pause = PAUSE_FIRST;
-    loop {
-        let (next, failure) = match call {
-            Call::Cas { expected, entry } => {
-                let answer = cas(store, &key, expected.as_ref(), &entry);
-                let failure = if let Cas::Unknown(failure) = &answer { Some(failure.clone()) } else { None };
-                (amending.on_cas(answer), failure)
-            }
-            _ => {
-                let answer = read(store, &key);
-                let failure = answer.as_ref().err().cloned();
-                (amending.on_read(answer), failure)
-            }
-        };
-        match (next, failure) {
-            (Next::Done(amended), _) => return amended,
-            (Next::Call(again), None) => call = again,
-            (Next::Call(again), Some(failure)) => {
-                let left = until.since(clock::boot_time());
-                if left.is_zero() {
-                    return Amended::Failed(failure);
-                }
-                between(store, pause.min(left));
-                pause = (pause * 2).min(PAUSE_LAST);
-                call = again;
-            }
-        }
-    }
+    amended(store, amending, Some(Patience { until, between }))
 }
 
-fn read(store: &mut dyn Store, key: &str) -> Result<Option<Stored>, Failure> {
-    block_on(store.read(key))
+fn amended(store: &mut dyn Store, mut amending: Amending, patience: Option<Patience<'_>>) -> Amended {
+    let then = |next| match next {
+        Next::Call(Call::Cas { expected, entry }) => cas(expected, &entry),
+        Next::Call(_) => Then::Read,
+        Next::Done(amended) => Then::Done(amended),
+    };
+    let (key, first) = (key_of(amending.subject()), then(Next::Call(amending.start())));
+    let amended = drive(store, &key, first, patience, |_, answer| {
+        then(match answer {
+            Answer::Read(read) => amending.on_read(read),
+            Answer::Cas(cas) => amending.on_cas(cas),
+        })
+    });
+    amended.unwrap_or_else(Amended::Failed)
 }
 
-fn cas(store: &mut dyn Store, key: &str, expected: Option<&Version>, entry: &Entry) -> Cas {
-    match entry.encode() {
-        Some(body) => block_on(store.cas(key, expected, entry.write, &body)),
-        None => {
-            let message = "the record of this item has grown too large; keep less output of its steps".into();
-            Cas::Unknown(Failure { kind: FailureKind::Unusable, message })
-        }
-    }
+fn cas<T>(expected: Option<Version>, entry: &Entry) -> Then<T> {
+    Then::Cas { expected, write: entry.write, body: entry.encode() }
 }
 
 /// Whether a lease is still with a grant.
 pub fn alive(store: &mut dyn Store, lease: &Name, grant: Grant) -> Result<Alive, Failure> {
+    Ok(leasehold_core::ledger::alive(grant, &seen(store, lease)?))
+}
+
+/// A lease as it is now.
+pub(crate) fn seen(store: &mut dyn Store, lease: &Name) -> Result<Seen, Failure> {
     let stored = block_on(store.read(&lease_key(lease)))?;
     let facts = store.facts();
-    let Some(stored) = stored else { return Ok(Alive::No) };
-    // A lease that cannot be read may be with anybody.
-    let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { return Ok(Alive::Yes) };
-    let view = View::at_a_glance(&record, stored.age, facts.resolution, &facts.instance);
-    Ok(leasehold_core::ledger::alive(grant, Some((&record, &view))))
+    Ok(Seen::of(lease, stored.as_ref(), facts.resolution, &facts.instance))
 }
 
 /// The item of one run, between the thread that owns the job and the one that calls the store.
@@ -252,6 +217,8 @@ pub struct Book {
     /// With a slot: what is done once together with it.
     key: Option<Item>,
     job: Name,
+    /// Where this machine notes what it begins and ends.
+    seen: Option<Elsewhere>,
     page: Arc<(Mutex<Page>, Condvar)>,
 }
 
@@ -268,6 +235,10 @@ pub struct Page {
     pub key_closed: Option<Amended>,
     /// Steps that are done, and of which nobody knows whether the record says so.
     pub unrecorded: Vec<Step>,
+    /// What is not run because of another store, and which.
+    pub other_store: Option<(Subject, String)>,
+    /// What this machine could not note, and why.
+    pub unnoted: Vec<(Subject, String)>,
 }
 
 impl Page {
@@ -294,7 +265,12 @@ impl Page {
 impl Book {
     /// For a run that is to do this once, and with a slot perhaps a key.
     pub fn new(item: Item, key: Option<Item>, job: Name) -> Self {
-        Self { item, key, job, page: Arc::default() }
+        Self { item, key, job, seen: None, page: Arc::default() }
+    }
+
+    /// What is begun and ended is noted there too.
+    pub fn noted_in(self, seen: Option<Elsewhere>) -> Self {
+        Self { seen, ..self }
     }
 
     /// What came of it so far.
@@ -346,6 +322,11 @@ impl Book {
         let begun = matches!(opened, Opened::Begun(..));
         self.note(|page| page.opened = Some(opened));
         let begun = begun && self.key.as_ref().is_none_or(|key| self.open_key(store, key, claim, silent));
+        self.note_opened(begun);
+        // Looked at after the note was made: of two runs on two stores, one sees the other.
+        let other = self.other_store();
+        let begun = begun && other.is_none();
+        self.note(|page| page.other_store = other);
         Input::Sealed(if begun { Ok(()) } else { Err("this item is not to be run now".into()) })
     }
 
@@ -357,31 +338,61 @@ impl Book {
         let held_off = slot_without_key(key, &opened);
         let unheard = matches!(opened, Opened::Failed { .. });
         self.note(|page| page.key_opened = Some(opened));
-        let Some((state, said)) = held_off else { return true };
+        let Some((state, reason, said)) = held_off else { return true };
         // A store that does not answer would keep the run from ending: the slot is left for later.
         if unheard {
             return false;
         }
         let at = host::utc(clock::wall().as_secs());
         let until = clock::boot_time().plus(HELD_OFF_PATIENCE);
-        self.close(store, state, &Ending { exit: None, took_ms: 0, at, said }, until);
+        self.close(store, state, &Ending { exit: None, took_ms: 0, at, reason, said }, until);
         false
+    }
+
+    /// Notes on this machine what came of opening. A slot that was begun is not, if its command is not to start.
+    fn note_opened(&self, to_start: bool) {
+        let page = self.page();
+        let items = [(Some(&self.item), &page.opened), (self.key.as_ref(), &page.key_opened)];
+        for (item, opened) in items {
+            if let (Some(item), Some(opened)) = (item, opened)
+                && (to_start || !matches!(opened, Opened::Begun(..)))
+            {
+                self.seen(item, |seen, item| seen.note_opened(&item.subject, item.keep, opened));
+            }
+        }
+    }
+
+    /// An item of this run, and another store on which this machine saw it begun or done meanwhile.
+    fn other_store(&self) -> Option<(Subject, String)> {
+        let seen = self.seen.as_ref()?;
+        [Some(&self.item), self.key.as_ref()].into_iter().flatten().find_map(|item| {
+            let other = seen.others(&item.subject, item.keep).into_iter().next()?;
+            Some((item.subject.clone(), other))
+        })
+    }
+
+    /// Notes something of an item on this machine.
+    fn seen(&self, item: &Item, note: impl FnOnce(&Elsewhere, &Item) -> io::Result<()>) {
+        if let Some(Err(e)) = self.seen.as_ref().map(|seen| note(seen, item)) {
+            self.note(|page| page.unnoted.push((item.subject.clone(), e.to_string())));
+        }
     }
 
     /// Leaves it, if it was begun, to the next run: its command is never executed.
     pub fn take_back(&self, store: &mut dyn Store, ending: Ending, until: BootTime) {
-        let (state, said) = self.never_executed();
-        self.close(store, state, &Ending { said, ..ending }, until);
+        let (state, reason, said) = self.never_executed();
+        self.close(store, state, &Ending { reason, said, ..ending }, until);
     }
 
     /// How it is left if its command is never executed: to the next run, unless it was its key that failed.
-    fn never_executed(&self) -> (State, String) {
+    fn never_executed(&self) -> (State, Option<Reason>, String) {
         let (page, key) = (self.page(), self.key.as_ref().map(|key| &key.subject));
         let held_off = match (key, &page.key_opened) {
             (Some(Subject::Key(key)), Some(opened)) => slot_without_key(key, opened),
             _ => None,
         };
-        held_off.unwrap_or_else(|| (State::Planned, "the run ended before its command was begun".into()))
+        let next = || (State::Planned, None, "the run ended before its command was begun".into());
+        held_off.unwrap_or_else(next)
     }
 
     /// Records that a step is done. If nobody knows whether it is recorded, the next write says so again.
@@ -419,65 +430,27 @@ impl Book {
     pub fn close(&self, store: &mut dyn Store, state: State, ending: &Ending, until: BootTime) {
         let page = self.page();
         let (Some((entry, version)), None) = (page.whole(), page.closed) else { return };
-        let mut finished = |entry: &Entry, version| {
+        let mut finished = |item: &Item, entry: &Entry, version| {
             let finished = finish(entry, state, ending.clone());
-            amend_until(store, Amending::by_run(version, finished, random::seed()), until, &mut nothing)
+            let amending = Amending::by_run(version, finished, random::seed());
+            let closed = amend_until(store, amending, until, &mut nothing);
+            if let Amended::Done(entry, _) = &closed {
+                self.seen(item, |seen, item| seen.note(entry, item.keep));
+            }
+            closed
         };
-        if let Some(Opened::Begun(entry, version)) = page.key_opened {
-            let closed = finished(&entry, version);
+        if let (Some(Opened::Begun(entry, version)), Some(key)) = (page.key_opened, &self.key) {
+            let closed = finished(key, &entry, version);
             let failed = matches!(closed, Amended::Failed(_)).then(|| closed.clone());
             self.note(|page| page.key_closed = Some(closed));
             if failed.is_some() {
                 return self.note(|page| page.closed = failed);
             }
         }
-        let closed = finished(&entry, version);
+        let closed = finished(&self.item, &entry, version);
         self.note(|page| page.closed = Some(closed));
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn every_item_has_a_place_of_its_own() {
-        let job = Name::new("a/b").unwrap();
-        let slot = Subject::Slot { job: job.clone(), at: 60, id: "x".into() };
-        assert_eq!(key_of(&slot), "slots/a/b@000000000060");
-        assert_eq!(key_of(&Subject::Latest(job)), "latest/a/b");
-        let long = "x".repeat(255);
-        let longer = format!("{}y", &long[1..]);
-        let odd = [
-            "a",
-            "A",
-            "a.",
-            "a/",
-            "/a",
-            "a//b",
-            "../b",
-            "..",
-            "ä",
-            "a b",
-            "a=62",
-            "a%62",
-            "\n",
-            "team-a/x.y",
-        ];
-        let keys: BTreeSet<String> = odd
-            .into_iter()
-            .chain([long.as_str(), &longer])
-            .map(|key| key_of(&Subject::Key(key.into())))
-            .collect();
-        assert_eq!(keys.len(), odd.len() + 2);
-        for key in &keys {
-            let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._/-=".contains(c);
-            assert!(key.chars().all(good) && key.len() < 255 && !key.contains(".."), "{key}");
-            assert!(!key.contains("//") && !key.ends_with(['/', '.']), "{key}");
-        }
-        assert!(keys.contains("keys/team-a/x.y"));
-        assert_eq!(lease_of("team-a/x").as_str(), "team-a/x.once");
-        assert!(lease_of("Ä").as_str().starts_with("key-"));
-    }
-}
+mod tests;

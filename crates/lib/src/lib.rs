@@ -27,6 +27,7 @@ pub mod byhand;
 pub mod clock;
 #[cfg(all(unix, feature = "conformance"))]
 pub mod doctor;
+pub mod elsewhere;
 pub mod fences;
 pub mod host;
 pub mod keeper;
@@ -44,6 +45,7 @@ pub mod steps;
 pub mod stores;
 pub mod targets;
 pub mod text;
+pub mod update;
 
 pub use lease::{Acquired, Error, Lease, Leases, Lost, open};
 pub use leasehold_core as core;

@@ -30,6 +30,12 @@ struct Entry {
     token: Option<Token>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     watched: Option<EntryWatched>,
+    /// Whether other machines use this store too. Entries that were written by earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shared: Option<bool>,
+    /// It was said that the lease ran there before, when no store was named.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    told: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,6 +44,17 @@ struct EntryWatched {
     /// On the boot-time clock of this domain.
     since_ns: u64,
     clock: String,
+}
+
+/// Another store that a lease ran on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Other {
+    /// As it is shown.
+    pub store: String,
+    /// Other machines use it too.
+    pub shared: bool,
+    /// It was said that the lease ran there.
+    pub told: bool,
 }
 
 /// What is remembered about leases on one store.
@@ -86,20 +103,46 @@ impl Memory {
     }
 
     /// Other stores this lease ran on, from this user's point of view.
-    pub fn other_stores(&self, lease: &Name) -> Vec<String> {
-        self.page(lease).stores.into_keys().filter(|store| *store != self.store).collect()
+    pub fn others(&self, lease: &Name) -> Vec<Other> {
+        let others = self.page(lease).stores.into_iter().filter(|(store, _)| *store != self.store);
+        // A SQLite file is used by one machine; of anything else nobody knows it unless it was noted.
+        let shared = |store: &str, entry: &Entry| entry.shared.unwrap_or(!store.starts_with("sqlite:"));
+        others
+            .map(|(store, entry)| Other { shared: shared(&store, &entry), told: entry.told, store })
+            .collect()
+    }
+
+    /// It was said that this lease ran on another store. If that cannot be noted, it is said again.
+    pub fn told(&self, lease: &Name, other: &str) {
+        let (Some(path), mut page) = (self.file(lease), self.page(lease)) else { return };
+        if let Some(entry) = page.stores.get_mut(other) {
+            entry.told = true;
+            let _ = write(&path, &page);
+        }
     }
 
     /// Makes sure, before anything is spent, that this lease can be remembered on this store: a note that it
-    /// is kept there is written unless there is one.
-    pub fn enrol(&self, lease: &Name) -> io::Result<()> {
+    /// is kept there, and whether machines share it, is written unless there is one.
+    pub fn enrol(&self, lease: &Name, shared: bool) -> io::Result<()> {
         let Some(path) = self.file(lease) else { return Ok(()) };
         let mut page = self.page(lease);
-        if page.stores.contains_key(&self.store) {
+        let known = page.stores.get(&self.store);
+        if known.is_some_and(|entry| entry.shared == Some(shared)) {
             return Ok(());
         }
-        page.stores.insert(self.store.clone(), Entry::default());
+        page.stores.entry(self.store.clone()).or_default().shared = Some(shared);
         write(&path, &page)
+    }
+
+    /// Forgets which token was seen on this store: the record there counts as it is. Gives what was forgotten.
+    pub fn forget(&self, lease: &Name) -> io::Result<Option<Seen>> {
+        let seen = self.recall(lease).seen;
+        let mut page = self.page(lease);
+        let (Some(path), Some(entry)) = (self.file(lease), page.stores.get_mut(&self.store)) else {
+            return Ok(None);
+        };
+        (entry.epoch, entry.token, entry.watched) = (None, None, None);
+        write(&path, &page).map(|()| seen)
     }
 
     /// Why something could not be remembered, if so.

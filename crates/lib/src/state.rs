@@ -15,12 +15,20 @@ const FILE_MAX: u64 = 64 * 1024;
 
 /// What is kept inside it in directories of their own.
 const INSIDE: [&str; 8] =
-    ["memory", "grants", "probed", "targets", "gates", "sockets", "git", "leases.db-locks"];
+    ["memory", "grants", "probed", "targets", "sockets", "git", "done", "leases.db-locks"];
 
 /// A private directory, created on first use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateDir {
     path: PathBuf,
+    /// What says so, and what must be there before anything is made.
+    named: Option<Named>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Named {
+    variable: &'static str,
+    root: PathBuf,
 }
 
 /// Why there is no usable state directory.
@@ -32,6 +40,17 @@ pub enum StateError {
          Nothing was run. Set HOME, or name a store with --store and set XDG_STATE_HOME"
     )]
     Nowhere,
+    /// What it would be made in is not there.
+    #[error(
+        "{variable} names a place in {root}, which does not exist: a new state directory would be a second, empty store. \
+         Nothing was run. Correct {variable}, or make that directory"
+    )]
+    NoRoot {
+        /// What names the place.
+        variable: &'static str,
+        /// The directory.
+        root: String,
+    },
     /// It belongs to somebody else, or others may write to it.
     #[error("{path} {problem}, so another user could forge or remove leases. Nothing was run. {fix}")]
     Unsafe {
@@ -68,16 +87,22 @@ impl StateError {
 
 impl StateDir {
     /// `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold`. No other guess: a job whose
-    /// state moved with its environment would be let in twice.
+    /// state moved with its environment would be let in twice. A home, and what XDG_STATE_HOME lies in, must be there.
     pub fn locate(env: impl Fn(&str) -> Option<OsString>) -> Result<Self, StateError> {
         let absolute = |name| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
-        let base = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|h| h.join(".local/state")));
-        base.map(|base| Self { path: base.join("leasehold") }).ok_or(StateError::Nowhere)
+        let (variable, base, root) = match (absolute("XDG_STATE_HOME"), absolute("HOME")) {
+            (Some(base), _) => {
+                ("XDG_STATE_HOME", base.clone(), base.parent().map_or(base.clone(), Into::into))
+            }
+            (None, Some(home)) => ("HOME", home.join(".local/state"), home),
+            (None, None) => return Err(StateError::Nowhere),
+        };
+        Ok(Self { path: base.join("leasehold"), named: Some(Named { variable, root }) })
     }
 
     /// The directory at `path`; for tests and the library.
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { path: path.into(), named: None }
     }
 
     /// Where it is.
@@ -89,6 +114,9 @@ impl StateDir {
     /// leads elsewhere.
     pub fn ensure(&self) -> Result<(), StateError> {
         if !check(&self.path)? {
+            if let Some(Named { variable, root }) = self.named.as_ref().filter(|named| !named.root.is_dir()) {
+                return Err(StateError::NoRoot { variable, root: root.display().to_string() });
+            }
             let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
             made.map_err(|e| StateError::io(&self.path, e))?;
             check(&self.path)?;
@@ -106,12 +134,12 @@ impl StateDir {
         self.path.join("memory").join(format!("{}.json", flat(lease)))
     }
 
-    /// Where the gates of this user are, made if needed.
-    pub fn gates(&self) -> Result<PathBuf, StateError> {
-        self.made("gates")
+    /// What was seen done from here, by store.
+    pub fn done(&self) -> PathBuf {
+        self.path.join("done")
     }
 
-    /// Where the steps of jobs find their runs, made if needed.
+    /// Where the steps and gates of jobs find their runs, made if needed.
     pub fn sockets(&self) -> Result<PathBuf, StateError> {
         self.made("sockets")
     }
@@ -163,7 +191,7 @@ fn check(path: &Path) -> Result<bool, StateError> {
     };
     let path = path.display().to_string();
     let (problem, fix) = if found.is_symlink() {
-        ("is a symbolic link".into(), format!("Remove it: rm {path}"))
+        ("is a symbolic link".into(), "Move it away, or put a directory of your own in its place".into())
     } else if !found.is_dir() {
         ("is not a directory".into(), "Move it away".into())
     } else if found.uid() != rustix::process::geteuid().as_raw() {
@@ -183,15 +211,18 @@ fn flat(lease: &Name) -> String {
 
 /// The content of a private file, if it exists. Symbolic links are not followed.
 pub fn read_private(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let Some(file) = open_private(path)? else { return Ok(None) };
+    let mut bytes = Vec::with_capacity(1024);
+    file.take(FILE_MAX).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// A private file to be read, if it exists. Symbolic links are not followed.
+pub(crate) fn open_private(path: &Path) -> io::Result<Option<File>> {
     let flags = rustix::fs::OFlags::NOFOLLOW.bits();
     #[allow(clippy::cast_possible_wrap)]
-    let opened = OpenOptions::new().read(true).custom_flags(flags as i32).open(path);
-    match opened {
-        Ok(file) => {
-            let mut bytes = Vec::with_capacity(1024);
-            file.take(FILE_MAX).read_to_end(&mut bytes)?;
-            Ok(Some(bytes))
-        }
+    match OpenOptions::new().read(true).custom_flags(flags as i32).open(path) {
+        Ok(file) => Ok(Some(file)),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
     }

@@ -1,9 +1,9 @@
-//! Steps of an item: the job's processes ask the wrapper, over a private socket, whether a step is done, and tell
-//! it when it is. They never open the store themselves.
+//! Steps of an item, and gates: the job's processes ask the wrapper, over a private socket, whether a step is done,
+//! and tell it when it is; or whether a command may start at a gate. They never open the store themselves.
 //!
 //! One connection is one step: a line that asks, a line that answers, and if it is to be done, a line when it
 //! is. A connection that ends without that leaves the step undone. The step's command has the connection too: it
-//! ends when neither is left, or when the one that asked says so.
+//! ends when neither is left, or when the one that asked says so. At a gate it is one line and one answer.
 
 #[cfg(test)]
 mod tests;
@@ -19,8 +19,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
+use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
 use leasehold_core::ledger::{Amended, STEP_NAME_MAX, StepStands};
+use leasehold_core::name::Name;
+use leasehold_core::store::{Failure, FailureKind};
+use leasehold_core::time::BootTime;
 use rustix::event::{self, PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +32,8 @@ use crate::keeper::Work;
 use crate::ledger::Book;
 use crate::runner::poll;
 use crate::shell::WorkSender;
+use crate::targets::gate::Gates;
+use crate::targets::{Refused, TargetError};
 use crate::{clock, owned, random};
 
 /// Where a job finds the socket.
@@ -37,7 +43,7 @@ pub const OUTPUT_MAX: usize = 8 * 1024;
 /// Longest line over the socket.
 const LINE_MAX: u64 = 64 * 1024;
 
-/// What a step asks, or tells.
+/// What a process of the job asks, or tells.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase")]
 pub enum Ask {
@@ -52,6 +58,13 @@ pub enum Ask {
     Done {
         /// What it printed, if that is to be kept.
         output: Option<String>,
+    },
+    /// May a command start at this gate now?
+    Enter {
+        /// Which.
+        gate: Name,
+        /// The run that the asker believes to be part of.
+        grant: Grant,
     },
 }
 
@@ -89,6 +102,34 @@ pub enum Answer {
         /// One sentence.
         message: String,
     },
+    /// Start the command.
+    Entered {
+        /// Before this, on the boot-time clock: from then on the lease may be another's. Nothing: nobody is kept out.
+        by: Option<Duration>,
+        /// It is started only because the gate watches.
+        let_in: Option<Refused>,
+    },
+    /// Do not start it: the gate refuses.
+    Barred {
+        /// Why.
+        refused: Refused,
+    },
+    /// Do not start it: this run has named no gate.
+    NoGate,
+    /// Do not start it: the store did not say that it may.
+    Unentered {
+        /// Why.
+        failure: Failure,
+    },
+    /// Do not start it: the store did not answer before the lease may have ended.
+    Late,
+    /// Do not start it: the gate's record cannot be read.
+    BadFence {
+        /// Which record.
+        fence: String,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 /// The socket of one run; gone with it, and so is who answers there.
@@ -102,7 +143,12 @@ pub struct Steps {
     _lock: Option<File>,
     /// Its other end sees when this is dropped.
     _open: UnixStream,
+    /// Until when the lease is surely ours.
+    ours_until: OursUntil,
 }
+
+/// Until when the lease is surely ours, as the run that keeps it says; nothing: it is not said.
+type OursUntil = Arc<Mutex<Option<BootTime>>>;
 
 impl Drop for Steps {
     fn drop(&mut self) {
@@ -114,22 +160,15 @@ impl Drop for Steps {
 }
 
 impl Steps {
-    /// Listens in this private directory, for the run that does the item in `book` under `grant`.
-    /// A store that does not answer when a step is done is asked again for `patience`.
-    pub fn listen(
-        dir: &Path,
-        book: Book,
-        grant: Grant,
-        works: WorkSender,
-        patience: Duration,
-    ) -> io::Result<Self> {
+    /// Listens in this private directory, and answers what is asked at this desk.
+    pub fn listen(dir: &Path, desk: Desk) -> io::Result<Self> {
         sweep(dir);
         let (open, over) = UnixStream::pair()?;
         let (place, lock) = place(dir);
         let (listener, own) = bind(&place).inspect_err(|_| remove(&place))?;
         let path = own.as_ref().map_or_else(|| place.clone(), |own| own.join(ALONE));
-        let steps = Self { place, own, path, _lock: lock, _open: open };
-        let desk = Desk { book, grant, works, patience, under_way: Arc::default() };
+        let ours_until = Arc::clone(&desk.ours_until);
+        let steps = Self { place, own, path, _lock: lock, _open: open, ours_until };
         let answer = move || answer(&listener, &over, &desk);
         std::thread::Builder::new().name("steps".into()).stack_size(128 * 1024).spawn(answer)?;
         Ok(steps)
@@ -138,6 +177,11 @@ impl Steps {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The lease is surely ours until then: no command starts at a gate later than that.
+    pub fn ours_until(&self, at: BootTime) {
+        *self.ours_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
     }
 }
 
@@ -153,9 +197,11 @@ fn answer(listener: &UnixListener, over: &UnixStream, desk: &Desk) {
         let stream = Arc::new(stream);
         connected.retain(|known| known.strong_count() > 0);
         connected.push(Arc::downgrade(&stream));
+        // Whoever calls a store needs more than a step, which has the keeper call it.
+        let stack = if desk.gates.is_some() { 2048 * 1024 } else { 256 * 1024 };
         let desk = desk.clone();
         let serve = move || drop(desk.serve(&stream));
-        let _ = std::thread::Builder::new().name("step".into()).stack_size(256 * 1024).spawn(serve);
+        let _ = std::thread::Builder::new().name("step".into()).stack_size(stack).spawn(serve);
     }
     for stream in connected.iter().filter_map(Weak::upgrade) {
         let _ = stream.shutdown(Shutdown::Both);
@@ -223,8 +269,72 @@ fn remove(place: &Path) {
 }
 
 /// Who answers.
-#[derive(Clone)]
-struct Desk {
+#[derive(Clone, Debug)]
+pub struct Desk {
+    /// Whose run it is.
+    run: Bearer,
+    ours_until: OursUntil,
+    steps: Option<StepDesk>,
+    gates: Option<Gates>,
+    /// How long the store is asked about a gate.
+    gate_patience: Duration,
+}
+
+impl Desk {
+    /// For this run, which has neither an item nor a gate yet.
+    pub fn new(run: Bearer) -> Self {
+        let (ours_until, gate_patience) = (OursUntil::default(), Duration::ZERO);
+        Self { run, ours_until, steps: None, gates: None, gate_patience }
+    }
+
+    /// It does the item in `book`. A store that does not answer when a step is done is asked again for `patience`.
+    #[must_use]
+    pub fn with_steps(self, book: Book, works: WorkSender, patience: Duration) -> Self {
+        let (grant, under_way) = (self.run.grant, Arc::default());
+        Self { steps: Some(StepDesk { book, grant, works, patience, under_way }), ..self }
+    }
+
+    /// It has sealed gates. Their store is asked for so long.
+    #[must_use]
+    pub fn with_gates(self, gates: Gates, patience: Duration) -> Self {
+        Self { gates: Some(gates), gate_patience: patience, ..self }
+    }
+
+    fn serve(&self, stream: &UnixStream) -> io::Result<()> {
+        let mut lines = BufReader::new(stream);
+        match (receive(&mut lines)?, &self.steps) {
+            (Ask::Begin { step, grant }, Some(desk)) => desk.serve(&step, grant, lines),
+            (Ask::Begin { .. }, None) => send(stream, &Answer::NoItem),
+            (Ask::Enter { gate, grant }, _) => send(stream, &self.enter(&gate, grant)),
+            (Ask::Done { .. }, _) => Ok(()),
+        }
+    }
+
+    /// Compares and sets the gate.
+    fn enter(&self, gate: &Name, grant: Grant) -> Answer {
+        let Some(gates) = self.gates.as_ref().filter(|_| grant == self.run.grant) else {
+            return Answer::NoGate;
+        };
+        let entered = gates.gate(gate).enter(&self.run, self.gate_patience);
+        // Known only now: the lease may have been renewed meanwhile.
+        let by = *self.ours_until.lock().unwrap_or_else(PoisonError::into_inner);
+        match entered {
+            Ok(entered) => Answer::Entered { by: by.map(|by| by.0), let_in: entered.let_in },
+            Err(TargetError::Refused(refused)) => Answer::Barred { refused: *refused },
+            // Paused in the middle of the call: the store is not to blame.
+            Err(_) if by.is_some_and(|by| clock::boot_time() >= by) => Answer::Late,
+            Err(TargetError::Remote { failure, .. }) => Answer::Unentered { failure },
+            Err(TargetError::BadFence { fence, why, .. }) => Answer::BadFence { fence, why },
+            Err(other) => {
+                Answer::Unentered { failure: Failure::new(FailureKind::Unreachable, other.to_string()) }
+            }
+        }
+    }
+}
+
+/// Who answers about the steps of an item.
+#[derive(Clone, Debug)]
+struct StepDesk {
     book: Book,
     grant: Grant,
     works: WorkSender,
@@ -235,7 +345,7 @@ struct Desk {
 
 /// Somebody is at a step, until this is dropped.
 struct AtIt<'a> {
-    desk: &'a Desk,
+    desk: &'a StepDesk,
     step: &'a str,
 }
 
@@ -245,17 +355,16 @@ impl Drop for AtIt<'_> {
     }
 }
 
-impl Desk {
-    fn serve(&self, stream: &UnixStream) -> io::Result<()> {
-        let mut lines = BufReader::new(stream);
-        let Ask::Begin { step, grant } = receive(&mut lines)? else { return Ok(()) };
-        let at_it = match self.begin(&step, grant) {
+impl StepDesk {
+    fn serve(&self, step: &str, grant: Grant, mut lines: BufReader<&UnixStream>) -> io::Result<()> {
+        let stream = *lines.get_ref();
+        let at_it = match self.begin(step, grant) {
             Ok(at_it) => at_it,
             Err(answer) => return send(stream, &answer),
         };
         send(stream, &Answer::Begin)?;
         let Ask::Done { output } = receive(&mut lines)? else { return Ok(()) };
-        let answer = self.done(&step, output);
+        let answer = self.done(step, output);
         // Before the answer: whoever has heard it may ask again.
         drop(at_it);
         send(stream, &answer)

@@ -1,39 +1,63 @@
 //! Small help with what people type.
 
+use strsim::levenshtein;
+
 /// The known word that `typed` was probably meant to be.
 pub fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     let typed = typed.to_lowercase();
-    let near = known.iter().map(|word| (distance(&typed, word), *word));
+    let near = known.iter().map(|word| (levenshtein(&typed, word), *word));
     near.filter(|(distance, word)| *distance <= word.len().div_ceil(2)).min().map(|(_, word)| word)
-}
-
-/// How many letters to change, add or drop to get from one to the other.
-pub(crate) fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in to.iter().enumerate() {
-            let change = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }
 
 /// What a password is shown as.
 pub const MASK: &str = "***";
 
-/// A URL as it may be shown: passwords are masked, before the host and among the parameters.
+/// Parameters of URLs that may be shown. Any other may be a secret: a signature, a token, a password.
+const HARMLESS: [&str; 28] = [
+    "account",
+    "application_name",
+    "cacert",
+    "cert",
+    "channel_binding",
+    "client_encoding",
+    "connect_timeout",
+    "database",
+    "dbname",
+    "endpoint",
+    "gssencmode",
+    "host",
+    "hostaddr",
+    "insecure",
+    "keepalives",
+    "options",
+    "passfile",
+    "port",
+    "prefix",
+    "region",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslnegotiation",
+    "sslrootcert",
+    "style",
+    "target_session_attrs",
+    "user",
+];
+
+/// Whether it can be a word before a colon, and no part of a password or a connection string.
+pub fn is_word(text: &str) -> bool {
+    !text.contains(|c: char| "=@".contains(c) || c.is_whitespace() || c.is_control())
+}
+
+/// A URL as it may be shown: passwords are masked before the host, and every parameter that is not known to be
+/// harmless.
 pub fn masked(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
     let (place, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
     // What stands before a `@` in the first parameter's name was meant to be a password with a `?` in it.
     let astray = query.split('=').next().is_some_and(|name| name.contains('@'));
     let (place, query) = if astray { (rest, "") } else { (place, query) };
-    let query = masked_parameters(query);
+    let query = masked_parameters(scheme, query);
     // Over HTTP a name alone may be the secret: tokens are written that way. `git:https` is HTTP too.
     let web =
         scheme.rsplit(':').next().is_some_and(|s| ["http", "https"].contains(&&*s.to_ascii_lowercase()));
@@ -50,22 +74,17 @@ pub fn masked(url: &str) -> String {
     }
 }
 
-fn masked_parameters(path: &str) -> String {
-    let Some((path, query)) = path.split_once('?') else { return path.into() };
-    let secret = |key: &str| {
-        let key = key.to_ascii_lowercase();
-        // An escaped name is nothing that people write: it is not worth reading.
-        key.contains('%')
-            || ["password", "passwd", "secret", "token", "signature"].iter().any(|word| key.contains(word))
+/// What begins with a `?`.
+fn masked_parameters(scheme: &str, query: &str) -> String {
+    let Some(query) = query.strip_prefix('?') else { return query.into() };
+    let shown = |pair: &str| match pair.split_once('=') {
+        Some(("endpoint", url)) => format!("endpoint={}", masked(url)),
+        // Of Redis it is the name of a file.
+        Some(("key", _)) if scheme.starts_with("redis") => pair.into(),
+        Some((key, _)) if !HARMLESS.contains(&key) => format!("{key}={MASK}"),
+        _ => pair.to_owned(),
     };
-    let shown: Vec<String> = query
-        .split('&')
-        .map(|pair| match pair.split_once('=') {
-            Some((key, _)) if secret(key) => format!("{key}={MASK}"),
-            _ => pair.into(),
-        })
-        .collect();
-    format!("{path}?{}", shown.join("&"))
+    format!("?{}", query.split('&').map(shown).collect::<Vec<_>>().join("&"))
 }
 
 /// A part of a URL without its %XX; nothing where a % stands alone or spells no UTF-8.
@@ -84,14 +103,32 @@ pub fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Text of somebody else as it may be shown: nothing in it moves the cursor, colours or turns what follows.
+/// Whether a character moves the cursor, ends a line, colours, or turns the direction of what follows.
+fn is_harmful(c: char) -> bool {
+    let turns =
+        matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// Text as it may be shown to people: it is one line, and does nothing to a terminal.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|c| if is_harmful(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// JSON as it may be shown: the same value, with the same characters escaped.
+pub fn escaped(json: &str) -> String {
+    let shown = |c: char| match is_harmful(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.into(),
+    };
+    json.chars().map(shown).collect()
+}
+
+/// The same of a text with lines and tabs of its own, which stay.
 pub fn harmless(text: &str) -> String {
-    let turns = |c| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let shown = |c: char| !turns(c) && (!c.is_control() || c == '\n' || c == '\t');
-    text.replace("\r\n", "\n")
-        .chars()
-        .map(|c| if shown(c) { c } else { char::REPLACEMENT_CHARACTER })
-        .collect()
+    let stays = |c| c == '\n' || c == '\t' || !is_harmful(c);
+    let shown = |c| if stays(c) { c } else { char::REPLACEMENT_CHARACTER };
+    text.replace("\r\n", "\n").chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -113,14 +150,26 @@ mod tests {
             harmless("\u{1b}[2J\r\u{9b}1m\u{7f}\u{202e}"),
             "\u{fffd}[2J\u{fffd}\u{fffd}1m\u{fffd}\u{fffd}"
         );
+        assert_eq!(
+            one_line("a\tb\r\nc\u{85}\u{2028}ä 🦀"),
+            "a\u{fffd}b\u{fffd}\u{fffd}c\u{fffd}\u{fffd}ä 🦀"
+        );
     }
 
     #[test]
-    fn distances() {
-        assert_eq!(distance("dir", "dir"), 0);
-        assert_eq!(distance("", "dir"), 3);
-        assert_eq!(distance("sqllite", "sqlite"), 1);
-        assert_eq!(distance("dri", "dir"), 2);
+    fn escaped_json_is_the_same() {
+        let text = "a\x1b\x7f\u{9b}\u{202e}\n\"ä🦀";
+        let json = escaped(&serde_json::json!({ text: text }).to_string());
+        assert!(!json.contains(is_harmful), "{json}");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&json).unwrap(),
+            serde_json::json!({ text: text })
+        );
+    }
+
+    #[test]
+    fn near_words() {
+        assert_eq!(did_you_mean("sqllite", &["dir", "sqlite"]), Some("sqlite"));
         assert_eq!(did_you_mean("Stor", &["store", "ttl"]), Some("store"));
         assert_eq!(did_you_mean("zzzzzz", &["store", "ttl"]), None);
     }
@@ -128,14 +177,19 @@ mod tests {
     #[test]
     fn passwords_are_not_shown() {
         assert_eq!(masked("postgres://ops:s3cret@db/ops"), "postgres://ops:***@db/ops");
-        assert_eq!(masked("postgres://ops:p@ss@db:5432/ops?x=1"), "postgres://ops:***@db:5432/ops?x=1");
+        assert_eq!(masked("postgres://ops:p@ss@db:5432/ops?x=1"), "postgres://ops:***@db:5432/ops?x=***");
         assert_eq!(masked("redis://:s3cret@h"), "redis://:***@h");
         for odd in ["p#s3cret", "12?s3cret", "a/s3cret", "a@s3cret", "?s3cret", "a@b/s3cret", "#s3cret?x@"] {
             assert_eq!(masked(&format!("postgres://ops:{odd}@db/ops")), "postgres://ops:***@db/ops", "{odd}");
         }
         assert_eq!(masked("postgres://db/a?pass%77ord=s3cret"), "postgres://db/a?pass%77ord=***");
         assert_eq!(masked("s3://b/p?endpoint=http://h:1/x"), "s3://b/p?endpoint=http://h:1/x");
-        assert_eq!(masked("pg://db/a?password=s3cret&x=1"), "pg://db/a?password=***&x=1");
+        assert_eq!(masked("pg://db/a?password=s3cret&user=a"), "pg://db/a?password=***&user=a");
+        assert_eq!(masked("az://box/key?sig=s3cret&account=a"), "az://box/key?sig=***&account=a");
+        assert_eq!(masked("s3://b/p?endpoint=http://u:s3cret@h"), "s3://b/p?endpoint=http://***@h");
+        assert_eq!(masked("git:https://h/r?private_token=s3cret"), "git:https://h/r?private_token=***");
+        assert_eq!(masked("rediss://h?cert=a&key=b"), "rediss://h?cert=a&key=b");
+        assert_eq!(masked("az://box?key=s3cret"), "az://box?key=***");
         assert_eq!(masked("https://h/l?access_TOKEN=s3cret"), "https://h/l?access_TOKEN=***");
         for secret in ["s3cret", "s3cret:x-oauth-basic", "x:s3cret", "a@s3cret"] {
             assert_eq!(masked(&format!("git:https://{secret}@host/r")), "git:https://***@host/r", "{secret}");

@@ -218,6 +218,20 @@ impl Server {
         }
     }
 
+    /// One that claims atomic pushes and does not compare: as `scripts/liars/git.py` says of `how`.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn lying(how: &str, dir: &Path) -> Self {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/liars/git.py");
+        let mut command = Command::new("python3");
+        command.arg(program).arg(dir).arg(how).envs(SETTINGS).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut port = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut port).unwrap();
+        Self { url: format!("git://127.0.0.1:{}", port.trim()), daemon: Some(child) }
+    }
+
     /// The bare repository of a yard.
     pub fn url(&self) -> String {
         format!("{}/r.git", self.url)

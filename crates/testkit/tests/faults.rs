@@ -83,7 +83,7 @@ fn reply(from: &mut BufReader<TcpStream>) -> io::Result<Reply> {
 }
 
 fn failure(e: &io::Error) -> Failure {
-    Failure { kind: FailureKind::Unreachable, message: e.to_string() }
+    Failure::new(FailureKind::Unreachable, e.to_string())
 }
 
 #[async_trait(?Send)]

@@ -1,6 +1,6 @@
 // Core's table of cases against the worker's copy of the rule: gives the verdicts, in the table's order.
 
-import { isName, listable, removable, verdict, within } from "./legal.js";
+import { called, isName, listable, placed, removable, verdict } from "./legal.js";
 
 const bytes = (text) => (text === null ? null : Uint8Array.from(atob(text), (c) => c.charCodeAt(0)));
 
@@ -9,7 +9,10 @@ export default {
     const asked = await request.json();
     if (asked.rights) {
       return Response.json(
-        asked.rights.map(([prefix, key]) => [within(prefix, key), listable(prefix, key) ?? null]),
+        asked.rights.map(([prefix, key]) => {
+          const place = placed(prefix, key);
+          return [place ?? null, listable(prefix, key) ?? null, place === undefined ? null : called(prefix, place)];
+        }),
       );
     }
     if (asked.names) return Response.json(asked.names.map((name) => isName(name)));

@@ -1,4 +1,6 @@
-//! The arguments of `leasehold fence`.
+//! The arguments of `leasehold fence` and `leasehold gate`.
+
+use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
 
@@ -37,4 +39,26 @@ store in use. Until the next run has sealed the target, nobody writes it.")]
         /// The target
         target: String,
     },
+}
+
+/// `gate`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It works inside a run that named the gate:
+  leasehold run site --fence gate:mail -- sh -c 'leasehold gate mail -- ./send.sh'
+
+A gate by its name is a record in the store of the lease, for all machines that share it. It is compared and set \
+right before the command starts; if a later run has sealed it, nothing is started (76). A command that runs already \
+does not delay the next run.
+
+With a lease that was taken by hand (acquire --eval), the command asks the store itself and seals the gate on the way.
+
+A gate by its path is a lock file, for this machine only: the next start waits until the command has ended. What \
+the command does elsewhere is not part of the check, so the class is `gate`.")]
+pub struct Gate {
+    /// What the command touches: a name, or a path (/PATH, ./PATH)
+    pub resource: String,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
 }

@@ -29,6 +29,9 @@ A signal goes on to its runs, and it ends with them.
 
 What the file may say: leasehold help leasehold.toml";
 
+/// How often an item may fail, unless somebody says another number.
+pub const ATTEMPTS: u32 = 3;
+
 /// How an item of work is gone about.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Doing {
@@ -40,7 +43,7 @@ pub struct Doing {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub provider_keeps: Option<Duration>,
     /// How often it may fail before it waits for you (79) and `leasehold retry`
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = ATTEMPTS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub attempts: u32,
     /// Forget that it was done after this long [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
@@ -49,6 +52,16 @@ pub struct Doing {
     /// pass through us
     #[arg(long)]
     pub tail: bool,
+    #[command(flatten)]
+    pub new_here: NewHere,
+}
+
+/// `--new-here`
+#[derive(Clone, Copy, Debug, Args)]
+pub struct NewHere {
+    /// What this machine saw done on another store is to be done again on this one; said once, it is not asked again
+    #[arg(long = "new-here")]
+    pub said: bool,
 }
 
 /// What to do about a run that never reported.
@@ -69,7 +82,10 @@ Examples:
 If the command fails it is tried again by the next call, at most --attempts times. If a run began and never \
 reported (its machine died), nobody knows whether it did its work: the exit code is 79, until you look and say \
 `leasehold retry KEY`, or if you said --if-unknown retry. The command gets LEASEHOLD_KEY: give it to the other \
-side as the idempotency key, and a retry cannot do it twice.")]
+side as the idempotency key, and a retry cannot do it twice.
+
+This machine remembers what was done on which store: on another store it is refused (78) until you say --new-here. A home \
+that is thrown away after the run remembers nothing.")]
 pub struct Once {
     /// What is to be done once; {date} and {date@Zone} are filled in
     pub key: String,
@@ -107,7 +123,8 @@ pub struct Step {
 #[command(after_help = "\
 Of each lease, how the last 8 runs without a key or a slot ended is kept, in the lease's own record: `released` is a lease \
 that was given back by hand or by a program, `unsealed` a run that ran nothing because a target could not be sealed, `unknown` one whose holder never reported, noted by whoever took over. \
-A run that found the lease held wrote nothing, so such skips are not here; those of slots are.")]
+A run that finds the lease held writes nothing, with --slot too, so its skip is not here. \
+The slots that a daemon or a tick skips are here, and those whose --key was done already.")]
 pub struct History {
     /// Only this lease, job, key or slot
     pub name: Option<String>,
@@ -134,7 +151,7 @@ pub struct Why {
 pub struct Retry {
     /// The key, or JOB@SLOT for a slot, as `leasehold history` shows them
     pub key: String,
-    /// It was done all the same: record it so, and never run it again
+    /// It was done all the same: record it so, with who said it, and never run it again
     #[arg(long)]
     pub done: bool,
 }

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::args::{Acquire, ByHand, Everywhere, token};
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::{self, Out};
 
 /// What is kept privately between `acquire` and `release`: the last grant on each store.
@@ -44,7 +44,7 @@ struct KeptGrant {
 /// `leasehold acquire NAME`
 pub fn acquire(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed> {
     let told = acquired(flags, args, out);
-    let code = told.as_ref().map_or_else(|failed| failed.code, |code| *code);
+    let code = told.as_ref().map_or_else(|failed| failed.code(), |code| *code);
     if args.eval && code != exit::OK {
         // What a shell evaluates must fail as we do: nothing at all would be a success.
         out::line(&format!("(exit {code})"));
@@ -122,25 +122,28 @@ pub fn print(granted: &Granted, eval: bool, chosen: &Chosen, out: &Out) -> Resul
     } else {
         token.to_string()
     };
-    if out::line(&text) {
+    if out::as_is(&text) {
         return Ok(());
     }
     let end = give_back(granted, chosen);
     let message = format!("{lease} was acquired (token {token}), but the token could not be printed, {end}");
-    Err(Failed::new(exit::CONFIG, "output", message))
+    Err(Failed::new(Kind::Config, "output", message))
 }
 
 /// Releases what nobody could use; what came of it, as the end of a sentence.
 fn give_back(granted: &Granted, chosen: &Chosen) -> String {
+    match released(granted, chosen) {
+        true => "so it was released again".into(),
+        false => format!("and it could not be released either: it expires in {}", Text(left(granted))),
+    }
+}
+
+/// Releases it; whether it is not ours any more.
+pub fn released(granted: &Granted, chosen: &Chosen) -> bool {
     let verb = Verb::Release(granted.grant);
     let released = config::open(chosen, Missing::Refuse)
         .map(|mut store| byhand::errand(verb, &granted.lease, store.as_mut()));
-    match released {
-        Ok(ErrandOutcome::Done { .. } | ErrandOutcome::NotOurs(_) | ErrandOutcome::Idle(_)) => {
-            "so it was released again".into()
-        }
-        _ => format!("and it could not be released either: it expires in {}", Text(left(granted))),
-    }
+    matches!(released, Ok(ErrandOutcome::Done { .. } | ErrandOutcome::NotOurs(_) | ErrandOutcome::Idle(_)))
 }
 
 /// A claim by hand, decided.
@@ -162,10 +165,10 @@ pub fn take(ask: &Ask, opened: Opened, signals: Signals, out: &Out) -> Result<Ta
             Ok(Taken::Granted(granted, chosen))
         }
         Outcome::Busy(busy) => Ok(Taken::Busy(busy)),
-        Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &memory, &ask.lease, Aim::Take)),
+        Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &ask.lease, Aim::Take)),
         // A session by hand ends with the grant.
         Outcome::Finished { .. } | Outcome::Lost { .. } => Err(Failed::new(
-            exit::LOST,
+            Kind::Lost,
             "lost",
             format!(
                 "{} was yours and had run out, or was asked back, before the answer came here. It was given back; try \
@@ -181,8 +184,8 @@ pub fn signals() -> Result<Signals, Failed> {
     Signals::install().map_err(|e| system(&e))
 }
 
-fn system(error: &std::io::Error) -> Failed {
-    Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {error}"))
+pub fn system(error: &std::io::Error) -> Failed {
+    Failed::new(Kind::Unreachable, "system", format!("the system refused: {error}"))
 }
 
 fn keep(state: &StateDir, granted: &Granted, chosen: &Chosen) -> Result<(), Failed> {
@@ -198,12 +201,12 @@ fn keep(state: &StateDir, granted: &Granted, chosen: &Chosen) -> Result<(), Fail
     let bytes = serde_json::to_vec(&kept).unwrap_or_default();
     write_private(&path, &bytes).map_err(|e| {
         let (lease, path, end) = (&granted.lease, path.display(), give_back(granted, chosen));
-        let code = if is_denial(&e) { exit::DENIED } else { exit::CONFIG };
+        let kind = if is_denial(&e) { Kind::Denied } else { Kind::Config };
         let message = format!(
             "{lease} was acquired (token {token}), but the grant could not be kept in {path} ({e}), without which it \
              can be neither renewed nor released, {end}. Make room there"
         );
-        Failed::new(code, "state", message)
+        Failed::new(kind, "state", message)
     })
 }
 
@@ -241,7 +244,7 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
             Ok(exit::OK)
         }
         ErrandOutcome::Revoked(record) => Err(Failed::new(
-            exit::LOST,
+            Kind::Lost,
             "revoked",
             format!(
                 "{lease} (token {}) was asked back: stop your work, then run: leasehold release {lease} --token {}",
@@ -249,7 +252,7 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
             ),
         )),
         ErrandOutcome::NotOurs(found) | ErrandOutcome::Idle(found) => Err(Failed::new(
-            exit::LOST,
+            Kind::Lost,
             "lost",
             format!(
                 "{lease} is not yours any more: {}. Stop your work: another may be doing it",
@@ -306,7 +309,8 @@ pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Faile
     }
 }
 
-fn holds(lease: &Name, grant: Grant, opened: &mut Opened) -> Result<bool, Failed> {
+/// Whether the record says that this grant has it, however old it is.
+pub fn holds(lease: &Name, grant: Grant, opened: &mut Opened) -> Result<bool, Failed> {
     let stored = pollster::block_on(opened.store.read(&lease_key(lease)));
     let Some(stored) = stored.map_err(|failure| store_failed(&failure, &opened.chosen))? else {
         return Ok(false);
@@ -346,7 +350,7 @@ fn is_elsewhere(flags: &Everywhere, args: &ByHand, run: &Enclosing) -> bool {
 }
 
 /// Which process renews which grant, as the run that we are in says.
-fn supervisor() -> Option<(i32, Grant)> {
+pub fn supervisor() -> Option<(i32, Grant)> {
     std::env::var(SUPERVISOR).ok().and_then(|text| parse_supervisor_text(&text))
 }
 

@@ -15,8 +15,8 @@ use rustix::process::Signal;
 use watch::Watch;
 
 use super::{enrol, open_tested};
-use crate::args::Everywhere;
-use crate::exit::{self, Failed};
+use crate::args::{Everywhere, NewHere};
+use crate::exit::{self, Failed, Kind};
 use crate::jobs::{self, Job};
 use crate::out::Out;
 use crate::scheduler::start::Starter;
@@ -31,7 +31,7 @@ pub fn path(flags: &Everywhere) -> PathBuf {
 }
 
 /// Stays up and starts what is due.
-pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
+pub fn daemon(flags: &Everywhere, new_here: &NewHere, out: &Out) -> Result<u8, Failed> {
     let path = path(flags);
     // A reader that stands still must not keep jobs from being started.
     let out = &out.hurried();
@@ -39,7 +39,7 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
     let (timer, set) = (Timer::new().map_err(system)?, ClockSet::new().map_err(system)?);
     // Before the file is read: a change right after is seen.
     let mut watch = Watch::new(&path);
-    let mut scheduler = begin(flags, &path, Mode::Stays, out)?;
+    let mut scheduler = begin(flags, &path, new_here, Mode::Stays, out)?;
     // The file has to be read once more, at this time.
     let mut unread: Option<Millis> = None;
     loop {
@@ -79,10 +79,10 @@ pub fn daemon(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
 }
 
 /// Does what is due, and ends.
-pub fn tick(flags: &Everywhere, out: &Out) -> Result<u8, Failed> {
+pub fn tick(flags: &Everywhere, new_here: &NewHere, out: &Out) -> Result<u8, Failed> {
     let mut signals = hearing()?;
     let timer = Timer::new().map_err(system)?;
-    let mut scheduler = begin(flags, &path(flags), Mode::Once, out)?;
+    let mut scheduler = begin(flags, &path(flags), new_here, Mode::Once, out)?;
     loop {
         let next = scheduler.step();
         if next.is_none() && !scheduler.busy() {
@@ -115,13 +115,19 @@ fn arm(timer: &Timer, next: Option<Millis>, now: Millis) -> Result<(), Failed> {
     }
 }
 
-fn begin<'a>(flags: &Everywhere, path: &Path, mode: Mode, out: &'a Out) -> Result<Scheduler<'a>, Failed> {
+fn begin<'a>(
+    flags: &Everywhere,
+    path: &Path,
+    new_here: &NewHere,
+    mode: Mode,
+    out: &'a Out,
+) -> Result<Scheduler<'a>, Failed> {
     let jobs = jobs::load(path)?;
     let opened = open_tested(flags, &leases(&jobs))?;
     enrol(&opened, &leases(&jobs))?;
     timed(&jobs, opened.store.as_ref())?;
     let (number, store) = (jobs.len(), opened.chosen.shown.clone());
-    let starter = Starter::new(&opened.chosen, out.verbose).map_err(system)?;
+    let starter = Starter::new(&opened.chosen, new_here.said, out.verbose).map_err(system)?;
     let mut scheduler = Scheduler::new(opened, starter, mode, out)?;
     scheduler.take(jobs)?;
     if mode == Mode::Stays {
@@ -164,12 +170,12 @@ fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, told
         }
         Err(failed) => {
             let why = failed.message.replace(". Nothing was started", "").replace(". Nothing was run.", "");
-            let again = failed.code == exit::UNREACHABLE;
-            let then = match (again, failed.word) {
-                (true, "clock") => " until it does",
-                (true, _) => " until the store answers",
-                (false, _) => "",
+            let then = match failed.kind {
+                Kind::Clock => " until it does",
+                Kind::Unreachable => " until the store answers",
+                _ => "",
             };
+            let again = matches!(failed.kind, Kind::Clock | Kind::Unreachable);
             if !(again && told) {
                 out.warn(&format!("{why}. The jobs stay as they were before that change{then}"));
             }
@@ -186,5 +192,5 @@ fn leases(jobs: &[Job]) -> Vec<Name> {
 }
 
 fn system(e: std::io::Error) -> Failed {
-    Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}"))
+    Failed::new(Kind::Unreachable, "system", format!("the system refused: {e}"))
 }

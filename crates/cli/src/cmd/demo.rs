@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use self::actor::{READY, REFUSED, WRITTEN};
 use self::columns::{Screen, bad, good, plain, quoted};
 use self::stage::{ARTEFACT, Actor, LEASE, Side, Stage, TTL, Trouble};
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
 const NINE: &str = "the figures of 09:00";
@@ -37,18 +37,22 @@ pub fn run(out: &Out) -> Result<u8, Failed> {
     match told {
         Err(Trouble::Signal(number)) => {
             let code = u8::try_from(128 + number).unwrap_or(u8::MAX);
-            Err(Failed::new(code, "interrupted", "interrupted; nothing of the demo is left"))
+            Err(Failed::new(
+                Kind::Interrupted(code),
+                "interrupted",
+                "interrupted; nothing of the demo is left",
+            ))
         }
         Err(Trouble::System(e)) => {
             let message = format!("the system refused: {e}. Nothing of the demo is left");
-            Err(Failed::new(exit::UNREACHABLE, "system", message))
+            Err(Failed::new(Kind::Unreachable, "system", message))
         }
         _ if facts.differences.is_empty() => {
             farewell(screen, facts.elapsed);
             Ok(exit::OK)
         }
         _ => Err(Failed::new(
-            exit::NEEDS_YOU,
+            Kind::NeedsYou,
             "demo_differs",
             format!(
                 "the demo went otherwise than it should: {}. On a machine under heavy load try it again; if \

@@ -16,8 +16,8 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Why(args) => {
             why::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
         }
-        Command::Daemon => daemon::daemon(flags, out),
-        Command::Tick => daemon::tick(flags, out),
+        Command::Daemon(args) => daemon::daemon(flags, args, out),
+        Command::Tick(args) => daemon::tick(flags, args, out),
         Command::Plan(args) => plan::run(flags, args, out).and_then(out::all_written),
         Command::Pause(args) => pause::run(flags, args, true, out).map_err(Failed::of_a_look),
         Command::Resume(args) => pause::run(flags, args, false, out).map_err(Failed::of_a_look),
@@ -26,7 +26,7 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Write(args) => write::run(args, out),
         Command::Push(args) => push::run(args, out),
         Command::Read(args) => read::run(args, out),
-        Command::Gate(args) => gate::run(args, out),
+        Command::Gate(args) => gate::run(flags, args, out),
         Command::Fence(args) => fence::run(flags, args, out).and_then(out::all_written),
         #[cfg(any(feature = "postgres", feature = "sqlite"))]
         Command::Guard(args) => guard::run(args, out).and_then(out::all_written),
@@ -40,6 +40,7 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Renew(args) => by_hand::renew(flags, args, out),
         Command::Release(args) => by_hand::release(flags, args, out),
         Command::Break(args) => break_::run(flags, args, out),
+        Command::Adopt(args) => adopt::run(flags, args, out),
         Command::Use(args) => use_::run(flags, args, out),
         #[cfg(feature = "http")]
         Command::Serve(args) => serve::run(flags, args, out),

@@ -1,5 +1,7 @@
 //! `leasehold doctor`: can this store be trusted with leases? And what `leasehold use` asks first.
 
+mod target;
+
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,12 +11,13 @@ use leasehold::doctor::{self, Depth, Diagnosis, Ended, Finding, Latency, Notes, 
 use leasehold::runner::signals::Interrupt;
 use leasehold::state::StateDir;
 use leasehold::stores::Verdict;
+use leasehold::text::one_line;
 use serde_json::{Value, json};
 
 use super::store_failed;
 use crate::args::{Doctor, Everywhere};
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::{self, Out};
 
 /// Examines the store and says what was found; the exit code says whether to use it.
@@ -28,27 +31,29 @@ pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
                 "--print-sql is for PostgreSQL; a store of the kind {kind:?} needs no SQL. Leave one of them out"
             )));
         }
-        out::line(leasehold::stores::postgres::schema_sql().trim_end());
+        out::as_is(leasehold::stores::postgres::schema_sql().trim_end());
         return Ok(exit::OK);
     }
+    if let Some(url) = &args.target {
+        return target::run(flags, url, out);
+    }
     let state = config::state_dir()?;
-    let named = Everywhere {
-        store: args.url.clone().or(flags.store.clone()),
-        config: flags.config.clone(),
-        ..*flags
-    };
-    let chosen = config::choose(&named, &state)?;
+    let named = |store: Option<String>| Everywhere { store, config: flags.config.clone(), ..*flags };
+    let chosen = config::choose(&named(args.url.clone().or(flags.store.clone())), &state)?;
+    let also = args.also.clone().map(|url| config::choose(&named(Some(url)), &state)).transpose()?;
     // What is wrong before anything is asked is said as everywhere else.
     let scratch = Scratch::beside(&chosen);
     let examined = scratch.as_ref().map_or_else(|| chosen.clone(), |scratch| scratch.instead_of(&chosen));
-    drop(config::open(&examined, Missing::Refuse)?);
-    let table = Table { out: *out, terminal: std::io::stdout().is_terminal() };
+    for chosen in [Some(&examined), also.as_ref()].into_iter().flatten() {
+        drop(config::open(chosen, Missing::Refuse)?);
+    }
+    let table = Table::new(out);
     table.head(&chosen);
-    let diagnosis = examine(&examined, Depth::Full, &mut |progress| table.tell(progress))?;
+    let diagnosis = examine(&examined, also.as_ref(), Depth::Full, &mut |progress| table.tell(progress))?;
     drop(scratch);
     let ended = judge(&diagnosis, &chosen, &state);
     if out.json {
-        let code = ended.as_ref().map_or_else(|failed| failed.code, |()| exit::OK);
+        let code = ended.as_ref().map_or_else(|failed| failed.code(), |()| exit::OK);
         out.object(&summary(&diagnosis, &chosen, code));
     }
     left_behind(&diagnosis, out);
@@ -86,18 +91,20 @@ impl Drop for Scratch {
 /// Examines, until it is done or somebody presses Ctrl-C.
 pub fn examine(
     chosen: &Chosen,
+    also: Option<&Chosen>,
     depth: Depth,
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Diagnosis, Failed> {
-    let system = |e| Failed::new(exit::UNREACHABLE, "system", format!("the system refused: {e}"));
+    let system = |e| Failed::new(Kind::Unreachable, "system", format!("the system refused: {e}"));
     let interrupt = Interrupt::install().map_err(system)?;
-    let diagnosis = doctor::examine(config::opener(chosen), depth, &interrupt.flag(), tell);
+    let diagnosis =
+        doctor::examine(config::opener(chosen), also.map(config::opener), depth, &interrupt.flag(), tell);
     match diagnosis.ended {
         Ended::Interrupted => {
             let code = 128 + u8::try_from(interrupt.signal()).unwrap_or(2);
             let left = if diagnosis.left.is_empty() { "nothing was left behind" } else { "see above" };
             left_behind(&diagnosis, &Out::plain());
-            Err(Failed::new(code, "interrupted", format!("interrupted; {left}")))
+            Err(Failed::new(Kind::Interrupted(code), "interrupted", format!("interrupted; {left}")))
         }
         _ => Ok(diagnosis),
     }
@@ -115,13 +122,13 @@ pub fn judge(diagnosis: &Diagnosis, chosen: &Chosen, state: &StateDir) -> Result
         }
         Ended::Failed(failure) => Err(store_failed(failure, chosen)),
         Ended::Refused { breaks, why } => {
-            Notes::new(state, &chosen.url, &chosen.shown).refused(why);
+            Notes::new(state, &chosen.url, &chosen.shown).refused();
             let what = match *breaks {
                 "P1" => "P1, one token for one grant, does not hold there: two machines could hold one lease",
                 _ => "P3, stopped in time, does not hold there: a lease could end while its job runs",
             };
             Err(Failed::new(
-                exit::CONFIG,
+                Kind::Config,
                 "not_a_lease_store",
                 format!(
                     "{} is not a lease store: {}. {what}. It will not be used",
@@ -155,6 +162,10 @@ struct Table {
 }
 
 impl Table {
+    fn new(out: &Out) -> Self {
+        Self { out: *out, terminal: std::io::stdout().is_terminal() }
+    }
+
     fn head(&self, chosen: &Chosen) {
         if !self.out.json && !self.out.quiet {
             out::line(&format!("{:<11} {}", "store", chosen.shown));
@@ -183,7 +194,7 @@ impl Table {
             Verdict::Unsafe => AnsiColor::Red.on_default().bold(),
         };
         let style: Style = style;
-        out::line(&format!("{about:<11} {style}{:<7}{style:#} {text}", word(verdict)));
+        out::as_is(&format!("{about:<11} {style}{:<7}{style:#} {}", word(verdict), one_line(text)));
     }
 
     /// What is looked at now, where somebody watches; wiped when it is done.

@@ -4,29 +4,34 @@ use std::process::Command;
 
 use leasehold::core::fence::{Fence, Mode};
 use leasehold::state::{StateDir, write_private};
+use leasehold::targets::gate::{self, Gates};
+use leasehold::targets::open::shown;
 use leasehold::targets::{Class, Target};
-use leasehold::text::{MASK, masked};
+use leasehold::text::MASK;
 use serde_json::{Value, json};
 
+use super::run::diary;
 use super::targets;
 use crate::args::{self, Everywhere, FenceVerb};
 use crate::config;
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::{self, Out};
 
 /// Shows or changes fences.
 pub fn run(flags: &Everywhere, args: &args::Fence, out: &Out) -> Result<u8, Failed> {
     match &args.verb {
-        FenceVerb::Ls { targets } if targets.is_empty() => list(&config::state_dir()?.targets(), out),
+        FenceVerb::Ls { targets } if targets.is_empty() => list(flags, &config::state_dir()?.targets(), out),
         // One that is no target at all is said as everywhere else.
         FenceVerb::Ls { targets: named } => match &named[..] {
-            [one] if !one.contains(MASK) => targets::opened(one).and_then(|_| list(named, out)),
-            _ => list(named, out),
+            [one] if !one.contains(MASK) => {
+                targets::opened(one, flags, &mut None).and_then(|_| list(flags, named, out))
+            }
+            _ => list(flags, named, out),
         },
         FenceVerb::Observed => observed(&config::state_dir()?, out),
         FenceVerb::Reset { target } => reset(flags, target, out),
-        FenceVerb::Enforce { target } => set(target, Mode::Enforce, out),
-        FenceVerb::Observe { target } => set(target, Mode::Observe, out),
+        FenceVerb::Enforce { target } => set(flags, target, Mode::Enforce, out),
+        FenceVerb::Observe { target } => set(flags, target, Mode::Observe, out),
     }
 }
 
@@ -41,19 +46,21 @@ pub fn remember(state: &StateDir, sealed: &[String]) {
 }
 
 /// A name that means the same wherever it is read; nothing: there is none.
-fn anywhere(shown: &str) -> Option<String> {
+pub fn anywhere(sealed: &str) -> Option<String> {
     let absolute = |path: &str| Some(std::path::absolute(path).ok()?.display().to_string());
-    match shown.split_once(':') {
+    match sealed.split_once(':') {
+        // In whichever store is in use then.
+        Some(("gate", _)) if gate::named(sealed).is_some() => Some(sealed.into()),
         Some((scheme @ ("file" | "tree" | "gate"), path)) => Some(format!("{scheme}:{}", absolute(path)?)),
         // The name of a remote belongs to one clone.
         Some(("git", remote)) if !remote.contains(['/', ':', '.']) => {
             let mut ask = Command::new("git");
             let url = ask.args(["remote", "get-url", "--push", "--", remote]).output().ok()?;
             let url = String::from_utf8(url.stdout).ok().filter(|_| url.status.success())?;
-            Some(format!("git:{}", masked(url.trim())))
+            Some(shown(&format!("git:{}", url.trim())))
         }
         Some(("git", path)) if !path.contains(':') => Some(format!("git:{}", absolute(path)?)),
-        _ => Some(shown.into()),
+        _ => Some(sealed.into()),
     }
 }
 
@@ -65,14 +72,14 @@ struct Row {
     problem: Option<String>,
 }
 
-fn look(url: &str) -> Row {
-    let target = masked(url);
+fn look(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Row {
+    let target = shown(url);
     let bad =
         |problem: String| Row { target: target.clone(), class: None, fence: None, problem: Some(problem) };
     if url.contains(MASK) {
         return bad("its password was not kept; name it with the password to see it".into());
     }
-    let mut opened = match targets::opened(url) {
+    let mut opened = match targets::opened(url, flags, gates) {
         Ok(opened) => opened,
         Err(failed) => return bad(failed.message),
     };
@@ -89,8 +96,9 @@ fn look(url: &str) -> Row {
     }
 }
 
-fn list(urls: &[String], out: &Out) -> Result<u8, Failed> {
-    let rows: Vec<Row> = urls.iter().map(|url| look(url)).collect();
+fn list(flags: &Everywhere, urls: &[String], out: &Out) -> Result<u8, Failed> {
+    let mut gates = None;
+    let rows: Vec<Row> = urls.iter().map(|url| look(url, flags, &mut gates)).collect();
     if out.json {
         for row in &rows {
             out.object(&object(row));
@@ -148,13 +156,14 @@ fn observed(state: &StateDir, out: &Out) -> Result<u8, Failed> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(e) => {
             return Err(Failed::new(
-                exit::UNREACHABLE,
+                Kind::Unreachable,
                 "state",
                 format!("cannot read {}: {e}", path.display()),
             ));
         }
     };
-    let notes: Vec<Value> = notes.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    // Of each run what it wrote at its end.
+    let notes: Vec<Value> = diary::lines(&notes).filter(|line| line["outcome"] != diary::STARTED).collect();
     if notes.is_empty() && !out.json {
         out.note("nothing was observed from here yet; a run takes notes with --observe");
     }
@@ -162,7 +171,7 @@ fn observed(state: &StateDir, out: &Out) -> Result<u8, Failed> {
         let word = |key: &str| note[key].as_str().unwrap_or("?").to_owned();
         let seen: Vec<&str> =
             note["seen"].as_array().into_iter().flatten().filter_map(|s| s["text"].as_str()).collect();
-        let text = if seen.is_empty() { "alone, nothing changed".into() } else { seen.join("; ") };
+        let text = if seen.is_empty() { "no overlap seen".into() } else { seen.join("; ") };
         if out.json {
             out.object(note);
         } else {
@@ -174,7 +183,7 @@ fn observed(state: &StateDir, out: &Out) -> Result<u8, Failed> {
 
 /// Forgets a fence, unless its lease is held on the store in use.
 fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
-    let mut target = targets::opened(url)?;
+    let mut target = targets::opened(url, flags, &mut None)?;
     let failed = |error| targets::failed(&error);
     let shown = target.shown().to_owned();
     let Some(record) = target.show().map_err(failed)? else {
@@ -185,7 +194,7 @@ fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
     match super::status::held(flags, &lease) {
         Ok(true) => {
             return Err(Failed::new(
-                exit::BUSY,
+                Kind::Busy,
                 "busy",
                 format!(
                     "{lease} is held, and its run may be writing {shown}. Nothing was reset. Wait for its end: \
@@ -209,8 +218,8 @@ fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
     Ok(exit::OK)
 }
 
-fn set(url: &str, wanted: Mode, out: &Out) -> Result<u8, Failed> {
-    let mut target = targets::opened(url)?;
+fn set(flags: &Everywhere, url: &str, wanted: Mode, out: &Out) -> Result<u8, Failed> {
+    let mut target = targets::opened(url, flags, &mut None)?;
     target.set_mode(wanted).map_err(|error| targets::failed(&error))?;
     let shown = target.shown();
     out.note(&match wanted {

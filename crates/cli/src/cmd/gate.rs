@@ -1,42 +1,157 @@
-//! `leasehold gate RESOURCE -- CMD`: a command that begins only while our token is current there.
+//! `leasehold gate RESOURCE -- CMD`: a command that starts only while our token is current there.
 
+use std::io::BufReader;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use leasehold::clock;
+use leasehold::core::fence::{Bearer, Reason};
+use leasehold::core::name::Name;
+use leasehold::core::store::Failure;
 use leasehold::runner::lookup::lookup;
 use leasehold::runner::plain;
-use leasehold::state::StateDir;
-use leasehold::targets::gate::GateTarget;
+use leasehold::steps::{self, Answer, Ask, SOCKET};
+use leasehold::targets::gate::{self, GateTarget, Gates};
+use leasehold::targets::local::Inside;
+use leasehold::targets::{Attempt, Refused, TargetError};
 
-use super::targets;
-use crate::args::Gate;
+use super::step::{NOT_RUN, unheard};
+use super::{by_hand, by_kind, targets};
+use crate::args::{Everywhere, Gate};
 use crate::config;
-use crate::exit::Failed;
+use crate::exit::{Failed, Kind};
 use crate::out::Out;
 
-/// Where a gate lies, with or without `gate:` before it: what begins with `/` or `.` is a path, and anything
-/// else a name, in the state directory.
-pub fn place(resource: &str, state: &StateDir) -> Result<String, Failed> {
-    let given = resource.strip_prefix("gate:").unwrap_or(resource);
-    if given.starts_with(['/', '.']) {
-        return Ok(std::path::absolute(given).map_or(given.into(), |path| path.display().to_string()));
-    }
-    let name = super::name(given)?;
-    let dir = state.gates().map_err(|e| Failed::config(e.to_string()))?;
-    Ok(dir.join(name.as_str().replace('/', "=")).display().to_string())
+/// A command may start.
+#[derive(Default)]
+struct Entry {
+    /// Before this, on the boot-time clock.
+    by: Option<Duration>,
+    /// Only because the gate watches.
+    let_in: Option<Refused>,
+    /// A lock that the command keeps.
+    inside: Option<Inside>,
 }
 
 /// Runs it; the exit code is its own, or 76.
-pub fn run(args: &Gate, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &Gate, out: &Out) -> Result<u8, Failed> {
     let bearer = targets::enclosing("gate")?;
-    let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref())
-        .map_err(|e| Failed::new(e.exit_code(), "command", format!("{e}. Nothing was run.")))?;
-    let path = place(&args.resource, &config::state_dir()?)?;
-    let mut gate = GateTarget::open(&path).map_err(|error| targets::failed(&error))?;
-    let (inside, entered) = gate.enter(&bearer).map_err(|error| targets::failed(&error))?;
-    if let Some(refused) = &entered.let_in {
+    let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
+        Failed::new(Kind::Command(e.exit_code()), "command", format!("{e}. Nothing was run."))
+    })?;
+    let given = args.resource.strip_prefix("gate:").unwrap_or(&args.resource);
+    let shown = format!("gate:{given}");
+    let refused =
+        |e: std::io::Error| Failed::new(Kind::Command(126), "command", format!("{e}. Nothing was run."));
+    let entry = match gate::named(&shown) {
+        None => by_path(given, &bearer)?,
+        Some(name) => by_name(flags, &super::name(name)?, &bearer)?,
+    };
+    if let Some(refused) = &entry.let_in {
         out.warn(&format!("this command {}", targets::let_in(refused)));
     }
-    let refused = |e: std::io::Error| Failed::new(126, "command", format!("{e}. Nothing was run."));
     // What outlives the command stays inside: the next start waits for it.
-    inside.inherited().map_err(refused)?;
+    entry.inside.as_ref().map_or(Ok(()), Inside::inherited).map_err(refused)?;
+    // Last of all: we, or the run that answered, may have been paused since it was asked.
+    if entry.by.is_some_and(|by| clock::boot_time().0 >= by) {
+        return Err(late(&shown));
+    }
     let mut child = plain::start(&program, &args.command[1..], |_| {}).map_err(refused)?;
     child.wait().map(plain::code).map_err(refused)
+}
+
+/// The lease may be another run's by now.
+fn late(target: &str) -> Failed {
+    let why = "the lease of this run may have ended while the gate was asked";
+    Failed::new(
+        Kind::Refused,
+        Reason::Stale.word(),
+        format!("start refused: {why} ({target}). The command was not started. Run the job again"),
+    )
+}
+
+/// The whole path of a gate that is a lock file.
+pub fn absolute(path: &str) -> String {
+    std::path::absolute(path).map_or(path.into(), |path| path.display().to_string())
+}
+
+fn by_path(path: &str, bearer: &Bearer) -> Result<Entry, Failed> {
+    let gate = GateTarget::open(absolute(path));
+    let entered = gate.and_then(|mut gate| gate.enter(bearer));
+    let (inside, entered) = entered.map_err(|error| targets::failed(&error))?;
+    Ok(Entry { let_in: entered.let_in, inside: Some(inside), by: None })
+}
+
+/// Inside a run the run asks the store, for its job has no credentials for it. By hand there is nobody but us.
+fn by_name(flags: &Everywhere, name: &Name, bearer: &Bearer) -> Result<Entry, Failed> {
+    let in_a_run = by_hand::supervisor().is_some_and(|(_, grant)| grant == bearer.grant);
+    match in_a_run {
+        true => ask(name, bearer),
+        false => enter_by_hand(flags, name, bearer),
+    }
+}
+
+/// Asks the run that we are in.
+fn ask(name: &Name, bearer: &Bearer) -> Result<Entry, Failed> {
+    let target = format!("gate:{name}");
+    let not_named = || Refused {
+        attempt: Attempt::Enter,
+        reason: Reason::NotSealed,
+        target: target.clone(),
+        lease: bearer.lease.clone(),
+        token: bearer.token,
+        fence: None,
+    };
+    let refused = |refused| Err(targets::failed(&TargetError::Refused(Box::new(refused))));
+    let Some(socket) = std::env::var_os(SOCKET) else { return refused(not_named()) };
+    let asked = UnixStream::connect(socket).and_then(|stream| {
+        steps::send(&stream, &Ask::Enter { gate: name.clone(), grant: bearer.grant })?;
+        // However long it is paused: it alone knows whether the lease is still its own.
+        steps::receive(&mut BufReader::new(&stream))
+    });
+    match asked.map_err(|e| unheard(&target, NOT_RUN, &e))? {
+        Answer::Entered { by, let_in } => Ok(Entry { by, let_in, inside: None }),
+        Answer::Barred { refused: why } => refused(why),
+        Answer::Unentered { failure } => Err(unentered(&target, &failure)),
+        Answer::Late => Err(late(&target)),
+        Answer::BadFence { fence, why } => {
+            Err(targets::failed(&TargetError::BadFence { target, fence, why }))
+        }
+        _ => refused(not_named()),
+    }
+}
+
+/// With a lease that was taken by hand: the gate is sealed for it on the way.
+fn enter_by_hand(flags: &Everywhere, name: &Name, bearer: &Bearer) -> Result<Entry, Failed> {
+    let target = format!("gate:{name}");
+    let mut opened = super::open(flags, std::slice::from_ref(&bearer.lease))?;
+    // On another store this token would seal out those who hold the lease there.
+    if !by_hand::holds(&bearer.lease, bearer.grant, &mut opened)? {
+        let (lease, token, store) = (&bearer.lease, bearer.token, &opened.chosen.shown);
+        return Err(Failed::new(
+            Kind::Refused,
+            Reason::Stale.word(),
+            format!(
+                "start refused: {lease} is not held with your token {token} on {store} ({target}). The command was \
+                 not started. See who has it: leasehold status {lease}"
+            ),
+        ));
+    }
+    match Gates::new(config::opener(&opened.chosen)).gate(name).enter_by_hand(bearer) {
+        Ok(entered) => Ok(Entry { let_in: entered.let_in, ..Entry::default() }),
+        Err(TargetError::Remote { failure, .. }) => Err(unentered(&target, &failure)),
+        Err(error) => Err(targets::failed(&error)),
+    }
+}
+
+/// The store did not say that the command may start.
+fn unentered(target: &str, failure: &Failure) -> Failed {
+    let message = failure.message.trim_end_matches('.');
+    by_kind(failure.kind, format!("the store could not be asked about {target}: {message}. {NOT_RUN}"))
+}
+
+/// The gates in the store that is in use.
+pub fn gates(flags: &Everywhere) -> Result<Gates, Failed> {
+    let chosen = config::choose(flags, &config::state_dir()?)?;
+    Ok(Gates::new(config::opener(&chosen)))
 }

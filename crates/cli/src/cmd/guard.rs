@@ -122,7 +122,7 @@ pub fn run(args: &Guard, out: &Out) -> Result<u8, Failed> {
 }
 
 fn sql(done: &Done) {
-    out::line(done.sql.trim_end());
+    out::as_is(done.sql.trim_end());
 }
 
 fn installed(shown: &str, others: Others, done: &Done, print: bool, out: &Out) {

@@ -13,8 +13,8 @@ pub fn help(args: &Help) -> Result<u8, Failed> {
     let topic: Vec<&str> = args.topic.iter().map(String::as_str).collect();
     match &topic[..] {
         [] => out::written(cli.print_help()),
-        ["exit-codes"] => out::line(exit::TABLE.trim_end()),
-        ["leasehold.toml"] => out::line(&crate::jobs::reference()),
+        ["exit-codes"] => out::as_is(exit::TABLE.trim_end()),
+        ["leasehold.toml"] => out::as_is(&crate::jobs::reference()),
         // The same as `leasehold TOPIC --help`, whatever that is.
         words => {
             let typed = ["leasehold"].iter().chain(words).chain(&["--help"]);
@@ -32,7 +32,7 @@ pub fn help(args: &Help) -> Result<u8, Failed> {
 pub fn completions(args: &Completions) -> u8 {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "leasehold", &mut script);
-    out::line(String::from_utf8_lossy(&script).trim_end());
+    out::as_is(String::from_utf8_lossy(&script).trim_end());
     exit::OK
 }
 
@@ -46,7 +46,7 @@ pub fn man(args: &Man) -> Result<u8, Failed> {
         false => page(below(&cli, &words).ok_or_else(|| no_command(&words.join(" ")))?),
         true => std::iter::once(page(&cli)).chain(commands().map(page)).collect(),
     };
-    out::line(pages.trim_end());
+    out::as_is(pages.trim_end());
     Ok(exit::OK)
 }
 
@@ -72,7 +72,7 @@ pub fn usage(error: &clap::Error) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             out::written(error.print());
-            out::all_written(exit::OK).unwrap_or_else(|failed| failed.code)
+            out::all_written(exit::OK).unwrap_or_else(|failed| failed.code())
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = error.print();

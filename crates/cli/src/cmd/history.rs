@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use leasehold::agenda::{self, Unreadable};
 use leasehold::core::ledger::agenda::{Agenda, Range};
-use leasehold::core::ledger::{Alive, Entry, State, Subject};
+use leasehold::core::ledger::{Alive, Ending, Entry, Reason, State, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::past::{RELEASED, UNSEALED};
+use leasehold::core::session::LEASE_PREFIX;
 use leasehold::core::stop::Text;
 use leasehold::ledger::{PREFIXES, alive};
 use leasehold::stores::{Store, each_stored};
@@ -15,10 +16,11 @@ use leasehold::text::did_you_mean;
 use serde_json::{Value, json};
 
 use super::past::{self, Run};
-use super::{Opened, held_for, items, standing, store_failed};
+use super::{Opened, daemon, held_for, items, standing, store_failed};
 use crate::args::{Everywhere, History};
 use crate::config::scope;
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
+use crate::jobs;
 use crate::out::{self, Out};
 
 /// Most jobs that are named where none was found.
@@ -29,6 +31,9 @@ const DROPPED: &str = "dropped";
 const WORDS: [&str; 11] = [
     "ok", "skipped", "failed", "lost", "killed", "unknown", UNSEALED, RELEASED, "started", "planned", DROPPED,
 ];
+
+/// The word for a name that nothing knows.
+pub const UNKNOWN_NAME: &str = "unknown_name";
 
 /// One item.
 pub struct Row {
@@ -45,10 +50,19 @@ impl Row {
         self.entry.job.as_str() == name || items::shown(&self.entry.subject) == name || slot
     }
 
-    /// Why it was not run, in a word.
-    pub fn reason(&self) -> Option<&str> {
-        let said = &self.entry.ending.as_ref().filter(|_| self.word == State::Skipped.word())?.said;
-        said.split_once(':').map(|(reason, _)| reason).filter(|reason| !reason.contains(' '))
+    /// Whether it was run under this lease, or found that one held.
+    pub fn is_under(&self, lease: &str) -> bool {
+        self.entry.claim.lease.as_str() == lease
+    }
+
+    /// Whether it is a slot.
+    pub fn is_slot(&self) -> bool {
+        matches!(self.entry.subject, Subject::Slot { .. })
+    }
+
+    /// Why it was not run, or that a person said it was done, in a word.
+    pub fn reason(&self) -> Option<&'static str> {
+        self.entry.ending.as_ref()?.reason.map(Reason::word)
     }
 
     /// When it last ended, or began; by that machine's clock.
@@ -117,7 +131,7 @@ impl Line {
 
     fn is_about(&self, name: &str) -> bool {
         match self {
-            Self::Item(row) => row.is_about(name),
+            Self::Item(row) => row.is_about(name) || row.is_under(name),
             Self::Run(run) => run.is_about(name),
             Self::Dropped(dropped) => dropped.job.as_str() == name,
         }
@@ -151,26 +165,37 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
         let known = jobs.iter().chain(&leases).any(|known| known.as_str() == name);
         known || lines.iter().any(|line| line.is_about(name))
     });
-    lines.retain(|line| wanted(line, args));
-    lines.sort_by_cached_key(Line::when);
-    match args.name.as_ref().filter(|_| !heard_of && !out.json) {
-        Some(name) => {
-            out::line(&unheard_of(&mut opened, name)?);
-        }
-        None => show(&lines, args, &opened, out),
-    }
     for (key, why) in unreadable {
         out.warn(&format!("{key}: {why}"));
     }
+    if let Some(name) = args.name.as_ref().filter(|name| !heard_of && !is_here(flags, name)) {
+        return Err(unheard_of(&mut opened, name)?);
+    }
+    lines.retain(|line| wanted(line, args));
+    lines.sort_by_cached_key(Line::when);
+    show(&lines, args, &opened, out);
     Ok(exit::OK)
 }
 
+/// Whether the leasehold.toml here has a job of this name, or one that needs this lease.
+pub fn is_here(flags: &Everywhere, name: &str) -> bool {
+    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_default();
+    jobs.iter().any(|job| job.name.as_str() == name || job.leases.iter().any(|lease| lease.as_str() == name))
+}
+
 /// There is nothing of this name; what else there is.
-pub fn unheard_of(opened: &mut Opened, name: &str) -> Result<String, Failed> {
-    let (agendas, _) =
-        agenda::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
+pub fn unheard_of(opened: &mut Opened, name: &str) -> Result<Failed, Failed> {
+    let failed = |failure| store_failed(&failure, &opened.chosen);
+    let (agendas, _) = agenda::read_all(opened.store.as_mut()).map_err(failed)?;
+    let mut leases = Vec::new();
+    let listed = each_stored(opened.store.as_mut(), LEASE_PREFIX, "", |key, _| {
+        leases.push(key[LEASE_PREFIX.len()..].to_owned());
+        true
+    });
+    listed.map_err(failed)?;
     let jobs: Vec<&str> = agendas.iter().map(|agenda| agenda.job.as_str()).collect();
-    let meant = did_you_mean(name, &jobs).map(|job| format!(" Did you mean {job}?")).unwrap_or_default();
+    let known: Vec<&str> = jobs.iter().copied().chain(leases.iter().map(String::as_str)).collect();
+    let meant = did_you_mean(name, &known).map(|meant| format!(" Did you mean {meant}?")).unwrap_or_default();
     let there = match &jobs[..] {
         [] => "no daemon and no tick has loaded a job there".into(),
         few if few.len() <= JOBS_SHOWN => format!("jobs there: {}", few.join(", ")),
@@ -179,7 +204,8 @@ pub fn unheard_of(opened: &mut Opened, name: &str) -> Result<String, Failed> {
         }
     };
     let chosen = &opened.chosen;
-    Ok(format!("nothing is known of {name} on {}{}; {there}.{meant}", chosen.shown, scope(chosen)))
+    let message = format!("nothing is known of {name} on {}{}; {there}.{meant}", chosen.shown, scope(chosen));
+    Ok(Failed::new(Kind::Usage, UNKNOWN_NAME, message))
 }
 
 /// All that the store has to tell.
@@ -247,13 +273,17 @@ fn show(lines: &[Line], args: &History, opened: &Opened, out: &Out) {
         out::line(&format!("{what} is recorded on {}{}", chosen.shown, scope(chosen)));
         return;
     }
-    let head = ["ITEM", "JOB", "OUTCOME", "WHEN", "TOOK", "EXIT", "BY", "TOKEN", "ATTEMPT", "STEPS"];
+    let head = ["ITEM", "JOB", "LEASE", "OUTCOME", "WHEN", "TOOK", "EXIT", "BY", "TOKEN", "ATTEMPT", "STEPS"];
     let mut table = vec![head.map(String::from).to_vec()];
     table.extend(lines.iter().map(|line| match line {
         Line::Item(row) => cells(row),
         Line::Run(run) => run.cells(),
         Line::Dropped(dropped) => dropped_cells(dropped),
     }));
+    // Mostly a job is called as its lease; then the column says nothing.
+    if !lines.iter().any(|line| matches!(line, Line::Item(row) if row.entry.job != row.entry.claim.lease)) {
+        table.iter_mut().for_each(|row| drop(row.remove(2)));
+    }
     out::table(&table);
     out::line(&counted(lines));
 }
@@ -275,8 +305,8 @@ fn dropped_cells(dropped: &Dropped) -> Vec<String> {
     let last = standing::time(last);
     let ago = held_for(&last).map_or(last, |d| format!("{} ago", Text(d)));
     let outcome = format!("{DROPPED} ({count} {})", why.word());
-    let mut cells = vec![dropped.slots(), dropped.job.to_string(), outcome, ago];
-    cells.resize(10, "-".into());
+    let mut cells = vec![dropped.slots(), dropped.job.to_string(), "-".into(), outcome, ago];
+    cells.resize(11, "-".into());
     cells
 }
 
@@ -293,6 +323,7 @@ fn cells(row: &Row) -> Vec<String> {
     vec![
         item,
         job.to_string(),
+        claim.lease.to_string(),
         row.reason().map_or_else(|| row.word.into(), |reason| format!("{} ({reason})", row.word)),
         ago,
         took,
@@ -317,7 +348,7 @@ pub fn object(row: &Row) -> Value {
         "reason": row.reason(), "time": row.when(),
         "exit": ending.as_ref().and_then(|e| e.exit),
         "duration_s": ending.as_ref().map(|e| Duration::from_millis(e.took_ms).as_secs_f64()),
-        "said": ending.as_ref().map(|e| e.said.as_str()).filter(|said| !said.is_empty()),
+        "said": ending.as_ref().map(Ending::told).filter(|said| !said.is_empty()),
         "lease": claim.lease.as_str(), "token": claim.token.get(), "run_id": claim.holder.run,
         "holder": format!("{}/{}", claim.holder.host, claim.holder.pid),
         "attempt": attempt, "failures": failures,

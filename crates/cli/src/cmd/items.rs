@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp, Zoned};
 use leasehold::clock;
 use leasehold::core::ledger::{
-    Amended, Doubt, Entry, IfUnknown, KEY_MAX, Opened, State, Subject, unknown_slot,
+    Amended, Doubt, Ending, Entry, IfUnknown, KEY_MAX, Opened, State, Subject, unknown_slot,
 };
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
@@ -17,7 +17,7 @@ use super::{by_kind, daemon, held_for, targets};
 use crate::args::{self, Doing, Everywhere, Run};
 use crate::config::Chosen;
 use crate::duration;
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::jobs;
 use crate::out::Out;
 
@@ -28,7 +28,7 @@ pub fn item(
     job: &Name,
     when: &Moment,
 ) -> Result<(Option<Item>, Option<Item>), Failed> {
-    let Doing { if_unknown, provider_keeps, attempts, keep, tail } = args.doing;
+    let Doing { if_unknown, provider_keeps, attempts, keep, tail, new_here } = args.doing;
     let if_unknown = match (if_unknown, provider_keeps) {
         (args::IfUnknown::Refuse, None) => IfUnknown::Refuse,
         (args::IfUnknown::Retry, None) => IfUnknown::Retry,
@@ -53,9 +53,8 @@ pub fn item(
             let (attempts, if_unknown) = (u32::MAX, IfUnknown::Retry);
             (Some(Item { subject, if_unknown, attempts, keep }), None)
         }
-        (None, None, None) if keep.is_some() || if_unknown != IfUnknown::Refuse => {
-            let why =
-                "--keep, --if-unknown and --provider-keeps are about a --key or a --slot, and there is none";
+        (None, None, None) if keep.is_some() || if_unknown != IfUnknown::Refuse || new_here.said => {
+            let why = "--keep, --if-unknown, --provider-keeps and --new-here are about a --key or a --slot, and there is none";
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
         (None, None, None) if tail => {
@@ -115,7 +114,7 @@ pub fn slot_of(text: &str, job: &Name, now: Timestamp) -> Result<Subject, Failed
     let wrong = |why: &str| {
         Failed::usage(format!(
             "--slot {text:?}: {why}. Write a time with its offset, as 2026-11-16T05:45Z or 2026-11-16T14:45+09:00, or \
-             now/45m for the nearest multiple of 45 minutes. Nothing was run."
+             now/15m for the nearest multiple of 15 minutes. Nothing was run."
         ))
     };
     if let Some(interval) = text.strip_prefix("now/") {
@@ -137,6 +136,11 @@ pub fn slot_of(text: &str, job: &Name, now: Timestamp) -> Result<Subject, Failed
         .map_err(|_| wrong("that is no time with an offset from UTC"))?;
     if at.subsec_nanosecond() != 0 {
         return Err(wrong("a slot begins with a whole second"));
+    }
+    // Read as 59, which is another slot.
+    let digits = text.split(['T', 't', ' ']).nth(1).unwrap_or_default().chars().filter(|c| *c != ':');
+    if digits.skip(4).take(2).eq("60".chars()) {
+        return Err(wrong("a minute has the seconds 0 to 59"));
     }
     Ok(Subject::Slot { job: job.clone(), at: at.as_second(), id: at.to_string() })
 }
@@ -163,28 +167,56 @@ pub fn shown(subject: &Subject) -> String {
     }
 }
 
-/// "mac-mini/8123 (token 42) 3m ago"
+/// "mac-mini/8123 (token 42) 3m ago", or "hand (me@mac-mini/8123) 3m ago"
 pub fn by_whom(entry: &Entry) -> String {
     let claim = &entry.claim;
     let when = entry.ending.as_ref().map_or(&claim.holder.since, |ending| &ending.at);
     let ago = held_for(when).map(|d| format!(" {} ago", Text(d))).unwrap_or_default();
-    format!("{}/{} (token {}){ago}", claim.holder.host, claim.holder.pid, claim.token)
+    match entry.done_by_hand() {
+        Some(who) => format!("hand ({who}){ago}"),
+        None => format!("{}/{} (token {}){ago}", claim.holder.host, claim.holder.pid, claim.token),
+    }
 }
+
+/// The outcome of a run that rightly did nothing.
+pub const SKIPPED: &str = "skipped";
 
 /// The word for `--json` and `--report`: what became of a run that was not begun.
 pub fn outcome(opened: &Opened) -> (&'static str, &'static str) {
     match opened {
-        Opened::Done(Entry { subject: Subject::Latest(_), .. }) => ("skipped", "cooldown"),
-        Opened::Done(_) => ("skipped", "done"),
-        Opened::Skipped(_) => ("skipped", "skipped"),
-        Opened::InProgress(_) => ("skipped", "in-progress"),
+        Opened::Done(Entry { subject: Subject::Latest(_), .. }) => (SKIPPED, "cooldown"),
+        Opened::Done(_) => (SKIPPED, "done"),
+        Opened::Skipped(_) => (SKIPPED, "skipped"),
+        Opened::InProgress(_) => (SKIPPED, "in-progress"),
         Opened::Unknown(..) => ("unknown", "never-reported"),
-        Opened::Settled => ("skipped", "settled"),
+        Opened::Settled => (SKIPPED, "settled"),
         Opened::Quarantined(_) => ("failed", "quarantined"),
         Opened::Bad(_) => ("failed", "bad_record"),
         Opened::Failed { .. } => ("failed", "store_unreachable"),
         Opened::Begun(..) => ("ok", ""),
     }
+}
+
+/// Why an item is rightly not run now; nothing if there is another reason, or none.
+pub fn skip_reason(opened: &Opened, item: &Item) -> Option<String> {
+    Some(match opened {
+        Opened::Done(entry) if matches!(item.subject, Subject::Latest(_)) => {
+            let cooldown = Text(item.keep.unwrap_or(Duration::ZERO));
+            format!("its last good run, by {}, is within the cooldown of {cooldown}", by_whom(entry))
+        }
+        Opened::Done(entry) => format!("done by {}", by_whom(entry)),
+        Opened::Skipped(entry) => {
+            let told = entry.ending.as_ref().map(Ending::told).unwrap_or_default();
+            format!("it was decided not to run it ({told})")
+        }
+        Opened::InProgress(entry) => {
+            format!("in progress, begun by {} under {}", by_whom(entry), entry.claim.lease)
+        }
+        Opened::Settled => {
+            "its time is settled: it was dropped, or done so long ago that its record was removed".into()
+        }
+        _ => return None,
+    })
 }
 
 /// What is said of an item that is not run now, and the exit code.
@@ -196,34 +228,12 @@ pub fn not_run(
     out: &Out,
 ) -> Result<u8, Failed> {
     let name = shown(&item.subject);
-    let needs_you = |word, message| Err(Failed::new(exit::NEEDS_YOU, word, message));
+    let needs_you = |word, message| Err(Failed::new(Kind::NeedsYou, word, message));
+    if let Some(why) = skip_reason(opened, item) {
+        out.note(&format!("skipped {name}: {why}"));
+        return Ok(skip_exit);
+    }
     match opened {
-        Opened::Done(entry) => {
-            let why = match item.subject {
-                Subject::Latest(_) => {
-                    let cooldown = Text(item.keep.unwrap_or(Duration::ZERO));
-                    format!("its last good run, by {}, is within the cooldown of {cooldown}", by_whom(entry))
-                }
-                _ => format!("done by {}", by_whom(entry)),
-            };
-            out.note(&format!("skipped {name}: {why}"));
-            Ok(skip_exit)
-        }
-        Opened::Skipped(entry) => {
-            let said = entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
-            out.note(&format!("skipped {name}: it was decided not to run it ({said})"));
-            Ok(skip_exit)
-        }
-        Opened::InProgress(entry) => {
-            let lease = &entry.claim.lease;
-            out.note(&format!("skipped {name}: in progress, begun by {} under {lease}", by_whom(entry)));
-            Ok(skip_exit)
-        }
-        Opened::Settled => {
-            let why = "its time is settled: it was dropped, or done so long ago that its record was removed";
-            out.note(&format!("skipped {name}: {why}"));
-            Ok(skip_exit)
-        }
         Opened::Unknown(entry, doubt) => needs_you("outcome_unknown", unknown(entry, *doubt, &name)),
         Opened::Quarantined(entry) => needs_you(
             "quarantined",
@@ -250,7 +260,11 @@ pub fn not_run(
                 format!("{message} ({}). Nothing was run: {name} may be done already.{late}", chosen.shown);
             Err(by_kind(failure.kind, message))
         }
-        Opened::Begun(..) => Ok(exit::OK),
+        Opened::Done(_)
+        | Opened::Skipped(_)
+        | Opened::InProgress(_)
+        | Opened::Settled
+        | Opened::Begun(..) => Ok(exit::OK),
     }
 }
 

@@ -1,11 +1,13 @@
 //! One file per command; each returns the exit code. What they share is here.
 
+pub mod adopt;
 pub mod break_;
 pub mod by_hand;
 pub mod daemon;
 pub mod demo;
 pub mod dispatch;
 pub mod doctor;
+pub mod elsewhere;
 pub mod fence;
 pub mod gate;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -52,7 +54,7 @@ use leasehold::stores::Store;
 
 use crate::args::Everywhere;
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{self, Failed};
+use crate::exit::{Failed, Kind};
 use crate::out::Out;
 
 /// The runs around this process, and the lease that the script around it took by hand.
@@ -96,12 +98,13 @@ pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
     let state = config::state_dir()?;
     let chosen = config::choose(flags, &state)?;
     let memory = Memory::new(state.clone(), chosen.shown.clone());
+    let out = Out::new(flags);
     for lease in leases {
-        config::refuse_wrong_store(&chosen, &memory, lease)?;
+        config::refuse_wrong_store(&chosen, &memory, lease, &out)?;
     }
     let store = config::open(&chosen, Missing::Refuse)?;
     if let Some(ignored) = store.ignored() {
-        Out::new(flags).note(&ignored);
+        out.note(&ignored);
     }
     Ok(Opened { chosen, store, memory, state })
 }
@@ -133,8 +136,10 @@ pub fn enrol(opened: &Opened, leases: &[Name]) -> Result<(), Failed> {
     if opened.chosen.embedded {
         return Ok(());
     }
+    elsewhere::told_by_file(opened)?;
+    let shared = !opened.store.facts().this_machine_only;
     leases.iter().try_for_each(|lease| {
-        opened.memory.enrol(lease).map_err(|e| {
+        opened.memory.enrol(lease, shared).map_err(|e| {
             let message = format!(
                 "this machine cannot note in {} that {lease} is kept on {}: {e}. Nothing was run: without the note a \
                  run on a wrong store, or after the record vanished, would not be refused. Make room or give the \
@@ -142,8 +147,8 @@ pub fn enrol(opened: &Opened, leases: &[Name]) -> Result<(), Failed> {
                 opened.memory.place(lease),
                 opened.chosen.shown
             );
-            let code = if is_denial(&e) { exit::DENIED } else { exit::CONFIG };
-            Failed::new(code, "state", message)
+            let kind = if is_denial(&e) { Kind::Denied } else { Kind::Config };
+            Failed::new(kind, "state", message)
         })
     })
 }
@@ -246,7 +251,7 @@ pub enum Aim {
 }
 
 /// A job that was not started, or a lease that was not taken, as a failure.
-pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &Name, aim: Aim) -> Failed {
+pub fn not_started(why: &NotStarted, chosen: &Chosen, lease: &Name, aim: Aim) -> Failed {
     match why {
         NotStarted::Store { failure, in_doubt } => {
             let late = if *in_doubt { LATE } else { "" };
@@ -260,11 +265,9 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &N
             let message = format!("{message} ({}). {nothing}{late}", chosen.shown);
             by_kind(failure.kind, message)
         }
-        NotStarted::Refused { lease, refusal } => {
-            refused(lease, refusal, &chosen.shown, &memory.place(lease))
-        }
+        NotStarted::Refused { lease, refusal } => refused(lease, refusal, &chosen.shown),
         NotStarted::Seal { why, .. } => {
-            Failed::new(exit::UNREACHABLE, "seal_failed", format!("{why}. Nothing was run."))
+            Failed::new(Kind::Unreachable, "seal_failed", format!("{why}. Nothing was run."))
         }
         NotStarted::Interrupted { signal, in_doubt } => {
             let code = 128 + signal_number(*signal);
@@ -276,16 +279,16 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, memory: &Memory, lease: &N
                 message.push('.');
                 message.push_str(LATE);
             }
-            Failed::new(code, "interrupted", message)
+            Failed::new(Kind::Interrupted(code), "interrupted", message)
         }
     }
 }
 
 pub fn by_kind(kind: FailureKind, message: String) -> Failed {
     match kind {
-        FailureKind::Unreachable => Failed::new(exit::UNREACHABLE, "store_unreachable", message),
-        FailureKind::Denied => Failed::new(exit::DENIED, "denied", message),
-        FailureKind::Unusable => Failed::new(exit::CONFIG, "store_unusable", message),
+        FailureKind::Unreachable => Failed::new(Kind::Unreachable, "store_unreachable", message),
+        FailureKind::Denied => Failed::new(Kind::Denied, "denied", message),
+        FailureKind::Unusable => Failed::new(Kind::Config, "store_unusable", message),
     }
 }
 
@@ -316,8 +319,8 @@ pub fn unconfirmed(failure: &Failure, sent: bool, lease: &Name, chosen: &Chosen)
 }
 
 /// A store whose content must not be acted on.
-fn refused(lease: &Name, refusal: &Refusal, store: &str, memory_file: &str) -> Failed {
-    let needs_you = |word, message| Failed::new(exit::NEEDS_YOU, word, message);
+fn refused(lease: &Name, refusal: &Refusal, store: &str) -> Failed {
+    let needs_you = |word, message| Failed::new(Kind::NeedsYou, word, message);
     match refusal {
         Refusal::Bad(bad) => bad_record(lease, bad, store),
         Refusal::Behind { seen, found } => needs_you(
@@ -325,7 +328,7 @@ fn refused(lease: &Name, refusal: &Refusal, store: &str, memory_file: &str) -> F
             format!(
                 "{store} says token {found} for {lease}, but this machine has seen {seen}: the store was \
                  rewound (restored from a backup, or it lost writes). Nothing was run: tokens would repeat. \
-                 Find out what happened to the store; to accept it as it is: rm {memory_file}"
+                 Find out what happened to the store; when no job of {lease} runs any more: leasehold adopt {lease}"
             ),
         ),
         Refusal::Vanished { seen } => needs_you(
@@ -333,7 +336,7 @@ fn refused(lease: &Name, refusal: &Refusal, store: &str, memory_file: &str) -> F
             format!(
                 "{store} has no record of {lease}, but this machine has seen token {seen} there: the record \
                  was deleted, or this is another store under the same name. Nothing was run: a holder may \
-                 still be working under the lost record. To start over with a new record: rm {memory_file}"
+                 still be working under the lost record. When no job of {lease} runs any more: leasehold adopt {lease}"
             ),
         ),
         Refusal::Returned { token } => needs_you(
@@ -358,7 +361,7 @@ pub fn bad_record(lease: &Name, bad: &BadRecord, store: &str) -> Failed {
             "{lease} on {store}: {bad}. Nothing was changed. Upgrade leasehold on this machine"
         )),
         BadRecord::OtherLease(_) | BadRecord::Damaged(_) => Failed::new(
-            exit::NEEDS_YOU,
+            Kind::NeedsYou,
             "bad_record",
             format!(
                 "{lease} on {store}: {bad}. Nothing was changed: acting on it could let two jobs run. \

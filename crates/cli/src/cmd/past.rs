@@ -1,5 +1,6 @@
 //! How the last holds of each lease ended, for `history` and `why`: what its record keeps for people.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use leasehold::agenda::Unreadable;
@@ -11,7 +12,6 @@ use leasehold::core::record::{BadRecord, LeaseRecord};
 use leasehold::core::session::LEASE_PREFIX;
 use leasehold::core::stop::Text;
 use leasehold::stores::each_stored;
-use leasehold::text::harmless;
 use serde_json::{Value, json};
 
 use super::history::{Row, when};
@@ -33,6 +33,15 @@ pub struct Run {
     pub when: String,
 }
 
+/// One hold of a lease: no two have the same.
+type Hold<'a> = (&'a Name, Epoch, u64);
+
+/// The holds that have rows of their own in the ledger. The claim in one that was skipped is of whoever was in its way.
+fn holds(rows: &[Row]) -> HashSet<Hold<'_>> {
+    let claims = rows.iter().filter(|row| row.entry.state != State::Skipped).map(|row| &row.entry.claim);
+    claims.map(|claim| (&claim.lease, claim.epoch, claim.token.get())).collect()
+}
+
 /// What the records of leases tell.
 #[derive(Default)]
 pub struct Runs {
@@ -46,14 +55,14 @@ pub struct Runs {
 
 /// Reads them all. What has a row of its own in the ledger is not told twice.
 pub fn runs(opened: &mut Opened, rows: &[Row]) -> Result<Runs, Failed> {
-    let mut all = Runs::default();
+    let (mut all, told) = (Runs::default(), holds(rows));
     let found = each_stored(opened.store.as_mut(), LEASE_PREFIX, "", |key, stored| {
         let name = Name::new(key.strip_prefix(LEASE_PREFIX).unwrap_or(&key));
         let name = name.map_err(|e| BadRecord::Damaged(e.to_string()));
         match name.and_then(|name| LeaseRecord::decode(&name, &stored.body)) {
             Ok(record) => {
                 let over = record.past.iter().filter_map(|line| Run::of(&record, line));
-                all.runs.extend(over.filter(|run| !rows.iter().any(|row| run.is_in(row))));
+                all.runs.extend(over.filter(|run| !told.contains(&run.hold())));
                 all.leases.push(record.lease);
             }
             Err(bad) => all.unreadable.push((key, bad.to_string())),
@@ -75,18 +84,15 @@ impl Run {
             token,
             exit,
             took,
-            job: harmless(job),
-            holder: harmless(holder),
-            word: harmless(outcome),
-            when: harmless(at),
+            job: job.into(),
+            holder: holder.into(),
+            word: outcome.into(),
+            when: at.into(),
         })
     }
 
-    /// Whether the ledger's row is about this very hold. The claim in one that was skipped is of whoever was in its way.
-    fn is_in(&self, row: &Row) -> bool {
-        let claim = &row.entry.claim;
-        let skipped = row.entry.state == State::Skipped;
-        !skipped && claim.lease == self.lease && claim.epoch == self.epoch && claim.token.get() == self.token
+    fn hold(&self) -> Hold<'_> {
+        (&self.lease, self.epoch, self.token)
     }
 
     /// Whether an item was run after this. The claim in one that was skipped is of whoever was in its way.
@@ -120,6 +126,7 @@ impl Run {
         vec![
             self.lease.to_string(),
             self.job.clone(),
+            self.lease.to_string(),
             self.word.clone(),
             self.ago(),
             self.took.map_or_else(dash, |took| Text(took).to_string()),
@@ -140,6 +147,15 @@ impl Run {
             "lease": self.lease.as_str(), "token": self.token, "run_id": null, "holder": self.holder,
             "attempt": null, "failures": null, "steps": [],
         })
+    }
+
+    /// For `why`, of a time.
+    pub fn told_with_its_time(&self) -> String {
+        let Self { lease, token, holder, word, job, when, .. } = self;
+        let job = if job == lease.as_str() { String::new() } else { format!(" ({job})") };
+        let exit = self.exit.map(|code| format!(" (exit {code})")).unwrap_or_default();
+        let took = self.took.map(|took| format!(", after {}", Text(took))).unwrap_or_default();
+        format!("{lease}{job}: {word}{exit}, by {holder} (token {token}), ended at {when}{took}.")
     }
 
     /// For `why`.
@@ -200,6 +216,7 @@ mod tests {
             since_first: None,
             ending: None,
             steps: Vec::new(),
+            more: serde_json::Map::new(),
             write: WriteId(1),
         };
         Row { entry, word: state.word() }
@@ -219,9 +236,9 @@ mod tests {
             word: "ok".into(),
             when: "then".into(),
         };
-        assert!(run.is_in(&row(State::Ok, 1, 7)));
-        assert!(!run.is_in(&row(State::Ok, 1, 8)));
-        assert!(!run.is_in(&row(State::Ok, 2, 7)));
-        assert!(!run.is_in(&row(State::Skipped, 1, 7)));
+        assert!(holds(&[row(State::Ok, 1, 7)]).contains(&run.hold()));
+        assert!(!holds(&[row(State::Ok, 1, 8)]).contains(&run.hold()));
+        assert!(!holds(&[row(State::Ok, 2, 7)]).contains(&run.hold()));
+        assert!(!holds(&[row(State::Skipped, 1, 7)]).contains(&run.hold()));
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::targets;
 use crate::args::Push;
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
 /// Where the helper tells `leasehold push` what it would otherwise tell people.
@@ -39,7 +39,7 @@ pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
         ..failed
     })?;
     let system = |e: io::Error| {
-        Failed::new(exit::UNREACHABLE, "system", format!("cannot run git: {e}. Nothing was pushed"))
+        Failed::new(Kind::Unreachable, "system", format!("cannot run git: {e}. Nothing was pushed"))
     };
     let named = repository(&args.args).and_then(OsStr::to_str);
     let fenced = detour::fenced(named).map_err(system)?;
@@ -170,7 +170,7 @@ impl Report {
         let code = value["code"].as_u64().and_then(|code| u8::try_from(code).ok())?;
         let text = |name: &str| value[name].as_str().unwrap_or_default();
         let word = WORDS.into_iter().find(|word| *word == text("word")).unwrap_or("push");
-        Some((Failed::new(code, word, text("message")), text("outcome").into()))
+        Some((Failed::new(Kind::of(code), word, text("message")), text("outcome").into()))
     }
 }
 
@@ -207,9 +207,9 @@ pub fn as_helper() -> Option<u8> {
 }
 
 fn told_failure(error: &TargetError) {
-    let Failed { code, message, .. } = targets::failed(error);
+    let Failed { kind, message, .. } = targets::failed(error);
     let (outcome, word) = targets::outcome(error);
-    if !report(&json!({"code": code, "word": word, "message": message, "outcome": outcome})) {
+    if !report(&json!({"code": kind.code(), "word": word, "message": message, "outcome": outcome})) {
         Out::plain().warn(&message);
     }
 }

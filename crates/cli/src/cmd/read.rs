@@ -8,7 +8,7 @@ use leasehold::targets::{Target, TargetError};
 
 use super::targets;
 use crate::args::Read;
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
 /// Hands it on, to standard output or to a file.
@@ -18,7 +18,7 @@ pub fn run(args: &Read, out: &Out) -> Result<u8, Failed> {
             "what is read is handed on as it is, so there is no --json here. Leave it out",
         ));
     }
-    let mut target = targets::opened(&args.target)?;
+    let mut target = targets::with_content(&args.target)?;
     match &args.to {
         None => {
             target.read(&mut io::stdout().lock()).map_err(|error| unread(&error))?;
@@ -58,5 +58,5 @@ fn unread(error: &TargetError) -> Failed {
 fn unwritten(to: &str, error: &io::Error) -> Failed {
     let message =
         format!("cannot write to {to}: {error}. The target was not changed; name another place with --to");
-    Failed::new(exit::USAGE, "to", message)
+    Failed::new(Kind::Usage, "to", message)
 }

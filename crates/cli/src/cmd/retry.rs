@@ -3,14 +3,16 @@
 use jiff::Timestamp;
 use leasehold::agenda;
 use leasehold::core::ledger::agenda::OPEN_MAX;
-use leasehold::core::ledger::{Alive, Amended, Amending, Ending, Entry, State, Subject, retry, settle};
+use leasehold::core::ledger::{Alive, Amended, Amending, Entry, State, Subject, done_by_hand, retry, settle};
 use leasehold::core::name::Name;
+use leasehold::elsewhere::Elsewhere;
+use leasehold::host;
 use leasehold::ledger::{alive, amend, key_of};
 use leasehold::stores::{Failure, Store, Version};
 
-use super::{Opened, by_kind, daemon, items, store_failed};
+use super::{Opened, by_kind, daemon, elsewhere, items, store_failed};
 use crate::args::{Everywhere, Retry};
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::jobs;
 use crate::out::Out;
 
@@ -55,7 +57,7 @@ fn found_at(opened: &mut Opened, subject: &Subject) -> Result<Option<(Entry, Ver
     let Some(stored) = stored.map_err(|failure| store_failed(&failure, &opened.chosen))? else {
         return Ok(None);
     };
-    let bad = |bad| Failed::new(exit::NEEDS_YOU, "bad_record", format!("{}: {bad}", items::shown(subject)));
+    let bad = |bad| Failed::new(Kind::NeedsYou, "bad_record", format!("{}: {bad}", items::shown(subject)));
     let entry = Entry::decode_of(subject, &stored.body).map_err(bad)?;
     let agenda = match subject {
         Subject::Slot { job, .. } => agenda::read(opened.store.as_mut(), job),
@@ -70,8 +72,7 @@ fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: 
     let (name, store) = (items::shown(&entry.subject), opened.store.as_mut());
     let failed = |failure| store_failed(&failure, &opened.chosen);
     let lives = alive(store, &entry.claim.lease, entry.claim.grant).map_err(failed)? != Alive::No;
-    let ending =
-        || Ending { exit: None, took_ms: 0, at: items::now(), said: "recorded as done by hand".into() };
+    let ending = || done_by_hand(&who(), items::now());
     let next = if done { settle(&entry, lives, ending()) } else { retry(&entry, lives) };
     let Some(next) = next else {
         let why = match entry.state {
@@ -86,14 +87,20 @@ fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: 
         return Ok(());
     };
     match amend(store, Amending::new(version, next, leasehold::random::seed())) {
-        Amended::Done(..) if done => out.note(&format!("{name} is recorded as done")),
+        Amended::Done(entry, _) if done => {
+            let seen = Elsewhere::new(&opened.state, &opened.chosen.shown);
+            if let Err(e) = seen.note(&entry, None) {
+                elsewhere::warn_unnoted(&entry.subject, &e, out);
+            }
+            out.note(&format!("{name} is recorded as done"));
+        }
         Amended::Done(entry, _) => {
             let who = listed(store, &entry).map_err(failed)?;
             out.note(&format!("{name} may be run again: {who}"));
         }
         Amended::Superseded(_) => {
             let why = "its record changed while we looked; look again";
-            return Err(Failed::new(exit::NEEDS_YOU, "changed", format!("{name}: {why}")));
+            return Err(Failed::new(Kind::NeedsYou, "changed", format!("{name}: {why}")));
         }
         Amended::Failed(failure) => {
             let message = failure.message.trim_end_matches('.');
@@ -101,6 +108,13 @@ fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: 
         }
     }
     Ok(())
+}
+
+/// Who we are, for people: `me@mac-mini/8123`.
+fn who() -> String {
+    let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    let user = named.unwrap_or_else(|| format!("uid-{}", rustix::process::getuid().as_raw()));
+    format!("{user}@{}/{}", host::name(), std::process::id())
 }
 
 /// Has schedulers look at a slot once more, if they know its job; after its record says that it may be run, or they

@@ -19,7 +19,7 @@ use self::tokens::Tokens;
 use self::web::Shared;
 use super::{open_tested, store_failed};
 use crate::args::{Everywhere, Serve};
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
 /// Serves until TERM or INT.
@@ -48,7 +48,7 @@ pub fn run(flags: &Everywhere, args: &Serve, out: &Out) -> Result<u8, Failed> {
     announce(address, &tokens, &opened.chosen.shown, out);
     let shared = Arc::new(Shared { tokens, desk: desk.start()?, out: *out });
     web::serve(listener, shared).map_err(|e| {
-        Failed::new(exit::UNREACHABLE, "serve", format!("the system refused what a server needs: {e}"))
+        Failed::new(Kind::Unreachable, "serve", format!("the system refused what a server needs: {e}"))
     })?;
     out.chat("stopped serving");
     Ok(exit::OK)
@@ -61,13 +61,13 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Failed> {
 }
 
 fn taken(address: SocketAddr, error: &std::io::Error) -> Failed {
-    let (code, word) = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => (exit::DENIED, "denied"),
-        _ => (exit::CONFIG, "listen"),
+    let (kind, word) = match error.kind() {
+        std::io::ErrorKind::PermissionDenied => (Kind::Denied, "denied"),
+        _ => (Kind::Config, "listen"),
     };
     let message =
         format!("cannot listen on {address}: {error}. Nothing was started. Choose another with --listen");
-    Failed::new(code, word, message)
+    Failed::new(kind, word, message)
 }
 
 fn announce(address: SocketAddr, tokens: &Tokens, store: &str, out: &Out) {

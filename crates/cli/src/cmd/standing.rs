@@ -169,7 +169,7 @@ fn standing(
     if let Some(paused) = agenda.paused.clone().filter(|paused| paused.until.is_none()) {
         return Standing::Paused { by: paused.by, at: paused.at };
     }
-    if job.is_some_and(|job| job.written != agenda.schedule) {
+    if job.is_some_and(|job| !agenda.goes_by(&job.named())) {
         return Standing::Elsewhere(agenda.schedule.clone());
     }
     if let Some(upto) = agenda.ahead(now.as_second(), Duration::ZERO) {

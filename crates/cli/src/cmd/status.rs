@@ -12,21 +12,48 @@ use leasehold::core::session::{LEASE_PREFIX, lease_key};
 use leasehold::core::stop::Text;
 use leasehold::core::store::Stored;
 use leasehold::runner::poll::{self, Timer};
-use leasehold::stores::{Facts, Store};
+use leasehold::stores::{Facts, Store, each_stored};
 use serde_json::json;
 
-use super::{Opened, held_for, store_failed};
+use super::{Opened, held_for, history, store_failed};
 use crate::args::{Everywhere, Status};
 use crate::config::{Chosen, scope};
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::{self, Out};
 
-const PAGE: usize = 500;
+/// What a lease is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeaseState {
+    Free,
+    Expired,
+    Held,
+    /// Held, and its holder was asked to stop.
+    Revoked,
+    /// Its record cannot be used.
+    Bad,
+}
+
+impl LeaseState {
+    /// As `--json` says it.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Free => "free",
+            Self::Expired => "expired",
+            Self::Held => "held",
+            Self::Revoked => "revoked",
+            Self::Bad => "bad",
+        }
+    }
+
+    fn is_held(self) -> bool {
+        matches!(self, Self::Held | Self::Revoked)
+    }
+}
 
 /// One lease as shown.
 struct Row {
     lease: String,
-    state: &'static str,
+    state: LeaseState,
     token: Option<u64>,
     holder: Option<String>,
     job: Option<String>,
@@ -42,7 +69,7 @@ impl Row {
     fn bad(lease: String, problem: String) -> Self {
         Self {
             lease,
-            state: "bad",
+            state: LeaseState::Bad,
             token: None,
             holder: None,
             job: None,
@@ -59,15 +86,15 @@ impl Row {
 pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
     let only = args.name.as_deref().map(super::name).transpose()?;
     let mut opened = super::open(flags, &[])?;
-    let timer = Timer::new().map_err(|e| Failed::new(exit::UNREACHABLE, "system", e.to_string()))?;
+    let timer = Timer::new().map_err(|e| Failed::new(Kind::Unreachable, "system", e.to_string()))?;
     // The store failed since it last answered: said once.
     let (mut answered, mut failing) = (false, false);
     loop {
-        let found = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, only.as_ref()));
+        let found = rows(opened.store.as_mut(), &opened.chosen, only.as_ref());
         let mut rows = match found {
             Ok(rows) => rows,
             // Whoever watches wants to see it come back.
-            Err(failed) if answered && failed.code == exit::UNREACHABLE => {
+            Err(failed) if answered && failed.kind == Kind::Unreachable => {
                 if !std::mem::replace(&mut failing, true) {
                     out.fail(&failed);
                     out.warn("what is shown is old; asking on");
@@ -84,8 +111,13 @@ pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
         if let (true, Some(lease)) = (rows.is_empty(), &only) {
             rows.extend(vanished(lease, &opened));
         }
+        if let (true, Some(lease), false) = (rows.is_empty(), &only, args.watch)
+            && !history::is_here(flags, lease.as_str())
+        {
+            return Err(history::unheard_of(&mut opened, lease.as_str())?);
+        }
         // What is at work comes first.
-        rows.sort_by_key(|row| !["held", "revoked"].contains(&row.state));
+        rows.sort_by_key(|row| !row.state.is_held());
         let screen = args.watch && !out.json && std::io::stdout().is_terminal();
         if screen {
             let _ = write!(std::io::stdout(), "\x1b[H\x1b[2J");
@@ -101,46 +133,37 @@ pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
 /// Whether somebody holds this lease on the store in use.
 pub fn held(flags: &Everywhere, lease: &Name) -> Result<bool, Failed> {
     let mut opened = super::open(flags, &[])?;
-    let rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, Some(lease)))?;
-    Ok(rows.iter().any(|row| matches!(row.state, "held" | "revoked")))
+    let rows = rows(opened.store.as_mut(), &opened.chosen, Some(lease))?;
+    Ok(rows.iter().any(|row| row.state.is_held()))
 }
 
 /// Until it is time to look again.
 fn tick(timer: &Timer) -> Result<(), Failed> {
     let armed = timer.arm(clock::boot_time().plus(Duration::from_secs(1)));
     let waited = armed.and_then(|()| poll::wait(&[timer.as_fd()]));
-    waited.map_err(|e| Failed::new(exit::UNREACHABLE, "system", e.to_string()))?;
+    waited.map_err(|e| Failed::new(Kind::Unreachable, "system", e.to_string()))?;
     timer.take();
     Ok(())
 }
 
-async fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Result<Vec<Row>, Failed> {
+fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Result<Vec<Row>, Failed> {
     let failed = |failure| store_failed(&failure, chosen);
     if let Some(lease) = only {
-        let stored = store.read(&lease_key(lease)).await.map_err(failed)?;
+        let stored = pollster::block_on(store.read(&lease_key(lease))).map_err(failed)?;
         let facts = store.facts();
         return Ok(stored.iter().map(|s| row(lease.as_str(), s, &facts)).collect());
     }
-    let (mut rows, mut after) = (Vec::new(), String::new());
-    loop {
-        let page = store.list(LEASE_PREFIX, &after, PAGE).await.map_err(failed)?;
-        let Some(last) = page.last() else { return Ok(rows) };
-        after = last.key.clone();
-        let full = page.len() == PAGE;
-        for listed in page {
-            let stored = match listed.stored {
-                Some(stored) => Some(stored),
-                None => store.read(&listed.key).await.map_err(failed)?,
-            };
-            let lease = listed.key.strip_prefix(LEASE_PREFIX).unwrap_or(&listed.key);
-            // Asked for after the answer: before the first one, a store behind a network does not know.
-            let facts = store.facts();
-            rows.extend(stored.iter().map(|s| row(lease, s, &facts)));
-        }
-        if !full {
-            return Ok(rows);
-        }
-    }
+    let mut found = Vec::new();
+    each_stored(store, LEASE_PREFIX, "", |key, stored| {
+        found.push((key, stored));
+        true
+    })
+    .map_err(failed)?;
+    // Asked for after the answers: before the first one, a store behind a network does not know.
+    let facts = store.facts();
+    let shown =
+        |(key, stored): &(String, Stored)| row(key.strip_prefix(LEASE_PREFIX).unwrap_or(key), stored, &facts);
+    Ok(found.iter().map(shown).collect())
 }
 
 fn row(lease: &str, stored: &Stored, facts: &Facts) -> Row {
@@ -155,12 +178,12 @@ fn row(lease: &str, stored: &Stored, facts: &Facts) -> Row {
     let view = View::at_a_glance(&record, stored.age, facts.resolution, &facts.instance);
     let hold = record.hold.as_ref();
     let (state, ends_in) = match Standard.standing(&record, &view) {
-        Standing::Free => ("free", None),
-        Standing::Expired => ("expired", None),
-        Standing::Held { ends_in } if hold.is_some_and(|h| h.revoke) => ("revoked", ends_in),
-        Standing::Held { ends_in } => ("held", ends_in),
+        Standing::Free => (LeaseState::Free, None),
+        Standing::Expired => (LeaseState::Expired, None),
+        Standing::Held { ends_in } if hold.is_some_and(|h| h.revoke) => (LeaseState::Revoked, ends_in),
+        Standing::Held { ends_in } => (LeaseState::Held, ends_in),
     };
-    let held = hold.filter(|_| state != "expired");
+    let held = hold.filter(|_| state.is_held());
     Row {
         lease,
         state,
@@ -208,14 +231,14 @@ fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
 
 /// What a run would find of this lease now; nothing if there is no such lease.
 pub fn sentence(opened: &mut Opened, lease: &Name) -> Result<Option<String>, Failed> {
-    let rows = pollster::block_on(rows(opened.store.as_mut(), &opened.chosen, Some(lease)))?;
+    let rows = rows(opened.store.as_mut(), &opened.chosen, Some(lease))?;
     let time = |d: Option<Duration>| d.map(|d| Text(Duration::from_secs(d.as_secs())).to_string());
     Ok(rows.first().map(|row| match (row.state, &row.holder, row.token) {
-        ("held" | "revoked", Some(holder), Some(token)) => {
+        (LeaseState::Held | LeaseState::Revoked, Some(holder), Some(token)) => {
             let held = time(row.held).map(|d| format!(" for {d}")).unwrap_or_default();
             format!("the lease {lease} is held by {holder} (token {token}){held}: a run now is skipped, or waits with --wait.")
         }
-        ("bad", ..) => format!("the lease {lease} cannot be used: {}", row.problem.as_deref().unwrap_or("?")),
+        (LeaseState::Bad, ..) => format!("the lease {lease} cannot be used: {}", row.problem.as_deref().unwrap_or("?")),
         (_, _, token) => {
             let last = token.map(|token| format!(" (last token {token})")).unwrap_or_default();
             format!("the lease {lease} is free{last}: a run now gets it.")
@@ -228,10 +251,8 @@ fn vanished(lease: &Name, opened: &Opened) -> Option<Row> {
     let seen = opened.memory.recall(lease).seen?;
     let problem = format!(
         "{} has no record of it, but this machine has seen token {} there: the record was deleted, or this is \
-         another store under the same name. It is not run until you decide; to start over: rm {}",
-        opened.chosen.shown,
-        seen.token,
-        opened.memory.place(lease)
+         another store under the same name. It is not run until you decide: leasehold adopt {lease}",
+        opened.chosen.shown, seen.token
     );
     Some(Row::bad(lease.to_string(), problem))
 }
@@ -241,7 +262,7 @@ fn cells(row: &Row, jobs: bool, slots: bool) -> Vec<String> {
     let time =
         |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
     let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", time(Some(d))));
-    let state = if row.state == "revoked" { "asked to stop" } else { row.state };
+    let state = if row.state == LeaseState::Revoked { "asked to stop" } else { row.state.word() };
     let mut cells = vec![
         row.lease.clone(),
         state.into(),
@@ -263,7 +284,7 @@ fn cells(row: &Row, jobs: bool, slots: bool) -> Vec<String> {
 fn object(row: &Row) -> serde_json::Value {
     let seconds = |d: Option<Duration>| d.map(|d| d.as_secs_f64());
     json!({
-        "v": 1, "lease": row.lease, "state": row.state, "token": row.token, "holder": row.holder, "job": row.job,
+        "v": 1, "lease": row.lease, "state": row.state.word(), "token": row.token, "holder": row.holder, "job": row.job,
         "slot": row.slot,
         "held_s": seconds(row.held), "renewed_s_ago": seconds(row.renewed), "expires_in_s": seconds(row.ends_in),
         "problem": row.problem,

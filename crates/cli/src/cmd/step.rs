@@ -7,14 +7,15 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use leasehold::core::ledger::STEP_NAME_MAX;
-use leasehold::host::{Enclosing, SUPERVISOR, parse_supervisor_text};
+use leasehold::host::Enclosing;
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::plain;
 use leasehold::steps::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
+use super::by_hand;
 use crate::args::Step;
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
 /// Does it, unless it is done.
@@ -23,19 +24,17 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
     let (Some(socket), Some(run)) =
         (std::env::var_os(SOCKET), Enclosing::from_env(|name| std::env::var(name).ok()))
     else {
-        return Err(Failed::usage(format!(
-            "there is no item to do the step {name} of. Nothing was run. `leasehold step` works inside a run with a \
-             key or a slot: leasehold once KEY -- sh -c 'leasehold step {name} -- …'"
-        )));
+        return Err(no_item(name));
     };
-    let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref())
-        .map_err(|e| Failed::new(e.exit_code(), "command", format!("{e}. Nothing was run.")))?;
-    let early = |e| unheard(name, NOT_RUN, &e);
+    let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
+        Failed::new(Kind::Command(e.exit_code()), "command", format!("{e}. Nothing was run."))
+    })?;
+    let of = format!("step {name}");
+    let early = |e| unheard(&of, NOT_RUN, &e);
     let stream = UnixStream::connect(socket).map_err(early)?;
     let mut lines = BufReader::new(&stream);
     // A script may have taken another lease since (`acquire --eval`): the run says who it is in a variable of its own.
-    let supervisor = std::env::var(SUPERVISOR).ok().and_then(|text| parse_supervisor_text(&text));
-    let grant = supervisor.map_or(run.grant, |(_, grant)| grant);
+    let grant = by_hand::supervisor().map_or(run.grant, |(_, grant)| grant);
     steps::send(&stream, &Ask::Begin { step: name.clone(), grant }).map_err(early)?;
     match steps::receive(&mut lines).map_err(early)? {
         Answer::Begin => {}
@@ -54,17 +53,14 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
         Answer::Full => {
             let why = "the record of this item is full: it could not be recorded as done. Nothing was run. Keep less of \
                        what its steps print, or make several items of it";
-            return Err(Failed::new(exit::CONFIG, "full", format!("step {name}: {why}")));
+            return Err(Failed::new(Kind::Config, "full", format!("step {name}: {why}")));
         }
         Answer::BadName => {
             let (bytes, most) = (name.len(), STEP_NAME_MAX);
             let why = format!("a step has a name of 1 to {most} bytes and this one has {bytes}");
             return Err(Failed::usage(format!("step {name:?}: {why}. {NOT_RUN}")));
         }
-        Answer::NoItem => {
-            let why = "the run has not begun the item that it is a part of";
-            return Err(Failed::new(exit::UNREACHABLE, "no_item", format!("step {name}: {why}. {NOT_RUN}")));
-        }
+        Answer::NoItem => return Err(no_item(name)),
         other => return Err(refused(name, NOT_RUN, other)),
     }
     let _held = inherited(&stream).map_err(early)?;
@@ -74,7 +70,7 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
         return Ok(code);
     }
     let output = printed.and_then(|printed| kept(printed, name, out));
-    let late = |e| unheard(name, NOT_RECORDED, &e);
+    let late = |e| unheard(&of, NOT_RECORDED, &e);
     steps::send(&stream, &Ask::Done { output }).map_err(late)?;
     match steps::receive(&mut lines).map_err(late)? {
         Answer::Recorded { left_out } => {
@@ -88,18 +84,27 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
     }
 }
 
-const NOT_RUN: &str = "Nothing was run";
+fn no_item(name: &str) -> Failed {
+    Failed::usage(format!(
+        "there is no item to do the step {name} of. Nothing was run. `leasehold step` works inside a run with a \
+         key or a slot: leasehold once KEY -- sh -c 'leasehold step {name} -- …'"
+    ))
+}
+
+pub const NOT_RUN: &str = "Nothing was run";
 const NOT_RECORDED: &str = "It is done, and that is not recorded";
 
 /// The run does not answer.
-fn unheard(name: &str, what: &str, e: &std::io::Error) -> Failed {
+pub fn unheard(of: &str, what: &str, e: &std::io::Error) -> Failed {
     match e.kind() {
-        ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::UnexpectedEof => {
-            superseded(name, "the run it belongs to is over", what)
-        }
+        ErrorKind::NotFound
+        | ErrorKind::ConnectionRefused
+        | ErrorKind::ConnectionReset
+        | ErrorKind::BrokenPipe
+        | ErrorKind::UnexpectedEof => superseded(of, "the run it belongs to is over", what),
         _ => {
-            let message = format!("step {name}: the run could not be asked: {e}. {what}");
-            Failed::new(exit::UNREACHABLE, "supervisor", message)
+            let message = format!("{of}: the run could not be asked: {e}. {what}");
+            Failed::new(Kind::Unreachable, "supervisor", message)
         }
     }
 }
@@ -112,15 +117,15 @@ fn refused(name: &str, what: &str, answer: Answer) -> Failed {
                 "step {name} is done, but that could not be recorded: {message}. It is recorded with the run's next \
                  step or its end; if that fails too, a retry does it again"
             );
-            Failed::new(exit::UNREACHABLE, "not_recorded", what)
+            Failed::new(Kind::Unreachable, "not_recorded", what)
         }
-        _ => superseded(name, "a later run has gone over this item", what),
+        _ => superseded(&format!("step {name}"), "a later run has gone over this item", what),
     }
 }
 
-fn superseded(name: &str, why: &str, what: &str) -> Failed {
-    let message = format!("step {name} refused: {why}. {what}");
-    Failed::new(exit::REFUSED, "refused", message)
+fn superseded(of: &str, why: &str, what: &str) -> Failed {
+    let message = format!("{of} refused: {why}. {what}");
+    Failed::new(Kind::Refused, "refused", message)
 }
 
 /// Keep clear of the low numbers that scripts redirect by hand (`exec 3>…`, `flock 9`).
@@ -142,7 +147,9 @@ fn given_up(mut stream: &UnixStream) {
 
 /// Its exit code, and what it printed if that is to be kept.
 fn execute(args: &Step, program: &Program) -> Result<(u8, Option<Vec<u8>>), Failed> {
-    let failed = |e: std::io::Error| Failed::new(126, "command", format!("{e}. The step was not done."));
+    let failed = |e: std::io::Error| {
+        Failed::new(Kind::Command(126), "command", format!("{e}. The step was not done."))
+    };
     let prepare = |command: &mut Command| {
         command.env("LEASEHOLD_STEP", &args.name);
         // Each step has a key of its own for the other side.

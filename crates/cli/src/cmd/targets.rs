@@ -8,13 +8,13 @@ use leasehold::core::session::Release;
 use leasehold::core::store::FailureKind;
 use leasehold::fences::Fences;
 use leasehold::host::Enclosing;
+use leasehold::targets::gate::{self, Gates};
 use leasehold::targets::open::open;
 use leasehold::targets::{Class, Refused, Target, TargetError};
 use leasehold::text::did_you_mean;
 
-use super::gate;
-use crate::config;
-use crate::exit::{self, Failed};
+use crate::args::Everywhere;
+use crate::exit::{Failed, Kind};
 use crate::out::Out;
 
 /// The run that we are part of; without one there is no token to write with.
@@ -101,18 +101,25 @@ fn unknown(word: &str) -> String {
     )
 }
 
-/// The targets named with `--fence`, for each lease that may be granted.
-pub fn fences(templates: &[String], leases: &[Name], job: &Name, when: &Moment) -> Result<Fences, Failed> {
-    let mut fences = Fences::none();
+/// The targets named with `--fence`, for each lease that may be granted; and the store of those that are gates.
+pub fn fences(
+    templates: &[String],
+    leases: &[Name],
+    job: &Name,
+    when: &Moment,
+    flags: &Everywhere,
+) -> Result<(Fences, Option<Gates>), Failed> {
+    let (mut fences, mut gates) = (Fences::none(), None);
     for lease in leases {
-        let targets: Result<_, Failed> = named(templates, lease, job, when).into_iter().collect();
+        let targets: Result<_, Failed> =
+            named(templates, lease, job, when, flags, &mut gates).into_iter().collect();
         let targets = targets.map_err(|failed| Failed {
             message: format!("{}. Nothing was run", failed.message.trim_end_matches('.')),
             ..failed
         })?;
         fences.add(lease.clone(), targets);
     }
-    Ok(fences)
+    Ok((fences, gates))
 }
 
 /// Each of the targets, or why it is none.
@@ -121,53 +128,77 @@ pub fn named(
     lease: &Name,
     job: &Name,
     when: &Moment,
+    flags: &Everywhere,
+    gates: &mut Option<Gates>,
 ) -> Vec<Result<Box<dyn Target>, Failed>> {
-    templates.iter().map(|template| opened(&filled(template, lease, job, when)?)).collect()
+    templates.iter().map(|template| opened(&filled(template, lease, job, when)?, flags, gates)).collect()
 }
 
-/// Opens a target; nothing is reached yet.
-pub fn opened(url: &str) -> Result<Box<dyn Target>, Failed> {
-    let url = match url.starts_with("gate:") {
-        true => format!("gate:{}", gate::place(url, &config::state_dir()?)?),
-        false => url.into(),
+/// Opens a target; nothing is reached yet. Gates share a handle on the store that is chosen.
+pub fn opened(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Result<Box<dyn Target>, Failed> {
+    let Some(name) = gate::named(url) else { return with_content(url) };
+    let name = super::name(name)?;
+    let gates = match gates {
+        Some(gates) => gates,
+        None => gates.insert(super::gate::gates(flags)?),
+    };
+    Ok(Box::new(gates.gate(&name)))
+}
+
+/// Opens a target that can be written or read.
+pub fn with_content(url: &str) -> Result<Box<dyn Target>, Failed> {
+    if gate::named(url).is_some() {
+        return Err(Failed::new(Kind::Usage, "content", format!("{url}: {}", gate::HOLDS_NOTHING)));
+    }
+    let url = match url.strip_prefix("gate:") {
+        Some(path) => format!("gate:{}", super::gate::absolute(path)),
+        None => url.into(),
     };
     open(&url).map_err(|error| failed(&error))
 }
 
 /// What a target can promise; loudly where it is less than one would expect of it.
-pub fn tell_class(target: &str, class: Class, out: &Out) {
-    let expected = target.starts_with("gate:") || class == Class::Atomic;
-    match expected {
-        true => out.chat(&format!("fences {target} ({})", class.word())),
-        false => out.note(&format!(
+pub fn tell_class(target: &str, class: Class, shared: bool, out: &Out) {
+    let a_gate = target.starts_with("gate:");
+    if gate::named(target).is_some() {
+        out.chat(&format!("fences {target} (gate): a command that runs already does not delay the next run"));
+    } else if a_gate && shared {
+        let why = "is a lock file: it holds for this machine only, and other machines share the store";
+        out.note(&format!("{target} {why}. For all of them write gate:NAME"));
+    } else if a_gate {
+        out.chat(&format!("fences {target} (gate, for this machine only)"));
+    } else if class == Class::Atomic {
+        out.chat(&format!("fences {target} ({})", class.word()));
+    } else {
+        out.note(&format!(
             "{target} is not on a file system of this machine alone, so it is checked just before the write \
              (class gate): a run that is paused in between can slip through"
-        )),
+        ));
     }
 }
 
 /// A target that did not do it, as a failure.
 pub fn failed(error: &TargetError) -> Failed {
-    let (code, word) = match error {
-        TargetError::Refused(refused) => (exit::REFUSED, refused.reason.word()),
-        TargetError::BadFence { .. } => (exit::NEEDS_YOU, "bad_fence"),
-        TargetError::Unknown { .. } | TargetError::InDoubt { .. } => (exit::NEEDS_YOU, "unknown"),
-        TargetError::Unfit { .. } => (exit::CONFIG, "unfit"),
-        TargetError::Busy { .. } => (exit::UNREACHABLE, "target_busy"),
-        TargetError::Io { source, .. } if denied(source) => (exit::DENIED, "denied"),
+    let (kind, word) = match error {
+        TargetError::Refused(refused) => (Kind::Refused, refused.reason.word()),
+        TargetError::BadFence { .. } => (Kind::NeedsYou, "bad_fence"),
+        TargetError::Unknown { .. } | TargetError::InDoubt { .. } => (Kind::NeedsYou, "unknown"),
+        TargetError::Unfit { .. } => (Kind::Config, "unfit"),
+        TargetError::Busy { .. } => (Kind::Unreachable, "target_busy"),
+        TargetError::Io { source, .. } if denied(source) => (Kind::Denied, "denied"),
         // A directory for a file, a file for a tree, anything for a gate.
         TargetError::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidInput => {
-            (exit::USAGE, "content")
+            (Kind::Usage, "content")
         }
-        TargetError::Io { .. } => (exit::UNREACHABLE, "target"),
-        TargetError::Lost { .. } => (exit::UNREACHABLE, "target_unreachable"),
+        TargetError::Io { .. } => (Kind::Unreachable, "target"),
+        TargetError::Lost { .. } => (Kind::Unreachable, "target_unreachable"),
         TargetError::Remote { failure, .. } => match failure.kind {
-            FailureKind::Unreachable => (exit::UNREACHABLE, "target_unreachable"),
-            FailureKind::Denied => (exit::DENIED, "denied"),
-            FailureKind::Unusable => (exit::CONFIG, "target_unusable"),
+            FailureKind::Unreachable => (Kind::Unreachable, "target_unreachable"),
+            FailureKind::Denied => (Kind::Denied, "denied"),
+            FailureKind::Unusable => (Kind::Config, "target_unusable"),
         },
     };
-    Failed::new(code, word, error.to_string())
+    Failed::new(kind, word, error.to_string())
 }
 
 /// What became of a write that a target did not take, in the words of history, and why in a word. Only what
@@ -191,18 +222,18 @@ fn denied(error: &std::io::Error) -> bool {
 
 /// A run that was not started because a target could not be sealed.
 pub fn not_sealed(error: &TargetError, release: Release) -> Failed {
-    let Failed { code, word, message } = failed(error);
+    let Failed { kind, word, message } = failed(error);
     let message =
         format!("{}. Nothing was run, and the lease was given back.", message.trim_end_matches('.'));
     match error {
         TargetError::Refused(refused) => match refused.reason {
             // The lease was ours to the end, so the store has forgotten what the fence has seen.
             Reason::Stale if release == Release::Done => rewound(refused),
-            Reason::Stale => Failed::new(exit::LOST, "lost", message),
-            Reason::OtherLease => Failed::new(exit::CONFIG, word, message),
-            _ => Failed::new(exit::NEEDS_YOU, word, message),
+            Reason::Stale => Failed::new(Kind::Lost, "lost", message),
+            Reason::OtherLease => Failed::new(Kind::Config, word, message),
+            _ => Failed::new(Kind::NeedsYou, word, message),
         },
-        _ => Failed { code, word, message },
+        _ => Failed { kind, word, message },
     }
 }
 
@@ -217,7 +248,7 @@ fn rewound(refused: &Refused) -> Failed {
         None => format!("leasehold fence reset {target}"),
     };
     Failed::new(
-        exit::NEEDS_YOU,
+        Kind::NeedsYou,
         "store_rewound",
         format!(
             "{target} was sealed with token {sealed} and the store has just granted {token} for {lease}: the \
@@ -230,12 +261,10 @@ fn rewound(refused: &Refused) -> Failed {
 
 /// A write that was let in only because its target watches.
 pub fn let_in(refused: &Refused) -> String {
-    let refusal = refused.to_string();
-    let what = refusal.split_once(": ").map_or(refusal.as_str(), |(_, what)| what);
-    let what = what.split(". ").next().unwrap_or(what);
     format!(
-        "would have been refused ({}): {what}. Only watched here, so it was let in",
-        refused.reason.word()
+        "would have been refused ({}): {}. Only watched here, so it was let in",
+        refused.reason.word(),
+        refused.fault()
     )
 }
 

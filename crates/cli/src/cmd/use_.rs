@@ -1,26 +1,29 @@
 //! `leasehold use URL`: examine a store, then write it to the user's configuration.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use leasehold::doctor::{Depth, Progress};
+use leasehold::elsewhere::{Elsewhere, Unknown};
 use leasehold::state::{StateDir, write_private};
 use leasehold::stores::Verdict;
+use leasehold::targets::gate;
 use leasehold::text::masked;
 use serde_json::json;
 
-use super::{Silence, doctor};
+use super::{Silence, doctor, elsewhere};
 use crate::args::{Everywhere, Use};
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
 /// Examines and writes.
 pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let state = config::state_dir()?;
     // The way back to the store of this machine.
-    let embedded = format!("sqlite:{}", state.database().display());
-    let url = if args.url.trim() == "sqlite:" { &embedded } else { &args.url };
-    let named = Everywhere { store: Some(url.clone()), config: None, ..*flags };
+    let url = if args.url.trim() == "sqlite:" { embedded(&state) } else { args.url.clone() };
+    let named = Everywhere { store: Some(url), config: None, ..*flags };
     let chosen = config::choose(&named, &state)?;
     let created = config::no_store_yet(&chosen);
     // Before anything is made: what could not be read, or changed, must not be replaced.
@@ -34,19 +37,29 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
             toml::Value::from(masked(&chosen.url))
         )));
     }
-    drop(config::open(&chosen, Missing::Create).map_err(unchanged)?);
-    examined(&chosen, &state, out)?;
+    let before = content(&chosen);
+    let left = |failed: Failed| left_behind(unchanged(failed), &before, &chosen);
+    drop(config::open(&chosen, Missing::Create).map_err(left)?);
+    examined(&chosen, &state, out).map_err(left)?;
     let written = write_private(&path, new.as_bytes());
     written.map_err(|e| {
         Failed::new(
-            exit::CONFIG,
+            Kind::Config,
             "config",
             format!("{} works, but {} could not be written: {e}", chosen.shown, path.display()),
         )
     })?;
+    if created {
+        elsewhere::set_aside(&chosen, &state)?;
+    }
+    let unknown = unknown_here(args, &chosen, &state)?;
     if out.json {
         let config = path.display().to_string();
-        out.object(&json!({"v": 1, "store": chosen.shown, "config": config, "created": created}));
+        let each = |u: &Unknown| json!({"store": u.store, "keys": u.keys, "jobs": u.jobs});
+        let unknown: Vec<_> = unknown.iter().map(each).collect();
+        out.object(
+            &json!({"v": 1, "store": chosen.shown, "config": config, "created": created, "not_known": unknown}),
+        );
     }
     let created = if created { "created; it " } else { "" };
     out.note(&format!(
@@ -55,7 +68,17 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
         path.display(),
         if moved_config() { " if XDG_CONFIG_HOME is the same there: set it in the crontab" } else { "" }
     ));
-    let table = toml::from_str::<toml::Table>(&old).unwrap_or_default();
+    warn_of_before(&old, &unknown, &chosen, &state, out);
+    if let Some(other) = config::overriding(flags) {
+        out.warn(&format!("here it is not used: {other} comes first"));
+    }
+    Ok(exit::OK)
+}
+
+/// What was until now, and is not seen on this store.
+fn warn_of_before(old: &str, unknown: &[Unknown], chosen: &Chosen, state: &StateDir, out: &Out) {
+    let embedded = embedded(state);
+    let table = toml::from_str::<toml::Table>(old).unwrap_or_default();
     let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
     let before = table.get("store").or(table.get("store_file")).and_then(toml::Value::as_str);
     let before = before.or((unnamed && state.database().exists()).then_some(embedded.as_str()));
@@ -64,7 +87,16 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
             "until now it was {before}: what holds leases there is not seen on this one, so nothing may be left running"
         ));
     }
-    let known = state.targets().len();
+    for unknown in unknown {
+        out.warn(&format!(
+            "this machine saw {} begun or done on {}, and not on this one: that is refused here (78). If it is to be done again \
+             here: the same with --new-here",
+            elsewhere::counted(unknown),
+            unknown.store
+        ));
+    }
+    // A gate lies in the store itself.
+    let known = state.targets().iter().filter(|target| gate::named(target).is_none()).count();
     if known > 0 && !old.contains(chosen.url.as_str()) {
         let were = if known == 1 { "1 target was".into() } else { format!("{known} targets were") };
         out.warn(&format!(
@@ -72,17 +104,18 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
              is left on the other, leasehold fence reset TARGET, for each that refuses"
         ));
     }
-    if let Some(other) = config::overriding(flags) {
-        out.warn(&format!("here it is not used: {other} comes first"));
-    }
-    Ok(exit::OK)
+}
+
+/// The store of this machine.
+fn embedded(state: &StateDir) -> String {
+    format!("sqlite:{}", state.database().display())
 }
 
 /// The same examinations as the doctor's, only shorter.
 fn examined(chosen: &Chosen, state: &StateDir, out: &Out) -> Result<(), Failed> {
     let mut weak = Vec::new();
     let mut silence = Some(Silence::begin(out, chosen));
-    let diagnosis = doctor::examine(chosen, Depth::Quick, &mut |progress| {
+    let diagnosis = doctor::examine(chosen, None, Depth::Quick, &mut |progress| {
         let Progress::Found(finding) = progress else { return };
         silence = None;
         if finding.verdict == Verdict::Weak {
@@ -91,9 +124,38 @@ fn examined(chosen: &Chosen, state: &StateDir, out: &Out) -> Result<(), Failed> 
     })?;
     drop(silence);
     doctor::left_behind(&diagnosis, out);
-    doctor::judge(&diagnosis, chosen, state).map_err(unchanged)?;
+    doctor::judge(&diagnosis, chosen, state)?;
     weak.iter().for_each(|text| out.warn(text));
     Ok(())
+}
+
+/// What was done on other stores and is not known on this one; nothing if that is said to be new here.
+fn unknown_here(args: &Use, chosen: &Chosen, state: &StateDir) -> Result<Vec<Unknown>, Failed> {
+    let here = Elsewhere::new(state, &chosen.shown);
+    let unknown = here.unknown_here();
+    if !args.new_here.said || unknown.is_empty() {
+        return Ok(unknown);
+    }
+    let stores: Vec<String> = unknown.into_iter().map(|unknown| unknown.store).collect();
+    elsewhere::tell(&here, &stores, chosen).map(|()| Vec::new())
+}
+
+/// The names in the directory of a store; nothing if there is none.
+fn content(chosen: &Chosen) -> Option<BTreeSet<OsString>> {
+    let entries = std::fs::read_dir(chosen.url.strip_prefix("dir:")?).ok()?;
+    Some(entries.flatten().map(|entry| entry.file_name()).collect())
+}
+
+/// A directory that was begun is not removed: another machine may be making the same store.
+fn left_behind(failed: Failed, before: &Option<BTreeSet<OsString>>, chosen: &Chosen) -> Failed {
+    if content(chosen) == *before {
+        return failed;
+    }
+    let message = format!(
+        "{}. What was made of {} is left, and the same command goes on with it",
+        failed.message, chosen.shown
+    );
+    Failed { message, ..failed }
 }
 
 /// Whether a shell that does not say so looks for the configuration elsewhere.

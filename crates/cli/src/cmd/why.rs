@@ -1,24 +1,25 @@
 //! `leasehold why NAME [TIME]`: why it did or did not run, in sentences.
 
+mod around;
+mod item;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
-use jiff::tz::{AmbiguousOffset, TimeZone};
-use leasehold::core::ids::WriteId;
-use leasehold::core::ledger::agenda::{Agenda, Prospect, Range, prospect};
-use leasehold::core::ledger::{Alive, Entry, Found, State, Subject};
+use jiff::tz::AmbiguousOffset;
+use leasehold::core::ledger::Subject;
+use leasehold::core::ledger::agenda::{Agenda, Range};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
-use leasehold::random;
 use leasehold::schedule::SlotError;
-use leasehold::text::{harmless, masked};
+use leasehold::targets::open::shown;
 use serde_json::json;
 
 use super::history::{self, Dropped, Row};
 use super::past::{self, Run};
 use super::standing::{self, Standing, Stood, is_at};
-use super::{Opened, daemon, held_for, items, status};
+use super::{Opened, daemon, items, status};
 use crate::args::{Everywhere, Why};
 use crate::exit::{self, Failed};
 use crate::jobs::{self, Job};
@@ -71,9 +72,30 @@ impl<'a> Question<'a> {
             return true;
         }
         let then = asked.is_none_or(|asked| asked.second().is_some_and(|at| is_at(&row.entry, at)));
-        let under = job.is_none() && row.entry.claim.lease.as_str() == self.name;
-        then && (row.is_about(self.name) || under)
+        // What other jobs do under the lease tells nothing of a job that is called as it.
+        then && (row.is_about(self.name) || job.is_none() && row.is_under(self.name))
     }
+}
+
+/// What is known of it.
+struct Known<'a> {
+    question: &'a Question<'a>,
+    asked: Option<&'a Asked>,
+    /// As the leasehold.toml here has it.
+    job: Option<&'a Job>,
+    /// The jobs there that need this lease.
+    users: Vec<&'a str>,
+    /// What a run would find of the leases it needs.
+    leases: Vec<String>,
+    /// The newest items that were asked about, and how many more there are.
+    rows: Vec<Row>,
+    more: usize,
+    /// The runs that are kept, and the last one if nothing is newer.
+    runs: &'a [Run],
+    last: Option<&'a Run>,
+    /// Other slots of this name are recorded.
+    slots: bool,
+    stood: Option<&'a Stood>,
 }
 
 /// Tells.
@@ -88,69 +110,163 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
     let asked = question.time.map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let mut rows = history::recorded(&mut opened)?.rows;
-    let last = last_run(&mut opened, &question, &rows, job)?;
+    let mut runs = past::runs(&mut opened, &rows)?.runs;
+    runs.retain(|run| run.is_about(question.name));
+    let last = last_run(&runs, &question, &rows, job);
+    let slots = rows.iter().any(|row| row.is_about(question.name) && row.is_slot());
     rows.retain(|row| question.is_about(row, asked.as_ref(), job));
     let more = newest(&mut rows);
     let stood = match Name::new(question.name) {
         Ok(name) => Some(standing::stood(&mut opened, &name, job, now)?),
         Err(_) => None,
     };
-    let agenda = stood.as_ref().and_then(|stood| stood.agenda.as_ref());
-    let unsealed = stood.as_ref().and_then(|stood| stood.standing.unsealed());
-    let last = unsealed.filter(|_| asked.is_none() || rows.is_empty()).or(last.as_ref());
-    let range = agenda.and_then(|agenda| match &asked {
-        Some(Asked::At(at)) if rows.is_empty() => agenda.range_of(*at),
-        Some(_) => None,
-        None => agenda.dropped.last(),
-    });
+    let users = jobs.iter().filter(|job| needs(job, question.name)).map(|j| j.name.as_str()).collect();
+    let leases = leases(&mut opened, question.name, job)?;
+    let (asked, runs, stood) = (asked.as_ref(), &runs[..], stood.as_ref());
+    let question = &question;
+    let known = Known { question, asked, job, users, leases, rows, more, runs, last, slots, stood };
+    if known.is_nothing() {
+        return Err(history::unheard_of(&mut opened, question.whole)?);
+    }
     if out.json {
-        objects(&rows, last, agenda, stood.as_ref(), range, out);
-        return Ok(exit::OK);
-    }
-    let lease_known = leases(&mut opened, question.name, job)?;
-    let users: Vec<&str> =
-        jobs.iter().filter(|job| needs(job, question.name)).map(|j| j.name.as_str()).collect();
-    if job.is_none() && !users.is_empty() {
-        out::line(&format!("jobs here that need {}: {}.", question.name, users.join(", ")));
-    }
-    let recorded = !rows.is_empty() || last.is_some();
-    if !recorded && agenda.is_none() && job.is_none() && users.is_empty() && !lease_known {
-        out::line(&history::unheard_of(&mut opened, question.whole)?);
-        return Ok(exit::OK);
-    }
-    if let (Some(stood), Some(agenda)) = (&stood, agenda) {
-        stands(stood, agenda, job, asked.is_none(), now);
-    }
-    if let (Some(time), Some(job)) = (question.time, job) {
-        skipped_by_the_clock(time, job).into_iter().for_each(|sentence| {
-            out::line(&sentence);
-        });
-    }
-    last.into_iter().for_each(|run| ran_last(run, job.filter(|_| unsealed.is_some())));
-    rows.iter().for_each(|row| tell(row, job));
-    if more > 0 {
-        out::line(&format!("and {more} more: leasehold history {}", question.name));
-    }
-    match (&asked, range) {
-        (None, Some(range)) => {
-            out::line(&format!("dropped last of {}, {}.", question.name, standing::dropped(range)));
-        }
-        (None, None) if !recorded => {
-            out::line(&nothing(question.name, agenda, job));
-        }
-        (Some(asked), range) if rows.is_empty() => {
-            out::line(&unrun(&question, asked, range, agenda, job, now));
-        }
-        _ => {}
+        known.objects(out)
+    } else {
+        known.tell(now)
     }
     Ok(exit::OK)
+}
+
+impl Known<'_> {
+    fn is_nothing(&self) -> bool {
+        let recorded = !self.rows.is_empty() || !self.runs.is_empty() || self.agenda().is_some();
+        !recorded && self.job.is_none() && self.users.is_empty() && self.leases.is_empty()
+    }
+
+    fn agenda(&self) -> Option<&Agenda> {
+        self.stood.and_then(|stood| stood.agenda.as_ref())
+    }
+
+    /// What came of the last run; whether that is that it could not seal its targets.
+    fn last(&self) -> (Option<&Run>, bool) {
+        let unsealed = self.stood.and_then(|stood| stood.standing.unsealed());
+        let unsealed_last = unsealed.filter(|_| self.asked.is_none() || self.rows.is_empty());
+        (unsealed_last.or(self.last), unsealed.is_some())
+    }
+
+    fn range(&self) -> Option<&Range> {
+        let agenda = self.agenda()?;
+        match self.asked {
+            Some(Asked::At(at)) if self.rows.is_empty() => agenda.range_of(*at),
+            Some(_) => None,
+            None => agenda.dropped.last(),
+        }
+    }
+
+    /// The time that was asked about, if no schedule tells whether a run was to begin then: what is known is what was
+    /// kept.
+    fn unscheduled(&self) -> Option<i64> {
+        let unscheduled = self.rows.is_empty() && self.agenda().is_none() && self.job.is_none();
+        self.asked.filter(|_| unscheduled).and_then(Asked::second)
+    }
+
+    fn around(&self) -> &[Run] {
+        self.unscheduled().map_or(&[], |at| around::around(self.runs, at))
+    }
+
+    fn tell(&self, now: Timestamp) {
+        let Self { question, asked, job, users, rows, more, .. } = self;
+        let (name, time, agenda) = (question.name, question.time.unwrap_or_default(), self.agenda());
+        for sentence in &self.leases {
+            out::line(sentence);
+        }
+        if job.is_none() && !users.is_empty() {
+            out::line(&format!("jobs here that need {name}: {}.", users.join(", ")));
+        }
+        if let (Some(stood), Some(agenda)) = (self.stood, agenda) {
+            stands(stood, agenda, *job, asked.is_none(), now);
+        }
+        if let Some(sentence) =
+            job.filter(|_| asked.is_some()).and_then(|job| skipped_by_the_clock(time, job))
+        {
+            out::line(&sentence);
+        }
+        let (last, unsealed) = self.last();
+        last.into_iter().for_each(|run| ran_last(run, job.filter(|_| unsealed)));
+        rows.iter().for_each(|row| item::tell(row, *job));
+        if *more > 0 {
+            out::line(&format!("and {more} more: leasehold history {name}"));
+        }
+        for run in self.around() {
+            out::line(&run.told_with_its_time());
+        }
+        match (asked, self.range()) {
+            (None, Some(range)) => {
+                out::line(&format!("dropped last of {name}, {}.", standing::dropped(range)))
+            }
+            (None, None) if rows.is_empty() && last.is_none() => out::line(&nothing(name, agenda, *job)),
+            (Some(asked), range) if rows.is_empty() => out::line(&self.unrun(asked, range, now)),
+            _ => true,
+        };
+    }
+
+    /// Why there is no record of a slot.
+    fn unrun(&self, asked: &Asked, range: Option<&Range>, now: Timestamp) -> String {
+        let (name, time) = (self.question.name, self.question.time.unwrap_or_default());
+        let at = match asked {
+            Asked::NoSlot(_, why) => return format!("{name} is not due then: {why}."),
+            Asked::At(at) => *at,
+        };
+        if let Some(range) = range {
+            return format!("{name}@{time} was dropped, of {}.", standing::dropped(range));
+        }
+        match (self.agenda(), self.job) {
+            (Some(agenda), _) if at <= agenda.settled => format!(
+                "{name}@{time} is settled, and nothing is left of it: it was settled so long ago that its record was \
+                 removed, or it was due before a machine first loaded this schedule, which has no past."
+            ),
+            (Some(agenda), None) => format!(
+                "nobody has begun {name}@{time}, and there is no job {name} in a leasehold.toml here to tell whether it is \
+                 one of its slots ({}).",
+                agenda.schedule
+            ),
+            (_, Some(_)) if at > now.as_second() => {
+                format!("{name}@{time} is due {}.", within(at, now))
+            }
+            (Some(_), Some(_)) => format!(
+                "nobody has begun {name}@{time}, which was due {}: does a daemon run, or a tick? What finds the lease held \
+                 is recorded when a scheduler has tried it; leasehold plan {name} tells how it stands.",
+                within(at, now)
+            ),
+            (None, Some(_)) => format!(
+                "nobody has begun {name}@{time}: no daemon and no tick has loaded the job on this store, and a job has no \
+                 past before that. Start one: leasehold daemon, or leasehold tick from cron."
+            ),
+            (None, None) => around::reach(name, time, at, self.runs.first(), self.slots),
+        }
+    }
+
+    fn objects(&self, out: &Out) {
+        let (agenda, range) = (self.agenda(), self.range());
+        let dropped =
+            agenda.zip(range).map(|(agenda, range)| Dropped { job: agenda.job.clone(), range: *range });
+        let job = agenda.zip(self.stood).map(|(agenda, stood)| {
+            json!({
+                "v": 1, "kind": "job", "job": agenda.job.as_str(), "schedule": agenda.schedule,
+                "standing": stood.standing.in_words(&agenda.job), "settled": standing::time(agenda.settled),
+                "paused": agenda.paused.as_ref().map(|paused| json!({"by": paused.by, "since": paused.at})),
+            })
+        });
+        let runs = self.last().0.into_iter().chain(self.around()).map(Run::object);
+        let rows = self.rows.iter().map(history::object).chain(runs);
+        rows.chain(dropped.map(|dropped| dropped.object())).chain(job).all(|object| out.object(&object));
+    }
 }
 
 /// What came of the last run; if it could not seal them, the targets of its job.
 fn ran_last(run: &Run, unsealed: Option<&Job>) {
     out::line(&run.sentence());
     if let Some(Job { name, dir, fence, .. }) = unsealed {
-        let targets: Vec<_> = fence.iter().map(|target| masked(target)).collect();
+        let targets: Vec<_> = fence.iter().map(|target| shown(target)).collect();
         out::line(&format!("targets of {name}, as seen from {}: {}.", dir.display(), targets.join(", ")));
     }
 }
@@ -166,38 +282,29 @@ fn newest(rows: &mut Vec<Row>) -> usize {
 }
 
 /// The last run of the lease or job, if no item was run since; none where one slot was asked about.
-fn last_run(
-    opened: &mut Opened,
+fn last_run<'a>(
+    runs: &'a [Run],
     question: &Question<'_>,
     rows: &[Row],
     job: Option<&Job>,
-) -> Result<Option<Run>, Failed> {
-    if question.time.is_some() {
-        return Ok(None);
-    }
-    let last = past::runs(opened, rows)?.runs.into_iter().rfind(|run| run.is_about(question.name));
+) -> Option<&'a Run> {
+    let last = runs.last().filter(|_| question.time.is_none())?;
     let mut since = rows.iter().filter(|row| question.is_about(row, None, job));
-    Ok(last.filter(|run| !since.any(|row| run.is_before(&row.entry))))
+    (!since.any(|row| last.is_before(&row.entry))).then_some(last)
 }
 
 fn needs(job: &Job, lease: &str) -> bool {
     job.leases.iter().any(|name| name.as_str() == lease)
 }
 
-/// What a run would find of the leases it needs. Whether there are any.
-fn leases(opened: &mut Opened, name: &str, job: Option<&Job>) -> Result<bool, Failed> {
+/// What a run would find of the leases it needs.
+fn leases(opened: &mut Opened, name: &str, job: Option<&Job>) -> Result<Vec<String>, Failed> {
     let names = match job {
         Some(job) => job.leases.clone(),
         None => Name::new(name).into_iter().collect(),
     };
-    let mut any = false;
-    for lease in names {
-        if let Some(sentence) = status::sentence(opened, &lease)? {
-            any = true;
-            out::line(&sentence);
-        }
-    }
-    Ok(any)
+    let sentences = names.iter().filter_map(|lease| status::sentence(opened, lease).transpose());
+    sentences.collect()
 }
 
 /// A time on the wall that never comes: when the job is due instead, if it is.
@@ -209,8 +316,7 @@ fn skipped_by_the_clock(time: &str, job: &Job) -> Option<String> {
             format!("the wall clock skips {}: {name} is due when it goes on, at {}.", slot.id(), slot.due())
         });
     }
-    let zone = job.written.rsplit_once(" in ")?.1;
-    let zone = TimeZone::get(zone.split(',').next()?).ok()?;
+    let zone = job.schedule.zone()?;
     let shown: DateTime = time.get(..16)?.parse().ok()?;
     let gap = matches!(zone.to_ambiguous_timestamp(shown).offset(), AmbiguousOffset::Gap { .. });
     gap.then(|| format!("the wall clock skips {time}, and {name} is not run for it."))
@@ -295,159 +401,4 @@ fn nothing(name: &str, agenda: Option<&Agenda>, job: Option<&Job>) -> String {
             )
         }
     }
-}
-
-/// Why there is no record of a slot.
-fn unrun(
-    question: &Question<'_>,
-    asked: &Asked,
-    range: Option<&Range>,
-    agenda: Option<&Agenda>,
-    job: Option<&Job>,
-    now: Timestamp,
-) -> String {
-    let (name, time) = (question.name, question.time.unwrap_or_default());
-    let at = match asked {
-        Asked::NoSlot(_, why) => return format!("{name} is not due then: {why}."),
-        Asked::At(at) => *at,
-    };
-    if let Some(range) = range {
-        return format!("{name}@{time} was dropped, of {}.", standing::dropped(range));
-    }
-    match (agenda, job) {
-        (Some(agenda), _) if at <= agenda.settled => format!(
-            "{name}@{time} is settled, and nothing is left of it: it was settled so long ago that its record was \
-             removed, or it was due before a machine first loaded this schedule, which has no past."
-        ),
-        (Some(agenda), None) => format!(
-            "nobody has begun {name}@{time}, and there is no job {name} in a leasehold.toml here to tell whether it is \
-             one of its slots ({}).",
-            agenda.schedule
-        ),
-        (_, Some(_)) if at > now.as_second() => {
-            format!("{name}@{time} is due {}.", within(at, now))
-        }
-        (Some(_), Some(_)) => format!(
-            "nobody has begun {name}@{time}, which was due {}: does a daemon run, or a tick? What finds the lease held \
-             is recorded when a scheduler has tried it; leasehold plan {name} tells how it stands.",
-            within(at, now)
-        ),
-        (None, Some(_)) => format!(
-            "nobody has begun {name}@{time}: no daemon and no tick has loaded the job on this store, and a job has no \
-             past before that. Start one: leasehold daemon, or leasehold tick from cron."
-        ),
-        (None, None) => format!(
-            "no run began {name}@{time}: nothing was fired for it, or whatever was found the lease held by another and was \
-             skipped. Only what begins is recorded"
-        ),
-    }
-}
-
-/// What became of one item, and what the next run will do; what a failed one said, below.
-fn tell(row: &Row, job: Option<&Job>) {
-    out::line(&sentence(row, job));
-    let said = row.entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
-    if row.entry.state != State::Skipped {
-        harmless(said).lines().all(|line| out::line(&format!("    {line}")));
-    }
-}
-
-fn sentence(row: &Row, job: Option<&Job>) -> String {
-    let entry = &row.entry;
-    let name = items::shown(&entry.subject);
-    let by = items::by_whom(entry);
-    let exit =
-        entry.ending.as_ref().and_then(|e| e.exit).map(|exit| format!(" (exit {exit})")).unwrap_or_default();
-    let took = entry.ending.as_ref().map(|e| Duration::from_millis(e.took_ms));
-    let took = took.map(|took| format!(" in {}", Text(took))).unwrap_or_default();
-    let attempt = if entry.attempt > 1 { format!(", at attempt {}", entry.attempt) } else { String::new() };
-    let scheduled = job.filter(|_| matches!(entry.subject, Subject::Slot { .. }));
-    let next = match (row.word, &entry.subject) {
-        ("ok", Subject::Latest(_)) => "runs with --cooldown are skipped until that is over".into(),
-        ("ok", _) => "it is not run again".into(),
-        ("started", _) => "it is being done now, and others are skipped".into(),
-        ("planned", _) => "the next run begins it".into(),
-        ("skipped", _) => {
-            let said = entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
-            format!("it is not run ({said})")
-        }
-        (word, _) => {
-            scheduled.map_or_else(|| unscheduled(entry, word), |job| badly(entry, job, &name, super::now()))
-        }
-    };
-    let word = match entry.state {
-        State::Started if row.word == "unknown" => "begun and never reported",
-        State::Planned => "to be tried again",
-        state => state.word(),
-    };
-    if entry.state == State::Skipped {
-        // The claim is of whoever was in its way.
-        let ago = held_for(row.when()).map(|d| format!(" {} ago", Text(d))).unwrap_or_default();
-        return format!("{name}: {word}{ago}; {next}.");
-    }
-    format!("{name}: {word}, by {by}{took}{exit}{attempt}; {next}.")
-}
-
-fn unscheduled(entry: &Entry, word: &str) -> String {
-    let slot = matches!(entry.subject, Subject::Slot { .. });
-    match word {
-        "failed" => {
-            let name = items::shown(&entry.subject);
-            format!(
-                "the next run tries again, unless it failed as often as --attempts allows: then it waits for you (79), until \
-                 `leasehold retry {name}`"
-            )
-        }
-        _ if slot && !entry.steps.is_empty() => {
-            format!("the next run of it goes on: {}", steps_done(entry))
-        }
-        _ => {
-            "nobody can tell whether it did its work: the next run asks you (79), unless it says --if-unknown retry".into()
-        }
-    }
-}
-
-fn steps_done(entry: &Entry) -> String {
-    match entry.steps.len() {
-        1 => "1 step of it is done and is not done again".into(),
-        n => format!("{n} steps of it are done and are not done again"),
-    }
-}
-
-/// What a scheduler does about a slot that did not end well.
-fn badly(entry: &Entry, job: &Job, name: &str, now: Timestamp) -> String {
-    let found = Found { entry, age: None };
-    let ask = job.terms().ask(entry, now.as_second());
-    // A run that is at it is told of before.
-    let open = prospect(found, &ask, Some(Alive::No), WriteId(random::seed())) == Prospect::Open;
-    let failed = entry.state == State::Failed;
-    match open {
-        true if failed => format!("it may fail {} times, and is tried again", job.attempts),
-        true if job.retry => "it is run again, as retry = true says".into(),
-        true => format!("it is run again: {}", steps_done(entry)),
-        false if failed => format!("it is not run again unless you say: leasehold retry {name}"),
-        false => format!(
-            "nobody can tell whether it did its work: look, then leasehold retry {name}, or leasehold retry --done {name}"
-        ),
-    }
-}
-
-fn objects(
-    rows: &[Row],
-    last: Option<&Run>,
-    agenda: Option<&Agenda>,
-    stood: Option<&Stood>,
-    range: Option<&Range>,
-    out: &Out,
-) {
-    let dropped = agenda.zip(range).map(|(agenda, range)| Dropped { job: agenda.job.clone(), range: *range });
-    let job = agenda.zip(stood).map(|(agenda, stood)| {
-        json!({
-            "v": 1, "kind": "job", "job": agenda.job.as_str(), "schedule": agenda.schedule,
-            "standing": stood.standing.in_words(&agenda.job), "settled": standing::time(agenda.settled),
-            "paused": agenda.paused.as_ref().map(|paused| json!({"by": paused.by, "since": paused.at})),
-        })
-    });
-    let rows = rows.iter().map(history::object).chain(last.map(Run::object));
-    rows.chain(dropped.map(|dropped| dropped.object())).chain(job).all(|object| out.object(&object));
 }

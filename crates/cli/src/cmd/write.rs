@@ -15,13 +15,13 @@ use serde_json::json;
 
 use super::targets;
 use crate::args::Write;
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
 /// Writes it as part of the run that we are in.
 pub fn run(args: &Write, out: &Out) -> Result<u8, Failed> {
     let bearer = targets::enclosing("write")?;
-    let mut target = targets::opened(&args.target)?;
+    let mut target = targets::with_content(&args.target)?;
     let written = match (&args.from, &args.command[..]) {
         (Some(path), _) => from_path(target.as_mut(), &bearer, path),
         (None, []) => from_input(target.as_mut(), &bearer),
@@ -62,7 +62,7 @@ fn from_path(target: &mut dyn Target, bearer: &Bearer, path: &Path) -> Result<Wr
     }
     let mut file = File::open(path).map_err(|e| {
         let message = format!("cannot read {}: {e}. Nothing was written", path.display());
-        Unwritten::before(Failed::new(exit::USAGE, "from", message))
+        Unwritten::before(Failed::new(Kind::Usage, "from", message))
     })?;
     taken(target.write(bearer, None, Content::Stream(&mut file)))
 }
@@ -79,7 +79,7 @@ fn from_input(target: &mut dyn Target, bearer: &Bearer) -> Result<Written, Unwri
          by: leasehold write {shown} -- CMD. To empty it on purpose: leasehold write {shown} --from /dev/null",
         shown = target.shown()
     );
-    Err(Unwritten::before(Failed::new(exit::USAGE, "empty", message)))
+    Err(Unwritten::before(Failed::new(Kind::Usage, "empty", message)))
 }
 
 /// Standard input, of which an end without a beginning is an error.
@@ -126,9 +126,11 @@ struct Producer {
 
 impl Producer {
     fn start(command: &[OsString]) -> Result<Self, Failed> {
-        let system = |e: io::Error| Failed::new(126, "command", format!("{e}. Nothing was written."));
-        let program = lookup(&command[0], std::env::var_os("PATH").as_deref())
-            .map_err(|e| Failed::new(e.exit_code(), "command", format!("{e}. Nothing was written.")))?;
+        let system =
+            |e: io::Error| Failed::new(Kind::Command(126), "command", format!("{e}. Nothing was written."));
+        let program = lookup(&command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
+            Failed::new(Kind::Command(e.exit_code()), "command", format!("{e}. Nothing was written."))
+        })?;
         let piped = |command: &mut Command| {
             command.stdout(Stdio::piped());
         };
@@ -151,7 +153,7 @@ impl Producer {
             "{} {how}, so nothing was written to {target}: what it had printed until then may be half of it",
             self.name
         );
-        Some(Failed::new(plain::code(status), "command", message))
+        Some(Failed::new(Kind::Command(plain::code(status)), "command", message))
     }
 }
 

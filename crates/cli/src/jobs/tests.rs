@@ -13,7 +13,7 @@ const PLAIN: &str = "name = \"site\"\nevery = \"45m\"\nrun = [\"true\"]\n";
 fn jobs(text: &str) -> Result<Vec<Job>, String> {
     let jobs = parse(text, Path::new("/srv/leasehold.toml"), |_| None);
     jobs.map_err(|failed| {
-        assert_eq!(failed.code, 78, "{}", failed.message);
+        assert_eq!(failed.code(), 78, "{}", failed.message);
         assert!(failed.message.ends_with(". Nothing was started"), "{}", failed.message);
         failed.message
     })
@@ -247,7 +247,7 @@ fn numbers_and_durations() {
     refused_with("catch_up_max_age = \"0s\"", "is too short");
     refused_with("max_run = \"0s\"", "write none for no limit");
     refused_with("max_run = \"never\"", "not a duration");
-    refused_with("ttl = \"5s\"\ngrace = \"60s\"", "Lengthen the ttl");
+    refused_with("ttl = \"5s\"\ngrace = \"60s\"", "Make the ttl at least");
     refused_with("heartbeat = \"60s\"", "two heartbeats");
     refused(&format!("[defaults]\nttl = \"1s\"\ngrace = \"1m\"\n{}", with("")), 2, "ttl");
     // A mistake in the defaults is one even where nobody needs them.

@@ -7,12 +7,14 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use leasehold::core::ledger::Subject;
+use leasehold::core::ledger::{Entry, Subject};
+use leasehold::host;
 use leasehold::runner::JOB_ENV;
 use leasehold::schedule::Slot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+use crate::cmd::run::Handed;
 use crate::cmd::targets::literal;
 use crate::config::Chosen;
 use crate::jobs::{Busy, Job};
@@ -21,6 +23,7 @@ use crate::jobs::{Busy, Job};
 pub struct Starter {
     exe: PathBuf,
     store: OsString,
+    new_here: bool,
     verbose: bool,
 }
 
@@ -29,6 +32,8 @@ pub struct Running {
     child: Child,
     slot: Slot,
     subject: Subject,
+    /// Its run id.
+    run: String,
     attempts: u32,
     /// It makes up for a slot that was missed.
     pub late: bool,
@@ -39,16 +44,16 @@ pub struct Ended {
     pub slot: Slot,
     pub subject: Subject,
     pub status: ExitStatus,
-    /// Its process: what it began is recorded with this number.
-    pub pid: u32,
+    /// Its run id: what it began is recorded with it.
+    pub run: String,
     /// How often the slot may fail.
     pub attempts: u32,
 }
 
 impl Starter {
     /// Runs are this same program, on the store that was chosen for all of them.
-    pub fn new(chosen: &Chosen, verbose: bool) -> io::Result<Self> {
-        Ok(Self { exe: std::env::current_exe()?, store: chosen.url.clone().into(), verbose })
+    pub fn new(chosen: &Chosen, new_here: bool, verbose: bool) -> io::Result<Self> {
+        Ok(Self { exe: std::env::current_exe()?, store: chosen.url.clone().into(), new_here, verbose })
     }
 
     /// Starts one.
@@ -58,8 +63,11 @@ impl Starter {
         let mut command = Command::new(&self.exe);
         // The whole URL is for the run alone: the job it starts gets none of the credentials in it.
         command.env_remove("LEASEHOLD_STORE_FILE").env("LEASEHOLD_STORE", &self.store);
-        // Its own variables are for the job alone: the run is to find this store and this state directory.
-        command.env(JOB_ENV, json!(job.env).to_string());
+        // By the environment: everybody on this machine can read a command line.
+        let key = filled.key.as_deref().map(literal);
+        let run = host::fresh_run_id(None);
+        let handed = Handed { env: job.env.clone(), fence: job.fence.clone(), key, run: Some(run.clone()) };
+        command.env(JOB_ENV, json!(handed).to_string());
         command.current_dir(&job.dir).stdin(Stdio::null()).process_group(0);
         command.arg("run").arg(job.leases[0].as_str()).args([
             "--job",
@@ -69,6 +77,9 @@ impl Starter {
             "--tail",
         ]);
         command.arg(if self.verbose { "-v" } else { "-q" });
+        if self.new_here {
+            command.arg("--new-here");
+        }
         if let [_, others @ ..] = &job.leases[..] {
             let others: Vec<&str> = others.iter().map(|lease| lease.as_str()).collect();
             others.first().map(|_| command.args(["--or", &others.join(",")]));
@@ -91,14 +102,17 @@ impl Starter {
         if job.retry {
             command.args(["--if-unknown", "retry"]);
         }
-        let keys = filled.key.iter().map(|key| ("--key", literal(key)));
-        for (flag, value) in keys.chain(job.fence.iter().map(|target| ("--fence", target.clone()))) {
-            command.args([flag, &value]);
-        }
         command.arg("--").args(&filled.run);
         let child = command.spawn().map_err(|e| format!("the system refused to start a run: {e}"))?;
         let subject = Subject::Slot { job: job.name.clone(), at: slot.number(), id };
-        Ok(Running { child, slot: *slot, subject, attempts: job.attempts, late })
+        Ok(Running { child, slot: *slot, subject, run, attempts: job.attempts, late })
+    }
+}
+
+impl Ended {
+    /// Whether a record is what this run has left.
+    pub fn left(&self, entry: &Entry) -> bool {
+        entry.claim.holder.run == self.run
     }
 }
 
@@ -116,8 +130,8 @@ impl Running {
     /// What became of it, if it has ended.
     pub fn ended(&mut self) -> Option<Ended> {
         let status = self.child.try_wait().ok().flatten()?;
-        let (pid, attempts) = (self.child.id(), self.attempts);
-        Some(Ended { slot: self.slot, subject: self.subject.clone(), status, pid, attempts })
+        let (subject, run) = (self.subject.clone(), self.run.clone());
+        Some(Ended { slot: self.slot, subject, status, run, attempts: self.attempts })
     }
 
     /// Passes a signal on to it.

@@ -8,7 +8,6 @@ use leasehold::core::ledger::agenda::STUCK;
 use leasehold::core::ledger::{Entry, State};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
-use leasehold::host;
 use leasehold::schedule::Slot;
 use leasehold::stores::Failure;
 use serde_json::{Value, json};
@@ -214,11 +213,6 @@ struct Told {
     well: bool,
 }
 
-/// Whether a record is what this run has left.
-pub fn is_of(entry: &Entry, ended: &Ended) -> bool {
-    entry.claim.holder.pid == ended.pid && entry.claim.holder.host == host::name()
-}
-
 fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Failure>) -> Told {
     let success = ended.status.success();
     let code = match (ended.status.code(), ended.status.signal()) {
@@ -243,7 +237,7 @@ fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Fai
     };
     let word = entry.state.word();
     let see = format!("leasehold why {job} {slot}");
-    let (ours, needs_you) = (is_of(entry, ended), ended.status.code() == Some(exit::NEEDS_YOU.into()));
+    let (ours, needs_you) = (ended.left(entry), ended.status.code() == Some(exit::NEEDS_YOU.into()));
     match entry.state {
         State::Ok | State::Skipped => Told { word, text: format!("{job} for {slot}: {word}"), well: true },
         State::Started if ours => {
@@ -276,11 +270,15 @@ mod tests {
     use std::time::Duration;
 
     use jiff::Timestamp;
-    use leasehold::core::ledger::Subject;
+    use leasehold::core::ids::{Epoch, Grant, Token, WriteId};
+    use leasehold::core::ledger::{Claim, Subject};
+    use leasehold::host;
     use leasehold::schedule::{Every, Schedule};
     use leasehold::stores::FailureKind;
 
     use super::*;
+
+    const RUN: &str = "mac-1-a";
 
     /// What is said of a run that ended so, as raw as wait tells it, if this is found in the store.
     fn said(raw: i32, found: &Result<Option<Entry>, Failure>) -> Option<(String, bool)> {
@@ -289,7 +287,7 @@ mod tests {
         let slot = Schedule::every(every).prev_at_or_before(Timestamp::UNIX_EPOCH)?;
         let id = slot.due().to_string();
         let subject = Subject::Slot { job: job.clone(), at: 0, id: id.clone() };
-        let ended = Ended { slot, subject, status: ExitStatus::from_raw(raw), pid: 1, attempts: 1 };
+        let ended = Ended { slot, subject, status: ExitStatus::from_raw(raw), run: RUN.into(), attempts: 1 };
         let told = told(&job, &id, &ended, found);
         Some((told.text, told.well))
     }
@@ -299,10 +297,47 @@ mod tests {
         let site = "site for 1970-01-01T00:00:00Z";
         let nothing = said(9, &Ok(None));
         assert_eq!(nothing, Some((format!("{site} was not begun (signal 9)"), false)));
-        let failure = Failure { kind: FailureKind::Unreachable, message: "no answer.".into() };
+        let failure = Failure::new(FailureKind::Unreachable, "no answer.");
         let text =
             format!("{site} ended (exit code 1); the store could not be asked what came of it: no answer");
         assert_eq!(said(0x100, &Err(failure.clone())), Some((text, false)));
         assert_eq!(said(0, &Err(failure)).map(|(_, well)| well), Some(true));
+    }
+
+    /// A record that a run of this process, on this host, with that run id has left.
+    fn left_by(run: &str) -> Option<Entry> {
+        let job = Name::new("site").ok()?;
+        let claim = Claim {
+            lease: job.clone(),
+            epoch: Epoch::first(1),
+            token: Token::new(1)?,
+            grant: Grant(1),
+            holder: host::holder(run, &job),
+        };
+        Some(Entry {
+            subject: Subject::Slot { job: job.clone(), at: 0, id: "1970-01-01T00:00:00Z".into() },
+            job,
+            state: State::Failed,
+            attempt: 1,
+            failures: 1,
+            silences: 0,
+            claim,
+            since_first: None,
+            ending: None,
+            steps: Vec::new(),
+            more: serde_json::Map::new(),
+            write: WriteId(1),
+        })
+    }
+
+    #[test]
+    fn a_record_is_a_runs_own_by_the_run_id_alone() {
+        let site = "site for 1970-01-01T00:00:00Z";
+        let failed = format!(
+            "{site}: failed (exit code 1); it waits for you: leasehold why site 1970-01-01T00:00:00Z"
+        );
+        assert_eq!(said(0x100, &Ok(left_by(RUN))), Some((failed, false)));
+        let not_begun = format!("{site} was not begun (exit code 1)");
+        assert_eq!(said(0x100, &Ok(left_by("another"))), Some((not_begun, false)));
     }
 }

@@ -114,7 +114,7 @@ fn a_reader_of_stderr_that_stands_still_does_not_keep_the_job_alive() {
     let command = home.leasehold(&["run", LEASE, "--ttl", "1500ms", "-v", "--", "sh", "-c", script]);
     let mut run = Started::with_stderr(command, writer.into(), PathBuf::new());
     run.one_up().unwrap();
-    let broken = home.leasehold(&["break", LEASE, "--now", "-q"]).output().unwrap();
+    let broken = home.leasehold(&["break", LEASE, "--now", "--take", "-q"]).output().unwrap();
     assert!(broken.status.success(), "{broken:?}");
     assert!(run.up[0].ends_within(Duration::from_secs(15)), "the job lives on");
     drop(reader);

@@ -216,7 +216,7 @@ fn taken_away(home: &Home, job: &mut Started, replace: bool) -> Result<Ended, St
 /// Taken over by force: the holder hears of it at its next renewal.
 fn broken(home: &Home, job: &mut Started) -> Result<Ended, String> {
     let run = record(&sqlite_url(home)).0.holder.run;
-    let command = home.leasehold(&["break", LEASE, "--now", "--ttl", "60s", "-q"]);
+    let command = home.leasehold(&["break", LEASE, "--now", "--take", "--ttl", "60s", "-q"]);
     let mut breaker = Started::new(command, home);
     let grant = granted(home, &mut breaker, &run)?;
     let ended = deaths(&job.up);

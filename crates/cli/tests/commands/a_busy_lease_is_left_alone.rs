@@ -35,6 +35,43 @@ fn it_is_skipped_with_one_line() {
     assert!(world.path("ran").exists(), "the control: free, it runs");
 }
 
+#[test]
+fn a_skip_leaves_the_report_of_a_run() {
+    let world = World::new();
+    let outcomes = |name: &str| -> Vec<String> {
+        let text = std::fs::read_to_string(world.path(name)).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.map(|line| line["outcome"].as_str().unwrap().to_owned()).collect()
+    };
+    let run = |job: &[&str]| {
+        world.run(&[&["run", "site", "--report", "r.json", "--report-append", "r.jsonl"], job].concat())
+    };
+    run(&["sh", "-c", "exit 3"]).is(3, "");
+    let held = holder(&world);
+    run(&["true"]).is(0, "skipped site");
+    assert_eq!(outcomes("r.json"), ["failed"]);
+    // Where there is none yet, as in a file that `mktemp` made, it is told.
+    for (name, empty) in [("new.json", false), ("empty.json", true)] {
+        if empty {
+            world.write(name, "");
+        }
+        world.run(&["run", "site", "--report", name, "true"]).is(0, "skipped site");
+        assert_eq!(outcomes(name), ["skipped"]);
+    }
+    held.ended().quiet();
+    run(&["true"]).quiet();
+    assert_eq!(outcomes("r.json"), ["ok"]);
+    assert_eq!(outcomes("r.jsonl"), ["failed", "skipped", "ok"]);
+    // However many at once.
+    let all: Vec<Running> =
+        (0..16).map(|_| world.start(&["once", "k", "--report-append", "many", "true"])).collect();
+    all.into_iter().for_each(|one| assert_eq!(one.ended().code, 0));
+    let many = outcomes("many");
+    assert_eq!((many.len(), many.iter().filter(|outcome| *outcome == "ok").count()), (16, 1), "{many:?}");
+    world.run(&["run", "site", "--report-append", "no/such/place", "touch", "ran"]).is(78, "Nothing was run");
+    assert!(!world.path("ran").exists());
+}
+
 /// Its wrapper was killed, so nobody stops what is left, and nobody would look for it.
 #[test]
 fn what_is_left_of_a_killed_run_is_named() {

@@ -120,10 +120,27 @@ fn what_cannot_be_remembered_is_refused_the_first_time_and_told_later() {
     disk.make_room();
     assert_eq!(run("site").is(7, "").err, "");
     // What is remembered does its work: no store is set, and the record is gone.
-    world.run(&["run", "site", "true"]).is(78, "and no store is set now");
+    world.run(&["run", "site", "true"]).is(0, "site ran on dir:");
     fs::remove_dir_all(world.path("store")).unwrap();
     world.store("dir");
     run("site").is(79, "has no record of site");
+}
+
+/// What is begun and cannot be finished is not said to be nothing.
+#[test]
+fn a_store_that_cannot_be_made_is_said_to_be_there_by_halves() {
+    let world = World::new();
+    let disk = Disk::new(&world, 256);
+    let store = world.state().join("leases");
+    let make = || world.run(&["use", &format!("dir:{}", store.display())]);
+    disk.fill();
+    let failed = make().is(69, "Nothing was written to your configuration").lacks("nothing was written");
+    assert!(store.is_dir(), "the disk has no room for a directory: this shows nothing");
+    failed.is(69, "is left, and the same command goes on with it");
+    // The same again makes nothing more, and says so.
+    make().is(69, "Nothing was written").lacks("is left");
+    disk.make_room();
+    make().is(0, "it works");
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn durations() {
             (
                 &["run", "site", "--ttl", "10s", "--grace", "5s", "true"],
                 64,
-                "a ttl of 10s is too short: two heartbeats of 3.3s and 5.6s to stop the job need at least 12.",
+                "two heartbeats of 3.3s and 5.6s to stop the job do not fit. Make the ttl at least 18.",
             ),
         ],
     );

@@ -8,8 +8,8 @@ fn a_script_acquires_renews_and_releases() {
     let world = World::new();
     let ended = world.sh("token=$(leasehold acquire site) && leasehold renew site --token $token && \
          leasehold release site --token $token && leasehold release site --token $token");
-    let ended = ended.is(0, "site is yours for 90s and nothing renews it");
-    for said in ["renewed site (token 1) for 90s", "released site (token 1)", "it is free (last token 1)"] {
+    let ended = ended.is(0, "and nothing renews it");
+    for said in ["renewed site (token 1) for ", "released site (token 1)", "it is free (last token 1)"] {
         assert!(ended.err.contains(said), "{said}: {ended:#?}");
     }
     let ended = world
@@ -28,7 +28,7 @@ fn a_script_acquires_renews_and_releases() {
 fn renew_after_a_takeover_says_lost_and_release_is_no_error() {
     let world = World::new();
     let first = world.run(&["acquire", "site", "--ttl", "1h"]).token().to_string();
-    world.run(&["break", "site", "--now"]).is(0, "only a fence at the target protects you");
+    world.run(&["break", "site", "--now", "--take"]).is(0, "only a fence at the target protects you");
     let old = ["--token", &first];
     world.run(&[&["renew", "site"], &old[..]].concat()).is(75, "holds it now (token 2)");
     world.run(&[&["release", "site"], &old[..]].concat()).is(0, "holds it now (token 2)");
@@ -206,11 +206,71 @@ fn breaking_waits_until_nothing_of_the_old_job_is_left() {
     let mut holder = world.start(&args);
     let line = holder.line();
     let pids: Vec<u32> = line.split(' ').map(|pid| pid.parse().unwrap()).collect();
-    let broken = world.run(&["break", "site"]).is(0, "asked ");
-    assert_eq!(broken.out, "2\n", "the next token is ours");
-    assert!(!pids.iter().any(|pid| lives(*pid)), "granted while the old job lives");
+    let broken = world.run(&["--json", "break", "site"]).is(0, "asked ").json();
+    assert!(!pids.iter().any(|pid| lives(*pid)), "free while the old job lives");
+    assert_eq!((broken["outcome"].as_str(), &broken["token"]), (Some("freed"), &1.into()));
     holder.ended().is(75, "somebody asked for it back");
+    let free = world.status(&[], "site");
+    assert_eq!((free["state"].as_str(), &free["token"]), (Some("free"), &1.into()));
+    assert_eq!(world.run(&["acquire", "site"]).token(), 2, "nobody has to release it first");
+}
+
+/// The same for somebody who wants to have it.
+#[test]
+fn what_is_broken_and_taken_is_held() {
+    let world = World::new();
+    let args = ["run", "site", "--ttl", "6s", "--heartbeat", "500ms", "sh", "-c", "echo $$; exec cat"];
+    let mut holder = world.start(&args);
+    let job = holder.line().parse().unwrap();
+    let taken = world.run(&["--json", "break", "site", "--take"]).is(0, "nobody else can run site").json();
+    assert_eq!((taken["acquired"].as_bool(), &taken["token"]), (Some(true), &2.into()));
+    assert!(!lives(job), "granted while the old job lives");
+    holder.ended().is(75, "somebody asked for it back");
+    world.run(&["run", "site", "-E", "11", "true"]).is(11, "held by");
     world.run(&["release", "site", "--token", "2"]).is(0, "released");
+}
+
+/// A script that took the lease and never looks at it again: it ends by itself, and is not granted before.
+#[test]
+fn what_does_not_answer_is_free_when_its_lease_ends() {
+    for scheme in ["sqlite", "dir"] {
+        let world = World::new();
+        let store = world.store(scheme);
+        let run = |args: &[&str]| world.run(&[&["--store", &store], args].concat());
+        assert_eq!(run(&["acquire", "site", "--ttl", "2s"]).token(), 1);
+        let broken = run(&["--json", "break", "site"]).is(0, "asked ").json();
+        assert_eq!(broken["outcome"], "expired");
+        assert_eq!(run(&["acquire", "site"]).token(), 2);
+        // The control: one that is not waited for until then.
+        let busy = run(&["--json", "break", "site", "--wait", "1ms"]).is(11, "").json();
+        assert_eq!((busy["outcome"].as_str(), &busy["token"]), (Some("held"), &2.into()));
+    }
+}
+
+/// What a killed run of this machine left is free at once, as for a run.
+#[test]
+fn breaking_does_not_wait_for_the_dead() {
+    let world = World::new();
+    let mut killed = world.start(&["run", "site", "--ttl", "1h", "sh", "-c", "echo $$; exec cat"]);
+    let job = killed.line().parse().unwrap();
+    killed.signal(Signal::KILL);
+    killed.ended();
+    until("the end of the job", || (!lives(job)).then_some(()));
+    let broken = world.run(&["--json", "break", "site", "--wait", "50s"]).is(0, "").json();
+    assert_eq!(broken["outcome"], "freed");
+    assert_eq!(world.run(&["acquire", "site"]).token(), 2);
+}
+
+/// Its old holder finds out, and nobody has to release it.
+#[test]
+fn breaking_at_once_leaves_it_free() {
+    let world = World::new();
+    world.run(&["acquire", "site", "--ttl", "1h"]).token();
+    let broken = world.run(&["--json", "break", "site", "--now"]).is(0, "only a fence").json();
+    assert_eq!(broken["outcome"], "freed");
+    assert_eq!(world.status(&[], "site")["state"], "free");
+    world.run(&["renew", "site", "--token", "1"]).is(75, "it is free (last token 2)");
+    assert_eq!(world.run(&["acquire", "site"]).token(), 3);
 }
 
 /// What somebody else started for the job (`at`, `systemd-run`) is no child of the wrapper's, has its environment, and
@@ -242,7 +302,6 @@ fn breaking_waits_for_strays_of_the_old_job() {
     assert!(!lives(ours.pid()), "it would run beside the next holder");
     assert!(lives(strangers.pid()), "the control: another run's is left alone");
     holder.ended().is(75, "");
-    world.run(&["release", "site", "--token", "2"]).is(0, "released");
     // Also if it is ended for another reason than a loss.
     let job = "echo $LEASEHOLD_RUN_ID; exec tail -f /dev/null";
     let mut long = world.start(&["run", "site", "--max-run", "1s", "--grace", "300ms", "sh", "-c", job]);
@@ -257,9 +316,12 @@ fn breaking_gives_up_if_told_to() {
     world.run(&["acquire", "site", "--ttl", "1h"]).token();
     let busy =
         world.run(&["--json", "break", "site", "--wait", "200ms"]).is(11, "site is still held by").json();
-    assert_eq!(busy["acquired"], false);
+    assert_eq!(busy["outcome"], "held");
+    let take = ["--json", "break", "site", "--take", "--wait", "200ms"];
+    assert_eq!(world.run(&take).is(11, "site is still held by").json()["acquired"], false);
     world.run(&["renew", "site", "--token", "1"]).is(75, "was asked back: stop your work");
     assert_eq!(world.status(&[], "site")["state"], "revoked");
     world.run(&["release", "site", "--token", "1"]).is(0, "released");
-    assert_eq!(world.run(&["break", "site"]).is(0, "nobody to ask").out, "2\n");
+    assert_eq!(world.run(&["--json", "break", "site"]).is(0, "nobody to ask").json()["outcome"], "free");
+    assert_eq!(world.run(&["break", "site", "--take"]).is(0, "nobody to ask").out, "2\n");
 }

@@ -91,6 +91,25 @@ fn without_a_home_nothing_is_guessed() {
     }
 }
 
+/// A mistyped home must not become a second, empty store.
+#[test]
+fn a_home_that_does_not_exist_is_not_made() {
+    let world = lived_in();
+    let run = |variable: &str, place: &str| {
+        let mut command = world.command(&["run", "site", "touch", "ran"]);
+        command.env(variable, world.path(place));
+        Ended::from(command.output().unwrap())
+    };
+    world.unchanged(|| run("HOME", "typo")).is(78, "HOME names a place in");
+    world.unchanged(|| run("XDG_STATE_HOME", "typo/state")).is(78, "XDG_STATE_HOME names a place in");
+    // The last part of it is made, as a unit with a home that is there expects.
+    run("XDG_STATE_HOME", "state").quiet();
+    assert!(world.path("state/leasehold/leases.db").exists());
+    fs::create_dir(world.path("home")).unwrap();
+    run("HOME", "home").quiet();
+    assert!(world.path("home/.local/state/leasehold/leases.db").exists());
+}
+
 #[test]
 fn what_this_user_may_not_write_is_told() {
     needs_root();

@@ -55,6 +55,8 @@ fn json_is_one_object_per_line() {
         ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(objects.len() > 10 && objects.iter().all(|o| o["v"] == 1), "{ended:#?}");
     let (last, exams) = objects.split_last().unwrap();
+    let about: std::collections::BTreeSet<_> = exams.iter().map(|o| o["exam"].as_str()).collect();
+    assert_eq!(about.len(), exams.len(), "one finding for each thing: {ended:#?}");
     assert!(exams.iter().all(|o| o["exam"].is_string() && o["took_s"].is_number() && o["text"].is_string()));
     assert!(exams.iter().all(|o| ["ok", "weak"].contains(&o["verdict"].as_str().unwrap())), "{ended:#?}");
     assert_eq!((&last["usable"], &last["exit"]), (&true.into(), &0.into()));
@@ -67,7 +69,10 @@ fn json_is_one_object_per_line() {
 #[test]
 fn what_cannot_be_opened_is_said_as_everywhere() {
     let world = World::new();
-    world.run(&["doctor", "dir:/no/such"]).is(69, "not a leasehold store yet");
+    world.run(&["doctor", &format!("dir:{}", world.at("such"))]).is(69, "not a leasehold store yet");
+    for kind in ["dir", "sqlite"] {
+        world.run(&["doctor", &format!("{kind}:/no/such")]).is(78, "it does not exist");
+    }
     world.run(&["doctor", "sqllite:/x"]).is(78, "Did you mean sqlite:?");
     world.run(&["doctor", "memory:"]).is(78, "only as long as one process");
     world.write("notes", "not a database, and longer than a header would be: 0123456789");

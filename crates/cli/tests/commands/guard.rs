@@ -137,6 +137,26 @@ fn bad_input() {
     db.run(&["true"]).is(79, "contradicts itself");
 }
 
+/// A guard on the records of leases would refuse every claim and every renewal.
+#[test]
+fn leaseholds_own_store_is_not_guarded() {
+    let db = Database::new();
+    let install = |target: &str| db.world.run(&["guard", "install", target, "--others", "refuse"]);
+    let file = format!("sqlite:{}", db.world.at("leases.db"));
+    for (store, target) in
+        [(&file, format!("{file}#records")), (&db.url, format!("pg:{}#leasehold.records", db.url))]
+    {
+        let run = || db.world.run(&["--store", store, "run", "site", "true"]);
+        run().is(0, "");
+        install(&target).is(78, "");
+        run().is(0, "");
+    }
+    let made = db.psql(&[], "SELECT count(*) FROM pg_namespace WHERE nspname = 'leasehold_guard'");
+    assert_eq!(made.out.trim(), "0");
+    // Control: beside it a table is guarded.
+    install(&db.target).is(0, "is guarded");
+}
+
 #[test]
 fn sqlite_too() {
     let world = World::new();

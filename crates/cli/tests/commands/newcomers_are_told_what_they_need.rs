@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::time::Duration;
 
-use crate::world::{World, pause};
+use crate::world::{World, lives, pause, until};
 use rustix::process::Signal;
 
 #[test]
@@ -27,9 +27,12 @@ fn eval_fails_as_acquire_does() {
 #[test]
 fn a_token_that_cannot_be_printed_is_given_back() {
     let world = World::new();
-    for args in
-        [&["acquire", "db"][..], &["acquire", "db", "--eval"], &["--json", "acquire", "db"], &["break", "db"]]
-    {
+    for args in [
+        &["acquire", "db"][..],
+        &["acquire", "db", "--eval"],
+        &["--json", "acquire", "db"],
+        &["break", "--take", "db"],
+    ] {
         let mut command = world.command(args);
         command.stdout(File::options().write(true).open("/dev/full").unwrap());
         let ended: crate::world::Ended = command.output().unwrap().into();
@@ -61,7 +64,10 @@ fn what_kept_it_from_running_is_in_the_report() {
         (&["run", "site", "nope"][..], 127, "command"),
         (&["run", "Site", "true"], 64, "usage"),
         (&["run", "site", "--store", "mysql://x", "true"], 78, "bad_url"),
-        (&["run", "site", "--store", "dir:/no/such", "true"], 69, "no_store"),
+        (&["run", "site", "--store", "dir:such", "true"], 69, "no_store"),
+        (&["run", "site", "--store", "dir:/no/such", "true"], 78, "store_unusable"),
+        (&["run", "site", "--store", "sqlite:/no/such", "true"], 78, "store_unusable"),
+        (&["run", "site", "--fence", "file:/no/such", "true"], 78, "unfit"),
     ] {
         let args = [&args[..2], &["--report", "r.json"], &args[2..]].concat();
         world.run(&args).is(code, "");
@@ -91,6 +97,20 @@ fn a_pause_past_the_lease_is_not_called_in_time() {
     let paused =
         ended.err.contains("site's lease ran out while this job was paused; another run may have started");
     assert!(taken || paused, "{ended:#?}");
+}
+
+/// It ended by itself while nobody looked: there was nothing to stop.
+#[test]
+fn a_job_that_has_ended_is_not_said_to_be_stopped() {
+    let world = World::new();
+    let mut run = world.start(&["run", "site", "--ttl", "1s", "sh", "-c", "echo $$; read end; exit 3"]);
+    let job = run.line().parse().unwrap();
+    run.signal(Signal::STOP);
+    run.close_stdin();
+    until("the end of the job", || (!lives(job)).then_some(()));
+    pause(Duration::from_millis(2500));
+    run.signal(Signal::CONT);
+    run.ended().is(75, "The job ended after").lacks("topping the job").lacks("was stopped");
 }
 
 #[test]
@@ -151,7 +171,7 @@ fn status_says_what_is_at_work_first_and_what_is_gone() {
     assert_eq!((&renewed["token"], &renewed["expires_in_s"]), (&1.into(), &90.0.into()));
     world.run(&["break", "b", "--wait", "100ms"]).is(11, "The request stands: it stops at its next renewal");
     assert_eq!(world.status(&[], "b")["state"], "revoked");
-    let broken = world.run(&["break", "a"]).is(0, "nobody else can run a until you release it");
+    let broken = world.run(&["break", "a", "--take"]).is(0, "nobody else can run a until you release it");
     assert!(broken.err.contains("or 90s have passed"), "{broken:#?}");
     for file in std::fs::read_dir(world.state()).unwrap().flatten() {
         if file.file_name().to_string_lossy().contains(".db") && file.path().is_file() {

@@ -12,7 +12,7 @@ use leasehold::random;
 use leasehold::stores::conformance::{Harness, suite};
 use leasehold::stores::http::open_as;
 use leasehold::stores::prefixed::Prefixed;
-use leasehold::stores::{Cas, FailureKind};
+use leasehold::stores::{Cas, FailureKind, Store};
 use leasehold_testkit::faults::Bench;
 use leasehold_testkit::proxy::{Fault, Proxy};
 use pollster::block_on;
@@ -21,6 +21,7 @@ use rustix::process::Signal;
 const PLAIN: &str = "plain-bearer-0123456789";
 const ADMIN: &str = "admin-bearer-0123456789";
 const TEAM: &str = "team-bearer-0123456789";
+const OTHER: &str = "other-bearer-0123456789";
 
 struct Served {
     server: Running,
@@ -38,7 +39,8 @@ fn serve(world: &World, with_tokens: bool) -> Served {
 
 fn serve_store(world: &World, store: &str, with_tokens: bool) -> Served {
     let mut args = vec!["--store", store, "--json", "serve", "--store-api", "--listen", "127.0.0.1:0"];
-    let tokens = world.write("tokens", &format!("# who\n{PLAIN} *\n{TEAM} team-a/\n{ADMIN} * admin\n"));
+    let tokens = world
+        .write("tokens", &format!("# who\n{PLAIN} *\n{TEAM} team-a/\n{OTHER} team-b/\n{ADMIN} * admin\n"));
     secret(&tokens);
     if with_tokens {
         args.extend(["--tokens", tokens.to_str().unwrap()]);
@@ -103,6 +105,36 @@ fn an_illegal_rewrite_of_any_kind_is_refused_and_logged() {
         (open_as(&served.url, Some(PLAIN)).unwrap(), open_as(&served.url, Some(ADMIN)).unwrap());
     rewrites::suite(plain.as_mut(), admin.as_mut(), "rewritten");
     served.server.said("refused a write to \"leases/rewritten\": the epoch of a record never changes");
+}
+
+/// What one team tests with is out of reach of the other, which could have its store condemned.
+#[test]
+fn a_bearers_test_corner_is_its_own() {
+    let world = World::new();
+    let served = serve(&world, true);
+    let [mut a, mut b, mut all] =
+        [TEAM, OTHER, PLAIN].map(|token| open_as(&served.url, Some(token)).unwrap());
+    let listed = |store: &mut dyn Store, after: &str| {
+        let found = block_on(store.list("doctor/", after, 9)).unwrap();
+        found.into_iter().map(|listed| listed.key).collect::<Vec<_>>()
+    };
+    let write = || WriteId(random::seed());
+    for key in ["doctor/x/1", "doctor/x/2", "probe/clock"] {
+        let Cas::Written { version, .. } = block_on(b.cas(key, None, write(), b"b")) else { panic!("{key}") };
+        assert_eq!(block_on(a.cas(key, Some(&version), write(), b"a")), Cas::Conflict);
+        assert_eq!(block_on(a.remove(key, &version)), Cas::Conflict);
+        for name in [key.to_owned(), key.replacen('/', "/team-b/", 1)] {
+            assert_eq!(block_on(a.read(&name)), Ok(None), "{name}");
+        }
+        assert_eq!(block_on(b.read(key)).unwrap().unwrap().body, b"b");
+    }
+    assert!(listed(a.as_mut(), "").is_empty());
+    assert_eq!(listed(b.as_mut(), ""), ["doctor/x/1", "doctor/x/2"]);
+    assert_eq!(listed(b.as_mut(), "doctor/x/1"), ["doctor/x/2"]);
+    // The doctor works there, and leaves nothing.
+    client(&world, &served.url, Some(TEAM), &["doctor"]).is(0, "");
+    client(&world, &served.url, Some(TEAM), &["run", "team-a/x", "--", "true"]).is(0, "");
+    assert_eq!(listed(all.as_mut(), ""), ["doctor/team-b/x/1", "doctor/team-b/x/2"]);
 }
 
 /// Without our environment, and we had a child before: there is no lock file on this store by which to know it.
@@ -188,6 +220,25 @@ fn a_bearer_with_a_prefix_can_have_jobs_that_are_due() {
     team(&["once", "team-a/order-7", "--", "true"]).is(0, "");
     team(&["once", "team-a/Order 7", "--", "true"]).is(77, "prefix");
     team(&["run", "team-a/orders", "--key", "team-a/Order 7", "--", "true"]).is(0, "");
+}
+
+/// A gate is a name like any other: within the bearer's prefix.
+#[test]
+fn a_bearer_with_a_prefix_can_have_gates() {
+    let world = World::new();
+    let served = serve(&world, true);
+    let enter = |gate: &str| {
+        let fence = format!("gate:{gate}");
+        let script = "\"$0\" gate $1 -- touch sent";
+        let us = crate::world::binary();
+        let job = ["sh", "-c", script, us.to_str().unwrap(), gate];
+        let run = ["run", "team-a/x", "--fence", &fence];
+        client(&world, &served.url, Some(TEAM), &[&run[..], &job].concat())
+    };
+    enter("team-a/mail").is(0, "");
+    std::fs::remove_file(world.path("sent")).unwrap();
+    enter("mail").is(77, "prefix").is(77, "Nothing was run");
+    assert!(!world.path("sent").exists());
 }
 
 /// The first answer of a store behind a network tells which store it is; a look that ends with it must not

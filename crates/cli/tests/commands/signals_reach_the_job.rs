@@ -193,6 +193,19 @@ fn at_a_terminal_the_job_stays_in_the_foreground_and_ctrl_c_arrives_once() {
 }
 
 #[test]
+fn a_run_that_was_interrupted_is_not_called_done() {
+    let world = World::new();
+    let mut run = world.hearing(crate::world::binary());
+    run.args(["-v", "run", "site", "sh", "-c", "echo up; exec tail -f /dev/null"]);
+    let mut run = Running::new(run);
+    assert_eq!(run.line(), "up");
+    run.signal(Signal::INT);
+    run.ended().is(130, "(exit 130), released").lacks("done");
+    world.run(&["-v", "run", "site", "sh", "-c", "exit 3"]).is(3, "(exit 3), released").lacks("done");
+    world.run(&["-v", "run", "site", "true"]).is(0, "site done in ");
+}
+
+#[test]
 fn at_a_terminal_ctrl_c_ends_an_ordinary_command() {
     let world = World::new();
     let mut run = at_a_terminal(&world, "-q run site sh -c 'echo $$; exec tail -f /dev/null'");

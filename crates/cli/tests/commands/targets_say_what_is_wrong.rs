@@ -63,10 +63,66 @@ fn a_home_that_nobody_expands_is_no_directory() {
             .run(&["run", "site", "--fence", target, "touch", "ran"])
             .is(78, "no shell expands after a colon");
     }
-    world
-        .run(&["run", "site", "--fence", "sub/page", "touch", "ran"])
-        .is(78, "For a file write file:sub/page");
+    world.run(&["run", "site", "--fence", "sub/page", "touch", "ran"]).is(78, "For a file write file:PATH");
     assert!(!world.path("ran").exists());
+}
+
+/// Of a target that is refused no secret is told: in a parameter, before a host, in what is no target at all.
+#[test]
+fn a_refused_target_tells_no_secret() {
+    let world = World::new();
+    for target in [
+        "az://box/key?sig=s3cret",
+        "s3://box/key?sig=s3cret",
+        "s3://box/key?endpoint=http://u:s3cret@127.0.0.1:1",
+        "bot:s3cret@host/x.git",
+        "s3cret@host/x.git",
+        "s3cret",
+        "git:bot:s3cret@127.0.0.1/x.git",
+        "git:http://127.0.0.1:1/x.git?private_token=s3cret",
+        "firestore://p/c/d?key=s3cret",
+        "redis://h?token=s3cret#key",
+        // As they are mistyped.
+        "redis:/:s3cret@h#k",
+        "redis::s3cret@h#k",
+        "rediss:/:s3cret@h#k",
+        "pg:postgres:/u:s3cret@h/d#t",
+        "pg:u:s3cret@h/d#t",
+        "pg:host=db password=s3cret#t",
+        "az:/b/k?sig=s3cret",
+        "s3:/a:s3cret@b/k",
+        "firestore:/p/c/d?token=s3cret",
+        "git:https:/u:s3cret@127.0.0.1/x",
+    ] {
+        let toml = format!("[[job]]\nname = 'a'\nevery = '1h'\nrun = ['true']\nfence = [{target:?}]\n");
+        std::fs::write(world.path("leasehold.toml"), toml).unwrap();
+        for args in [
+            &["run", "site", "--fence", target, "true"][..],
+            &["run", "site", "--observe", "--fence", target, "true"],
+            &["--json", "run", "site", "--fence", target, "true"],
+            &["fence", "ls", target, "file:page"],
+            &["write", target],
+            &["read", target],
+            &["doctor", "--target", target],
+            &["guard", "show", target],
+            &["fence", "reset", target],
+            &["why", "a"],
+            &["tick"],
+        ] {
+            let ended = world.run(args);
+            assert!(!format!("{ended:?}").contains("s3cret"), "{args:?}: {ended:#?}");
+        }
+    }
+    let mut kept = vec![world.state()];
+    while let Some(path) = kept.pop() {
+        match std::fs::read_dir(&path) {
+            Ok(entries) => kept.extend(entries.map(|entry| entry.unwrap().path())),
+            Err(_) => {
+                let bytes = std::fs::read(&path).unwrap_or_default();
+                assert!(!String::from_utf8_lossy(&bytes).contains("s3cret"), "{}", path.display());
+            }
+        }
+    }
 }
 
 /// Nobody writes between a reset and the next seal: a run that was sealed before it is stale.

@@ -207,14 +207,14 @@ fn a_lease_that_was_asked_back_or_taken_is_told_of() {
         let job = ["run", "hello", "--ttl", "2s", "--", "sh", "-c", "echo here; exec sleep 60"];
         let mut run = site.world.start(&site.args(&job));
         assert_eq!(run.line(), "here");
-        let token = site.run(&["-q", "break", "hello"]).token().to_string();
+        let token = site.run(&["-q", "break", "hello", "--take"]).token().to_string();
         run.ended().is(75, "lost hello");
         site.run(&["-q", "release", "hello", "--token", &token]).quiet();
         let lost = site.rows(&["--only", "lost"]);
         assert_eq!((lost.len(), &lost[0]["token"]), (1, &1.into()), "{lost:?}");
         let mut run = site.world.start(&site.args(&job));
         assert_eq!(run.line(), "here");
-        let token = site.run(&["-q", "break", "--now", "hello"]).token().to_string();
+        let token = site.run(&["-q", "break", "--now", "--take", "hello"]).token().to_string();
         run.ended().is(75, "lost hello");
         site.run(&["-q", "release", "hello", "--token", &token]).quiet();
         assert_eq!(
@@ -244,5 +244,65 @@ fn why_tells_of_the_last_run() {
         site.run(&["-q", "acquire", "hello"]).token();
         site.run(&["-q", "release", "hello", "--token", "5"]).quiet();
         said("hello was last held by ");
+    });
+}
+
+/// A run without a slot is tied to no time: what is kept around it is shown, and how far the records reach.
+#[test]
+fn why_shows_the_runs_around_a_time() {
+    each(|site| {
+        site.run(&["run", "hello", "--", "sh", "-c", "exit 3"]).is(3, "");
+        let first = site.rows(&["hello"])[0]["time"].as_str().unwrap().to_owned();
+        let told = site.run(&["--json", "why", "hello", &first]).quiet().json();
+        assert_eq!((told["kind"].as_str(), told["outcome"].as_str()), (Some("run"), Some("failed")));
+        let runs = |time: &str| {
+            let said = site.run(&["--json", "why", "hello", time]).quiet().out;
+            let rows = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            rows.map(|row| row["token"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        // Each a day after the other, by the clock of whoever wrote the line.
+        for token in 1..=4 {
+            let last = site.rows(&["hello"]).pop().unwrap();
+            assert_eq!(last["token"], token);
+            let line = |time: &str| format!("{time} hello ");
+            let long_ago = format!("2026-01-0{token}T00:00:00Z");
+            site.rewrite("hello", &line(last["time"].as_str().unwrap()), &line(&long_ago));
+            site.run(&["run", "hello", "--", "true"]).quiet();
+        }
+        site.rewrite("hello", "5 ok", "5 no line");
+        assert_eq!(runs("2026-01-02T12:00Z"), [2, 3]);
+        assert_eq!(runs("2026-01-03T00:00Z"), [3, 4]);
+        assert_eq!(runs("2025-12-31T00:00Z"), [1]);
+        assert_eq!(runs("2026-02-01T00:00Z"), [4]);
+        let said = |time: &str| site.run(&["why", "hello", time]).quiet().out;
+        assert!(said("2025-12-31T00:00Z").contains(" is not known: "), "{}", said("2025-12-31T00:00Z"));
+        assert!(said("2026-01-02T12:00Z").contains("kept since 2026-01-01T00:00:00Z"));
+    });
+}
+
+/// Which lease `--or` took is shown, and both names lead to it, for `history` as for `why`.
+#[test]
+fn the_lease_that_was_taken_is_shown() {
+    each(|site| {
+        let job = ["run", "site/north", "--", "sh", "-c", "echo here; exec cat"];
+        let mut holder = site.world.start(&site.args(&job));
+        assert_eq!(holder.line(), "here");
+        site.run(&["run", "site/north", "--or", "site/south", "--key", "k", "--", "true"]).quiet();
+        for command in ["history", "why"] {
+            for name in ["site/south", "site/north", "k"] {
+                let row = site.run(&["--json", command, name]).quiet().json();
+                let told = (row["item"].as_str(), row["lease"].as_str());
+                assert_eq!(told, (Some("k"), Some("site/south")), "{command} {name}");
+            }
+        }
+        let table = site.run(&["history"]).quiet().out;
+        let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        assert!(table.starts_with("ITEM  JOB         LEASE "), "{table}");
+        assert_eq!(row[..3], ["k", "site/north", "site/south"]);
+        holder.ended().quiet();
+        // The control: where it says nothing it is not there.
+        let other = World::new();
+        other.run(&["run", "site", "--key", "k", "--", "true"]).quiet();
+        assert!(!other.run(&["history"]).quiet().out.contains("LEASE"));
     });
 }

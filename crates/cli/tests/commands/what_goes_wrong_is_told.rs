@@ -56,13 +56,15 @@ fn a_request_to_stop_outlives_whoever_asked() {
     let world = World::new();
     let mut held = world.start(&["run", "site", "--ttl", "1h", "sh", "-c", "echo up; exec cat"]);
     assert_eq!(held.line(), "up");
-    let mut command = world.hearing(crate::world::binary());
-    command.args(["break", "site"]);
-    let mut asking = Running::new(command);
-    asking.said("to stop; it has until");
-    asking.signal(Signal::INT);
-    asking.ended().is(130, "site was not taken. The holder was asked to stop. The request stands");
-    assert_eq!(world.status(&[], "site")["state"], "revoked");
+    for take in [&[][..], &["--take"]] {
+        let mut command = world.hearing(crate::world::binary());
+        command.args(["break", "site"]).args(take);
+        let mut asking = Running::new(command);
+        asking.said("to stop; it has until");
+        asking.signal(Signal::INT);
+        asking.ended().is(130, "The holder was asked to stop. The request stands");
+        assert_eq!(world.status(&[], "site")["state"], "revoked");
+    }
     held.close_stdin();
     held.ended();
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::world::{World, until};
+use crate::world::{Ended, World, until};
 use leasehold::clock::boot_time;
 use rusqlite::Connection;
+use serde_json::Value;
 
 const TTL: Duration = Duration::from_secs(2);
 const JOB: [&str; 4] = ["--", "sh", "-c", "echo here; read go; exit $go"];
@@ -50,4 +51,57 @@ fn what_is_stopped_for_its_lease_is_recorded_and_told_as_lost() {
         (&kept["outcome"], &told["outcome"], &told["exit"]),
         (&"lost".into(), &"lost".into(), &75.into())
     );
+}
+
+/// The run that was killed did not say it: for money one needs to know who did.
+#[test]
+fn who_said_that_it_was_done_is_told() {
+    let world = World::new();
+    world.run(&["once", "done", "--", "true"]).is(0, "");
+    world.run(&["once", "k", "--attempts", "1", "--", "false"]).is(1, "");
+    let mut retry = world.command(&["retry", "--done", "k"]);
+    Ended::from(retry.env("USER", "mary").output().unwrap()).is(0, "recorded as done");
+    let row = |key: &str| world.run(&["--json", "history", key]).is(0, "").json();
+    assert_eq!((&row("k")["outcome"], &row("k")["reason"]), (&"ok".into(), &"by-hand".into()));
+    let said = row("k")["said"].as_str().unwrap().to_owned();
+    assert!(said.starts_with(&format!("by-hand: mary@{}/", leasehold::host::name())), "{said}");
+    world.run(&["once", "k", "--", "touch", "again"]).is(0, "skipped k: done by hand (mary@");
+    let why = world.run(&["why", "k"]).is(0, "").out;
+    assert!(why.contains("k: ok, by hand (mary@"), "{why}");
+    assert!(!world.path("again").exists());
+    // The control: what was done by a run.
+    assert_eq!((&row("done")["reason"], &row("done")["said"]), (&Value::Null, &Value::Null));
+    world.run(&["once", "done", "--", "true"]).is(0, "skipped done: done by").lacks("by hand");
+}
+
+/// Once it waits for a person, it is not said that the next run tries again.
+#[test]
+fn why_tells_what_waits_for_a_person() {
+    let world = World::new();
+    let why = || world.run(&["why", "k"]).quiet().out;
+    for left in [2, 1, 0] {
+        world.run(&["once", "k", "--", "false"]).is(1, "");
+        assert_eq!(why().contains("leasehold retry k"), left == 0, "{}", why());
+        assert_eq!(why().contains("tries again"), left > 0, "{}", why());
+    }
+    world.run(&["once", "k", "--", "true"]).is(79, "leasehold retry k");
+}
+
+/// What finds the lease held writes nothing, with a slot too: so says the help of `history`.
+#[test]
+fn a_skip_of_a_run_is_not_recorded() {
+    let world = World::new();
+    let mut holder = world.start(&["run", "site", "sh", "-c", "echo up; exec cat"]);
+    assert_eq!(holder.line(), "up");
+    for flags in [&[][..], &["--slot", "2026-11-16T05:45Z"], &["--key", "k"]] {
+        let skipped = world.run(&[&["run", "site"], flags, &["--", "touch", "ran"]].concat());
+        skipped.is(0, "skipped ");
+    }
+    assert_eq!(world.run(&["--json", "history", "--only", "skipped"]).quiet().out, "");
+    holder.ended().quiet();
+    // The control: a slot whose key is done.
+    world.run(&["once", "k", "--", "true"]).is(0, "");
+    world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "--key", "k", "--", "touch", "ran"]).is(0, "");
+    assert_eq!(world.run(&["--json", "history", "--only", "skipped"]).quiet().json()["reason"], "done");
+    assert!(!world.path("ran").exists());
 }

@@ -95,7 +95,7 @@ fn completions_load_and_the_manual_renders() {
 fn status_shows_who_holds_what() {
     let world = World::new();
     assert_eq!(world.run(&["status"]).quiet().out.lines().count(), 1, "no leases yet");
-    assert!(world.run(&["status", "site"]).quiet().out.starts_with("no lease site on sqlite:"));
+    world.run(&["status", "site"]).is(64, "nothing is known of site on sqlite:");
     world.run(&["run", "idle", "true"]).quiet();
     let mut holder = world.start(&["run", "site", "--job", "publish", "sh", "-c", "echo ok; exec cat"]);
     holder.line();
@@ -158,21 +158,59 @@ fn use_is_remembered_where_cron_sees_it() {
 #[test]
 fn an_empty_environment_does_not_fall_back_to_this_machine() {
     let world = World::new();
-    let store = format!("sqlite:{}", world.at("shared.db"));
+    let served = format!("sqlite:{}", world.at("served.db"));
+    let serve = ["--store", &served, "--json", "serve", "--store-api", "--listen", "127.0.0.1:0"];
+    let mut server = world.start(&serve);
+    let listen: serde_json::Value = serde_json::from_str(&server.line()).unwrap();
+    let store = format!("http://{}", listen["listen"].as_str().unwrap());
     let run = |store: Option<&str>, lease: &str| {
-        let mut command = world.command(&["run", lease, "touch", "ran"]);
+        let mut command = world.command(&["--json", "run", lease, "touch", "ran"]);
         command.envs(store.map(|store| ("LEASEHOLD_STORE", store)));
         Ended::from(command.output().unwrap())
     };
-    run(Some(&store), "site").quiet();
+    run(Some(&store), "site").is(0, "");
     std::fs::remove_file(world.path("ran")).unwrap();
     let refused = world.unchanged(|| run(None, "site")).is(78, "and no store is set now. Nothing was run");
+    assert_eq!(refused.json()["reason"], "wrong_store", "{refused:#?}");
     assert!(refused.err.contains(&format!("site ran on {store} before")), "{refused:#?}");
     assert!(refused.err.contains(&format!("leasehold use {store}")), "{refused:#?}");
-    run(None, "another").quiet();
-    // What it says to do, does it.
+    assert!(refused.err.contains("leasehold use sqlite:") && !refused.err.contains("rm "), "{refused:#?}");
+    run(None, "another").is(0, "").lacks("ran on");
+    // What it says to do, does it: both ways.
     world.run(&["use", &store]).is(0, "");
-    run(None, "site").quiet();
+    run(None, "site").is(0, "");
+    world.run(&["use", "sqlite:"]).is(0, "");
+    run(None, "site").is(0, "").lacks("ran on");
+}
+
+/// One experiment with a file of this machine does not stop cron.
+#[test]
+fn a_store_of_this_machine_alone_is_told_once_and_refuses_nothing() {
+    for scheme in ["sqlite", "dir"] {
+        let world = World::new();
+        let store = world.store(scheme);
+        world.run(&["run", "site", "true"]).quiet();
+        world.run(&["--store", &store, "run", "site", "true"]).quiet();
+        // As a crontab has it.
+        let told = world.run(&["run", "site", "-q", "true"]).is(0, &format!("site ran on {store} before"));
+        assert_eq!(told.err.lines().count(), 1, "{told:#?}");
+        world.run(&["run", "site", "true"]).quiet();
+        // On it once more, and back: it was said.
+        world.run(&["--store", &store, "run", "site", "true"]).quiet();
+        world.run(&["run", "site", "true"]).quiet();
+    }
+}
+
+/// As versions before this one noted it: which store, and not who uses it.
+#[test]
+fn what_is_not_known_to_be_of_this_machine_alone_is_taken_for_shared() {
+    for (store, code) in [("postgres://ops@db/ops", 78), ("dir:/mnt/leases", 78), ("sqlite:/srv/x.db", 0)] {
+        let world = World::new();
+        world.run(&["run", "site", "true"]).quiet();
+        let page = world.state().join("memory/site.json");
+        std::fs::write(page, format!("{{\"stores\":{{\"{store}\":{{}}}}}}")).unwrap();
+        world.run(&["run", "site", "true"]).is(code, &format!("site ran on {store} before"));
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::world::places::{everywhere, fresh, places};
+use crate::world::places::{fresh, places};
 use crate::world::{Ended, PATIENCE, Running, World, binary, kill, until};
 use leasehold::clock::boot_time;
 use leasehold_testkit::proxy::Fault;
@@ -35,7 +35,7 @@ fn a_key_is_done_once() {
     // Under whichever lease.
     world.run(&[&["run", "site", "--key", "invoice 7"][..], &JOB].concat()).is(0, "done by");
     // No token was spent on it.
-    assert!(world.run(&["--json", "status", "site"]).is(0, "").out.is_empty());
+    assert!(world.run(&["--json", "status", "site"]).is(64, "unknown_name").out.is_empty());
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_lost_lease_leaves_the_item_to_a_person() {
     let world = World::new();
     let mut run = world.start(&["once", "k", "--ttl", "3s", "--", "sh", "-c", "echo here; exec sleep 60"]);
     assert_eq!(run.line(), "here");
-    world.run(&["break", "k.once", "--now", "--ttl", "1s"]).is(0, "");
+    world.run(&["break", "k.once", "--now"]).is(0, "");
     run.ended().is(75, "lost k.once");
     until("the lease that was taken is over", || {
         let ended = world.run(&["once", "k", "--", "touch", "again"]);
@@ -165,6 +165,7 @@ fn bad_input_runs_nothing() {
     for (flags, said) in [
         (&["run", "a", "--slot", "yesterday"][..], "no time with an offset"),
         (&["run", "a", "--slot", "2026-11-16T05:45"], "no time with an offset"),
+        (&["run", "a", "--slot", "2026-11-16T05:59:60Z"], "0 to 59"),
         (&["run", "a", "--slot", "now/0s"], "whole number of seconds"),
         (&["run", "a", "--keep", "1d"], "about a --key or a --slot"),
         (&["run", "a", "--tail"], "there is none"),
@@ -215,7 +216,7 @@ fn steps_of_a_run_that_was_overtaken_are_refused() {
     let script = job("echo here; read go; LEASEHOLD step charge -- touch charged; echo $? > code");
     let mut first = world.start(&["once", "k", "--ttl", "1h", "--", "sh", "-c", &script]);
     assert_eq!(first.line(), "here");
-    world.run(&["break", "k.once", "--now", "--ttl", "1s"]).is(0, "");
+    world.run(&["break", "k.once", "--now"]).is(0, "");
     until("a second run has gone over it", || {
         world.run(&["once", "k", "--if-unknown", "retry", "--", "true"]);
         world.run(&["--json", "history"]).out.contains("\"attempt\":2").then_some(())
@@ -450,7 +451,8 @@ pub fn pending(pid: u32) -> Option<()> {
 #[test]
 fn of_many_at_once_one_does_it() {
     const RACERS: usize = 8;
-    everywhere(|place| {
+    // One store after the other: all racers of all stores at once are more than a small machine answers in time.
+    for place in places() {
         let (world, url) = (place.world(), place.url());
         let wait = ["--ttl", "30s", "--wait", "20s"];
         let [lone, shared, a, b, c] = ["lone", "shared", "a", "b", "c"].map(fresh);
@@ -465,13 +467,13 @@ fn of_many_at_once_one_does_it() {
             }
         }
         assert_eq!(executed(&world), 2, "{}", place.name);
-    });
+    }
 }
 
 #[test]
 fn why_it_did_or_did_not_run() {
     let world = World::new();
-    world.run(&["why", "site"]).is(0, "");
+    world.run(&["why", "site"]).is(64, "nothing is known of site");
     world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "--", "true"]).is(0, "");
     world.run(&["run", "site", "--slot", "2026-11-16T06:30Z", "--", "false"]).is(1, "");
     let said = world.run(&["why", "site"]).is(0, "").out;
@@ -487,7 +489,7 @@ fn why_it_did_or_did_not_run() {
     );
     assert!(!said.contains("05:45"), "{said}");
     let said = world.run(&["why", "site", "2026-11-16T07:15Z"]).is(0, "").out;
-    assert!(said.contains("no run began site@2026-11-16T07:15Z"), "{said}");
+    assert!(said.contains("no run with --slot 2026-11-16T07:15Z of site has begun"), "{said}");
     let mut holder = world.start(&["once", "k", "--", "sh", "-c", "echo here; read go"]);
     assert_eq!(holder.line(), "here");
     let said = world.run(&["why", "k"]).is(0, "").out;

@@ -12,14 +12,17 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::due::{Calendar, Counted};
-use super::{Alive, Ask, BadEntry, Claim, Ending, Entry, Found, State, Subject, Verdict, begin};
+use super::{
+    Alive, Ask, BadEntry, Claim, Ending, Entry, Found, Reason, Seen, State, Subject, Verdict, begin,
+};
 use crate::ids::{Epoch, Grant, WriteId};
 use crate::name::Name;
-use crate::record::{Holder, LeaseRecord};
-use crate::rules::{Rules, Standard, Standing, View};
+use crate::record::{Holder, LeaseRecord, More};
+use crate::rules::Standing;
+use crate::update::Record;
 
-/// The format this version reads and writes.
-const FORMAT: u64 = 1;
+/// The format this version writes. It reads format 1 as well.
+const FORMAT: u64 = 2;
 /// Ranges of dropped slots that are remembered; the oldest are forgotten first.
 pub const RANGES_MAX: usize = 250;
 /// Slots in such ranges that have a record all the same; with more, the oldest ranges are forgotten.
@@ -38,8 +41,11 @@ pub struct Agenda {
     leasehold_job: u64,
     /// The job itself, so that a record copied under another key is noticed.
     pub job: Name,
-    /// When it is due, as it was written: another text is another schedule.
+    /// When it is due, as it was written; for people.
     pub schedule: String,
+    /// When it is due, to compare. Format 1 has the text alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<ScheduleKey>,
     /// It came into force at this second: what lies before was due at other times.
     #[serde(default)]
     pub since: i64,
@@ -57,8 +63,46 @@ pub struct Agenda {
     /// Slots between the first and the last of a range that were not dropped: they have a record of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<i64>,
+    /// Additions of later versions, carried along unread.
+    #[serde(default, skip_serializing_if = "More::is_empty")]
+    pub more: More,
     /// The write that stored this.
     pub write: WriteId,
+}
+
+/// When a job is due, as machines compare it: however it is written, equal values are one schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum ScheduleKey {
+    /// By an interval.
+    Every {
+        /// Between two slots.
+        seconds: i64,
+        /// How far the slots are moved from the multiples of that, counted from 1970.
+        offset: i64,
+    },
+    /// By the wall clock of a zone.
+    Cron {
+        /// The times: equal times are spelled equally.
+        times: String,
+        /// The zone.
+        zone: String,
+        /// A time that the wall clock skips is not due.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        gap_skip: bool,
+        /// A time that the wall clock shows twice is due in the last pass.
+        #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+        overlap_last: bool,
+    },
+}
+
+/// The schedule that a machine has for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSchedule {
+    /// To compare.
+    pub key: ScheduleKey,
+    /// As it was written; for people.
+    pub written: String,
 }
 
 /// Who paused a job, and when; for people.
@@ -122,6 +166,12 @@ impl Why {
     }
 }
 
+impl Record for Agenda {
+    fn write(&self) -> WriteId {
+        self.write
+    }
+}
+
 impl Agenda {
     /// The bytes to store.
     pub fn encode(&self) -> Vec<u8> {
@@ -151,10 +201,16 @@ impl Agenda {
         }
         let agenda: Self = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
         let orderly = |range: &Range| range.first <= range.last && range.last <= agenda.settled;
-        if agenda.leasehold_job != FORMAT || !agenda.dropped.iter().all(orderly) {
+        let comparable = agenda.leasehold_job == 1 || agenda.key.is_some();
+        if agenda.leasehold_job < 1 || !comparable || !agenda.dropped.iter().all(orderly) {
             return Err(damaged("its parts contradict each other".into()));
         }
         Ok(agenda)
+    }
+
+    /// Whether this is the schedule that a machine has for the job. Of format 1 only the texts can be compared.
+    pub fn goes_by(&self, schedule: &JobSchedule) -> bool {
+        self.key.as_ref().map_or_else(|| self.schedule == schedule.written, |key| *key == schedule.key)
     }
 
     /// Whether nothing more is done about a slot.
@@ -304,7 +360,7 @@ impl Range {
 pub fn seen(
     found: Option<&Agenda>,
     job: &Name,
-    schedule: &str,
+    wanted: &JobSchedule,
     now: i64,
     not_over: &[i64],
     write: WriteId,
@@ -313,33 +369,32 @@ pub fn seen(
         return Some(Agenda {
             leasehold_job: FORMAT,
             job: job.clone(),
-            schedule: schedule.into(),
+            schedule: wanted.written.clone(),
+            key: Some(wanted.key.clone()),
             since: now,
             settled: now,
             open: Vec::new(),
             paused: None,
             dropped: Vec::new(),
             beside: Vec::new(),
+            more: More::new(),
             write,
         });
     };
-    if agenda.schedule == schedule {
-        return None;
+    let (schedule, key) = (wanted.written.clone(), Some(wanted.key.clone()));
+    if agenda.goes_by(wanted) {
+        let upgraded = || Agenda { leasehold_job: FORMAT, schedule, key, write, ..agenda.clone() };
+        return agenda.key.is_none().then(upgraded);
     }
     let since = agenda.settled.max(now);
     let listed = agenda.listing_some(not_over, write);
-    Some(Agenda { schedule: schedule.into(), since, settled: since, ..listed })
+    Some(Agenda { leasehold_job: FORMAT, schedule, key, since, settled: since, ..listed })
 }
-
-/// What is said of a slot that gave way begins with this: others are skipped because their work is done.
-const OVERLAP: &str = "overlap";
 
 /// Whether a job is stuck: so many of its newest slots, the newest first, gave way one after the other.
 pub fn stuck<'a>(newest_first: impl Iterator<Item = &'a Entry>) -> Option<usize> {
-    let gave_way = |entry: &&Entry| {
-        let said = entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
-        entry.state == State::Skipped && said.starts_with(OVERLAP)
-    };
+    let gave_way =
+        |entry: &&Entry| entry.ending.as_ref().is_some_and(|ending| ending.reason == Some(Reason::Overlap));
     let waved_off = newest_first.take_while(gave_way).count();
     (waved_off >= STUCK).then_some(waved_off)
 }
@@ -355,13 +410,20 @@ pub enum Way {
     OursPerhaps,
     /// Other work.
     Other,
+    /// Nobody can tell: its record cannot be read.
+    Unreadable,
 }
 
 /// Who has it.
-pub fn way(record: &LeaseRecord, view: &View<'_>, job: &Name, slot: &str) -> Way {
+pub fn way(lease: &Seen, job: &Name, slot: &str) -> Way {
+    let (record, standing) = match lease {
+        Seen::Absent => return Way::Free,
+        Seen::Unreadable => return Way::Unreadable,
+        Seen::Stands(record, standing) => (record, standing),
+    };
     let Holder { job: theirs, slot: at, .. } = &record.holder;
     let ours = theirs == job.as_str() && at.as_deref() == Some(slot);
-    match Standard.standing(record, view) {
+    match standing {
         Standing::Free | Standing::Expired => Way::Free,
         Standing::Held { .. } if !ours => Way::Other,
         Standing::Held { ends_in: Some(_) } => Way::Ours,
@@ -427,7 +489,8 @@ pub fn turn(ways: &[Way], tried: bool, begun: bool, skips: bool) -> Turn {
     }
     match tried && !ways.contains(&Way::Free) {
         false => Turn::Start,
-        true if skips && !begun => Turn::WaveOff,
+        // To what nobody can read it does not give way: a person has to look first.
+        true if skips && !begun && !ways.contains(&Way::Unreadable) => Turn::WaveOff,
         true => Turn::Wait,
     }
 }
@@ -460,7 +523,7 @@ pub fn waved_off(
         grant: hold.grant,
         holder: held.holder.clone(),
     };
-    let said = format!("{OVERLAP}: {} was held", held.lease);
+    let said = format!("{} was held", held.lease);
     Some(Entry {
         subject,
         job: job.clone(),
@@ -470,8 +533,9 @@ pub fn waved_off(
         silences: 0,
         claim,
         since_first: None,
-        ending: Some(Ending { exit: None, took_ms: 0, at, said }),
+        ending: Some(Ending { exit: None, took_ms: 0, at, reason: Some(Reason::Overlap), said }),
         steps: Vec::new(),
+        more: More::new(),
         write,
     })
 }

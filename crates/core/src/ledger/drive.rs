@@ -1,17 +1,20 @@
 //! Beginning an item and changing it afterwards, call by call: whoever has a store makes the calls.
 //!
-//! A write whose answer was lost is recognised by its id when the record is read back.
+//! What becomes of a write whose answer was lost is [`crate::update`]'s.
 
-use alloc::format;
-use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::{Alive, Ask, BadEntry, Doubt, Entry, Found, State, Subject, Verdict, begin};
-use crate::ids::{Grant, Ids, WriteId};
+use crate::ids::{Grant, WriteId};
 use crate::name::Name;
-use crate::store::{Cas, Failure, FailureKind, Stored, Version};
+use crate::store::{Cas, Failure, Stored, Version};
+use crate::update::{self, Decision, Done, Record, Update};
 
-/// How often a lost race, or a lost answer, is run again.
-const TRIES: u32 = 8;
+impl Record for Entry {
+    fn write(&self) -> WriteId {
+        self.write
+    }
+}
 
 /// A call to the store.
 #[allow(clippy::large_enum_variant)] // there is one of them
@@ -73,22 +76,42 @@ pub enum Opened {
     },
 }
 
+impl Opened {
+    /// What the record says, as far as that was read.
+    pub fn entry(&self) -> Option<&Entry> {
+        match self {
+            Self::Begun(entry, _)
+            | Self::Done(entry)
+            | Self::Skipped(entry)
+            | Self::InProgress(entry)
+            | Self::Unknown(entry, _)
+            | Self::Quarantined(entry) => Some(entry),
+            Self::Settled | Self::Bad(_) | Self::Failed { .. } => None,
+        }
+    }
+}
+
 /// Beginning one item.
 #[derive(Clone, Debug)]
 pub struct Opening {
     ask: Ask,
-    ids: Ids,
-    found: Option<(Entry, Stored)>,
-    offered: Option<Entry>,
+    update: Update<Entry>,
+    found: Option<Seen>,
     /// What is told once the record says so: the item is left alone.
     noting: Option<Doubt>,
     silent: bool,
-    sent: Vec<WriteId>,
-    tries: u32,
     /// What is begun if its slot turns out not to be settled.
     unless_settled: Option<Pending>,
     /// What is told once our record is taken back.
     taking_back: Option<Opened>,
+}
+
+/// The record as it was read.
+#[derive(Clone, Debug)]
+struct Seen {
+    entry: Entry,
+    version: Version,
+    age: Option<Duration>,
 }
 
 /// What waits for whether a slot is settled.
@@ -108,13 +131,10 @@ impl Opening {
     pub fn new(ask: Ask, seed: u128) -> Self {
         Self {
             ask,
-            ids: Ids::new(seed),
+            update: Update::new(seed),
             found: None,
-            offered: None,
             noting: None,
             silent: false,
-            sent: Vec::new(),
-            tries: 0,
             unless_settled: None,
             taking_back: None,
         }
@@ -127,16 +147,14 @@ impl Opening {
 
     /// The record was read.
     pub fn on_read(&mut self, result: Result<Option<Stored>, Failure>) -> Next<Opened> {
-        let stored = match result {
-            Ok(stored) => stored,
-            Err(failure) => return self.failed(failure),
+        let found = result.map(|stored| stored.map(|stored| decoded(&self.ask.subject, stored)));
+        let found = match self.update.look(found) {
+            Ok(found) => found,
+            Err(next) => return self.next(next),
         };
-        self.found = match stored.map(|stored| (Entry::decode_of(&self.ask.subject, &stored.body), stored)) {
-            Some((Ok(entry), stored)) if self.sent.contains(&entry.write) => {
-                return self.landed(entry, stored.version);
-            }
-            Some((Ok(entry), stored)) => Some((entry, stored)),
-            Some((Err(bad), _)) => return Next::Done(Opened::Bad(bad)),
+        self.found = match found.map(|found| (found.record, found.version, found.age)) {
+            Some((Ok(entry), version, age)) => Some(Seen { entry, version, age }),
+            Some((Err(bad), ..)) => return Next::Done(Opened::Bad(bad)),
             None => None,
         };
         self.decide(None)
@@ -156,11 +174,17 @@ impl Opening {
         if let Some(opened) = self.taking_back.take() {
             return Next::Done(opened);
         }
-        match (result, self.offered.take()) {
-            (Cas::Written { version, .. }, Some(entry)) => self.landed(entry, version),
-            (Cas::Unknown(failure), _) if failure.kind != FailureKind::Unreachable => self.failed(failure),
-            _ if self.tries >= TRIES => self.failed(busy()),
-            _ => Next::Call(Call::Read),
+        let next = self.update.on_cas(result);
+        self.next(next)
+    }
+
+    fn next(&mut self, next: update::Next<Entry, Opened>) -> Next<Opened> {
+        match next {
+            update::Next::Read => Next::Call(Call::Read),
+            update::Next::Cas { expected, record } => Next::Call(Call::Cas { expected, entry: record }),
+            update::Next::Done(Done::Landed { record, version, .. }) => self.landed(record, version),
+            update::Next::Done(Done::Stopped(opened)) => Next::Done(opened),
+            update::Next::Done(Done::Failed { failure, .. }) => self.failed(failure),
         }
     }
 
@@ -179,14 +203,14 @@ impl Opening {
             }
             (Some(Pending::Followed(_, version)), over) => self.put_back(version, taken_back(over)),
             (Some(Pending::Offer(_)) | None, Err(failure)) => self.failed(failure),
-            (None, Ok(_)) => self.failed(busy()),
+            (None, Ok(_)) => self.failed(update::busy()),
         }
     }
 
     /// The record says again what it said before we went on with it.
     fn put_back(&mut self, expected: Version, opened: Opened) -> Next<Opened> {
-        let Some((before, _)) = &self.found else { return Next::Done(opened) };
-        let entry = Entry { write: WriteId(self.ids.fresh()), ..before.clone() };
+        let Some(before) = &self.found else { return Next::Done(opened) };
+        let entry = Entry { write: self.update.fresh(), ..before.entry.clone() };
         self.taking_back = Some(opened);
         Next::Call(Call::Cas { expected: Some(expected), entry })
     }
@@ -215,16 +239,16 @@ impl Opening {
     }
 
     fn decide(&mut self, alive: Option<Alive>) -> Next<Opened> {
-        let write = WriteId(self.ids.fresh());
-        let found = self.found.as_ref().map(|(entry, stored)| Found { entry, age: stored.age });
+        let write = self.update.fresh();
+        let found = self.found.as_ref().map(|found| Found { entry: &found.entry, age: found.age });
         let verdict = begin(found, &self.ask, alive, write);
-        let entry = self.found.as_ref().map(|(entry, _)| entry.clone());
+        let entry = self.found.as_ref().map(|found| found.entry.clone());
         match (verdict, entry) {
             (Verdict::Begin(entry), _) => {
                 self.noting = None;
                 let others =
                     |found: &Entry| found.state.is_silent() && found.claim.grant != self.ask.claim.grant;
-                self.silent = self.found.as_ref().is_some_and(|(found, _)| others(found));
+                self.silent = self.found.as_ref().is_some_and(|found| others(&found.entry));
                 match &self.ask.subject {
                     // The record may have been created after its slot was settled: by a write that landed late.
                     Subject::Slot { job, at, .. } if self.found.is_some() => {
@@ -247,20 +271,18 @@ impl Opening {
             (Verdict::InProgress, Some(found)) => Next::Done(Opened::InProgress(found)),
             (Verdict::Quarantined, Some(found)) => Next::Done(Opened::Quarantined(found)),
             // Without a record there is nothing but to begin.
-            (_, None) => self.failed(busy()),
+            (_, None) => self.failed(update::busy()),
         }
     }
 
     fn offer(&mut self, entry: Entry) -> Next<Opened> {
-        self.tries += 1;
-        self.sent.push(entry.write);
-        self.offered = Some(entry.clone());
-        let expected = self.found.as_ref().map(|(_, stored)| stored.version.clone());
-        Next::Call(Call::Cas { expected, entry })
+        let expected = self.found.as_ref().map(|found| found.version.clone());
+        let next = self.update.offer(expected, entry);
+        self.next(next)
     }
 
     fn failed(&self, failure: Failure) -> Next<Opened> {
-        Next::Done(Opened::Failed { failure, sent: !self.sent.is_empty() })
+        Next::Done(Opened::Failed { failure, sent: self.update.is_open() })
     }
 }
 
@@ -270,11 +292,6 @@ fn taken_back(settled: Result<bool, Failure>) -> Opened {
         Ok(_) => Opened::Settled,
         Err(failure) => Opened::Failed { failure, sent: true },
     }
-}
-
-fn busy() -> Failure {
-    let message = format!("the record of this item changed {TRIES} times while we tried");
-    Failure { kind: FailureKind::Unreachable, message }
 }
 
 /// What came of changing an item that is ours.
@@ -292,11 +309,15 @@ pub enum Amended {
 /// Changing one item that is ours.
 #[derive(Clone, Debug)]
 pub struct Amending {
+    change: Change,
+    update: Update<Entry>,
+}
+
+/// What is to follow what.
+#[derive(Clone, Debug)]
+struct Change {
     expected: Version,
     entry: Entry,
-    ids: Ids,
-    sent: Vec<WriteId>,
-    tries: u32,
     /// The run that is at it, if it is the one that changes it.
     run: Option<Grant>,
 }
@@ -305,79 +326,82 @@ impl Amending {
     /// From what stands at `expected` to `entry`; `seed` must be random. Whatever else is written meanwhile has
     /// gone over it.
     pub fn new(expected: Version, entry: Entry, seed: u128) -> Self {
-        Self { expected, entry, ids: Ids::new(seed), sent: Vec::new(), tries: 0, run: None }
+        Self { change: Change { expected, entry, run: None }, update: Update::new(seed) }
     }
 
     /// The same by the run that began it. What this run wrote before, without an answer, may be found instead of
     /// what was expected: then it is gone on from there. It is tried for as long as the store is called.
     pub fn by_run(expected: Version, entry: Entry, seed: u128) -> Self {
         let run = Some(entry.claim.grant);
-        Self { run, ..Self::new(expected, entry, seed) }
+        Self { change: Change { expected, entry, run }, update: Update::outlasting_silence(seed) }
     }
 
     /// The item.
     pub fn subject(&self) -> &Subject {
-        &self.entry.subject
+        &self.change.entry.subject
     }
 
     /// The first call.
     pub fn start(&mut self) -> Call {
-        self.entry.write = WriteId(self.ids.fresh());
-        self.sent.push(self.entry.write);
-        Call::Cas { expected: Some(self.expected.clone()), entry: self.entry.clone() }
+        let (write, expected) = (self.update.fresh(), self.change.expected.clone());
+        let entry = Entry { write, ..self.change.entry.clone() };
+        let _: update::Next<Entry, Amended> = self.update.offer(Some(expected.clone()), entry.clone());
+        Call::Cas { expected: Some(expected), entry }
     }
 
     /// The replacement was answered.
     pub fn on_cas(&mut self, result: Cas) -> Next<Amended> {
-        // Races with others end; how long a store may be silent is for the run to say.
-        self.tries += u32::from(self.run.is_none() || result == Cas::Conflict);
-        match result {
-            Cas::Written { version, .. } => Next::Done(Amended::Done(self.entry.clone(), version)),
-            Cas::Unknown(failure) if failure.kind != FailureKind::Unreachable => {
-                Next::Done(Amended::Failed(failure))
-            }
-            Cas::Unknown(failure) if self.tries >= TRIES => Next::Done(Amended::Failed(failure)),
-            Cas::Conflict if self.tries > TRIES => Next::Done(Amended::Failed(busy())),
-            Cas::Conflict | Cas::Unknown(_) => Next::Call(Call::Read),
-        }
+        amended(self.update.on_cas(result))
     }
 
     /// The record was read back.
     pub fn on_read(&mut self, result: Result<Option<Stored>, Failure>) -> Next<Amended> {
-        let stored = match result {
-            Ok(Some(stored)) => stored,
-            Ok(None) => return Next::Done(Amended::Superseded(None)),
-            Err(failure) if self.tries >= TRIES => return Next::Done(Amended::Failed(failure)),
-            Err(failure) if self.run.is_some() && failure.kind != FailureKind::Unreachable => {
-                return Next::Done(Amended::Failed(failure));
-            }
-            Err(_) => {
-                self.tries += u32::from(self.run.is_none());
-                return Next::Call(Call::Read);
-            }
-        };
-        if stored.version == self.expected {
-            return Next::Call(self.start());
+        let found = result.map(|stored| stored.map(|stored| decoded(&self.change.entry.subject, stored)));
+        amended(self.update.on_read(found, |found, write| self.change.decide(found, write)))
+    }
+}
+
+impl Change {
+    fn decide(
+        &mut self,
+        found: Option<update::Found<Entry, BadEntry>>,
+        write: WriteId,
+    ) -> Decision<Entry, Amended> {
+        let Some(found) = found else { return Decision::Stop(Amended::Superseded(None)) };
+        if found.version == self.expected {
+            return Decision::Write(Entry { write, ..self.entry.clone() });
         }
-        match Entry::decode_of(&self.entry.subject, &stored.body) {
-            Ok(entry) if self.sent.contains(&entry.write) => Next::Done(Amended::Done(entry, stored.version)),
+        match found.record {
             Ok(entry) if entry.state == State::Started && self.run == Some(entry.claim.grant) => {
-                self.go_on_from(entry, stored.version)
+                self.go_on_from(entry, found.version, write)
             }
-            Ok(entry) => Next::Done(Amended::Superseded(Some(entry))),
-            Err(_) => Next::Done(Amended::Superseded(None)),
+            entry => Decision::Stop(Amended::Superseded(entry.ok())),
         }
     }
 
     /// Only this run writes `started` with its grant: an earlier write of ours has landed.
-    fn go_on_from(&mut self, found: Entry, version: Version) -> Next<Amended> {
+    fn go_on_from(&mut self, found: Entry, version: Version, write: WriteId) -> Decision<Entry, Amended> {
         let ours = core::mem::take(&mut self.entry.steps);
         let fresh = ours.into_iter().filter(|step| !found.steps.iter().any(|there| there.name == step.name));
         self.entry.steps = found.steps.iter().cloned().chain(fresh).collect();
         if (Entry { write: found.write, ..self.entry.clone() }) == found {
-            return Next::Done(Amended::Done(found, version));
+            return Decision::Stop(Amended::Done(found, version));
         }
         self.expected = version;
-        Next::Call(self.start())
+        Decision::Write(Entry { write, ..self.entry.clone() })
     }
+}
+
+fn amended(next: update::Next<Entry, Amended>) -> Next<Amended> {
+    Next::Done(match next {
+        update::Next::Read => return Next::Call(Call::Read),
+        update::Next::Cas { expected, record } => return Next::Call(Call::Cas { expected, entry: record }),
+        update::Next::Done(Done::Landed { record, version, .. }) => Amended::Done(record, version),
+        update::Next::Done(Done::Stopped(amended)) => amended,
+        update::Next::Done(Done::Failed { failure, .. }) => Amended::Failed(failure),
+    })
+}
+
+fn decoded(subject: &Subject, stored: Stored) -> update::Found<Entry, BadEntry> {
+    update::Found::of(stored, |body| Entry::decode_of(subject, body))
 }

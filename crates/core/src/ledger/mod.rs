@@ -9,9 +9,11 @@ pub mod agenda;
 mod ahead;
 mod drive;
 pub mod due;
+pub mod elsewhere;
 mod pair;
 mod record;
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -24,8 +26,9 @@ pub use record::{BadEntry, ENTRY_MAX};
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
-use crate::record::{Holder, LeaseRecord};
+use crate::record::{Holder, LeaseRecord, More};
 use crate::rules::{Rules, Standard, Standing, View};
+use crate::store::Stored;
 
 /// Longest key, in bytes.
 pub const KEY_MAX: usize = 255;
@@ -109,7 +112,7 @@ pub struct Claim {
     pub token: Token,
     /// The acquisition: the claim lives while this holds the lease.
     pub grant: Grant,
-    /// For people.
+    /// The run that made it.
     pub holder: Holder,
 }
 
@@ -124,9 +127,54 @@ pub struct Ending {
     pub took_ms: u64,
     /// When it ended, by that machine's clock; for people.
     pub at: String,
-    /// The last lines of what it printed, if it failed; or why it was not run.
+    /// Why it was settled without a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// The last lines of what it printed, if it failed; what was in its way; or who said that it was done. For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub said: String,
+}
+
+impl Ending {
+    /// The reason and what is said about it, for people.
+    pub fn told(&self) -> String {
+        match self.reason {
+            Some(reason) => format!("{}: {}", reason.word(), self.said),
+            None => self.said.clone(),
+        }
+    }
+}
+
+/// Why an item was settled without a run of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// Another run held its lease.
+    Overlap,
+    /// Its key is done.
+    Done,
+    /// Another run is at its key.
+    InProgress,
+    /// Its key is not to be run.
+    Skipped,
+    /// A person said that it was done.
+    ByHand,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Overlap, Self::Done, Self::InProgress, Self::Skipped, Self::ByHand];
+
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Overlap => "overlap",
+            Self::Done => "done",
+            Self::InProgress => "in-progress",
+            Self::Skipped => "skipped",
+            Self::ByHand => "by-hand",
+        }
+    }
 }
 
 /// A step that is done.
@@ -165,6 +213,8 @@ pub struct Entry {
     pub ending: Option<Ending>,
     /// Steps that are done, whichever run did them.
     pub steps: Vec<Step>,
+    /// Additions of later versions, carried along unread.
+    pub more: More,
     /// The write that stored this.
     pub write: WriteId,
 }
@@ -289,13 +339,38 @@ pub enum Alive {
     No,
 }
 
-/// Whether a lease record still lets this grant work: held by it, and not run out.
-pub fn alive(grant: Grant, lease: Option<(&LeaseRecord, &View<'_>)>) -> Alive {
-    let Some((record, view)) = lease.filter(|(record, _)| record.held_by(grant)) else { return Alive::No };
-    match Standard.standing(record, view) {
-        Standing::Held { ends_in: Some(_) } => Alive::Yes,
-        Standing::Held { ends_in: None } => Alive::Perhaps,
-        Standing::Free | Standing::Expired => Alive::No,
+/// A lease as one look at the store finds it.
+#[allow(clippy::large_enum_variant)] // there are few of them
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It has no record.
+    Absent,
+    /// Its record cannot be read. It may be with anybody, so it is never free.
+    Unreadable,
+    /// What its record means.
+    Stands(LeaseRecord, Standing),
+}
+
+impl Seen {
+    /// What was read under the key of a lease.
+    pub fn of(lease: &Name, stored: Option<&Stored>, resolution: Duration, instance: &str) -> Self {
+        let Some(stored) = stored else { return Self::Absent };
+        let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { return Self::Unreadable };
+        let view = View::at_a_glance(&record, stored.age, resolution, instance);
+        let standing = Standard.standing(&record, &view);
+        Self::Stands(record, standing)
+    }
+}
+
+/// Whether a lease still lets this grant work: held by it, and not run out.
+pub fn alive(grant: Grant, lease: &Seen) -> Alive {
+    match lease {
+        Seen::Absent => Alive::No,
+        Seen::Unreadable => Alive::Yes,
+        Seen::Stands(record, _) if !record.held_by(grant) => Alive::No,
+        Seen::Stands(_, Standing::Held { ends_in: Some(_) }) => Alive::Yes,
+        Seen::Stands(_, Standing::Held { ends_in: None }) => Alive::Perhaps,
+        Seen::Stands(_, Standing::Free | Standing::Expired) => Alive::No,
     }
 }
 
@@ -377,6 +452,18 @@ pub fn settle(found: &Entry, alive: bool, ending: Ending) -> Option<Entry> {
         .map(|entry| Entry { state: State::Ok, attempt: entry.attempt.max(1), ending: Some(ending), ..entry })
 }
 
+/// How an item ended that a person said was done; `who` that was, for people.
+pub fn done_by_hand(who: &str, at: String) -> Ending {
+    Ending { exit: None, took_ms: 0, at, reason: Some(Reason::ByHand), said: who.into() }
+}
+
+impl Entry {
+    /// Who said that it was done, if a person did.
+    pub fn done_by_hand(&self) -> Option<&str> {
+        self.ending.as_ref().filter(|e| e.reason == Some(Reason::ByHand)).map(|e| e.said.as_str())
+    }
+}
+
 enum Stands {
     /// Our own earlier write, of which no answer came.
     Ours,
@@ -413,6 +500,7 @@ fn first(ask: &Ask, write: WriteId) -> Entry {
         since_first: Some(Duration::ZERO),
         ending: None,
         steps: Vec::new(),
+        more: More::new(),
         write,
     }
 }

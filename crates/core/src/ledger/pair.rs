@@ -5,7 +5,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use super::{Entry, IfUnknown, Opened, State};
+use super::{Entry, IfUnknown, Opened, Reason, State};
 
 /// How the key is asked about a run that never reported. `silent`: the slot was begun again after one.
 pub fn key_if_unknown(own: IfUnknown, silent: bool) -> IfUnknown {
@@ -19,26 +19,27 @@ pub fn key_if_unknown(own: IfUnknown, silent: bool) -> IfUnknown {
 
 /// What is recorded of the slot when its key is not begun with it: its state, and why. Nothing where the key
 /// is begun.
-pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(State, String)> {
+pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(State, Option<Reason>, String)> {
+    let skipped = |reason, said| (State::Skipped, Some(reason), said);
+    let failed = |said| (State::Failed, None, said);
     Some(match opened {
         Opened::Begun(..) => return None,
-        Opened::Done(entry) => (State::Skipped, format!("done: {key}, by {}", by_whom(entry))),
-        // Only slots are.
-        Opened::Settled => (State::Skipped, format!("{key} is settled")),
-        Opened::Skipped(_) => (State::Skipped, format!("skipped: {key} is not to be run")),
-        Opened::InProgress(entry) => (State::Skipped, format!("in-progress: {key}, by {}", by_whom(entry))),
+        Opened::Done(entry) => skipped(Reason::Done, format!("{key}, by {}", by_whom(entry))),
+        // Only slots are settled without a record.
+        Opened::Settled | Opened::Skipped(_) => skipped(Reason::Skipped, format!("{key} is not to be run")),
+        Opened::InProgress(entry) => skipped(Reason::InProgress, format!("{key}, by {}", by_whom(entry))),
         Opened::Unknown(entry, _) => {
-            (State::Failed, format!("{key} never reported: it was begun by {}", by_whom(entry)))
+            failed(format!("{key} never reported: it was begun by {}", by_whom(entry)))
         }
         Opened::Quarantined(entry) => {
             let times = match entry.failures {
                 1 => "once".into(),
                 n => format!("{n} times"),
             };
-            (State::Failed, format!("{key} failed {times} and waits for a person"))
+            failed(format!("{key} failed {times} and waits for a person"))
         }
-        Opened::Bad(bad) => (State::Failed, format!("{key}: {bad}")),
-        Opened::Failed { .. } => (State::Failed, format!("{key}: the store did not answer")),
+        Opened::Bad(bad) => failed(format!("{key}: {bad}")),
+        Opened::Failed { .. } => failed(format!("{key}: the store did not answer")),
     })
 }
 

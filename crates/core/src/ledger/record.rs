@@ -8,12 +8,13 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, Ending, Entry, KEY_MAX, State, Step, Subject};
+use super::{Claim, Ending, Entry, KEY_MAX, Reason, State, Step, Subject};
 use crate::ids::WriteId;
 use crate::name::Name;
+use crate::record::More;
 
-/// The format this version reads and writes.
-const FORMAT: u64 = 1;
+/// The format this version writes. It reads format 1 as well.
+const FORMAT: u64 = 2;
 /// Longest record, and so the most that the output of its steps may be.
 pub const ENTRY_MAX: usize = 60 * 1024;
 
@@ -32,7 +33,7 @@ impl fmt::Display for BadEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Newer(format) => {
-                write!(f, "the record has format {format} and this version reads {FORMAT}")
+                write!(f, "the record has format {format} and this version reads up to {FORMAT}")
             }
             Self::Other => f.write_str("the record belongs to another key or slot"),
             Self::Damaged(why) => write!(f, "the record is not readable ({why})"),
@@ -60,7 +61,19 @@ struct Wire {
     ending: Option<Ending>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     steps: Vec<Step>,
+    #[serde(default, skip_serializing_if = "More::is_empty")]
+    more: More,
     write: WriteId,
+}
+
+/// Format 1 has the reason as the first word of what is said.
+fn from_format_1(state: State, ending: Ending) -> Ending {
+    let reason = |word: &str| Reason::ALL.into_iter().find(|reason| reason.word() == word);
+    let settled = matches!(state, State::Skipped | State::Ok);
+    match ending.said.split_once(": ").map(|(word, said)| (reason(word), String::from(said))) {
+        Some((Some(reason), said)) if settled => Ending { reason: Some(reason), said, ..ending },
+        _ => ending,
+    }
 }
 
 fn is_zero(number: &u32) -> bool {
@@ -90,6 +103,7 @@ impl Entry {
                 .map(|since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
             ending: self.ending.clone(),
             steps: self.steps.clone(),
+            more: self.more.clone(),
             write: self.write,
         };
         serde_json::to_vec(&wire).ok().filter(|body| body.len() <= ENTRY_MAX)
@@ -105,10 +119,13 @@ impl Entry {
         if format.leasehold_item > FORMAT {
             return Err(BadEntry::Newer(format.leasehold_item));
         }
-        if format.leasehold_item < FORMAT {
+        if format.leasehold_item < 1 {
             return Err(damaged(format!("unknown format {}", format.leasehold_item)));
         }
-        let wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        let mut wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        if wire.leasehold_item == 1 {
+            wire.ending = wire.ending.map(|ending| from_format_1(wire.state, ending));
+        }
         if matches!(&wire.item, Subject::Key(key) if key.is_empty() || key.len() > KEY_MAX) {
             return Err(damaged("a key that cannot be one".into()));
         }
@@ -134,6 +151,7 @@ impl Entry {
             since_first: wire.since_first_ms.map(Duration::from_millis),
             ending: wire.ending,
             steps: wire.steps,
+            more: wire.more,
             write: wire.write,
         })
     }

@@ -217,27 +217,30 @@ fn other_keys_are_free_and_odd_names_are_not() {
 fn a_bearer_sees_its_own_names() {
     let rights = |prefix: &str| Rights { prefix: prefix.into(), admin: false };
     let team = rights("team-a/");
-    for (key, may) in [
-        ("leases/team-a/x", true),
-        ("leases/team-a/", true),
-        ("leases/team-a", false),
-        ("leases/team-b/x", false),
-        ("runs/team-a/x/1", true),
-        ("doctor/abc/leases/x", true),
-        ("probe/use", true),
-        ("probe/clock", true),
-        ("clock", false),
-        ("probe", false),
-        ("leases", false),
-        ("team-a/", false),
+    for (key, place) in [
+        ("leases/team-a/x", Some("leases/team-a/x")),
+        ("leases/team-a/", Some("leases/team-a/")),
+        ("leases/team-a", None),
+        ("leases/team-b/x", None),
+        ("runs/team-a/x/1", Some("runs/team-a/x/1")),
+        ("doctor/abc/leases/x", Some("doctor/team-a/abc/leases/x")),
+        ("doctor/team-b/x", Some("doctor/team-a/team-b/x")),
+        ("probe/clock", Some("probe/team-a/clock")),
+        ("clock", None),
+        ("probe", None),
+        ("leases", None),
+        ("team-a/", None),
     ] {
-        assert_eq!(team.cover(key), may, "{key}");
-        assert!(rights("").cover(key));
+        assert_eq!(team.place(key).as_deref(), place, "{key}");
+        assert_eq!(place.map(|place| team.called(place)), place.map(|_| key.into()), "{key}");
+        assert_eq!(rights("").place(key).as_deref(), Some(key));
+        assert_eq!(rights("").called(key), key);
     }
     let prefix = |text: &str| Listing::Prefix(text.into());
     assert_eq!(team.listing("leases/"), prefix("leases/team-a/"));
     assert_eq!(team.listing("leases/team-a/x"), prefix("leases/team-a/x"));
     assert_eq!(team.listing("leases/team-b/"), Listing::Nothing);
+    assert_eq!(team.listing("doctor/"), prefix("doctor/team-a/"));
     assert_eq!(team.listing(""), Listing::Refused);
     assert_eq!(rights("").listing(""), prefix(""));
 }

@@ -35,7 +35,7 @@ fn end(outcome: &'static str, exit: Option<i32>) -> End {
 }
 
 fn released(record: &LeaseRecord, end: Option<&End>) -> LeaseRecord {
-    noted(Standard.release(record, WriteId(2), "i"), end)
+    noted(Standard.release(record, WriteId(2)), end)
 }
 
 /// What a claim makes of it, at this age.
@@ -72,7 +72,7 @@ fn a_renewal_carries_them_and_so_does_a_grant() {
     let freed = released(&held(42), Some(&end("ok", Some(0))));
     let next = claimed(&freed, 1);
     assert_eq!(next.past, freed.past);
-    assert_eq!(Standard.renew(&next, WriteId(4), "i").past, freed.past);
+    assert_eq!(Standard.renew(&next, WriteId(4)).past, freed.past);
     let again = released(&next, Some(&end("killed", None)));
     assert_eq!(again.past.len(), 2);
     assert_eq!(again.past[1], "43 killed - 1200 2026-11-15T14:02:11Z site pc/8123");

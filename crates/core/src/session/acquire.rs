@@ -10,9 +10,9 @@ use super::{
 };
 use crate::ids::Grant;
 use crate::record::{BadRecord, LeaseRecord};
-use crate::rules::{self, AfterDoubt, Claim, Decision, Refusal, Rules, Seen, Settled, View};
+use crate::rules::{self, Claim, Decision, Refusal, Rules, Seen, Settled, View};
 use crate::session::types::Watched;
-use crate::store::{Cas, Failure, FailureKind, Version};
+use crate::store::{Cas, Failure, FailureKind, Landed, Version};
 use crate::time::BootTime;
 
 const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -30,13 +30,12 @@ pub(super) fn backoff(tries: u32, jitter: u128) -> Duration {
 
 /// What a store did that answers a conflict where nothing has changed.
 fn unopposed() -> Failure {
-    Failure {
-        kind: FailureKind::Unreachable,
-        message: "the store refuses a write that nothing opposes, as if the record had changed, and it has not. See \
+    Failure::new(
+        FailureKind::Unreachable,
+        "the store refuses a write that nothing opposes, as if the record had changed, and it has not. See \
                   whether something guards its records (a lease or a hold on the object, row level security) or \
-                  answers reads from a copy (a cache, a replica)"
-            .into(),
-    }
+                  answers reads from a copy (a cache, a replica)",
+    )
 }
 
 pub(super) fn interrupted(signal: Signal, in_doubt: bool) -> Outcome {
@@ -272,42 +271,26 @@ impl<R: Rules> Session<R> {
         now: BootTime,
         out: &mut Vec<Effect>,
     ) {
-        let doubt = match result {
+        let failure = match result {
             Cas::Written { version, store_time } => {
-                let from = self.claim_counts_from(&record, now);
+                let attempt = self.attempts.iter().find(|a| a.write == record.write);
+                let from = attempt.map_or(now, |a| self.rules.counts_from(a, now));
                 return self.on_granted(record, Some(version), from, store_time, now, out);
             }
-            Cas::Conflict => {
-                self.doubt_since.get_or_insert(now);
-                self.claim_failed = Some(unopposed());
-                self.rules.after_doubt()
-            }
+            Cas::Conflict => unopposed(),
             Cas::Unknown(failure) => {
-                self.doubt_since.get_or_insert(now);
-                self.claim_open |= !failure.definite();
-                self.claim_failed = Some(failure);
-                AfterDoubt::ReadBack
+                self.claim_open |= failure.landed == Landed::Maybe;
+                failure
             }
         };
-        match doubt {
-            AfterDoubt::ReadBack => self.ask_read(What::ReadBack, now, out),
-            AfterDoubt::TakeAsLost => self.look(now, out),
-            AfterDoubt::TakeAsWon => {
-                let version = Some(Version(alloc::format!("{}", record.write)));
-                let from = self.claim_counts_from(&record, now);
-                self.on_granted(record, version, from, None, now, out);
-            }
-        }
+        self.doubt_since.get_or_insert(now);
+        self.claim_failed = Some(failure);
+        self.ask_read(What::ReadBack, now, out);
     }
 
     /// A claim on the lease that is being tried was sent, and not seen to have come to nothing.
     fn may_land_here(&self) -> bool {
         self.attempts.iter().any(|a| a.at == self.at)
-    }
-
-    fn claim_counts_from(&self, record: &LeaseRecord, now: BootTime) -> BootTime {
-        let attempt = self.attempts.iter().find(|a| a.write == record.write);
-        attempt.map_or(now, |a| self.rules.counts_from(a, now))
     }
 
     pub(super) fn on_claim_read_back(
@@ -334,7 +317,7 @@ impl<R: Rules> Session<R> {
         );
         let grant: Grant = self.plan.grant;
         if let Some(record) = found.record {
-            match self.rules.settle(&record, grant, &self.attempts, sent, found.age) {
+            match self.rules.settle(&record, grant, &self.attempts) {
                 // Somebody rewrote our brand-new record (asked us to stop, say): count from our first try.
                 Settled::Ours { from, .. } => {
                     let from = from.unwrap_or(earliest);
@@ -409,15 +392,17 @@ impl<R: Rules> Session<R> {
         self.retries = 0;
         self.busy = None;
         out.push(Effect::Tell(Event::Granted(granted.clone())));
-        let seen = Effect::Remember { lease, seen: Some(seen), watched: None };
-        let notes = [Some(seen), self.predecessor.take().map(Effect::Discard)].into_iter().flatten();
+        // First: from the moment the job works, this host knows its token. A disk that is slow delays the start, which has
+        // a time by which it must have happened.
+        out.push(Effect::Remember { lease, seen: Some(seen), watched: None });
+        let discard = self.predecessor.take().map(Effect::Discard);
         let interrupted = self.interrupted.map(|signal| interrupted(signal, false));
         let revoked = revoked.then_some(Outcome::Lost { why: StopReason::Revoked, status: None });
         if let Some(unstarted) = interrupted.or(revoked) {
-            out.extend(notes);
+            out.extend(discard);
             self.release_unstarted(unstarted, now, out);
         } else if self.plan.by_hand {
-            out.extend(notes);
+            out.extend(discard);
             self.hand_over(granted, from, now, out);
         } else {
             if self.plan.seal {
@@ -426,8 +411,7 @@ impl<R: Rules> Session<R> {
             } else {
                 self.start_job(granted, now, out);
             }
-            // Afterwards: no slow disk may come between the last look at the clock and the start.
-            out.extend(notes);
+            out.extend(discard);
         }
     }
 

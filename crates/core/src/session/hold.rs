@@ -10,7 +10,7 @@ use super::{
 };
 use crate::past;
 use crate::record::LeaseRecord;
-use crate::rules::{self, AfterDoubt, Rules, Settled};
+use crate::rules::{self, Rules, Settled};
 use crate::store::{Cas, Failure, Version};
 use crate::time::BootTime;
 
@@ -78,9 +78,9 @@ impl<R: Rules> Session<R> {
         if self.phase != Phase::Napping && self.stop_at().is_none_or(|at| now >= at) {
             return self.renew_no_more();
         }
-        let (record, instance, version) = (hold.record.clone(), hold.instance.clone(), hold.version.clone());
+        let (record, version) = (hold.record.clone(), hold.version.clone());
         let write = self.fresh_write();
-        let renewed = self.rules.renew(&record, write, &instance);
+        let renewed = self.rules.renew(&record, write);
         self.ask_write(renewed, version, now, out);
     }
 
@@ -92,33 +92,19 @@ impl<R: Rules> Session<R> {
         out: &mut Vec<Effect>,
     ) {
         let sent = self.attempts.iter().find(|a| a.write == record.write).cloned();
-        let doubt = match result {
+        match result {
             Cas::Written { version, store_time } => {
                 let from = sent.map(|a| self.rules.counts_from(&a, now));
                 self.adopt(record, Some(version));
                 return self.confirm(from, store_time, now, out);
             }
-            Cas::Conflict => self.rules.after_doubt(),
-            Cas::Unknown(failure) => {
-                self.tell_failed(&failure, now, out);
-                AfterDoubt::ReadBack
-            }
-        };
-        match doubt {
-            AfterDoubt::ReadBack => {
-                if let Some(hold) = self.hold.as_mut() {
-                    hold.doubt = true;
-                }
-                self.ask_read(What::ReadBack, now, out);
-            }
-            AfterDoubt::TakeAsLost => self.lose(StopReason::Gone, now, out),
-            AfterDoubt::TakeAsWon => {
-                let from = sent.map(|a| a.sent);
-                let version = Version(alloc::format!("{}", record.write));
-                self.adopt(record, Some(version));
-                self.confirm(from, None, now, out);
-            }
+            Cas::Conflict => {}
+            Cas::Unknown(failure) => self.tell_failed(&failure, now, out),
         }
+        if let Some(hold) = self.hold.as_mut() {
+            hold.doubt = true;
+        }
+        self.ask_read(What::ReadBack, now, out);
     }
 
     fn renew_no_more(&mut self) {
@@ -189,18 +175,17 @@ impl<R: Rules> Session<R> {
 
     pub(super) fn on_hold_read_back(
         &mut self,
-        sent: BootTime,
         result: Result<Reading, Failure>,
         now: BootTime,
         out: &mut Vec<Effect>,
     ) {
-        let Some((found, version, age)) = (match self.decode_reading(result) {
+        let Some((found, version)) = (match self.decode_reading(result) {
             Ok(found) => found,
             Err(failure) => return self.try_again_later(&failure, now, out),
         }) else {
             return self.lose(StopReason::Gone, now, out);
         };
-        match self.rules.settle(&found, self.plan.grant, &self.attempts, sent, age) {
+        match self.rules.settle(&found, self.plan.grant, &self.attempts) {
             Settled::NotOurs => {
                 let (token, holder) = (found.token, found.holder.clone());
                 let taken = found.hold.is_some();
@@ -221,11 +206,10 @@ impl<R: Rules> Session<R> {
 
     /// What a read gave: our lease's record if there is one. A record we cannot read is a failure to
     /// be waited out, not proof of loss.
-    #[allow(clippy::type_complexity)]
     fn decode_reading(
         &mut self,
         result: Result<Reading, Failure>,
-    ) -> Result<Option<(LeaseRecord, Version, Option<Duration>)>, Failure> {
+    ) -> Result<Option<(LeaseRecord, Version)>, Failure> {
         let reading = result?;
         if let Some(hold) = self.hold.as_mut() {
             hold.instance = reading.instance;
@@ -234,11 +218,9 @@ impl<R: Rules> Session<R> {
             return Ok(None);
         };
         let lease = &self.plan.leases[self.at].lease;
-        let record = LeaseRecord::decode(lease, &stored.body).map_err(|bad| Failure {
-            kind: crate::store::FailureKind::Unusable,
-            message: alloc::format!("{bad}"),
-        })?;
-        Ok(Some((record, stored.version, stored.age)))
+        let record = LeaseRecord::decode(lease, &stored.body)
+            .map_err(|bad| Failure::new(crate::store::FailureKind::Unusable, alloc::format!("{bad}")))?;
+        Ok(Some((record, stored.version)))
     }
 
     fn try_again_later(&mut self, failure: &Failure, now: BootTime, out: &mut Vec<Effect>) {
@@ -295,7 +277,7 @@ impl<R: Rules> Session<R> {
         }
         let write = self.fresh_write();
         let Some(hold) = self.hold.as_ref() else { return };
-        let freed = self.rules.release(&hold.record, write, &hold.instance);
+        let freed = self.rules.release(&hold.record, write);
         let (freed, version) = (past::noted(freed, self.end.as_ref()), hold.version.clone());
         self.ask_write(freed, version, now, out);
     }
@@ -327,12 +309,11 @@ impl<R: Rules> Session<R> {
 
     pub(super) fn on_release_read_back(
         &mut self,
-        sent: BootTime,
         result: Result<Reading, Failure>,
         now: BootTime,
         out: &mut Vec<Effect>,
     ) {
-        let Some((found, version, age)) = (match self.decode_reading(result) {
+        let Some((found, version)) = (match self.decode_reading(result) {
             Ok(found) => found,
             // The store is silent and the job is gone: expiry will do.
             Err(_) => return self.finish(Release::Unconfirmed, out),
@@ -345,7 +326,7 @@ impl<R: Rules> Session<R> {
             return self.finish(Release::Done, out);
         }
         let late = self.stop_at().is_none_or(|at| now >= at);
-        match self.rules.settle(&found, self.plan.grant, &self.attempts, sent, age) {
+        match self.rules.settle(&found, self.plan.grant, &self.attempts) {
             // Our release may have landed and the next one been quick. Before D nobody could take the
             // lease without it. After D it may just have run out, which is no loss to a job that was gone by then.
             Settled::NotOurs if found.token > token && (self.release_open || late && self.ended_in_time) => {

@@ -367,9 +367,9 @@ impl<R: Rules> Session<R> {
         match self.phase {
             Phase::Looking => self.on_look(pending.sent, result, now, out),
             Phase::Taking => self.on_claim_read_back(pending.sent, result, now, out),
-            Phase::Releasing => self.on_release_read_back(pending.sent, result, now, out),
+            Phase::Releasing => self.on_release_read_back(result, now, out),
             Phase::Sealing | Phase::Running | Phase::Napping | Phase::Stopping => {
-                self.on_hold_read_back(pending.sent, result, now, out);
+                self.on_hold_read_back(result, now, out);
             }
             Phase::New | Phase::Probing | Phase::Over => {}
         }
@@ -391,13 +391,13 @@ impl<R: Rules> Session<R> {
     fn give_up_on_slow_call(&mut self, now: BootTime, out: &mut Vec<Effect>) {
         let timeout = self.plan.timing.timeout;
         let Some(pending) = self.pending.take_if(|p| now >= p.sent.plus(timeout)) else { return };
-        let failure = Failure {
-            kind: FailureKind::Unreachable,
-            message: alloc::format!(
+        let failure = Failure::new(
+            FailureKind::Unreachable,
+            alloc::format!(
                 "no answer within {}; see that the store runs and that its address is right",
                 crate::stop::Text(timeout)
             ),
-        };
+        );
         match pending.what {
             What::Write(_) => self.on_cas(pending, Cas::Unknown(failure), now, out),
             What::Look | What::ReadBack => self.on_read(pending, Err(failure), now, out),

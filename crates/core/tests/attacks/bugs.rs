@@ -139,12 +139,11 @@ fn an_errand_in_doubt_is_looked_after() {
         other => panic!("{other:?}"),
     };
     let failures = [
-        (FailureKind::Denied, "no", true),
-        (FailureKind::Unusable, "a proxy answered", true),
-        (FailureKind::Denied, "no: nothing was written", false),
+        (Failure::new(FailureKind::Denied, "no"), true),
+        (Failure::new(FailureKind::Unusable, "a proxy answered"), true),
+        (Failure::not_written(FailureKind::Denied, "no"), false),
     ];
-    for (kind, message, may_land) in failures {
-        let failure = Failure { kind, message: message.into() };
+    for (failure, may_land) in failures {
         let mut errand = Errand::new(Verb::Release(Grant(1)), site(), StoreClock::default(), 5);
         let sent = offered(errand.on_read(found(&record)));
         assert_eq!(errand.on_cas(Cas::Unknown(failure.clone())), Next::Ask(Op::Read));

@@ -199,7 +199,7 @@ impl Hand {
 }
 
 pub(crate) fn silence() -> Failure {
-    Failure { kind: FailureKind::Unreachable, message: "silence".into() }
+    Failure::new(FailureKind::Unreachable, "silence")
 }
 
 pub(crate) fn reading(instance: &str, record: Option<&LeaseRecord>, age: Option<Duration>) -> Reading {

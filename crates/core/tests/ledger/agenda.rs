@@ -2,10 +2,12 @@
 
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{
-    Account, Agenda, OPEN_MAX, Paused, RANGES_MAX, Range, Turn, Way, Why, seen, stuck, turn,
+    Account, Agenda, OPEN_MAX, Paused, RANGES_MAX, Range, Turn, Way, Why, seen, stuck, turn, way,
 };
 
 use leasehold_core::ledger::due::{Counted, never_begun};
+use leasehold_core::ledger::{Alive, Reason, Seen, alive};
+use leasehold_core::store::{Stored, Version};
 
 use super::due::Every;
 use super::*;
@@ -13,7 +15,7 @@ use super::*;
 const WRITE: WriteId = WriteId(9);
 
 fn agenda(settled: i64) -> Agenda {
-    seen(None, &name("j"), "every 1m", settled, &[], WRITE).unwrap()
+    seen(None, &name("j"), &every(1), settled, &[], WRITE).unwrap()
 }
 
 fn range(first: i64, last: i64, why: Why) -> Range {
@@ -28,12 +30,12 @@ fn account(upto: i64, dropped: &[Range], open: &[i64]) -> Account {
 fn what_is_new_or_changed_has_no_past() {
     let known = agenda(100);
     assert_eq!(known.settled, 100);
-    assert_eq!(seen(Some(&known), &name("j"), "every 1m", 500, &[], WRITE), None);
-    let changed = seen(Some(&known), &name("j"), "every 2m", 500, &[130], WRITE).unwrap();
+    assert_eq!(seen(Some(&known), &name("j"), &every(1), 500, &[], WRITE), None);
+    let changed = seen(Some(&known), &name("j"), &every(2), 500, &[130], WRITE).unwrap();
     assert_eq!((changed.settled, &changed.open[..]), (500, &[130][..]));
     assert!(changed.is_settled(120) && !changed.is_settled(130), "a run is at it");
     // A clock that is behind takes nothing back.
-    assert_eq!(seen(Some(&known), &name("j"), "every 2m", 50, &[], WRITE).unwrap().settled, 100);
+    assert_eq!(seen(Some(&known), &name("j"), &every(2), 50, &[], WRITE).unwrap().settled, 100);
 }
 
 #[test]
@@ -64,7 +66,7 @@ fn what_grows_has_an_end() {
     assert_eq!((more.settled, more.open.len()), (2_000, OPEN_MAX), "nor not to go on");
     let room = full.without_open(&[5], WRITE).with_account(&account(2_000, &[], &[998, 999]), WRITE);
     assert!(!room.is_settled(998) && room.is_settled(999), "the first are listed");
-    let changed = seen(Some(&full), &name("j"), "every 2m", 2_000, &[998, 999], WRITE).unwrap();
+    let changed = seen(Some(&full), &name("j"), &every(2), 2_000, &[998, 999], WRITE).unwrap();
     assert_eq!(changed.open.len(), OPEN_MAX, "a new schedule is not kept out");
     assert!(full.without_open(&[5], WRITE).listing(&[999], WRITE).is_some());
     let ranges: Vec<Range> =
@@ -208,27 +210,77 @@ fn a_slot_gives_way_only_after_a_run_of_it_was_tried() {
         (&[Way::Other, Way::Free], true, false, true, Start),
         (&[Way::Other, Way::Ours], true, false, true, Wait),
         (&[Way::Other, Way::Other], true, false, true, WaveOff),
+        // A run of it says what is wrong. One is enough.
+        (&[Way::Unreadable], false, false, true, Start),
+        (&[Way::Unreadable], true, false, true, Wait),
+        (&[Way::Other, Way::Unreadable], true, false, true, Wait),
+        (&[Way::Unreadable, Way::Free], true, false, true, Start),
     ] {
         assert_eq!(turn(ways, tried, begun, skips), expected, "{ways:?} {tried} {begun} {skips}");
     }
 }
 
 #[test]
+fn a_lease_that_cannot_be_read_is_never_free() {
+    let lease = Name::new("site").unwrap();
+    let found = |stored: Option<&Stored>| Seen::of(&lease, stored, Duration::ZERO, "i");
+    let damaged = Stored { body: b"{}".to_vec(), version: Version("1".into()), age: Some(Duration::MAX) };
+    let (absent, unreadable) = (found(None), found(Some(&damaged)));
+    assert_eq!((&absent, &unreadable), (&Seen::Absent, &Seen::Unreadable));
+    assert_eq!((alive(Grant(1), &absent), way(&absent, &lease, "s")), (Alive::No, Way::Free));
+    assert_eq!((alive(Grant(1), &unreadable), way(&unreadable, &lease, "s")), (Alive::Yes, Way::Unreadable));
+}
+
+#[test]
 fn three_that_gave_way_in_a_row_are_no_accident() {
-    let slot = |said: &str, state| {
+    let slot = |reason, state| {
         let ask = ask(Grant(1), 0, IfUnknown::Refuse);
         let leasehold_core::ledger::Verdict::Begin(entry) =
             leasehold_core::ledger::begin(None, &ask, None, WRITE)
         else {
             panic!()
         };
-        finish(&entry, state, Ending { said: said.into(), ..ending(0) })
+        finish(&entry, state, Ending { reason, ..ending(0) })
     };
-    let gave_way = slot("overlap: l0 was held", State::Skipped);
-    let (done, ok) = (slot("done: k", State::Skipped), slot("", State::Ok));
+    let gave_way = slot(Some(Reason::Overlap), State::Skipped);
+    let (done, ok) = (slot(Some(Reason::Done), State::Skipped), slot(None, State::Ok));
     assert_eq!(stuck([&gave_way, &gave_way, &gave_way, &ok].into_iter()), Some(3));
     assert_eq!(stuck([&gave_way, &gave_way, &ok, &gave_way].into_iter()), None);
     assert_eq!(stuck([&done, &done, &done].into_iter()), None);
+}
+
+/// Format 1 knew a schedule by its text. A machine that has the same text writes the record anew, and nothing is dropped.
+#[test]
+fn format_1_is_read_and_written_anew() {
+    let known = agenda(100);
+    let text = String::from_utf8(known.encode()).unwrap();
+    let key = r#""key":{"every":{"seconds":60,"offset":0}},"#;
+    let old = text.replace("\"leasehold_job\":2", "\"leasehold_job\":1").replace(key, "");
+    assert_ne!(old, text);
+    let old = Agenda::decode(&name("j"), old.as_bytes()).unwrap();
+    assert!(old.goes_by(&every(1)) && !old.goes_by(&every(2)));
+    let paused = old.pausing("h".into(), "then".into(), WRITE).unwrap();
+    let anew = seen(Some(&paused), &name("j"), &every(1), 500, &[], WRITE).unwrap();
+    assert_eq!(anew, known.pausing("h".into(), "then".into(), WRITE).unwrap());
+    assert_eq!(seen(Some(&anew), &name("j"), &every(1), 500, &[], WRITE), None);
+    // Without a key format 2 says nothing that could be compared.
+    assert!(Agenda::decode(&name("j"), text.replace(key, "").as_bytes()).is_err());
+}
+
+/// However a schedule is written, it is compared by its times.
+#[test]
+fn another_spelling_is_no_other_schedule() {
+    let respelled = JobSchedule { written: "every 60s".into(), ..every(1) };
+    assert_eq!(seen(Some(&agenda(100)), &name("j"), &respelled, 500, &[], WRITE), None);
+}
+
+#[test]
+fn additions_to_a_job_are_carried_along() {
+    let text = String::from_utf8(agenda(100).encode()).unwrap();
+    let text = text.replace("\"write\":", "\"more\":{\"colour\":\"red\"},\"write\":");
+    let read = Agenda::decode(&name("j"), text.as_bytes()).unwrap();
+    let next = seen(Some(&read), &name("j"), &every(2), 500, &[], WRITE).unwrap();
+    assert!(String::from_utf8(next.encode()).unwrap().contains(r#""more":{"colour":"red"}"#));
 }
 
 /// Clocks may differ by five minutes, and whoever looks may be late on purpose.

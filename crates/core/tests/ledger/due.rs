@@ -42,7 +42,7 @@ impl Calendar for Every {
 }
 
 fn agenda(settled: i64) -> Agenda {
-    seen(None, &name("j"), "every 1m", settled, &[], WRITE).unwrap()
+    seen(None, &name("j"), &every(1), settled, &[], WRITE).unwrap()
 }
 
 fn paused(settled: i64) -> Agenda {

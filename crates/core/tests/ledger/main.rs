@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold_core::ids::{Epoch, Grant, Ids, Token};
+use leasehold_core::ledger::agenda::{JobSchedule, ScheduleKey};
 use leasehold_core::ledger::{
     Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Step,
     Subject, finish,
@@ -135,8 +136,14 @@ fn ask(grant: Grant, lease: usize, if_unknown: IfUnknown) -> Ask {
     }
 }
 
+/// A schedule of an interval, in minutes.
+fn every(minutes: i64) -> JobSchedule {
+    let key = ScheduleKey::Every { seconds: minutes * 60, offset: 0 };
+    JobSchedule { key, written: format!("every {minutes}m") }
+}
+
 fn ending(exit: i32) -> Ending {
-    Ending { exit: Some(exit), took_ms: 1, at: "then".into(), said: String::new() }
+    Ending { exit: Some(exit), took_ms: 1, at: "then".into(), reason: None, said: String::new() }
 }
 
 impl World {
@@ -301,7 +308,7 @@ enum Answer {
 }
 
 fn unreachable() -> Failure {
-    Failure { kind: FailureKind::Unreachable, message: "lost".into() }
+    Failure::new(FailureKind::Unreachable, "lost")
 }
 
 /// Nothing: the run is over.

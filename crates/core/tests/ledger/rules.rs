@@ -3,7 +3,7 @@
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{Prospect, prospect};
 use leasehold_core::ledger::{
-    BadEntry, Doubt, ENTRY_MAX, Found, SILENCES, StepStands, Verdict, begin, key_if_unknown, retry,
+    BadEntry, Doubt, ENTRY_MAX, Found, Reason, SILENCES, StepStands, Verdict, begin, key_if_unknown, retry,
     slot_without_key, step_done, step_stands,
 };
 
@@ -190,8 +190,13 @@ fn steps_leave_room_for_the_ending() {
         kept += usize::from(full.steps.last().unwrap().output.is_some());
     }
     assert!(kept > 5 && full.steps.len() > kept, "{kept} of {}", full.steps.len());
-    let ending =
-        Ending { exit: Some(i32::MIN), took_ms: u64::MAX, at: "x".repeat(30), said: "x".repeat(2048) };
+    let ending = Ending {
+        exit: Some(i32::MIN),
+        took_ms: u64::MAX,
+        at: "x".repeat(30),
+        reason: None,
+        said: "x".repeat(2048),
+    };
     assert!(finish(&full, State::Failed, ending).encode().is_some());
 }
 
@@ -207,8 +212,8 @@ fn records_are_read_strictly() {
         Err(BadEntry::Other)
     );
     let text = String::from_utf8(entry(State::Failed).encode().unwrap()).unwrap();
-    assert!(text.starts_with(r#"{"leasehold_item":1,"item":{"key":"k"},"state":"failed","#), "{text}");
-    assert_eq!(Entry::decode(text.replace("item\":1", "item\":2").as_bytes()), Err(BadEntry::Newer(2)));
+    assert!(text.starts_with(r#"{"leasehold_item":2,"item":{"key":"k"},"state":"failed","#), "{text}");
+    assert_eq!(Entry::decode(text.replace("item\":2", "item\":3").as_bytes()), Err(BadEntry::Newer(3)));
     for bad in [
         text.replace("\"attempt\":1", "\"attempt\":0"),
         text.replace("\"failed\"", "\"started\""),
@@ -224,24 +229,55 @@ fn records_are_read_strictly() {
     assert_eq!(with.encode(), None);
 }
 
+/// Format 1 said the reason in the first word of a sentence.
+#[test]
+fn format_1_is_read_and_written_anew() {
+    for (said, state, reason, left) in [
+        ("overlap: l0 was held", State::Skipped, Some(Reason::Overlap), "l0 was held"),
+        ("done: k, by h/1", State::Skipped, Some(Reason::Done), "k, by h/1"),
+        ("in-progress: k: 2", State::Skipped, Some(Reason::InProgress), "k: 2"),
+        ("skipped: k is not to be run", State::Skipped, Some(Reason::Skipped), "k is not to be run"),
+        ("by-hand: ann@h", State::Ok, Some(Reason::ByHand), "ann@h"),
+        ("done: what the job printed", State::Failed, None, "done: what the job printed"),
+        ("", State::Ok, None, ""),
+    ] {
+        let old = Entry { ending: Some(Ending { said: said.into(), ..ending(0) }), ..entry(state) };
+        let old = String::from_utf8(old.encode().unwrap()).unwrap().replace("_item\":2", "_item\":1");
+        let read = Entry::decode(old.as_bytes()).unwrap();
+        assert_eq!(read.ending, Some(Ending { reason, said: left.into(), ..ending(0) }));
+        let anew = read.encode().unwrap();
+        assert!(anew.starts_with(b"{\"leasehold_item\":2,"));
+        assert_eq!(Entry::decode(&anew), Ok(read));
+    }
+}
+
+/// Whatever a later version adds goes through the hands of this one.
+#[test]
+fn additions_are_carried_along() {
+    let body = String::from_utf8(entry(State::Failed).encode().unwrap()).unwrap();
+    let body = body.replace("\"write\":", "\"more\":{\"colour\":{\"of\":[1,\"x\"]}},\"write\":");
+    let read = Entry::decode(body.as_bytes()).unwrap();
+    let next = finish(&retry(&read, false).unwrap(), State::Ok, ending(0));
+    let text = String::from_utf8(next.encode().unwrap()).unwrap();
+    assert!(text.contains(r#""more":{"colour":{"of":[1,"x"]}}"#), "{text}");
+}
+
 #[test]
 fn a_slot_says_why_its_key_was_not_begun() {
     let whole = |state| Entry { failures: 3, ..entry(state) };
-    let failure = Failure { kind: FailureKind::Unreachable, message: "lost".into() };
-    for (opened, state, said) in [
-        (Opened::Done(whole(State::Ok)), State::Skipped, "done: k, by h/1 (token 1) at then"),
-        (Opened::Skipped(whole(State::Skipped)), State::Skipped, "skipped: k is not to be run"),
-        (Opened::InProgress(whole(State::Started)), State::Skipped, "in-progress: k, by h/1 (token 1) at "),
-        (
-            Opened::Unknown(whole(State::Lost), Doubt::NotAsked),
-            State::Failed,
-            "k never reported: it was begun by h/1 (token 1) at then",
-        ),
-        (Opened::Quarantined(whole(State::Failed)), State::Failed, "k failed 3 times and waits for a person"),
-        (Opened::Bad(BadEntry::Other), State::Failed, "k: the record belongs to another key or slot"),
-        (Opened::Failed { failure, sent: true }, State::Failed, "k: the store did not answer"),
+    let failure = Failure::new(FailureKind::Unreachable, "lost");
+    for (opened, state, reason) in [
+        (Opened::Done(whole(State::Ok)), State::Skipped, Some(Reason::Done)),
+        (Opened::Skipped(whole(State::Skipped)), State::Skipped, Some(Reason::Skipped)),
+        (Opened::InProgress(whole(State::Started)), State::Skipped, Some(Reason::InProgress)),
+        (Opened::Unknown(whole(State::Lost), Doubt::NotAsked), State::Failed, None),
+        (Opened::Quarantined(whole(State::Failed)), State::Failed, None),
+        (Opened::Bad(BadEntry::Other), State::Failed, None),
+        (Opened::Failed { failure, sent: true }, State::Failed, None),
     ] {
-        assert_eq!(slot_without_key("k", &opened), Some((state, said.into())), "{opened:?}");
+        let (left, why, said) = slot_without_key("k", &opened).unwrap();
+        assert_eq!((left, why), (state, reason), "{opened:?}");
+        assert!(said.contains('k'), "{said}");
     }
     let begun = Opened::Begun(entry(State::Started), Version("1".into()));
     assert_eq!(slot_without_key("k", &begun), None);
@@ -276,7 +312,7 @@ fn opened(found: Option<Entry>, grant: Grant, lost_answer: bool) -> (bool, bool)
     let next = opening.on_read(Ok(found.map(|entry| stored(&entry, "1"))));
     let Next::Call(Call::Cas { entry, .. }) = next else { return (false, opening.after_silence()) };
     let next = if lost_answer {
-        let lost = Failure { kind: FailureKind::Unreachable, message: "lost".into() };
+        let lost = Failure::new(FailureKind::Unreachable, "lost");
         assert_eq!(opening.on_cas(Cas::Unknown(lost)), Next::Call(Call::Read));
         opening.on_read(Ok(Some(stored(&entry, "2"))))
     } else {
@@ -310,11 +346,8 @@ fn closed(found: &Entry, late: bool) -> Next<Amended> {
     let ours = finish(&entry(State::Started), State::Ok, ending(0));
     let mut amending = Amending::by_run(Version("1".into()), ours, 7 << 64);
     amending.start();
-    let answer = if late {
-        Cas::Unknown(Failure { kind: FailureKind::Unreachable, message: "lost".into() })
-    } else {
-        Cas::Conflict
-    };
+    let answer =
+        if late { Cas::Unknown(Failure::new(FailureKind::Unreachable, "lost")) } else { Cas::Conflict };
     assert_eq!(amending.on_cas(answer), Next::Call(Call::Read));
     let stored = Stored { body: found.encode().unwrap(), version: Version("2".into()), age: None };
     amending.on_read(Ok(Some(stored)))

@@ -25,6 +25,7 @@ const INSTANCE: &str = "i";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
+    ConflictIsWin,
     ClaimByPut,
     ReleaseBlind,
     CheckThenWrite,
@@ -349,7 +350,7 @@ impl<R: Rules> State<R> {
         let Message { client, id, .. } = *self.network[at];
         self.lost_left -= 1;
         self.client(client).waiting = None;
-        let failure = Failure { kind: FailureKind::Unreachable, message: String::new() };
+        let failure = Failure::new(FailureKind::Unreachable, String::new());
         self.step(model, client, Input::Cas { id, result: Cas::Unknown(failure) });
         self.forget_hopeless();
     }
@@ -377,7 +378,12 @@ impl<R: Rules> State<R> {
             _ => false,
         };
         if !blind && self.row.as_ref().map(|r| &r.version) != expected {
-            return Cas::Conflict;
+            return match model.flaw {
+                Flaw::ConflictIsWin => {
+                    Cas::Written { version: Version(record.write.to_string()), store_time: None }
+                }
+                _ => Cas::Conflict,
+            };
         }
         self.judge(c, &record);
         let version = Version(record.write.to_string());

@@ -9,8 +9,9 @@ use leasehold_core::rules::Rules;
 use leasehold_core::session::{
     Choice, Effect, Input, Op, Outcome, Plan, Reading, RequestId, Session, Watched, Within,
 };
-use leasehold_core::store::{Cas, Failure};
+use leasehold_core::store::{Cas, Failure, Version};
 
+use crate::checks::WriteKind;
 use crate::faults::{Fault, nanos};
 use crate::mutants::Mutant;
 use crate::store::unreachable;
@@ -123,6 +124,16 @@ impl<R: Rules> World<R> {
         let input = match (self.mutant, input) {
             (Mutant::StaleReplyTaken, Input::Read { result, .. }) => Input::Read { id: newest, result },
             (Mutant::StaleReplyTaken, Input::Cas { result, .. }) => Input::Cas { id: newest, result },
+            // Lost without reading back: the read-back finds nothing, whatever is there.
+            (Mutant::ConflictIsLoss, Input::Cas { id, result }) => {
+                self.workers[owner.0].conflicted = result == Cas::Conflict;
+                Input::Cas { id, result }
+            }
+            (Mutant::ConflictIsLoss, Input::Read { id, result: Ok(reading) })
+                if std::mem::take(&mut self.workers[owner.0].conflicted) =>
+            {
+                Input::Read { id, result: Ok(Reading { stored: None, ..reading }) }
+            }
             (_, input) => input,
         };
         self.step(owner, input);
@@ -405,7 +416,7 @@ impl<R: Rules> World<R> {
     fn land_cas(
         &mut self,
         request: &Request,
-        expected: Option<leasehold_core::store::Version>,
+        expected: Option<Version>,
         body: Vec<u8>,
         record: LeaseRecord,
     ) -> Cas {
@@ -413,8 +424,18 @@ impl<R: Rules> World<R> {
         let blind = kind.is_blind_under(self.mutant);
         if !blind && !self.store.matches(request.lease, expected.as_ref()) {
             trace!(self, "store: conflict for {:?} ({kind:?})", request.from);
+            if self.mutant == Mutant::ConflictIsWin && kind != WriteKind::Errand {
+                return Cas::Written { version: Version(record.write.to_string()), store_time: None };
+            }
             return Cas::Conflict;
         }
+        let (body, record) = match kind {
+            WriteKind::Renew | WriteKind::Release if self.mutant == Mutant::InstanceHidden => {
+                let record = LeaseRecord { instance: self.store.instance.clone(), ..record };
+                (record.encode(), record)
+            }
+            _ => (body, record),
+        };
         trace!(self, "store: {kind:?} {:?} token {} lands", request.from, record.token);
         self.check_legal(request, &body, &record);
         self.check_landing(request, &record);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
 use leasehold_core::record::{Hold, LeaseRecord};
-use leasehold_core::rules::{AfterDoubt, Attempt, Claim, Decision, Rules, Settled, Standard, View, granted};
+use leasehold_core::rules::{Attempt, Claim, Decision, Rules, Settled, Standard, View, granted};
 use leasehold_core::time::BootTime;
 
 macro_rules! mutants {
@@ -107,49 +107,23 @@ impl Rules for Broken {
         }
     }
 
-    fn renew(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
-        let renewed = Standard.renew(record, write, instance);
+    fn release(&self, record: &LeaseRecord, write: WriteId) -> LeaseRecord {
+        let freed = Standard.release(record, write);
         match self.mutant {
-            Mutant::InstanceHidden => LeaseRecord { instance: instance.into(), ..renewed },
-            _ => renewed,
-        }
-    }
-
-    fn release(&self, record: &LeaseRecord, write: WriteId, instance: &str) -> LeaseRecord {
-        let freed = Standard.release(record, write, instance);
-        match self.mutant {
-            Mutant::InstanceHidden => LeaseRecord { instance: instance.into(), ..freed },
             Mutant::TokenReset => LeaseRecord { token: Token::FIRST, ..freed },
             _ => freed,
         }
     }
 
-    fn after_doubt(&self) -> AfterDoubt {
-        match self.mutant {
-            Mutant::ConflictIsLoss => AfterDoubt::TakeAsLost,
-            Mutant::ConflictIsWin => AfterDoubt::TakeAsWon,
-            _ => AfterDoubt::ReadBack,
-        }
-    }
-
-    fn settle(
-        &self,
-        found: &LeaseRecord,
-        grant: Grant,
-        attempts: &[Attempt],
-        read_sent: BootTime,
-        age: Option<Duration>,
-    ) -> Settled {
-        let settled = Standard.settle(found, grant, attempts, read_sent, age);
+    fn settle(&self, found: &LeaseRecord, grant: Grant, attempts: &[Attempt]) -> Settled {
+        let settled = Standard.settle(found, grant, attempts);
         let newest = attempts.iter().map(|a| a.sent).max();
         let own = attempts.iter().any(|a| a.write == found.write);
         match (self.mutant, settled) {
             (Mutant::DeadlineFromRetry, Settled::Ours { revoked, .. }) if own => {
                 Settled::Ours { from: newest, revoked }
             }
-            (Mutant::GrantIsEnough, Settled::Ours { revoked, .. }) => {
-                Settled::Ours { from: newest.max(Some(read_sent)), revoked }
-            }
+            (Mutant::GrantIsEnough, Settled::Ours { revoked, .. }) => Settled::Ours { from: newest, revoked },
             (_, settled) => settled,
         }
     }

@@ -28,7 +28,7 @@ pub(crate) struct Store {
     pub(crate) snapshot: Option<Vec<Option<Rc<Row>>>>,
     /// Raised when connections break: requests under way never arrive.
     pub(crate) incarnation: u32,
-    instance: String,
+    pub(crate) instance: String,
     /// Store time minus real time, beside the rate.
     pub(crate) offset: i64,
     pub(crate) ppm: i64,
@@ -153,5 +153,5 @@ impl Store {
 }
 
 pub(crate) fn unreachable() -> Failure {
-    Failure { kind: FailureKind::Unreachable, message: "no route to the store".into() }
+    Failure::new(FailureKind::Unreachable, "no route to the store")
 }

@@ -128,6 +128,8 @@ pub(crate) struct Worker<R: Rules> {
     pub(crate) sent: BootTime,
     pub(crate) last_request: RequestId,
     pub(crate) mark: Mark,
+    /// Its last write met a conflict; only a mutant looks at it.
+    pub(crate) conflicted: bool,
 }
 
 pub(crate) struct World<R: Rules> {
@@ -357,6 +359,7 @@ impl<R: Rules> Worker<R> {
             sent: BootTime::default(),
             last_request: RequestId(0),
             mark: Mark::default(),
+            conflicted: false,
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What is due of a job now.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold_core::ids::WriteId;
@@ -10,24 +9,21 @@ use leasehold_core::ledger::agenda::{
     turn, waved_off, way,
 };
 use leasehold_core::ledger::due::{self, Due, Stands, counted, never_begun};
-use leasehold_core::ledger::{Amended, Amending, Entry, Found};
+use leasehold_core::ledger::{Amended, Amending, Entry, Found, Seen};
 use leasehold_core::record::LeaseRecord;
-use leasehold_core::rules::View;
-use leasehold_core::session::lease_key;
-use leasehold_core::store::{Cas, Failure, Stored};
+use leasehold_core::store::{Failure, Stored};
+use leasehold_core::update::{self, Decision, Done, Update};
 use pollster::block_on;
 
 use super::{Broken, Changed, Look, Note, Start, Terms, Tried, change, due_at, read, recorded, register};
 use crate::ledger::{self, alive, amend, key_of};
 use crate::schedule::Slot;
 use crate::stores::Store;
+use crate::update::{Answer, Then, drive};
 use crate::{clock, host, random};
 
 /// More that nobody has begun are not offered to be started: the first will do, unless it has to wait.
 const OFFERED: usize = 8;
-
-/// A lease as it is stored, and how old that is.
-type Seen = Option<(LeaseRecord, Option<Duration>)>;
 
 /// One look at one job.
 struct Looking<'a> {
@@ -49,7 +45,7 @@ pub fn look(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Res
         register(store, &[terms], now).map_err(broken)?;
         return Ok(Look::default());
     };
-    if agenda.schedule != terms.written {
+    if !agenda.goes_by(&terms.named) {
         return Ok(Look { notes: vec![Note::Elsewhere(agenda.schedule)], ..Look::default() });
     }
     let mut looking = Looking { store, terms, now, tried, agenda, leases: None, look: Look::default() };
@@ -100,7 +96,7 @@ impl Looking<'_> {
         &mut self,
         rule: impl Fn(Option<&Agenda>, WriteId) -> Option<Agenda>,
     ) -> Result<Changed, Failure> {
-        let ours = |agenda: &&Agenda| agenda.schedule == self.terms.written;
+        let ours = |agenda: &&Agenda| agenda.goes_by(&self.terms.named);
         change(self.store, &self.terms.job, |found, write| rule(found.filter(ours), write))
     }
 
@@ -257,14 +253,11 @@ impl Looking<'_> {
     fn advance(&mut self, slot: Slot, begun: bool, late: bool) -> Result<(), Failure> {
         let id = slot.due().to_string();
         let (mut ways, mut held) = (Vec::new(), None);
-        let facts = self.store.facts();
-        for (record, age) in self.leases()?.iter().flatten() {
-            let view = View::at_a_glance(record, *age, facts.resolution, &facts.instance);
-            ways.push(way(record, &view, &self.terms.job, &id));
-            held = held.or_else(|| Some(record.clone()));
-        }
-        if ways.len() < self.terms.leases.len() {
-            ways.push(Way::Free);
+        for lease in self.leases()? {
+            ways.push(way(&lease, &self.terms.job, &id));
+            if let (Seen::Stands(record, _), None) = (lease, &held) {
+                held = Some(record);
+            }
         }
         match (turn(&ways, self.tried.has(slot.number()), begun, self.terms.skips), held) {
             (Turn::Start, _) => {
@@ -287,15 +280,14 @@ impl Looking<'_> {
         Ok(takes_turns(held, &self.terms.job, entry.as_ref()))
     }
 
-    /// The leases as they are now. One that cannot be read counts as free: it is for the run to refuse.
+    /// The leases as they are now.
     fn leases(&mut self) -> Result<Vec<Seen>, Failure> {
         if let Some(leases) = &self.leases {
             return Ok(leases.clone());
         }
         let mut leases = Vec::new();
         for lease in &self.terms.leases {
-            let stored = block_on(self.store.read(&lease_key(lease)))?;
-            leases.push(stored.and_then(|s| Some((LeaseRecord::decode(lease, &s.body).ok()?, s.age))));
+            leases.push(ledger::seen(self.store, lease)?);
         }
         self.leases = Some(leases.clone());
         Ok(leases)
@@ -304,29 +296,42 @@ impl Looking<'_> {
     fn wave_off(&mut self, slot: &Slot, held: &LeaseRecord) -> Result<(), Failure> {
         let subject = self.terms.subject(slot);
         let at = host::utc(clock::wall().as_secs());
-        let (key, write) = (key_of(&subject), WriteId(random::seed()));
-        let Some(entry) = waved_off(subject, &self.terms.job, held, at, write) else { return Ok(()) };
-        let Some(body) = entry.encode() else { return Ok(()) };
-        match block_on(self.store.cas(&key, None, write, &body)) {
-            Cas::Written { version, .. } => {
-                // Somebody may have dropped it before there was a record: that stands. What is settled otherwise is so
-                // by what this record says; so where nobody can tell, it stays.
-                let at = slot.number();
-                let dropped = |agenda: Agenda| agenda.is_settled(at) && agenda.range_of(at).is_some();
-                if read(self.store, &self.terms.job)?.is_some_and(dropped) {
-                    block_on(self.store.remove(&key, &version));
-                    return Ok(());
+        let (key, mut update) = (key_of(&subject), Update::new(random::seed()));
+        let entry = waved_off(subject, &self.terms.job, held, at, update.fresh());
+        let Some(entry) = entry.filter(|entry| entry.encode().is_some()) else { return Ok(()) };
+        let first = Then::of(update.offer(None, entry.clone()), Entry::encode);
+        let done = drive(self.store, &key, first, None, |_, answer| {
+            let decode = |stored| update::Found::of(stored, |body| Entry::decode_of(&entry.subject, body));
+            let next = match answer {
+                Answer::Read(read) => {
+                    update.on_read(read.map(|stored| stored.map(decode)), |found, write| match found {
+                        Some(_) => Decision::Stop(()),
+                        None => Decision::Write(Entry { write, ..entry.clone() }),
+                    })
                 }
-                self.look.notes.push(Note::WavedOff(entry));
-                self.tell_if_stuck(slot)
-            }
+                Answer::Cas(cas) => update.on_cas(cas),
+            };
+            Then::of(next, Entry::encode)
+        })?;
+        let (entry, version) = match done {
+            Done::Landed { record, version, .. } => (record, version),
             // Somebody has, or has begun it: seen with the next look.
-            Cas::Conflict => {
+            Done::Stopped(()) => {
                 self.look.unsettled = true;
-                Ok(())
+                return Ok(());
             }
-            Cas::Unknown(failure) => Err(failure),
+            Done::Failed { failure, .. } => return Err(failure),
+        };
+        // Somebody may have dropped it before there was a record: that stands. What is settled otherwise is so
+        // by what this record says; so where nobody can tell, it stays.
+        let at = slot.number();
+        let dropped = |agenda: Agenda| agenda.is_settled(at) && agenda.range_of(at).is_some();
+        if read(self.store, &self.terms.job)?.is_some_and(dropped) {
+            block_on(self.store.remove(&key, &version));
+            return Ok(());
         }
+        self.look.notes.push(Note::WavedOff(entry));
+        self.tell_if_stuck(slot)
     }
 
     /// Tells, at the slot that makes it so, that one after the other gave way.
@@ -380,3 +385,6 @@ pub(super) fn stands(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

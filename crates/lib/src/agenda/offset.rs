@@ -40,7 +40,7 @@ pub fn clock_ahead(store: &mut dyn Store) -> Result<Option<i64>, Failure> {
     }
     // Not knowing is no reason to trust a clock.
     let message = format!("the record {KEY} changed {TRIES} times while we asked for the store's time");
-    Err(Failure { kind: FailureKind::Unreachable, message })
+    Err(Failure::new(FailureKind::Unreachable, message))
 }
 
 /// How far `ours` is ahead of a store's time, in milliseconds; nothing if that is not counted from 1970.

@@ -67,9 +67,18 @@ impl Corner {
     }
 
     fn opened(&self) -> Result<Box<dyn Store>, Failure> {
-        let mut store = (self.0.open)()?;
+        Ok(self.within((self.0.open)()?, ""))
+    }
+
+    /// A store as it is seen from the part of the corner whose keys begin so.
+    pub(super) fn within(&self, mut store: Box<dyn Store>, part: &str) -> Box<dyn Store> {
         store.limit_calls(self.0.limit);
-        Ok(Box::new(Prefixed::new(store, self.0.prefix.clone())))
+        Box::new(Prefixed::new(store, format!("{}{part}", self.0.prefix)))
+    }
+
+    /// Another handle on the same store is used like those that were opened here.
+    pub(super) fn adopt(&self, store: Box<dyn Store>) {
+        lock(&self.0.idle).push(self.within(store, ""));
     }
 
     fn stopped(&self) -> bool {
@@ -77,8 +86,8 @@ impl Corner {
     }
 
     fn interrupted(&self) -> Option<Failure> {
-        let message = "the examination was interrupted".into();
-        self.stopped().then_some(Failure { kind: FailureKind::Unreachable, message })
+        let message = "the examination was interrupted";
+        self.stopped().then_some(Failure::new(FailureKind::Unreachable, message))
     }
 
     /// Notes that a write is on its way; waits first where the store wants its writes apart.
@@ -182,6 +191,12 @@ fn listed(store: &mut dyn Store) -> Result<Vec<Listed>, Failure> {
     pollster::block_on(store.list("", "", 1000))
 }
 
+/// Removes all that this handle sees. Best effort.
+pub(super) fn clear(store: &mut dyn Store) {
+    let keys = listed(store).unwrap_or_default();
+    swept(store, &keys, boot_time().plus(SWEEP));
+}
+
 /// Removes these keys; gives those that are still there, as far as can be told.
 fn swept(store: &mut dyn Store, keys: &[Listed], until: BootTime) -> Vec<String> {
     let mut left = Vec::new();
@@ -223,7 +238,7 @@ struct Part {
 impl Part {
     fn inner(&mut self) -> Result<&mut Box<dyn Store>, Failure> {
         let refuse = self.corner.interrupted();
-        let gone = || Failure { kind: FailureKind::Unreachable, message: "the handle is gone".into() };
+        let gone = || Failure::new(FailureKind::Unreachable, "the handle is gone");
         refuse.map_or_else(|| self.store.as_mut().ok_or_else(gone), Err)
     }
 }

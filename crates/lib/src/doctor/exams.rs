@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::measure::Ages;
-use super::{Depth, Progress, Visit, measure, unusable};
+use super::{Depth, Progress, Visit, measure, paths, unusable};
 use crate::clock::boot_time;
 use crate::stores::conformance::{self as suite, Broken, Check, Effort, Harness};
 use crate::stores::{Cas, Failure, FailureKind, Verdict};
@@ -17,7 +17,7 @@ pub(super) const RACES: &str = "races";
 pub(super) const ENOUGH: Duration = Duration::from_secs(10);
 
 /// How many write at once.
-const WRITERS: usize = 32;
+pub(super) const WRITERS: usize = 32;
 /// How many handles a rule opens at once, at most.
 const HANDLES: usize = 3;
 
@@ -60,6 +60,10 @@ pub(super) fn all(visit: &mut Visit<'_>) -> Result<(), Failure> {
         return Ok(());
     }
     let mut ages = reach(visit)?;
+    paths::compare(visit)?;
+    if visit.diagnosis.verdict() == Verdict::Unsafe {
+        return Ok(());
+    }
     let writers = crowd(visit)?;
     rules(visit, writers, &mut ages)?;
     races(visit, writers, &mut ages)?;
@@ -269,9 +273,8 @@ pub(super) fn write(
     match pollster::block_on(handle.cas(key, expected, write, body.as_bytes())) {
         Cas::Written { version, store_time } => Ok((version, store_time)),
         Cas::Unknown(failure) => Err(failure),
-        Cas::Conflict => Err(Failure {
-            kind: FailureKind::Unusable,
-            message: "The store refused a write that nothing opposed.".into(),
-        }),
+        Cas::Conflict => {
+            Err(Failure::new(FailureKind::Unusable, "The store refused a write that nothing opposed."))
+        }
     }
 }

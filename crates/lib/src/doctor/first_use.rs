@@ -9,40 +9,25 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::exams::RACES;
 use super::{Depth, Ended, Opener, examine, unusable};
 use crate::clock::wall;
 use crate::state::{StateDir, read_private, write_private};
-use crate::stores::{Cas, Facts, Failure, Listed, Remark, Store, Stored, Verdict, Version, Write};
+use crate::stores::{self, Cas, Facts, Failure, Listed, Remark, Store, Stored, Verdict, Version, Write};
 
 /// After this long a store is looked at again.
 const GOOD_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Variables by which a URL without an endpoint gets one.
-const ELSEWHERE: [&str; 7] = [
-    "AWS_ENDPOINT",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "AZURE_STORAGE_ENDPOINT",
-    "AZURE_STORAGE_USE_EMULATOR",
-    "FIRESTORE_EMULATOR_HOST",
-    "GOOGLE_BASE_URL",
-];
-
-/// What the doctor refused is refused for this long without another look: a short one may find nothing.
-const BAD_FOR: Duration = Duration::from_secs(3600);
-
-/// What is kept of one store: that it went well, or why it was refused; on which one, with which version of ours, and when.
+/// What is kept of one store: that it went well, or that it was refused; which one, with which version of ours, and when.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Page {
     store: String,
     instance: String,
     version: String,
     at_s: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    refused: Option<String>,
+    #[serde(default)]
+    refused: bool,
 }
 
 /// Where it is noted that a store went well.
@@ -55,16 +40,7 @@ pub struct Notes {
 impl Notes {
     /// The notes in `state` about the store at `url`, which is called `shown` (without secrets).
     pub fn new(state: &StateDir, url: &str, shown: &str) -> Self {
-        let mut digest = Sha256::new();
-        digest.update(url.as_bytes());
-        // The same URL is another store where a variable sends it elsewhere.
-        for name in ELSEWHERE {
-            let value = std::env::var_os(name).unwrap_or_default();
-            digest.update([0]);
-            digest.update(value.as_encoded_bytes());
-        }
-        let digest = digest.finalize();
-        let name: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        let name = stores::known_as(url);
         Self { path: state.path().join("probed").join(format!("{name}.json")), shown: shown.into() }
     }
 
@@ -73,41 +49,28 @@ impl Notes {
         let bytes = read_private(&self.path).ok().flatten()?;
         let page: Page = serde_json::from_slice(&bytes).ok()?;
         let age = wall().checked_sub(Duration::from_secs(page.at_s))?;
-        let good_for = if page.refused.is_some() { BAD_FOR } else { GOOD_FOR };
-        (age < good_for && page.version == env!("CARGO_PKG_VERSION")).then_some(page)
+        (age < GOOD_FOR && page.version == env!("CARGO_PKG_VERSION")).then_some(page)
     }
 
-    /// It does not go well any more: the next run looks again.
-    fn withdraw(&self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-
-    /// Notes that the doctor does not trust it, and why. It takes the doctor to trust it again, or some time.
-    pub fn refused(&self, why: &str) {
+    /// Notes that it was refused: the next run examines it thoroughly, for a short look may find nothing.
+    pub fn refused(&self) {
         // What was noted before must not stay, whatever happens.
-        self.withdraw();
-        self.write("", Some(why.trim_end_matches('.').into()));
+        let _ = std::fs::remove_file(&self.path);
+        self.write("", true);
     }
 
     /// Notes that it went well. Failing to costs another look next time.
     pub fn went_well(&self, instance: &str) {
-        self.write(instance, None);
+        self.write(instance, false);
     }
 
-    fn write(&self, instance: &str, refused: Option<String>) {
+    fn write(&self, instance: &str, refused: bool) {
         let (store, version) = (self.shown.clone(), env!("CARGO_PKG_VERSION").into());
         let page = Page { store, instance: instance.into(), version, at_s: wall().as_secs(), refused };
         if let Ok(bytes) = serde_json::to_vec(&page) {
             let _ = write_private(&self.path, &bytes);
         }
     }
-}
-
-fn untrusted(why: &str) -> Failure {
-    unusable(format!(
-        "This store cannot be trusted with leases: {why}. They would not be exclusive, so it will not be used. See: \
-         leasehold doctor"
-    ))
 }
 
 /// A store that is looked at before its first use here, and again when it turns out to be another one.
@@ -133,14 +96,14 @@ impl FirstUse {
         notes: Notes,
         tell: Tell,
     ) -> Result<Box<dyn Store>, Failure> {
-        match notes.page() {
-            Some(Page { refused: Some(why), .. }) => return Err(untrusted(&why)),
-            Some(Page { instance, .. }) => {
+        let depth = match notes.page() {
+            Some(Page { refused: false, instance, .. }) => {
                 return Ok(Box::new(Self { store, open, notes, known: Some(instance), tell }));
             }
-            None => {}
-        }
-        probe(&open, &notes, &tell, store.facts().caution)?;
+            Some(_) => Depth::Quick,
+            None => Depth::Probe,
+        };
+        look_at(&open, depth, &notes, &tell, store.facts().caution)?;
         Ok(store)
     }
 
@@ -150,7 +113,7 @@ impl FirstUse {
         let facts = self.store.facts();
         let another = !facts.instance.is_empty() && facts.instance != *known;
         if another {
-            probe(&self.open, &self.notes, &self.tell, facts.caution)?;
+            look_at(&self.open, Depth::Probe, &self.notes, &self.tell, facts.caution)?;
         }
         // Not before: one that failed is made again by the next read.
         self.known = None;
@@ -158,21 +121,31 @@ impl FirstUse {
     }
 }
 
-/// A few calls; an error if they fail, or show that the store lies. What it cannot promise is told, unless that
-/// was `known` without asking.
-fn probe(open: &Opener, notes: &Notes, tell: &Tell, known: Option<String>) -> Result<(), Failure> {
-    let diagnosis = examine(Arc::clone(open), Depth::Probe, &Arc::new(AtomicBool::new(false)), &mut |_| {});
+/// Examines it; an error if a call fails, or the store lies. What it cannot promise is told, unless that was `known`
+/// without asking.
+fn look_at(
+    open: &Opener,
+    depth: Depth,
+    notes: &Notes,
+    tell: &Tell,
+    known: Option<String>,
+) -> Result<(), Failure> {
+    let diagnosis = examine(Arc::clone(open), None, depth, &Arc::new(AtomicBool::new(false)), &mut |_| {});
     if let Some(left) = diagnosis.left_behind() {
         tell(&left);
     }
     match diagnosis.ended {
         Ended::Usable => {}
-        // Nobody stops a probe.
+        // Nobody stops it.
         Ended::Interrupted => return Ok(()),
         Ended::Failed(failure) => return Err(failure),
         Ended::Refused { why, .. } => {
-            notes.withdraw();
-            return Err(untrusted(why.trim_end_matches('.')));
+            notes.refused();
+            return Err(unusable(format!(
+                "This store cannot be trusted with leases: {}. They would not be exclusive, so it will not be used. See: \
+                 leasehold doctor",
+                why.trim_end_matches('.')
+            )));
         }
     }
     let caution = diagnosis.facts.as_ref().and_then(|facts| facts.caution.clone());

@@ -9,6 +9,7 @@ mod corner;
 mod exams;
 mod first_use;
 mod measure;
+mod paths;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -21,11 +22,9 @@ use leasehold_core::time::BootTime;
 
 use crate::clock::boot_time;
 use crate::runner::poll::{self, Timer};
+pub use crate::stores::Opener;
 use crate::stores::conformance::MANY_WINNERS;
-use crate::stores::{Facts, Failure, FailureKind, Store, Verdict};
-
-/// How handles on the store are opened. Called from several threads.
-pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync>;
+use crate::stores::{Facts, Failure, FailureKind, Verdict};
 
 /// How long any call may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -146,15 +145,18 @@ impl Diagnosis {
     }
 }
 
-/// Examines a store. `stop` ends it early, and even then nothing is left behind.
+/// Examines a store; `also` is a second way to it, if there is one. `stop` ends it early, and even then nothing
+/// is left behind.
 pub fn examine(
     open: Opener,
+    also: Option<Opener>,
     depth: Depth,
     stop: &Arc<AtomicBool>,
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Diagnosis {
     let mut visit = Visit {
         corner: Corner::new(open, Arc::clone(stop), PATIENCE),
+        also,
         depth,
         begun: boot_time(),
         since: boot_time(),
@@ -202,6 +204,7 @@ fn refusal(findings: &[Finding]) -> Ended {
 /// One examination of one store.
 struct Visit<'a> {
     corner: Corner,
+    also: Option<Opener>,
     depth: Depth,
     begun: BootTime,
     /// When what is looked at now was begun.
@@ -240,5 +243,5 @@ fn pause(time: Duration, stop: &AtomicBool) {
 
 /// A failure of the kind that nothing can be done about here.
 fn unusable(message: String) -> Failure {
-    Failure { kind: FailureKind::Unusable, message }
+    Failure::new(FailureKind::Unusable, message)
 }

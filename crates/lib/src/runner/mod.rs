@@ -59,8 +59,8 @@ fn parent(_: i32) -> Option<i32> {
 /// The variable that marks every process of a run.
 pub const RUN_ID: &str = "LEASEHOLD_RUN_ID";
 
-/// Variables that are for the command alone, from whoever starts a run with some of its own: a JSON object of texts. It is
-/// not passed on.
+/// What a scheduler hands to the run that it starts, as JSON. Others can read a command line, and no other user an
+/// environment. It is not passed on.
 pub const JOB_ENV: &str = "LEASEHOLD_JOB_ENV";
 
 /// A shorter run id could be somebody else's too; an empty one is everybody's.
@@ -92,6 +92,20 @@ pub fn orphans(wrapper: u32, run_id: &str) -> Vec<outcome::Survivor> {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn orphans(_wrapper: u32, _run_id: &str) -> Vec<outcome::Survivor> {
+    Vec::new()
+}
+
+/// Processes on this machine that were started with all of these in their environment. Where processes cannot be looked at,
+/// none.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub fn started_with(entries: &[String]) -> Vec<outcome::Survivor> {
+    let (all, _) = proc::all().unwrap_or_default();
+    let found = all.iter().filter(|process| !process.dead() && proc::started_with(process, entries));
+    found.map(|process| outcome::Survivor { pid: process.pid, command: proc::command(process.pid) }).collect()
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+pub fn started_with(_entries: &[String]) -> Vec<outcome::Survivor> {
     Vec::new()
 }
 

@@ -149,6 +149,12 @@ pub(super) fn carries(stat: &Stat, run_id: &str) -> Carries {
     best
 }
 
+/// Whether the process was started with all of these in its environment.
+pub(super) fn started_with(stat: &Stat, entries: &[String]) -> bool {
+    let environ = large(&format!("/proc/{}/environ", stat.pid)).unwrap_or_default();
+    entries.iter().all(|entry| environ.split(|byte| *byte == 0).any(|own| own == entry.as_bytes()))
+}
+
 /// More than an environment or a list of children can be; bounds what a look costs.
 const LONGEST: u64 = 4 << 20;
 

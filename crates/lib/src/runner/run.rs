@@ -29,6 +29,7 @@ use super::outcome::{Exit, Survivor};
 use super::signals::Signals;
 use super::tail::Tail;
 use super::tree::Tree;
+use crate::elsewhere::Elsewhere;
 use crate::fences::{Ended, Fences};
 use crate::keeper::Work;
 use crate::ledger::{Book, Item, Page};
@@ -36,6 +37,7 @@ use crate::memory::Memory;
 use crate::shell::{InputSender, Job, Shell, WorkSender};
 use crate::steps::Steps;
 use crate::stores::Store;
+use crate::targets::gate::Gates;
 use crate::{clock, host, random};
 
 /// What to run, and under which leases.
@@ -67,12 +69,16 @@ pub struct Spec {
     pub item: Option<Item>,
     /// With a slot: a key that is done once together with it.
     pub key: Option<Item>,
+    /// Where this machine notes what it begins and ends, for when it is asked for on another store.
+    pub seen: Option<Elsewhere>,
     /// Its output passes through us, and the last of it is recorded if it fails.
     pub tail: bool,
     /// How it ends is kept in the lease's record, unless an item's record says it.
     pub history: bool,
-    /// A private directory in which its steps find us.
+    /// A private directory in which its steps and gates find us.
     pub sockets: Option<PathBuf>,
+    /// The store of its gates, if it has any.
+    pub gates: Option<Gates>,
 }
 
 impl Spec {
@@ -83,6 +89,12 @@ impl Spec {
             _ => None,
         };
         Holder { slot, ..host::holder(&self.run_id, &self.job) }
+    }
+
+    /// Its item, not begun yet.
+    pub fn book(&self) -> Option<Book> {
+        let book = Book::new(self.item.clone()?, self.key.clone(), self.job.clone());
+        Some(book.noted_in(self.seen.clone()))
     }
 
     /// What a variable is to the command, as far as it is not for us to set.
@@ -169,7 +181,7 @@ pub fn run(
         works: shell.work_sender(),
         steps: None,
         tail: None,
-        book: spec.item.clone().map(|item| Book::new(item, spec.key.clone(), spec.job.clone())),
+        book: spec.book(),
         stopping: None,
         status: None,
         by_signal: false,
@@ -238,10 +250,15 @@ impl Loop<'_> {
         }
         // All else is done: a reader that stands still keeps nobody from the lease.
         let unwritten = self.job.tail.take().and_then(|tail| tail.finish(&mut self.signals));
+        // The process ends next; taking the handlers down one by one would cost 3 % of a short run.
+        std::mem::forget(self.signals);
         Ok(Ran { unwritten, ..self.job.ran(outcome) })
     }
 
     fn inputs(&mut self) -> io::Result<Vec<Input>> {
+        if let (Some(steps), Some(at)) = (&self.job.steps, self.shell.stop_at()) {
+            steps.ours_until(at);
+        }
         let (mut inputs, signalled) = self.shell.wait(Some(self.signals.as_fd()))?;
         let mut reap = self.job.killing;
         if signalled {

@@ -80,6 +80,40 @@ impl Cron {
         if cron.ever() { Ok(cron) } else { Err(CronError::never(text)) }
     }
 
+    /// The pattern as numbers and ranges: patterns with the same times give the same text. A field of days that counts as
+    /// `*` begins with `*`. The text begins with `~` if the job follows time as it passes.
+    pub fn canonical(&self) -> String {
+        let Fields { minutes, hours, months, days, weekdays, interval } = self.fields;
+        let mut days_of_month = ranges(days.plain.into());
+        days_of_month.extend(values(days.nearest.into()).map(|day| format!("{day}W")));
+        days_of_month.extend(days.last.then(|| "L".into()));
+        days_of_month.extend(days.last_working.then(|| "LW".into()));
+        let mut days_of_week = ranges(weekdays.plain.into());
+        for (nth, days) in weekdays.nth.into_iter().enumerate() {
+            days_of_week.extend(values(days.into()).map(|day| format!("{day}#{}", nth + 1)));
+        }
+        days_of_week.extend(values(weekdays.last.into()).map(|day| format!("{day}L")));
+        // A star decides whether both fields of days must match, or one of them.
+        let star = |star: bool, list: Vec<String>| match (star, list.join(",").as_str()) {
+            (true, "1-31" | "0-6") => "*".into(),
+            (true, list) => format!("*/{list}"),
+            (false, list) => list.to_owned(),
+        };
+        let listed = |bits: u64, all: &str| match ranges(bits).join(",") {
+            list if list == all => "*".into(),
+            list => list,
+        };
+        format!(
+            "{}{} {} {} {} {}",
+            if interval { "~" } else { "" },
+            listed(minutes, "0-59"),
+            listed(hours.into(), "0-23"),
+            star(days.star, days_of_month),
+            listed(months.into(), "1-12"),
+            star(weekdays.star, days_of_week),
+        )
+    }
+
     /// Whether the job follows time as it passes, because its minute or its hour begins with `*`. Such a job
     /// runs in both passes of an hour that comes twice, and not for an hour that never comes.
     pub fn is_interval(&self) -> bool {
@@ -188,6 +222,24 @@ impl fmt::Display for Cron {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
+}
+
+/// The values that have a bit.
+fn values(bits: u64) -> impl Iterator<Item = u32> {
+    (0..64).filter(move |n| bits >> n & 1 == 1)
+}
+
+/// The same as ranges.
+fn ranges(bits: u64) -> Vec<String> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for n in values(bits) {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == n => *last = n,
+            _ => ranges.push((n, n)),
+        }
+    }
+    let shown = |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+    ranges.into_iter().map(shown).collect()
 }
 
 fn day_and_time(minute: i64) -> (i64, i64) {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use leasehold_core::ledger::agenda::ScheduleKey;
+
 /// The longest interval taken: a typo such as `9000d` should not become a schedule.
 const MOST: Duration = Duration::from_secs(366 * 86_400);
 
@@ -58,6 +60,11 @@ impl Every {
     /// How far the slots are moved from the multiples of the interval.
     pub fn offset(&self) -> Duration {
         Duration::from_secs(self.offset.unsigned_abs())
+    }
+
+    /// When it is due, as machines compare it.
+    pub(super) fn key(&self) -> ScheduleKey {
+        ScheduleKey::Every { seconds: self.interval, offset: self.offset }
     }
 
     /// The number of the last slot at or before a second.

@@ -33,10 +33,9 @@ mod period;
 mod slot;
 mod wall;
 
-use std::fmt;
-
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use leasehold_core::ledger::agenda::ScheduleKey;
 
 pub use cron::Cron;
 pub use every::{Every, EveryError};
@@ -97,6 +96,28 @@ impl Schedule {
         Schedule { kind: Kind::Every(every) }
     }
 
+    /// When it is due, as machines compare it.
+    pub fn key(&self) -> ScheduleKey {
+        match &self.kind {
+            Kind::Every(every) => every.key(),
+            Kind::Wall(Wall { cron, zone, policy }) => ScheduleKey::Cron {
+                times: cron.canonical(),
+                // A zone without a name is told apart by its rules.
+                zone: zone.iana_name().map_or_else(|| format!("{zone:?}"), Into::into),
+                gap_skip: policy.gap == Gap::Skip,
+                overlap_last: policy.overlap == Overlap::Last,
+            },
+        }
+    }
+
+    /// The zone whose wall clock it goes by.
+    pub fn zone(&self) -> Option<&TimeZone> {
+        match &self.kind {
+            Kind::Every(_) => None,
+            Kind::Wall(wall) => Some(&wall.zone),
+        }
+    }
+
     /// The first slot that is due after `at`. Nothing only at the end of time.
     pub fn next_after(&self, at: Timestamp) -> Option<Slot> {
         self.after(at).next()
@@ -130,18 +151,6 @@ impl Schedule {
 /// The last whole second at or before an instant; slots are due at whole seconds.
 fn whole_seconds(at: Timestamp) -> i64 {
     at.as_second() - i64::from(at.subsec_nanosecond() < 0)
-}
-
-impl fmt::Display for Schedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            Kind::Every(every) => write!(f, "{every}"),
-            Kind::Wall(Wall { cron, zone, .. }) => match zone.iana_name() {
-                Some(name) => write!(f, "{cron} in {name}"),
-                None => write!(f, "{cron}"),
-            },
-        }
-    }
 }
 
 /// The slots of a schedule from some time on; see [`Schedule::after`].

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use leasehold_core::fence::{Mode, Reason};
 use leasehold_core::ids::{Epoch, Token};
 use leasehold_core::ledger::{IfUnknown, Subject};
 use leasehold_core::name::Name;
@@ -7,19 +8,21 @@ use leasehold_core::session::Granted;
 
 use super::*;
 use crate::host;
-use crate::ledger::{Item, nothing};
+use crate::ledger::Item;
 use crate::state::StateDir;
 use crate::stores::memory::MemoryStore;
+use crate::targets::{Attempt, Target};
+use crate::update::nothing;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A run that has begun its item; a keeper without a session records its steps.
-fn desk() -> Desk {
+fn desk() -> StepDesk {
     watched_desk().0
 }
 
 /// The same, and what ends when nobody is left who could ask the keeper.
-fn watched_desk() -> (Desk, mpsc::Receiver<()>) {
+fn watched_desk() -> (StepDesk, mpsc::Receiver<()>) {
     let (name, grant) = (Name::new("site").unwrap(), Grant(7));
     let item = Item {
         subject: Subject::Key("order".into()),
@@ -41,11 +44,21 @@ fn watched_desk() -> (Desk, mpsc::Receiver<()>) {
             let _ = told.send(book.step(&mut store, &name, output, until, &mut nothing));
         }
     });
-    (Desk { book, grant, works, patience: PATIENCE, under_way: Arc::default() }, end)
+    (StepDesk { book, grant, works, patience: PATIENCE, under_way: Arc::default() }, end)
+}
+
+fn run(token: u64) -> Bearer {
+    let (epoch, token) = (Epoch::first(7), Token::new(token).unwrap());
+    Bearer { lease: Name::new("site").unwrap(), epoch, token, grant: Grant(7) }
+}
+
+/// All that is answered in a run that has an item and no gate.
+fn whole(steps: StepDesk) -> Desk {
+    Desk { steps: Some(steps), ..Desk::new(run(1)) }
 }
 
 /// What is answered to whoever asks for the step now, and goes away again.
-fn asked(desk: &Desk) -> Answer {
+fn asked(desk: &StepDesk) -> Answer {
     desk.begin("charge", desk.grant).map_or_else(|answer| answer, |_| Answer::Begin)
 }
 
@@ -121,12 +134,12 @@ fn who_goes_away_leaves_the_step_to_others() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     send(&theirs, &begin).unwrap();
     drop(theirs);
-    desk.serve(&ours).unwrap_err();
+    whole(desk.clone()).serve(&ours).unwrap_err();
     assert_eq!(asked(&desk), Answer::Begin);
     std::thread::scope(|scope| {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let serving = scope.spawn({
-            let desk = &desk;
+            let desk = whole(desk.clone());
             move || desk.serve(&ours).is_err()
         });
         send(&theirs, &begin).unwrap();
@@ -143,8 +156,9 @@ fn who_goes_away_leaves_the_step_to_others() {
 #[test]
 fn who_answers_ends_with_the_run() {
     let dir = fresh("ends");
-    let (Desk { book, grant, works, patience, .. }, end) = watched_desk();
-    let steps = Steps::listen(&dir, book, grant, works, patience).unwrap();
+    let (desk, end) = watched_desk();
+    let grant = desk.grant;
+    let steps = Steps::listen(&dir, whole(desk)).unwrap();
     let held = ["done", "begun"].map(|step| {
         let held = UnixStream::connect(steps.path()).unwrap();
         send(&held, &Ask::Begin { step: step.into(), grant }).unwrap();
@@ -175,7 +189,7 @@ fn what_cannot_be_begun_is_not_told_as_done() {
         attempts: 3,
         keep: None,
     };
-    let desk = Desk { book: Book::new(item, None, Name::new("site").unwrap()), ..desk };
+    let desk = StepDesk { book: Book::new(item, None, Name::new("site").unwrap()), ..desk };
     assert_eq!(asked(&desk), Answer::NoItem);
     assert!(desk.under_way().is_empty());
 }
@@ -256,4 +270,52 @@ fn who_sweeps_takes_nothing_from_who_begins() {
     });
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
     gone(&dir);
+}
+
+/// What is told at a gate, and until when that counts.
+#[test]
+fn a_gate_is_entered_only_by_its_own_run_and_in_time() {
+    let store = MemoryStore::new().unwrap();
+    let gates = Gates::new(Arc::new(move || Ok(Box::new(store.clone()))));
+    let mail = Name::new("mail").unwrap();
+    let desk = Desk::new(run(1)).with_gates(gates.clone(), PATIENCE);
+    let refused = |answer| match answer {
+        Answer::Barred { refused } => (refused.attempt, refused.reason),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(desk.enter(&mail, Grant(7))), (Attempt::Enter, Reason::NotSealed));
+    gates.gate(&mail).seal(&run(1), Mode::Enforce).unwrap();
+    assert_eq!(desk.enter(&mail, Grant(7)), Answer::Entered { by: None, let_in: None });
+    let by = Duration::from_secs(5);
+    *desk.ours_until.lock().unwrap() = Some(BootTime(by));
+    assert_eq!(desk.enter(&mail, Grant(7)), Answer::Entered { by: Some(by), let_in: None });
+    // Neither for another run, nor in a run that has named none.
+    assert_eq!(desk.enter(&mail, Grant(8)), Answer::NoGate);
+    assert_eq!(whole(self::desk()).enter(&mail, Grant(7)), Answer::NoGate);
+    let next = Bearer { grant: Grant(9), ..run(2) };
+    gates.gate(&mail).seal(&next, Mode::Enforce).unwrap();
+    assert_eq!(refused(desk.enter(&mail, Grant(7))), (Attempt::Enter, Reason::Stale));
+}
+
+/// A store that is not there, and one that has no more time: no answer is a start.
+#[test]
+fn a_store_that_does_not_answer_lets_nobody_in() {
+    let mail = Name::new("mail").unwrap();
+    let failure = Failure::new(FailureKind::Denied, "no");
+    let said = failure.clone();
+    let gates = Gates::new(Arc::new(move || Err(said.clone())));
+    let desk = Desk::new(run(1)).with_gates(gates, PATIENCE);
+    assert_eq!(desk.enter(&mail, Grant(7)), Answer::Unentered { failure: failure.clone() });
+    // A run that was paused past its lease blames no store.
+    let now = clock::boot_time();
+    *desk.ours_until.lock().unwrap() = Some(now);
+    assert_eq!(desk.enter(&mail, Grant(7)), Answer::Late);
+    *desk.ours_until.lock().unwrap() = Some(now.plus(PATIENCE));
+    assert_eq!(desk.enter(&mail, Grant(7)), Answer::Unentered { failure });
+    let store = MemoryStore::new().unwrap();
+    let gates = Gates::new(Arc::new(move || Ok(Box::new(store.clone()))));
+    gates.gate(&mail).seal(&run(1), Mode::Enforce).unwrap();
+    let desk = Desk::new(run(1)).with_gates(gates, Duration::ZERO);
+    let answer = desk.enter(&mail, Grant(7));
+    assert!(matches!(answer, Answer::Unentered { .. }), "{answer:?}");
 }

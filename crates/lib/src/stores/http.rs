@@ -97,9 +97,11 @@ impl HttpStore {
             // Nothing to trust there: the system's authorities need not be read, which takes its time.
             builder = builder.tls_certs_only([]);
         }
-        builder.build().map_err(|e| Failure {
-            kind: FailureKind::Unusable,
-            message: format!("What TLS needs could not be set up ({}).", answer::root(&e)),
+        builder.build().map_err(|e| {
+            Failure::new(
+                FailureKind::Unusable,
+                format!("What TLS needs could not be set up ({}).", answer::root(&e)),
+            )
         })
     }
 
@@ -130,7 +132,7 @@ impl HttpStore {
         let unfit = key.is_empty() || key == "." || key == ".." || key.len() > KEY_MAX || key.contains('\0');
         if unfit {
             let message = format!("A key of this store has 1 to {KEY_MAX} bytes; {key:?} will not do.");
-            return Err(Failure { kind: FailureKind::Unusable, message });
+            return Err(Failure::new(FailureKind::Unusable, message));
         }
         Ok(format!("/v1/k/{}", utf8_percent_encode(key, PLAIN)))
     }
@@ -150,7 +152,7 @@ impl HttpStore {
         if body.len() > BODY_MAX {
             let message =
                 format!("A record of this store has at most {BODY_MAX} bytes; this one has {}.", body.len());
-            return Err(Failure { kind: FailureKind::Unusable, message });
+            return Err(Failure::new(FailureKind::Unusable, message));
         }
         let answer = self
             .call(Method::PUT, &path, BODY_MAX, |request| {

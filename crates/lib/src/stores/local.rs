@@ -272,7 +272,7 @@ fn real_path(fd: &OwnedFd, given: &Path) -> Result<PathBuf, Errno> {
 
 /// A failure of the kind that no retry mends.
 pub(super) fn unusable(message: String) -> Failure {
-    Failure { kind: FailureKind::Unusable, message }
+    Failure::new(FailureKind::Unusable, message)
 }
 
 /// Says what `errno` means after `what`, which is a sentence without its full stop.
@@ -310,7 +310,11 @@ pub(super) fn trouble(errno: Errno, what: &str) -> Failure {
         ),
     };
     let code = errno.raw_os_error();
-    Failure { kind, message: format!("{what} (error {code}): {advice}.") }
+    let message = format!("{what} (error {code}): {advice}.");
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => Failure::not_written(kind, message),
+        _ => Failure::new(kind, message),
+    }
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ pub mod remote;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-pub use open::{OpenError, SCHEMES, Scheme, open};
+pub(crate) use open::known_as;
+pub use open::{OpenError, Opener, SCHEMES, Scheme, open};
 pub use pages::each_stored;
 
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use leasehold_core::stop::{StoreClock, Text, Timing, Wishes};
-pub use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
+pub use leasehold_core::store::{Cas, Failure, FailureKind, Landed, Stored, Version};
 
 /// What a store declares about itself, so that timing and promises can be derived from it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,34 @@
 //! From a URL to a store. Adding a store adds one line to [`SCHEMES`].
 
-use super::{Failure, Store, memory};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use super::{Failure, FailureKind, Store, memory};
 use crate::text::did_you_mean;
+
+/// Variables by which a URL without an endpoint gets one.
+const ELSEWHERE: [&str; 7] = [
+    "AWS_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AZURE_STORAGE_ENDPOINT",
+    "AZURE_STORAGE_USE_EMULATOR",
+    "FIRESTORE_EMULATOR_HOST",
+    "GOOGLE_BASE_URL",
+];
+
+/// A short name for what a URL means here: the same URL is another place where a variable sends it elsewhere.
+pub(crate) fn known_as(url: &str) -> String {
+    let mut digest = Sha256::new();
+    digest.update(url.as_bytes());
+    for name in ELSEWHERE {
+        let value = std::env::var_os(name).unwrap_or_default();
+        digest.update([0]);
+        digest.update(value.as_encoded_bytes());
+    }
+    digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// One kind of store.
 pub struct Scheme {
@@ -9,8 +36,6 @@ pub struct Scheme {
     pub name: &'static str,
     /// What a URL of this kind looks like.
     pub example: &'static str,
-    /// The cargo feature that brings it.
-    pub feature: Option<&'static str>,
     /// Given the whole URL and what comes after the colon.
     open: fn(&str, &str) -> Opened,
 }
@@ -23,99 +48,73 @@ pub const SCHEMES: &[Scheme] = &[
     Scheme {
         name: "sqlite",
         example: "sqlite:PATH",
-        feature: Some("sqlite"),
         open: |_, rest| opened(super::sqlite::SqliteStore::open(path("sqlite", rest)?)),
     },
     #[cfg(feature = "dir")]
     Scheme {
         name: "dir",
         example: "dir:/PATH",
-        feature: Some("dir"),
         open: |_, rest| opened(super::dir::DirStore::open(path("dir", rest)?)),
     },
     #[cfg(feature = "postgres")]
-    Scheme {
-        name: "postgres",
-        example: "postgres://USER@HOST/DATABASE",
-        feature: Some("postgres"),
-        open: postgres,
-    },
+    Scheme { name: "postgres", example: "postgres://USER@HOST/DATABASE", open: postgres },
     #[cfg(feature = "postgres")]
-    Scheme {
-        name: "postgresql",
-        example: "postgresql://USER@HOST/DATABASE",
-        feature: Some("postgres"),
-        open: postgres,
-    },
+    Scheme { name: "postgresql", example: "postgresql://USER@HOST/DATABASE", open: postgres },
     #[cfg(feature = "redis")]
     Scheme {
         name: "redis",
         example: "redis://HOST",
-        feature: Some("redis"),
         open: |url, _| Ok(Box::new(super::redis::RedisStore::open(url)?)),
     },
     #[cfg(feature = "redis")]
     Scheme {
         name: "rediss",
         example: "rediss://HOST",
-        feature: Some("redis"),
         open: |url, _| Ok(Box::new(super::redis::RedisStore::open(url)?)),
     },
     #[cfg(feature = "object")]
     Scheme {
         name: "s3",
         example: "s3://BUCKET/PREFIX",
-        feature: Some("object"),
         open: |url, _| bucket(super::object::Provider::S3, "s3", url),
     },
     #[cfg(feature = "object")]
     Scheme {
         name: "gs",
         example: "gs://BUCKET/PREFIX",
-        feature: Some("object"),
         open: |url, _| bucket(super::object::Provider::Google, "gs", url),
     },
     #[cfg(feature = "object")]
     Scheme {
         name: "az",
         example: "az://CONTAINER/PREFIX",
-        feature: Some("object"),
         open: |url, _| bucket(super::object::Provider::Azure, "az", url),
     },
     #[cfg(feature = "firestore")]
     Scheme {
         name: "firestore",
         example: "firestore://PROJECT/COLLECTION",
-        feature: Some("firestore"),
         open: |url, _| {
             let store = super::firestore::FirestoreStore::new(url).map_err(bad_url)?;
             opened(Ok(super::remote::Remote::new(store)))
         },
     },
     #[cfg(feature = "http")]
-    Scheme {
-        name: "https",
-        example: "https://HOST",
-        feature: Some("http"),
-        open: |url, _| super::http::open(url),
-    },
+    Scheme { name: "https", example: "https://HOST", open: |url, _| super::http::open(url) },
     #[cfg(feature = "http")]
-    Scheme {
-        name: "http",
-        example: "http://127.0.0.1:PORT",
-        feature: Some("http"),
-        open: |url, _| super::http::open(url),
-    },
+    Scheme { name: "http", example: "http://127.0.0.1:PORT", open: |url, _| super::http::open(url) },
     Scheme {
         name: "memory",
         example: "memory:",
-        feature: None,
         open: |_, rest| match rest {
             "" => opened(memory::MemoryStore::new()),
             _ => Err(bad_url("\"memory:\" takes nothing after the colon. Leave it out.".into())),
         },
     },
 ];
+
+/// How further handles on a store are opened. Called from several threads.
+pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync>;
 
 /// Why a URL led to no store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -126,6 +125,15 @@ pub enum OpenError {
     /// The URL is fine and the store is not.
     #[error("{}", .0.message)]
     Store(Failure),
+}
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Url(message) => Self::new(FailureKind::Unusable, message),
+            OpenError::Store(failure) => failure,
+        }
+    }
 }
 
 fn opened<S: Store + 'static>(store: Result<S, Failure>) -> Opened {

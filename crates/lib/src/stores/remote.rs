@@ -59,10 +59,10 @@ impl<S> Remote<S> {
         };
         match runtime.block_on(call) {
             Ok(answer) => answer,
-            Err(_) => gave_up(Failure {
-                kind: FailureKind::Unreachable,
-                message: format!("the server did not answer within {}; {SILENT}", Text(limit)),
-            }),
+            Err(_) => gave_up(Failure::new(
+                FailureKind::Unreachable,
+                format!("the server did not answer within {}; {SILENT}", Text(limit)),
+            )),
         }
     }
 }
@@ -72,9 +72,8 @@ pub(crate) fn start() -> Result<Runtime, Failure> {
     static PROVIDER: Once = Once::new();
     // A program around us may have chosen its own; then that one is used.
     PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
-    Builder::new_current_thread().enable_all().build().map_err(|e| Failure {
-        kind: FailureKind::Unreachable,
-        message: format!("the system refused what a network call needs: {e}"),
+    Builder::new_current_thread().enable_all().build().map_err(|e| {
+        Failure::new(FailureKind::Unreachable, format!("the system refused what a network call needs: {e}"))
     })
 }
 

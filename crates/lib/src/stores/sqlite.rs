@@ -8,6 +8,8 @@
 //! nothing. (A SQLite that was not built by this workspace adds one fsync of the directory to the
 //! first write of each connection; see `.cargo/config.toml`.)
 
+mod page;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ use super::{
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// "LeaH": marks the file as ours in its header.
-const APPLICATION_ID: i64 = 0x4c65_6148;
+pub(crate) const APPLICATION_ID: i64 = 0x4c65_6148;
 /// The layout of the tables.
 const LAYOUT: i64 = 1;
 
@@ -115,13 +117,13 @@ impl SqliteStore {
             });
         configured.map_err(|e| self.explain(&e, "could not be opened"))?;
         if self.db.is_readonly("main").unwrap_or(true) {
-            return Err(Failure {
-                kind: FailureKind::Denied,
-                message: format!(
+            return Err(Failure::new(
+                FailureKind::Denied,
+                format!(
                     "The database {} can only be read, so no lease can be taken in it. Give this user write permission to the file and its directory.",
                     self.path.display()
                 ),
-            });
+            ));
         }
         Ok(())
     }
@@ -258,7 +260,11 @@ fn explain(path: &Path, error: &rusqlite::Error, what: &str) -> Failure {
             "its contents are damaged or not what this version wrote, and were left as they are. Restore a backup, or move the file away and start a new store",
         ),
     };
-    Failure { kind, message: format!("The database {} {what} ({error}): {why}.", path.display()) }
+    let message = format!("The database {} {what} ({error}): {why}.", path.display());
+    match code {
+        Some(ErrorCode::DiskFull) => Failure::not_written(kind, message),
+        _ => Failure::new(kind, message),
+    }
 }
 
 /// Builds a database under another name and links it into place, unless somebody else was first.
@@ -423,25 +429,12 @@ impl Store for SqliteStore {
     }
 
     async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
-        // Keys with the prefix sort from the prefix on and side by side, so the walk may stop early.
-        let sql = "SELECT key, version, body, stamp FROM records WHERE key >= ?1 AND key > ?2 ORDER BY key";
-        let walk = || {
-            let mut found = Vec::new();
-            let mut statement = self.db.prepare(sql)?;
-            let mut rows = statement.query([prefix, after])?;
-            while found.len() < limit
-                && let Some(row) = rows.next()?
-            {
-                let key: String = row.get(0)?;
-                if !key.starts_with(prefix) {
-                    break;
-                }
-                let stored = Some(self.stored(row, 1)?);
-                found.push(Listed { key, stored });
-            }
-            Ok(found)
-        };
-        let found = walk().map_err(|e| self.explain(&e, "could not be listed"))?;
+        let mut found = Vec::new();
+        let listed = page::each(&self.db, prefix, after, limit, |key, row| {
+            found.push(Listed { key, stored: Some(self.stored(row, 1)?) });
+            Ok(())
+        });
+        listed.map_err(|e| self.explain(&e, "could not be listed"))?;
         self.still_there()?;
         Ok(found)
     }

@@ -4,25 +4,21 @@
 //! symbolic link is followed. Only trees are walked by their paths ([`Beside::path`]): a directory that is
 //! moved away meanwhile is not found again, and what was left half-way is swept by whoever comes next.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, fchown};
+use std::os::unix::fs::fchown;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use rustix::fd::{AsFd, OwnedFd};
+use leasehold_core::fence_record::BODY_MAX;
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use super::LOOKS;
-use crate::runner::poll::{self, Timer};
-use crate::{clock, random};
+use crate::random;
 
-const PAUSE_FIRST: Duration = Duration::from_millis(1);
-const PAUSE_MOST: Duration = Duration::from_millis(25);
 /// A new file, before the user's mask.
-const PLAIN: u32 = 0o644;
+pub(super) const PLAIN: u32 = 0o644;
 const PRIVATE: u32 = 0o600;
 const DIRECTORY: u32 = 0o755;
 
@@ -32,36 +28,9 @@ pub(super) const MARK: &str = ".leasehold-";
 /// One artefact's place.
 #[derive(Debug)]
 pub struct Beside {
-    dir: OwnedFd,
+    pub(super) dir: OwnedFd,
     path: PathBuf,
     name: String,
-}
-
-/// The critical section; left when dropped, or when the process dies.
-#[derive(Debug)]
-pub struct Inside {
-    lock: File,
-}
-
-impl Inside {
-    /// Whatever is started from now on is inside too, until the last of it has ended.
-    pub fn inherited(&self) -> io::Result<()> {
-        Ok(rustix::io::fcntl_setfd(&self.lock, rustix::io::FdFlags::empty())?)
-    }
-}
-
-/// Why the critical section was not entered.
-pub(super) enum NotInside {
-    /// Somebody else was there to the end; its process id, if it can be told.
-    Busy(Option<u32>),
-    /// The system said no.
-    Io(io::Error),
-}
-
-impl<E: Into<io::Error>> From<E> for NotInside {
-    fn from(e: E) -> Self {
-        Self::Io(e.into())
-    }
 }
 
 /// A payload on disk under a name of its own; removed when dropped, unless it was put in place.
@@ -214,70 +183,15 @@ impl Beside {
         false
     }
 
-    fn open_at(&self, name: &str, flags: OFlags, mode: u32) -> Result<File, Errno> {
+    pub(super) fn open_at(&self, name: &str, flags: OFlags, mode: u32) -> Result<File, Errno> {
         // Without NONBLOCK a planted pipe would hold us up for ever.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         Ok(rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode))?.into())
     }
 
-    fn unlink(&self, name: &str) -> io::Result<()> {
+    pub(super) fn unlink(&self, name: &str) -> io::Result<()> {
         match rustix::fs::unlinkat(&self.dir, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// Enters the critical section, waiting at most so long. The lock file stays for ever: if it
-    /// were removed, two processes could each lock one of that name.
-    pub(super) fn enter(&self, patience: Duration) -> Result<Inside, NotInside> {
-        let until = clock::boot_time().plus(patience);
-        let mut pause = PAUSE_FIRST;
-        let mut timer = None;
-        loop {
-            let lock = self.open_lock()?;
-            match lock.try_lock() {
-                Ok(()) if self.is_lock(&lock)? => return Ok(Inside { lock }),
-                // Removed by somebody while we waited: the one there now counts.
-                Ok(()) | Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(e)) => return Err(e.into()),
-            }
-            let now = clock::boot_time();
-            if now >= until {
-                return Err(NotInside::Busy((0..LOOKS).find_map(|_| holder(&lock))));
-            }
-            let timer = match &mut timer {
-                Some(timer) => timer,
-                none => none.insert(Timer::new()?),
-            };
-            timer.arm(now.plus(pause).min(until))?;
-            poll::wait(&[timer.as_fd()])?;
-            timer.take();
-            pause = (pause * 2).min(PAUSE_MOST);
-        }
-    }
-
-    fn open_lock(&self) -> io::Result<File> {
-        let name = self.side("lock");
-        let file = match self.open_at(&name, OFlags::RDWR | OFlags::CREATE, PLAIN) {
-            // Made by another user: to lock it, reading is enough.
-            Err(denied @ (Errno::ACCESS | Errno::PERM)) => match self.open_at(&name, OFlags::RDONLY, 0) {
-                Err(Errno::NOENT) => {
-                    let why = format!("this user may not create {name} in {}", self.path.display());
-                    return Err(io::Error::new(io::Error::from(denied).kind(), why));
-                }
-                other => other?,
-            },
-            other => other?,
-        };
-        plain(&name, &rustix::fs::fstat(&file)?)?;
-        Ok(file)
-    }
-
-    fn is_lock(&self, file: &File) -> io::Result<bool> {
-        let mine = rustix::fs::fstat(file)?;
-        match rustix::fs::statat(&self.dir, self.side("lock"), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(there) => Ok((there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)),
-            Err(Errno::NOENT) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }
@@ -320,26 +234,8 @@ impl Beside {
         Err(Errno::AGAIN.into())
     }
 
-    fn fresh_name(&self) -> String {
+    pub(super) fn fresh_name(&self) -> String {
         format!("{}{:032x}", self.payload_prefix(), random::seed())
-    }
-
-    /// Gives something here another name, in place of whatever had it.
-    pub(super) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?)
-    }
-
-    /// Gives each of two things the other's name, in one step.
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) fn exchange(&self, one: &str, other: &str) -> io::Result<()> {
-        use rustix::fs::RenameFlags;
-        Ok(rustix::fs::renameat_with(&self.dir, one, &self.dir, other, RenameFlags::EXCHANGE)?)
-    }
-
-    #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(super) fn exchange(&self, _: &str, other: &str) -> io::Result<()> {
-        let why = format!("{other} is a plain directory; move it away once, so that it can become a link");
-        Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
     /// Makes names durable.
@@ -348,38 +244,14 @@ impl Beside {
     }
 
     /// The fence's bytes; nothing if there is none. One byte too many is enough to be refused.
-    pub(super) fn read_fence(&self, most: usize) -> io::Result<Option<Vec<u8>>> {
+    pub(super) fn read_fence(&self) -> io::Result<Option<Vec<u8>>> {
         let file = match self.open_at(&self.fence_name(), OFlags::RDONLY, 0) {
             Err(Errno::NOENT) => return Ok(None),
             other => other?,
         };
         let mut bytes = Vec::new();
-        file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+        file.take(BODY_MAX as u64 + 1).read_to_end(&mut bytes)?;
         Ok(Some(bytes))
-    }
-
-    /// Replaces the fence as a whole, durably. Only inside the critical section.
-    pub(super) fn replace_fence(&self, bytes: &[u8]) -> io::Result<()> {
-        let new = self.side("fence-new");
-        // Left by somebody who died here; made anew rather than opened, so that it is ours.
-        self.unlink(&new)?;
-        let written = (|| {
-            let mut file = self.open_at(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, PLAIN)?;
-            file.write_all(bytes)?;
-            rustix::fs::fsync(&file)?;
-            io::Result::Ok(rustix::fs::renameat(&self.dir, &new, &self.dir, self.fence_name())?)
-        })();
-        if written.is_err() {
-            let _ = self.unlink(&new);
-        }
-        written?;
-        self.sync()
-    }
-
-    /// As if nobody had ever sealed. Only inside the critical section.
-    pub(super) fn remove_fence(&self) -> io::Result<()> {
-        self.unlink(&self.fence_name())?;
-        self.sync()
     }
 
     /// Opens a file here to read it; nothing if there is none. What is no plain file is not touched.
@@ -442,54 +314,9 @@ impl Beside {
     }
 }
 
-fn plain(name: &str, found: &Stat) -> io::Result<()> {
+pub(super) fn plain(name: &str, found: &Stat) -> io::Result<()> {
     match FileType::from_raw_mode(found.st_mode) {
         FileType::RegularFile => Ok(()),
         _ => Err(io::Error::other(format!("{name} is not a plain file"))),
     }
-}
-
-/// Who has the lock, for the person who must decide whether to end it. See [`LOOKS`].
-#[cfg(any(target_os = "linux", target_os = "android"))]
-fn holder(lock: &File) -> Option<u32> {
-    let stat = rustix::fs::fstat(lock).ok()?;
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    // 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1835 0 EOF; those who wait have an arrow after the number.
-    let held = locks.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [_, "FLOCK", _, "WRITE", pid, place, ..] = words[..] else { return None };
-        let (device, inode) = place.rsplit_once(':')?;
-        (inode.parse() == Ok(stat.st_ino)).then_some((device, pid.parse().ok()?))
-    });
-    let held: Vec<(&str, u32)> = held.collect();
-    let here = format!("{major:02x}:{minor:02x}");
-    let taker = match (held.iter().find(|(device, _)| *device == here), &held[..]) {
-        (Some((_, pid)), _) => Some(*pid),
-        // Some file systems show another device than their files have.
-        (None, [(_, only)]) => Some(*only),
-        // Numbers of files repeat between file systems: better nobody than a stranger.
-        (None, _) => None,
-    };
-    // Whoever took it may be gone, and have left it to a child: only who still has it is named. Others who
-    // wait as we do have the file open too, and no lock on it.
-    let has_it = |pid: &u32| {
-        let mut open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        open.any(|entry| {
-            let found = std::fs::metadata(entry.path());
-            let same = found.is_ok_and(|f| (f.dev(), f.ino()) == (stat.st_dev, stat.st_ino));
-            let about = format!("/proc/{pid}/fdinfo/{}", entry.file_name().to_string_lossy());
-            same && std::fs::read_to_string(about).is_ok_and(|text| text.contains("lock:"))
-        })
-    };
-    let others = || {
-        let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        all.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-    };
-    taker.filter(has_it).or_else(|| taker.and_then(|_| others().find(has_it)))
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn holder(_: &File) -> Option<u32> {
-    None
 }

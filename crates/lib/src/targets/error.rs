@@ -9,6 +9,7 @@ use leasehold_core::ids::Token;
 use leasehold_core::name::Name;
 use leasehold_core::stop::Text;
 use leasehold_core::store::Failure;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Why a target did not do it.
@@ -164,16 +165,19 @@ fn in_doubt(target: &str, asked: Asked, why: &str) -> String {
 }
 
 /// What was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Attempt {
     /// Raising the fence.
     Seal,
     /// Writing.
     Write,
+    /// Starting a command at a gate.
+    Enter,
 }
 
 /// A refusal: who came, what the target remembers, and what it means.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub struct Refused {
     /// What was refused.
     pub attempt: Attempt,
@@ -190,7 +194,7 @@ pub struct Refused {
 }
 
 /// Who has sealed a target: all of its fence that a refusal tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedBy {
     /// The lease that the target belongs to.
     pub lease: Name,
@@ -220,6 +224,54 @@ impl Refused {
     pub fn sealed(&self) -> Option<Token> {
         self.fence.as_ref().map(|fence| fence.token)
     }
+
+    /// What is wrong with who came.
+    pub fn fault(&self) -> String {
+        let Self { target, lease, token, .. } = self;
+        let sealed = self.sealed().map_or_else(|| "none".into(), |t| t.to_string());
+        match self.reason {
+            Reason::Stale => {
+                format!("your token {token} is older than {sealed}, already sealed for {target}")
+            }
+            Reason::Fork => format!(
+                "token {token} was sealed for {target} by another run of {lease}: two runs were given one token"
+            ),
+            Reason::Epoch => format!(
+                "your token {token} and the {sealed} sealed for {target} belong to different lives of the record of \
+                 {lease}: it was sealed by a run on another store (or another user's embedded one), or the record was \
+                 made anew"
+            ),
+            Reason::Jump => {
+                format!("your token {token} is implausibly far ahead of {sealed}, sealed for {target}")
+            }
+            Reason::OtherLease => {
+                format!("{target} belongs to the lease {} and you hold {lease} (token {token})", self.owner())
+            }
+            Reason::NotSealed => match (self.attempt, self.sealed()) {
+                (Attempt::Enter, _) => {
+                    format!(
+                        "this run did not name the gate {}",
+                        target.strip_prefix("gate:").unwrap_or(target)
+                    )
+                }
+                (_, Some(sealed)) => format!(
+                    "your token {token} was not announced at {target}, which was last sealed with {sealed}"
+                ),
+                (_, None) => format!(
+                    "{target} was never sealed, so your token {token} means nothing there{}",
+                    here(target)
+                ),
+            },
+            Reason::Sequence => {
+                format!("another write of this run (token {token}) took this place at {target}")
+            }
+        }
+    }
+
+    /// The lease that the target belongs to.
+    fn owner(&self) -> &str {
+        self.fence.as_ref().map_or("another lease", |fence| fence.lease.as_str())
+    }
 }
 
 /// What a relative path means here: a job may have gone elsewhere since its run was started.
@@ -236,67 +288,53 @@ impl fmt::Display for Refused {
         let what = match self.attempt {
             Attempt::Seal => "seal refused",
             Attempt::Write => "write refused",
+            Attempt::Enter => "start refused",
         };
-        let Self { target, lease, token, .. } = self;
-        let sealed = self.sealed().map_or_else(|| "none".into(), |t| t.to_string());
+        write!(f, "{what}: {}", self.fault())?;
+        let entering = self.attempt == Attempt::Enter;
+        let nothing = if entering { "The command was not started" } else { "Nothing was written" };
+        let Self { target, lease, .. } = self;
         match self.reason {
             Reason::Stale => write!(
                 f,
-                "{what}: your token {token} is older than {sealed}, already sealed for {target}. This run \
-                 lost its lease while it was paused; its output is stale and was not written. {}",
+                ". This run lost its lease while it was paused; {}. {}",
+                if entering {
+                    "the command was not started"
+                } else {
+                    "its output is stale and was not written"
+                },
                 match target.starts_with("git:") {
                     true =>
                         "What it committed is still in its clone: git fetch && git reset --hard @{u} there, or \
-                             rebase it, before you run it again.",
+                         rebase it, before you run it again.",
                     false => "Nothing to repair: run it again.",
                 }
             ),
-            Reason::Fork => write!(
-                f,
-                "{what}: token {token} was sealed for {target} by another run of {lease}: two runs were \
-                 given one token. Nothing was written. The lease store forgot a write; look at it before \
-                 running again."
-            ),
+            Reason::Fork => {
+                write!(f, ". {nothing}. The lease store forgot a write; look at it before running again.")
+            }
             Reason::Epoch => write!(
                 f,
-                "{what}: your token {token} and the {sealed} sealed for {target} belong to different lives \
-                 of the record of {lease}: it was sealed by a run on another store (or another user's embedded \
-                 one), or the record was made anew. Nothing was written. If you moved on purpose and no run is \
-                 left there: leasehold fence reset {target}."
+                ". {nothing}. If you moved on purpose and no run is left there: leasehold fence reset {target}."
             ),
-            Reason::Jump => write!(
+            Reason::Jump => write!(f, ". {nothing}. Check where the token came from."),
+            Reason::OtherLease => write!(
                 f,
-                "{what}: your token {token} is implausibly far ahead of {sealed}, sealed for {target}. \
-                 Nothing was written. Check where the token came from."
+                ". {nothing}. Jobs that write the same thing share its lease: run it under {}.",
+                self.owner()
             ),
-            Reason::OtherLease => {
-                let owner = self.fence.as_ref().map_or("another lease", |fence| fence.lease.as_str());
-                write!(
-                    f,
-                    "{what}: {target} belongs to the lease {owner} and you hold {lease} (token {token}). \
-                     Nothing was written. Jobs that write the same thing share its lease: run it under {owner}."
-                )
+            Reason::NotSealed if entering => write!(
+                f,
+                ". The command was not started. Start it with: leasehold run {lease} --fence {target}"
+            ),
+            Reason::NotSealed => write!(
+                f,
+                ". Nothing was written. Name the target when you start the run: leasehold run {lease} --fence \
+                 {target}."
+            ),
+            Reason::Sequence => {
+                write!(f, ". Nothing was written. Read what is there, then write again.")
             }
-            Reason::NotSealed => match self.sealed() {
-                Some(sealed) => write!(
-                    f,
-                    "{what}: your token {token} was not announced at {target}, which was last sealed with \
-                     {sealed}. Nothing was written. Name the target when you start the run: leasehold run \
-                     {lease} --fence {target}."
-                ),
-                None => write!(
-                    f,
-                    "{what}: {target} was never sealed, so your token {token} means nothing there{}. Nothing \
-                     was written. Name the target when you start the run: leasehold run {lease} --fence \
-                     {target}.",
-                    here(target)
-                ),
-            },
-            Reason::Sequence => write!(
-                f,
-                "{what}: another write of this run (token {token}) took this place at {target}. Nothing was \
-                 written. Read what is there, then write again."
-            ),
         }
     }
 }

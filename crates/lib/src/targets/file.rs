@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 
 pub use super::beside::digest;
 use super::beside::{Beside, Payload};
-use super::local::{Artefact, Local};
+use super::local::{Artefact, Inside, Local};
 use super::{Content, TargetError};
 
 /// A file that only the holder of a lease may replace.
@@ -53,8 +53,8 @@ impl Artefact for OneFile {
         }
     }
 
-    fn place(&self, beside: &Beside, payload: &str, _: &Fence) -> io::Result<()> {
-        beside.rename(payload, beside.name())
+    fn place(&self, beside: &Beside, inside: &Inside, payload: &str, _: &Fence) -> io::Result<()> {
+        beside.rename(inside, payload, beside.name())
     }
 
     fn waiting(&self, beside: &Beside, payload: &str, _: &Fence) -> io::Result<Option<String>> {

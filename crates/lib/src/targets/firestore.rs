@@ -14,17 +14,20 @@ use leasehold_core::store::{Cas, Failure, FailureKind, Version};
 
 use super::TargetError;
 use super::link::{Link, Networked};
-use super::swap::{Cell, Swap};
+use super::swap::{self, Cell, Swap};
 use crate::random;
 use crate::stores::firestore::{Document, Documents, FirestoreStore};
 
 /// A document may have 1 MiB with all its names; this leaves room for them.
 pub const LARGEST: usize = 1_000_000;
+/// Before there was a Firestore: no document was written then.
+const LONG_AGO: &str = "2000-01-01T00:00:00.000000Z";
 
 /// A document that only the holder of a lease may change.
 pub struct FirestoreTarget {
     link: Link<FirestoreStore>,
     shown: String,
+    server: String,
     documents: Documents,
 }
 
@@ -38,12 +41,12 @@ impl FirestoreTarget {
     /// The document that `url` names. Reaches nothing.
     pub fn open(url: &str) -> Result<Self, TargetError> {
         let (store, documents) = FirestoreStore::for_target(url).map_err(|fix| TargetError::Unfit {
-            target: crate::text::masked(url),
+            target: super::open::shown(url),
             why: "cannot be a target".into(),
             fix,
         })?;
-        let shown = store.shown().to_owned();
-        Ok(Self { link: Link::new(store), shown, documents })
+        let (shown, server) = (store.shown().to_owned(), store.server());
+        Ok(Self { link: Link::new(store), shown, server, documents })
     }
 
     /// Waits this long for one call, and for all calls of one verb.
@@ -100,11 +103,19 @@ impl Cell for FirestoreTarget {
             Cas::Unknown(failure) => Ok(Swap::Unknown(failure.message)),
         }
     }
+
+    fn examine(&mut self) -> Result<Swap, TargetError> {
+        swap::refuses(self, &Version(LONG_AGO.into()))
+    }
 }
 
 impl Networked for FirestoreTarget {
     const KIND: &'static str = "document";
     const MOST: usize = LARGEST;
+
+    fn comparer(&self) -> String {
+        self.server.clone()
+    }
 
     fn begin(&mut self, bytes: usize) {
         self.link.begin(bytes);

@@ -80,7 +80,7 @@ pub fn open(url: &str) -> Result<Box<dyn Guard>, TargetError> {
     // For its own words about what is no target at all.
     super::open::open(url)?;
     Err(TargetError::Unfit {
-        target: crate::text::masked(url),
+        target: super::open::shown(url),
         why: "is no table, so it needs no guard: its fence is put up by the first run".into(),
         fix: "Guards are for pg:URL#TABLE and sqlite:PATH#TABLE".into(),
     })

@@ -12,7 +12,7 @@ use leasehold_core::store::{Failure, FailureKind};
 use leasehold_core::time::BootTime;
 
 use super::file::digest;
-use super::swap::{self, Cell};
+use super::swap::{self, Cell, Exam};
 use super::{Class, Content, Sealed, Target, TargetError, Written};
 use crate::clock::boot_time;
 use crate::stores::remote::Remote;
@@ -56,8 +56,8 @@ impl<S> Link<S> {
     ) -> T {
         let left = self.until.0.saturating_sub(boot_time().0);
         if left.is_zero() {
-            let message = "the server did not answer in time".into();
-            return gave_up(Failure { kind: FailureKind::Unreachable, message });
+            let message = "the server did not answer in time";
+            return gave_up(Failure::new(FailureKind::Unreachable, message));
         }
         self.remote.drive(left.min(self.each + more(bytes)), work, gave_up)
     }
@@ -74,6 +74,9 @@ pub(crate) trait Networked: Cell<Content = [u8]> + fmt::Debug + Send {
     const KIND: &'static str;
     /// Most that is written in one go; it is kept in memory meanwhile.
     const MOST: usize;
+
+    /// Whoever compares there: one server, whatever it is asked about.
+    fn comparer(&self) -> String;
 
     /// A verb begins that moves so many bytes.
     fn begin(&mut self, bytes: usize);
@@ -93,7 +96,21 @@ impl<T: Networked> Target for T {
 
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
         self.begin(0);
-        swap::seal(self, bearer, mode)
+        swap::seal(self, bearer, mode, Exam::Spared)
+    }
+
+    fn server(&mut self) -> Result<Option<String>, TargetError> {
+        Ok(Some(self.comparer()))
+    }
+
+    fn seal_examined(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        self.begin(0);
+        swap::seal(self, bearer, mode, Exam::Wanted)
+    }
+
+    fn examine(&mut self) -> Result<(), TargetError> {
+        self.begin(0);
+        swap::examine(self)
     }
 
     fn write(

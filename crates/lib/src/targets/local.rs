@@ -14,21 +14,25 @@
 //! gone.
 //!
 //! A writer that is frozen before the lock finds, when it wakes, whatever was sealed meanwhile. One
-//! that is frozen under it keeps everybody out until it goes on or is ended. On a network mount locks
+//! that is frozen under it keeps everybody out until it goes on or is ended. If its files were removed
+//! meanwhile it finds that out, and changes nothing (see the module `inside`). On a network mount locks
 //! can be lost behind a client's back, so there the class is [`Class::Gate`].
 
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
-use leasehold_core::fence_record::{BODY_MAX, FenceRecord, Pending};
+use leasehold_core::fence_record::{FenceRecord, Pending};
+use rustix::fs::{Access, Stat};
 
-pub use super::beside::Inside;
-use super::beside::{Beside, MARK, NotInside, Payload};
+use super::beside::{Beside, MARK, Payload};
+pub use super::inside::Inside;
+use super::inside::NotInside;
 use super::swap::never_sealed;
+use super::worktree;
 use super::{Asked, Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written, sealing};
 
 /// How long to wait for the critical section: it takes milliseconds, so something hangs.
@@ -55,7 +59,7 @@ pub trait Artefact: fmt::Debug + Send {
 
     /// Puts a staged payload in place; again, if somebody died in the middle of it. An error means that it
     /// is not in place.
-    fn place(&self, beside: &Beside, payload: &str, fence: &Fence) -> io::Result<()>;
+    fn place(&self, beside: &Beside, inside: &Inside, payload: &str, fence: &Fence) -> io::Result<()>;
 
     /// The digest of a payload that is staged and may be put in place.
     fn waiting(&self, beside: &Beside, payload: &str, fence: &Fence) -> io::Result<Option<String>>;
@@ -75,6 +79,13 @@ pub trait Artefact: fmt::Debug + Send {
     }
 }
 
+/// The last link on the way to this directory that this user could point elsewhere. Others, as /var/run, stay as they are.
+fn link_above(dir: &Path) -> Option<PathBuf> {
+    let whole = std::path::absolute(dir).ok()?;
+    let ours = |above: &Path| rustix::fs::access(above, Access::WRITE_OK).is_ok();
+    whole.ancestors().find(|path| path.is_symlink() && path.parent().is_some_and(ours)).map(Path::to_owned)
+}
+
 /// Something on this machine that only the holder of a lease may replace.
 #[derive(Debug)]
 pub struct Local<A> {
@@ -83,8 +94,11 @@ pub struct Local<A> {
     class: Class,
     patience: Duration,
     artefact: A,
-    /// What happened while an unfinished write was settled, for whoever asks in the end.
-    noticed: RefCell<Option<String>>,
+    caution: Option<String>,
+    /// What was there when this run sealed it: see [`Local::look`].
+    found: Option<String>,
+    /// What happened on the way, for whoever asks in the end.
+    noticed: RefCell<Vec<String>>,
 }
 
 impl<A: Artefact> Local<A> {
@@ -114,20 +128,29 @@ impl<A: Artefact> Local<A> {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
             _ => Path::new("."),
         };
-        let beside = Beside::open(dir, name).map_err(|source| TargetError::Io {
-            target: shown.clone(),
-            doing: "open the directory of",
-            source,
+        let beside = Beside::open(dir, name).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                unfit("is in a directory that does not exist", "Create it, or correct the path")
+            }
+            _ => TargetError::Io { target: shown.clone(), doing: "open the directory of", source },
         })?;
         let class = artefact.class(beside.is_local());
-        Ok(Self { beside, shown, class, patience: PATIENCE, artefact, noticed: RefCell::new(None) })
+        let caution = link_above(dir).map(|link| {
+            format!(
+                "{shown} is behind the link {}: its fence lies where that points to now, and a run that finds the link \
+                 pointing elsewhere is not held off by it. Name the real path to have one fence",
+                link.display()
+            )
+        });
+        let (patience, found, noticed) = (PATIENCE, None, RefCell::default());
+        Ok(Self { beside, shown, class, patience, artefact, caution, found, noticed })
     }
 
     /// Takes a place in the fence for something that is not written by us, and stays inside: what was done
     /// is called `digest`.
     pub(super) fn note(&mut self, bearer: &Bearer, digest: &str) -> Result<(Inside, Written), TargetError> {
-        let inside = self.go_in()?;
-        let stored = self.settled()?;
+        let mut inside = self.go_in()?;
+        let stored = self.settled(&mut inside)?;
         let fence = stored.as_ref().map(|stored| &stored.fence);
         let seq = fence.map_or(1, |fence| fence.seq.saturating_add(1));
         let (next, let_in) = match verdict(fence, bearer, &Offer::Write { seq, digest: digest.into() }) {
@@ -141,7 +164,7 @@ impl<A: Artefact> Local<A> {
             }
         };
         let record = FenceRecord::done(next);
-        self.beside.replace_fence(&record.encode()).map_err(|e| self.io("enter", e))?;
+        self.beside.replace_fence(&mut inside, &record.encode()).map_err(|e| self.io("enter", e))?;
         Ok((inside, Written { seq, repeat: false, let_in }))
     }
 
@@ -152,7 +175,11 @@ impl<A: Artefact> Local<A> {
     }
 
     fn stored(&self) -> Result<Option<FenceRecord>, TargetError> {
-        let bytes = self.beside.read_fence(BODY_MAX).map_err(|e| match e.kind() {
+        self.decoded(self.beside.read_fence())
+    }
+
+    fn decoded(&self, bytes: io::Result<Option<Vec<u8>>>) -> Result<Option<FenceRecord>, TargetError> {
+        let bytes = bytes.map_err(|e| match e.kind() {
             io::ErrorKind::PermissionDenied => self.io("read the fence of", e),
             _ => self.bad_fence(&e.to_string()),
         })?;
@@ -169,36 +196,41 @@ impl<A: Artefact> Local<A> {
     }
 
     /// Puts an accepted payload in place: fence `pending`, the payload itself, fence `done`.
-    fn land(&self, before: &FenceRecord, fence: Fence, payload: &mut Payload<'_>) -> Result<(), TargetError> {
+    fn land(
+        &self,
+        inside: &mut Inside,
+        before: &FenceRecord,
+        fence: Fence,
+        payload: &mut Payload<'_>,
+    ) -> Result<(), TargetError> {
         let over = Some(self.beside.identity().map_err(|e| self.io("look at", e))?);
         let pending = Pending { temp: payload.name.clone(), before: before.fence.digest.clone(), over };
         let record = FenceRecord::pending(fence, pending);
-        let announced = self.beside.replace_fence(&record.encode());
-        let placed = announced.and_then(|()| self.artefact.place(&self.beside, &payload.name, &record.fence));
-        if let Err(e) = placed {
-            return Err(self.take_back(before, payload, e));
+        let announced = self.beside.replace_fence(inside, &record.encode());
+        let said = announced.is_ok();
+        let place = |()| self.artefact.place(&self.beside, inside, &payload.name, &record.fence);
+        if let Err(source) = announced.and_then(place) {
+            let ours = self.decoded(self.beside.read_fence_inside(inside));
+            let ours = ours.is_ok_and(|now| now.as_ref() == Some(&record));
+            let restored = ours && self.beside.replace_fence(inside, &before.encode()).is_ok();
+            if restored || !(ours || said) {
+                return Err(self.io("write", source));
+            }
+            // Whoever comes next finishes it, or came already: it is not for us to touch that one's fence.
+            payload.keep();
+            return Err(TargetError::Unknown { target: self.shown.clone(), source });
         }
         payload.keep();
         self.beside.sync().map_err(|source| TargetError::Unknown { target: self.shown.clone(), source })?;
         // It is written and announced; if this fails, whoever comes next sees that and says `done`.
-        let _ = self.beside.replace_fence(&record.finished().encode());
+        let _ = self.beside.replace_fence(inside, &record.finished().encode());
         Ok(())
-    }
-
-    /// The write failed half-way: restores the fence, or leaves the payload to whoever comes next.
-    fn take_back(&self, before: &FenceRecord, payload: &mut Payload<'_>, source: io::Error) -> TargetError {
-        let unchanged = self.stored().is_ok_and(|now| now.as_ref() == Some(before));
-        if unchanged || self.beside.replace_fence(&before.encode()).is_ok() {
-            return self.io("write", source);
-        }
-        payload.keep();
-        TargetError::Unknown { target: self.shown.clone(), source }
     }
 
     /// The fence, with nothing pending: what a dead writer left is finished, or taken back if its
     /// payload is gone and the artefact is not it.
-    fn settled(&self) -> Result<Option<FenceRecord>, TargetError> {
-        let stored = self.stored()?;
+    fn settled(&self, inside: &mut Inside) -> Result<Option<FenceRecord>, TargetError> {
+        let stored = self.decoded(self.beside.read_fence_inside(inside))?;
         let Some((record, pending)) = stored.as_ref().and_then(|r| Some((r, r.pending.as_ref()?))) else {
             return Ok(stored);
         };
@@ -214,10 +246,10 @@ impl<A: Artefact> Local<A> {
             None => false,
         };
         let settled = if edited && waiting.is_some() {
-            *self.noticed.borrow_mut() = Some(self.kept(fence));
+            self.noticed.borrow_mut().push(self.kept(fence));
             record.taken_back()
         } else if waiting.as_ref() == wanted {
-            self.artefact.place(&self.beside, &pending.temp, fence).map_err(io)?;
+            self.artefact.place(&self.beside, inside, &pending.temp, fence).map_err(io)?;
             self.beside.sync().map_err(io)?;
             record.finished()
         } else if present.as_ref() == wanted {
@@ -226,9 +258,48 @@ impl<A: Artefact> Local<A> {
         } else {
             record.taken_back()
         };
-        self.beside.replace_fence(&settled.encode()).map_err(io)?;
+        self.beside.replace_fence(inside, &settled.encode()).map_err(io)?;
         self.beside.discard(&pending.temp);
         Ok(Some(settled))
+    }
+
+    /// What is there, in a word that is another once it was written. A change of its mode or a link more is none.
+    fn look(&self) -> io::Result<String> {
+        let word = |s: Stat| format!("{}.{}.{}.{}", s.st_ino, s.st_size, s.st_mtime, s.st_mtime_nsec);
+        Ok(self.beside.look()?.map_or_else(String::new, word))
+    }
+
+    /// What was written without asking the fence while this run had it, as far as can be told.
+    fn went_round(&self, bearer: &Bearer) -> Option<String> {
+        let FenceRecord { fence, pending, .. } = self.stored().ok()??;
+        // Somebody else's write may have been let in; one that was killed half way has not changed anything yet.
+        if fence.grant != bearer.grant || fence.mode == Mode::Observe || pending.is_some() {
+            return None;
+        }
+        let (changed, how) = match fence.seq {
+            0 => (self.look().ok()? != *self.found.as_ref()?, "as this run found it"),
+            _ => {
+                (self.artefact.fingerprint(&self.beside)? != fence.digest, "as the last fenced write left it")
+            }
+        };
+        // Another run may have sealed it while we looked.
+        let still = self.stored().ok()??.fence == fence;
+        (changed && still).then(|| {
+            let shown = &self.shown;
+            format!(
+                "{shown} was changed past its fence: it is not {how}. A plain `>` is not checked, so a run that \
+                 was overtaken could do that too. Write it by: leasehold write {shown}"
+            )
+        })
+    }
+
+    fn committed(&self, file: &Path, why: &io::Error) {
+        self.noticed.borrow_mut().push(format!(
+            "git does not ignore the lock and the fence beside {}, for {} cannot be written ({why}): add the line {} there",
+            self.shown,
+            file.display(),
+            worktree::PATTERN
+        ));
     }
 
     fn kept(&self, fence: &Fence) -> String {
@@ -286,19 +357,29 @@ impl<A: Artefact> Target for Local<A> {
         self.class
     }
 
+    fn caution(&self) -> Option<&str> {
+        self.caution.as_deref()
+    }
+
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
         // First without the lock, whose file would be left beside what is refused.
         self.fit()?;
-        let _inside = self.go_in()?;
+        let mut inside = self.go_in()?;
         self.fit()?;
-        let stored = self.settled()?;
+        let stored = self.settled(&mut inside)?;
+        self.found = Some(self.look().map_err(|e| self.io("look at", e))?);
         let fence = stored.as_ref().map(|stored| &stored.fence);
         let Some((next, let_in)) = sealing(fence, bearer, mode, &self.shown)? else {
             return Ok(Sealed { let_in: None });
         };
         let record = FenceRecord::done(next);
-        self.beside.replace_fence(&record.encode()).map_err(|e| self.io("seal", e))?;
+        self.beside.replace_fence(&mut inside, &record.encode()).map_err(|e| self.io("seal", e))?;
         self.beside.sweep();
+        // Also later: a repository may be made around it.
+        let excluded = worktree::exclude(&self.beside.path(""));
+        if let (Err((file, e)), None) = (excluded, &stored) {
+            self.committed(&file, &e);
+        }
         Ok(Sealed { let_in })
     }
 
@@ -310,10 +391,18 @@ impl<A: Artefact> Target for Local<A> {
     ) -> Result<Written, TargetError> {
         self.fit()?;
         let mut payload = self.artefact.stage(&self.beside, content).map_err(|e| self.io("write", e))?;
-        let _inside = self.go_in()?;
+        let refused = |reason, fence| {
+            let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
+            Err(TargetError::Refused(Box::new(refusal)))
+        };
+        // First without the lock, whose file would be left beside what was never sealed.
+        if self.stored()?.is_none() {
+            return refused(Reason::NotSealed, None);
+        }
+        let mut inside = self.go_in()?;
         self.fit()?;
         payload.take_over(&self.beside).map_err(|e| self.io("write", e))?;
-        let stored = self.settled()?;
+        let stored = self.settled(&mut inside)?;
         let fence = stored.as_ref().map(|stored| &stored.fence);
         // The rule looks at the grant before it looks at the number, so any number will do for others.
         let seq = seq.unwrap_or_else(|| fence.map_or(1, |fence| fence.seq.saturating_add(1)));
@@ -321,7 +410,7 @@ impl<A: Artefact> Target for Local<A> {
         let written = |repeat, let_in| Written { seq, repeat, let_in };
         match (verdict(fence, bearer, &offer), stored.as_ref()) {
             (Verdict::Accept(fence), Some(stored)) => {
-                self.land(stored, fence.clone(), &mut payload)?;
+                self.land(&mut inside, stored, fence.clone(), &mut payload)?;
                 self.artefact.sweep(&self.beside, &fence);
                 Ok(written(false, None))
             }
@@ -330,7 +419,7 @@ impl<A: Artefact> Target for Local<A> {
                 let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
                 let as_if =
                     Fence { seq, digest: payload.digest.clone(), token: bearer.token, ..counted.clone() };
-                let placed = self.artefact.place(&self.beside, &payload.name, &as_if);
+                let placed = self.artefact.place(&self.beside, &inside, &payload.name, &as_if);
                 placed.map_err(|e| self.io("write", e))?;
                 payload.keep();
                 // Before it is counted: the count may fail, and with it the sync that is part of it.
@@ -340,17 +429,13 @@ impl<A: Artefact> Target for Local<A> {
                     why: format!("it is in place, and may not be after a power cut ({e})"),
                 })?;
                 // Counted after the fact: a watched write must not fail for the sake of its count.
-                let _ = self.beside.replace_fence(&FenceRecord::done(counted).encode());
+                let _ = self.beside.replace_fence(&mut inside, &FenceRecord::done(counted).encode());
                 Ok(written(false, Some(refusal)))
             }
-            (Verdict::Refuse(reason), _) => {
-                let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
-                Err(TargetError::Refused(Box::new(refusal)))
-            }
+            (Verdict::Refuse(reason), _) => refused(reason, fence),
             // The rule lets nobody write what was never sealed.
             (Verdict::Accept(_) | Verdict::Repeat | Verdict::LetIn(..), None) => {
-                let refusal = self.refusal(Attempt::Write, Reason::NotSealed, bearer, None);
-                Err(TargetError::Refused(Box::new(refusal)))
+                refused(Reason::NotSealed, None)
             }
         }
     }
@@ -359,15 +444,17 @@ impl<A: Artefact> Target for Local<A> {
         self.stored()
     }
 
-    fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
-        self.noticed.take()
+    fn aftermath(&mut self, bearer: &Bearer) -> Option<String> {
+        let mut noticed = self.noticed.take();
+        noticed.extend(self.went_round(bearer));
+        (!noticed.is_empty()).then(|| noticed.join(". "))
     }
 
     fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
-        let _inside = self.go_in()?;
-        let record = self.settled()?;
+        let mut inside = self.go_in()?;
+        let record = self.settled(&mut inside)?;
         if record.is_some() {
-            self.beside.remove_fence().map_err(|e| self.io("reset the fence of", e))?;
+            self.beside.remove_fence(&inside).map_err(|e| self.io("reset the fence of", e))?;
         }
         Ok(record.map(|record| record.fence))
     }
@@ -391,9 +478,9 @@ impl<A: Artefact> Target for Local<A> {
     }
 
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
-        let _inside = self.go_in()?;
-        let Some(record) = self.settled()? else { return Err(never_sealed(&self.shown)) };
+        let mut inside = self.go_in()?;
+        let Some(record) = self.settled(&mut inside)? else { return Err(never_sealed(&self.shown)) };
         let record = FenceRecord::done(Fence { mode, ..record.fence });
-        self.beside.replace_fence(&record.encode()).map_err(|e| self.io("change the mode of", e))
+        self.beside.replace_fence(&mut inside, &record.encode()).map_err(|e| self.io("change the mode of", e))
     }
 }

@@ -14,6 +14,7 @@ pub mod gate;
 pub mod git;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod guard;
+mod inside;
 #[cfg(any(feature = "object", feature = "redis"))]
 pub(crate) mod link;
 pub mod local;
@@ -30,6 +31,7 @@ pub mod sql;
 pub mod sqlite;
 pub(crate) mod swap;
 pub mod tree;
+mod worktree;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -104,9 +106,29 @@ pub trait Target: fmt::Debug + Send {
     /// What it can promise here.
     fn class(&self) -> Class;
 
+    /// What a run should know of where it is, in one sentence.
+    fn caution(&self) -> Option<&str> {
+        None
+    }
+
     /// Raises the fence to this run: from now on every older one is refused. Changes nothing else; doing
     /// it again changes nothing. A target that was never fenced starts in `mode`.
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError>;
+
+    /// What its server is known by, once it has shown that it compares. Nothing: nobody but this machine compares here.
+    fn server(&mut self) -> Result<Option<String>, TargetError> {
+        Ok(None)
+    }
+
+    /// As [`Target::seal`]; and the server must show on the way that it refuses a condition that cannot hold.
+    fn seal_examined(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        self.seal(bearer, mode)
+    }
+
+    /// Only that, on a fence that is there already: its content and who may write stay as they are.
+    fn examine(&mut self) -> Result<(), TargetError> {
+        Ok(())
+    }
 
     /// Writes, as number `seq` of this run, or as its next. The same number and content again are
     /// answered as done: a retry after a lost answer.

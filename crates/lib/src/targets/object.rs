@@ -28,7 +28,7 @@ use self::payload::Payload;
 use super::TargetError;
 use super::file::digest;
 use super::link::{Link, Networked};
-use super::swap::{Cell, Swap};
+use super::swap::{self, Cell, Swap};
 use crate::random;
 pub use crate::stores::object::Provider;
 use crate::stores::object::{Kind, ObjectBucket, Seen, envelope};
@@ -54,7 +54,10 @@ const SWEEP: usize = 100;
 pub struct ObjectTarget {
     link: Link<ObjectBucket>,
     shown: String,
+    server: String,
     pointer: Path,
+    /// A version that no object ever had.
+    never: Version,
     /// Where the payloads are; ends in a slash.
     folder: String,
     /// The ordinal of the payload that the pointer named when it was last read.
@@ -94,7 +97,7 @@ impl ObjectTarget {
         vars: Option<Vec<(String, String)>>,
     ) -> Result<Self, TargetError> {
         let unfit = |why: &str, fix: &str| TargetError::Unfit {
-            target: crate::text::masked(url),
+            target: super::open::shown(url),
             why: why.into(),
             fix: fix.into(),
         };
@@ -110,11 +113,14 @@ impl ObjectTarget {
         let pointer =
             Path::parse(&name).map_err(|_| unfit("has a name no object can have", "Use another"))?;
         let (shown, folder) = (bucket.shown().to_owned(), format!("{name}{FOLDER}"));
+        let server = bucket.server();
         let link = Link::new(bucket);
         Ok(Self {
             link,
             shown,
+            server,
             pointer,
+            never: Version(provider.no_version().into()),
             folder,
             last: 0,
             spacing: None,
@@ -225,7 +231,7 @@ impl ObjectTarget {
                 break;
             }
         }
-        let nobody = || Failure { kind: FailureKind::Unreachable, message: "no answer came".into() };
+        let nobody = || Failure::new(FailureKind::Unreachable, "no answer came");
         // The pointer was not touched, so nothing that anybody reads has changed.
         Err(self.remote("write", failure.unwrap_or_else(nobody)))
     }
@@ -325,6 +331,11 @@ impl Cell for ObjectTarget {
         }
     }
 
+    fn examine(&mut self) -> Result<Swap, TargetError> {
+        let never = self.never.clone();
+        swap::refuses(self, &never)
+    }
+
     fn payload(&self, fence: &Fence) -> Option<String> {
         Some(payload::name(self.last.saturating_add(1), fence))
     }
@@ -333,6 +344,10 @@ impl Cell for ObjectTarget {
 impl Networked for ObjectTarget {
     const KIND: &'static str = "object";
     const MOST: usize = LARGEST;
+
+    fn comparer(&self) -> String {
+        self.server.clone()
+    }
 
     fn begin(&mut self, bytes: usize) {
         self.link.begin(bytes);

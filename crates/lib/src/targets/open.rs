@@ -1,7 +1,7 @@
 //! From a URL to a target. Adding a target adds one line to [`SCHEMES`].
 
 use super::{Target, TargetError, file, gate, git, tree};
-use crate::text::{did_you_mean, masked};
+use crate::text::{did_you_mean, is_word, masked};
 
 /// One kind of target.
 pub struct Scheme {
@@ -34,8 +34,16 @@ pub const SCHEMES: &[Scheme] = &[
     },
     Scheme {
         name: "gate",
-        example: "gate:PATH",
-        open: |_, path| Ok(Box::new(gate::GateTarget::open(path)?)),
+        example: "gate:NAME",
+        open: |url, path| match gate::named(url) {
+            None => Ok(Box::new(gate::GateTarget::open(path)?)),
+            // A file of that name, wherever this process happens to be, would hold nobody off.
+            Some(_) => Err(TargetError::Unfit {
+                target: url.into(),
+                why: "is a gate in the store of a lease, and no store was given".into(),
+                fix: "Name it where the lease is asked for".into(),
+            }),
+        },
     },
     #[cfg(feature = "postgres")]
     Scheme {
@@ -92,15 +100,31 @@ fn object(provider: super::object::Provider, scheme: &str, url: &str) -> Opened 
     Ok(Box::new(super::object::ObjectTarget::open(provider, scheme, url)?))
 }
 
+/// A target as people may see it, whether or not it is one. Of what has no known scheme nothing is repeated: nobody knows
+/// what is secret in it.
+pub fn shown(url: &str) -> String {
+    match url.split_once(':') {
+        Some(("git", given)) => git::shown(given),
+        Some((scheme, _)) if ["file", "tree", "gate", "sqlite"].contains(&scheme) => url.into(),
+        // Not the URL it was meant to be: a password may stand anywhere.
+        Some((scheme, rest)) if is_word(scheme) && !url.contains("://") && rest.contains(['@', '=']) => {
+            format!("{scheme}:…")
+        }
+        Some((scheme, _)) if SCHEMES.iter().any(|s| s.name == scheme) => masked(url),
+        Some((scheme, _)) if is_word(scheme) => format!("{scheme}:…"),
+        _ => "…".into(),
+    }
+}
+
 /// Opens the target that `url` names; reaches nothing yet.
 pub fn open(url: &str) -> Opened {
     let known: Vec<&str> = SCHEMES.iter().map(|s| s.example).collect();
     let known = known.join(", ");
     let unfit =
-        |why: String, fix: String| TargetError::Unfit { target: format!("{:?}", masked(url)), why, fix };
+        |why: String, fix: String| TargetError::Unfit { target: format!("{:?}", shown(url)), why, fix };
     let Some((scheme, rest)) = url.split_once(':') else {
         let why = "is not a target: it has no scheme before a colon".into();
-        return Err(unfit(why, format!("For a file write file:{url}; or else one of: {known}")));
+        return Err(unfit(why, format!("For a file write file:PATH; or else one of: {known}")));
     };
     if ["file", "tree", "sqlite"].contains(&scheme) && rest.starts_with('~') {
         let why = "begins with ~, which no shell expands after a colon".into();

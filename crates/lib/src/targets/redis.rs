@@ -12,12 +12,12 @@ use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::fence_record::FenceRecord;
-use leasehold_core::store::{Failure, FailureKind};
+use leasehold_core::store::{Failure, FailureKind, Landed};
 
 use super::TargetError;
 use super::link::{Link, Networked};
-use super::swap::{Cell, Swap};
-use crate::stores::redis::{Keys, RedisStore};
+use super::swap::{self, Cell, Swap};
+use crate::stores::redis::{Keys, Looked, RedisStore, Swapped, Wanted};
 use crate::text::{masked, percent_decoded};
 
 /// Most that is written: a server does nothing else while it takes it.
@@ -31,6 +31,7 @@ const RECORDS: &str = "leasehold:";
 pub struct RedisTarget {
     link: Link<RedisStore>,
     shown: String,
+    server: String,
     keys: Keys,
     /// The history of writes that this verb's first look was of.
     history: Option<String>,
@@ -74,7 +75,8 @@ impl RedisTarget {
         }
         let store = RedisStore::for_target(server).map_err(|why| unfit("cannot be a target", &why))?;
         let keys = Keys { fence: fence.into_bytes(), value: key.into_bytes() };
-        Ok(Self { link: Link::new(store), shown: shown(url), keys, history: None })
+        let (shown, server) = (shown(url), masked(server));
+        Ok(Self { link: Link::new(store), shown, server, keys, history: None })
     }
 
     /// Waits this long for one call, and for all calls of one verb.
@@ -85,15 +87,21 @@ impl RedisTarget {
     }
 
     fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
-        // Those words were written for the keys of a store.
-        if failure.message.contains("was not written by Leasehold") {
-            return TargetError::Unfit {
-                target: self.shown.clone(),
-                why: "holds something that is no string, a list or a hash perhaps".into(),
-                fix: "Name a key that holds a string, or nothing".into(),
-            };
-        }
         TargetError::Remote { target: self.shown.clone(), doing, failure }
+    }
+
+    fn look(&mut self, bytes: usize, wanted: Wanted, doing: &'static str) -> Result<Looked, TargetError> {
+        let keys = &self.keys;
+        let looked = self.link.call(bytes, async |redis| redis.look(keys, wanted).await, Err);
+        looked.map_err(|failure| self.remote(doing, failure))?.ok_or_else(|| self.not_a_string())
+    }
+
+    fn not_a_string(&self) -> TargetError {
+        TargetError::Unfit {
+            target: self.shown.clone(),
+            why: "holds something that is no string, a list or a hash perhaps".into(),
+            fix: "Name a key that holds a string, or nothing".into(),
+        }
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<FenceRecord, TargetError> {
@@ -114,8 +122,8 @@ fn split(url: &str) -> Option<(&str, &str)> {
 /// As it may be shown. The key is no part of the server's URL: an `@` in it ends no password.
 fn shown(url: &str) -> String {
     match split(url) {
-        Some((server, key)) => format!("{}#{key}", masked(server)),
-        None => masked(url),
+        Some((server, key)) if url.contains("://") => format!("{}#{key}", masked(server)),
+        _ => super::open::shown(url),
     }
 }
 
@@ -145,9 +153,7 @@ impl Cell for RedisTarget {
     }
 
     fn load(&mut self) -> Result<Option<(FenceRecord, Vec<u8>)>, TargetError> {
-        let keys = &self.keys;
-        let looked = self.link.call(0, async |redis| redis.look(keys, false).await, Err);
-        let looked = looked.map_err(|f| self.remote("read the fence of", f))?;
+        let looked = self.look(0, Wanted::Fence, "read the fence of")?;
         // Whoever looks again after a failover may see a fence that was replaced since the first look, and would
         // pass it: one verb is for one history.
         match (&self.history, &looked.history) {
@@ -171,15 +177,21 @@ impl Cell for RedisTarget {
         let work =
             async |redis: &mut RedisStore| redis.swap(keys, at.map(Vec::as_slice), &bytes, content).await;
         match self.link.call(content.map_or(0, <[u8]>::len), work, Err) {
-            Ok(true) => Ok(Swap::Done),
-            Ok(false) => Ok(Swap::Conflict),
+            Ok(Swapped::Done) => Ok(Swap::Done),
+            Ok(Swapped::Conflict) => Ok(Swap::Conflict),
+            Ok(Swapped::NotAString) => Err(self.not_a_string()),
             // Said before anything was changed: every script does first what can be refused. Trying again would
             // not mend it, and after a change of history it would pass a fence that should have been kept.
-            Err(failure) if failure.kind == FailureKind::Denied || failure.definite() => {
+            Err(failure) if failure.kind == FailureKind::Denied || failure.landed == Landed::No => {
                 Err(self.remote("write", failure))
             }
             Err(failure) => Ok(Swap::Unknown(failure.message)),
         }
+    }
+
+    fn examine(&mut self) -> Result<Swap, TargetError> {
+        // No fence is that short.
+        swap::refuses(self, &b"-".to_vec())
     }
 }
 
@@ -187,16 +199,17 @@ impl Networked for RedisTarget {
     const KIND: &'static str = "Redis string";
     const MOST: usize = LARGEST;
 
+    fn comparer(&self) -> String {
+        self.server.clone()
+    }
+
     fn begin(&mut self, bytes: usize) {
         self.history = None;
         self.link.begin(bytes);
     }
 
     fn fetch(&mut self) -> Result<Vec<u8>, TargetError> {
-        let keys = &self.keys;
-        let looked = self.link.call(LARGEST, async |redis| redis.look(keys, true).await, Err);
-        let looked = looked.map_err(|f| self.remote("read", f))?;
-        let Some(value) = looked.value else {
+        let Some(value) = self.look(LARGEST, Wanted::FenceAndValue, "read")?.value else {
             return Err(TargetError::Unfit {
                 target: self.shown.clone(),
                 why: "has no value".into(),

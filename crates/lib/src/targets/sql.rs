@@ -45,6 +45,17 @@ fn letters(text: &str, count: usize) -> String {
     word
 }
 
+/// A guard on Leasehold's own records would keep every run from its lease.
+pub(super) fn own_store(target: &str) -> TargetError {
+    TargetError::Unfit {
+        target: target.into(),
+        why:
+            "is a store in which Leasehold keeps leases: with a guard on it nothing could be leased any more"
+                .into(),
+        fix: "Name a table of yours".into(),
+    }
+}
+
 /// Sessions that show no grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {

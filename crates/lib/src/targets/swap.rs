@@ -5,11 +5,15 @@
 
 use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
 use leasehold_core::fence_record::FenceRecord;
+use leasehold_core::store::{Failure, FailureKind};
 
 use super::{Asked, Attempt, Refused, Sealed, TargetError, Written, sealing};
 
 /// How often a replacement is tried against others before we say that it is busy.
 const TRIES: u32 = 10;
+
+/// How often a server is asked to show that it compares before we say that it does not answer.
+const EXAMS: u32 = 5;
 
 /// One fence that can be read, and replaced under a condition.
 pub(crate) trait Cell {
@@ -32,6 +36,22 @@ pub(crate) trait Cell {
         content: Option<&Self::Content>,
     ) -> Result<Swap, TargetError>;
 
+    /// Makes the server show that it compares: it is asked to replace the fence, by what is there already, under
+    /// conditions that cannot hold. `Done`: it refused. `Conflict`: there is no such fence now.
+    fn examine(&mut self) -> Result<Swap, TargetError>;
+
+    /// [`Cell::swap`] of the fence alone and [`Cell::examine`] in one. `Done`: both went well.
+    fn swap_examined(
+        &mut self,
+        at: Option<&Self::Version>,
+        record: &FenceRecord,
+    ) -> Result<Swap, TargetError> {
+        match self.swap(at, record, None)? {
+            Swap::Done => self.examine(),
+            other => Ok(other),
+        }
+    }
+
     /// Where the content of this write will lie, for targets that keep it apart from the fence.
     fn payload(&self, _fence: &Fence) -> Option<String> {
         None
@@ -49,8 +69,20 @@ pub(crate) enum Swap {
     Unknown(String),
 }
 
-/// [`super::Target::seal`] for a cell.
-pub(crate) fn seal<C: Cell>(cell: &mut C, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+/// Whether a seal also makes the server show that it compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exam {
+    Wanted,
+    Spared,
+}
+
+/// [`super::Target::seal`] and [`super::Target::seal_examined`] for a cell.
+pub(crate) fn seal<C: Cell>(
+    cell: &mut C,
+    bearer: &Bearer,
+    mode: Mode,
+    exam: Exam,
+) -> Result<Sealed, TargetError> {
     // What was heard of an attempt that may have landed or may still land.
     let mut doubt: Option<String> = None;
     for _ in 0..TRIES {
@@ -58,18 +90,83 @@ pub(crate) fn seal<C: Cell>(cell: &mut C, bearer: &Bearer, mode: Mode) -> Result
         let (old, at) = parts(stored.as_ref());
         // A refusal is no doubt: whatever became of an attempt, it stands no longer, and wrote nothing.
         let sealing = sealing(old.and_then(FenceRecord::standing), bearer, mode, cell.shown())?;
-        let Some((fence, let_in)) = sealing else { return Ok(Sealed { let_in: None }) };
-        let record = FenceRecord::done(fence).with_payload(old.and_then(|old| old.payload.clone()));
-        let swap = cell.swap(at, &record, None);
+        let (swap, let_in) = match (sealing, exam) {
+            (None, Exam::Spared) => (Ok(Swap::Done), None),
+            (None, Exam::Wanted) => (cell.examine(), None),
+            (Some((fence, let_in)), _) => {
+                let payload = old.and_then(|old| old.payload.clone());
+                let record = FenceRecord::done(fence).with_payload(payload);
+                let swap = match exam {
+                    Exam::Spared => cell.swap(at, &record, None),
+                    Exam::Wanted => cell.swap_examined(at, &record),
+                };
+                (swap, let_in)
+            }
+        };
         match swap.map_err(|e| in_doubt(cell, Asked::Seal, doubt.as_ref(), e))? {
             Swap::Done => return Ok(Sealed { let_in }),
             Swap::Conflict => {}
             // What was only to be counted may be missing in the count.
-            Swap::Unknown(_) if let_in.is_some() => return Ok(Sealed { let_in }),
+            Swap::Unknown(_) if let_in.is_some() && exam == Exam::Spared => return Ok(Sealed { let_in }),
             Swap::Unknown(said) => doubt = Some(said),
         }
     }
     Err(in_doubt(cell, Asked::Seal, doubt.as_ref(), contended(cell, "seal")))
+}
+
+/// [`Cell::examine`] for a server that is told the version to compare with: `never` is one that no fence ever had.
+/// A fence is there, so creating one and replacing that one must both be refused, whatever others do meanwhile.
+#[cfg(any(feature = "object", feature = "redis"))]
+pub(crate) fn refuses<C: Cell>(cell: &mut C, never: &C::Version) -> Result<Swap, TargetError> {
+    let mut wanted = vec![Some(never), None];
+    let mut heard = String::new();
+    for _ in 0..EXAMS {
+        let Some((record, _)) = cell.load()? else { return Ok(Swap::Conflict) };
+        while let Some(impossible) = wanted.last() {
+            match cell.swap(*impossible, &record, None)? {
+                Swap::Conflict => drop(wanted.pop()),
+                Swap::Done => return Err(liar(cell.shown())),
+                Swap::Unknown(said) => {
+                    heard = said;
+                    break;
+                }
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(Swap::Done);
+        }
+    }
+    Err(unexamined(cell, heard))
+}
+
+/// [`super::Target::examine`] for a cell.
+pub(crate) fn examine<C: Cell>(cell: &mut C) -> Result<(), TargetError> {
+    let mut heard = "others replace its fence all the time".into();
+    for _ in 0..EXAMS {
+        match cell.examine()? {
+            Swap::Done => return Ok(()),
+            Swap::Conflict => {}
+            Swap::Unknown(said) => heard = said,
+        }
+    }
+    Err(unexamined(cell, heard))
+}
+
+/// Nobody knows yet whether the server compares.
+fn unexamined<C: Cell>(cell: &C, message: String) -> TargetError {
+    let failure = Failure::new(FailureKind::Unreachable, message);
+    TargetError::Remote { target: cell.shown().into(), doing: "examine", failure }
+}
+
+/// The server said yes where it had to say no.
+pub(crate) fn liar(target: &str) -> TargetError {
+    TargetError::Unfit {
+        target: target.into(),
+        why: "is on a server that does not compare: it took a write whose condition could not hold, so it would take a \
+              stale write too"
+            .into(),
+        fix: "Use another server for it".into(),
+    }
 }
 
 /// An attempt to write that may have landed or may still land.
@@ -161,7 +258,6 @@ pub(crate) fn set_mode<C: Cell>(cell: &mut C, mode: Mode) -> Result<(), TargetEr
 }
 
 /// [`super::Target::forget`] for a cell: the fence stays where it is, for it may tell where the content lies.
-#[cfg(any(feature = "object", feature = "redis"))]
 pub(crate) fn forget<C: Cell>(cell: &mut C) -> Result<Option<Fence>, TargetError> {
     let mut doubt: Option<String> = None;
     for _ in 0..TRIES {
@@ -200,9 +296,8 @@ fn in_doubt<C: Cell>(cell: &C, asked: Asked, doubt: Option<&String>, error: Targ
 }
 
 fn contended<C: Cell>(cell: &C, doing: &'static str) -> TargetError {
-    use leasehold_core::store::{Failure, FailureKind};
     let message = format!("others changed it {TRIES} times in between");
-    let failure = Failure { kind: FailureKind::Unreachable, message };
+    let failure = Failure::new(FailureKind::Unreachable, message);
     TargetError::Remote { target: cell.shown().into(), doing, failure }
 }
 

@@ -19,7 +19,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
 use super::beside::{Beside, Payload, blocks, named};
-use super::local::{Artefact, Local};
+use super::local::{Artefact, Inside, Local};
 use super::{Content, TargetError};
 use crate::clock;
 
@@ -100,21 +100,21 @@ impl Artefact for Tree {
         Ok(payload)
     }
 
-    fn place(&self, beside: &Beside, payload: &str, fence: &Fence) -> io::Result<()> {
+    fn place(&self, beside: &Beside, inside: &Inside, payload: &str, fence: &Fence) -> io::Result<()> {
         let version = version(beside, fence);
         let before = current(beside);
         let there = before.as_ref() == Some(&version);
         match fs::symlink_metadata(beside.path(payload)) {
             // The same content under the same number, as after a reset of the fence, and perhaps edited since.
             Ok(_) if there => {
-                beside.exchange(payload, &version)?;
+                beside.exchange(inside, payload, &version)?;
                 // It is in place; what is left under the payload's name is swept by the next seal.
-                let _ = set_aside(beside, payload);
+                let _ = set_aside(beside, inside, payload);
             }
             Ok(_) => {
                 // Left by a power cut: what is current is never removed.
                 beside.discard(&version);
-                beside.rename(payload, &version)?;
+                beside.rename(inside, payload, &version)?;
                 beside.sync()?;
             }
             // Whoever died in the middle of this had come so far; otherwise there is nothing to point to.
@@ -126,14 +126,18 @@ impl Artefact for Tree {
         if !there {
             before.iter().for_each(|before| replaced_now(&beside.path(before)));
         }
-        let link = beside.side("link");
-        set_aside(beside, &link)?;
+        // Left by somebody who died here.
+        for link in beside.names(&beside.side("link")) {
+            set_aside(beside, inside, &link)?;
+        }
+        // A name that nobody else has: one who was overtaken cannot put another link under it.
+        let link = beside.side(&format!("link-{:032x}", crate::random::seed()));
         symlink(&version, beside.path(&link))?;
-        match beside.rename(&link, beside.name()) {
+        match beside.rename(inside, &link, beside.name()) {
             Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
-                beside.exchange(&link, beside.name())?;
+                beside.exchange(inside, &link, beside.name())?;
                 // It is in place; whoever comes next tries this again.
-                let _ = set_aside(beside, &link);
+                let _ = set_aside(beside, inside, &link);
                 Ok(())
             }
             other => other,
@@ -192,10 +196,10 @@ fn replaced_at(version: &Path) -> Option<Duration> {
 
 /// A link that was never used goes; a plain directory that was there before the first write becomes a version
 /// like the others, older than all of them.
-fn set_aside(beside: &Beside, link: &str) -> io::Result<()> {
+fn set_aside(beside: &Beside, inside: &Inside, link: &str) -> io::Result<()> {
     if fs::symlink_metadata(beside.path(link)).is_ok_and(|found| found.is_dir()) {
         let id = crate::random::seed() as u64;
-        return beside.rename(link, &format!("{}0.0.{id:016x}", prefix(beside)));
+        return beside.rename(inside, link, &format!("{}0.0.{id:016x}", prefix(beside)));
     }
     beside.discard(link);
     Ok(())
@@ -324,14 +328,18 @@ mod tests {
             mode: Mode::Enforce,
             let_in: 0,
         };
+        let inside = beside.enter(Duration::ZERO).ok().unwrap();
         let (tree, payload) = (Tree { grace: Duration::ZERO }, "payload");
-        assert_eq!(tree.place(&beside, payload, &fence).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            tree.place(&beside, &inside, payload, &fence).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         assert!(fs::symlink_metadata(dir.join("site")).is_err(), "points to nothing");
         fs::create_dir(dir.join(payload)).unwrap();
-        tree.place(&beside, payload, &fence).unwrap();
+        tree.place(&beside, &inside, payload, &fence).unwrap();
         // Again, as after a crash: it has its name already.
         fs::remove_file(dir.join("site")).unwrap();
-        tree.place(&beside, payload, &fence).unwrap();
+        tree.place(&beside, &inside, payload, &fence).unwrap();
         assert!(dir.join("site").is_dir());
         fs::remove_dir_all(dir).unwrap();
     }

@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold::core::fence::Bearer;
+use leasehold::core::name::Name;
 use leasehold::core::session::NotStarted;
 use leasehold::stores::memory::MemoryStore;
 use leasehold::targets::file::FileTarget;
+use leasehold::targets::gate::Gates;
 use leasehold::targets::{Content, Target, TargetError};
 use leasehold::{Error, Lease, Leases};
 use pollster::block_on;
@@ -64,4 +67,22 @@ fn a_lease_whose_target_cannot_be_sealed_is_not_handed_over() {
     assert_eq!(acquire(&leases, "other", &free).unwrap().token().unwrap().get(), 2);
     assert!(matches!(acquire(&leases, "site", "fiel:page"), Err(Error::Target(_))));
     let _ = fs::remove_dir_all(dir);
+}
+
+/// A gate by its name is in the store of the lease, not in a file of that name.
+#[test]
+fn a_gate_is_sealed_in_the_leases_own_store() {
+    let store = MemoryStore::new().unwrap();
+    let handle = store.clone();
+    let leases = Leases::on(move || Ok(Box::new(handle.clone())));
+    let gates = Gates::new(Arc::new(move || Ok(Box::new(store.clone()))));
+    let mut mail = gates.gate(&Name::new("mail").unwrap());
+    let first = acquire(&leases, "site", "gate:mail").unwrap();
+    let old = Bearer::from(first.granted());
+    mail.enter(&old, Duration::from_secs(20)).unwrap();
+    block_on(first.release());
+    let _second = acquire(&leases, "site", "gate:mail").unwrap();
+    let late = mail.enter(&old, Duration::from_secs(20)).unwrap_err();
+    assert!(matches!(&late, TargetError::Refused(refused) if refused.sealed().is_some()), "{late}");
+    assert!(matches!(acquire(&leases, "other", "gate:Mail"), Err(Error::Invalid(_))));
 }

@@ -217,7 +217,7 @@ impl Switched {
         while self.trouble == Trouble::Hang && *self.down.lock().unwrap() {
             std::thread::yield_now();
         }
-        let failure = Failure { kind: FailureKind::Unreachable, message: "unplugged".into() };
+        let failure = Failure::new(FailureKind::Unreachable, "unplugged");
         if *self.down.lock().unwrap() { Err(failure) } else { Ok(()) }
     }
 }

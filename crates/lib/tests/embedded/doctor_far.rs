@@ -61,7 +61,7 @@ fn examined(distance: Duration) -> Vec<String> {
         move || Away { store: store.clone(), distance, asked: Arc::clone(&asked) }
     };
     let diagnosis =
-        examine(Arc::new(move || Ok(Box::new(away()))), Depth::Full, &Arc::default(), &mut |_| {});
+        examine(Arc::new(move || Ok(Box::new(away()))), None, Depth::Full, &Arc::default(), &mut |_| {});
     assert_eq!(diagnosis.ended, Ended::Usable, "{diagnosis:#?}");
     let asked = asked.lock().unwrap();
     asked.iter().filter_map(|key| key.split('/').nth(2).map(str::to_owned)).collect()

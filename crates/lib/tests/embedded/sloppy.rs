@@ -78,7 +78,7 @@ impl Sloppy {
         self.calls += 1;
         match self.flaw {
             Flaw::Mortal(most) if self.calls > most => {
-                Err(Failure { kind: FailureKind::Unreachable, message: "The line went dead.".into() })
+                Err(Failure::new(FailureKind::Unreachable, "The line went dead."))
             }
             _ => Ok(()),
         }

@@ -91,7 +91,13 @@ fn weeks(way: Way) -> (usize, usize) {
         match event {
             Event::End => {
                 if let Some((entry, version)) = holding.take().flatten() {
-                    let ending = Ending { exit: Some(0), took_ms: 1, at: String::new(), said: String::new() };
+                    let ending = Ending {
+                        exit: Some(0),
+                        took_ms: 1,
+                        at: String::new(),
+                        reason: None,
+                        said: String::new(),
+                    };
                     let amending =
                         Amending::new(version, finish(&entry, State::Ok, ending), u128::from(now) << 64);
                     assert!(matches!(amend(&mut store, amending), Amended::Done(..)));

@@ -5,17 +5,19 @@ use std::fs;
 
 use leasehold::targets::TargetError;
 
-use crate::kit::{Attempt, Kind, Place, bearer, publish};
+use crate::kit::{Attempt, Kind, Place, Point, TELLING, bearer, publish};
 use crate::role::{REFUSED, TAKEN, naive};
 
 crate::tests!(
     a_frozen_zombie_is_refused,
+    after_a_clean_up_a_zombie_leaves_the_newer_fence_alone,
     without_lock_and_pending_it_must_leak,
     sealing_leaves_the_payloads_of_the_living,
 );
 
 const OLD: &str = "report of token 32";
 const ZOMBIE: &str = "stale report of token 33";
+const FRESH: &str = "report of token 34";
 
 fn a_frozen_zombie_is_refused() {
     frozen_zombies(Kind::File);
@@ -62,6 +64,50 @@ fn frozen_zombies(kind: Kind) {
     }
     println!("{refused} refused, {kept_out} kept the successor out, {too_late} had written before");
     assert!(refused >= 3 && kept_out >= 3, "the sweep missed a side of the lock");
+}
+
+/// Our files are removed under a writer that stands still, as `git clean -fdx` does, and a successor seals and writes.
+fn after_a_clean_up_a_zombie_leaves_the_newer_fence_alone() {
+    for kind in [Kind::File, Kind::Tree] {
+        cleaned_under_zombies(kind, &[""], false);
+        cleaned_under_zombies(kind, &["lock"], false);
+    }
+    // The negative control: who is frozen right between its last look and its rename cannot know.
+    let leaked = cleaned_under_zombies(Kind::File, &["lock", "fence"], true);
+    assert!(leaked > 0, "the harness cannot see a leak");
+}
+
+/// How often a zombie got through that was frozen in the last call before a rename: only there it may.
+fn cleaned_under_zombies(kind: Kind, removed: &[&str], all: bool) -> usize {
+    let start = Place::of(kind);
+    publish(&start, 32, OLD);
+    start.target().seal(&bearer(33), Mode::Enforce).unwrap();
+    let zombie = Attempt { role: "write", token: 33, content: ZOMBIE };
+    let points = zombie.points(&start, true);
+    let renames = |point: &Point| ["renameat", "renameat2"].contains(&point.name.as_str());
+    // Whoever stands before the lock is refused when it gets there.
+    let inside = points.iter().rposition(|point| point.name == "flock").unwrap();
+    let chosen = |point: &Point| all || TELLING.contains(&point.name.as_str());
+    let (mut count, mut leaked) = (0, 0);
+    for (at, point) in points.iter().enumerate().skip(inside).filter(|(_, point)| chosen(point)) {
+        count += 1;
+        let place = start.copy();
+        let frozen = zombie.frozen_at(&place, point);
+        place.clean(removed);
+        publish(&place, 34, FRESH);
+        let (code, said) = frozen.thaw();
+        let kept = place.content() == FRESH && place.stored().fence.token.get() == 34;
+        if points.get(at + 1).is_some_and(renames) {
+            leaked += usize::from(!kept);
+            continue;
+        }
+        assert!(kept, "{point:?}: {} after {code}: {said}", place.content());
+        let refused = place.write(33, None, ZOMBIE).unwrap_err();
+        assert!(matches!(refused, TargetError::Refused(_)), "{point:?}: {refused}");
+        assert_eq!(place.content(), FRESH);
+    }
+    println!("{kind:?} without {removed:?}: {count} points, {leaked} leaked");
+    leaked
 }
 
 /// The negative control: if this did not leak, the test above would prove nothing.

@@ -181,6 +181,17 @@ impl Place {
         names
     }
 
+    /// Removes those of our own files whose names begin with one of these.
+    pub(crate) fn clean(&self, what: &[&str]) {
+        for name in self.names() {
+            if what.iter().any(|what| name.starts_with(&format!(".{}.leasehold-{what}", self.name()))) {
+                let path = self.path.join(name);
+                let removed = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+                removed.unwrap();
+            }
+        }
+    }
+
     /// Nothing but the artefact, its fence and its lock.
     pub(crate) fn assert_tidy(&self) {
         // Of a tree also the current version and, for readers, those before it.
@@ -235,7 +246,7 @@ pub(crate) struct Point {
 }
 
 /// Calls that change something others can see, or that decide.
-const TELLING: [&str; 14] = [
+pub(crate) const TELLING: [&str; 14] = [
     "openat",
     "flock",
     "write",

@@ -25,9 +25,11 @@ crate::tests!(
     the_group_is_kept_or_loses_its_rights,
     a_watched_write_is_on_disk_although_it_is_not_counted,
     a_busy_lock_has_an_end,
+    only_who_may_write_the_directory_can_hold_the_lock,
     a_removed_lock_file_is_noticed,
     a_full_disk_changes_nothing,
     a_mount_point_is_refused,
+    what_a_successor_writes_did_not_go_round,
 );
 
 fn reason(error: &TargetError) -> Option<Reason> {
@@ -98,6 +100,7 @@ fn a_file_without_a_fence_is_only_sealed() {
     assert_eq!(reason(&refused), Some(Reason::NotSealed));
     assert!(refused.to_string().contains("was never sealed"), "{refused}");
     assert_eq!((place.content().as_str(), target.show().unwrap()), ("made by hand", None));
+    assert_eq!(place.names(), ["today.json"], "nothing was written, and nothing is left");
     target.seal(&bearer(3), Mode::Enforce).unwrap();
     assert_eq!(place.content(), "made by hand", "sealing writes nothing");
     target.write(&bearer(3), None, Content::Bytes(b"x")).unwrap();
@@ -182,7 +185,7 @@ fn links_and_directories_are_refused() {
         let path = format!("{}/{bad}", place.dir().display());
         assert!(matches!(FileTarget::open(&path), Err(TargetError::Unfit { .. })) || bad == ".", "{bad:?}");
     }
-    assert!(matches!(FileTarget::open(place.dir().join("no/where")), Err(TargetError::Io { .. })));
+    assert!(matches!(FileTarget::open(place.dir().join("no/where")), Err(TargetError::Unfit { .. })));
 }
 
 fn permissions_are_kept() {
@@ -206,6 +209,20 @@ fn permissions_are_kept() {
     }
 }
 
+/// A process in a role, as this user, who is in this group besides its own.
+fn in_role_as(place: &Place, (user, group): (u32, u32), role: &str, token: u64, content: &str) {
+    let binary = place.dir().join("actor");
+    if !binary.exists() {
+        fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &user.to_string(), "--regid", &user.to_string()]);
+    command.args(["--groups", &group.to_string()]).arg("--").arg(&binary);
+    crate::kit::in_role(&mut command, role, place, token, content);
+    let output = command.current_dir(place.dir()).output().unwrap();
+    assert!(output.status.success(), "{user} in {group}: {output:?}");
+}
+
 /// Written by somebody who is not its owner: the group goes with the file if the writer is in it, and where
 /// it cannot, the rights that were the group's are nobody's.
 fn the_group_is_kept_or_loses_its_rights() {
@@ -213,19 +230,12 @@ fn the_group_is_kept_or_loses_its_rights() {
     assert!(rustix::process::geteuid().is_root(), "this test needs users: run it as root");
     for (group, kept) in [(shared, (shared, 0o640)), (strange, (writer, 0o600))] {
         let place = Place::quick();
+        std::os::unix::fs::chown(place.dir(), Some(writer), Some(writer)).unwrap();
         publish(&place, 1, "old");
         place.target().seal(&bearer(2), Mode::Enforce).unwrap();
         fs::set_permissions(place.artefact(), fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::chown(place.artefact(), Some(owner), Some(group)).unwrap();
-        std::os::unix::fs::chown(place.dir(), Some(writer), Some(writer)).unwrap();
-        let binary = place.dir().join("actor");
-        fs::copy(std::env::current_exe().unwrap(), &binary).unwrap();
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid", &writer.to_string(), "--regid", &writer.to_string()]);
-        command.args(["--groups", &shared.to_string()]).arg("--").arg(&binary);
-        crate::kit::in_role(&mut command, "write", &place, 2, "new");
-        let output = command.current_dir(place.dir()).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
+        in_role_as(&place, (writer, shared), "write", 2, "new");
         let found = fs::metadata(place.artefact()).unwrap();
         assert_eq!((found.gid(), found.mode() & 0o7777), kept, "group {group}");
         assert_eq!((found.uid(), place.content().as_str()), (writer, "new"));
@@ -271,6 +281,41 @@ fn a_busy_lock_has_an_end() {
     });
     drop(lock);
     waiting.join().unwrap().unwrap();
+}
+
+/// To lock a file it is enough to read it, so those who only may read the directory must not.
+fn only_who_may_write_the_directory_can_hold_the_lock() {
+    assert!(rustix::process::geteuid().is_root(), "this test needs users: run it as root");
+    let (alice, bob, shared, nobody): (u32, u32, u32, u32) = (12345, 12346, 54321, 65534);
+    // Of a user, in whose directory root has been; of a group; of all; and of a temporary directory.
+    for (owner, mode, first, next, kept_out) in [
+        (alice, 0o755, None, (alice, alice), true),
+        (alice, 0o775, Some((bob, shared)), (alice, shared), true),
+        (alice, 0o777, Some((bob, bob)), (alice, alice), false),
+        (0, 0o1777, Some((bob, bob)), (bob, bob), true),
+    ] {
+        let place = Place::quick();
+        std::os::unix::fs::chown(place.dir(), Some(owner), Some(shared)).unwrap();
+        fs::set_permissions(place.dir(), fs::Permissions::from_mode(mode)).unwrap();
+        match first {
+            Some(user) => in_role_as(&place, user, "seal", 1, ""),
+            None => drop(place.target().seal(&bearer(1), Mode::Enforce).unwrap()),
+        }
+        let lock = place.beside("lock");
+        let opens = |user: u32| {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid", &user.to_string(), "--clear-groups", "cat"]).arg(&lock);
+            command.output().unwrap().status.success()
+        };
+        assert_eq!(opens(nobody), !kept_out, "{mode:o}");
+        in_role_as(&place, next, "write", 1, "new");
+        assert_eq!(place.content(), "new", "{mode:o}");
+        // One that an earlier version made is not kept open for all.
+        fs::set_permissions(&lock, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(opens(nobody), "the harness cannot see a lock that is open for all");
+        in_role_as(&place, first.unwrap_or(next), "seal", 2, "");
+        assert_eq!(opens(nobody), !kept_out, "{mode:o}");
+    }
 }
 
 fn a_removed_lock_file_is_noticed() {
@@ -426,4 +471,22 @@ fn a_full_disk_changes_nothing() {
     assert!(refused >= 2 && fitted >= 1);
     place.target().write(&bearer(1), None, Content::Bytes(b"after")).unwrap();
     assert_eq!(place.content(), "after");
+}
+
+/// An overtaken run looks back: what a later one has written there went through the fence.
+fn what_a_successor_writes_did_not_go_round() {
+    for kind in [Kind::File, Kind::Tree] {
+        let place = Place::of(kind);
+        let mut target = place.target();
+        for text in [None, Some("own")] {
+            target.seal(&bearer(1), Mode::Enforce).unwrap();
+            text.map(|text| place.write(1, None, text).unwrap());
+            assert_eq!(target.aftermath(&bearer(1)), None);
+        }
+        publish(&place, 2, "of the successor");
+        assert_eq!(target.aftermath(&bearer(1)), None);
+        fs::remove_file(place.artefact()).unwrap();
+        fs::write(place.artefact(), "past the fence").unwrap();
+        assert_eq!(target.aftermath(&bearer(1)), None, "for whom it has been replaced already");
+    }
 }

@@ -3,6 +3,7 @@
 
 mod hook;
 mod kit;
+mod liars;
 mod lost;
 mod nest;
 mod races;

@@ -96,9 +96,9 @@ fn where_only_branches_are_taken_the_fence_is_one() {
             script(&yard.bare().join("hooks/update"), hook);
         }
         let mut target = at(&yard);
-        target.seal(&bearer(1), Mode::Enforce).unwrap();
+        target.seal_examined(&bearer(1), Mode::Enforce).unwrap();
         push(&mut target, 1, "a").unwrap();
-        target.seal(&bearer(2), Mode::Enforce).unwrap();
+        target.seal_examined(&bearer(2), Mode::Enforce).unwrap();
         assert!(matches!(push(&mut target, 1, "b"), Err(TargetError::Refused(_))));
         assert_eq!(stored(&yard).fence.token.get(), 2);
         assert_eq!(must(&yard.bare(), &["rev-list", "--count", FALLBACK_REF]), "3");

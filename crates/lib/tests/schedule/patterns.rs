@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::core::ledger::agenda::ScheduleKey;
 use leasehold::schedule::{Cron, Every, EveryError, Field, Policy, Schedule};
 
 use crate::checks::at;
@@ -171,7 +172,7 @@ fn intervals() {
         names(&moved, "1969-12-31T22:00:00Z", 3),
         ["1969-12-31T22:10:00Z", "1969-12-31T23:10:00Z", "1970-01-01T00:10:00Z"]
     );
-    assert_eq!(moved.to_string(), "every 1h + 10m");
+    assert_eq!(moved.key(), ScheduleKey::Every { seconds: 3_600, offset: 600 });
     assert_eq!(
         moved.prev_at_or_before("1969-12-31T23:09:59.5Z".parse().unwrap()).unwrap().id(),
         "1969-12-31T22:10:00Z"
@@ -185,4 +186,28 @@ fn intervals() {
     assert_eq!(every(60, 60).unwrap_err(), EveryError::Offset);
     assert_eq!(every(9000 * 86_400, 0).unwrap_err(), EveryError::TooLong);
     assert_eq!(Every::new(Duration::from_millis(1500), Duration::ZERO).unwrap_err(), EveryError::Fraction);
+}
+
+/// One spelling for each set of times: by it two machines know that they have the same schedule.
+#[test]
+fn equal_times_have_one_spelling() {
+    let canonical = |text: &str| Cron::parse(text).unwrap().canonical();
+    for (text, same, spelled) in [
+        ("0 9 * * 1-5", "0 9 * * MON-FRI", "0 9 * * 1-5"),
+        ("0 9 * * 0", "00 9 * JAN-DEC 7", "0 9 * * 0"),
+        ("0,1,2,30 */2 * * *", "0-2,30 */2 * * *", "~0-2,30 0,2,4,6,8,10,12,14,16,18,20,22 * * *"),
+        ("5 4 1,15W,L * 5L", "5 4 15W,1,L * FRIL", "5 4 1,15W,L * 5L"),
+        ("5 4 */2 * MON#2", "5 4 */2 * 1#2", "5 4 */1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31 * 1#2"),
+    ] {
+        assert_eq!((canonical(text).as_str(), canonical(same)), (spelled, spelled.to_owned()));
+    }
+    // A star follows time as it passes, and joins days otherwise.
+    for (text, other) in [
+        ("0-59 0-23 * * *", "* * * * *"),
+        ("0 0 1-31 * 1", "0 0 * * 1"),
+        ("0 0 1 * 0-6", "0 0 1 * *"),
+        ("0 0 1 * *", "0 0 1W * *"),
+    ] {
+        assert_ne!(canonical(text), canonical(other), "{text}, {other}");
+    }
 }

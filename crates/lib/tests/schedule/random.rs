@@ -110,7 +110,7 @@ fn check(seed: u64, zones: &[(TimeZone, Changes)]) -> Option<usize> {
     let second = rng.below(60) as i64;
     let found =
         checks::exact(&schedule, &expression.pattern, policy, &clock, (from * 60 + second, to * 60 + second))
-            .unwrap_or_else(|why| panic!("LEASEHOLD_SEED={seed}: {text} in {schedule}, {policy:?}: {why}"));
+            .unwrap_or_else(|why| panic!("LEASEHOLD_SEED={seed}: {text} in {schedule:?}: {why}"));
     // From any instant: the next is after it, the last is not, and nothing is between them.
     for _ in 0..20 {
         let now = at(BEGIN * 60 + rng.below(((END - BEGIN) * 60) as usize) as i64);

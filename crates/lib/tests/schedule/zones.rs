@@ -190,7 +190,7 @@ fn alike_by_evaluation(expressions: &[Expression], changes: &[(i64, i32)], membe
             let slots = one.between((at - DAY) * 60, (at + DAY) * 60);
             for other in &members[1..] {
                 let other = expression.schedule(other, Policy::default());
-                assert_eq!(other.between((at - DAY) * 60, (at + DAY) * 60), slots, "{other}");
+                assert_eq!(other.between((at - DAY) * 60, (at + DAY) * 60), slots, "{other:?}");
             }
         }
     }

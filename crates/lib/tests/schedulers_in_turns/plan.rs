@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use leasehold::agenda::Terms;
+use leasehold::core::ledger::agenda::JobSchedule;
 use leasehold::core::name::Name;
 use leasehold::schedule::{Cron, Every, Policy, Schedule};
 
@@ -100,7 +101,7 @@ impl Job {
         Terms {
             job: self.name.clone(),
             schedule: due.schedule.clone(),
-            written: due.written.clone(),
+            named: JobSchedule { key: due.schedule.key(), written: due.written.clone() },
             leases: self.leases.clone(),
             skips: self.skips,
             catch_up: self.catch_up,

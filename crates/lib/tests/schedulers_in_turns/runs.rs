@@ -231,5 +231,5 @@ impl Run<'_> {
 }
 
 fn ending(exit: Option<i32>, said: String) -> Ending {
-    Ending { exit, took_ms: 1, at: "then".into(), said }
+    Ending { exit, took_ms: 1, at: "then".into(), reason: None, said }
 }

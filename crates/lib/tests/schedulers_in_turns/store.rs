@@ -26,7 +26,7 @@ impl Me {
 }
 
 fn lost() -> Failure {
-    Failure { kind: FailureKind::Unreachable, message: "no answer".into() }
+    Failure::new(FailureKind::Unreachable, "no answer")
 }
 
 fn is_job(key: &str) -> bool {

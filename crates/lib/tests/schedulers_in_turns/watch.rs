@@ -316,7 +316,7 @@ impl Watch {
         if job.slots.get(&at).is_some_and(|slot| slot.listed || slot.entry.is_some()) {
             return;
         }
-        let due: &Due = dues().iter().find(|due| due.written == terms.written).unwrap();
+        let due: &Due = dues().iter().find(|due| due.written == terms.named.written).unwrap();
         let newest = due.between(i64::MIN / 2, now).next_back().unwrap_or(at);
         let newer = due.between(at, now).count();
         let on_time = now - newest <= ON_TIME.as_secs().cast_signed();

@@ -133,3 +133,21 @@ fn an_old_snapshot_is_refused() {
     }
     assert_eq!(place.content("plain", 1), "old");
 }
+
+/// A prepared transaction has no process that could be ended.
+#[test]
+fn a_prepared_transaction_is_told_with_its_way_out() {
+    let place = Place::new().guarded("plain", Others::Refuse);
+    seal(&place, "plain", 33);
+    let gid = format!("leasehold-{:x}", leasehold::random::seed());
+    let mut writer = Psql::start(&place, 33);
+    writer.does(&format!("BEGIN; {} PREPARE TRANSACTION '{gid}';", statement(&place, "plain", 33)));
+    assert_eq!(writer.end().code, 0);
+    let Err(TargetError::Remote { failure, .. }) = seal_within(&place, "plain", 34, SHORT) else {
+        panic!("it did not wait for the prepared transaction")
+    };
+    place.raw().sql(&format!("ROLLBACK PREPARED '{gid}'"));
+    let way_out = failure.message.split_once("end it: ").map(|(_, way_out)| way_out);
+    assert!(way_out.is_some_and(|way_out| way_out.starts_with("ROLLBACK PREPARED")), "{}", failure.message);
+    seal(&place, "plain", 34);
+}

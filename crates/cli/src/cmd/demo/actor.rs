@@ -10,7 +10,7 @@ use leasehold::targets::{Content, Target, TargetError};
 
 use crate::args::DemoActor;
 use crate::cmd::targets::failed;
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out;
 
 /// Said once it could write: its process group and its token.
@@ -41,7 +41,7 @@ fn about_to_write(token: u64) -> bool {
 fn plain(file: &Path, content: &str) -> Result<u8, Failed> {
     if about_to_write(NO_TOKEN) {
         std::fs::write(file, content)
-            .map_err(|e| Failed::new(exit::UNREACHABLE, "write", format!("cannot write: {e}")))?;
+            .map_err(|e| Failed::new(Kind::Unreachable, "write", format!("cannot write: {e}")))?;
         out::line(WRITTEN);
     }
     Ok(exit::OK)

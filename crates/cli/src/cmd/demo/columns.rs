@@ -1,6 +1,7 @@
 //! Two stories side by side; one after the other where there is no room.
 
 use anstyle::{AnsiColor, Style};
+use leasehold::text::one_line;
 
 use crate::out;
 
@@ -133,13 +134,13 @@ impl Screen {
 
     fn print(self, line: &str) {
         if self.shown {
-            out::line(line);
+            out::as_is(line);
         }
     }
 }
 
 fn styled(style: Style, text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
+    if text.is_empty() { String::new() } else { format!("{style}{}{style:#}", one_line(text)) }
 }
 
 /// Lines of at most `width` characters, broken between words; a longer word is broken.

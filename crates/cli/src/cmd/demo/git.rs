@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::columns::{Screen, bad, good, plain, quoted};
 use super::stage::Trouble;
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
 const LEASE: &str = "site";
@@ -95,13 +95,13 @@ pub fn run(out: &Out) -> Result<u8, Failed> {
     let (with, without) = both(screen).map_err(|trouble| match trouble {
         Trouble::Signal(number) => {
             let code = u8::try_from(128 + number).unwrap_or(u8::MAX);
-            Failed::new(code, "interrupted", "interrupted; nothing of the demo is left")
+            Failed::new(Kind::Interrupted(code), "interrupted", "interrupted; nothing of the demo is left")
         }
         Trouble::System(e) => {
             let message = format!("git could not be run: {e}. Nothing of the demo is left");
-            Failed::new(exit::UNREACHABLE, "system", message)
+            Failed::new(Kind::Unreachable, "system", message)
         }
-        Trouble::Different(what) => Failed::new(exit::NEEDS_YOU, "demo_differs", differs(&what)),
+        Trouble::Different(what) => Failed::new(Kind::NeedsYou, "demo_differs", differs(&what)),
     })?;
     let right = (with.twice(), with.missing(), with.retries) == (0, 0, 0) && with.refused > 0;
     let ok = right && without.twice() > 0 && without.retries > 0;
@@ -109,7 +109,7 @@ pub fn run(out: &Out) -> Result<u8, Failed> {
         out.object(&json!({"v": 1, "ok": ok, "with": with.object(), "without": without.object()}));
     }
     if !ok {
-        return Err(Failed::new(exit::NEEDS_YOU, "demo_differs", differs(&format!("{with:?}, {without:?}"))));
+        return Err(Failed::new(Kind::NeedsYou, "demo_differs", differs(&format!("{with:?}, {without:?}"))));
     }
     farewell(screen, &with, clock::boot_time().since(began));
     Ok(exit::OK)

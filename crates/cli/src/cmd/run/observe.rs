@@ -1,75 +1,145 @@
 //! `run --observe`: the command runs as it would without us, and we take notes.
 //!
 //! Only arguments that make no sense keep the command from running; nothing stops it or changes what it does. A busy
-//! lease, a store that is down or not even found, and a target that would refuse are noted, and that is all.
+//! lease, a key or slot that is done, a store that is down or not even found, and a target that would refuse are noted,
+//! and that is all. Who gets the lease writes what a run would: the lease, and the record of its key or slot.
 
+pub mod diary;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold::core::fence::Bearer;
+use leasehold::core::ledger::{Ending, Opened, State, Subject};
+use leasehold::elsewhere::Elsewhere;
 use leasehold::host;
 use leasehold::lease::{Acquired, Lease, Leases};
+use leasehold::ledger::{Book, Item};
 use leasehold::memory::Memory;
 use leasehold::runner::plain;
 use leasehold::runner::run::{Spec, environment};
 use leasehold::state::{StateDir, append_private};
-use leasehold::stores::OpenError;
+use leasehold::steps::{Desk, SOCKET, Steps};
 use leasehold::stores::memory::MemoryStore;
+use leasehold::stores::{OpenError, Store};
 use leasehold::targets::Target;
+use leasehold::targets::gate::{self, Gates};
 use serde_json::{Value, json};
 
+use self::diary::Beside;
 use super::watch::{self, Seen};
 use crate::args::{Everywhere, Run};
-use crate::cmd::{RUN_STORE, held_by, targets};
+use crate::cmd::{RUN_STORE, elsewhere, held_by, items, targets};
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
 /// What a shell says of a command that the system does not execute.
 const NOT_EXECUTED: u8 = 126;
 
+/// How long it is tried to record how a key or slot ended.
+const RECORD_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Runs it; the exit code is the command's own.
 pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     // No store is asked for advice: a run that only observes does not depend on one.
     let advice =
-        MemoryStore::new().map_err(|failure| Failed::new(exit::CONFIG, "system", failure.message))?;
-    let mut spec = super::Order::read(args)?.spec(args, &advice, &targets::Moment::today())?;
-    let mut notes = Notes { seen: Vec::new(), out: *out };
+        MemoryStore::new().map_err(|failure| Failed::new(Kind::Config, "system", failure.message))?;
+    let order = super::Order::read(args, super::Handed::read()?)?;
+    let when = items::moment(flags, args, &order.job)?;
+    let mut spec = order.spec(args, &advice, &when)?;
+    let mut notes = Notes { seen: Vec::new(), held_by: None, out: *out };
     let state = notes.found(config::state_dir());
     let chosen = state.as_ref().and_then(|state| notes.found(config::choose(flags, state)));
+    let chosen = chosen.as_ref();
     spec.env.extend(chosen.iter().map(|chosen| (RUN_STORE.into(), chosen.shown.clone().into())));
+    let elsewhere =
+        state.as_ref().zip(chosen).map(|(state, chosen)| Elsewhere::new(state, &chosen.shown).passing_all());
+    spec.seen = elsewhere;
     let spec = &spec;
-    let lease = state.as_ref().zip(chosen).and_then(|(state, chosen)| notes.ask(state, &chosen, spec));
+    let path = state.as_ref().map(StateDir::observed);
+    let begun = diary::line(spec, chosen, diary::STARTED);
+    // If this cannot be noted, neither can the end, which is told.
+    path.iter().for_each(|path| drop(note(path, &begun)));
+    let lease = state.as_ref().zip(chosen).and_then(|(state, chosen)| notes.ask(state, chosen, spec));
+    let mut item = chosen.and_then(|chosen| notes.item(chosen, spec, lease.as_ref()));
     let bearer = lease.as_ref().map(|lease| Bearer::from(lease.granted()));
-    let fenced = notes.targets(args, spec);
+    let (fenced, gates) = notes.targets(flags, args, spec, &when);
     let watched = notes.told(watch::before(fenced, bearer.clone()));
     let started = leasehold::clock::boot_time();
     let mut env = spec.env.clone();
     env.extend(bearer.iter().flat_map(|bearer| environment(bearer, spec)));
+    env.extend(about(spec));
     // Where a fence is enforced already, and where it counts, the job is known for what it is.
     let has = |name: &str| spec.variable(name);
     let led = |bearer| {
         watched.iter().flat_map(|watched| watched.target.environment(bearer, &has)).collect::<Vec<_>>()
     };
     env.extend(bearer.iter().flat_map(led));
+    let desk = bearer.clone().zip(gates).map(|(run, gates)| Desk::new(run).with_gates(gates, gate::ALL));
+    let steps = desk.zip(state.as_ref()).and_then(|(desk, state)| notes.listen(desk, state));
+    env.extend(steps.iter().map(|steps| (SOCKET.into(), steps.path().into())));
     let ran = plain::run(&spec.program, &spec.args, &env, spec.foreground);
     let code = *ran.as_ref().unwrap_or(&NOT_EXECUTED);
     let lasted = leasehold::clock::boot_time().since(started);
-    notes.told(watch::after(watched, bearer));
+    let left = notes.told(watch::after(watched, bearer));
+    if let Some((book, store)) = &mut item {
+        close(book, store.as_mut(), code, lasted);
+        book.page().unnoted.iter().for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));
+    }
     if let Some(lease) = lease {
         notes.give_back(lease);
     }
-    let record = notes.record(spec, code, lasted);
-    let line = format!("{record}\n");
-    if let Some(Err(e)) = state.map(|state| append_private(&state.observed(), line.as_bytes())) {
+    if let Some(path) = &path {
+        let beside = Beside::read(path, &begun);
+        let seen = beside.seen(&left, notes.held_by.as_deref());
+        notes.told(((), seen));
+    }
+    let mut record = diary::line(spec, chosen, if code == 0 { "ok" } else { "failed" });
+    record["exit"] = code.into();
+    record["duration_s"] = lasted.as_secs_f64().into();
+    record["seen"] = notes.seen.into();
+    record["wrote"] = diary::wrote(&left).into();
+    if let Some(Err(e)) = path.map(|path| note(&path, &record)) {
         out.warn(&format!("what was seen could not be noted: {e}"));
     }
-    crate::report::write(args.manner.report.as_deref(), out, || record);
-    ran.map_err(|e| Failed::new(NOT_EXECUTED, "command", format!("cannot run the command: {e}")))
+    crate::report::write(&args.manner, out, || record);
+    ran.map_err(|e| {
+        Failed::new(Kind::Command(NOT_EXECUTED), "command", format!("cannot run the command: {e}"))
+    })
+}
+
+fn note(path: &Path, line: &Value) -> io::Result<()> {
+    append_private(path, format!("{line}\n").as_bytes())
+}
+
+/// What the job's environment says about its key and slot.
+fn about(spec: &Spec) -> Vec<(OsString, OsString)> {
+    let subjects = spec.item.iter().chain(&spec.key).map(|item| &item.subject);
+    let named = subjects.filter_map(|subject| match subject {
+        Subject::Key(key) => Some(("LEASEHOLD_KEY", key)),
+        Subject::Slot { id, .. } => Some(("LEASEHOLD_SLOT", id)),
+        Subject::Latest(_) => None,
+    });
+    named.map(|(name, value)| (name.into(), value.into())).collect()
+}
+
+/// Records how its key or slot ended.
+fn close(book: &Book, store: &mut dyn Store, code: u8, lasted: Duration) {
+    let state = if code == 0 { State::Ok } else { State::Failed };
+    let took_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
+    let ending =
+        Ending { exit: Some(code.into()), took_ms, at: items::now(), reason: None, said: String::new() };
+    book.close(store, state, &ending, leasehold::clock::boot_time().plus(RECORD_PATIENCE));
 }
 
 /// What was seen.
 struct Notes {
     seen: Vec<Value>,
+    /// Who had the lease when this run began.
+    held_by: Option<String>,
     out: Out,
 }
 
@@ -100,6 +170,7 @@ impl Notes {
         match pollster::block_on(ask.acquire()) {
             Ok(Acquired::Lease(lease)) => return Some(lease),
             Ok(Acquired::Busy(busy)) => {
+                self.held_by = Some(format!("{}/{}", busy.holder.host, busy.holder.pid));
                 self.add("overlap", format!("{lease} is {}; this run goes on beside it", held_by(&busy)));
             }
             Err(error) => self.without_lease(&error.to_string()),
@@ -107,14 +178,67 @@ impl Notes {
         None
     }
 
-    fn targets(&mut self, args: &Run, spec: &Spec) -> Vec<Box<dyn Target>> {
-        let opened =
-            targets::named(&args.manner.fence, &spec.leases[0], &spec.job, &targets::Moment::today());
+    /// Begins its key or slot, as a run would; what would keep a run from it is noted.
+    fn item(
+        &mut self,
+        chosen: &Chosen,
+        spec: &Spec,
+        lease: Option<&Lease>,
+    ) -> Option<(Book, Box<dyn Store>)> {
+        let item = spec.item.as_ref()?;
+        // That it cannot be opened was noted with the lease.
+        let mut store = config::open(chosen, Missing::Refuse).ok()?;
+        // Looked at first: a slot is not begun whose key is done.
+        for item in spec.item.iter().chain(&spec.key) {
+            if let Ok(Some(opened)) = leasehold::ledger::peek(store.as_mut(), item) {
+                self.would_not_run(&opened, item, chosen);
+                return None;
+            }
+        }
+        let book = spec.book()?;
+        book.open(store.as_mut(), lease?.granted(), &host::holder(&spec.run_id, &spec.job));
+        let page = book.page();
+        let Some(opened) = page.held_off() else { return Some((book, store)) };
+        let item = spec.key.as_ref().filter(|_| page.key_opened.is_some()).unwrap_or(item);
+        self.would_not_run(opened, item, chosen);
+        None
+    }
+
+    fn would_not_run(&mut self, opened: &Opened, item: &Item, chosen: &Chosen) {
+        let name = items::shown(&item.subject);
+        match items::skip_reason(opened, item) {
+            Some(why) => self.add("skipped", format!("{name} would have been skipped: {why}")),
+            None => {
+                if let Err(Failed { kind, word, .. }) =
+                    items::not_run(opened, item, exit::OK, chosen, &self.out)
+                {
+                    self.add("not_run", format!("{name} would not have been run ({word}, {})", kind.code()));
+                }
+            }
+        }
+    }
+
+    fn targets(
+        &mut self,
+        flags: &Everywhere,
+        args: &Run,
+        spec: &Spec,
+        when: &targets::Moment,
+    ) -> (Vec<Box<dyn Target>>, Option<Gates>) {
+        let mut gates = None;
+        let opened = targets::named(&args.manner.fence, &spec.leases[0], &spec.job, when, flags, &mut gates);
         let (good, bad): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
         for failed in bad.into_iter().filter_map(Result::err) {
             self.add("target", failed.message);
         }
-        good.into_iter().filter_map(Result::ok).collect()
+        (good.into_iter().filter_map(Result::ok).collect(), gates)
+    }
+
+    /// Where the job asks about its gates.
+    fn listen(&mut self, desk: Desk, state: &StateDir) -> Option<Steps> {
+        let listening = state.sockets().map_err(|e| e.to_string());
+        let listening = listening.and_then(|dir| Steps::listen(&dir, desk).map_err(|e| e.to_string()));
+        listening.map_err(|why| self.add("target", format!("its gates cannot be asked here: {why}"))).ok()
     }
 
     /// Notes what was seen on the way to something.
@@ -128,21 +252,5 @@ impl Notes {
             self.add("lost", format!("{lost}; the job was not stopped, because this only observes"));
         }
         let _ = pollster::block_on(lease.release());
-    }
-
-    fn record(&self, spec: &Spec, code: u8, lasted: Duration) -> Value {
-        json!({
-            "v": 1,
-            "time": host::utc(leasehold::clock::wall().as_secs()),
-            "observed": true,
-            "outcome": if code == 0 { "ok" } else { "failed" },
-            "job": spec.job.as_str(),
-            "lease": spec.leases[0].as_str(),
-            "host": host::name(),
-            "run_id": spec.run_id,
-            "exit": code,
-            "duration_s": lasted.as_secs_f64(),
-            "seen": self.seen,
-        })
     }
 }

@@ -10,8 +10,9 @@ use leasehold::runner::run::{Listener, Ran, Spec, signal_number};
 
 use crate::cmd::{Silence, held_by, names, targets};
 use crate::config::{Chosen, scope};
-use crate::exit::{self, Failed};
+use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
+use crate::report;
 
 /// Says what happens while it runs.
 pub struct Voice<'a> {
@@ -171,7 +172,7 @@ impl Voice<'_> {
             Outcome::Busy(busy) => self.skipped(busy, skip_exit),
             Outcome::NotStarted(why) => Err(refusal(why)),
             Outcome::Lost { why, status } => {
-                Err(Failed::new(exit::LOST, "lost", self.lost(why, *status, ran)))
+                Err(Failed::new(Kind::Lost, "lost", self.lost(why, *status, ran)))
             }
             Outcome::Finished { status, release, stopped } => {
                 let code = match (*status, stopped) {
@@ -181,7 +182,11 @@ impl Voice<'_> {
                     (status, _) => u8::try_from(status).unwrap_or(u8::MAX),
                 };
                 if let Some(error) = &ran.spawn_error {
-                    return Err(Failed::new(code, "command", format!("{error}. The lease was given back.")));
+                    return Err(Failed::new(
+                        Kind::Command(code),
+                        "command",
+                        format!("{error}. The lease was given back."),
+                    ));
                 }
                 self.finished(ran, code, *release);
                 Ok(code)
@@ -221,7 +226,12 @@ impl Voice<'_> {
             Release::AlreadyGone => "already released",
             Release::Unconfirmed => "not confirmed as released: it will expire",
         };
-        let line = format!("{} done in {} (exit {code}), {end}", granted.lease, Text(ran.lasted));
+        let how = match report::outcome(ran) {
+            "ok" => "done in",
+            "killed" => "stopped after",
+            _ => "failed after",
+        };
+        let line = format!("{} {how} {} (exit {code}), {end}", granted.lease, Text(ran.lasted));
         match release {
             Release::Unconfirmed => self.out.note(&line),
             _ => self.out.chat(&line),
@@ -233,7 +243,7 @@ impl Voice<'_> {
         let politely = format!("(TERM, then KILL after {})", Text(spec.timing.grace));
         match why {
             StopReason::Deadline if self.paused => format!(
-                "{lease}'s lease ran out while this job was paused; another run may have started. Stopping the job"
+                "{lease}'s lease ran out while this job was paused; another run may have started. What is left of the job is stopped"
             ),
             StopReason::Deadline => format!(
                 "no renewal of {lease} was confirmed in time; stopping the job {politely} before anyone else \

@@ -21,6 +21,15 @@ pub struct Watched {
     pub target: Box<dyn Target>,
     /// How many writes it had let in only because it watches.
     let_in: u64,
+    /// What was there.
+    before: Option<String>,
+}
+
+/// What a run found at a target, and left there.
+pub struct Left {
+    pub shown: String,
+    pub before: Option<String>,
+    pub now: Option<String>,
 }
 
 /// What the targets tell of the time before, and what they would have said to this run.
@@ -29,8 +38,8 @@ pub fn before(all: Vec<Box<dyn Target>>, bearer: Option<Bearer>) -> (Vec<Watched
         let mut seen = Vec::new();
         let look = |mut target: Box<dyn Target>| {
             look(target.as_mut(), bearer.as_ref(), &mut seen);
-            let let_in = let_in(target.as_mut());
-            Watched { target, let_in }
+            let (let_in, before) = (let_in(target.as_mut()), target.fingerprint());
+            Watched { target, let_in, before }
         };
         let watched = all.into_iter().map(look).collect();
         (watched, seen)
@@ -38,22 +47,24 @@ pub fn before(all: Vec<Box<dyn Target>>, bearer: Option<Bearer>) -> (Vec<Watched
 }
 
 /// What they let in while the job ran; and what is there now is noted there.
-pub fn after(all: Vec<Watched>, bearer: Option<Bearer>) -> ((), Vec<Seen>) {
+pub fn after(all: Vec<Watched>, bearer: Option<Bearer>) -> (Vec<Left>, Vec<Seen>) {
     in_time(all.is_empty(), move || {
-        let mut seen = Vec::new();
-        for Watched { mut target, let_in: before } in all {
-            let more = let_in(target.as_mut()).saturating_sub(before);
+        let (mut all_left, mut seen) = (Vec::new(), Vec::new());
+        for Watched { mut target, let_in: had_let_in, before } in all {
+            let more = let_in(target.as_mut()).saturating_sub(had_let_in);
             if more > 0 {
                 let (shown, writes) = (target.shown(), if more == 1 { "write" } else { "writes" });
                 let text = format!("{shown} let in {more} {writes} meanwhile that would have been refused");
                 seen.push(("refused", text));
             }
-            if let (Some(bearer), Some(now)) = (&bearer, target.fingerprint()) {
+            let now = target.fingerprint();
+            if let (Some(bearer), Some(now)) = (&bearer, &now) {
                 // A fence that does not take it says so to whoever looks next.
-                let _ = target.remember(bearer, &now);
+                let _ = target.remember(bearer, now);
             }
+            all_left.push(Left { shown: target.shown().into(), before, now });
         }
-        ((), seen)
+        (all_left, seen)
     })
 }
 

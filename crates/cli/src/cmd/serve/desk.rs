@@ -11,7 +11,7 @@ use leasehold::stores::{Cas, Clock, Facts, Failure, Listed, Store, Stored, Versi
 use pollster::block_on;
 use tokio::sync::oneshot;
 
-use crate::exit::{self, Failed};
+use crate::exit::{Failed, Kind};
 
 /// How many requests may wait for the store before others are turned away.
 const QUEUE: usize = 256;
@@ -85,7 +85,7 @@ impl Desk {
         let started = std::thread::Builder::new().name("store".into()).spawn(work);
         started.map(|_| sender).map_err(|e| {
             Failed::new(
-                exit::UNREACHABLE,
+                Kind::Unreachable,
                 "serve",
                 format!("cannot start a thread: {e}. Nothing was started"),
             )

@@ -6,7 +6,7 @@ use std::path::Path;
 use leasehold::core::legal::Rights;
 use sha2::{Digest, Sha256};
 
-use crate::exit::{self, Failed};
+use crate::exit::{Failed, Kind};
 
 /// Shorter ones can be guessed.
 const SHORTEST: usize = 16;
@@ -28,13 +28,13 @@ impl Tokens {
         let shown = path.display();
         let cannot = |e: std::io::Error| {
             let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
-            let (code, word) = if denied { (exit::DENIED, "denied") } else { (exit::CONFIG, "config") };
-            Failed::new(code, word, format!("cannot read {shown} (--tokens): {e}. Nothing was started"))
+            let (kind, word) = if denied { (Kind::Denied, "denied") } else { (Kind::Config, "config") };
+            Failed::new(kind, word, format!("cannot read {shown} (--tokens): {e}. Nothing was started"))
         };
         let meta = std::fs::metadata(path).map_err(cannot)?;
         if meta.mode() & 0o077 != 0 {
             return Err(Failed::new(
-                exit::DENIED,
+                Kind::Denied,
                 "denied",
                 format!(
                     "{shown} (--tokens) can be read by others. Nothing was started. Run: chmod 600 {shown}"

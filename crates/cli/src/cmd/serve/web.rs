@@ -156,10 +156,8 @@ async fn handle(request: Request<Incoming>, shared: &Shared) -> Result<Answer, R
     if request.uri().path() == "/v1/list" && request.method() == Method::GET {
         return list(request.uri().query().unwrap_or(""), rights, shared).await;
     }
-    let key = key(request.uri().path())?;
-    if !rights.cover(&key) {
-        return Err(refuse(403, "prefix", "this bearer may only use names that begin with its prefix"));
-    }
+    let not_its_own = || refuse(403, "prefix", "this bearer may only use names that begin with its prefix");
+    let key = rights.place(&key(request.uri().path())?).ok_or_else(not_its_own)?;
     let call = match *request.method() {
         Method::GET => Call::Read { key: key.clone() },
         Method::DELETE => {
@@ -281,9 +279,11 @@ async fn list(query: &str, rights: &Rights, shared: &Shared) -> Result<Answer, R
     };
     // One more than is told: whether there are more.
     let wanted = if limit == 0 { 0 } else { limit + 1 };
-    let Reply { instance, told } =
-        ask(Call::List { prefix, after: asked("after")?, limit: wanted }, shared).await?;
-    let Told::Listed(found) = told else { return Err(refuse(500, "failed", "the store failed")) };
+    let after = asked("after")?;
+    let after = rights.place(&after).unwrap_or(after);
+    let Reply { instance, told } = ask(Call::List { prefix, after, limit: wanted }, shared).await?;
+    let Told::Listed(mut found) = told else { return Err(refuse(500, "failed", "the store failed")) };
+    found.iter_mut().for_each(|listed| listed.key = rights.called(&listed.key));
     Ok(said(200, Some(&instance), &[], page(found, limit)))
 }
 

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use leasehold_testkit::git::{Stop, WAYS, Way};
+use leasehold_testkit::proxy::Fault;
 use rustix::process::Signal;
 
 use super::kit::{MAIN, Scene};
-use crate::world::{Running, long, until};
+use crate::world::{PATIENCE, Running, long, until};
 
 #[derive(Clone, Copy, Debug)]
 enum Where {
@@ -54,6 +55,23 @@ fn in_pre_push() {
 #[test]
 fn in_the_server() {
     WAYS.iter().for_each(|way| matrix(*way, Where::PreReceive, if long() { 100 } else { 1 }));
+}
+
+/// The server calls the stale push good, moves the branch and leaves the fence: that is not called a success.
+#[test]
+fn on_the_wire_to_a_server_that_does_not_compare() {
+    for _ in 0..20 {
+        let scene = Scene::lying("each");
+        scene.seal(33);
+        let strike = scene.proxy.as_ref().unwrap().arm_on(b" report-status", Fault::Pause);
+        let zombie = Running::new(scene.push_in(&scene.clone, 33, &["origin", "HEAD:main"]));
+        assert!(strike.wait(PATIENCE), "it never pushed");
+        scene.seal(34);
+        strike.release();
+        zombie.ended().is(79, "the outcome of writing git:");
+        assert_ne!(scene.yard.at(MAIN), "", "then there was nothing to find out");
+        assert_eq!(scene.fence().fence.token.get(), 34);
+    }
 }
 
 /// A script that knows only git, in a real run whose supervisor is frozen as well.

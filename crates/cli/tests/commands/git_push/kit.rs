@@ -12,6 +12,7 @@ use leasehold::state::StateDir;
 use leasehold::targets::Target;
 use leasehold::targets::git::GitTarget;
 use leasehold_testkit::git::{SETTINGS, Server, Way, Yard};
+use leasehold_testkit::proxy::Proxy;
 
 use crate::world::{Ended, World};
 
@@ -20,6 +21,8 @@ pub const MAIN: &str = "refs/heads/main";
 /// Everything that belongs to one test. Dropped in this order.
 pub struct Scene {
     pub server: Server,
+    /// What the clone goes through.
+    pub proxy: Option<Proxy>,
     pub yard: Yard,
     pub clone: PathBuf,
     pub world: World,
@@ -48,12 +51,26 @@ pub fn run_variables(token: u64) -> [(&'static str, String); 3] {
 
 impl Scene {
     pub fn new(way: Way) -> Self {
+        let (world, yard) = Self::place();
+        let server = Server::start(way, yard.dir());
+        let clone = yard.clone("clone", &server.url());
+        Self { server, proxy: None, yard, clone, world }
+    }
+
+    /// With a server that does not compare, and a proxy before it.
+    pub fn lying(how: &str) -> Self {
+        let (world, yard) = Self::place();
+        let server = Server::lying(how, yard.dir());
+        let proxy = Proxy::tcp(&server.url());
+        let clone = yard.clone("clone", &proxy.url(&server.url()));
+        Self { server, proxy: Some(proxy), yard, clone, world }
+    }
+
+    fn place() -> (World, Yard) {
         let mut world = World::new();
         world.variables = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let yard = Yard::new(&world.path(""));
-        let server = Server::start(way, yard.dir());
-        let clone = yard.clone("clone", &server.url());
-        Self { server, yard, clone, world }
+        (world, yard)
     }
 
     pub fn target(&self) -> GitTarget {

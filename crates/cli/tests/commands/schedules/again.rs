@@ -73,6 +73,18 @@ fn a_slot_whose_record_makes_no_sense_is_left_alone() {
     assert!(site.agenda("rare").unwrap().dropped.is_empty());
 }
 
+/// Nobody can tell who has it. The run of the first slot says so; the others find nothing else.
+#[test]
+fn a_lease_that_cannot_be_read_is_not_tried_for_each_slot() {
+    let site = Site::with(&job("often", "every = \"1h\"", "catch_up = 3", NOTE));
+    site.run("a", &["run", "often", "--", "true"]).is(0, "");
+    site.damage("leases/often");
+    site.rewind("often", now() - 3 * 3600);
+    let told = site.tick("a").is(1, "the record is not readable").err;
+    assert_eq!(told.matches("was not begun").count(), 1, "{told}");
+    assert!(site.runs("a").is_empty(), "{:?}", site.runs("a"));
+}
+
 /// Four that make up for something are at it, and one more has to wait for them; what is due now has not.
 #[test]
 fn what_is_due_now_does_not_wait_for_what_is_late() {

@@ -118,11 +118,21 @@ fn a_slot_is_the_same_however_it_is_typed() {
 #[test]
 fn a_name_that_nobody_knows_is_told_so() {
     let site = Site::with(&job("rare", RARE, "lease = \"site/north\"", NOTE));
-    for command in [&["why", "rate"][..], &["why", "rate", "2026-11-16T05:45Z"], &["history", "rate"]] {
-        let said = site.run("a", command).is(0, "").out;
-        assert!(said.starts_with("nothing is known of rate on sqlite:"), "{said}");
-        assert!(said.ends_with("; jobs there: rare. Did you mean rare?\n"), "{said}");
+    for command in [
+        &["why", "rate"][..],
+        &["why", "rate", "2026-11-16T05:45Z"],
+        &["history", "rate"],
+        &["status", "rate"],
+    ] {
+        let ended = site.run("a", command).is(64, "leasehold: nothing is known of rate on sqlite:");
+        assert!(ended.err.ends_with("; jobs there: rare. Did you mean rare?\n"), "{ended:#?}");
+        let ended = site.run("a", &[&["--json"], command].concat()).is(64, "");
+        let error: serde_json::Value = serde_json::from_str(&ended.err).unwrap();
+        assert_eq!((ended.out.as_str(), &error["error"]["code"]), ("", &"unknown_name".into()));
     }
+    // What the file here says is known, though nothing has come of it.
+    site.run("a", &["status", "site/north"]).is(0, "");
+    site.run("a", &["history", "site/north"]).is(0, "");
     assert!(!site.run("a", &["history", "rare"]).is(0, "").out.contains("is known of"));
     // A lease is not unknown, whoever has used it.
     assert_eq!(why(&site, &["site/north"]).lines().next(), Some("jobs here that need site/north: rare."));

@@ -129,6 +129,6 @@ impl Process<'_> {
     pub(super) fn ending(&self, exit: Option<i32>, said: String) -> Ending {
         let took = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
         let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        Ending { exit, took_ms, at: host::utc(clock::wall().as_secs()), said }
+        Ending { exit, took_ms, at: host::utc(clock::wall().as_secs()), reason: None, said }
     }
 }

@@ -9,7 +9,7 @@ use super::{Bearer, Process, environment};
 use crate::runner::tail::Tail;
 use crate::runner::tree::Tree;
 use crate::runner::{JOB_ENV, spawn};
-use crate::steps::Steps;
+use crate::steps::{Desk, Steps};
 
 impl Process<'_> {
     fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
@@ -20,13 +20,24 @@ impl Process<'_> {
         [(JOB_ENV.into(), None)].into_iter().chain(all).chain(self.about()).collect()
     }
 
-    pub(super) fn spawn(&mut self, granted: &Granted, by: Option<BootTime>) -> Result<Tree, (String, u8)> {
-        if let (Some(book), Some(dir)) = (&self.book, &self.spec.sockets) {
+    fn desk(&self, granted: &Granted) -> Desk {
+        let (timing, mut desk) = (&self.spec.timing, Desk::new(Bearer::from(granted)));
+        if let Some(book) = &self.book {
             // Renewals wait behind it.
-            let patience = self.spec.timing.heartbeat / 3;
-            let listening = Steps::listen(dir, book.clone(), granted.grant, self.works.clone(), patience);
+            desk = desk.with_steps(book.clone(), self.works.clone(), timing.heartbeat / 3);
+        }
+        if let Some(gates) = &self.spec.gates {
+            desk = desk.with_gates(gates.clone(), timing.heartbeat);
+        }
+        desk
+    }
+
+    pub(super) fn spawn(&mut self, granted: &Granted, by: Option<BootTime>) -> Result<Tree, (String, u8)> {
+        if let Some(dir) = &self.spec.sockets {
             let failed = |e| (format!("cannot listen for the job's steps in {}: {e}", dir.display()), 126);
-            self.steps = Some(listening.map_err(failed)?);
+            let steps = Steps::listen(dir, self.desk(granted)).map_err(failed)?;
+            by.into_iter().for_each(|by| steps.ours_until(by));
+            self.steps = Some(steps);
         }
         let failed = |e| (format!("what the job prints cannot be passed on: {e}"), 126);
         let (tail, ends) = self.spec.tail.then(Tail::start).transpose().map_err(failed)?.unzip();

@@ -3,11 +3,12 @@
 
 use leasehold_core::ids::WriteId;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::super::local::{Stamp, trouble, unusable};
 use super::super::{Failure, FailureKind};
+use super::root::unless_taken;
 
 /// How often a reader starts over; each time, somebody else has got further.
 const TRIES: usize = 1000;
@@ -127,13 +128,13 @@ pub(super) fn read_file(dir: BorrowedFd<'_>, name: &str) -> Result<Option<Vec<u8
     let what = || format!("The file {name} in the store cannot be read");
     // Without blocking, or a planted pipe would hang every reader.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let fd = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
-        Ok(fd) => fd,
-        // A file that a network file system lost is one that was removed.
+    let opened = rustix::fs::openat(dir, name, flags, Mode::empty());
+    let (stat, fd) = match opened.and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd))) {
+        Ok(found) => found,
+        // A file that a network file system lost is one that was removed; one that it has opened may be lost too.
         Err(Errno::NOENT | Errno::STALE) => return Ok(None),
         Err(e) => return Err(trouble(e, &what())),
     };
-    let stat = rustix::fs::fstat(&fd).map_err(|e| trouble(e, &what()))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(unusable(format!(
             "{name} in the store is not a plain file, so something else put it there. Remove it."
@@ -145,7 +146,7 @@ pub(super) fn read_file(dir: BorrowedFd<'_>, name: &str) -> Result<Option<Vec<u8
     match std::io::Read::read_to_end(&mut file, &mut bytes) {
         Ok(_) => Ok(Some(bytes)),
         Err(e) => match Errno::from_io_error(&e) {
-            Some(Errno::STALE) => Ok(None),
+            Some(Errno::NOENT | Errno::STALE) => Ok(None),
             errno => Err(trouble(errno.unwrap_or(Errno::IO), &what())),
         },
     }
@@ -197,12 +198,12 @@ pub(super) fn newest(dir: impl AsFd) -> Result<Seen, Failure> {
             "A key's directory in the store has no version in it, which never happens by itself: files were removed. Restore the directory from a backup.".into(),
         ));
     }
-    Err(Failure {
-        kind: FailureKind::Unreachable,
-        message: format!(
+    Err(Failure::new(
+        FailureKind::Unreachable,
+        format!(
             "A record in the store changed or was incomplete {TRIES} times while it was read. Try again; if it goes on, files were removed from the directory: restore it from a backup."
         ),
-    })
+    ))
 }
 
 /// Whether the file before `entry` is still the one it was written after, so that neither of them
@@ -242,9 +243,10 @@ pub(super) fn add(dir: impl AsFd, after: &Seen, entry: &Entry, confirm: bool) ->
     let temp = temp_name(entry.seq, entry.write);
     write_file(dir, &temp, &entry.encode()).map_err(|e| trouble(e, what))?;
     let name = entry.seq.to_string();
-    let linked = match rustix::fs::linkat(dir, &temp, dir, &name, AtFlags::empty()) {
+    let linked = rustix::fs::linkat(dir, &temp, dir, &name, AtFlags::empty());
+    let linked = match unless_taken(linked, dir, &name) {
         Ok(()) => Ok(Added::Written),
-        Err(Errno::EXIST) => Ok(lost_reply(dir, &temp)),
+        Err(Errno::EXIST) => Ok(lost_reply(rustix::fs::statat(dir, &temp, AtFlags::SYMLINK_NOFOLLOW))),
         // Swept, because the number was taken: by somebody else, or by a first try of ours.
         Err(Errno::NOENT | Errno::STALE) => Ok(Added::Unsure),
         Err(Errno::PERM | Errno::MLINK) => Err(trouble(Errno::NOSYS, what)),
@@ -256,9 +258,11 @@ pub(super) fn add(dir: impl AsFd, after: &Seen, entry: &Entry, confirm: bool) ->
         return Ok(linked);
     }
     // It is there for all to see: not that nothing was written.
-    rustix::fs::fsync(dir).map_err(|e| Failure {
-        kind: FailureKind::Unreachable,
-        message: format!("A new version may not have reached the disk: {}", std::io::Error::from(e)),
+    rustix::fs::fsync(dir).map_err(|e| {
+        Failure::new(
+            FailureKind::Unreachable,
+            format!("A new version may not have reached the disk: {}", std::io::Error::from(e)),
+        )
     })?;
     if confirm && version(dir, after.newest.seq)?.map(|e| e.write) != entry.previous {
         return Ok(Added::Unsure);
@@ -269,12 +273,13 @@ pub(super) fn add(dir: impl AsFd, after: &Seen, entry: &Entry, confirm: bool) ->
 
 /// The name exists. Ours, if the server linked it and its answer was lost on the way: then the
 /// prepared file has two names. A version is swept only after its prepared file, so one name means
-/// that it was never linked; none, that nothing can be said.
-fn lost_reply(dir: BorrowedFd<'_>, temp: &str) -> Added {
-    match rustix::fs::statat(dir, temp, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) if stat.st_nlink == 1 => Added::Conflict,
-        Ok(_) => Added::Written,
-        Err(_) => Added::Unsure,
+/// that it was never linked. Without a name nothing can be said: a sweeper took it, perhaps between
+/// the kernel's look at the name and its look at the file.
+fn lost_reply(prepared: Result<Stat, Errno>) -> Added {
+    match prepared.map(|stat| stat.st_nlink) {
+        Ok(1) => Added::Conflict,
+        Ok(2) => Added::Written,
+        Ok(_) | Err(_) => Added::Unsure,
     }
 }
 
@@ -346,5 +351,21 @@ mod tests {
         assert_eq!(Entry::decode(3, b""), None);
         let absent = Entry { seq: 0, write: WriteId(1), previous: None, stamp: None, body: None };
         assert_eq!(Entry::decode(0, &absent.encode()), Some(absent));
+    }
+
+    #[test]
+    fn a_prepared_file_that_was_swept_while_it_was_looked_at_proves_no_write() {
+        let dir = std::env::temp_dir().join(format!("leasehold-chain-{:032x}", crate::random::seed()));
+        std::fs::create_dir(&dir).unwrap();
+        let (prepared, version) = (dir.join("t1"), dir.join("1"));
+        let file = std::fs::File::create(&prepared).unwrap();
+        let looked = || lost_reply(rustix::fs::fstat(&file));
+        assert_eq!(looked(), Added::Conflict, "never linked");
+        std::fs::hard_link(&prepared, &version).unwrap();
+        assert_eq!(looked(), Added::Written, "linked");
+        std::fs::remove_file(&version).unwrap();
+        std::fs::remove_file(&prepared).unwrap();
+        assert_eq!(looked(), Added::Unsure, "swept");
+        std::fs::remove_dir(&dir).unwrap();
     }
 }

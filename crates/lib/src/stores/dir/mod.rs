@@ -67,7 +67,7 @@ use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 
 use self::chain::{Added, Entry, write_file};
-use self::root::{KEYS, TEMP, identify, initialise, make_dir, names, open_dir, open_root};
+use self::root::{KEYS, TEMP, identify, initialise, make_dir, names, open_dir, open_root, unless_taken};
 use super::local::{Domain, Place, Stamp, examined, is_local, trouble, unusable};
 use super::{Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version};
 
@@ -174,7 +174,8 @@ impl DirStore {
         let placed = open_dir(self.temp.as_fd(), &temp).and_then(|dir| {
             write_file(dir.as_fd(), "0", &first.encode())?;
             rustix::fs::fsync(&dir)?;
-            match rustix::fs::renameat(&self.temp, &temp, &parent, last.as_str()) {
+            let placed = rustix::fs::renameat(&self.temp, &temp, &parent, last.as_str());
+            match unless_taken(placed, parent.as_fd(), last) {
                 // The first rename of a lost answer leaves nothing to rename; the caller looks again.
                 Ok(()) | Err(Errno::NOENT | Errno::EXIST | Errno::NOTEMPTY) => Ok(()),
                 Err(e) => Err(e),
@@ -265,10 +266,7 @@ impl DirStore {
             None if expected.is_some() => return Ok(Cas::Conflict),
             None => {
                 self.create_key(&parts)?;
-                self.key_dir(&parts)?.ok_or_else(|| Failure {
-                    kind: FailureKind::Unreachable,
-                    message: "A key was not in the store right after it was created there, and nothing was written. Try again.".into(),
-                })?
+                self.key_dir(&parts)?.ok_or_else(|| Failure::not_written(FailureKind::Unreachable, "A key was not in the store right after it was created there, and nothing was written. Try again."))?
             }
         };
         let seen = chain::newest(&dir)?;
@@ -296,10 +294,10 @@ impl DirStore {
                 store_time: entry.stamp.map(|stamp| stamp.boot_time.0),
             },
             Added::Conflict => Cas::Conflict,
-            Added::Unsure => Cas::Unknown(Failure {
-                kind: FailureKind::Unreachable,
-                message: "Others wrote the same record while this write was on its way, so whether it counted must be read back.".into(),
-            }),
+            Added::Unsure => Cas::Unknown(Failure::new(
+                FailureKind::Unreachable,
+                "Others wrote the same record while this write was on its way, so whether it counted must be read back.",
+            )),
         })
     }
 
@@ -360,7 +358,7 @@ impl Store for DirStore {
             durability: "Every acknowledged write was synced to its file system; on a local disk it survives a crash or a power cut.",
             caution: (!local).then(|| {
                 format!(
-                    "{} is not on a file system known to be local: one winner per lease is promised only if the server links files atomically and no client caches names (on NFS: mount with lookupcache=none and noac), an abandoned lease is taken over only after it was watched for a full TTL, and a fence at the target is what keeps a stale job out.",
+                    "{} is not on a file system known to be local: leases, slots and keys are safe only if its server links files atomically and no client caches names. Mount it with lookupcache=none,noac (NFS), dir_cache=no,attr_timeout=0,entry_timeout=0,negative_timeout=0 (sshfs) or cache=none,actimeo=0 (SMB), and compare two mounts by: leasehold doctor dir:ONE --also dir:OTHER.",
                     self.path.display()
                 )
             }),

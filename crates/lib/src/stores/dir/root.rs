@@ -29,9 +29,22 @@ pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Er
     })
 }
 
+/// What a call said that makes `name`, which must not exist. SFTP has no word for one that does, and sshfs says that it is not
+/// permitted: whether it exists tells.
+pub(super) fn unless_taken(made: Result<(), Errno>, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
+    #[cfg(test)]
+    let made = super::tests::as_sshfs_says(made);
+    match made {
+        Err(Errno::PERM) if rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
+            Err(Errno::EXIST)
+        }
+        other => other,
+    }
+}
+
 /// Makes a directory that may exist already, and keeps it.
 pub(super) fn make_dir(parent: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
-    match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+    match unless_taken(rustix::fs::mkdirat(parent, name, Mode::RWXU), parent, name) {
         Ok(()) => rustix::fs::fsync(parent),
         Err(Errno::EXIST) => Ok(()),
         Err(e) => Err(e),
@@ -84,10 +97,23 @@ pub(super) fn identify(root: BorrowedFd<'_>, path: &str) -> Result<Option<String
     }
 }
 
+/// What is wrong while a store is made: on a full disk a part of it is there already.
+fn unmade(errno: Errno, what: &str) -> Failure {
+    let failure = trouble(errno, what);
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => {
+            let message =
+                format!("{what}: the disk is full or the quota is used up. Make room and try again.");
+            Failure { message, ..failure }
+        }
+        _ => failure,
+    }
+}
+
 /// Makes an empty directory a store. Whoever links the format file first gives the identity.
 pub(super) fn initialise(root: BorrowedFd<'_>, path: &str) -> Result<String, Failure> {
     let what = format!("The directory {path} cannot be made a store");
-    let failed = |e| trouble(e, &what);
+    let failed = |e| unmade(e, &what);
     if !looks_fresh(root).map_err(failed)? {
         // Somebody else may have finished in between; then it is a store.
         return identify(root, path)?.ok_or_else(|| {
@@ -102,6 +128,7 @@ pub(super) fn initialise(root: BorrowedFd<'_>, path: &str) -> Result<String, Fai
     let text = format!("{FORMAT_FILE} {FORMAT} {:032x}\n", crate::random::seed());
     write_file(root, &temp, text.as_bytes()).map_err(failed)?;
     let linked = rustix::fs::linkat(root, &temp, root, FORMAT_FILE, AtFlags::empty());
+    let linked = unless_taken(linked, root, FORMAT_FILE);
     let _ = rustix::fs::unlinkat(root, &temp, AtFlags::empty());
     match linked {
         Ok(()) | Err(Errno::EXIST) => {}

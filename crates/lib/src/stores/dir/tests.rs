@@ -10,6 +10,19 @@ use super::*;
 
 const KEY: &str = "leases/x";
 
+thread_local! {
+    /// Whether this thread is on a mount by sshfs.
+    static SSHFS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// SFTP has one word for whatever is wrong, and sshfs makes this of it.
+pub(super) fn as_sshfs_says(made: Result<(), Errno>) -> Result<(), Errno> {
+    match made {
+        Err(Errno::EXIST | Errno::NOTEMPTY) if SSHFS.get() => Err(Errno::PERM),
+        other => other,
+    }
+}
+
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -204,4 +217,34 @@ fn a_version_is_never_swept_before_the_one_below_it_nor_before_its_prepared_file
     std::fs::hard_link(scratch.file(8), &prepared).unwrap();
     assert!(chain::sweep_one(dir.as_fd(), 8));
     assert!(!scratch.file(8).exists() && !prepared.exists());
+}
+
+/// A race that is lost is not told as a missing right, nor as something that the file system cannot do.
+#[test]
+fn on_sshfs_there_is_one_winner_and_nobody_is_denied() {
+    for round in 0..20 {
+        let scratch = Scratch::new();
+        let start = std::sync::Barrier::new(8);
+        // All make the store, then one key after another.
+        let race = |id: u128| {
+            SSHFS.set(true);
+            start.wait();
+            let mut store = scratch.store();
+            let won = |key: usize| match block_on(store.cas(&format!("{KEY}{key}"), None, WriteId(id), b"")) {
+                Cas::Unknown(failure) => panic!("{failure:?}"),
+                other => other != Cas::Conflict,
+            };
+            (0..5).map(won).filter(|won| *won).count()
+        };
+        let won: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (1..=8).map(|id| scope.spawn(move || race(id))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(won, 5, "round {round}");
+    }
+    // Where nothing has the name, a right is missing.
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let denied = root::unless_taken(Err(Errno::PERM), store.keys.as_fd(), "nothing");
+    assert_eq!(denied, Err(Errno::PERM));
 }

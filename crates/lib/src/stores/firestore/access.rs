@@ -46,12 +46,14 @@ impl Access {
             // Reading the certificates of the system takes longer than a call on this machine.
             client = client.tls_certs_only([]);
         }
-        let client = client.build().map_err(|e| Failure {
-            kind: FailureKind::Unusable,
-            message: format!(
-                "No HTTPS client could be set up ({}). Check the certificates installed on this machine.",
-                cause(&e)
-            ),
+        let client = client.build().map_err(|e| {
+            Failure::new(
+                FailureKind::Unusable,
+                format!(
+                    "No HTTPS client could be set up ({}). Check the certificates installed on this machine.",
+                    cause(&e)
+                ),
+            )
         })?;
         let credentials = if address.emulator { None } else { Some(credentials()?) };
         Ok(Self { client, credentials, accepted: false })
@@ -65,13 +67,10 @@ impl Access {
     /// A call was turned away for its token. If that token did before, it has only become too old, as
     /// it does while a machine sleeps: trying again helps.
     pub fn refused(&self, address: &Address, words: &str) -> Option<Failure> {
-        (self.accepted && self.credentials.is_some()).then(|| Failure {
-            kind: FailureKind::Unreachable,
-            message: format!(
+        (self.accepted && self.credentials.is_some()).then(|| Failure::new(FailureKind::Unreachable, format!(
                 "Firestore's {} no longer takes a token that it took before ({words}). Try again: a new one will be asked for.",
                 address.database
-            ),
-        })
+            )))
     }
 
     async fn bearer(&self) -> Result<String, Failure> {
@@ -94,9 +93,11 @@ impl Access {
     ) -> Result<Answer, Failure> {
         let bearer = self.bearer().await?;
         let url = format!("{}/v1/{path}", address.endpoint);
-        let mut authorization = HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| Failure {
-            kind: FailureKind::Denied,
-            message: "Google's token has characters that no token has. Check where it comes from.".into(),
+        let mut authorization = HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| {
+            Failure::new(
+                FailureKind::Denied,
+                "Google's token has characters that no token has. Check where it comes from.",
+            )
         })?;
         authorization.set_sensitive(true);
         let mut request = self.client.request(method, url).header(AUTHORIZATION, authorization);
@@ -143,12 +144,12 @@ fn bad_credentials(error: &(dyn Error + 'static)) -> Failure {
         None if syntax => (FailureKind::Unusable, "are neither a service account's key nor a gcloud login"),
         None => (FailureKind::Unusable, "cannot be used, for example because the private key is damaged"),
     };
-    Failure {
+    Failure::new(
         kind,
-        message: format!(
+        format!(
             "The Google credentials named by the environment {what}. Check GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT and GOOGLE_SERVICE_ACCOUNT_KEY."
         ),
-    }
+    )
 }
 
 /// Nobody gave a token. The answer of who was asked is not repeated: it may hold half a token.
@@ -165,28 +166,28 @@ fn no_token(error: &(dyn Error + 'static)) -> Failure {
             "No Google credentials could be had: none are named by GOOGLE_APPLICATION_CREDENTIALS, or the server that gives tokens did not answer. Set it, run gcloud auth application-default login, or try again.",
         )
     };
-    Failure { kind, message: message.into() }
+    Failure::new(kind, message)
 }
 
 fn unreachable(address: &Address, error: &reqwest::Error) -> Failure {
     let endpoint = &address.endpoint;
     // Certificates do not get better by trying again.
     if error.is_connect() && chain(error).any(is_tls) {
-        return Failure {
-            kind: FailureKind::Unusable,
-            message: format!(
+        return Failure::new(
+            FailureKind::Unusable,
+            format!(
                 "The connection to {endpoint} is not safe ({}). Check the certificates of this machine, and any proxy on the way.",
                 cause(error)
             ),
-        };
+        );
     }
-    Failure {
-        kind: FailureKind::Unreachable,
-        message: format!(
+    Failure::new(
+        FailureKind::Unreachable,
+        format!(
             "Firestore at {endpoint} cannot be reached ({}). Check the network and the address, then try again.",
             cause(error)
         ),
-    }
+    )
 }
 
 fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {

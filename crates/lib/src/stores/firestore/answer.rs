@@ -111,7 +111,7 @@ pub(super) fn failure(address: &Address, status: &str, words: &str) -> Failure {
         (status, "") => status.into(),
         (status, words) => format!("{status}: {words}"),
     };
-    Failure { kind, message: format!("Firestore's {} {what} ({said}). {next}.", address.database) }
+    Failure::new(kind, format!("Firestore's {} {what} ({said}). {next}.", address.database))
 }
 
 /// Something answered that is not Firestore.
@@ -122,23 +122,21 @@ pub(super) fn foreign(address: &Address, http: u16) -> Failure {
         _ => (FailureKind::Unusable, "Check the address, and any proxy or sign-in page on the way to it"),
     };
     let endpoint = &address.endpoint;
-    Failure {
+    Failure::new(
         kind,
-        message: format!(
-            "What answered at {endpoint} is not Firestore (HTTP status {http}, no JSON). {next}."
-        ),
-    }
+        format!("What answered at {endpoint} is not Firestore (HTTP status {http}, no JSON). {next}."),
+    )
 }
 
 /// JSON that does not say what was asked.
 pub(super) fn puzzling(address: &Address) -> Failure {
-    Failure {
-        kind: FailureKind::Unusable,
-        message: format!(
+    Failure::new(
+        FailureKind::Unusable,
+        format!(
             "What answered at {} left out what was asked of it, so it is not Firestore as we know it. Check the address.",
             address.endpoint
         ),
-    }
+    )
 }
 
 /// The name of an error that came as a number, as in the parts of a batch.

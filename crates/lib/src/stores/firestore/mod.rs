@@ -126,11 +126,10 @@ impl FirestoreStore {
     fn name(&self, key: &str) -> Result<String, Failure> {
         match wire::document_id(key) {
             Some(id) => Ok(self.address.document(&id)),
-            None => Err(Failure {
-                kind: FailureKind::Unusable,
-                message: "A key is too long for Firestore, which takes 1500 bytes. Use a shorter name."
-                    .into(),
-            }),
+            None => Err(Failure::new(
+                FailureKind::Unusable,
+                "A key is too long for Firestore, which takes 1500 bytes. Use a shorter name.",
+            )),
         }
     }
 
@@ -241,13 +240,13 @@ impl Store for FirestoreStore {
             if let Some(found) = part.get("found") {
                 return match wire::record(found, part.get("readTime")) {
                     Some((whose, stored)) if whose == key => Ok(Some(stored)),
-                    _ => Err(Failure {
-                        kind: FailureKind::Unusable,
-                        message: format!(
+                    _ => Err(Failure::new(
+                        FailureKind::Unusable,
+                        format!(
                             "The document for {key:?} in {} was written by something else, and was left as it is. Name another collection for leases.",
                             self.address.shown
                         ),
-                    }),
+                    )),
                 };
             }
             if part["missing"].as_str().is_some_and(|missing| within(missing) == within(&name)) {
@@ -311,7 +310,7 @@ impl Store for FirestoreStore {
         let mut remarks = vec![Remark {
             about: "pace",
             verdict: Verdict::Good,
-            text: "Firestore takes about one write per second to one document for long: a TTL of 5 s or more leaves room.".into(),
+            text: "Firestore takes about one write per second to one document for long.".into(),
         }];
         if self.address.emulator {
             remarks.push(Remark {

@@ -41,6 +41,11 @@ impl FirestoreStore {
         &self.address.shown
     }
 
+    /// The database, and where it is.
+    pub(crate) fn server(&self) -> String {
+        format!("{} {}", self.address.database, self.address.endpoint)
+    }
+
     /// The fence document.
     pub(crate) async fn fence(&mut self, documents: &Documents) -> Result<Option<Document>, Failure> {
         self.document(&documents.fence, FENCE).await

@@ -211,3 +211,16 @@ fn credentials_that_cannot_be_used_are_not_repeated() {
     assert!(said.contains("no service account") && !said.contains(CANARY), "{said}");
     assert_eq!(*calls.lock().unwrap(), [""; 0], "nothing is asked without credentials");
 }
+
+/// As the README says.
+#[test]
+fn the_shortest_lease_is_what_is_told() {
+    use leasehold_core::stop::Wishes;
+    let store = FirestoreStore::new("firestore://demo/leases?endpoint=http://127.0.0.1:1").unwrap();
+    let with = |millis| {
+        let ttl = Some(Duration::from_millis(millis));
+        crate::stores::timing(Wishes { ttl, ..Wishes::default() }, &store)
+    };
+    with(9_200).unwrap();
+    with(9_100).unwrap_err();
+}

@@ -78,8 +78,9 @@ impl Answer {
     pub(super) fn refusal(&self, shown: &str, with_bearer: bool) -> Failure {
         let said: Said = serde_json::from_slice(&self.body).unwrap_or_default();
         let error: String = said.error.chars().filter(|c| !c.is_control()).take(200).collect();
-        let denied = |message: String| Failure { kind: FailureKind::Denied, message };
-        let busy = |message: String| Failure { kind: FailureKind::Unreachable, message };
+        let denied = |message: String| Failure::new(FailureKind::Denied, message);
+        let not_written = |message: String| Failure::not_written(FailureKind::Denied, message);
+        let busy = |message: String| Failure::new(FailureKind::Unreachable, message);
         match self.status {
             401 if with_bearer => denied(format!(
                 "The store at {shown} does not know this bearer token. Put the right one into the file that \
@@ -89,14 +90,14 @@ impl Answer {
                 "The store at {shown} wants a bearer token and none was sent. Put it into a file and name that \
                  file in LEASEHOLD_AUTH_FILE."
             )),
-            403 => denied(format!(
+            403 => not_written(format!(
                 "The store at {shown} refused: {error}; nothing was written. Use a name that begins with this bearer's prefix, or \
                  another bearer token."
             )),
-            422 if said.reason == "held" => denied(format!(
+            422 if said.reason == "held" => not_written(format!(
                 "The store at {shown} refused the write: {error}; nothing was written. Wait for the holder, or use an admin token."
             )),
-            422 => denied(format!(
+            422 => not_written(format!(
                 "The store at {shown} refused the write as one that the rules of a lease cannot make: {error}; nothing was written. \
                  Check that both sides are the same version of leasehold, and that its clock was not set back."
             )),
@@ -117,7 +118,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 fn unusable(message: String) -> Failure {
-    Failure { kind: FailureKind::Unusable, message }
+    Failure::new(FailureKind::Unusable, message)
 }
 
 /// An answer that carries our header and still makes no sense.
@@ -131,20 +132,20 @@ pub(super) fn garbled(shown: &str) -> Failure {
 /// Something else answered: a proxy, a login page, another server.
 fn stranger(status: u16, shown: &str) -> Failure {
     match status {
-        408 | 409 | 425 | 429 | 500..=599 => Failure {
-            kind: FailureKind::Unreachable,
-            message: format!(
+        408 | 409 | 425 | 429 | 500..=599 => Failure::new(
+            FailureKind::Unreachable,
+            format!(
                 "Something between here and the store at {shown} answered in its place (HTTP {status}). Try again; \
                  if it goes on, see whether the server runs."
             ),
-        },
-        401 | 403 | 407 => Failure {
-            kind: FailureKind::Denied,
-            message: format!(
+        ),
+        401 | 403 | 407 => Failure::new(
+            FailureKind::Denied,
+            format!(
                 "Something between here and the store at {shown} asks for a login of its own (HTTP {status}). Let \
                  the request pass there, or use another way to the store."
             ),
-        },
+        ),
         300..=399 => unusable(format!(
             "{shown} sends us elsewhere (HTTP {status}), and a bearer token is not taken along. Use the address \
              it leads to."
@@ -166,10 +167,10 @@ fn broken(error: &reqwest::Error, shown: &str) -> Failure {
         ));
     }
     let what = if error.is_connect() { "cannot be reached" } else { "did not answer to the end" };
-    Failure {
-        kind: FailureKind::Unreachable,
-        message: format!("The store at {shown} {what} ({why}). See whether it runs and the network is up."),
-    }
+    Failure::new(
+        FailureKind::Unreachable,
+        format!("The store at {shown} {what} ({why}). See whether it runs and the network is up."),
+    )
 }
 
 /// The innermost cause. Never the URL, which the outer ones repeat.

@@ -104,7 +104,7 @@ pub(super) fn header(token: &str) -> Result<HeaderValue, Failure> {
 }
 
 fn failure(kind: FailureKind, message: String) -> Failure {
-    Failure { kind, message }
+    Failure::new(kind, message)
 }
 
 #[cfg(test)]

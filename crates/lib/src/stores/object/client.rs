@@ -62,7 +62,7 @@ fn never_again() -> RetryConfig {
 
 fn connector(endpoint: Option<&String>, credentials: &Note) -> Result<Connector, Failure> {
     let endpoint = endpoint.map(|e| checked_endpoint(e)).transpose();
-    let endpoint = endpoint.map_err(|message| Failure { kind: FailureKind::Unusable, message })?;
+    let endpoint = endpoint.map_err(|message| Failure::new(FailureKind::Unusable, message))?;
     let http = endpoint.is_some_and(|e| e.starts_with("http://"));
     Ok(Connector { http, credentials: credentials.clone() })
 }
@@ -193,12 +193,11 @@ fn azure(place: &Place, vars: &Vars, credentials: &Note) -> Result<Client, Failu
         builder = builder.with_endpoint(endpoint.clone());
     }
     let Some(account) = builder.get_config_value(&AzureConfigKey::AccountName) else {
-        return Err(Failure {
-            kind: FailureKind::Unusable,
-            message: "No storage account was named: add ?account=NAME to the URL, or set \
-                      AZURE_STORAGE_ACCOUNT_NAME."
-                .into(),
-        });
+        return Err(Failure::new(
+            FailureKind::Unusable,
+            "No storage account was named: add ?account=NAME to the URL, or set \
+                      AZURE_STORAGE_ACCOUNT_NAME.",
+        ));
     };
     let endpoint = builder.get_config_value(&AzureConfigKey::Endpoint);
     let connector = connector(endpoint.as_ref(), credentials)?;
@@ -216,20 +215,20 @@ fn azure(place: &Place, vars: &Vars, credentials: &Note) -> Result<Client, Failu
 }
 
 fn denied(place: &Place, what: &str) -> Failure {
-    Failure { kind: FailureKind::Denied, message: format!("{what}. {}.", place.provider.credentials()) }
+    Failure::new(FailureKind::Denied, format!("{what}. {}.", place.provider.credentials()))
 }
 
 /// The library's own words are not repeated: they may quote the setting they dislike.
 fn unbuilt(place: &Place) -> Failure {
-    Failure {
-        kind: FailureKind::Unusable,
-        message: format!(
+    Failure::new(
+        FailureKind::Unusable,
+        format!(
             "The settings for {} in the environment cannot be used: a key file is missing or damaged, or a value \
              is not what it should be. {}.",
             place.provider.title(),
             place.provider.credentials()
         ),
-    }
+    )
 }
 
 #[cfg(test)]

@@ -9,11 +9,9 @@ use object_store::path::Path;
 use reqwest::Method;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue, IF_MATCH};
 
+use super::place::Provider;
 use super::wire::Note;
 use crate::stores::Version;
-
-/// An ETag that no object has.
-const NO_ETAG: &str = "\"00000000000000000000000000000000\"";
 
 /// How requests are signed.
 pub enum Signer {
@@ -39,7 +37,7 @@ impl Eraser {
     /// Whether a DELETE on a version that the object does not have is refused. Not every server that
     /// speaks like S3 looks at the condition.
     pub async fn refuses_another(&self, path: &Path) -> bool {
-        self.delete(path, NO_ETAG).await == Some(412)
+        self.delete(path, Provider::S3.no_version()).await == Some(412)
     }
 
     /// Deletes the object if that is still its version; whether it is gone, or another one is there now.

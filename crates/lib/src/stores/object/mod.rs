@@ -218,7 +218,7 @@ impl Want<'_> {
 }
 
 fn unusable(message: String) -> Failure {
-    Failure { kind: FailureKind::Unusable, message }
+    Failure::new(FailureKind::Unusable, message)
 }
 
 fn foreign(path: &Path) -> Failure {
@@ -300,11 +300,9 @@ impl Store for ObjectBucket {
 
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let title = self.place.provider.title();
-        let about = match (&self.place.endpoint, self.place.provider) {
-            (Some(endpoint), Provider::S3) => {
-                format!("{endpoint} keeps what it acknowledged as well as its disks do")
-            }
-            _ => format!("{title} keeps what it acknowledged, across machines and buildings"),
+        let about = match &self.place.endpoint {
+            Some(endpoint) => format!("{endpoint} keeps what it acknowledged as well as its disks do"),
+            None => format!("{title} keeps what it acknowledged, across machines and buildings"),
         };
         let text = format!("{about}; a bucket restored from a copy is noticed by its tokens.");
         Ok(vec![Remark { about: "durability", verdict: Verdict::Good, text }])

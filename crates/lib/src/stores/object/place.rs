@@ -48,6 +48,15 @@ impl Provider {
         }
     }
 
+    /// The version of no object: an ETag that nothing has, a generation before the first. Written as versions are there.
+    pub fn no_version(self) -> &'static str {
+        match self {
+            Self::S3 => "\"00000000000000000000000000000000\"",
+            Self::Google => "1",
+            Self::Azure => "\"0x000000000000000\"",
+        }
+    }
+
     fn parameters(self) -> &'static [&'static str] {
         match self {
             Self::S3 => &["endpoint", "region", "style"],

@@ -65,6 +65,13 @@ impl ObjectBucket {
         &self.place.shown
     }
 
+    /// Whose bucket it is, and where.
+    pub(crate) fn server(&self) -> String {
+        let Place { provider, bucket, account, endpoint, .. } = &self.place;
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        format!("{}:{}/{bucket} {}", provider.title(), text(account), text(endpoint))
+    }
+
     /// The object at `path`, if there is one; its content, if that has at most so many bytes.
     pub(crate) async fn fetch(&mut self, path: &Path, most: u64) -> Result<Option<Fetched>, Failure> {
         let client = self.client()?;
@@ -88,13 +95,10 @@ impl ObjectBucket {
             return Ok(Some(Fetched { bytes: None, version, age: age(&note), note }));
         }
         let Ok(bytes) = got.bytes().await else {
-            return Err(Failure {
-                kind: FailureKind::Unreachable,
-                message: format!(
-                    "{} stopped in the middle of an object. Try again.",
-                    self.place.provider.title()
-                ),
-            });
+            return Err(Failure::new(
+                FailureKind::Unreachable,
+                format!("{} stopped in the middle of an object. Try again.", self.place.provider.title()),
+            ));
         };
         Ok(Some(Fetched { bytes: Some(bytes), version, age: age(&note), note }))
     }
@@ -175,9 +179,11 @@ impl ObjectBucket {
     /// Takes an object away, whatever it is.
     pub(crate) async fn discard(&mut self, path: &Path) -> Result<(), Failure> {
         let client = self.client()?;
-        client.bucket.delete(path).await.map_err(|_| Failure {
-            kind: FailureKind::Unreachable,
-            message: format!("{} did not remove an object.", self.place.provider.title()),
+        client.bucket.delete(path).await.map_err(|_| {
+            Failure::new(
+                FailureKind::Unreachable,
+                format!("{} did not remove an object.", self.place.provider.title()),
+            )
         })
     }
 }

@@ -4,7 +4,6 @@
 use super::place::{Place, Provider};
 use super::wire::{Answer, Broken, Told};
 use crate::stores::{Failure, FailureKind};
-use leasehold_core::store::NOTHING_WRITTEN;
 
 /// What became of a conditional write.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,7 +52,15 @@ pub fn failure(place: &Place, told: &Told, credentials: &Told) -> Failure {
         ),
         (None, None) => uncredited(place, credentials),
     };
-    Failure { kind, message }
+    match &told.answer {
+        Some(answer) if leased_by_azure(answer) => Failure::not_written(kind, message),
+        _ => Failure::new(kind, message),
+    }
+}
+
+/// Somebody has taken out Azure's own lease on the object.
+fn leased_by_azure(answer: &Answer) -> bool {
+    answer.status == 412 && answer.code.starts_with("LeaseId")
 }
 
 /// Who is spoken to.
@@ -150,11 +157,11 @@ fn answered(place: &Place, answer: &Answer) -> (FailureKind, String) {
             FailureKind::Unreachable,
             format!("{host} met another request for the same object and did not decide ({said}). Try again."),
         ),
-        412 if answer.code.starts_with("LeaseId") => (
+        _ if leased_by_azure(answer) => (
             FailureKind::Unusable,
             format!(
                 "{host} lets nobody write an object in the {what} {bucket:?} because somebody has taken out Azure's own \
-             lease on it ({said}): {NOTHING_WRITTEN}. Break that lease (az storage blob lease break)."
+             lease on it ({said}): nothing was written. Break that lease (az storage blob lease break)."
             ),
         ),
         429 => slow(&host, &said),

@@ -3,7 +3,7 @@
 use tokio_postgres::Row;
 
 use super::sql::Identity;
-use super::{Kind, ME, PostgresStore, foreign, push, sql};
+use super::{Kind, ME, PostgresStore, foreign, sql};
 use crate::stores::{Failure, Remark, Verdict};
 
 /// Settings that no compare-and-set can show.
@@ -40,9 +40,9 @@ pub(super) async fn examine(store: &mut PostgresStore) -> Result<Vec<Remark>, Fa
         verdict: Verdict::Good,
         text: format!("PostgreSQL {}, a primary.", settings.version),
     }];
-    remarks.extend(durability(&settings));
+    remarks.push(durability(&settings));
     remarks.push(failover(&settings, store.identity));
-    remarks.push(pooler(store).await);
+    remarks.push(pooler(store));
     if store.pooled != Some(true) && !settings.encrypted && store.target.hosts.iter().any(|h| !h.is_near()) {
         remarks.push(Remark {
             about: "encryption",
@@ -53,34 +53,35 @@ pub(super) async fn examine(store: &mut PostgresStore) -> Result<Vec<Remark>, Fa
     Ok(remarks)
 }
 
-fn durability(settings: &Settings) -> Vec<Remark> {
-    let remark = |verdict, text: &str| Remark { about: "durability", verdict, text: text.into() };
-    let mut found = Vec::new();
-    if settings.fsync != "on" {
-        found.push(remark(
-            Verdict::Unsafe,
-            "fsync is off: after a power failure the server may have forgotten grants it acknowledged.",
-        ));
-    }
-    if settings.full_pages != "on" {
-        found.push(remark(
-            Verdict::Weak,
-            "full_page_writes is off: after a power failure tables may be damaged, unless the file system \
-             writes whole pages.",
-        ));
-    }
-    found.push(match settings.commit.as_str() {
-        "on" | "remote_apply" => remark(Verdict::Good, "Every write is on disk before it is acknowledged."),
-        other => Remark {
-            about: "durability",
-            verdict: Verdict::Good,
-            text: format!(
+fn durability(settings: &Settings) -> Remark {
+    let (verdict, text) = match (
+        settings.fsync.as_str(),
+        settings.full_pages.as_str(),
+        settings.commit.as_str(),
+    ) {
+        ("on", "on", "on" | "remote_apply") => {
+            (Verdict::Good, "Every write is on disk before it is acknowledged.".into())
+        }
+        ("on", "on", other) => (
+            Verdict::Good,
+            format!(
                 "synchronous_commit is {other} here; every write of a lease turns it on for itself, so it is on \
                  disk before it is acknowledged."
             ),
-        },
-    });
-    found
+        ),
+        ("on", ..) => (
+            Verdict::Weak,
+            "full_page_writes is off: after a power failure tables may be damaged, unless the file system \
+             writes whole pages."
+                .into(),
+        ),
+        _ => (
+            Verdict::Unsafe,
+            "fsync is off: after a power failure the server may have forgotten grants it acknowledged."
+                .into(),
+        ),
+    };
+    Remark { about: "durability", verdict, text }
 }
 
 fn failover(settings: &Settings, identity: Identity) -> Remark {
@@ -104,19 +105,15 @@ fn failover(settings: &Settings, identity: Identity) -> Remark {
     Remark { about: "failover", verdict, text }
 }
 
-async fn pooler(store: &mut PostgresStore) -> Remark {
-    if store.pooled == Some(true) {
-        return Remark {
-            about: "pooler",
-            verdict: Verdict::Weak,
-            text: "A pooler is in between (the server process is another than the one promised at the start), so \
-                   waiters ask again and again; everything else is as without."
-                .into(),
-        };
-    }
-    let (verdict, text) = match push::subscribe(store, "doctor").await {
-        true => (Verdict::Good, "No pooler is in between; waiters are told of a change at once (LISTEN)."),
-        false => (Verdict::Weak, "Notifications do not arrive here, so waiters ask again and again."),
+/// Whether waiters are told is what the doctor measures.
+fn pooler(store: &PostgresStore) -> Remark {
+    let (verdict, text) = match store.pooled {
+        Some(true) => (
+            Verdict::Weak,
+            "A pooler is in between (the server process is another than the one promised at the start), so \
+             waiters ask again and again; everything else is as without.",
+        ),
+        _ => (Verdict::Good, "No pooler is in between."),
     };
-    Remark { about: "waiting", verdict, text: text.into() }
+    Remark { about: "pooler", verdict, text: text.into() }
 }

@@ -10,15 +10,15 @@ use super::url::Host;
 use crate::stores::{Failure, FailureKind};
 
 pub(super) fn unreachable(message: String) -> Failure {
-    Failure { kind: FailureKind::Unreachable, message }
+    Failure::new(FailureKind::Unreachable, message)
 }
 
 pub(super) fn denied(message: String) -> Failure {
-    Failure { kind: FailureKind::Denied, message }
+    Failure::new(FailureKind::Denied, message)
 }
 
 pub(super) fn unusable(message: String) -> Failure {
-    Failure { kind: FailureKind::Unusable, message }
+    Failure::new(FailureKind::Unusable, message)
 }
 
 /// Another instance answered a write than the one that was read.

@@ -1,6 +1,8 @@
 //! Parameters of a URL that nothing here looks at: tolerated, unless they look like a safety that would be missed.
 
-use crate::text::{did_you_mean, distance};
+use strsim::levenshtein;
+
+use crate::text::did_you_mean;
 
 /// Parameters that are looked at, those that decide about safety first.
 const KNOWN: [&str; 15] = [
@@ -46,7 +48,7 @@ pub(super) fn refuse_misspelt(name: &str) -> Result<(), String> {
     }
     let about_tls = lower.contains("ssl") || lower.contains("tls");
     let meant = KNOWN.iter().find(|known| **known == lower);
-    let meant = meant.or_else(|| KNOWN[..SAFETY].iter().find(|known| distance(&lower, known) <= 2));
+    let meant = meant.or_else(|| KNOWN[..SAFETY].iter().find(|known| levenshtein(&lower, known) <= 2));
     let meant = match meant {
         Some(known) => format!(" Did you mean {known}?"),
         None if about_tls => match did_you_mean(&lower, &KNOWN[..SAFETY]) {

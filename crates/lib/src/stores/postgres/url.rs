@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::spelling::refuse_misspelt;
+use crate::text::percent_decoded;
 
 /// Where libpq looks for a server that is not named.
 const SOCKET_DIR: &str = "/var/run/postgresql";
@@ -318,22 +319,14 @@ fn non_empty(text: String) -> Option<String> {
 
 /// Without percent signs.
 fn decoded(text: &str) -> Result<String, String> {
-    let wrong = || "the URL has a % that is not followed by two hexadecimal digits. Write a plain % as %25.";
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|d| char::from(d).to_digit(16));
-        let (high, low) = digit().zip(digit()).ok_or_else(wrong)?;
-        bytes.push(u8::try_from(high * 16 + low).map_err(|_| wrong())?);
-    }
-    if bytes.contains(&0) {
+    let decoded = percent_decoded(text).ok_or(
+        "the URL has a % that is not followed by two hexadecimal digits, or that spells no UTF-8. \
+         Write a plain % as %25.",
+    )?;
+    if decoded.contains('\0') {
         return Err("the URL has a %00, which nothing there may contain.".into());
     }
-    String::from_utf8(bytes).map_err(|_| "the URL has percent signs that spell no UTF-8.".into())
+    Ok(decoded)
 }
 
 #[cfg(test)]

@@ -79,8 +79,8 @@ impl Identity {
             Self { replica: true, .. } => "is a replica, and leases are kept on the primary only",
             _ => return Ok(()),
         };
-        let message = format!("{} {what}; name the primary in the store's URL", place.url);
-        Err(Failure { kind: FailureKind::Unusable, message })
+        let message = format!("{} {what}; name the primary in the URL", place.url);
+        Err(Failure::new(FailureKind::Unusable, message))
     }
 }
 

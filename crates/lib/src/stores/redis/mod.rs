@@ -24,7 +24,7 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use self::identity::Identity;
 use self::place::Place;
 use self::scripts::{Answer, CHANGED, One, Script};
-pub(crate) use self::target::Keys;
+pub(crate) use self::target::{Keys, Looked, Swapped, Wanted};
 use self::waiting::Ear;
 use super::open::OpenError;
 use super::remote::Remote;

@@ -13,23 +13,24 @@ use crate::stores::{Failure, FailureKind};
 /// A target ends its calls itself, by how much they move.
 const FOR_TARGETS: Duration = Duration::from_secs(600);
 
-/// KEYS: the fence and the value. Only strings are ours; one round trip gives both, of one moment.
+/// KEYS: the fence and the value. One round trip gives both, of one moment. Only strings are ours: -1 says that one of them
+/// is something else.
 const LOOK: &str = guarded!(
     "
 for i = 1, 2 do
   local t = redis.call('TYPE', KEYS[i]).ok
-  if t ~= 'none' and t ~= 'string' then return redis.error_reply('LEASEHOLD_FOREIGN type') end
+  if t ~= 'none' and t ~= 'string' then return -1 end
 end
 return {redis.call('GET', KEYS[1]), ARGV[2] == 'both' and redis.call('GET', KEYS[2])}
 "
 );
 
 /// KEYS: the fence and the value. ARGV: whether a fence must be there and which, the next one, and the
-/// value if there is one. What can fail comes first; then one MSET changes both, or one SET the fence.
+/// value if there is one. What can fail comes first; then one MSET changes both, or one SET the fence. -1: as above.
 const SWAP: &str = guarded!(
     "
 local t = redis.call('TYPE', KEYS[2]).ok
-if t ~= 'none' and t ~= 'string' then return redis.error_reply('LEASEHOLD_FOREIGN type') end
+if t ~= 'none' and t ~= 'string' then return -1 end
 local fence = redis.call('GET', KEYS[1])
 if ARGV[2] == 'absent' then
   if fence then return 0 end
@@ -53,6 +54,22 @@ pub(crate) struct Looked {
     pub value: Option<Vec<u8>>,
 }
 
+/// What is read.
+#[derive(Clone, Copy)]
+pub(crate) enum Wanted {
+    Fence,
+    FenceAndValue,
+}
+
+/// What came of replacing the fence.
+pub(crate) enum Swapped {
+    Done,
+    /// It is another one than expected.
+    Conflict,
+    /// A key holds a list or a hash perhaps.
+    NotAString,
+}
+
 /// Two keys of one slot.
 pub(crate) struct Keys {
     pub fence: Vec<u8>,
@@ -65,18 +82,24 @@ impl RedisStore {
         Ok(Self { limit: FOR_TARGETS, ..Self::new(Place::parse(url)?) })
     }
 
-    /// The fence, and the value if it is wanted.
-    pub(crate) async fn look(&mut self, keys: &Keys, value: bool) -> Result<Looked, Failure> {
-        let wanted = if value { "both" } else { "fence" };
+    /// The fence, and the value if it is wanted. Nothing: a key holds a list or a hash perhaps.
+    pub(crate) async fn look(&mut self, keys: &Keys, wanted: Wanted) -> Result<Option<Looked>, Failure> {
+        let wanted = match wanted {
+            Wanted::Fence => "fence",
+            Wanted::FenceAndValue => "both",
+        };
         let script = Script::of_target(LOOK, keys).with([wanted]);
-        let answer = self.call(&script, Does::Look).await?;
-        let Value::Array(items) = answer else { return Err(trouble::not_redis(&self.place)) };
+        let items = match self.call(&script, Does::Look).await? {
+            Value::Array(items) => items,
+            Value::Int(-1) => return Ok(None),
+            _ => return Err(trouble::not_redis(&self.place)),
+        };
         let bytes = |value: Option<&Value>| match value {
             Some(Value::BulkString(bytes)) => Some(bytes.clone()),
             _ => None,
         };
         let history = self.identity.as_ref().and_then(Identity::replication).map(str::to_owned);
-        Ok(Looked { history, fence: bytes(items.first()), value: bytes(items.get(1)) })
+        Ok(Some(Looked { history, fence: bytes(items.first()), value: bytes(items.get(1)) }))
     }
 
     /// What is said where the history of writes is another than before.
@@ -91,13 +114,14 @@ impl RedisStore {
         expected: Option<&[u8]>,
         fence: &[u8],
         value: Option<&[u8]>,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Swapped, Failure> {
         let there = if expected.is_some() { "present" } else { "absent" };
         let script = Script::of_target(SWAP, keys).with([there]);
         let script = script.with([expected.unwrap_or_default(), fence]).with(value);
         match self.call(&script, Does::Write).await? {
-            Value::Int(1) => Ok(true),
-            Value::Int(0) => Ok(false),
+            Value::Int(1) => Ok(Swapped::Done),
+            Value::Int(0) => Ok(Swapped::Conflict),
+            Value::Int(-1) => Ok(Swapped::NotAString),
             // It may have been done by whatever answered so.
             _ => Err(Failure { kind: FailureKind::Unreachable, ..trouble::not_redis(&self.place) }),
         }

@@ -11,24 +11,27 @@ use crate::stores::remote::SILENT;
 use crate::stores::{Failure, FailureKind};
 use crate::text::MASK;
 
-const PASSWORD: &str = "wants a password; put one in the store's URL, as in redis://:PASSWORD@HOST";
+const PASSWORD: &str = "wants a password; put one in its URL, as in redis://:PASSWORD@HOST";
 
 const RIGHTS: &str = "does not allow this user all that a lease needs: EVAL, and in scripts TIME, EXISTS, HGET, HMGET, \
                       HSET, DEL, ZADD, ZREM and ZRANGEBYLEX on the keys leasehold:*";
 
+/// What the server says, and what it means.
+type Word = (&'static str, FailureKind, &'static str);
+
 /// What a server says, and what it means. The first that fits: newer servers begin an error with the
 /// word, older ones bury the word of a command that failed inside a script.
-const WORDS: &[(&str, FailureKind, &str)] = &[
+const WORDS: &[Word] = &[
     ("NOAUTH", FailureKind::Denied, PASSWORD),
     // Said to a stranger who sends much at once.
     ("unauthenticated", FailureKind::Denied, PASSWORD),
-    ("WRONGPASS", FailureKind::Denied, "refused the user or the password in the store's URL; correct them"),
+    ("WRONGPASS", FailureKind::Denied, "refused the user or the password in its URL; correct them"),
     ("NOPERM", FailureKind::Denied, RIGHTS),
     ("user executing the script can't", FailureKind::Denied, RIGHTS),
     (
         "READONLY",
         FailureKind::Unusable,
-        "is a replica, and leases are written on the primary only; name the primary in the store's URL",
+        "is a replica, and only the primary takes writes; name the primary in the URL",
     ),
     (
         CHANGED,
@@ -58,13 +61,13 @@ const WORDS: &[(&str, FailureKind, &str)] = &[
     ),
     ("BUSY ", FailureKind::Unreachable, "is busy with somebody's long script; try again later"),
     ("CLUSTERDOWN", FailureKind::Unreachable, "belongs to a cluster that is down; see CLUSTER INFO"),
-    ("TRYAGAIN", FailureKind::Unreachable, "is moving these leases to another node; try again later"),
+    ("TRYAGAIN", FailureKind::Unreachable, "is moving these keys to another node; try again later"),
     (
         "MOVED",
         FailureKind::Unusable,
-        "does not keep the leases of this prefix: another node of the cluster does; name that node in the store's URL",
+        "does not keep these keys: another node of the cluster does; name that node in the URL",
     ),
-    ("ASK ", FailureKind::Unreachable, "is moving these leases to another node; try again later"),
+    ("ASK ", FailureKind::Unreachable, "is moving these keys to another node; try again later"),
     (
         "CROSSSLOT",
         FailureKind::Unusable,
@@ -93,10 +96,13 @@ const WORDS: &[(&str, FailureKind, &str)] = &[
     (
         "switch database",
         FailureKind::Unusable,
-        "refused the database number in the store's URL; correct what comes after the last /",
+        "refused the database number in its URL; correct what comes after the last /",
     ),
     ("max number of clients", FailureKind::Unreachable, "has as many clients as it takes; try again later"),
 ];
+
+/// Of these answers: with them the server refuses the write, and makes it no later.
+const NOT_WRITTEN: &[&str] = &[CHANGED, "OOM ", "MISCONF", "NOREPLICAS"];
 
 /// Words by which TLS fails, in the client library's messages.
 const TLS_WORDS: &[&str] =
@@ -106,11 +112,11 @@ const TLS_WORDS: &[&str] =
 pub(super) fn failure(place: &Place, error: &RedisError, limit: Duration) -> Failure {
     let text = without_password(place, &error.to_string());
     let url = &place.url;
-    let of = |kind, message: String| Failure { kind, message };
+    let of = |kind, message: String| Failure::new(kind, message);
     match error.kind() {
         ErrorKind::AuthenticationFailed => of(
             FailureKind::Denied,
-            format!("{url} refused the user or the password in the store's URL; correct them"),
+            format!("{url} refused the user or the password in its URL; correct them"),
         ),
         ErrorKind::Io if error.is_timeout() => {
             let waited = Text(limit);
@@ -131,7 +137,7 @@ pub(super) fn failure(place: &Place, error: &RedisError, limit: Duration) -> Fai
             let word =
                 WORDS.iter().find(|(word, ..)| text.contains(word) || error.code() == Some(word.trim_end()));
             match word {
-                Some((_, kind, meaning)) => of(*kind, format!("{url} {meaning}{}", aside(error))),
+                Some(word) => of_word(place, word, &aside(error)),
                 None => of(FailureKind::Unusable, format!("{url} answered what is not understood: {text}")),
             }
         }
@@ -146,26 +152,35 @@ fn aside(error: &RedisError) -> String {
 
 /// It talks, and not as Redis does.
 pub(super) fn not_redis(place: &Place) -> Failure {
-    Failure {
-        kind: FailureKind::Unusable,
-        message: format!("{} did not answer as Redis does; see that the address is the right one", place.url),
-    }
+    Failure::new(
+        FailureKind::Unusable,
+        format!("{} did not answer as Redis does; see that the address is the right one", place.url),
+    )
 }
 
 /// Something under our key is not ours.
 pub(super) fn foreign(place: &Place) -> Failure {
-    of_word(place, FOREIGN, FailureKind::Unusable)
+    of_script(place, FOREIGN)
 }
 
 /// The server began another history of writes.
 pub(super) fn changed(place: &Place) -> Failure {
-    of_word(place, CHANGED, FailureKind::Unreachable)
+    of_script(place, CHANGED)
 }
 
 /// As if a script had said it.
-fn of_word(place: &Place, said: &str, kind: FailureKind) -> Failure {
-    let meaning = WORDS.iter().find(|(word, ..)| *word == said).map_or("", |(_, _, meaning)| meaning);
-    Failure { kind, message: format!("{} {meaning}", place.url) }
+fn of_script(place: &Place, said: &str) -> Failure {
+    let word = WORDS.iter().find(|(word, ..)| *word == said);
+    of_word(place, word.unwrap_or(&WORDS[0]), "")
+}
+
+fn of_word(place: &Place, (said, kind, meaning): &Word, aside: &str) -> Failure {
+    let message = format!("{} {meaning}{aside}", place.url);
+    if NOT_WRITTEN.contains(said) {
+        Failure::not_written(*kind, message)
+    } else {
+        Failure::new(*kind, message)
+    }
 }
 
 /// Some servers repeat what they were told.
@@ -173,5 +188,22 @@ fn without_password(place: &Place, text: &str) -> String {
     match &place.password {
         Some(password) if !password.is_empty() => text.replace(password.as_str(), MASK),
         _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Targets fail by the same words: they have a key and a URL, no leases and no store.
+    #[test]
+    fn what_is_said_of_a_node_is_true_of_a_target() {
+        let place = Place::parse("redis://h:1").unwrap();
+        for word in ["MOVED", "ASK", "TRYAGAIN", "READONLY", "CLUSTERDOWN"] {
+            let error = redis::make_extension_error(word.into(), Some("7 127.0.0.1:2".into()));
+            let said = failure(&place, &error, Duration::ZERO).message;
+            assert!(!said.contains("not understood"), "{word}: {said}");
+            assert!(!["lease", "store"].iter().any(|wrong| said.contains(wrong)), "{word}: {said}");
+        }
     }
 }

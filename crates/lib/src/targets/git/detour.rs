@@ -11,11 +11,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use super::nest::{self, Nest, PREFIX, VARIABLE, as_io};
 use super::place::Identity;
-use super::tool::{ALLOWED, detours, settings, without_detour};
+use super::tool::{ALLOWED, THERE, detours, knowing, settings, without_detour};
 use super::{place, unfit};
 use crate::state::StateDir;
 use crate::targets::{TargetError, Variables};
@@ -56,7 +57,7 @@ pub(super) fn also_called(urls: &[String]) -> Vec<String> {
     let top = top();
     let mut wanted: Vec<Identity> = urls.iter().map(|url| place::identity(&absolute(url, &top))).collect();
     if let Some(url) = urls.first() {
-        let goes = asked(&["ls-remote", "--get-url", "--", url]);
+        let goes = answer(knowing(url).args(["ls-remote", "--get-url", THERE]));
         wanted.extend(goes.map(|goes| place::identity(&absolute(goes.trim_end(), &top))));
     }
     let is_it = |url: &str| wanted.contains(&place::identity(&absolute(url, &top)));
@@ -81,7 +82,11 @@ pub(super) fn also_called(urls: &[String]) -> Vec<String> {
 
 /// What git says, if it goes well.
 fn asked(args: &[&str]) -> Option<String> {
-    let said = without_detour("git").args(args).output().ok()?;
+    answer(without_detour("git").args(args))
+}
+
+fn answer(command: &mut Command) -> Option<String> {
+    let said = command.output().ok()?;
     said.status.success().then(|| String::from_utf8_lossy(&said.stdout).into_owned())
 }
 

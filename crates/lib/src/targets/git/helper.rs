@@ -13,7 +13,7 @@ use leasehold_core::store::FailureKind;
 use super::cell::{At, Push, Remote};
 use super::nest::{DOUBT, Nest, PREFIX};
 use super::porcelain::{self, Status};
-use super::tool::Git;
+use super::tool::{Git, THERE};
 use super::{FALLBACK_REF, FENCE_REF, GitTarget, place, unfit};
 use crate::host::Enclosing;
 use crate::targets::{Attempt, Refused, TargetError, swap};
@@ -203,7 +203,7 @@ impl<W: Write> Helper<'_, W> {
         } else {
             "--quiet"
         });
-        command.args(&self.wishes.fetch).args(["--", &self.remote.git.url]);
+        command.args(&self.wishes.fetch).args(["--", THERE]);
         command.args(batch.iter().filter_map(|line| line.split(' ').next()));
         let said = self.remote.git.run_aloud(command)?;
         if !said.ok {
@@ -285,7 +285,7 @@ impl<W: Write> Helper<'_, W> {
         if self.wishes.dry_run {
             command.arg("--dry-run");
         }
-        command.args(["--", &self.remote.git.url]).args(wanted.refspecs);
+        command.args(["--", THERE]).args(wanted.refspecs);
         let said = self.remote.git.run_aloud(command)?;
         let statuses = porcelain::statuses(&said.out);
         if statuses.is_empty() && !said.ok {

@@ -15,6 +15,7 @@
 
 mod cell;
 pub mod detour;
+mod exam;
 pub mod helper;
 pub mod hook;
 mod nest;
@@ -35,7 +36,9 @@ use self::cell::{At, Push, Remote};
 use self::detour::Detour;
 pub use self::nest::{HELPER, VARIABLE, is_helper};
 use self::nest::{Nest, as_io};
+use self::place::Identity;
 use self::tool::Git;
+use super::swap::Exam;
 use super::{Class, Content, Sealed, Target, TargetError, Variables, Written, swap};
 use crate::clock;
 use crate::state::StateDir;
@@ -103,7 +106,7 @@ enum Back {
 impl GitTarget {
     /// A URL, a path, or the name of a remote of the clone we are in.
     pub fn open(given: &str) -> Result<Self, TargetError> {
-        let shown = format!("git:{}", place::shown(given));
+        let shown = shown(given);
         if given.is_empty() || given.starts_with('-') {
             return Err(TargetError::Unfit {
                 target: shown,
@@ -201,6 +204,35 @@ impl GitTarget {
         found.learn();
         Ok(written)
     }
+
+    fn sealed(&mut self, bearer: &Bearer, mode: Mode, exam: Exam) -> Result<Sealed, TargetError> {
+        let (shown, patience) = (self.shown.clone(), self.patience);
+        let found = self.found()?;
+        if mode == Mode::Enforce && hook::goes_live(&found.remote.git.url) {
+            return Err(unfit(&shown, hook::LIVE, hook::LIVE_FIX));
+        }
+        // First: a job that cannot be led here would push unfenced.
+        let detour = detour::detour(&found.nest).map_err(|source| TargetError::Io {
+            target: shown,
+            doing: "lead the job's pushes to the fence of",
+            source,
+        })?;
+        found.detour = Some(detour);
+        found.remote.git.until = Some(clock::boot_time().plus(patience));
+        found.remote.listed = None;
+        let sealed = swap::seal(&mut found.remote, bearer, mode, exam);
+        found.remote.git.until = None;
+        let sealed = sealed?;
+        // Sealed already by this very run: what is there is what it said.
+        if found.remote.put.is_none() {
+            found.remote.put = found.remote.fetch()?;
+        }
+        found.learn();
+        // As a look right after the seal has found them.
+        let listed = found.remote.listed.take().or_else(|| found.remote.listing().ok());
+        found.before = listed.map(|listing| sorted(&listing).0);
+        Ok(sealed)
+    }
 }
 
 impl Found {
@@ -285,7 +317,10 @@ impl Found {
 
 /// Branches and tags there, and the fence.
 fn branches(remote: &Remote) -> Option<(BTreeMap<String, String>, Option<String>)> {
-    let listing = remote.listing().ok()?;
+    Some(sorted(&remote.listing().ok()?))
+}
+
+fn sorted(listing: &str) -> (BTreeMap<String, String>, Option<String>) {
     let (mut branches, mut fence) = (BTreeMap::new(), None);
     for (oid, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
         if name == FENCE_REF || name == FALLBACK_REF {
@@ -294,12 +329,17 @@ fn branches(remote: &Remote) -> Option<(BTreeMap<String, String>, Option<String>
             branches.insert(name.to_owned(), oid.to_owned());
         }
     }
-    Some((branches, fence))
+    (branches, fence)
 }
 
 /// Whether it is compared at the end. Others may be the server's own affair, as refs/for/main.
 fn is_watched(name: &str) -> bool {
     name.starts_with("refs/heads/") || name.starts_with("refs/tags/") && !name.ends_with("^{}")
+}
+
+/// A repository as people may see it, given what follows `git:`.
+pub(super) fn shown(given: &str) -> String {
+    format!("git:{}", place::shown(given))
 }
 
 pub(super) fn unfit(target: &str, why: &str, fix: &str) -> TargetError {
@@ -316,29 +356,26 @@ impl Target for GitTarget {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-        let (shown, patience) = (self.shown.clone(), self.patience);
-        let found = self.found()?;
-        if mode == Mode::Enforce && hook::goes_live(&found.remote.git.url) {
-            return Err(unfit(&shown, hook::LIVE, hook::LIVE_FIX));
-        }
-        // First: a job that cannot be led here would push unfenced.
-        let detour = detour::detour(&found.nest).map_err(|source| TargetError::Io {
-            target: shown,
-            doing: "lead the job's pushes to the fence of",
-            source,
-        })?;
-        found.detour = Some(detour);
-        found.remote.git.until = Some(clock::boot_time().plus(patience));
-        let sealed = swap::seal(&mut found.remote, bearer, mode);
-        found.remote.git.until = None;
-        let sealed = sealed?;
-        // Sealed already by this very run: what is there is what it said.
-        if found.remote.put.is_none() {
-            found.remote.put = found.remote.fetch()?;
-        }
-        found.learn();
-        found.before = found.branches().map(|(branches, _)| branches);
-        Ok(sealed)
+        self.sealed(bearer, mode, Exam::Spared)
+    }
+
+    /// A repository on this machine is git's own affair.
+    fn server(&mut self) -> Result<Option<String>, TargetError> {
+        Ok(match place::identity(&self.found()?.remote.git.url) {
+            Identity::Local(_) => None,
+            Identity::Host { host, port, path } => {
+                let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+                Some(format!("git:{host}{port}/{path}"))
+            }
+        })
+    }
+
+    fn seal_examined(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        self.sealed(bearer, mode, Exam::Wanted)
+    }
+
+    fn examine(&mut self) -> Result<(), TargetError> {
+        swap::examine(&mut self.found()?.remote)
     }
 
     fn write(&mut self, _: &Bearer, _: Option<u64>, _: Content<'_>) -> Result<Written, TargetError> {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::text::MASK;
+use crate::text::{MASK, masked};
 
 /// A repository, whichever way it is spelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,9 +220,22 @@ pub(super) fn shown(url: &str) -> String {
     hidden(url, url)
 }
 
+/// `user:password@host/path`, which git takes for a path on the host `user`: all before the host.
+fn without_scheme(url: &str) -> Option<&str> {
+    let (user, rest) = url.split_once(':').filter(|(user, _)| !user.contains(['/', '@']))?;
+    let at = rest.rfind('@').filter(|_| !rest.starts_with("//"))?;
+    Some(&url[..=user.len() + at])
+}
+
 /// Any text, without the secrets of `url`.
 pub(super) fn hidden(text: &str, url: &str) -> String {
-    let Some(secret) = secret(url) else { return text.into() };
+    let mut text = text.to_owned();
+    if let (Some((_, query)), shown) = (url.split_once('?'), masked(url))
+        && let Some((_, masked)) = shown.split_once('?')
+    {
+        text = text.replace(query, masked);
+    }
+    let Some(secret) = secret(url).or_else(|| without_scheme(url)) else { return text };
     let text = text.replace(&format!("{secret}@"), &format!("{MASK}@"));
     match secret.split_once(':') {
         Some((_, password)) if password.len() > 3 => text.replace(password, MASK),
@@ -305,6 +318,11 @@ mod tests {
         assert_eq!(shown("https://u:s3cret@h/r"), "https://***@h/r");
         assert_eq!(shown("https://s3cret@h/r"), "https://***@h/r");
         assert_eq!(shown("git@h:o/r"), "git@h:o/r");
+        assert_eq!(shown("bot:s3cret@h/r.git"), "***@h/r.git");
+        assert_eq!(shown("https://h/r.git?private_token=s3cret"), "https://h/r.git?private_token=***");
+        assert_eq!(shown("https://u:s3cret@h/r?t=s3cret"), "https://***@h/r?t=***");
+        let said = "fatal: unable to access 'https://h/r?t=tok3n/': no";
+        assert_eq!(hidden(said, "https://h/r?t=tok3n"), "fatal: unable to access 'https://h/r?t=***/': no");
         assert_eq!(shown("ssh://git@h/r"), "ssh://git@h/r");
         let said = "fatal: cannot read 'https://u:s3cret@h/r': s3cret";
         assert_eq!(hidden(said, "https://u:s3cret@h/r"), "fatal: cannot read 'https://***@h/r': ***");

@@ -11,6 +11,23 @@ pub(super) struct Status {
     pub(super) forced: bool,
 }
 
+impl Status {
+    /// Git found by itself that the ref is another than was said: nothing was sent.
+    pub(super) fn stale(&self) -> bool {
+        self.rejected.as_deref() == Some("stale info")
+    }
+
+    /// It was said to be rejected, by git or by the server: it did not move.
+    pub(super) fn answered(&self) -> bool {
+        self.rejected.as_deref().is_some_and(|why| !why.starts_with("remote failed to report"))
+    }
+
+    /// The server said no.
+    pub(super) fn refused(&self) -> bool {
+        self.answered() && !self.stale()
+    }
+}
+
 /// The refs that git speaks of.
 pub(super) fn statuses(out: &[u8]) -> Vec<Status> {
     let text = String::from_utf8_lossy(out);

@@ -15,6 +15,7 @@ use super::nest::{Nest, PREFIX, VARIABLE};
 use super::place;
 use crate::runner::JOB_ENV;
 use crate::targets::Variables;
+use crate::text::one_line;
 use crate::{clock, random};
 
 /// How long sealing or looking may take: a few kilobytes each way, so something hangs.
@@ -60,6 +61,20 @@ impl Said {
     }
 }
 
+/// What git calls the repository: a remote with its URL, set in git's environment. A URL may hold a secret, and
+/// everybody on this machine can read a command line.
+pub(super) const THERE: &str = "leasehold-there";
+
+/// Git that knows the repository at `url` as [`THERE`].
+pub(super) fn knowing(url: &str) -> Command {
+    let mut command = without_detour("git");
+    let number = settings(&|name| std::env::var_os(name));
+    command.env("GIT_CONFIG_COUNT", (number + 1).to_string());
+    command.env(format!("GIT_CONFIG_KEY_{number}"), format!("remote.{THERE}.url"));
+    command.env(format!("GIT_CONFIG_VALUE_{number}"), url);
+    command
+}
+
 /// Git for one repository.
 #[derive(Clone, Debug)]
 pub(super) struct Git {
@@ -78,7 +93,7 @@ impl Git {
 
     /// Git in our own repository.
     pub(super) fn apart(&self) -> Command {
-        let mut command = without_detour("git");
+        let mut command = knowing(&self.url);
         for name in LOCAL {
             command.env_remove(name);
         }
@@ -91,7 +106,7 @@ impl Git {
 
     /// Git in the user's repository, which finds our fences too.
     pub(super) fn inside(&self) -> Command {
-        let mut command = without_detour("git");
+        let mut command = knowing(&self.url);
         let mut objects = self.nest.fences().join("objects").into_os_string();
         if let Some(more) = std::env::var_os("GIT_ALTERNATE_OBJECT_DIRECTORIES") {
             objects.push(":");
@@ -165,7 +180,9 @@ impl Git {
                     let complaint = ["error:", "fatal:", "hint:", "send-pack:"];
                     let raced = text.contains("cannot lock ref") && text.contains("leasehold");
                     if !raced && !complaint.iter().any(|word| text.starts_with(word)) {
-                        let _ = io::stderr().write_all(text.as_bytes());
+                        let end = char::from(*byte);
+                        let shown = one_line(text.strip_suffix(end).unwrap_or(&text));
+                        let _ = io::stderr().write_all(format!("{shown}{end}").as_bytes());
                     }
                     all.push_str(&text);
                     line.clear();
@@ -176,12 +193,12 @@ impl Git {
         all
     }
 
-    fn hidden(&self, bytes: &[u8]) -> String {
+    pub(super) fn hidden(&self, bytes: &[u8]) -> String {
         place::hidden(&String::from_utf8_lossy(bytes), &self.url)
     }
 }
 
-fn flag(name: &str, path: &Path) -> OsString {
+pub(super) fn flag(name: &str, path: &Path) -> OsString {
     let mut flag = OsString::from(name);
     flag.push(path);
     flag

@@ -6,7 +6,7 @@ use leasehold_core::fence::Fence;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::super::guard::{Covered, Done, Report};
-use super::super::sql::{Others, ShownBy};
+use super::super::sql::{Others, ShownBy, own_store};
 use super::{Asked, Call, Link, PgTarget, TargetError, sql, trouble};
 use sha2::{Digest, Sha256};
 
@@ -159,6 +159,20 @@ pub(super) const POOLED: &str = "a pooler is in between: behind one in transacti
 const INSTALL: &str = "install the guard of";
 const REMOVE: &str = "remove the guard of";
 
+/// Tables of the user's own, all of them in the tree.
+fn can_be_guarded(shown: &str, root: &Table, tree: &[Table]) -> Result<(), TargetError> {
+    if root.name.starts_with("leasehold.") {
+        return Err(own_store(shown));
+    }
+    if let Some(table) = tree.iter().find(|table| !matches!(table.kind.as_str(), "r" | "p")) {
+        return Err(trouble::not_a_table(shown, &table.name, &table.kind));
+    }
+    match way_round(tree) {
+        Some((name, parent)) => Err(trouble::has_parent(shown, name, parent)),
+        None => Ok(()),
+    }
+}
+
 async fn plan_install(
     target: &PgTarget,
     link: &Link,
@@ -169,14 +183,7 @@ async fn plan_install(
     let oid = here.table.ok_or_else(|| trouble::no_table(&target.shown, &target.table))?;
     let tree = tree(target, link, oid, INSTALL).await?;
     let Some(root) = tree.first() else { return Err(trouble::no_table(&target.shown, &target.table)) };
-    for table in &tree {
-        if !matches!(table.kind.as_str(), "r" | "p") {
-            return Err(trouble::not_a_table(&target.shown, &table.name, &table.kind));
-        }
-    }
-    if let Some((name, parent)) = way_round(&tree) {
-        return Err(trouble::has_parent(&target.shown, name, parent));
-    }
+    can_be_guarded(&target.shown, root, &tree)?;
     let found = match here.schema {
         true => target.fence_of(link, sql::FENCE, oid, INSTALL).await?,
         false => None,

@@ -85,7 +85,11 @@ struct Found {
 impl PgTarget {
     /// Reads the URL, `rest` being what comes after `pg:`; connects with the first call.
     pub fn open(url: &str, rest: &str) -> Result<Self, TargetError> {
-        let unfit = |why: String, fix: &str| TargetError::Unfit { target: masked(url), why, fix: fix.into() };
+        let unfit = |why: String, fix: &str| TargetError::Unfit {
+            target: crate::targets::open::shown(url),
+            why,
+            fix: fix.into(),
+        };
         let example = "Write pg:postgres://USER@HOST/DATABASE#SCHEMA.TABLE";
         let Some((server, table)) = rest.rsplit_once('#').filter(|(_, table)| !table.is_empty()) else {
             return Err(unfit("names no table: there is nothing after a #".into(), example));
@@ -159,7 +163,7 @@ impl PgTarget {
             Ok(answer) => answer,
             Err(_) if call.committing.get() => Err(self.in_doubt(asked, trouble::silence(limit))),
             Err(_) => {
-                let failure = Failure { kind: FailureKind::Unreachable, message: trouble::silence(limit) };
+                let failure = Failure::new(FailureKind::Unreachable, trouble::silence(limit));
                 Err(trouble::remote(&self.shown, doing, failure))
             }
         }

@@ -79,7 +79,7 @@ pub(super) fn said(target: &str, doing: &'static str, error: &Error) -> TargetEr
         ),
         Cause::Answered => (FailureKind::Unusable, format!("PostgreSQL answered with an error ({said})")),
     };
-    TargetError::Remote { target: target.into(), doing, failure: Failure { kind, message } }
+    TargetError::Remote { target: target.into(), doing, failure: Failure::new(kind, message) }
 }
 
 /// Rows of pid, user, state and seconds; a prepared transaction has no pid.
@@ -89,29 +89,21 @@ pub(super) fn kept_waiting(target: &str, doing: &'static str, limit: Duration, r
     let message = match who.is_empty() {
         true => format!("transactions that write it did not end within {}. Try again", Text(limit)),
         false => {
-            let ends: Vec<String> = pids
-                .iter()
-                .flatten()
-                .take(5)
-                .map(|pid| format!("SELECT pg_terminate_backend({pid})"))
-                .collect();
-            let prepared = pids.contains(&None);
-            let prepared = if prepared {
-                " Prepared transactions: see pg_prepared_xacts, ROLLBACK PREPARED"
-            } else {
-                ""
-            };
+            let end = |pid: &i32| format!("SELECT pg_terminate_backend({pid})");
+            let mut ends: Vec<String> = pids.iter().flatten().take(5).map(end).collect();
+            if pids.contains(&None) {
+                ends.push("ROLLBACK PREPARED with a gid from pg_prepared_xacts".into());
+            }
             let more = if rows.len() > 5 { format!(" and {} more", rows.len() - 5) } else { String::new() };
             format!(
-                "a transaction that wrote it is still open after {}: {}{more}. Try again; if it hangs, end it: \
-                 {}.{prepared}",
+                "a transaction that wrote it is still open after {}: {}{more}. Try again; if it hangs, end it: {}",
                 Text(limit),
                 who.join(", "),
                 ends.join("; ")
             )
         }
     };
-    remote(target, doing, Failure { kind: FailureKind::Unreachable, message })
+    remote(target, doing, Failure::new(FailureKind::Unreachable, message))
 }
 
 fn who(row: &Row) -> String {
@@ -214,5 +206,5 @@ pub(super) fn may_not(target: &str, doing: &'static str, role: &str, missing: &[
         "the role {role} {}. Do it as a role that may; --print-sql shows what would be run",
         missing.join(" and ")
     );
-    remote(target, doing, Failure { kind: FailureKind::Denied, message })
+    remote(target, doing, Failure::new(FailureKind::Denied, message))
 }

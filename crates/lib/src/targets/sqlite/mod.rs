@@ -26,6 +26,7 @@ use super::sql as shared;
 use super::swap::never_sealed;
 use super::{Asked, Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written, sealing};
 use crate::stores::local::is_local;
+use crate::stores::sqlite::APPLICATION_ID;
 use crate::text::percent_decoded;
 
 /// How long to wait for a transaction that writes the database.
@@ -368,6 +369,11 @@ impl Guard for SqliteTarget {
         let doing = "install the guard of";
         self.carry_out(doing, run, |db| {
             let said = |e: rusqlite::Error| trouble::said(&self.shown, doing, &e);
+            let application: i64 =
+                db.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(said)?;
+            if application == APPLICATION_ID {
+                return Err(shared::own_store(&self.shown));
+            }
             let name = self.named(db, doing)?;
             let (mut statements, mut notes) = (Vec::new(), Vec::new());
             let fences = Self::has_fences(db).map_err(said)?;

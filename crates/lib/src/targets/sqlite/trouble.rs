@@ -25,7 +25,7 @@ pub(super) fn said(target: &str, doing: &'static str, error: &rusqlite::Error) -
         _ => (FailureKind::Unusable, "SQLite does not do this"),
     };
     let message = format!("{why} ({error})");
-    TargetError::Remote { target: target.into(), doing, failure: Failure { kind, message } }
+    TargetError::Remote { target: target.into(), doing, failure: Failure::new(kind, message) }
 }
 
 /// The table of fences is not there, or something else.

@@ -28,6 +28,16 @@ struct Fake {
     /// So many looks are answered, and none after that.
     looks: usize,
     landed: usize,
+    /// It heeds no condition of this kind.
+    lies: Option<Lie>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    /// That nothing is there.
+    Create,
+    /// That it is the one that was read.
+    Replace,
 }
 
 impl Fake {
@@ -42,7 +52,7 @@ impl Fake {
 }
 
 fn no(doing: &'static str, kind: FailureKind) -> TargetError {
-    let failure = Failure { kind, message: "no".into() };
+    let failure = Failure::new(kind, "no");
     TargetError::Remote { target: "fake:".into(), doing, failure }
 }
 
@@ -70,7 +80,8 @@ impl Cell for Fake {
             return Err(no("write", FailureKind::Denied));
         }
         let now = self.stored.as_ref().map(|(_, version)| *version);
-        if now.as_ref() != at && fate != Fate::Vanished {
+        let lie = if at.is_none() { Lie::Create } else { Lie::Replace };
+        if now.as_ref() != at && fate != Fate::Vanished && self.lies != Some(lie) {
             return Ok(Swap::Conflict);
         }
         if fate != Fate::Vanished {
@@ -79,6 +90,10 @@ impl Cell for Fake {
             self.landed += 1;
         }
         Ok(if fate == Fate::Answered { Swap::Done } else { Swap::Unknown("lost".into()) })
+    }
+
+    fn examine(&mut self) -> Result<Swap, TargetError> {
+        refuses(self, &u64::MAX)
     }
 }
 
@@ -113,7 +128,7 @@ fn what_was_in_doubt_stays_in_doubt() {
         [(&[Fate::Landed], 1), (&[Fate::Vanished, Fate::Denied], 9), (&again, 99)];
     for (fates, looks) in endings {
         let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), fates, looks);
-        in_doubt(seal(&mut fake, &bearer(34), Mode::Enforce), Asked::Seal);
+        in_doubt(seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared), Asked::Seal);
         let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), fates, looks);
         in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), Asked::Write);
         let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), fates, looks);
@@ -121,14 +136,17 @@ fn what_was_in_doubt_stays_in_doubt() {
     }
     // Control: where nothing was in doubt, nothing is made of it.
     let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), &[Fate::Denied], 9);
-    assert!(matches!(seal(&mut fake, &bearer(34), Mode::Enforce), Err(TargetError::Remote { .. })));
+    assert!(matches!(
+        seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared),
+        Err(TargetError::Remote { .. })
+    ));
 }
 
 #[test]
 fn a_lost_answer_is_found_again() {
     for fate in [Fate::Landed, Fate::Vanished] {
         let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), &[fate; 3], 99);
-        seal(&mut fake, &bearer(34), Mode::Enforce).unwrap();
+        seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared).unwrap();
         assert_eq!((fake.fence().token.get(), fake.landed), (34, 1), "{fate:?}");
         let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), &[fate], 99);
         let written = write(&mut fake, &bearer(33), None, "d", b"new").unwrap();
@@ -154,4 +172,44 @@ fn what_is_let_in_is_done_and_counted_once() {
     // It was its turn when it was tried, and a later run has sealed since: it may have landed before that.
     let mut fake = Fake::new(Some(sealed(33, Mode::Observe)), &[Fate::Vanished], 1);
     in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), Asked::Write);
+}
+
+/// A server that does not compare is found out by what was there already, and an honest one is changed by the seal alone.
+#[test]
+fn a_server_has_to_refuse_what_cannot_hold() {
+    for lie in [Lie::Create, Lie::Replace] {
+        for before in [None, Some(33)] {
+            let stored = before.map(|token| sealed(token, Mode::Enforce));
+            let mut fake = Fake { lies: Some(lie), ..Fake::new(stored.clone(), &[], 99) };
+            let error = seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Wanted).unwrap_err();
+            assert!(matches!(error, TargetError::Unfit { .. }), "{lie:?}: {error}");
+            assert_eq!((fake.fence().token.get(), fake.fence().seq), (34, 0), "{lie:?}");
+            let examined =
+                examine(&mut Fake { lies: Some(lie), ..Fake::new(fake.stored.map(|s| s.0), &[], 99) });
+            assert!(matches!(examined, Err(TargetError::Unfit { .. })), "{lie:?}");
+            // The control: who is not examined is believed.
+            let mut fake = Fake { lies: Some(lie), ..Fake::new(stored.clone(), &[], 99) };
+            seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared).unwrap();
+            let mut fake = Fake::new(stored, &[], 99);
+            seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Wanted).unwrap();
+            assert_eq!((fake.fence().token.get(), fake.landed), (34, 1));
+            // Sealed already, by this very run.
+            seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Wanted).unwrap();
+            assert_eq!(fake.landed, 1);
+        }
+    }
+}
+
+/// An answer that is lost is asked for again; none at all is a failure, and no lie.
+#[test]
+fn a_server_that_does_not_answer_is_no_liar() {
+    let exam = |fates: &[Fate]| {
+        let fates = [&[Fate::Answered], fates].concat();
+        seal(&mut Fake::new(None, &fates, 99), &bearer(34), Mode::Enforce, Exam::Wanted)
+    };
+    exam(&[Fate::Vanished]).unwrap();
+    exam(&[Fate::Answered, Fate::Vanished, Fate::Vanished]).unwrap();
+    let error = exam(&[Fate::Vanished; EXAMS as usize]).unwrap_err();
+    let TargetError::Remote { failure, .. } = error else { panic!("{error}") };
+    assert_eq!(failure.kind, FailureKind::Unreachable);
 }

@@ -80,7 +80,9 @@ fn rights_are_the_same() {
             Listing::Prefix(prefix) => Some(prefix),
             Listing::Nothing | Listing::Refused => None,
         };
-        assert_eq!(*said, json!([rights.cover(key), listing]), "{prefix:?} {key:?}");
+        let place = rights.place(key);
+        let called = place.as_ref().map(|place| rights.called(place));
+        assert_eq!(*said, json!([place, listing, called]), "{prefix:?} {key:?}");
     }
     assert_eq!(said.as_array().unwrap().len(), pairs.len());
 }

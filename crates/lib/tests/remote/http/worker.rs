@@ -58,7 +58,9 @@ fn a_bearer_is_limited_to_its_prefix() {
         assert!(matches!(write(all.as_mut(), key), Cas::Written { .. }));
     }
     assert!(matches!(write(team.as_mut(), "runs/team-a/2"), Cas::Written { .. }));
-    for key in ["probe/use", "probe/clock"] {
+    for key in ["doctor/x/1", "doctor/x/2", "probe/clock"] {
+        assert!(matches!(write(all.as_mut(), key), Cas::Written { .. }), "{key}");
+        // A corner of its own: what is there by the same name is another's.
         assert!(matches!(write(team.as_mut(), key), Cas::Written { .. }), "{key}");
     }
     for key in ["runs/team-b/2", "runs/team-a", "fences/x", "team-a/x", "x"] {
@@ -78,6 +80,11 @@ fn a_bearer_is_limited_to_its_prefix() {
     assert_eq!(listed(all.as_mut(), "runs/").unwrap().len(), 4);
     assert!(listed(team.as_mut(), "runs/team-b/").unwrap().is_empty());
     assert_eq!(listed(team.as_mut(), ""), Err(FailureKind::Denied));
+    assert_eq!(listed(team.as_mut(), "doctor/").unwrap(), ["doctor/x/1", "doctor/x/2"]);
+    let rest = block_on(team.list("doctor/", "doctor/x/1", 9)).unwrap();
+    assert_eq!(rest.into_iter().map(|l| l.key).collect::<Vec<_>>(), ["doctor/x/2"]);
+    let both = ["doctor/team-a/x/1", "doctor/team-a/x/2", "doctor/x/1", "doctor/x/2"];
+    assert_eq!(listed(all.as_mut(), "doctor/").unwrap(), both);
 }
 
 #[test]

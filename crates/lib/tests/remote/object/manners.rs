@@ -23,6 +23,17 @@ fn read(store: &mut dyn Store) -> Failure {
     pollster::block_on(store.read(KEY)).unwrap_err()
 }
 
+/// What a provider promises is not said of a server that only speaks like it.
+#[test]
+fn another_endpoint_promises_for_itself() {
+    let makers: [Maker; 3] = [Spot::s3, Spot::azure, Spot::google_at];
+    for spot in makers.map(|make| make("http://127.0.0.1:1/x")) {
+        let remarks = pollster::block_on(spot.open("leases").examine()).unwrap();
+        let said = remarks.iter().find(|remark| remark.about == "durability").expect("a word about it");
+        assert!(said.text.starts_with("http://127.0.0.1:1/x keeps"), "{}", said.text);
+    }
+}
+
 /// Held is one read; an acquisition a read and a write; a renewal and a release one write each (that a
 /// session makes these calls and no others is shown in `round_trips.rs`). All over one connection.
 #[test]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
 use super::kit::{Maker, Site, bearer, seal, write};
-use super::{manners, zombies};
+use super::{examined, manners, zombies};
 use crate::firestore::{on_each, on_the_best};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -131,6 +131,11 @@ fn keeps_zombies_out(make: Maker<'_>) {
     zombies::are_refused(make);
     zombies::whose_answers_are_lost_say_so(make);
     zombies::lost_answers_are_found_again(make);
+}
+
+#[test]
+fn firestore_passes_whoever_else_seals() {
+    on_each(|endpoint| examined::honest_servers_pass(&Doc::new(endpoint)));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Targets behind a network: the table of core, zombies frozen in flight, lost answers, odd fences, and
 //! for each the variant that must leak.
 
+mod examined;
 mod firestore;
 mod kit;
 mod manners;

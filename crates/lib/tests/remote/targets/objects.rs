@@ -22,7 +22,7 @@ use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
 use tokio::runtime::{Builder, Runtime};
 
 use super::kit::{Maker, Site};
-use super::{manners, zombies};
+use super::{examined, manners, zombies};
 use crate::object::{GcsDouble, Spot, fresh_prefix};
 
 /// One object, and the bucket behind its back.
@@ -99,8 +99,8 @@ fn raw(spot: &Spot, endpoint: &str) -> Arc<dyn ObjectStore> {
                 .with_region("us-east-1")
                 .with_bucket_name(&spot.bucket)
                 .with_conditional_put(S3ConditionalPut::ETagMatch)
-                .with_access_key_id("test")
-                .with_secret_access_key("test")
+                .with_access_key_id(var("AWS_ACCESS_KEY_ID"))
+                .with_secret_access_key(var("AWS_SECRET_ACCESS_KEY"))
                 .build()
                 .unwrap(),
         ),
@@ -233,6 +233,31 @@ fn s3_bucket() -> Bucket {
 
 fn azure_bucket() -> Bucket {
     Bucket::new(Spot::azure, &server("AZURE"))
+}
+
+/// s3rver, which heeds no conditions.
+fn lying_bucket() -> Bucket {
+    fn spot(endpoint: &str) -> Spot {
+        let vars = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].map(|name| (name.into(), "S3RVER".into()));
+        Spot { vars: vars.into(), ..Spot::s3(endpoint) }
+    }
+    // It does not take the odd names that others do.
+    let name = format!("targets/{:032x}/today.json", leasehold::random::seed());
+    Bucket { name, ..Bucket::new(spot, &server("S3RVER")) }
+}
+
+#[test]
+fn honest_buckets_pass_whoever_else_seals() {
+    let double = GcsDouble::start();
+    let endpoint = double.endpoint();
+    examined::honest_servers_pass(&s3_bucket());
+    examined::honest_servers_pass(&azure_bucket());
+    examined::honest_servers_pass(&Bucket::new(Spot::google_at, &endpoint));
+}
+
+#[test]
+fn a_bucket_that_heeds_no_conditions_is_refused() {
+    examined::liars_are_refused(&|| Box::new(lying_bucket()));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ::redis::{Commands, Connection};
 use leasehold::core::fence::{Case, Fence, Mode};
 use leasehold::core::fence_record::FenceRecord;
+use leasehold::core::store::Landed;
 use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
 use leasehold::targets::redis::RedisTarget;
 use leasehold::targets::{Target, TargetError};
@@ -13,7 +14,7 @@ use leasehold_testkit::proxy::{Fault, Proxy};
 use leasehold_testkit::{count, server};
 
 use super::kit::{Site, assert_stale, at, bearer, seal, write};
-use super::{manners, zombies};
+use super::{examined, manners, zombies};
 use crate::redis::restarts::follow;
 use crate::redis::server::Server;
 
@@ -83,6 +84,11 @@ impl Site for Key {
 
 fn fresh() -> Box<dyn Site> {
     Box::new(Key::new(&server("REDIS")))
+}
+
+#[test]
+fn redis_passes_whoever_else_seals() {
+    examined::honest_servers_pass(&Key::new(&server("REDIS")));
 }
 
 #[test]
@@ -225,7 +231,9 @@ fn a_write_does_not_go_on_in_another_history() {
         strike.release();
         let (wrote, mut zombie) = late.join().unwrap();
         match wrote.expect_err("a write went on where its fence had come back") {
-            TargetError::Remote { failure, .. } if !broken => assert!(failure.definite(), "{failure:?}"),
+            TargetError::Remote { failure, .. } if !broken => {
+                assert!(failure.landed == Landed::No, "{failure:?}")
+            }
             TargetError::InDoubt { .. } if broken => {}
             error => panic!("{error}"),
         }
@@ -258,7 +266,7 @@ fn a_refusal_of_the_server_is_no_doubt() {
         for verb in verbs {
             let error = verb.expect_err("a server that takes no write took one");
             let TargetError::Remote { failure, .. } = &error else { panic!("{error}") };
-            assert!(failure.definite() && failure.message.contains(says), "{failure:?}");
+            assert!(failure.landed == Landed::No && failure.message.contains(says), "{failure:?}");
         }
         assert!(proxy.requests() - before <= 6, "one look and one try for each verb");
         assert_eq!((at(key.open().as_mut()), key.text()), ((33, 0), None));

@@ -1,0 +1,81 @@
+//! `leasehold doctor --target`: does this target refuse a stale write?
+
+use leasehold::core::store::FailureKind;
+use leasehold::stores::Verdict;
+use leasehold::targets::{Target, TargetError};
+use serde_json::json;
+
+use super::{Table, word};
+use crate::args::Everywhere;
+use crate::cmd::targets;
+use crate::exit::{self, Failed};
+use crate::out::{self, Out};
+
+/// Examines the target and says what was found; the exit code says whether to use it.
+pub fn run(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
+    let mut target = targets::opened(url, flags, &mut None)?;
+    let table = Table::new(out);
+    if !out.json && !out.quiet {
+        out::line(&format!("{:<11} {}", "target", target.shown()));
+    }
+    let ended = examine(target.as_mut(), &mut |about, verdict, text| {
+        if out.json {
+            let verdict = word(verdict).to_lowercase();
+            out.object(&json!({"v": 1, "exam": about, "verdict": verdict, "text": text}));
+        } else if !out.quiet || verdict != Verdict::Good {
+            table.line(about, verdict, text);
+        }
+    });
+    let ended = ended.map_err(|error| targets::failed(&error));
+    if out.json {
+        let code = ended.as_ref().map_or_else(|failed| failed.code(), |()| exit::OK);
+        out.object(&json!({
+            "v": 1, "target": target.shown(), "class": target.class().word(), "usable": code == exit::OK, "exit": code,
+        }));
+    }
+    ended.map(|()| exit::OK)
+}
+
+/// What was looked at, how it was found, and one sentence.
+type Tell<'a> = &'a mut dyn FnMut(&str, Verdict, &str);
+
+fn examine(target: &mut dyn Target, tell: Tell<'_>) -> Result<(), TargetError> {
+    let sealed = target.show()?;
+    tell("reach", Verdict::Good, "answers, and its fence can be read");
+    tell("class", Verdict::Good, target.class().word());
+    let fence = match &sealed {
+        None => "was never sealed".into(),
+        Some(record) => format!(
+            "belongs to the lease {}, sealed with token {} ({})",
+            record.fence.lease,
+            record.fence.token,
+            record.fence.mode.word()
+        ),
+    };
+    tell("fence", Verdict::Good, &fence);
+    if target.server()?.is_none() {
+        let text = "compared on this machine, in the lease's own store, or by a trigger in the database";
+        tell("conditions", Verdict::Good, text);
+        return Ok(());
+    }
+    if sealed.is_none() {
+        let text = "not examined: there is no fence yet. The first run with --fence examines it";
+        tell("conditions", Verdict::Weak, text);
+        return Ok(());
+    }
+    match target.examine() {
+        Ok(()) => tell("conditions", Verdict::Good, "a write whose condition cannot hold is refused"),
+        // The hooks of a repository let nobody replace a fence by the same.
+        Err(TargetError::Remote { failure, .. }) if failure.kind == FailureKind::Denied => {
+            let text = format!("not examined: {}", failure.message.trim_end_matches('.'));
+            tell("conditions", Verdict::Weak, &format!("{text}. The next run with --fence examines it"));
+        }
+        Err(error) => {
+            if matches!(error, TargetError::Unfit { .. }) {
+                tell("conditions", Verdict::Unsafe, "P2, no stale write, does not hold there");
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! What runs that only observe write down on this machine, and read of each other.
+//!
+//! Each adds a line when it begins and one when it has ended. Lines are only ever added, so their order tells which
+//! runs were at it at once, and no clock is asked: what others wrote after our first line, they wrote beside us.
+
+use std::path::Path;
+
+use leasehold::host;
+use leasehold::runner::run::Spec;
+use serde_json::{Map, Value, json};
+
+use super::super::watch::{Left, Seen};
+use crate::cmd::fence::anywhere;
+use crate::config::Chosen;
+
+/// The outcome in the first line of a run.
+pub const STARTED: &str = "started";
+
+/// A line of this run.
+pub fn line(spec: &Spec, chosen: Option<&Chosen>, outcome: &str) -> Value {
+    json!({
+        "v": 1,
+        "time": host::utc(leasehold::clock::wall().as_secs()),
+        "observed": true,
+        "outcome": outcome,
+        "job": spec.job.as_str(),
+        "lease": spec.leases[0].as_str(),
+        "store": chosen.map(|chosen| &chosen.shown),
+        "host": host::name(),
+        "holder": format!("{}/{}", host::name(), std::process::id()),
+        "run_id": spec.run_id,
+    })
+}
+
+/// The lines of a file; what is none is left out.
+pub fn lines(text: &str) -> impl Iterator<Item = Value> {
+    text.lines().filter_map(|line| serde_json::from_str(line).ok())
+}
+
+/// What is there now of what this run changed: by its name, in a word that is another whenever it is another.
+pub fn wrote(left: &[Left]) -> Map<String, Value> {
+    let changed = left.iter().filter(|left| left.now != left.before);
+    let named = changed.filter_map(|left| Some((anywhere(&left.shown)?, left.now.as_deref()?.into())));
+    named.collect()
+}
+
+/// Other runs of the same lease that were at it while this one was.
+pub struct Beside {
+    /// They had begun, or have ended, since this run began: their last lines, in order.
+    last: Vec<Value>,
+    /// Those that began after it.
+    newer: Vec<Value>,
+}
+
+impl Beside {
+    /// Reads of them. `me` is a line of this run.
+    pub fn read(path: &Path, me: &Value) -> Self {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let since = lines(&text).skip_while(|line| line["run_id"] != me["run_id"]);
+        let others: Vec<Value> = since
+            .filter(|line| line["run_id"] != me["run_id"])
+            .filter(|line| line["lease"] == me["lease"] && line["store"] == me["store"])
+            .collect();
+        let ended =
+            |run: &Value| others.iter().any(|line| line["run_id"] == *run && line["outcome"] != STARTED);
+        let (begun, mut last): (Vec<Value>, Vec<Value>) =
+            others.iter().cloned().partition(|line| line["outcome"] == STARTED);
+        last.extend(begun.iter().filter(|line| !ended(&line["run_id"])).cloned());
+        Self { last, newer: begun.into_iter().map(|line| line["run_id"].clone()).collect() }
+    }
+
+    /// What is to be told of them. `held_by` is told already.
+    pub fn seen(&self, left: &[Left], held_by: Option<&str>) -> Vec<Seen> {
+        let text = |line: &Value, key: &str| line[key].as_str().unwrap_or("?").to_owned();
+        let unknown = self.last.iter().filter(|line| line["holder"].as_str() != held_by);
+        let overlap = |line: &Value| {
+            let (lease, holder) = (text(line, "lease"), text(line, "holder"));
+            ("overlap", format!("{lease} was run by {holder} beside this run"))
+        };
+        let overwritten = left.iter().filter_map(|left| {
+            let (shown, name) = (&left.shown, anywhere(&left.shown)?);
+            // Whoever wrote it last of those.
+            let line = self.last.iter().rev().find(|line| line["wrote"][&name].is_string())?;
+            let (holder, theirs) = (text(line, "holder"), line["wrote"][&name].as_str());
+            match (self.newer.contains(&line["run_id"]), theirs == left.now.as_deref()) {
+                (true, false) => Some(format!(
+                    "{shown} is not as {holder} left it, whose run began after this one: newer work was overwritten"
+                )),
+                (false, true) => Some(format!(
+                    "{shown} is as {holder} left it, whose run began before this one: if this run wrote there, that was \
+                     overwritten"
+                )),
+                _ => None,
+            }
+        });
+        unknown.map(overlap).chain(overwritten.map(|text| ("overwritten", text))).collect()
+    }
+}

@@ -1,0 +1,425 @@
+//! What this machine has seen done, and on which store. A store knows nothing of what was done on another one, so a run asks
+//! here before it does something that its own store does not know.
+//!
+//! Each store has a directory: `store` says which one it is, `new` on which others its runs need not look, and sixteen files of
+//! lines say what was seen there. A line is added by one write, without a lock: lines of two processes never mix, and one
+//! that a full disk cut off is passed over. A lost line lets a change of store do that work again, and does nothing else.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold_core::ledger::elsewhere::{Sighting, answers, refuses, sighting};
+use leasehold_core::ledger::{Entry, Opened, Subject};
+use sha2::{Digest, Sha256};
+
+use crate::state::{StateDir, append_private, open_private, read_private, write_private};
+use crate::stores::{Failure, Store, known_as};
+use crate::{agenda, clock, host, ledger, random};
+
+/// One line in so many has its file looked through for what is not needed any more.
+const TIDY_ONE_IN: u128 = 256;
+
+/// Of a key that was begun and not done: over at any time.
+const TAKEN_BACK: Sighting = Sighting { at: 0, until: Some(0) };
+
+/// What was seen on other stores, for the runs on this one.
+#[derive(Clone, Debug)]
+pub struct Elsewhere {
+    all: PathBuf,
+    /// The name of this store's directory.
+    dir: String,
+    /// This store as it is shown.
+    here: String,
+    /// Items of this run, and stores on which it does not matter that they were seen; nothing if it never matters.
+    passed: Option<Vec<(String, String)>>,
+}
+
+/// What was seen on another store and not here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    /// That store, as it is shown.
+    pub store: String,
+    /// So many keys.
+    pub keys: usize,
+    /// Jobs of which a newer slot was seen there.
+    pub jobs: usize,
+}
+
+impl Elsewhere {
+    /// For runs on the store that is shown so. That is several stores where a variable says which server is meant.
+    pub fn new(state: &StateDir, here: &str) -> Self {
+        Self { all: state.done(), dir: known_as(here), here: here.into(), passed: Some(Vec::new()) }
+    }
+
+    /// For a run that does its items whatever was seen on other stores.
+    pub fn passing_all(self) -> Self {
+        Self { passed: None, ..self }
+    }
+
+    /// From now on it does not matter that an item was seen on these.
+    pub fn pass(&mut self, subject: &Subject, others: Vec<String>) {
+        if let (Some(passed), Some(name)) = (&mut self.passed, name_of(subject)) {
+            passed.extend(others.into_iter().map(|other| (name.clone(), other)));
+        }
+    }
+
+    /// Notes what came of opening an item on this store. An item that was begun is noted before its command starts, so that
+    /// a run that is killed leaves the note. `keep`: of the run that saw it.
+    pub fn note_opened(&self, subject: &Subject, keep: Option<Duration>, opened: &Opened) -> io::Result<()> {
+        match (opened, subject, opened.entry()) {
+            (Opened::Settled, Subject::Slot { at, .. }, _) => {
+                self.add(subject, Sighting { at: *at, until: None })
+            }
+            (_, _, Some(entry)) => self.note(entry, keep),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes an entry of this store. Of a key that was not done after all, the note is taken back.
+    pub fn note(&self, entry: &Entry, keep: Option<Duration>) -> io::Result<()> {
+        match (sighting(entry, ended(entry), keep), &entry.subject) {
+            (Some(seen), subject) => self.add(subject, seen),
+            (None, Subject::Key(_)) => self.add(&entry.subject, TAKEN_BACK),
+            _ => Ok(()),
+        }
+    }
+
+    /// Other stores on which this item was seen, so that it may not be begun on this one unless it is known here.
+    pub fn others(&self, subject: &Subject, keep: Option<Duration>) -> Vec<String> {
+        let (Some(name), Some(passed)) = (name_of(subject), &self.passed) else { return Vec::new() };
+        let (now, mut found) = (now(), Vec::new());
+        for (dir, store) in self.stores() {
+            if passed.iter().any(|(item, other)| *item == name && *other == store) {
+                continue;
+            }
+            if seen(&dir.join(shard(&name)), &name).is_some_and(|seen| refuses(subject, seen, keep, now)) {
+                found.push(store);
+            }
+        }
+        found
+    }
+
+    /// From now on what was seen on these is new here.
+    pub fn new_here(&self, others: &[String]) -> io::Result<()> {
+        let known = self.told();
+        for other in others.iter().map(|other| id(other)).filter(|other| !known.contains(other)) {
+            self.append("new", &other)?;
+        }
+        Ok(())
+    }
+
+    /// The store here lost what it knew, or is a new one in the same place: what was seen on it was seen on another store.
+    /// What the store still knows it answers for itself.
+    pub fn set_aside(&self) -> io::Result<()> {
+        let dir = self.all.join(&self.dir);
+        if !dir.exists() {
+            return Ok(());
+        }
+        let told = self.told();
+        let before = format!("{}, as it was before {}", self.here, host::utc(clock::wall().as_secs()));
+        write_private(&dir.join("store"), before.as_bytes())?;
+        std::fs::rename(&dir, self.all.join(id(&before)))?;
+        told.iter().try_for_each(|other| self.append("new", other))
+    }
+
+    /// What was seen on each other store and, as far as this machine knows, is not known here.
+    pub fn unknown_here(&self) -> Vec<Unknown> {
+        let here = all_in(&self.all.join(&self.dir));
+        let now = now();
+        let unknown = |(dir, store): (PathBuf, String)| {
+            let (mut keys, mut jobs) = (0, 0);
+            for (name, seen) in all_in(&dir) {
+                let ours = here.get(&name);
+                if is_job(&name) {
+                    jobs += usize::from(ours.is_none_or(|ours| ours.at < seen.at));
+                } else {
+                    keys += usize::from(ours.is_none_or(|ours| ours.is_over(now)) && !seen.is_over(now));
+                }
+            }
+            Unknown { store, keys, jobs }
+        };
+        let all = self.stores().into_iter().map(unknown);
+        all.filter(|unknown| unknown.keys + unknown.jobs > 0).collect()
+    }
+
+    /// The other stores, but for those whose work is new here.
+    fn stores(&self) -> Vec<(PathBuf, String)> {
+        let mut told: Option<Vec<String>> = None;
+        let mut stores = Vec::new();
+        for entry in std::fs::read_dir(&self.all).into_iter().flatten().flatten() {
+            if entry.file_name() == *self.dir {
+                continue;
+            }
+            let shown = read_private(&entry.path().join("store")).ok().flatten();
+            let Some(shown) = shown.and_then(|shown| String::from_utf8(shown).ok()) else { continue };
+            if !told.get_or_insert_with(|| self.told()).contains(&id(&shown)) {
+                stores.push((entry.path(), shown));
+            }
+        }
+        stores.sort();
+        stores
+    }
+
+    fn told(&self) -> Vec<String> {
+        let file = self.all.join(&self.dir).join("new");
+        lines(&file).split_whitespace().map(Into::into).collect()
+    }
+
+    fn add(&self, subject: &Subject, seen: Sighting) -> io::Result<()> {
+        let Some(name) = name_of(subject) else { return Ok(()) };
+        let file = self.all.join(&self.dir).join(shard(&name));
+        let known = self::seen(&file, &name);
+        if known.is_some_and(|known| later(&name, known, seen) == known) {
+            return Ok(());
+        }
+        self.append(shard(&name), &line(&name, seen))?;
+        if random::seed().is_multiple_of(TIDY_ONE_IN) {
+            tidy(&file)?;
+        }
+        Ok(())
+    }
+
+    /// A line begins with its end of line: one that was cut off does not swallow the next.
+    fn append(&self, file: &str, line: &str) -> io::Result<()> {
+        let dir = self.all.join(&self.dir);
+        let store = dir.join("store");
+        // Without it the lines would be looked for by nobody.
+        if !store.exists() {
+            write_private(&store, self.here.as_bytes())?;
+        }
+        append_private(&dir.join(file), format!("\n{line}").as_bytes())
+    }
+}
+
+/// Whether the store in use answers for an item: see [`answers`]; or it is a slot that is settled there.
+pub fn answered(store: &mut dyn Store, subject: &Subject, keep: Option<Duration>) -> Result<bool, Failure> {
+    let entry = ledger::entry(store, subject)?;
+    if entry.is_some_and(|entry| answers(&entry, ended(&entry), keep, now())) {
+        return Ok(true);
+    }
+    match subject {
+        Subject::Slot { job, at, .. } => agenda::is_settled(store, job, *at),
+        Subject::Key(_) | Subject::Latest(_) => Ok(false),
+    }
+}
+
+/// A key or a job in a line: `k` or `j`, and a digest.
+fn name_of(subject: &Subject) -> Option<String> {
+    let (kind, text) = match subject {
+        Subject::Key(key) => ('k', key.as_str()),
+        Subject::Slot { job, .. } => ('j', job.as_str()),
+        Subject::Latest(_) => return None,
+    };
+    Some(format!("{kind}{}", id(text)))
+}
+
+fn is_job(name: &str) -> bool {
+    name.starts_with('j')
+}
+
+/// A text as 32 digits.
+fn id(text: &str) -> String {
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The file in which a name is.
+fn shard(name: &str) -> &str {
+    &name[1..2]
+}
+
+fn line(name: &str, seen: Sighting) -> String {
+    let until = seen.until.map_or_else(|| "-".into(), |until| until.to_string());
+    format!("{name} {} {until}", seen.at)
+}
+
+fn parsed(line: &str) -> Option<(String, Sighting)> {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [name, at, until] = words[..] else { return None };
+    let until = if until == "-" { None } else { Some(until.parse().ok()?) };
+    let whole = name.len() == 33 && name.starts_with(['k', 'j']);
+    whole.then_some((name.into(), Sighting { at: at.parse().ok()?, until }))
+}
+
+/// What cannot be read says nothing.
+fn lines(file: &Path) -> String {
+    let mut bytes = Vec::new();
+    if let Ok(Some(mut opened)) = open_private(file) {
+        let _ = opened.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What counts of two lines: of a key the later one, of a job its newest slot.
+fn later(name: &str, before: Sighting, after: Sighting) -> Sighting {
+    if is_job(name) && before.at > after.at { before } else { after }
+}
+
+/// What counts of each name.
+fn newest(text: &str) -> BTreeMap<String, Sighting> {
+    let mut all: BTreeMap<String, Sighting> = BTreeMap::new();
+    for (name, seen) in text.lines().filter_map(parsed) {
+        let counts = all.get(&name).map_or(seen, |before| later(&name, *before, seen));
+        all.insert(name, counts);
+    }
+    all
+}
+
+/// What counts of one name.
+fn seen(file: &Path, name: &str) -> Option<Sighting> {
+    let text = lines(file);
+    let named = text.lines().filter(|line| line.starts_with(name)).filter_map(parsed);
+    named.map(|(_, seen)| seen).reduce(|before, after| later(name, before, after))
+}
+
+fn all_in(dir: &Path) -> BTreeMap<String, Sighting> {
+    "0123456789abcdef".chars().flat_map(|shard| newest(&lines(&dir.join(shard.to_string())))).collect()
+}
+
+/// Leaves one line for each name that is still needed. If another process adds a line meanwhile, it is left for another time.
+fn tidy(file: &Path) -> io::Result<()> {
+    let (text, now) = (lines(file), now());
+    let needed: String = newest(&text)
+        .into_iter()
+        .filter(|(_, seen)| !seen.is_over(now))
+        .map(|(name, seen)| format!("\n{}", line(&name, seen)))
+        .collect();
+    let unchanged = std::fs::metadata(file)?.len() == text.len() as u64;
+    if unchanged && needed.len() < text.len() { write_private(file, needed.as_bytes()) } else { Ok(()) }
+}
+
+/// When a run ended, or now, by a wall clock.
+fn ended(entry: &Entry) -> i64 {
+    let at = entry.ending.as_ref().and_then(|ending| ending.at.parse::<jiff::Timestamp>().ok());
+    at.map_or_else(now, jiff::Timestamp::as_second)
+}
+
+fn now() -> i64 {
+    i64::try_from(clock::wall().as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(place: &Path, store: &str) -> Elsewhere {
+        Elsewhere::new(&StateDir::at(place), store)
+    }
+
+    fn key(text: &str) -> Subject {
+        Subject::Key(text.into())
+    }
+
+    fn saw(here: &Elsewhere, text: &str, seen: Sighting) {
+        here.add(&key(text), seen).unwrap();
+    }
+
+    fn place() -> PathBuf {
+        let place = std::env::temp_dir().join(format!("leasehold-elsewhere-{:032x}", random::seed()));
+        std::fs::create_dir(&place).unwrap();
+        place
+    }
+
+    #[test]
+    fn what_was_seen_is_told_to_other_stores_until_it_is_new_there() {
+        let place = place();
+        let [a, b, c] = ["dir:/a", "dir:/b", "dir:/c"].map(|store| at(&place, store));
+        saw(&a, "x", Sighting { at: 5, until: None });
+        assert_eq!((a.others(&key("x"), None), b.others(&key("y"), None)), (vec![], vec![]));
+        assert_eq!(b.others(&key("x"), None), ["dir:/a"]);
+        b.new_here(&["dir:/a".into()]).unwrap();
+        assert!(b.others(&key("x"), None).is_empty() && b.unknown_here().is_empty());
+        assert_eq!(c.others(&key("x"), None), ["dir:/a"], "it was said of one pair");
+        assert_eq!(c.unknown_here(), [Unknown { store: "dir:/a".into(), keys: 1, jobs: 0 }]);
+        saw(&b, "x", Sighting { at: 9, until: None });
+        assert_eq!(a.others(&key("x"), None), ["dir:/b"], "and of one direction");
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    /// A kill or a full disk can leave the directory of a store without the file that says which one it is.
+    #[test]
+    fn a_store_without_its_name_is_named_by_the_next_line() {
+        let place = place();
+        let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
+        saw(&a, "x", Sighting { at: 5, until: None });
+        std::fs::remove_file(a.all.join(&a.dir).join("store")).unwrap();
+        assert!(b.others(&key("x"), None).is_empty());
+        saw(&a, "y", Sighting { at: 6, until: None });
+        assert_eq!(b.others(&key("x"), None), ["dir:/a"]);
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn a_store_that_lost_what_it_knew_is_another_store() {
+        let place = place();
+        let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
+        a.set_aside().unwrap();
+        saw(&a, "x", Sighting { at: 5, until: None });
+        saw(&b, "y", Sighting { at: 5, until: None });
+        a.new_here(&["dir:/b".into()]).unwrap();
+        a.set_aside().unwrap();
+        let [before] = &a.others(&key("x"), None)[..] else { panic!("not seen") };
+        assert!(before.starts_with("dir:/a, as it was before 2"), "{before}");
+        assert!(a.others(&key("y"), None).is_empty(), "what was said stays said");
+        assert_eq!(b.others(&key("x"), None).len(), 1);
+        a.new_here(std::slice::from_ref(before)).unwrap();
+        assert!(a.others(&key("x"), None).is_empty());
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn of_a_key_the_last_line_counts_and_of_a_job_its_newest_slot() {
+        let place = place();
+        let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
+        saw(&a, "x", Sighting { at: i64::MAX, until: None });
+        saw(&a, "x", TAKEN_BACK);
+        assert!(b.others(&key("x"), None).is_empty(), "begun and not done");
+        let job = leasehold_core::name::Name::new("site").unwrap();
+        let slot = |at| Subject::Slot { job: job.clone(), at, id: "x".into() };
+        a.add(&slot(600), Sighting { at: 600, until: None }).unwrap();
+        a.add(&slot(300), Sighting { at: 300, until: None }).unwrap();
+        assert_eq!((b.others(&slot(600), None), b.others(&slot(601), None)), (vec!["dir:/a".into()], vec![]));
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_line_is_passed_over() {
+        let place = place();
+        let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
+        saw(&a, "x", Sighting { at: 5, until: None });
+        let name = name_of(&key("x")).unwrap();
+        let file = a.all.join(&a.dir).join(shard(&name));
+        append_private(&file, b"\nk12\n\xff\xfe 1 -\nkkk 1 2 3").unwrap();
+        // Cut off in the middle of its name; the next line is whole.
+        append_private(&file, b"\nk00000000").unwrap();
+        saw(&a, "x", Sighting { at: 6, until: None });
+        assert_eq!(newest(&lines(&file)), BTreeMap::from([(name, Sighting { at: 6, until: None })]));
+        assert_eq!(b.others(&key("x"), None), ["dir:/a"]);
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn files_do_not_grow_with_what_is_over_or_said_twice() {
+        let place = place();
+        let a = at(&place, "dir:/a");
+        let texts: Vec<String> = (0..400).map(|n| n.to_string()).collect();
+        for (n, text) in texts.iter().enumerate() {
+            let until = if n % 2 == 0 { Some(1) } else { None };
+            saw(&a, text, Sighting { at: 1, until });
+            saw(&a, text, Sighting { at: 1, until });
+            saw(&a, text, Sighting { at: 2, until });
+        }
+        let dir = a.all.join(&a.dir);
+        let files: Vec<PathBuf> = "0123456789abcdef".chars().map(|c| dir.join(c.to_string())).collect();
+        let count = || files.iter().map(|file| lines(file).lines().count().saturating_sub(1)).sum::<usize>();
+        assert!(count() <= 800, "what is noted already is not noted again: {}", count());
+        files.iter().for_each(|file| tidy(file).unwrap());
+        assert_eq!(count(), 200);
+        let b = at(&place, "dir:/b");
+        assert!(
+            texts.iter().enumerate().all(|(n, text)| b.others(&key(text), None).is_empty() == (n % 2 == 0))
+        );
+        std::fs::remove_dir_all(place).unwrap();
+    }
+}
