@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use leasehold::core::ledger::Opened;
+use leasehold::core::ledger::{Opened, State};
 use leasehold::core::session::{Outcome, StopReason};
 use leasehold::runner::run::{Ran, Spec};
 use leasehold::{host, state};
@@ -109,10 +109,9 @@ pub fn outcome(ran: &Ran) -> &'static str {
     match &ran.outcome {
         Outcome::Busy(_) => SKIPPED,
         Outcome::Lost { .. } => "lost",
-        Outcome::Finished { stopped: Some(StopReason::MaxRun | StopReason::Interrupted), .. } => "killed",
-        Outcome::Finished { status: 0, .. } | Outcome::Granted(_) => "ok",
-        Outcome::Finished { .. } if ran.interrupted => "killed",
-        Outcome::Finished { .. } | Outcome::NotStarted(_) => "failed",
+        Outcome::Finished { state, .. } => state.word(),
+        Outcome::Granted(_) => State::Ok.word(),
+        Outcome::NotStarted(_) => "failed",
     }
 }
 

@@ -9,7 +9,7 @@ use leasehold_core::name::Name;
 use leasehold_core::past::{End, RELEASED};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::session::{
-    Event, Granted, Input, NotStarted, Outcome, Plan, Reading, Signal, Within, lease_key,
+    Event, Exit, Granted, History, Input, NotStarted, Outcome, Plan, Reading, Signal, Within, lease_key,
 };
 use leasehold_core::stop::{StoreClock, Timing};
 use leasehold_core::time::BootTime;
@@ -42,7 +42,7 @@ pub struct Ask {
 
 /// Acquires a lease that nobody renews: [`Outcome::Granted`], [`Outcome::Busy`] or not at all.
 pub fn acquire(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Result<Outcome> {
-    let mut shell = Shell::new(plan(ask, &memory), store, memory)?;
+    let mut shell = Shell::new(plan(ask, &memory), store, memory, None)?;
     let outcome = shell.drive(&mut NoJob, |_, _| true)?;
     shell.finish(&outcome);
     Ok(outcome)
@@ -55,7 +55,7 @@ pub fn acquire_alone(
     memory: Memory,
     signals: Signals,
 ) -> std::io::Result<Outcome> {
-    let mut shell = Shell::new(plan(ask, &memory), store, memory)?;
+    let mut shell = Shell::new(plan(ask, &memory), store, memory, None)?;
     let outcome = heeding(&mut shell, signals)?;
     shell.finish(&outcome);
     Ok(outcome)
@@ -69,6 +69,8 @@ fn plan(ask: &Ask, memory: &Memory) -> Plan {
         wait: ask.wait,
         max_run: None,
         seal: false,
+        item: None,
+        history: History::Nothing,
         by_hand: true,
         force: ask.force,
         lock: None,
@@ -137,8 +139,8 @@ fn end(lease: &Name, found: Option<&Reading>) -> End {
 struct NoJob;
 
 impl Job for NoJob {
-    fn start(&mut self, _granted: &Granted, _: Option<BootTime>) -> Result<(), i32> {
-        Err(126)
+    fn start(&mut self, _granted: &Granted, _: BootTime) -> Result<(), Exit> {
+        Err(Exit::Failed(126))
     }
     // By hand there is nothing to seal, and nothing asks for it.
     fn seal(&mut self, _granted: &Granted, _session: InputSender) {}

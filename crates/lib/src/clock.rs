@@ -28,9 +28,9 @@ pub fn boot_time() -> BootTime {
     BootTime(read(ClockId::Monotonic))
 }
 
-/// Both clocks, for one step of a session.
+/// The clocks, for one step of a session.
 pub fn now() -> Now {
-    Now { boot: boot_time(), awake: read(ClockId::Monotonic) }
+    Now { boot: boot_time(), awake: read(ClockId::Monotonic), wall: wall() }
 }
 
 /// Time since 1970 by this machine's wall clock. For people to read only.

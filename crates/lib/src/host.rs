@@ -35,8 +35,7 @@ pub fn holder(run_id: &str, job: &Name) -> Holder {
 
 /// Seconds since 1970 as `2026-11-15T14:02:11Z`, for people to read.
 pub fn utc(secs: u64) -> String {
-    let secs = i64::try_from(secs).unwrap_or(i64::MAX);
-    jiff::Timestamp::from_second(secs).unwrap_or_default().to_string()
+    leasehold_core::time::utc(std::time::Duration::from_secs(secs))
 }
 
 /// What LEASEHOLD_GRANT carries: opaque to the job, enough for a write to act for this run.

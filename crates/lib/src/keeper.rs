@@ -11,11 +11,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::{Amended, Ending, State};
+use leasehold_core::ledger::{Amended, ItemOpened, ItemRecorded, Opened, StepStands};
 use leasehold_core::name::Name;
-use leasehold_core::record::Holder;
-use leasehold_core::rules::Seen;
-use leasehold_core::session::{Granted, Input, Op, Reading, RequestId, Watched, lease_key};
+use leasehold_core::session::{Input, Op, Reading, Request, RequestId, lease_key};
 use leasehold_core::time::BootTime;
 
 use crate::clock;
@@ -23,93 +21,38 @@ use crate::ledger::Book;
 use crate::memory::Memory;
 use crate::runner::evidence::{self, Probe};
 use crate::runner::lock;
-use crate::stores::{Cas, Failure, FailureKind, Store, Stored, Version};
+use crate::stores::{Cas, Failure, FailureKind, Store, Stored};
 use crate::update::{Between, nothing};
 
-/// Work for the keeper, done in order.
+/// What the keeper does, in order.
 #[derive(Debug)]
-pub enum Work {
-    /// Call the store.
-    Ask {
-        /// To be sent back.
-        id: RequestId,
-        /// The lease.
-        lease: Name,
-        /// The call.
-        op: Op,
+pub enum Task {
+    /// What a session asks for.
+    Request(Request),
+    /// What a step of its item asks for.
+    Step(StepTask),
+}
+
+/// What a step of an item asks for, and who waits for the answer.
+#[derive(Debug)]
+pub enum StepTask {
+    /// How it stands; nothing: there is no item.
+    Stands {
+        /// The step.
+        name: String,
+        /// Who waits.
+        told: Sender<Option<StepStands>>,
     },
-    /// Let the store wait for a change.
-    Watch {
-        /// To be sent back.
-        id: RequestId,
-        /// The lease.
-        lease: Name,
-        /// What was found there.
-        version: Option<Version>,
-        /// When to give up.
-        until: BootTime,
-    },
-    /// Begin an item of work under this grant; answered as what a seal comes to.
-    Open {
-        /// The item.
-        book: Book,
-        /// The lease.
-        granted: Granted,
-        /// For people.
-        holder: Holder,
-    },
-    /// Record that a step of it is done, and tell.
-    Step {
-        /// The item.
-        book: Book,
+    /// Record that it is done.
+    Done {
         /// The step.
         name: String,
         /// What it printed, if that is kept.
         output: Option<String>,
         /// How long a store that does not answer is asked again.
         until: BootTime,
-        /// Who waits for it.
+        /// Who waits.
         told: Sender<Amended>,
-    },
-    /// Record how it ended.
-    Close {
-        /// The item.
-        book: Book,
-        /// In a word.
-        state: State,
-        /// And in full.
-        ending: Ending,
-        /// How long a store that does not answer is asked again.
-        until: BootTime,
-    },
-    /// Record that it was never executed, if it was begun.
-    TakeBack {
-        /// The item.
-        book: Book,
-        /// When, and that nothing came of it.
-        ending: Ending,
-        /// How long a store that does not answer is asked again.
-        until: BootTime,
-    },
-    /// Look whether a holder on this machine is gone.
-    Probe {
-        /// Its acquisition.
-        grant: Grant,
-        /// Its run id.
-        run: String,
-        /// The evidence it left.
-        lock: String,
-    },
-    /// Remove the lock file of a holder whose lease was taken over.
-    Discard(Grant),
-    /// Write to this host's memory.
-    Remember {
-        /// The lease.
-        lease: Name,
-        /// The highest token seen.
-        seen: Option<Seen>,
-        /// A version being watched.
-        watched: Option<Watched>,
     },
 }
 
@@ -117,46 +60,64 @@ pub enum Work {
 struct Desk {
     store: Box<dyn Store>,
     memory: Memory,
+    book: Option<Book>,
 }
 
 impl Desk {
-    fn perform(&mut self, work: Work, between: Between<'_>) -> Option<Input> {
-        match work {
-            Work::Ask { id, lease, op } => Some(ask(self.store.as_mut(), id, &lease, op)),
-            Work::Watch { id, lease, version, until } => {
+    fn perform(&mut self, task: Task, between: Between<'_>) -> Option<Input> {
+        match task {
+            Task::Request(request) => self.request(request),
+            Task::Step(step) => {
+                self.step(step, between);
+                None
+            }
+        }
+    }
+
+    fn request(&mut self, request: Request) -> Option<Input> {
+        match request {
+            Request::Ask { id, lease, op } => Some(ask(self.store.as_mut(), id, &lease, op)),
+            Request::Watch { id, lease, version, until } => {
                 let at_most = until.since(clock::boot_time());
                 let key = lease_key(&lease);
                 let wait = self.store.wait_change(&key, version.as_ref(), at_most);
                 pollster::block_on(wait).then_some(Input::Changed { id })
             }
-            Work::Open { book, granted, holder } => Some(book.open(self.store.as_mut(), &granted, &holder)),
-            Work::Step { book, name, output, until, told } => {
-                // Whoever asked may have gone.
-                let _ = told.send(book.step(self.store.as_mut(), &name, output, until, between));
-                None
+            Request::OpenItem(granted) => {
+                let book = self.book.as_mut()?;
+                Some(Input::ItemOpened(book.open(self.store.as_mut(), &granted)))
             }
-            Work::Close { book, state, ending, until } => {
-                book.close(self.store.as_mut(), state, &ending, until);
-                None
+            Request::RecordItem { state, ending, until } => {
+                let book = self.book.as_mut()?;
+                Some(Input::ItemRecorded(book.record(self.store.as_mut(), state, ending, until)))
             }
-            Work::TakeBack { book, ending, until } => {
-                book.take_back(self.store.as_mut(), ending, until);
-                None
-            }
-            Work::Probe { grant, run, lock } => {
+            Request::Probe { grant, run, lock } => {
                 Some(Input::Probed { gone: probe(self.store.as_ref(), grant, &run, &lock) })
             }
-            Work::Discard(grant) => {
+            Request::Discard(grant) => {
                 if let Some(dir) = self.store.facts().lock_dir {
                     // Best effort: a file that stays behind misleads nobody.
                     let _ = lock::discard(&dir, grant);
                 }
                 None
             }
-            Work::Remember { lease, seen, watched } => {
+            Request::Remember { lease, seen, watched } => {
                 self.memory.remember(&lease, seen, watched);
                 None
             }
+        }
+    }
+
+    /// Whoever asked may have gone.
+    fn step(&mut self, step: StepTask, between: Between<'_>) {
+        match (step, self.book.as_mut()) {
+            (StepTask::Stands { name, told }, book) => {
+                let _ = told.send(book.and_then(|book| book.step_stands(&name)));
+            }
+            (StepTask::Done { name, output, until, told }, Some(book)) => {
+                let _ = told.send(book.step(self.store.as_mut(), &name, output, until, between));
+            }
+            (StepTask::Done { told, .. }, None) => drop(told.send(Amended::Superseded(None))),
         }
     }
 }
@@ -165,8 +126,8 @@ type Reply = Box<dyn Fn(Input) + Send>;
 
 enum Place {
     /// Not yet on a thread; with what is left to be done when there is time for it.
-    Here(Desk, Reply, Vec<Work>),
-    Away(Sender<Work>, JoinHandle<()>),
+    Here(Desk, Reply, Vec<Task>),
+    Away(Sender<Task>, JoinHandle<()>),
 }
 
 /// The keeper of one session.
@@ -179,14 +140,19 @@ pub struct Keeper {
 
 impl Keeper {
     /// A keeper without a thread yet; `reply` gets what the thread answers.
-    pub fn new(store: Box<dyn Store>, memory: Memory, reply: impl Fn(Input) + Send + 'static) -> Self {
+    pub fn new(
+        store: Box<dyn Store>,
+        memory: Memory,
+        book: Option<Book>,
+        reply: impl Fn(Input) + Send + 'static,
+    ) -> Self {
         let near = store.facts().this_machine_only;
-        Self { place: Some(Place::Here(Desk { store, memory }, Box::new(reply), Vec::new())), near }
+        Self { place: Some(Place::Here(Desk { store, memory, book }, Box::new(reply), Vec::new())), near }
     }
 
     /// Does the work now and answers, if nothing has to be stopped in time; hands it over otherwise.
     /// What nobody waits for is left until there is other work, or the end: nothing depends on it.
-    pub fn give(&mut self, work: Work, job_lives: bool) -> Option<Input> {
+    pub fn give(&mut self, work: Task, job_lives: bool) -> Option<Input> {
         match self.place.take()? {
             Place::Here(desk, reply, mut notes) if job_lives && work.is_note() => {
                 notes.push(work);
@@ -209,7 +175,7 @@ impl Keeper {
     }
 
     /// Starts the thread. If the system refuses one, the call is answered so, and tried again next time.
-    fn go_away(&mut self, desk: Desk, reply: Reply, notes: Vec<Work>, work: Work) -> Option<Input> {
+    fn go_away(&mut self, desk: Desk, reply: Reply, notes: Vec<Task>, work: Task) -> Option<Input> {
         let (sender, inbox) = mpsc::channel();
         let (hand, over) = mpsc::channel::<(Desk, Reply)>();
         // TLS and HTTP go deep; files do not.
@@ -258,51 +224,53 @@ impl Keeper {
     }
 }
 
-/// While a step waits for a store that does not answer, its lease is renewed all the same. How the item ended is recorded
-/// before the lease is given back.
+/// While a step waits for a store that does not answer, its lease is renewed all the same.
 fn renew_meanwhile(
     store: &mut dyn Store,
     pause: Duration,
-    inbox: &Receiver<Work>,
+    inbox: &Receiver<Task>,
     reply: &Reply,
-    later: &mut VecDeque<Work>,
+    later: &mut VecDeque<Task>,
 ) {
     let end = clock::boot_time().plus(pause);
     loop {
         let left = end.since(clock::boot_time());
-        let closing = later.iter().any(|work| matches!(work, Work::Close { .. } | Work::TakeBack { .. }));
         match inbox.recv_timeout(left) {
-            Ok(Work::Ask { id, lease, op }) if !closing => reply(ask(store, id, &lease, op)),
-            Ok(work) => later.push_back(work),
+            Ok(Task::Request(Request::Ask { id, lease, op })) => reply(ask(store, id, &lease, op)),
+            Ok(task) => later.push_back(task),
             Err(RecvTimeoutError::Timeout) => return,
             Err(RecvTimeoutError::Disconnected) => return nothing(store, left),
         }
     }
 }
 
-impl Work {
+impl Task {
     /// Nobody waits for an answer to it.
     fn is_note(&self) -> bool {
-        matches!(self, Self::Discard(_) | Self::Remember { .. })
+        matches!(self, Self::Request(Request::Discard(_) | Request::Remember { .. }))
     }
 
     /// The answer when it cannot be done at all.
     fn refused(self, why: &str) -> Option<Input> {
         let failure = Failure::new(FailureKind::Unreachable, why);
-        match self {
-            Self::Ask { id, op: Op::Read, .. } => Some(Input::Read { id, result: Err(failure) }),
-            Self::Ask { id, op: Op::Cas { .. }, .. } => {
+        let Self::Request(request) = self else { return None };
+        match request {
+            Request::Ask { id, op: Op::Read, .. } => Some(Input::Read { id, result: Err(failure) }),
+            Request::Ask { id, op: Op::Cas { .. }, .. } => {
                 Some(Input::Cas { id, result: Cas::Unknown(failure) })
             }
-            Self::Probe { .. } => Some(Input::Probed { gone: false }),
-            Self::Open { .. } => Some(Input::Sealed(Err(why.into()))),
+            Request::Probe { .. } => Some(Input::Probed { gone: false }),
+            Request::OpenItem(_) => {
+                let item = Opened::Failed { failure, sent: false };
+                let (key, other_store, unnoted, recorded) = (None, None, Vec::new(), None);
+                Some(Input::ItemOpened(ItemOpened { item, key, other_store, unnoted, recorded }))
+            }
+            Request::RecordItem { .. } => {
+                let item = Some(Amended::Failed(failure));
+                Some(Input::ItemRecorded(ItemRecorded { item, ..ItemRecorded::default() }))
+            }
             // The timer comes all the same.
-            Self::Watch { .. }
-            | Self::Discard(_)
-            | Self::Remember { .. }
-            | Self::Close { .. }
-            | Self::TakeBack { .. }
-            | Self::Step { .. } => None,
+            Request::Watch { .. } | Request::Discard(_) | Request::Remember { .. } => None,
         }
     }
 }

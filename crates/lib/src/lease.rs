@@ -13,9 +13,9 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use leasehold_core::ids::{Grant, Token};
 use leasehold_core::name::Name;
-use leasehold_core::past::{End, RELEASED, UNSEALED};
 use leasehold_core::session::{
-    Busy, Event, Granted, Input, NotStarted, Outcome, Plan, Release, Signal, StopReason, Within,
+    Busy, Event, Exit, Granted, History, Input, NotStarted, Outcome, Plan, Release, Signal, StopReason,
+    Within,
 };
 use leasehold_core::stop::Wishes;
 use leasehold_core::time::BootTime;
@@ -217,13 +217,15 @@ impl Ask {
             wait: self.wait,
             max_run: None,
             seal: !fences.is_empty(),
+            item: None,
+            history: if self.history { History::Release } else { History::Nothing },
             by_hand: false,
             force: false,
             lock: None,
             holder: host::holder(&host::fresh_run_id(None), &job),
             within: Within::default(),
         };
-        let mut shell = Shell::new(plan, store, self.leases.memory)?;
+        let mut shell = Shell::new(plan, store, self.leases.memory, None)?;
         let shared = Arc::new(Mutex::new(Shared::default()));
         let mut work = Work {
             reply: reply.take(),
@@ -231,8 +233,6 @@ impl Ask {
             inputs: shell.sender(),
             fences,
             granted: None,
-            since: None,
-            history: self.history,
             gone: None,
         };
         let outcome = shell.drive(&mut work, |shell, work| {
@@ -272,10 +272,6 @@ struct Work {
     fences: Fences,
     /// A grant that the owner has not heard of yet.
     granted: Option<Granted>,
-    /// When it was granted.
-    since: Option<BootTime>,
-    /// That it was held is to be kept.
-    history: bool,
     /// Tells the owner that the lease is lost, by being dropped.
     gone: Option<oneshot::Sender<()>>,
 }
@@ -324,22 +320,13 @@ impl Work {
 }
 
 impl Job for Work {
-    fn start(&mut self, granted: &Granted, _: Option<BootTime>) -> Result<(), i32> {
+    fn start(&mut self, granted: &Granted, _: BootTime) -> Result<(), Exit> {
         self.granted = Some(granted.clone());
-        self.since = Some(clock::boot_time());
         Ok(())
     }
 
     fn seal(&mut self, granted: &Granted, session: InputSender) {
         self.fences.seal(granted, session);
-    }
-
-    // How the work went is its owner's business.
-    fn end(&mut self) -> Option<End> {
-        let took = self.since.map(|since| clock::boot_time().since(since));
-        let outcome = if took.is_some() { RELEASED } else { UNSEALED };
-        let at = host::utc(clock::wall().as_secs());
-        self.history.then_some(End { outcome, exit: None, took, at })
     }
 
     // The work is cancelled by `Event::Stopping`, which comes in the same step and knows why: woken
@@ -435,7 +422,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.inputs.send(Input::JobExited { status: 0, tree_empty: true });
+        self.inputs.send(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
     }
 }
 

@@ -1,17 +1,17 @@
 //! Work done once, against a store: the calls that [`leasehold_core::ledger`] asks for.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
-    Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, Next, Opened, Opening,
-    Reason, Seen, State, Step, StepStands, Subject, Verdict, begin, finish, key_if_unknown, slot_without_key,
-    step_done, step_stands,
+    Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, ItemOpened, ItemRecorded,
+    Next, Opened, Opening, Reason, Seen, State, Step, StepStands, Subject, Verdict, begin, finish,
+    key_if_unknown, slot_without_key, step_done, step_stands,
 };
 use leasehold_core::name::Name;
-use leasehold_core::session::{Granted, Input, lease_key};
+use leasehold_core::record::Holder;
+use leasehold_core::session::{Granted, lease_key};
 use leasehold_core::store::{Failure, Version};
 use leasehold_core::time::BootTime;
 use pollster::block_on;
@@ -210,156 +210,107 @@ pub(crate) fn seen(store: &mut dyn Store, lease: &Name) -> Result<Seen, Failure>
     Ok(Seen::of(lease, stored.as_ref(), facts.resolution, &facts.instance))
 }
 
-/// The item of one run, between the thread that owns the job and the one that calls the store.
-#[derive(Clone, Debug)]
+/// The item of one run: whoever calls the store for the run has it.
+#[derive(Debug)]
 pub struct Book {
     item: Item,
-    /// With a slot: what is done once together with it.
+    /// With a slot: the key that is done once together with it.
     key: Option<Item>,
     job: Name,
+    holder: Holder,
     /// Where this machine notes what it begins and ends.
     seen: Option<Elsewhere>,
-    page: Arc<(Mutex<Page>, Condvar)>,
+    /// The item, once this run has begun it and until its end is recorded.
+    ours: Option<Ours>,
 }
 
-/// What came of it so far.
-#[derive(Clone, Debug, Default)]
-pub struct Page {
-    /// Of beginning it.
-    pub opened: Option<Opened>,
-    /// Of recording how it ended.
-    pub closed: Option<Amended>,
-    /// The same of the key of a slot.
-    pub key_opened: Option<Opened>,
-    /// The same of the key of a slot.
-    pub key_closed: Option<Amended>,
+/// An item that this run has begun.
+#[derive(Debug)]
+struct Ours {
+    entry: Entry,
+    version: Version,
+    /// What came of opening the key of a slot.
+    key: Option<Opened>,
     /// Steps that are done, and of which nobody knows whether the record says so.
-    pub unrecorded: Vec<Step>,
-    /// What is not run because of another store, and which.
-    pub other_store: Option<(Subject, String)>,
-    /// What this machine could not note, and why.
-    pub unnoted: Vec<(Subject, String)>,
+    unrecorded: Vec<Step>,
 }
 
-impl Page {
-    /// What keeps the command from being executed.
-    pub fn held_off(&self) -> Option<&Opened> {
-        let all = [&self.opened, &self.key_opened];
-        all.into_iter().flatten().find(|opened| !matches!(opened, Opened::Begun(..)))
-    }
-
-    /// Whether it was begun, or nobody has heard yet.
-    pub fn may_be_ours(&self) -> bool {
-        matches!(self.opened, None | Some(Opened::Begun(..)))
-    }
-
-    /// The entry that is ours with every step that is done, and where it goes on from.
-    fn whole(&self) -> Option<(Entry, Version)> {
-        let Some(Opened::Begun(entry, version)) = &self.opened else { return None };
+impl Ours {
+    /// The entry with every step that is done.
+    fn whole(&self) -> Entry {
         let add =
             |entry: Entry, step: &Step| step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry);
-        Some((self.unrecorded.iter().fold(entry.clone(), add), version.clone()))
+        self.unrecorded.iter().fold(self.entry.clone(), add)
     }
 }
 
 impl Book {
-    /// For a run that is to do this once, and with a slot perhaps a key.
-    pub fn new(item: Item, key: Option<Item>, job: Name) -> Self {
-        Self { item, key, job, seen: None, page: Arc::default() }
+    /// For a run that is to do this once, and with a slot perhaps a key. `holder` is the run, as others see it.
+    pub fn new(item: Item, key: Option<Item>, job: Name, holder: Holder) -> Self {
+        Self { item, key, job, holder, seen: None, ours: None }
     }
 
     /// What is begun and ended is noted there too.
+    #[must_use]
     pub fn noted_in(self, seen: Option<Elsewhere>) -> Self {
         Self { seen, ..self }
     }
 
-    /// What came of it so far.
-    pub fn page(&self) -> Page {
-        self.page.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn note(&self, change: impl FnOnce(&mut Page)) {
-        change(&mut self.page.0.lock().unwrap_or_else(PoisonError::into_inner));
-        self.page.1.notify_all();
-    }
-
-    /// Waits, at most that long, until it is recorded how it ended, or that it was not begun at all.
-    pub fn wait_closed(&self, at_most: Duration) {
-        let page = self.page.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = |page: &mut Page| page.closed.is_none() && page.may_be_ours();
-        drop(self.page.1.wait_timeout_while(page, at_most, open));
-    }
-
-    /// The entry, once it is ours.
-    pub fn entry(&self) -> Option<Entry> {
-        match self.page().opened {
-            Some(Opened::Begun(entry, _)) => Some(entry),
-            _ => None,
-        }
-    }
-
     /// How a step of it stands, once it is ours.
     pub fn step_stands(&self, name: &str) -> Option<StepStands> {
-        let page = self.page();
-        page.whole().map(|(entry, _)| step_stands(&entry, &page.unrecorded, name))
+        self.ours.as_ref().map(|ours| step_stands(&ours.whole(), &ours.unrecorded, name))
     }
 
-    /// Begins the item under this grant; what the session hears of it.
-    pub fn open(
-        &self,
-        store: &mut dyn Store,
-        granted: &Granted,
-        holder: &leasehold_core::record::Holder,
-    ) -> Input {
+    /// Begins the item under this grant.
+    pub fn open(&mut self, store: &mut dyn Store, granted: &Granted) -> ItemOpened {
         let claim = Claim {
             lease: granted.lease.clone(),
             epoch: granted.epoch,
             token: granted.token,
             grant: granted.grant,
-            holder: holder.clone(),
+            holder: Holder { since: host::utc(clock::wall().as_secs()), ..self.holder.clone() },
         };
-        let (opened, silent) = open(store, self.item.ask(&self.job, claim.clone()));
-        let begun = matches!(opened, Opened::Begun(..));
-        self.note(|page| page.opened = Some(opened));
-        let begun = begun && self.key.as_ref().is_none_or(|key| self.open_key(store, key, claim, silent));
-        self.note_opened(begun);
+        let (item, silent) = open(store, self.item.ask(&self.job, claim.clone()));
+        let (mut key, mut recorded) = (None, None);
+        if let Opened::Begun(entry, version) = &item {
+            if let Some(asked) = &self.key {
+                let if_unknown = key_if_unknown(asked.if_unknown, silent);
+                key = Some(open(store, Ask { if_unknown, ..asked.ask(&self.job, claim) }).0);
+            }
+            let (entry, version) = (entry.clone(), version.clone());
+            self.ours = Some(Ours { entry, version, key: key.clone(), unrecorded: Vec::new() });
+            // A store that does not answer would keep the run from ending: the slot is left for later.
+            let answered = !matches!(key, Some(Opened::Failed { .. }));
+            if let Some((state, reason, said)) = self.without_key().filter(|_| answered) {
+                let at = host::utc(clock::wall().as_secs());
+                let until = clock::boot_time().plus(HELD_OFF_PATIENCE);
+                let ending = Ending { exit: None, took_ms: 0, at, reason, said };
+                recorded = Some(self.close(store, state, &ending, until));
+            }
+        }
+        let mut opened = ItemOpened { item, key, other_store: None, unnoted: Vec::new(), recorded };
+        opened.unnoted = self.note_opened(&opened);
         // Looked at after the note was made: of two runs on two stores, one sees the other.
-        let other = self.other_store();
-        let begun = begun && other.is_none();
-        self.note(|page| page.other_store = other);
-        Input::Sealed(if begun { Ok(()) } else { Err("this item is not to be run now".into()) })
+        opened.other_store = self.other_store();
+        opened
     }
 
-    /// Begins the key of a slot that is begun. If it is not to be, the slot says so and is over.
-    fn open_key(&self, store: &mut dyn Store, item: &Item, claim: Claim, silent: bool) -> bool {
-        let if_unknown = key_if_unknown(item.if_unknown, silent);
-        let (opened, _) = open(store, Ask { if_unknown, ..item.ask(&self.job, claim) });
+    /// What is recorded of a slot whose key is not to be run; nothing if it is.
+    fn without_key(&self) -> Option<(State, Option<Reason>, String)> {
+        let (ours, item) = (self.ours.as_ref()?, self.key.as_ref()?);
         let Subject::Key(key) = &item.subject else { unreachable!("beside a slot there is only a key") };
-        let held_off = slot_without_key(key, &opened);
-        let unheard = matches!(opened, Opened::Failed { .. });
-        self.note(|page| page.key_opened = Some(opened));
-        let Some((state, reason, said)) = held_off else { return true };
-        // A store that does not answer would keep the run from ending: the slot is left for later.
-        if unheard {
-            return false;
-        }
-        let at = host::utc(clock::wall().as_secs());
-        let until = clock::boot_time().plus(HELD_OFF_PATIENCE);
-        self.close(store, state, &Ending { exit: None, took_ms: 0, at, reason, said }, until);
-        false
+        slot_without_key(key, ours.key.as_ref()?)
     }
 
     /// Notes on this machine what came of opening. A slot that was begun is not, if its command is not to start.
-    fn note_opened(&self, to_start: bool) {
-        let page = self.page();
-        let items = [(Some(&self.item), &page.opened), (self.key.as_ref(), &page.key_opened)];
-        for (item, opened) in items {
-            if let (Some(item), Some(opened)) = (item, opened)
-                && (to_start || !matches!(opened, Opened::Begun(..)))
-            {
-                self.seen(item, |seen, item| seen.note_opened(&item.subject, item.keep, opened));
-            }
-        }
+    fn note_opened(&self, opened: &ItemOpened) -> Vec<(Subject, String)> {
+        let to_start = opened.held_off().is_none();
+        let items = [(Some(&self.item), Some(&opened.item)), (self.key.as_ref(), opened.key.as_ref())];
+        let items = items.into_iter().filter_map(|(item, opened)| item.zip(opened));
+        let noted = items.filter(|(_, opened)| to_start || !opened.is_begun());
+        noted
+            .filter_map(|(item, opened)| self.note(item, |s| s.note_opened(&item.subject, item.keep, opened)))
+            .collect()
     }
 
     /// An item of this run, and another store on which this machine saw it begun or done meanwhile.
@@ -371,84 +322,95 @@ impl Book {
         })
     }
 
-    /// Notes something of an item on this machine.
-    fn seen(&self, item: &Item, note: impl FnOnce(&Elsewhere, &Item) -> io::Result<()>) {
-        if let Some(Err(e)) = self.seen.as_ref().map(|seen| note(seen, item)) {
-            self.note(|page| page.unnoted.push((item.subject.clone(), e.to_string())));
+    /// Notes something of an item on this machine; why not, if it cannot be.
+    fn note(
+        &self,
+        item: &Item,
+        note: impl FnOnce(&Elsewhere) -> io::Result<()>,
+    ) -> Option<(Subject, String)> {
+        let failed = self.seen.as_ref().map(note)?.err()?;
+        Some((item.subject.clone(), failed.to_string()))
+    }
+
+    /// Records how the item ended, if it is ours. [`State::Planned`]: its command was never executed.
+    pub fn record(
+        &mut self,
+        store: &mut dyn Store,
+        state: State,
+        ending: Ending,
+        until: BootTime,
+    ) -> ItemRecorded {
+        if state != State::Planned {
+            return self.close(store, state, &ending, until);
         }
+        let next = || (state, None, "the run ended before its command was begun".into());
+        let (state, reason, said) = self.without_key().unwrap_or_else(next);
+        self.close(store, state, &Ending { reason, said, ..ending }, until)
     }
 
-    /// Leaves it, if it was begun, to the next run: its command is never executed.
-    pub fn take_back(&self, store: &mut dyn Store, ending: Ending, until: BootTime) {
-        let (state, reason, said) = self.never_executed();
-        self.close(store, state, &Ending { reason, said, ..ending }, until);
-    }
-
-    /// How it is left if its command is never executed: to the next run, unless it was its key that failed.
-    fn never_executed(&self) -> (State, Option<Reason>, String) {
-        let (page, key) = (self.page(), self.key.as_ref().map(|key| &key.subject));
-        let held_off = match (key, &page.key_opened) {
-            (Some(Subject::Key(key)), Some(opened)) => slot_without_key(key, opened),
-            _ => None,
+    /// The key first, for whoever finds only one of them closed finds the slot open.
+    fn close(
+        &mut self,
+        store: &mut dyn Store,
+        state: State,
+        ending: &Ending,
+        until: BootTime,
+    ) -> ItemRecorded {
+        let mut recorded = ItemRecorded::default();
+        let Some(ours) = self.ours.take() else { return recorded };
+        let mut finished = |item: &Item, entry: &Entry, version, unnoted: &mut Vec<_>| {
+            let finished = finish(entry, state, ending.clone());
+            let amending = Amending::by_run(version, finished, random::seed());
+            let closed = amend_until(store, amending, until, &mut nothing);
+            if let Amended::Done(entry, _) = &closed {
+                unnoted.extend(self.note(item, |seen| seen.note(entry, item.keep)));
+            }
+            closed
         };
-        let next = || (State::Planned, None, "the run ended before its command was begun".into());
-        held_off.unwrap_or_else(next)
+        let entry = ours.whole();
+        if let (Some(Opened::Begun(entry, version)), Some(key)) = (ours.key, &self.key) {
+            let closed = finished(key, &entry, version, &mut recorded.unnoted);
+            recorded.key = Some(closed.clone());
+            if matches!(closed, Amended::Failed(_)) {
+                recorded.item = Some(closed);
+                return recorded;
+            }
+        }
+        recorded.item = Some(finished(&self.item, &entry, ours.version, &mut recorded.unnoted));
+        recorded
     }
 
     /// Records that a step is done. If nobody knows whether it is recorded, the next write says so again.
     pub fn step(
-        &self,
+        &mut self,
         store: &mut dyn Store,
         name: &str,
         output: Option<String>,
         until: BootTime,
         between: Between<'_>,
     ) -> Amended {
-        let page = self.page();
-        let Some((entry, version)) = page.whole() else { return Amended::Superseded(None) };
+        let Some(ours) = &mut self.ours else { return Amended::Superseded(None) };
+        let entry = ours.whole();
         let next = match step_done(&entry, name, output) {
             Some(next) => next,
-            None if page.unrecorded.is_empty() => return Amended::Done(entry, version),
+            None if ours.unrecorded.is_empty() => return Amended::Done(entry, ours.version.clone()),
             None => entry,
         };
         let steps = next.steps.clone();
-        let amended = amend_until(store, Amending::by_run(version, next, random::seed()), until, between);
-        self.note(|page| match (&amended, &page.opened) {
-            (Amended::Done(entry, version), _) => {
-                page.opened = Some(Opened::Begun(entry.clone(), version.clone()));
-                page.unrecorded.clear();
+        let amending = Amending::by_run(ours.version.clone(), next, random::seed());
+        let amended = amend_until(store, amending, until, between);
+        match &amended {
+            Amended::Done(entry, version) => {
+                (ours.entry, ours.version) = (entry.clone(), version.clone());
+                ours.unrecorded.clear();
             }
-            (Amended::Failed(_), Some(Opened::Begun(known, _))) => {
-                page.unrecorded = steps.into_iter().filter(|step| !known.steps.contains(step)).collect();
+            Amended::Failed(_) => {
+                let known = &ours.entry.steps;
+                ours.unrecorded = steps.into_iter().filter(|step| !known.contains(step)).collect();
             }
-            _ => {}
-        });
-        amended
-    }
-
-    /// Records how it ended: the key first, for whoever finds only one of them closed finds the slot open.
-    pub fn close(&self, store: &mut dyn Store, state: State, ending: &Ending, until: BootTime) {
-        let page = self.page();
-        let (Some((entry, version)), None) = (page.whole(), page.closed) else { return };
-        let mut finished = |item: &Item, entry: &Entry, version| {
-            let finished = finish(entry, state, ending.clone());
-            let amending = Amending::by_run(version, finished, random::seed());
-            let closed = amend_until(store, amending, until, &mut nothing);
-            if let Amended::Done(entry, _) = &closed {
-                self.seen(item, |seen, item| seen.note(entry, item.keep));
-            }
-            closed
-        };
-        if let (Some(Opened::Begun(entry, version)), Some(key)) = (page.key_opened, &self.key) {
-            let closed = finished(key, &entry, version);
-            let failed = matches!(closed, Amended::Failed(_)).then(|| closed.clone());
-            self.note(|page| page.key_closed = Some(closed));
-            if failed.is_some() {
-                return self.note(|page| page.closed = failed);
-            }
+            Amended::Superseded(_) => {}
         }
-        let closed = finished(&self.item, &entry, version);
-        self.note(|page| page.closed = Some(closed));
+        amended
     }
 }
 

@@ -5,39 +5,29 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use leasehold_core::past::End;
+use leasehold_core::ledger::State;
 use leasehold_core::session::{
-    Effect, Event, Granted, Input, Outcome, Phase, Plan, Release, Session, Signal, StopReason,
+    Effect, Event, Exit, Granted, Input, Outcome, Plan, Release, Request, Session, Signal, StopReason,
 };
 use leasehold_core::time::BootTime;
 
-use crate::keeper::{Keeper, Work};
+use crate::keeper::{Keeper, StepTask, Task};
+use crate::ledger::Book;
 use crate::memory::Memory;
 use crate::runner::poll::{self, Timer, Wake};
 use crate::stores::Store;
-use crate::{clock, host, random};
+use crate::{clock, random};
 
 /// What a session can do to the work it protects. Two things are: a process tree and a future.
 pub trait Job {
-    /// Starts it, by then or not at all. An error is its exit status, as a shell would say it.
-    fn start(&mut self, granted: &Granted, by: Option<BootTime>) -> Result<(), i32>;
+    /// Starts it, by then or not at all.
+    fn start(&mut self, granted: &Granted, by: BootTime) -> Result<(), Exit>;
     /// Begins to raise the fences of the targets named beforehand; it may take as long as the lease is
     /// renewed. The session waits for [`Input::Sealed`].
     fn seal(&mut self, granted: &Granted, session: InputSender);
-    /// What is to be done in place of telling the session this: the item is begun when all is sealed and it is to start.
-    /// The answer is what the session hears.
-    fn instead(&mut self, _input: &Input, _to_start: bool) -> Option<Work> {
-        None
-    }
-    /// What is to be done before the lease is given back: how it ended is recorded, or that it was never started. The
-    /// session has heard of the end by then: however long this takes, it ended when it did.
-    /// `stop_at`: until when the lease is surely ours. `stopped`: why it had to be ended, if it had to.
-    fn before_release(&mut self, _stop_at: Option<BootTime>, _stopped: Option<&StopReason>) -> Option<Work> {
-        None
-    }
-    /// How it ended, for people, once it has or cannot begin: kept in the lease's record. Nothing: that is not to be kept.
-    fn end(&mut self) -> Option<End> {
-        None
+    /// What its item's record keeps of what it printed, or of why it could not be executed.
+    fn printed(&mut self, _state: State) -> String {
+        String::new()
     }
     /// Asks all of it to end.
     fn term(&mut self);
@@ -65,29 +55,29 @@ pub struct Shell {
     wake: Wake,
     inbox: Receiver<Input>,
     inputs: InputSender,
-    /// Work for the keeper from other threads.
-    works: Receiver<Work>,
-    work: WorkSender,
+    /// What steps ask of the keeper, from other threads.
+    steps: Receiver<StepTask>,
+    step_sender: StepSender,
 }
 
-/// Hands work to a shell's keeper from another thread.
+/// Hands what steps ask to a shell's keeper from another thread.
 #[derive(Clone, Debug)]
-pub struct WorkSender {
-    works: Sender<Work>,
+pub struct StepSender {
+    steps: Sender<StepTask>,
     wake: Wake,
 }
 
-impl WorkSender {
+impl StepSender {
     /// One without a shell, and what it is sent.
     #[cfg(test)]
-    pub(crate) fn alone() -> io::Result<(Self, Receiver<Work>)> {
-        let (works, inbox) = mpsc::channel();
-        Ok((Self { works, wake: Wake::new()? }, inbox))
+    pub(crate) fn alone() -> io::Result<(Self, Receiver<StepTask>)> {
+        let (steps, inbox) = mpsc::channel();
+        Ok((Self { steps, wake: Wake::new()? }, inbox))
     }
 
-    /// Sends some. A shell that has ended does not do it.
-    pub fn send(&self, work: Work) {
-        let _ = self.works.send(work);
+    /// Sends one. A shell that has ended does not do it.
+    pub fn send(&self, step: StepTask) {
+        let _ = self.steps.send(step);
         self.wake.wake();
     }
 }
@@ -115,18 +105,24 @@ impl InputSender {
 }
 
 impl Shell {
-    /// A session about to start, and the keeper of its store.
-    pub fn new(plan: Plan, mut store: Box<dyn Store>, memory: Memory) -> io::Result<Self> {
+    /// A session about to start, and the keeper of its store and of its item.
+    pub fn new(
+        plan: Plan,
+        mut store: Box<dyn Store>,
+        memory: Memory,
+        book: Option<Book>,
+    ) -> io::Result<Self> {
         store.limit_calls(plan.timing.timeout);
         let (timer, wake) = (Timer::new()?, Wake::new()?);
         let (inputs, inbox) = mpsc::channel();
         let inputs = InputSender { inputs, wake: wake.clone() };
         let replies = inputs.clone();
-        let keeper = Keeper::new(store, memory, move |input| replies.send(input));
-        let (sender, works) = mpsc::channel();
-        let work = WorkSender { works: sender, wake: wake.clone() };
+        let keeper = Keeper::new(store, memory, book, move |input| replies.send(input));
+        let (sender, steps) = mpsc::channel();
+        let step_sender = StepSender { steps: sender, wake: wake.clone() };
         let session = Session::new(plan, random::seed());
-        Ok(Self { session, keeper, job_lives: false, alarm: None, timer, wake, inbox, inputs, works, work })
+        let (job_lives, alarm) = (false, None);
+        Ok(Self { session, keeper, job_lives, alarm, timer, wake, inbox, inputs, steps, step_sender })
     }
 
     /// For inputs from elsewhere.
@@ -134,9 +130,9 @@ impl Shell {
         self.inputs.clone()
     }
 
-    /// For the keeper's work from elsewhere.
-    pub fn work_sender(&self) -> WorkSender {
-        self.work.clone()
+    /// For what steps ask of the keeper.
+    pub fn step_sender(&self) -> StepSender {
+        self.step_sender.clone()
     }
 
     /// When the job must begin to stop unless a renewal is confirmed.
@@ -160,10 +156,6 @@ impl Shell {
             Some(also) => poll::wait(&[ours[0], ours[1], also])?,
             None => poll::wait(&ours)?,
         };
-        // Who waited for a lease has it since now, not since it began to wait.
-        if self.session.phase() == Phase::Looking {
-            self.session.dated(host::utc(clock::wall().as_secs()));
-        }
         let mut inputs = Vec::new();
         if ready.has(0) && self.timer.take() {
             inputs.push(Input::Timer);
@@ -171,8 +163,8 @@ impl Shell {
         if ready.has(1) {
             self.wake.take();
             inputs.extend(self.inbox.try_iter());
-            let works: Vec<Work> = self.works.try_iter().collect();
-            inputs.extend(works.into_iter().filter_map(|work| self.give(work)));
+            let steps: Vec<StepTask> = self.steps.try_iter().collect();
+            inputs.extend(steps.into_iter().filter_map(|step| self.give(Task::Step(step))));
         }
         Ok((inputs, ready.has(2)))
     }
@@ -185,37 +177,20 @@ impl Shell {
             if let Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty = input {
                 self.job_lives = false;
             }
-            if let Some(work) = job.instead(&input, self.session.is_to_start()) {
-                inputs.extend(self.give(work));
-                continue;
-            }
-            if matches!(input, Input::JobExited { .. } | Input::TreeEmpty | Input::Sealed(Err(_))) {
-                self.session.ends(job.end());
-            }
-            let effects = self.session.step(input, clock::now());
-            if self.session.is_ending() {
-                let first = job.before_release(self.session.stop_at(), self.session.stopped());
-                first.map(|work| self.give(work));
-            }
-            for effect in effects {
+            for effect in self.session.step(input, clock::now()) {
                 match effect {
                     Effect::Arm(at) => self.alarm = at,
-                    Effect::Ask { id, lease, op } => inputs.extend(self.give(Work::Ask { id, lease, op })),
-                    Effect::Watch { id, lease, version, until } => {
-                        inputs.extend(self.give(Work::Watch { id, lease, version, until }));
+                    Effect::Store(mut request) => {
+                        if let Request::RecordItem { state, ending, .. } = &mut request {
+                            ending.said = job.printed(*state);
+                        }
+                        inputs.extend(self.give(Task::Request(request)));
                     }
-                    Effect::Probe { grant, run, lock } => {
-                        inputs.extend(self.give(Work::Probe { grant, run, lock }));
-                    }
-                    Effect::Remember { lease, seen, watched } => {
-                        inputs.extend(self.give(Work::Remember { lease, seen, watched }));
-                    }
-                    Effect::Discard(grant) => inputs.extend(self.give(Work::Discard(grant))),
                     Effect::Seal(granted) => job.seal(&granted, self.sender()),
-                    Effect::Start(granted) => {
+                    Effect::Start { granted, by } => {
                         self.job_lives = true;
-                        if let Err(status) = job.start(&granted, self.session.stop_at()) {
-                            inputs.push_back(Input::JobExited { status, tree_empty: true });
+                        if let Err(exit) = job.start(&granted, by) {
+                            inputs.push_back(Input::JobExited { exit, tree_empty: true });
                         }
                     }
                     Effect::Term => job.term(),
@@ -232,8 +207,8 @@ impl Shell {
     }
 
     /// Has the keeper do it; the answer, if it is there at once.
-    pub fn give(&mut self, work: Work) -> Option<Input> {
-        self.keeper.give(work, self.job_lives)
+    fn give(&mut self, task: Task) -> Option<Input> {
+        self.keeper.give(task, self.job_lives)
     }
 
     /// Runs the session to its end. `each` sees the shell and the job after every step that did not
@@ -267,10 +242,5 @@ impl Shell {
             Outcome::Lost { .. } | Outcome::NotStarted(_) => false,
         };
         self.keeper.finish(answered);
-    }
-
-    /// The same when the store has answered since: what was given up on, as the release of the lease, is done yet.
-    pub fn finish_all(self) {
-        self.keeper.finish(true);
     }
 }

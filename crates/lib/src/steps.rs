@@ -28,10 +28,9 @@ use leasehold_core::time::BootTime;
 use rustix::event::{self, PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::keeper::Work;
-use crate::ledger::Book;
+use crate::keeper::StepTask;
 use crate::runner::poll;
-use crate::shell::WorkSender;
+use crate::shell::StepSender;
 use crate::targets::gate::Gates;
 use crate::targets::{Refused, TargetError};
 use crate::{clock, owned, random};
@@ -287,11 +286,12 @@ impl Desk {
         Self { run, ours_until, steps: None, gates: None, gate_patience }
     }
 
-    /// It does the item in `book`. A store that does not answer when a step is done is asked again for `patience`.
+    /// It does an item, which its keeper has. A store that does not answer when a step is done is asked again for
+    /// `patience`.
     #[must_use]
-    pub fn with_steps(self, book: Book, works: WorkSender, patience: Duration) -> Self {
+    pub fn with_steps(self, keeper: StepSender, patience: Duration) -> Self {
         let (grant, under_way) = (self.run.grant, Arc::default());
-        Self { steps: Some(StepDesk { book, grant, works, patience, under_way }), ..self }
+        Self { steps: Some(StepDesk { grant, keeper, patience, under_way }), ..self }
     }
 
     /// It has sealed gates. Their store is asked for so long.
@@ -335,9 +335,8 @@ impl Desk {
 /// Who answers about the steps of an item.
 #[derive(Clone, Debug)]
 struct StepDesk {
-    book: Book,
     grant: Grant,
-    works: WorkSender,
+    keeper: StepSender,
     /// How long a store that does not answer is asked again: renewals wait meanwhile.
     patience: Duration,
     under_way: Arc<Mutex<BTreeSet<String>>>,
@@ -385,7 +384,9 @@ impl StepDesk {
         // First, and only then it is looked at: whoever was at it before has left it as it is now.
         let nobody_else = self.under_way().insert(step.into());
         let at_it = nobody_else.then(|| AtIt { desk: self, step });
-        match self.book.step_stands(step).ok_or(Answer::NoItem)? {
+        let (told, answer) = mpsc::channel();
+        self.keeper.send(StepTask::Stands { name: step.into(), told });
+        match answer.recv().map_err(|_| ended())?.ok_or(Answer::NoItem)? {
             StepStands::Full => Err(Answer::Full),
             StepStands::Done(done) => Err(Answer::Done { token: done.token.get(), output: done.output }),
             StepStands::Open => at_it.ok_or(Answer::Busy),
@@ -402,7 +403,7 @@ impl StepDesk {
         let to_keep = output.is_some();
         // From here on, so that many together take no longer than one.
         let until = clock::boot_time().plus(self.patience);
-        self.works.send(Work::Step { book: self.book.clone(), name: step.into(), output, until, told });
+        self.keeper.send(StepTask::Done { name: step.into(), output, until, told });
         match answer.recv() {
             Ok(Amended::Done(entry, _)) => {
                 let kept = entry.steps.iter().any(|done| done.name == step && done.output.is_some());
@@ -410,9 +411,13 @@ impl StepDesk {
             }
             Ok(Amended::Superseded(_)) => Answer::Superseded,
             Ok(Amended::Failed(failure)) => Answer::Failed { message: failure.message },
-            Err(_) => Answer::Failed { message: "the run has ended".into() },
+            Err(_) => ended(),
         }
     }
+}
+
+fn ended() -> Answer {
+    Answer::Failed { message: "the run has ended".into() }
 }
 
 /// One line from the other side.

@@ -5,11 +5,12 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp, Zoned};
 use leasehold::clock;
 use leasehold::core::ledger::{
-    Amended, Doubt, Ending, Entry, IfUnknown, KEY_MAX, Opened, State, Subject, unknown_slot,
+    Amended, Doubt, Ending, Entry, IfUnknown, ItemOpened, ItemRecorded, KEY_MAX, Opened, State, Subject,
+    unknown_slot,
 };
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
-use leasehold::ledger::{Item, Page};
+use leasehold::ledger::Item;
 use leasehold::stores::{Clock, Facts};
 
 use super::targets::Moment;
@@ -315,10 +316,20 @@ fn decided(name: &str) -> String {
 }
 
 /// Warns if it could not be recorded how the item ended, and if a person has to say it.
-pub fn check_recorded(page: &Page, if_unknown: IfUnknown, out: &Out) {
-    for (opened, closed) in [(&page.opened, &page.closed), (&page.key_opened, &page.key_closed)] {
+pub fn check_recorded(
+    opened: &ItemOpened,
+    recorded: Option<&ItemRecorded>,
+    if_unknown: IfUnknown,
+    out: &Out,
+) {
+    let recorded = recorded.or(opened.recorded.as_ref());
+    let items = [
+        (Some(&opened.item), recorded.and_then(|recorded| recorded.item.as_ref())),
+        (opened.key.as_ref(), recorded.and_then(|recorded| recorded.key.as_ref())),
+    ];
+    for (opened, closed) in items {
         if let Some(Opened::Begun(entry, _)) = opened {
-            check_closed(entry, closed.as_ref(), if_unknown, out);
+            check_closed(entry, closed, if_unknown, out);
         }
     }
 }

@@ -269,6 +269,7 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, lease: &Name, aim: Aim) ->
         NotStarted::Seal { why, .. } => {
             Failed::new(Kind::Unreachable, "seal_failed", format!("{why}. Nothing was run."))
         }
+        NotStarted::Item => Failed::new(Kind::Unreachable, "item", format!("{why}. Nothing was run.")),
         NotStarted::Interrupted { signal, in_doubt } => {
             let code = 128 + signal_number(*signal);
             let mut message = match aim {

@@ -72,20 +72,22 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     }
     fence::remember(&state, &ran.fences.sealed);
     forgetful(&memory, &chosen, out);
-    if let (Some(item), Some(page)) = (&spec.item, &ran.page) {
-        items::check_recorded(page, item.if_unknown, out);
-        page.unnoted.iter().for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));
-        if let Some((subject, other)) = &page.other_store {
+    if let (Some(item), Some(opened)) = (&spec.item, &ran.opened) {
+        items::check_recorded(opened, ran.recorded.as_ref(), item.if_unknown, out);
+        let recorded = ran.recorded.as_ref().or(opened.recorded.as_ref());
+        let unnoted = opened.unnoted.iter().chain(recorded.iter().flat_map(|recorded| &recorded.unnoted));
+        unnoted.for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));
+        if let Some((subject, other)) = &opened.other_store {
             let failed = elsewhere::refusal(subject, other, &chosen);
             report::write(&args.manner, out, || report::early(args, &failed));
             return Err(failed);
         }
-        let not_sealed = matches!(ran.outcome, Outcome::NotStarted(NotStarted::Seal { .. }));
-        if let Some(opened) = page.held_off().filter(|_| not_sealed) {
+        let not_run = ran.outcome == Outcome::NotStarted(NotStarted::Item);
+        if let Some(held_off) = opened.held_off().filter(|_| not_run) {
             // It is the key, where there is one that was asked for.
-            let item = spec.key.as_ref().filter(|_| page.key_opened.is_some()).unwrap_or(item);
-            let told = items::not_run(opened, item, args.manner.skip_exit, &chosen, out);
-            report::write(&args.manner, out, || report::item(&spec, opened, &told));
+            let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
+            let told = items::not_run(held_off, item, args.manner.skip_exit, &chosen, out);
+            report::write(&args.manner, out, || report::item(&spec, held_off, &told));
             return told;
         }
     }

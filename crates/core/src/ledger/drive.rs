@@ -49,7 +49,7 @@ pub enum Next<T> {
 
 /// What came of beginning an item.
 #[allow(clippy::large_enum_variant)] // there is one of them
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Opened {
     /// It is ours: the command may be executed.
     Begun(Entry, Version),
@@ -77,6 +77,11 @@ pub enum Opened {
 }
 
 impl Opened {
+    /// Whether the item is ours to run.
+    pub fn is_begun(&self) -> bool {
+        matches!(self, Self::Begun(..))
+    }
+
     /// What the record says, as far as that was read.
     pub fn entry(&self) -> Option<&Entry> {
         match self {
@@ -296,7 +301,7 @@ fn taken_back(settled: Result<bool, Failure>) -> Opened {
 
 /// What came of changing an item that is ours.
 #[allow(clippy::large_enum_variant)] // there is one of them
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Amended {
     /// It says so now.
     Done(Entry, Version),

@@ -10,6 +10,7 @@ mod ahead;
 mod drive;
 pub mod due;
 pub mod elsewhere;
+mod item;
 mod pair;
 mod record;
 
@@ -21,6 +22,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use drive::{Amended, Amending, Call, Next, Opened, Opening};
+pub use item::{ItemOpened, ItemRecorded, classify};
 pub use pair::{key_if_unknown, slot_without_key};
 pub use record::{BadEntry, ENTRY_MAX};
 

@@ -1,19 +1,18 @@
 //! From the first look to the grant.
 
-use alloc::string::String;
-use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::hold::{Held, Part};
 use super::{
-    Busy, Choice, Effect, Event, Found, Granted, Holding, NotStarted, Outcome, Phase, Reading, RequestId,
-    Session, Signal, StopReason, What,
+    Busy, Choice, Effect, Event, Granted, NotStarted, Outcome, Phase, Reading, Request, RequestId, Session,
+    Signal, Stage, Step, StopReason,
 };
 use crate::ids::Grant;
-use crate::record::{BadRecord, LeaseRecord};
+use crate::record::{BadRecord, Holder, LeaseRecord};
 use crate::rules::{self, Claim, Decision, Refusal, Rules, Seen, Settled, View};
 use crate::session::types::Watched;
 use crate::store::{Cas, Failure, FailureKind, Landed, Version};
-use crate::time::BootTime;
+use crate::time::{BootTime, utc};
 
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(1);
@@ -42,53 +41,113 @@ pub(super) fn interrupted(signal: Signal, in_doubt: bool) -> Outcome {
     Outcome::NotStarted(NotStarted::Interrupted { signal, in_doubt })
 }
 
-impl<R: Rules> Session<R> {
-    pub(super) fn start(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        if self.phase != Phase::New {
-            return;
-        }
-        self.wait_until = now.plus(self.plan.wait);
-        self.look(now, out);
+/// A search for a lease that may be taken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Seek {
+    wait_until: BootTime,
+    retries: u32,
+    /// The last look of one who waits was not answered.
+    unheard: bool,
+    /// The holder that is told, once one was met.
+    busy: Option<Busy>,
+    /// When the claim first fell into doubt, if it is.
+    doubt_since: Option<BootTime>,
+    /// A claim's outcome is unknown; it may still be applied.
+    claim_open: bool,
+    /// The holder that the last claim replaces, if it left a lock file.
+    predecessor: Option<Grant>,
+    /// A signal that came while a claim was under way.
+    interrupted: Option<Signal>,
+    part: Seeking,
+}
+
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Seeking {
+    /// The lease is being read.
+    Reading,
+    /// All leases are held.
+    Waiting {
+        until: BootTime,
+        /// The store was asked to say when the lease changes.
+        watch: Option<RequestId>,
+    },
+    /// A neighbour's holder is looked for.
+    Probing {
+        found: Found,
+        /// The version that was found, if the store can say when it changes.
+        tells: Option<Version>,
+    },
+    /// The claim is written, or read back.
+    Claiming {
+        /// Why it got no answer, or no good one, until it is known whether it landed.
+        failed: Option<Failure>,
+        /// When to read it back again, while no call is under way.
+        again_at: Option<BootTime>,
+    },
+}
+
+/// What was read of the lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Found {
+    record: Option<LeaseRecord>,
+    version: Option<Version>,
+    age: Option<Duration>,
+    instance: alloc::string::String,
+    pushes: bool,
+    read_sent: BootTime,
+}
+
+impl Found {
+    fn of(reading: Reading, choice: &Choice, read_sent: BootTime) -> Result<Self, BadRecord> {
+        let (instance, pushes) = (reading.instance, reading.pushes);
+        let Some(stored) = reading.stored else {
+            return Ok(Self { record: None, version: None, age: None, instance, pushes, read_sent });
+        };
+        let record = Some(LeaseRecord::decode(&choice.lease, &stored.body)?);
+        Ok(Self { record, version: Some(stored.version), age: stored.age, instance, pushes, read_sent })
     }
 
-    pub(super) fn look(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        self.phase = Phase::Looking;
-        self.retry_at = None;
-        self.watching = None;
-        self.found = None;
-        self.ask_read(What::Look, now, out);
+    /// How long the version found has been unchanged before our eyes.
+    fn watched(&self, known: Option<Watched>) -> Duration {
+        match (&self.record, known) {
+            (Some(record), Some(watched)) if watched.write == record.write => {
+                self.read_sent.since(watched.since)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+impl Seek {
+    fn new(wait_until: BootTime) -> Self {
+        Self {
+            wait_until,
+            retries: 0,
+            unheard: false,
+            busy: None,
+            doubt_since: None,
+            claim_open: false,
+            predecessor: None,
+            interrupted: None,
+            part: Seeking::Reading,
+        }
     }
 
-    pub(super) fn on_look(
-        &mut self,
-        sent: BootTime,
-        result: Result<Reading, Failure>,
-        now: BootTime,
-        out: &mut Vec<Effect>,
-    ) {
-        if result.is_ok() && core::mem::take(&mut self.unheard) {
-            out.push(Effect::Tell(Event::Heard));
+    pub(super) fn phase(&self) -> Phase {
+        match self.part {
+            Seeking::Reading | Seeking::Waiting { .. } => Phase::Looking,
+            Seeking::Probing { .. } => Phase::Probing,
+            Seeking::Claiming { .. } => Phase::Taking,
         }
-        match result {
-            // Somebody who waits has time to ask again.
-            Err(failure) if self.may_ask_again(&failure, now) => {
-                if !core::mem::replace(&mut self.unheard, true) {
-                    out.push(Effect::Tell(Event::Unheard { message: failure.message }));
-                }
-                self.retries += 1;
-                let pause = backoff(self.retries, self.ids.fresh());
-                self.retry_at = Some(now.plus(pause).min(self.wait_until));
-            }
-            Err(failure) => {
-                let in_doubt = self.claim_open;
-                self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), out);
-            }
-            // A claim of an earlier round may have landed since: look for it.
-            Ok(reading) if self.may_land_here() => self.on_claim_read_back(sent, Ok(reading), now, out),
-            Ok(reading) => match self.remember_found(sent, reading) {
-                Ok(()) => self.decide(false, now, out),
-                Err(bad) => self.refuse(Refusal::Bad(bad), out),
-            },
+    }
+
+    /// When something has to happen without any other input.
+    pub(super) fn due(&self) -> Option<BootTime> {
+        match self.part {
+            Seeking::Waiting { until, .. } => Some(until),
+            Seeking::Claiming { again_at, .. } => again_at,
+            Seeking::Reading | Seeking::Probing { .. } => None,
         }
     }
 
@@ -96,45 +155,85 @@ impl<R: Rules> Session<R> {
     fn may_ask_again(&self, failure: &Failure, now: BootTime) -> bool {
         failure.kind == FailureKind::Unreachable && self.busy.is_some() && now < self.wait_until
     }
+}
 
-    fn refuse(&mut self, refusal: Refusal, out: &mut Vec<Effect>) {
-        let lease = self.plan.leases[self.at].lease.clone();
-        self.done(Outcome::NotStarted(NotStarted::Refused { lease, refusal }), out);
+impl<R: Rules> Session<R> {
+    pub(super) fn start(&mut self, step: &mut Step) {
+        if self.stage == Stage::New {
+            self.look(Seek::new(step.now.plus(self.plan.wait)), step);
+        }
     }
 
-    fn remember_found(&mut self, read_sent: BootTime, reading: Reading) -> Result<(), BadRecord> {
-        let (instance, pushes) = (reading.instance, reading.pushes);
-        self.found = Some(match reading.stored {
-            None => Found { record: None, version: None, age: None, instance, pushes, read_sent },
-            Some(stored) => Found {
-                record: Some(LeaseRecord::decode(&self.plan.leases[self.at].lease, &stored.body)?),
-                version: Some(stored.version),
-                age: stored.age,
-                instance,
-                pushes,
-                read_sent,
-            },
-        });
-        Ok(())
+    fn look(&mut self, seek: Seek, step: &mut Step) {
+        self.stage = Stage::Seeking(Seek { part: Seeking::Reading, ..seek });
+        self.ask_read(step);
     }
 
-    /// How long the version found has been unchanged before our eyes.
-    fn watched(&self, found: &Found) -> Duration {
-        let known = self.plan.leases[self.at].watched;
-        match (&found.record, known) {
-            (Some(record), Some(watched)) if watched.write == record.write => {
-                found.read_sent.since(watched.since)
+    pub(super) fn look_if_due(&mut self, mut seek: Seek, step: &mut Step) {
+        let due = seek.due().is_some_and(|at| step.now >= at);
+        match &mut seek.part {
+            Seeking::Waiting { .. } if due => return self.look(seek, step),
+            Seeking::Claiming { again_at, .. } if due => {
+                *again_at = None;
+                self.ask_read(step);
             }
-            _ => Duration::ZERO,
+            _ => {}
+        }
+        self.stage = Stage::Seeking(seek);
+    }
+
+    /// The lease was read, for whichever reason.
+    pub(super) fn on_lease_read(
+        &mut self,
+        mut seek: Seek,
+        sent: BootTime,
+        result: Result<Reading, Failure>,
+        step: &mut Step,
+    ) {
+        if let Seeking::Claiming { failed, .. } = &mut seek.part {
+            let failed = failed.take();
+            return self.on_claim_read_back(seek, failed, sent, result, step);
+        }
+        if result.is_ok() && core::mem::take(&mut seek.unheard) {
+            step.tell(Event::Heard);
+        }
+        match result {
+            // Somebody who waits has time to ask again.
+            Err(failure) if seek.may_ask_again(&failure, step.now) => {
+                if !core::mem::replace(&mut seek.unheard, true) {
+                    step.tell(Event::Unheard { message: failure.message });
+                }
+                seek.retries += 1;
+                let pause = backoff(seek.retries, self.ids.fresh());
+                let until = step.now.plus(pause).min(seek.wait_until);
+                self.stage = Stage::Seeking(Seek { part: Seeking::Waiting { until, watch: None }, ..seek });
+            }
+            Err(failure) => {
+                let in_doubt = seek.claim_open;
+                self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), step);
+            }
+            // A claim of an earlier round may have landed since: look for it.
+            Ok(reading) if self.may_land_here() => {
+                self.on_claim_read_back(seek, None, sent, Ok(reading), step);
+            }
+            Ok(reading) => match Found::of(reading, &self.plan.leases[self.at], sent) {
+                Ok(found) => self.decide(seek, found, false, step),
+                Err(bad) => self.refuse(Refusal::Bad(bad), step),
+            },
         }
     }
 
-    fn decide(&mut self, gone: bool, now: BootTime, out: &mut Vec<Effect>) {
-        let Some(found) = self.found.take() else { return };
-        if let Some(signal) = self.interrupted {
-            return self.done(interrupted(signal, self.claim_open), out);
+    fn refuse(&mut self, refusal: Refusal, step: &mut Step) {
+        let lease = self.plan.leases[self.at].lease.clone();
+        self.done(Outcome::NotStarted(NotStarted::Refused { lease, refusal }), step);
+    }
+
+    /// Takes the lease, or not. `gone`: its holder is provably gone.
+    fn decide(&mut self, mut seek: Seek, found: Found, gone: bool, step: &mut Step) {
+        if let Some(signal) = seek.interrupted {
+            return self.done(interrupted(signal, seek.claim_open), step);
         }
-        let Choice { lease, seen, .. } = self.plan.leases[self.at].clone();
+        let Choice { lease, seen, watched } = self.plan.leases[self.at].clone();
         let claim = Claim {
             lease,
             grant: self.plan.grant,
@@ -142,33 +241,42 @@ impl<R: Rules> Session<R> {
             write: self.fresh_write(),
             ttl: self.plan.timing.ttl,
             lock: self.plan.lock.clone(),
-            holder: self.plan.holder.clone(),
+            // Whoever waited holds it since now, not since it began to wait.
+            holder: Holder { since: utc(step.wall), ..self.plan.holder.clone() },
         };
         let view = View {
             record: found.record.as_ref(),
             age: found.age,
             resolution: self.plan.timing.clock.resolution,
-            watched: self.watched(&found),
+            watched: found.watched(watched),
             holder_gone: gone || self.plan.force,
             instance: &found.instance,
             seen,
         };
         match self.rules.acquire(&view, &claim) {
             Decision::Take(record) => {
-                self.phase = Phase::Taking;
-                self.retry_at = None;
                 let before = found.record.as_ref().and_then(|r| r.hold.as_ref());
-                self.predecessor = before.filter(|h| h.lock.is_some()).map(|h| h.grant);
-                self.ask_write(record, found.version, now, out);
+                seek.predecessor = before.filter(|h| h.lock.is_some()).map(|h| h.grant);
+                seek.part = Seeking::Claiming { failed: None, again_at: None };
+                self.stage = Stage::Seeking(seek);
+                self.ask_write(record, found.version, step);
             }
-            Decision::Refuse(refusal) => self.refuse(refusal, out),
-            Decision::Held { ends_in } => self.on_held(found, ends_in, now, out),
+            Decision::Refuse(refusal) => self.refuse(refusal, step),
+            Decision::Held { ends_in } => self.on_held(seek, found, ends_in, gone, step),
         }
     }
 
-    fn on_held(&mut self, found: Found, ends_in: Option<Duration>, now: BootTime, out: &mut Vec<Effect>) {
-        let Some(record) = found.record.clone() else { return };
-        let Some(hold) = record.hold.clone() else { return };
+    fn on_held(
+        &mut self,
+        mut seek: Seek,
+        found: Found,
+        ends_in: Option<Duration>,
+        probed: bool,
+        step: &mut Step,
+    ) {
+        let Some((record, hold)) = found.record.as_ref().and_then(|r| Some((r, r.hold.as_ref()?))) else {
+            return;
+        };
         let busy = Busy {
             lease: record.lease.clone(),
             token: record.token,
@@ -178,114 +286,116 @@ impl<R: Rules> Session<R> {
             ttl: hold.ttl,
             evident: hold.lock.is_some(),
         };
-        self.tells = found.pushes.then(|| found.version.clone()).flatten();
+        let tells = found.version.clone().filter(|_| found.pushes);
         if ends_in.is_none() {
-            self.watch(&record, now, out);
+            self.watch(record, step);
         }
-        let first = self.busy.get_or_insert(busy.clone());
+        let first = seek.busy.get_or_insert(busy.clone());
         // Of several, one that others hold: what we were started under is told only if it holds them all.
         let within = &self.plan.within;
         if first.lease == busy.lease || within.holds(first) && !within.holds(&busy) {
             *first = busy.clone();
         }
-        match hold.lock {
-            Some(lock) if self.phase == Phase::Looking => {
-                self.phase = Phase::Probing;
-                self.found = Some(found);
-                out.push(Effect::Probe { grant: hold.grant, run: record.holder.run, lock });
+        match hold.lock.clone() {
+            Some(lock) if !probed => {
+                step.store(Request::Probe { grant: hold.grant, run: record.holder.run.clone(), lock });
+                self.stage = Stage::Seeking(Seek { part: Seeking::Probing { found, tells }, ..seek });
             }
-            _ => self.on_busy(&busy, now, out),
+            _ => self.on_busy(seek, &busy, tells, step),
         }
     }
 
     /// Starts, or goes on, watching a version whose age nobody can tell.
-    fn watch(&mut self, record: &LeaseRecord, now: BootTime, out: &mut Vec<Effect>) {
+    fn watch(&mut self, record: &LeaseRecord, step: &mut Step) {
         let choice = &mut self.plan.leases[self.at];
         if choice.watched.is_none_or(|w| w.write != record.write) {
-            choice.watched = Some(Watched { write: record.write, since: now });
+            choice.watched = Some(Watched { write: record.write, since: step.now });
             let (lease, watched) = (choice.lease.clone(), choice.watched);
-            out.push(Effect::Remember { lease, seen: None, watched });
+            step.store(Request::Remember { lease, seen: None, watched });
         }
     }
 
-    pub(super) fn on_probed(&mut self, gone: bool, now: BootTime, out: &mut Vec<Effect>) {
-        if self.phase != Phase::Probing {
-            return;
-        }
-        if gone {
-            self.decide(true, now, out);
-        } else if let Some(busy) = self.busy.clone() {
-            self.on_busy(&busy, now, out);
+    pub(super) fn on_probed(&mut self, gone: bool, step: &mut Step) {
+        let mut seek = match self.leave_stage() {
+            Stage::Seeking(seek) => seek,
+            stage => return self.stage = stage,
+        };
+        match (core::mem::replace(&mut seek.part, Seeking::Reading), seek.busy.clone()) {
+            (Seeking::Probing { found, .. }, _) if gone => self.decide(seek, found, true, step),
+            (Seeking::Probing { tells, .. }, Some(busy)) => self.on_busy(seek, &busy, tells, step),
+            (part, _) => self.stage = Stage::Seeking(Seek { part, ..seek }),
         }
     }
 
     /// Next lease on the list, or wait, or leave it.
-    fn on_busy(&mut self, busy: &Busy, now: BootTime, out: &mut Vec<Effect>) {
-        self.phase = Phase::Looking;
-        self.found = None;
-        self.doubt_since = None;
+    fn on_busy(&mut self, mut seek: Seek, busy: &Busy, tells: Option<Version>, step: &mut Step) {
+        seek.doubt_since = None;
         if self.at + 1 < self.plan.leases.len() {
             self.at += 1;
-            return self.look(now, out);
+            return self.look(seek, step);
         }
-        let for_itself = self.busy.as_ref().is_some_and(|busy| self.plan.within.holds(busy));
-        if now >= self.wait_until || for_itself {
-            if let Some(first) = self.busy.clone() {
-                self.done(Outcome::Busy(first), out);
-            }
-            return;
+        let for_itself = seek.busy.as_ref().filter(|busy| self.plan.within.holds(busy));
+        if step.now >= seek.wait_until || for_itself.is_some() {
+            let first = seek.busy.unwrap_or_else(|| busy.clone());
+            return self.done(Outcome::Busy(first), step);
         }
-        if self.retries == 0 {
-            out.push(Effect::Tell(Event::Waiting(busy.clone())));
+        if seek.retries == 0 {
+            step.tell(Event::Waiting(busy.clone()));
         }
-        let mut pause = backoff(self.retries, self.ids.fresh() ^ self.plan.grant.0);
+        let mut pause = backoff(seek.retries, self.ids.fresh() ^ self.plan.grant.0);
         // Of several leases only one could be watched, so a list is polled.
-        let tells = self.tells.take().filter(|_| self.plan.leases.len() == 1);
+        let tells = tells.filter(|_| self.plan.leases.len() == 1);
         if tells.is_some() {
             pause = PUSH_RETRY.min(busy.ttl / 3);
         }
         if let Some(ends_in) = busy.ends_in {
             pause = pause.min(ends_in + Duration::from_millis(1));
         }
-        self.retries += 1;
+        seek.retries += 1;
         self.at = 0;
-        let until = now.plus(pause).min(self.wait_until.max(now));
-        self.retry_at = Some(until);
-        if tells.is_some() {
+        let until = step.now.plus(pause).min(seek.wait_until.max(step.now));
+        let watch = tells.map(|version| {
             let id = self.fresh_request();
-            self.watching = Some(id);
-            out.push(Effect::Watch { id, lease: busy.lease.clone(), version: tells, until });
-        }
+            let lease = busy.lease.clone();
+            step.store(Request::Watch { id, lease, version: Some(version), until });
+            id
+        });
+        self.stage = Stage::Seeking(Seek { part: Seeking::Waiting { until, watch }, ..seek });
     }
 
-    pub(super) fn on_changed(&mut self, id: RequestId, now: BootTime, out: &mut Vec<Effect>) {
-        if self.watching == Some(id) && self.phase == Phase::Looking && self.pending.is_none() {
-            self.look(now, out);
+    pub(super) fn on_changed(&mut self, id: RequestId, step: &mut Step) {
+        match self.leave_stage() {
+            Stage::Seeking(seek) if matches!(seek.part, Seeking::Waiting { watch, .. } if watch == Some(id)) =>
+            {
+                self.look(seek, step);
+            }
+            stage => self.stage = stage,
         }
     }
 
     pub(super) fn on_claim_written(
         &mut self,
+        mut seek: Seek,
         record: LeaseRecord,
         result: Cas,
-        now: BootTime,
-        out: &mut Vec<Effect>,
+        step: &mut Step,
     ) {
         let failure = match result {
             Cas::Written { version, store_time } => {
                 let attempt = self.attempts.iter().find(|a| a.write == record.write);
-                let from = attempt.map_or(now, |a| self.rules.counts_from(a, now));
-                return self.on_granted(record, Some(version), from, store_time, now, out);
+                let from = attempt.map_or(step.now, |a| self.rules.counts_from(a, step.now));
+                return self.on_granted(seek, record, Some(version), from, store_time, step);
             }
             Cas::Conflict => unopposed(),
             Cas::Unknown(failure) => {
-                self.claim_open |= failure.landed == Landed::Maybe;
+                seek.claim_open |= failure.landed == Landed::Maybe;
                 failure
             }
         };
-        self.doubt_since.get_or_insert(now);
-        self.claim_failed = Some(failure);
-        self.ask_read(What::ReadBack, now, out);
+        seek.doubt_since.get_or_insert(step.now);
+        seek.part = Seeking::Claiming { failed: Some(failure), again_at: None };
+        self.stage = Stage::Seeking(seek);
+        self.ask_read(step);
     }
 
     /// A claim on the lease that is being tried was sent, and not seen to have come to nothing.
@@ -293,35 +403,32 @@ impl<R: Rules> Session<R> {
         self.attempts.iter().any(|a| a.at == self.at)
     }
 
-    pub(super) fn on_claim_read_back(
+    /// The lease was read after a claim that was not confirmed. `failed`: why, unless that was told before.
+    fn on_claim_read_back(
         &mut self,
+        mut seek: Seek,
+        failed: Option<Failure>,
         sent: BootTime,
         result: Result<Reading, Failure>,
-        now: BootTime,
-        out: &mut Vec<Effect>,
+        step: &mut Step,
     ) {
         let reading = match result {
-            Err(failure) => return self.on_claim_still_in_doubt(failure, now, out),
+            Err(failure) => return self.on_claim_still_in_doubt(seek, failed, failure, step),
             Ok(reading) => reading,
         };
-        if let Err(bad) = self.remember_found(sent, reading) {
-            return self.refuse(Refusal::Bad(bad), out);
-        }
-        let Some(found) = self.found.clone() else { return };
-        let earliest = self.attempts.iter().find(|a| a.at == self.at).map_or(now, |a| a.sent);
-        rules::prune(
-            &mut self.attempts,
-            self.at,
-            found.version.as_ref(),
-            found.record.as_ref().map(|r| r.write),
-        );
-        let grant: Grant = self.plan.grant;
-        if let Some(record) = found.record {
-            match self.rules.settle(&record, grant, &self.attempts) {
+        let found = match Found::of(reading, &self.plan.leases[self.at], sent) {
+            Ok(found) => found,
+            Err(bad) => return self.refuse(Refusal::Bad(bad), step),
+        };
+        let earliest = self.attempts.iter().find(|a| a.at == self.at).map_or(step.now, |a| a.sent);
+        let write = found.record.as_ref().map(|r| r.write);
+        rules::prune(&mut self.attempts, self.at, found.version.as_ref(), write);
+        if let Some(record) = &found.record {
+            match self.rules.settle(record, self.plan.grant, &self.attempts) {
                 // Somebody rewrote our brand-new record (asked us to stop, say): count from our first try.
                 Settled::Ours { from, .. } => {
-                    let from = from.unwrap_or(earliest);
-                    return self.on_granted(record, found.version, from, None, now, out);
+                    let (record, from) = (record.clone(), from.unwrap_or(earliest));
+                    return self.on_granted(seek, record, found.version, from, None, step);
                 }
                 Settled::NotOurs => {}
             }
@@ -329,99 +436,116 @@ impl<R: Rules> Session<R> {
         // Nothing changed since our claim: it failed, or is under way, or was refused for another reason than
         // a change. A store that can be read and not written (a full disk, a right that is missing, a guard of
         // its own) must not be asked for ever.
-        if let (Some(failure), false) = (self.claim_failed.take(), !self.may_land_here()) {
-            return self.on_claim_still_in_doubt(failure, now, out);
+        if let Some(failure) = failed.filter(|_| self.may_land_here()) {
+            return self.on_claim_still_in_doubt(seek, None, failure, step);
         }
         if !self.may_land_here() {
-            self.doubt_since = None;
+            seek.doubt_since = None;
         }
-        self.claim_open &= !self.attempts.is_empty();
+        seek.claim_open &= !self.attempts.is_empty();
         // Not ours: what was read is as good as a first look, so decide on it without another.
-        self.phase = Phase::Looking;
-        self.decide(false, now, out);
+        self.decide(seek, found, false, step);
     }
 
     /// The store does not do what a claim asked of it: try again for a while if that may help, then
-    /// leave the claim to expire, should it ever land.
-    fn on_claim_still_in_doubt(&mut self, failure: Failure, now: BootTime, out: &mut Vec<Effect>) {
-        let since = *self.doubt_since.get_or_insert(now);
-        if failure.kind != FailureKind::Unreachable || now >= since.plus(self.plan.timing.timeout) {
-            let in_doubt = self.claim_open;
-            return self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), out);
+    /// leave the claim to expire, should it ever land. `failed` is kept until the claim is read back.
+    fn on_claim_still_in_doubt(
+        &mut self,
+        mut seek: Seek,
+        failed: Option<Failure>,
+        failure: Failure,
+        step: &mut Step,
+    ) {
+        let since = *seek.doubt_since.get_or_insert(step.now);
+        if failure.kind != FailureKind::Unreachable || step.now >= since.plus(self.plan.timing.timeout) {
+            let in_doubt = seek.claim_open;
+            return self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), step);
         }
-        self.retries += 1;
-        self.retry_at = Some(now.plus(backoff(self.retries, self.ids.fresh())));
+        seek.retries += 1;
+        let again_at = Some(step.now.plus(backoff(seek.retries, self.ids.fresh())));
+        self.stage = Stage::Seeking(Seek { part: Seeking::Claiming { failed, again_at }, ..seek });
+    }
+
+    /// A signal before the grant. One that comes while a claim is under way waits for its answer: if the lease turns
+    /// out to be ours it is given back.
+    pub(super) fn on_early_signal(&mut self, mut seek: Seek, signal: Signal, step: &mut Step) {
+        if signal.ends() && seek.phase() != Phase::Taking {
+            return self.done(interrupted(signal, seek.claim_open), step);
+        }
+        if signal.ends() {
+            seek.interrupted = Some(signal);
+        }
+        self.stage = Stage::Seeking(seek);
     }
 
     fn on_granted(
         &mut self,
+        seek: Seek,
         record: LeaseRecord,
         version: Option<Version>,
         from: BootTime,
         store_time: Option<Duration>,
-        now: BootTime,
-        out: &mut Vec<Effect>,
+        step: &mut Step,
     ) {
-        let granted = Granted {
+        let seen = Seen { epoch: record.epoch, token: record.token };
+        if self.plan.leases[self.at].seen.is_some_and(|known| known.epoch != record.epoch) {
+            step.tell(Event::EpochChanged);
+        }
+        self.attempts.retain(|a| a.at == self.at);
+        rules::prune(&mut self.attempts, self.at, version.as_ref(), Some(record.write));
+        let granted = self.granted(&record);
+        step.tell(Event::Granted(granted.clone()));
+        // First: from the moment the job works, this host knows its token. A disk that is slow delays the start, which has
+        // a time by which it must have happened.
+        step.store(Request::Remember { lease: record.lease.clone(), seen: Some(seen), watched: None });
+        let discard = seek.predecessor.map(|grant| Effect::Store(Request::Discard(grant)));
+        let revoked = record.hold.as_ref().is_some_and(|h| h.revoke);
+        let revoked = revoked.then_some(Outcome::Lost { why: StopReason::Revoked, status: None });
+        let held = Held {
+            record,
+            version,
+            confirmed: from,
+            renew_at: from.plus(self.plan.timing.heartbeat),
+            retries: 0,
+            doubt: false,
+            lost: false,
+            store_clock: store_time.map(|t| (t, from)),
+            part: Part::Sealing { interrupted: None },
+        };
+        if let Some(unstarted) = seek.interrupted.map(|signal| interrupted(signal, false)).or(revoked) {
+            step.out.extend(discard);
+            self.leave_unstarted(held, unstarted, step);
+        } else if self.plan.by_hand {
+            step.out.extend(discard);
+            self.hand_over(held, granted, from, step);
+        } else {
+            if self.plan.seal {
+                self.stage = Stage::Holding(held);
+                step.push(Effect::Seal(granted));
+            } else {
+                self.open_item(held, step);
+            }
+            step.out.extend(discard);
+        }
+    }
+
+    /// By hand, with what is left of it: an answer can come late.
+    fn hand_over(&mut self, held: Held, granted: Granted, from: BootTime, step: &mut Step) {
+        let ttl = granted.ttl.saturating_sub(step.now.since(from));
+        if ttl.is_zero() {
+            let late = Outcome::Lost { why: StopReason::Deadline, status: None };
+            return self.leave_unstarted(held, late, step);
+        }
+        self.done(Outcome::Granted(Granted { ttl, ..granted }), step);
+    }
+
+    pub(super) fn granted(&self, record: &LeaseRecord) -> Granted {
+        Granted {
             lease: record.lease.clone(),
             epoch: record.epoch,
             token: record.token,
             grant: self.plan.grant,
             ttl: self.plan.timing.ttl,
-        };
-        let seen = Seen { epoch: record.epoch, token: record.token };
-        let known = self.plan.leases[self.at].seen;
-        let lease = record.lease.clone();
-        if known.is_some_and(|k| k.epoch != record.epoch) {
-            out.push(Effect::Tell(Event::EpochChanged));
         }
-        self.attempts.retain(|a| a.at == self.at);
-        rules::prune(&mut self.attempts, self.at, version.as_ref(), Some(record.write));
-        let revoked = record.hold.as_ref().is_some_and(|h| h.revoke);
-        let instance: String = record.instance.clone();
-        self.hold = Some(Holding {
-            record,
-            version,
-            instance,
-            confirmed: from,
-            renew_at: from.plus(self.plan.timing.heartbeat),
-            doubt: false,
-            lost: false,
-            store_clock: store_time.map(|t| (t, from)),
-        });
-        self.retries = 0;
-        self.busy = None;
-        out.push(Effect::Tell(Event::Granted(granted.clone())));
-        // First: from the moment the job works, this host knows its token. A disk that is slow delays the start, which has
-        // a time by which it must have happened.
-        out.push(Effect::Remember { lease, seen: Some(seen), watched: None });
-        let discard = self.predecessor.take().map(Effect::Discard);
-        let interrupted = self.interrupted.map(|signal| interrupted(signal, false));
-        let revoked = revoked.then_some(Outcome::Lost { why: StopReason::Revoked, status: None });
-        if let Some(unstarted) = interrupted.or(revoked) {
-            out.extend(discard);
-            self.release_unstarted(unstarted, now, out);
-        } else if self.plan.by_hand {
-            out.extend(discard);
-            self.hand_over(granted, from, now, out);
-        } else {
-            if self.plan.seal {
-                self.phase = Phase::Sealing;
-                out.push(Effect::Seal(granted));
-            } else {
-                self.start_job(granted, now, out);
-            }
-            out.extend(discard);
-        }
-    }
-
-    /// By hand, with what is left of it: an answer can come late.
-    fn hand_over(&mut self, granted: Granted, from: BootTime, now: BootTime, out: &mut Vec<Effect>) {
-        let ttl = granted.ttl.saturating_sub(now.since(from));
-        if ttl.is_zero() {
-            let late = Outcome::Lost { why: StopReason::Deadline, status: None };
-            return self.release_unstarted(late, now, out);
-        }
-        self.done(Outcome::Granted(Granted { ttl, ..granted }), out);
     }
 }

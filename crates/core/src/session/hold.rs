@@ -1,205 +1,305 @@
-//! Keeping a lease: renewals, doubt, naps and giving it back.
+//! Keeping a lease: sealing, opening the item, starting the job, renewals and doubt.
 
-use alloc::vec::Vec;
+use alloc::string::String;
 use core::time::Duration;
 
 use super::acquire::{backoff, interrupted};
+use super::leave::{Left, Releasing};
+use super::stop::{Running, Stop};
 use super::{
-    Effect, Event, Granted, Holding, Job, NotStarted, Outcome, Phase, Reading, Release, Session, StopReason,
-    What,
+    Effect, Event, NotStarted, Outcome, Phase, Reading, Release, Request, Session, Signal, Stage, Step,
+    StopReason,
 };
-use crate::past;
+use crate::ledger::ItemOpened;
 use crate::record::LeaseRecord;
 use crate::rules::{self, Rules, Settled};
-use crate::store::{Cas, Failure, Version};
+use crate::store::{Cas, Failure, FailureKind, Version};
 use crate::time::BootTime;
 
-/// How often a release is sent, at most, before it is left to expiry.
-const RELEASE_TRIES: u32 = 3;
+/// A lease that is, or was, ours.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Held {
+    pub record: LeaseRecord,
+    pub version: Option<Version>,
+    /// The instant from which the lease surely runs.
+    pub confirmed: BootTime,
+    /// When the next store call is due.
+    pub renew_at: BootTime,
+    pub retries: u32,
+    /// A write's fate is open: read back before writing again.
+    pub doubt: bool,
+    /// Somebody else's, or vanished: nothing more may be written.
+    pub lost: bool,
+    /// The store's clock at the last confirmed write, if it tells, and when that write was sent.
+    pub store_clock: Option<(Duration, BootTime)>,
+    pub part: Part,
+}
+
+/// What is done under the lease.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Part {
+    /// Targets are being sealed. A signal that came meanwhile is heeded when that is over.
+    Sealing { interrupted: Option<Signal> },
+    /// The item is being opened. The same.
+    Opening { interrupted: Option<Signal> },
+    /// All is ready, but too little time is left: the job starts with the next renewal.
+    Starting,
+    /// The job runs.
+    Running(Running),
+    /// It is frozen until then, while we ask whether the lease is still ours.
+    Napping(Running, BootTime),
+    /// It is being ended.
+    Stopping(Running, Stop),
+    /// The end of its item is being recorded; given up on then.
+    Recording(Left, BootTime),
+    /// The lease is being given back.
+    Releasing(Left, Releasing),
+}
+
+impl Part {
+    pub(super) fn phase(&self) -> Phase {
+        match self {
+            Self::Sealing { .. } => Phase::Sealing,
+            Self::Opening { .. } => Phase::Opening,
+            Self::Starting => Phase::Starting,
+            Self::Running(_) => Phase::Running,
+            Self::Napping(..) => Phase::Napping,
+            Self::Stopping(..) => Phase::Stopping,
+            Self::Recording(..) => Phase::Recording,
+            Self::Releasing(..) => Phase::Releasing,
+        }
+    }
+
+    /// Why the job is being ended, or was.
+    pub(super) fn stopped(&self) -> Option<&StopReason> {
+        match self {
+            Self::Stopping(_, stop) => Some(&stop.why),
+            Self::Recording(left, _) | Self::Releasing(left, _) => left.stopped(),
+            _ => None,
+        }
+    }
+
+    /// Whether the lease is renewed: nothing is being given back yet.
+    pub(super) fn renews(&self) -> bool {
+        !matches!(self, Self::Recording(..) | Self::Releasing(..))
+    }
+}
 
 impl<R: Rules> Session<R> {
-    pub(super) fn on_sealed(
-        &mut self,
-        result: Result<(), alloc::string::String>,
-        now: BootTime,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some(hold) = self.hold.as_ref().filter(|_| self.phase == Phase::Sealing) else { return };
-        let granted = Granted {
-            lease: hold.record.lease.clone(),
-            epoch: hold.record.epoch,
-            token: hold.record.token,
-            grant: self.plan.grant,
-            ttl: self.plan.timing.ttl,
+    pub(super) fn on_sealed(&mut self, result: Result<(), String>, step: &mut Step) {
+        let (held, signal) = match self.leave_stage() {
+            Stage::Holding(held) => match held.part {
+                Part::Sealing { interrupted } => (held, interrupted),
+                _ => return self.stage = Stage::Holding(held),
+            },
+            stage => return self.stage = stage,
         };
-        match (result, self.interrupted) {
-            (_, Some(signal)) => {
-                self.release_unstarted(interrupted(signal, false), now, out);
-            }
+        match (result, signal) {
+            (_, Some(signal)) => self.leave_unstarted(held, interrupted(signal, false), step),
             (Err(why), None) => {
                 // What the release comes to is filled in when it is known.
                 let seal = NotStarted::Seal { why, release: Release::Unconfirmed };
-                self.release_unstarted(Outcome::NotStarted(seal), now, out);
+                self.leave_unstarted(held, Outcome::NotStarted(seal), step);
             }
-            (Ok(()), None) => self.start_job(granted, now, out),
+            (Ok(()), None) => self.open_item(held, step),
+        }
+    }
+
+    /// All is sealed. Whatever is to be done once is begun in its record before it is executed.
+    pub(super) fn open_item(&mut self, held: Held, step: &mut Step) {
+        if self.plan.item.is_none() {
+            return self.start_job(held, step);
+        }
+        step.store(Request::OpenItem(self.granted(&held.record)));
+        self.stage = Stage::Holding(Held { part: Part::Opening { interrupted: None }, ..held });
+    }
+
+    pub(super) fn on_item_opened(&mut self, opened: ItemOpened, step: &mut Step) {
+        let (held, signal) = match self.leave_stage() {
+            Stage::Holding(held) => match held.part {
+                Part::Opening { interrupted } => (held, interrupted),
+                // Nobody waits for it any more, but it is told.
+                _ => {
+                    step.tell(Event::ItemOpened(opened));
+                    return self.stage = Stage::Holding(held);
+                }
+            },
+            stage => return self.stage = stage,
+        };
+        let (ours, to_start) = (opened.is_ours(), opened.is_to_start());
+        step.tell(Event::ItemOpened(opened));
+        match signal {
+            None if to_start => self.start_job(held, step),
+            signal => {
+                let unstarted =
+                    signal.map_or(Outcome::NotStarted(NotStarted::Item), |s| interrupted(s, false));
+                match ours {
+                    true => self.take_back(held, unstarted, step),
+                    false => self.leave_unstarted(held, unstarted, step),
+                }
+            }
         }
     }
 
     /// The last look at the clock before anything is started: a grant can arrive late. A job that a single
     /// lost answer would end waits for a renewal first.
-    pub(super) fn start_job(&mut self, granted: Granted, now: BootTime, out: &mut Vec<Effect>) {
-        let Some(at) = self.stop_at().filter(|at| now < *at) else {
+    fn start_job(&mut self, mut held: Held, step: &mut Step) {
+        let by = self.stop_time(&held);
+        if step.now >= by {
             let late = Outcome::Lost { why: StopReason::Deadline, status: None };
-            return self.release_unstarted(late, now, out);
-        };
-        if at.since(now) < self.plan.timing.least_to_start() {
-            self.phase = Phase::Sealing;
-            self.start_renewed = true;
-            if let Some(hold) = self.hold.as_mut() {
-                hold.renew_at = now;
+            return self.take_back(held, late, step);
+        }
+        if by.since(step.now) < self.plan.timing.least_to_start() {
+            held.part = Part::Starting;
+            held.renew_at = step.now;
+        } else {
+            held.part = Part::Running(Running::new(step.now));
+            step.push(Effect::Start { granted: self.granted(&held.record), by });
+        }
+        self.stage = Stage::Holding(held);
+    }
+
+    pub(super) fn renew_if_due(&mut self, mut held: Held, step: &mut Step) {
+        if held.lost || step.now < held.renew_at {
+            return self.stage = Stage::Holding(held);
+        }
+        if held.doubt {
+            self.ask_read(step);
+        } else if !matches!(held.part, Part::Napping(..)) && step.now >= self.stop_time(&held) {
+            // Never past the deadline, except for a frozen job after a nap.
+            held.renew_no_more();
+        } else {
+            let write = self.fresh_write();
+            let renewed = self.rules.renew(&held.record, write);
+            self.ask_write(renewed, held.version.clone(), step);
+        }
+        self.stage = Stage::Holding(held);
+    }
+
+    /// A renewal or a release was answered.
+    pub(super) fn on_written(&mut self, mut held: Held, record: LeaseRecord, result: Cas, step: &mut Step) {
+        match held.part {
+            Part::Releasing(..) => return self.on_release_written(held, record, result, step),
+            // A renewal was still out when the job ended: whatever is in doubt is read back before the release.
+            Part::Recording(..) => {
+                match result {
+                    Cas::Written { version, .. } => self.adopt(&mut held, record, Some(version)),
+                    Cas::Conflict | Cas::Unknown(_) => held.doubt = true,
+                }
+                return self.stage = Stage::Holding(held);
             }
-            return;
+            _ => {}
         }
-        self.phase = Phase::Running;
-        self.job = Job::Running { since: now };
-        self.tree_empty = false;
-        out.push(Effect::Start(granted));
-    }
-
-    pub(super) fn renew_if_due(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        let Some(hold) = self.hold.as_ref() else { return };
-        if hold.lost || now < hold.renew_at {
-            return;
-        }
-        if hold.doubt {
-            return self.ask_read(What::ReadBack, now, out);
-        }
-        // Never past the deadline, except for a frozen job after a nap.
-        if self.phase != Phase::Napping && self.stop_at().is_none_or(|at| now >= at) {
-            return self.renew_no_more();
-        }
-        let (record, version) = (hold.record.clone(), hold.version.clone());
-        let write = self.fresh_write();
-        let renewed = self.rules.renew(&record, write);
-        self.ask_write(renewed, version, now, out);
-    }
-
-    pub(super) fn on_renewed(
-        &mut self,
-        record: LeaseRecord,
-        result: Cas,
-        now: BootTime,
-        out: &mut Vec<Effect>,
-    ) {
-        let sent = self.attempts.iter().find(|a| a.write == record.write).cloned();
         match result {
             Cas::Written { version, store_time } => {
-                let from = sent.map(|a| self.rules.counts_from(&a, now));
-                self.adopt(record, Some(version));
-                return self.confirm(from, store_time, now, out);
+                let sent = self.attempts.iter().find(|a| a.write == record.write);
+                let from = sent.map(|a| self.rules.counts_from(a, step.now));
+                self.adopt(&mut held, record, Some(version));
+                return self.confirm(held, from, store_time, step);
             }
             Cas::Conflict => {}
-            Cas::Unknown(failure) => self.tell_failed(&failure, now, out),
+            Cas::Unknown(failure) => self.tell_failed(&held, &failure, step),
         }
-        if let Some(hold) = self.hold.as_mut() {
-            hold.doubt = true;
-        }
-        self.ask_read(What::ReadBack, now, out);
+        held.doubt = true;
+        self.stage = Stage::Holding(held);
+        self.ask_read(step);
     }
 
-    fn renew_no_more(&mut self) {
-        if let Some(hold) = self.hold.as_mut() {
-            hold.renew_at = BootTime(Duration::MAX);
-        }
-    }
-
-    fn adopt(&mut self, record: LeaseRecord, version: Option<Version>) {
+    pub(super) fn adopt(&mut self, held: &mut Held, record: LeaseRecord, version: Option<Version>) {
         rules::prune(&mut self.attempts, self.at, version.as_ref(), Some(record.write));
-        if let Some(hold) = self.hold.as_mut() {
-            hold.record = record;
-            hold.version = version;
-            hold.doubt = false;
-        }
+        held.record = record;
+        held.version = version;
+        held.doubt = false;
     }
 
     /// Moves the deadline, never back; checks the store's clock against ours.
     fn confirm(
         &mut self,
+        mut held: Held,
         from: Option<BootTime>,
         store_time: Option<Duration>,
-        now: BootTime,
-        out: &mut Vec<Effect>,
+        step: &mut Step,
     ) {
         let timing = self.plan.timing;
-        let Some(hold) = self.hold.as_mut() else { return };
-        let fresh = from.is_some_and(|from| from > hold.confirmed);
+        let fresh = from.is_some_and(|from| from > held.confirmed);
         if let (Some(from), true) = (from, fresh) {
-            hold.confirmed = from;
-            hold.renew_at = from.plus(timing.heartbeat);
-            self.retries = 0;
-            out.push(Effect::Tell(Event::Renewed));
+            held.confirmed = from;
+            held.renew_at = from.plus(timing.heartbeat);
+            held.retries = 0;
+            step.tell(Event::Renewed);
         } else if from.is_none() {
             // Somebody else's write under our grant: ours goes on top of it at once.
-            hold.renew_at = now;
+            held.renew_at = step.now;
         } else {
             // Still ours, but what we sent has not landed: send it again, and not without end in a store
             // that can be read and not written.
-            let pause = backoff(self.retries, self.ids.fresh()).min(timing.heartbeat / 2);
-            self.retries += 1;
-            hold.renew_at = now.plus(pause);
+            let pause = backoff(held.retries, self.ids.fresh()).min(timing.heartbeat / 2);
+            held.retries += 1;
+            held.renew_at = step.now.plus(pause);
         }
-        let before = hold.store_clock;
+        let before = held.store_clock;
         if let (Some(store), Some(from)) = (store_time, from) {
-            hold.store_clock = Some((store, from));
+            held.store_clock = Some((store, from));
             if let Some((store_before, from_before)) = before
-                && timing.store_ran_ahead(store.saturating_sub(store_before), now.since(from_before))
+                && timing.store_ran_ahead(store.saturating_sub(store_before), step.now.since(from_before))
             {
-                return self.stop_job(StopReason::StoreClock, now, out);
+                return self.stop_job(held, StopReason::StoreClock, step);
             }
         }
-        if self.phase == Phase::Napping && self.stop_at().is_some_and(|at| now < at) {
-            self.phase = Phase::Running;
-            out.push(Effect::Thaw);
-            out.push(Effect::Tell(Event::Resumed));
+        match held.part {
+            Part::Napping(running, _) if step.now < timing.stop_at(held.confirmed) => {
+                held.part = Part::Running(running);
+                step.push(Effect::Thaw);
+                step.tell(Event::Resumed);
+            }
+            Part::Starting if fresh => return self.start_job(held, step),
+            part => held.part = part,
         }
-        if fresh && core::mem::take(&mut self.start_renewed) {
-            self.on_sealed(Ok(()), now, out);
-        }
+        self.stage = Stage::Holding(held);
     }
 
-    fn tell_failed(&mut self, failure: &Failure, now: BootTime, out: &mut Vec<Effect>) {
-        let left = self.stop_at().map_or(Duration::ZERO, |at| at.since(now));
-        let message = failure.message.clone();
-        out.push(Effect::Tell(Event::RenewFailed { message, left }));
+    fn tell_failed(&self, held: &Held, failure: &Failure, step: &mut Step) {
+        let left = self.stop_time(held).since(step.now);
+        step.tell(Event::RenewFailed { message: failure.message.clone(), left });
     }
 
-    pub(super) fn on_hold_read_back(
-        &mut self,
-        result: Result<Reading, Failure>,
-        now: BootTime,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some((found, version)) = (match self.decode_reading(result) {
-            Ok(found) => found,
-            Err(failure) => return self.try_again_later(&failure, now, out),
-        }) else {
-            return self.lose(StopReason::Gone, now, out);
+    /// The lease was read after a write that was not confirmed.
+    pub(super) fn on_read_back(&mut self, mut held: Held, result: Result<Reading, Failure>, step: &mut Step) {
+        let found = self.decode_reading(result);
+        match held.part {
+            Part::Releasing(..) => return self.on_release_read_back(held, found, step),
+            // The release reads it again.
+            Part::Recording(..) => {
+                held.doubt = true;
+                return self.stage = Stage::Holding(held);
+            }
+            _ => {}
+        }
+        let (found, version) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return self.lose(held, StopReason::Gone, step),
+            Err(failure) => {
+                self.tell_failed(&held, &failure, step);
+                let pause = backoff(held.retries + 2, self.ids.fresh()).min(self.plan.timing.heartbeat / 2);
+                held.retries += 1;
+                held.renew_at = step.now.plus(pause);
+                return self.stage = Stage::Holding(held);
+            }
         };
         match self.rules.settle(&found, self.plan.grant, &self.attempts) {
-            Settled::NotOurs => {
-                let (token, holder) = (found.token, found.holder.clone());
-                let taken = found.hold.is_some();
-                let why = if taken { StopReason::Taken { token, holder } } else { StopReason::Gone };
-                self.lose(why, now, out);
+            Settled::NotOurs if found.hold.is_some() => {
+                let (token, holder) = (found.token, found.holder);
+                self.lose(held, StopReason::Taken { token, holder }, step);
             }
+            Settled::NotOurs => self.lose(held, StopReason::Gone, step),
             Settled::Ours { from, revoked } => {
-                self.adopt(found, Some(version));
+                self.adopt(&mut held, found, Some(version));
                 if revoked {
                     // The deadline stays where it was: we are leaving.
-                    self.renew_no_more();
-                    return self.stop_job(StopReason::Revoked, now, out);
+                    held.renew_no_more();
+                    return self.stop_job(held, StopReason::Revoked, step);
                 }
-                self.confirm(from, None, now, out);
+                self.confirm(held, from, None, step);
             }
         }
     }
@@ -207,170 +307,28 @@ impl<R: Rules> Session<R> {
     /// What a read gave: our lease's record if there is one. A record we cannot read is a failure to
     /// be waited out, not proof of loss.
     fn decode_reading(
-        &mut self,
+        &self,
         result: Result<Reading, Failure>,
     ) -> Result<Option<(LeaseRecord, Version)>, Failure> {
-        let reading = result?;
-        if let Some(hold) = self.hold.as_mut() {
-            hold.instance = reading.instance;
-        }
-        let Some(stored) = reading.stored else {
-            return Ok(None);
-        };
-        let lease = &self.plan.leases[self.at].lease;
-        let record = LeaseRecord::decode(lease, &stored.body)
-            .map_err(|bad| Failure::new(crate::store::FailureKind::Unusable, alloc::format!("{bad}")))?;
+        let Some(stored) = result?.stored else { return Ok(None) };
+        let record = LeaseRecord::decode(&self.plan.leases[self.at].lease, &stored.body)
+            .map_err(|bad| Failure::new(FailureKind::Unusable, alloc::format!("{bad}")))?;
         Ok(Some((record, stored.version)))
     }
 
-    fn try_again_later(&mut self, failure: &Failure, now: BootTime, out: &mut Vec<Effect>) {
-        self.tell_failed(failure, now, out);
-        let pause = backoff(self.retries + 2, self.ids.fresh()).min(self.plan.timing.heartbeat / 2);
-        self.retries += 1;
-        if let Some(hold) = self.hold.as_mut() {
-            hold.renew_at = now.plus(pause);
-        }
+    fn lose(&mut self, held: Held, why: StopReason, step: &mut Step) {
+        self.stop_job(Held { lost: true, ..held }, why, step);
     }
 
-    fn lose(&mut self, why: StopReason, now: BootTime, out: &mut Vec<Effect>) {
-        if let Some(hold) = self.hold.as_mut() {
-            hold.lost = true;
-        }
-        self.stop_job(why, now, out);
+    pub(super) fn next_hold_deadline(&self, held: &Held) -> Option<BootTime> {
+        let renews = held.part.renews() && !held.lost && self.pending.is_none();
+        let renewal = Some(held.renew_at).filter(|at| renews && at.0 < Duration::MAX);
+        [renewal, self.next_stop_deadline(held)].into_iter().flatten().min()
     }
+}
 
-    /// Gives the lease back before any job was started, then ends with `outcome`.
-    pub(super) fn release_unstarted(&mut self, outcome: Outcome, now: BootTime, out: &mut Vec<Effect>) {
-        self.unstarted = Some(outcome);
-        self.start_renewed = false;
-        self.begin_release(now, out);
-    }
-
-    /// The tree is empty (or was never there): hand the lease over early.
-    pub(super) fn begin_release(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        if !self.rules.may_release(self.tree_empty) {
-            return;
-        }
-        self.phase = Phase::Releasing;
-        self.ended_in_time = self.stop_at().is_some_and(|at| now < at);
-        let lost = self.stop.as_ref().is_some_and(|stop| stop.why.is_loss());
-        if let Some(end) = self.end.as_mut().filter(|_| lost) {
-            end.outcome = past::LOST;
-        }
-        match &self.hold {
-            Some(hold) if hold.lost => self.finish(Release::AlreadyGone, out),
-            None => self.finish(Release::AlreadyGone, out),
-            // A renewal is still out: its answer comes first, so that one write follows the other.
-            Some(_) if self.pending.is_some() => {}
-            Some(_) => self.send_release(now, out),
-        }
-    }
-
-    fn send_release(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        let Some(doubt) = self.hold.as_ref().map(|hold| hold.doubt) else { return };
-        self.release_tries += 1;
-        if self.release_tries > RELEASE_TRIES {
-            return self.finish(Release::Unconfirmed, out);
-        }
-        if doubt {
-            return self.ask_read(What::ReadBack, now, out);
-        }
-        let write = self.fresh_write();
-        let Some(hold) = self.hold.as_ref() else { return };
-        let freed = self.rules.release(&hold.record, write);
-        let (freed, version) = (past::noted(freed, self.end.as_ref()), hold.version.clone());
-        self.ask_write(freed, version, now, out);
-    }
-
-    pub(super) fn on_release_written(
-        &mut self,
-        record: LeaseRecord,
-        result: Cas,
-        now: BootTime,
-        out: &mut Vec<Effect>,
-    ) {
-        let freed = record.hold.is_none();
-        match result {
-            Cas::Written { .. } if freed => self.finish(Release::Done, out),
-            // The answer to a renewal that was still out when the tree became empty.
-            Cas::Written { version, .. } => {
-                self.adopt(record, Some(version));
-                self.send_release(now, out);
-            }
-            doubtful @ (Cas::Conflict | Cas::Unknown(_)) => {
-                self.release_open |= freed && matches!(doubtful, Cas::Unknown(_));
-                if let Some(hold) = self.hold.as_mut() {
-                    hold.doubt = true;
-                }
-                self.ask_read(What::ReadBack, now, out);
-            }
-        }
-    }
-
-    pub(super) fn on_release_read_back(
-        &mut self,
-        result: Result<Reading, Failure>,
-        now: BootTime,
-        out: &mut Vec<Effect>,
-    ) {
-        let Some((found, version)) = (match self.decode_reading(result) {
-            Ok(found) => found,
-            // The store is silent and the job is gone: expiry will do.
-            Err(_) => return self.finish(Release::Unconfirmed, out),
-        }) else {
-            return self.finish(Release::AlreadyGone, out);
-        };
-        let token = self.hold.as_ref().map_or(found.token, |h| h.record.token);
-        let ours = found.hold.is_none() && self.attempts.iter().any(|a| a.write == found.write);
-        if ours {
-            return self.finish(Release::Done, out);
-        }
-        let late = self.stop_at().is_none_or(|at| now >= at);
-        match self.rules.settle(&found, self.plan.grant, &self.attempts) {
-            // Our release may have landed and the next one been quick. Before D nobody could take the
-            // lease without it. After D it may just have run out, which is no loss to a job that was gone by then.
-            Settled::NotOurs if found.token > token && (self.release_open || late && self.ended_in_time) => {
-                self.finish(if late { Release::Unconfirmed } else { Release::Done }, out);
-            }
-            Settled::NotOurs => self.finish(Release::AlreadyGone, out),
-            Settled::Ours { .. } => {
-                self.adopt(found, Some(version));
-                self.send_release(now, out);
-            }
-        }
-    }
-
-    fn finish(&mut self, release: Release, out: &mut Vec<Effect>) {
-        let outcome = match (self.unstarted.take(), self.job) {
-            (Some(Outcome::NotStarted(NotStarted::Seal { why, .. })), _) => {
-                Outcome::NotStarted(NotStarted::Seal { why, release })
-            }
-            (Some(outcome), _) => outcome,
-            (None, Job::Exited { status }) => self.ended(status, release),
-            (None, Job::NotStarted | Job::Running { .. }) => {
-                let why = self.stop.as_ref().map_or(StopReason::Gone, |s| s.why.clone());
-                Outcome::Lost { why, status: None }
-            }
-        };
-        self.done(outcome, out);
-    }
-
-    fn ended(&self, status: i32, release: Release) -> Outcome {
-        let stopped = self.stop.as_ref().map(|s| s.why.clone());
-        match stopped {
-            Some(why) if why.is_loss() => Outcome::Lost { why, status: Some(status) },
-            // Nobody told us, but it was not ours to give back: protection had ended.
-            _ if release == Release::AlreadyGone => {
-                Outcome::Lost { why: StopReason::Gone, status: Some(status) }
-            }
-            stopped => Outcome::Finished { status, stopped, release },
-        }
-    }
-
-    pub(super) fn next_hold_deadline(&self) -> Option<BootTime> {
-        let hold: &Holding = self.hold.as_ref()?;
-        let active = matches!(self.phase, Phase::Sealing | Phase::Running | Phase::Napping | Phase::Stopping);
-        let renews = active && !hold.lost && self.pending.is_none() && hold.renew_at.0 < Duration::MAX;
-        renews.then_some(hold.renew_at)
+impl Held {
+    fn renew_no_more(&mut self) {
+        self.renew_at = BootTime(Duration::MAX);
     }
 }

@@ -1,10 +1,11 @@
-//! Ending a job: deadlines, signals, TERM, KILL, and the proof that nothing is left.
+//! The running job, and its end: deadlines, signals, TERM, KILL, and the proof that nothing is left.
 
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::acquire::interrupted;
-use super::{Effect, Event, Job, Outcome, Phase, Session, Signal, Stop, StopReason};
+use super::hold::{Held, Part};
+use super::{Effect, Event, Exit, Outcome, Session, Signal, Stage, Step, StopReason};
 use crate::rules::Rules;
 use crate::time::BootTime;
 
@@ -17,175 +18,253 @@ const KILL_AGAIN_LAST: Duration = Duration::from_secs(5);
 /// A tree that outlives KILL by this much is worth telling: something is stuck in the kernel.
 const UNCONFIRMED_AFTER: Duration = Duration::from_secs(10);
 
+/// A job that was started.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Running {
+    pub since: BootTime,
+    /// How its main process ended, once it has.
+    pub exited: Option<Exit>,
+    /// Nothing of it is left. This may be known before the exit is.
+    pub tree_empty: bool,
+    /// The signals that asked it to end, while it ran.
+    pub asked: Vec<Signal>,
+    /// How often INT came.
+    interrupts: u32,
+}
+
+impl Running {
+    pub(super) fn new(since: BootTime) -> Self {
+        Self { since, exited: None, tree_empty: false, asked: Vec::new(), interrupts: 0 }
+    }
+}
+
+/// An ordered end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Stop {
+    pub why: StopReason,
+    kill_at: BootTime,
+    /// When KILL was first sent, if it was.
+    killed: Option<BootTime>,
+    /// It was told that the tree outlives KILL.
+    told_stuck: bool,
+}
+
 impl<R: Rules> Session<R> {
-    pub(super) fn pass_stop_deadlines(&mut self, napped: bool, now: BootTime, out: &mut Vec<Effect>) {
-        let due = self.stop_at().is_some_and(|at| now >= at);
-        match self.phase {
-            Phase::Running if due && napped => self.freeze(now, out),
-            Phase::Running | Phase::Sealing if due => self.stop_job(StopReason::Deadline, now, out),
-            Phase::Napping if self.nap_until.is_some_and(|at| now >= at) => {
-                self.stop_job(StopReason::Deadline, now, out);
+    pub(super) fn pass_stop_deadlines(&mut self, napped: bool, step: &mut Step) {
+        let held = match self.leave_stage() {
+            Stage::Holding(held) => held,
+            stage => return self.stage = stage,
+        };
+        let due = step.now >= self.stop_time(&held);
+        match &held.part {
+            Part::Running(_) if due && napped => self.freeze(held, step),
+            Part::Running(_) | Part::Sealing { .. } | Part::Opening { .. } | Part::Starting if due => {
+                self.stop_job(held, StopReason::Deadline, step);
             }
-            Phase::Running if self.max_run_at().is_some_and(|at| now >= at) => {
-                self.stop_job(StopReason::MaxRun, now, out);
+            Part::Napping(_, until) if step.now >= *until => {
+                self.stop_job(held, StopReason::Deadline, step);
             }
-            Phase::Stopping => self.kill_if_due(now, out),
-            _ => {}
+            Part::Running(running) if self.max_run_at(running).is_some_and(|at| step.now >= at) => {
+                self.stop_job(held, StopReason::MaxRun, step);
+            }
+            Part::Stopping(..) => self.kill_if_due(held, step),
+            Part::Recording(_, give_up_at) if step.now >= *give_up_at => self.release(held, step),
+            _ => self.stage = Stage::Holding(held),
         }
     }
 
-    fn max_run_at(&self) -> Option<BootTime> {
-        match self.job {
-            Job::Running { since } => self.plan.max_run.map(|most| since.plus(most)),
-            Job::NotStarted | Job::Exited { .. } => None,
-        }
+    fn max_run_at(&self, running: &Running) -> Option<BootTime> {
+        self.plan.max_run.map(|most| running.since.plus(most))
     }
 
     /// The machine slept past the deadline. Nobody can say what the job would do next, so it does
     /// nothing until one conditional write of our own record has shown that it is still ours.
-    fn freeze(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        out.push(Effect::Freeze);
-        out.push(Effect::Tell(Event::Napped));
-        self.phase = Phase::Napping;
-        self.nap_until = Some(now.plus(NAP_PATIENCE));
-        if let Some(hold) = self.hold.as_mut() {
-            hold.renew_at = now;
-            // A call that was out when the machine fell asleep may or may not have landed.
-            hold.doubt |= self.pending.take().is_some();
-        }
+    fn freeze(&mut self, mut held: Held, step: &mut Step) {
+        let Part::Running(running) = held.part else { return };
+        step.push(Effect::Freeze);
+        step.tell(Event::Napped);
+        held.part = Part::Napping(running, step.now.plus(NAP_PATIENCE));
+        held.renew_at = step.now;
+        // A call that was out when the machine fell asleep may or may not have landed.
+        held.doubt |= self.pending.take().is_some();
+        self.stage = Stage::Holding(held);
     }
 
     /// Begins to end the job, or ends it at once where waiting would let two run.
-    pub(super) fn stop_job(&mut self, why: StopReason, now: BootTime, out: &mut Vec<Effect>) {
-        let frozen = self.phase == Phase::Napping;
-        match self.phase {
-            Phase::Sealing => {
-                let lost = Outcome::Lost { why, status: None };
-                return self.release_unstarted(lost, now, out);
+    pub(super) fn stop_job(&mut self, mut held: Held, why: StopReason, step: &mut Step) {
+        let (running, frozen) = match held.part {
+            Part::Running(running) => (running, false),
+            Part::Napping(running, _) => (running, true),
+            Part::Sealing { .. } => {
+                return self.leave_unstarted(held, Outcome::Lost { why, status: None }, step);
             }
-            Phase::Stopping => return self.hurry(&why, now, out),
-            Phase::Running | Phase::Napping => {}
-            _ => return,
+            Part::Opening { .. } | Part::Starting => {
+                return self.take_back(held, Outcome::Lost { why, status: None }, step);
+            }
+            Part::Stopping(running, stop) => {
+                held.part = Part::Stopping(running, stop.hurried(why, held.lost, step.now));
+                return self.kill_if_due(held, step);
+            }
+            Part::Recording(..) | Part::Releasing(..) => return self.stage = Stage::Holding(held),
+        };
+        let end = self.plan.timing.stop_at(held.confirmed).plus(self.plan.timing.grace);
+        let at_once = frozen || held.lost || why == StopReason::Interrupted;
+        let kill_at = if at_once { step.now } else { step.now.plus(self.plan.timing.grace).min(end) };
+        if kill_at > step.now {
+            step.push(Effect::Term);
         }
-        self.phase = Phase::Stopping;
-        let told = Effect::Tell(Event::Stopping(why.clone()));
-        let end = self.stop_at().unwrap_or(now).plus(self.plan.timing.grace);
-        let somebody_else = self.hold.as_ref().is_none_or(|h| h.lost);
-        let at_once = frozen || somebody_else || why == StopReason::Interrupted;
-        let kill_at = if at_once { now } else { now.plus(self.plan.timing.grace).min(end) };
-        if kill_at > now {
-            out.push(Effect::Term);
-        }
-        self.stop = Some(Stop { why, kill_at, killed: None, unconfirmed: false });
-        self.kill_if_due(now, out);
-        out.push(told);
+        let told = Event::Stopping(why.clone());
+        held.part = Part::Stopping(running, Stop { why, kill_at, killed: None, told_stuck: false });
+        self.kill_if_due(held, step);
+        step.tell(told);
     }
 
-    /// A second, worse reason while already stopping: a loss overrides and shortens the grace.
-    fn hurry(&mut self, why: &StopReason, now: BootTime, out: &mut Vec<Effect>) {
-        let lost = self.hold.as_ref().is_none_or(|h| h.lost);
-        if let Some(stop) = self.stop.as_mut() {
-            if why.is_loss() && !stop.why.is_loss() {
-                stop.why = why.clone();
-            }
-            if lost {
-                stop.kill_at = now;
-            }
+    fn kill_if_due(&mut self, mut held: Held, step: &mut Step) {
+        let end = self.stop_time(&held).plus(self.plan.timing.grace);
+        if let Part::Stopping(_, stop) = &mut held.part {
+            stop.kill_if_due(end, step);
         }
-        self.kill_if_due(now, out);
+        self.stage = Stage::Holding(held);
     }
 
-    fn kill_if_due(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        let end = self.stop_at().map(|at| at.plus(self.plan.timing.grace));
-        let Some(stop) = self.stop.as_mut() else { return };
-        let due = stop.kill_at.min(end.unwrap_or(stop.kill_at));
-        if now < due && stop.killed.is_none() {
-            return;
-        }
-        if stop.killed.is_some() && now < stop.kill_at {
-            return;
-        }
-        out.push(Effect::Kill);
-        let first = *stop.killed.get_or_insert(now);
-        stop.kill_at = now.plus((now.since(first) / 2).clamp(KILL_AGAIN, KILL_AGAIN_LAST));
-        if !stop.unconfirmed && now.since(first) >= UNCONFIRMED_AFTER {
-            stop.unconfirmed = true;
-            out.push(Effect::Tell(Event::StopUnconfirmed));
-        }
-    }
-
-    pub(super) fn on_exit(&mut self, status: i32, tree_empty: bool, now: BootTime, out: &mut Vec<Effect>) {
-        let Job::Running { .. } = self.job else { return };
-        self.job = Job::Exited { status };
+    pub(super) fn on_exit(&mut self, exit: Exit, tree_empty: bool, step: &mut Step) {
+        let mut held = match self.leave_stage() {
+            Stage::Holding(held) => held,
+            stage => return self.stage = stage,
+        };
+        let Some(running) = held.part.running().filter(|running| running.exited.is_none()) else {
+            return self.stage = Stage::Holding(held);
+        };
+        running.exited = Some(exit);
         // The news may come in either order; an empty tree stays empty.
-        self.tree_empty |= tree_empty;
-        if self.tree_empty {
-            return self.begin_release(now, out);
+        running.tree_empty |= tree_empty;
+        let empty = running.tree_empty;
+        if self.rules.may_release(empty) {
+            return self.end_job(held, step);
         }
-        if matches!(self.phase, Phase::Running | Phase::Napping) {
-            out.push(Effect::Tell(Event::Survivors));
-            self.stop_job(StopReason::Survivors, now, out);
-        }
-        self.begin_release(now, out);
-    }
-
-    pub(super) fn on_tree_empty(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        self.tree_empty = true;
-        if let (Job::Exited { .. }, Phase::Running | Phase::Napping | Phase::Stopping) =
-            (self.job, self.phase)
-        {
-            self.begin_release(now, out);
+        match held.part {
+            Part::Running(_) | Part::Napping(..) => {
+                step.tell(Event::Survivors);
+                self.stop_job(held, StopReason::Survivors, step);
+            }
+            _ => self.stage = Stage::Holding(held),
         }
     }
 
-    pub(super) fn on_signal(&mut self, signal: Signal, now: BootTime, out: &mut Vec<Effect>) {
-        let ends = signal.ends();
-        match self.phase {
-            Phase::New | Phase::Looking | Phase::Probing if ends => {
-                self.done(interrupted(signal, self.claim_open), out);
+    pub(super) fn on_tree_empty(&mut self, step: &mut Step) {
+        let mut held = match self.leave_stage() {
+            Stage::Holding(held) => held,
+            stage => return self.stage = stage,
+        };
+        let running = held.part.running();
+        let exited = running.is_some_and(|running| {
+            running.tree_empty = true;
+            running.exited.is_some()
+        });
+        match exited {
+            true => self.end_job(held, step),
+            false => self.stage = Stage::Holding(held),
+        }
+    }
+
+    pub(super) fn on_signal(&mut self, signal: Signal, step: &mut Step) {
+        let mut held = match self.leave_stage() {
+            Stage::New if signal.ends() => return self.done(interrupted(signal, false), step),
+            Stage::Seeking(seek) => return self.on_early_signal(seek, signal, step),
+            Stage::Holding(held) => held,
+            stage => return self.stage = stage,
+        };
+        let again = match &mut held.part {
+            Part::Starting if signal.ends() => {
+                return self.take_back(held, interrupted(signal, false), step);
             }
-            Phase::Sealing if ends && self.start_renewed => {
-                self.release_unstarted(interrupted(signal, false), now, out);
+            // What is under way is over soon; then the lease is given back.
+            Part::Sealing { interrupted } | Part::Opening { interrupted } => {
+                *interrupted = interrupted.or(Some(signal).filter(|signal| signal.ends()));
+                false
             }
-            // A claim or a seal is under way: if it is soon known to be ours the lease is given back.
-            Phase::Taking | Phase::Sealing if ends => self.interrupted = Some(signal),
-            Phase::Running | Phase::Napping | Phase::Stopping => {
-                if signal == Signal::Int {
-                    self.interrupts += 1;
+            Part::Running(running) | Part::Napping(running, _) | Part::Stopping(running, _) => {
+                running.interrupts += u32::from(signal == Signal::Int);
+                if running.interrupts < 2 {
+                    let asks = signal.ends() && running.exited.is_none();
+                    running.asked.extend(asks.then_some(signal));
+                    step.push(Effect::Forward(signal));
                 }
-                if self.interrupts >= 2 {
-                    return self.insist(now, out);
-                }
-                out.push(Effect::Forward(signal));
+                running.interrupts >= 2
             }
-            _ => {}
+            Part::Starting | Part::Recording(..) | Part::Releasing(..) => false,
+        };
+        self.stage = Stage::Holding(held);
+        if again {
+            self.insist(step);
         }
     }
 
     /// A second Ctrl-C.
-    fn insist(&mut self, now: BootTime, out: &mut Vec<Effect>) {
-        if self.phase != Phase::Stopping {
-            self.stop_job(StopReason::Interrupted, now, out);
+    fn insist(&mut self, step: &mut Step) {
+        let mut held = match self.leave_stage() {
+            Stage::Holding(held) => held,
+            stage => return self.stage = stage,
+        };
+        match &mut held.part {
+            Part::Stopping(_, stop) => {
+                if stop.killed.is_none() {
+                    stop.kill_at = step.now;
+                }
+                self.kill_if_due(held, step);
+            }
+            _ => self.stop_job(held, StopReason::Interrupted, step),
         }
-        if let Some(stop) = self.stop.as_mut().filter(|s| s.killed.is_none()) {
-            stop.kill_at = now;
-        }
-        self.kill_if_due(now, out);
     }
 
-    pub(super) fn next_stop_deadline(&self) -> Option<BootTime> {
-        match self.phase {
-            Phase::Sealing => self.stop_at(),
-            Phase::Running => [self.stop_at(), self.max_run_at()].into_iter().flatten().min(),
-            Phase::Napping => self.nap_until,
-            Phase::Stopping => {
-                let stop = self.stop.as_ref()?;
-                let end = self.stop_at().map(|at| at.plus(self.plan.timing.grace));
-                let first = stop.killed.is_none();
-                let hard = end.filter(|_| first).unwrap_or(stop.kill_at);
-                Some(stop.kill_at.min(hard))
-            }
+    pub(super) fn next_stop_deadline(&self, held: &Held) -> Option<BootTime> {
+        let stop_at = self.stop_time(held);
+        match &held.part {
+            Part::Sealing { .. } | Part::Opening { .. } | Part::Starting => Some(stop_at),
+            Part::Running(running) => Some(self.max_run_at(running).map_or(stop_at, |at| at.min(stop_at))),
+            Part::Napping(_, until) | Part::Recording(_, until) => Some(*until),
+            Part::Stopping(_, stop) => Some(stop.due(stop_at.plus(self.plan.timing.grace))),
+            Part::Releasing(..) => None,
+        }
+    }
+}
+
+impl Part {
+    fn running(&mut self) -> Option<&mut Running> {
+        match self {
+            Self::Running(running) | Self::Napping(running, _) | Self::Stopping(running, _) => Some(running),
             _ => None,
+        }
+    }
+}
+
+impl Stop {
+    /// A second, worse reason while already stopping: a loss overrides and shortens the grace.
+    fn hurried(mut self, why: StopReason, lost: bool, now: BootTime) -> Self {
+        if why.is_loss() && !self.why.is_loss() {
+            self.why = why;
+        }
+        if lost {
+            self.kill_at = now;
+        }
+        self
+    }
+
+    /// When KILL is sent next; for the first time no later than `end`.
+    fn due(&self, end: BootTime) -> BootTime {
+        if self.killed.is_none() { self.kill_at.min(end) } else { self.kill_at }
+    }
+
+    fn kill_if_due(&mut self, end: BootTime, step: &mut Step) {
+        if step.now < self.due(end) {
+            return;
+        }
+        step.push(Effect::Kill);
+        let first = *self.killed.get_or_insert(step.now);
+        self.kill_at = step.now.plus((step.now.since(first) / 2).clamp(KILL_AGAIN, KILL_AGAIN_LAST));
+        if !self.told_stuck && step.now.since(first) >= UNCONFIRMED_AFTER {
+            self.told_stuck = true;
+            step.tell(Event::StopUnconfirmed);
         }
     }
 }

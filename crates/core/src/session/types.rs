@@ -6,6 +6,7 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
+use crate::ledger::{Ending, ItemOpened, ItemRecorded, State};
 use crate::name::Name;
 use crate::record::Holder;
 use crate::rules::{Refusal, Seen};
@@ -56,16 +57,42 @@ pub struct Plan {
     pub max_run: Option<Duration>,
     /// Raise fences before the job starts.
     pub seal: bool,
+    /// Open an item of work before the job starts, and record its end before the lease is given back.
+    pub item: Option<Reach>,
+    /// What of the end is kept in the lease's record.
+    pub history: History,
     /// End with the grant: someone else renews and releases.
     pub by_hand: bool,
     /// Take it even while held. The old job may still run.
     pub force: bool,
     /// Evidence of life to put into the record.
     pub lock: Option<String>,
-    /// For people to read.
+    /// For people to read. A claim says itself since when.
     pub holder: Holder,
     /// What this was started under.
     pub within: Within,
+}
+
+/// How far away the store is, which says how long to wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// On this machine: it answers soon, or not at all.
+    Near,
+    /// Behind a network.
+    Far,
+}
+
+/// What of a hold's end is kept in the lease's record, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum History {
+    /// Nothing.
+    Nothing,
+    /// Only that nothing was run, because a target could not be sealed.
+    Unsealed,
+    /// How the job ended.
+    Job,
+    /// That the lease was given back: how the work went is its owner's business.
+    Release,
 }
 
 /// The runs, and the lease held by hand, that something was started under. They wait for it, so it never waits for them.
@@ -114,7 +141,42 @@ pub enum Signal {
 impl Signal {
     /// Whether it asks to end.
     pub fn ends(self) -> bool {
-        !matches!(self, Self::Usr1 | Self::Usr2)
+        self.ending_number().is_some()
+    }
+
+    /// The number of a signal that asks to end; every Unix has the same.
+    pub fn ending_number(self) -> Option<u8> {
+        match self {
+            Self::Hup => Some(1),
+            Self::Int => Some(2),
+            Self::Quit => Some(3),
+            Self::Term => Some(15),
+            Self::Usr1 | Self::Usr2 => None,
+        }
+    }
+}
+
+/// How the job's main process ended. The number is the exit status that a shell would give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// Of a signal.
+    Signal(i32),
+    /// It could not be executed.
+    Failed(i32),
+    /// It was not executed, because by then the lease was not surely ours.
+    TooLate(i32),
+}
+
+impl Exit {
+    /// As a shell would say it.
+    pub fn status(self) -> i32 {
+        match self {
+            Self::Code(status) | Self::Signal(status) | Self::Failed(status) | Self::TooLate(status) => {
+                status
+            }
+        }
     }
 }
 
@@ -149,10 +211,14 @@ pub enum Input {
     },
     /// Targets are sealed, or why not.
     Sealed(Result<(), String>),
-    /// The main process ended.
+    /// What came of opening the item.
+    ItemOpened(ItemOpened),
+    /// What came of recording its end.
+    ItemRecorded(ItemRecorded),
+    /// The main process ended, or was never executed.
     JobExited {
-        /// As a shell would say it.
-        status: i32,
+        /// How.
+        exit: Exit,
         /// Nothing it started is left.
         tree_empty: bool,
     },
@@ -195,11 +261,9 @@ pub struct Granted {
     pub ttl: Duration,
 }
 
-/// Something for the driver to do, in order.
+/// Something for whoever has the store to do, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// Send [`Input::Timer`] at this time; replaces the last. Nothing: no timer.
-    Arm(Option<BootTime>),
+pub enum Request {
     /// Call the store and send the answer.
     Ask {
         /// To be sent back with the answer.
@@ -230,20 +294,17 @@ pub enum Effect {
         /// The evidence it left.
         lock: String,
     },
-    /// Raise every fence to this grant and send [`Input::Sealed`].
-    Seal(Granted),
-    /// Start the job.
-    Start(Granted),
-    /// Ask the whole tree to end.
-    Term,
-    /// End the whole tree.
-    Kill,
-    /// Stop the whole tree's execution.
-    Freeze,
-    /// Let it go on.
-    Thaw,
-    /// Pass a signal on to the job.
-    Forward(Signal),
+    /// Open the item under this grant, and send [`Input::ItemOpened`].
+    OpenItem(Granted),
+    /// Record how the item ended, and send [`Input::ItemRecorded`].
+    RecordItem {
+        /// In a word. Planned: the command was never executed, and the next run begins it.
+        state: State,
+        /// In full. Whoever ran the job adds what it printed.
+        ending: Ending,
+        /// How long a store that does not answer is asked again.
+        until: BootTime,
+    },
     /// Remember this for later runs on this host.
     Remember {
         /// Of which lease.
@@ -255,6 +316,34 @@ pub enum Effect {
     },
     /// The lock file of this earlier holder has served its purpose: its lease is ours now.
     Discard(Grant),
+}
+
+/// Something for the driver to do, in order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Send [`Input::Timer`] at this time; replaces the last. Nothing: no timer.
+    Arm(Option<BootTime>),
+    /// Hand this to whoever has the store.
+    Store(Request),
+    /// Raise every fence to this grant and send [`Input::Sealed`].
+    Seal(Granted),
+    /// Start the job, by then or not at all.
+    Start {
+        /// Under this grant.
+        granted: Granted,
+        /// From then on the lease may be another's.
+        by: BootTime,
+    },
+    /// Ask the whole tree to end.
+    Term,
+    /// End the whole tree.
+    Kill,
+    /// Stop the whole tree's execution.
+    Freeze,
+    /// Let it go on.
+    Thaw,
+    /// Pass a signal on to the job.
+    Forward(Signal),
     /// Something worth telling.
     Tell(Event),
     /// The session is over.
@@ -296,6 +385,10 @@ pub enum Event {
     StopUnconfirmed,
     /// The record's life changed since this host last saw it.
     EpochChanged,
+    /// What came of opening the item.
+    ItemOpened(ItemOpened),
+    /// What came of recording its end.
+    ItemRecorded(ItemRecorded),
 }
 
 /// Why the job is being ended.
@@ -392,6 +485,8 @@ pub enum Outcome {
     Finished {
         /// Exit status.
         status: i32,
+        /// How it ended, in a word.
+        state: State,
         /// If we ended it: why.
         stopped: Option<StopReason>,
         /// What became of the lease.
@@ -433,6 +528,8 @@ pub enum NotStarted {
         /// lease which was ours to the end has seen tokens that the store has forgotten.
         release: Release,
     },
+    /// The item is not to be run now: [`Event::ItemOpened`] says why.
+    Item,
     /// A signal came first.
     Interrupted {
         /// Which.
@@ -448,6 +545,7 @@ impl fmt::Display for NotStarted {
             Self::Store { failure, .. } => write!(f, "{}", failure.message),
             Self::Refused { lease, refusal } => write!(f, "{lease}: {refusal}"),
             Self::Seal { why, .. } => write!(f, "{why}"),
+            Self::Item => write!(f, "this item is not to be run now"),
             Self::Interrupted { .. } => write!(f, "interrupted"),
         }
     }

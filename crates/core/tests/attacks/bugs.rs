@@ -2,11 +2,12 @@
 
 use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::{Grant, Token, WriteId};
+use leasehold_core::ledger::State;
 use leasehold_core::name::Name;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Refusal;
 use leasehold_core::session::{
-    Choice, Input, NotStarted, Op, Outcome, Plan, Release, RequestId, Signal, StopReason, Within,
+    Choice, Exit, Input, NotStarted, Op, Outcome, Plan, Release, RequestId, Signal, StopReason, Within,
 };
 use leasehold_core::stop::StoreClock;
 use leasehold_core::store::{Cas, Failure, FailureKind};
@@ -31,7 +32,7 @@ fn bug_1_a_holder_that_outlives_a_restart_does_not_hide_it() {
     hand.at(1_031).timer();
     assert_eq!(hand.sent().instance, "i");
     let renewed = hand.sent();
-    hand.written(None).step(Input::JobExited { status: 0, tree_empty: true });
+    hand.written(None).step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
     let freed = hand.sent();
     assert_eq!(freed.instance, "i");
     let mut rival = Hand::new(plan(2, StoreClock::default()));
@@ -58,16 +59,19 @@ fn bug_2_a_lease_revoked_while_its_claim_is_in_doubt_is_given_back() {
 #[test]
 fn bug_3_a_release_whose_answer_was_lost_is_not_a_lost_lease() {
     let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
-    hand.at(1_010).step(Input::JobExited { status: 0, tree_empty: true });
+    hand.at(1_010).step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
     hand.at(1_015).unknown().finds(Some(&next_grant(&record)), Some(secs(1)));
     let release = Release::Done;
-    assert_eq!(hand.outcome(), Some(&Outcome::Finished { status: 0, stopped: None, release }));
+    assert_eq!(
+        hand.outcome(),
+        Some(&Outcome::Finished { status: 0, state: State::Ok, stopped: None, release })
+    );
 }
 
 #[test]
 fn bug_3_a_refused_release_of_a_lease_that_moved_on_is_still_a_loss() {
     let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
-    hand.at(1_010).step(Input::JobExited { status: 0, tree_empty: true });
+    hand.at(1_010).step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
     hand.at(1_011).conflict().finds(Some(&next_grant(&record)), Some(secs(1)));
     assert!(matches!(hand.outcome(), Some(Outcome::Lost { why: StopReason::Gone, .. })));
 }
@@ -79,12 +83,12 @@ fn a_lease_that_ran_out_after_its_job_was_gone_is_not_a_lost_one() {
         let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
         let stop_at = hand.session.stop_at().unwrap().0.as_secs();
         hand.at(if late { stop_at + 1 } else { stop_at - 1 });
-        hand.step(Input::JobExited { status: 0, tree_empty: true });
+        hand.step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
         hand.at(stop_at + 2).conflict().finds(Some(&next_grant(&record)), Some(secs(1)));
         hand.outcome().cloned()
     };
     let release = Release::Unconfirmed;
-    assert_eq!(ends(false), Some(Outcome::Finished { status: 0, stopped: None, release }));
+    assert_eq!(ends(false), Some(Outcome::Finished { status: 0, state: State::Ok, stopped: None, release }));
     let lost = Outcome::Lost { why: StopReason::Deadline, status: Some(0) };
     assert_eq!(ends(true), Some(lost), "one that was not gone by then");
 }
@@ -93,7 +97,7 @@ fn a_lease_that_ran_out_after_its_job_was_gone_is_not_a_lost_one() {
 fn bug_4_an_exit_told_after_the_empty_tree_ends_the_session() {
     let (mut hand, _) = Hand::holding(plan(1, StoreClock::default()));
     hand.at(1_010).step(Input::TreeEmpty);
-    hand.at(1_011).step(Input::JobExited { status: 3, tree_empty: false });
+    hand.at(1_011).step(Input::JobExited { exit: Exit::Code(3), tree_empty: false });
     assert!(hand.sent().hold.is_none(), "released at once");
     hand.written(None);
     assert!(matches!(hand.outcome(), Some(Outcome::Finished { status: 3, .. })));

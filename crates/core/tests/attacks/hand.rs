@@ -6,7 +6,8 @@ use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
 use leasehold_core::record::{Hold, Holder, LeaseRecord};
 use leasehold_core::session::{
-    Choice, Effect, Event, Input, Op, Outcome, Plan, Reading, RequestId, Session, StopReason, Within,
+    Choice, Effect, Event, History, Input, Op, Outcome, Plan, Reading, Request, RequestId, Session,
+    StopReason, Within,
 };
 use leasehold_core::stop::{StoreClock, Timing, Wishes};
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
@@ -29,6 +30,8 @@ pub(crate) fn plan(grant: u128, clock: StoreClock) -> Plan {
         wait: Duration::ZERO,
         max_run: None,
         seal: false,
+        item: None,
+        history: History::Nothing,
         by_hand: false,
         force: false,
         lock: None,
@@ -74,9 +77,9 @@ impl Hand {
     }
 
     pub(crate) fn step(&mut self, input: Input) -> &mut Self {
-        let now = Now { boot: BootTime(self.now), awake: self.now };
+        let now = Now { boot: BootTime(self.now), awake: self.now, wall: self.now };
         for effect in self.session.step(input, now) {
-            if let Effect::Ask { id, op, .. } = &effect {
+            if let Effect::Store(Request::Ask { id, op, .. }) = &effect {
                 self.asked = Some((*id, op.clone()));
             }
             self.told.push(effect);
@@ -144,13 +147,13 @@ impl Hand {
     /// The watch under way, with the time to which it goes.
     pub(crate) fn watches(&self) -> Option<(RequestId, BootTime)> {
         self.told.iter().rev().find_map(|e| match e {
-            Effect::Watch { id, until, .. } => Some((*id, *until)),
+            Effect::Store(Request::Watch { id, until, .. }) => Some((*id, *until)),
             _ => None,
         })
     }
 
     pub(crate) fn asks(&self) -> usize {
-        self.told.iter().filter(|e| matches!(e, Effect::Ask { .. })).count()
+        self.told.iter().filter(|e| matches!(e, Effect::Store(Request::Ask { .. }))).count()
     }
 
     pub(crate) fn written(&mut self, store_time: Option<Duration>) -> &mut Self {
@@ -194,7 +197,7 @@ impl Hand {
     }
 
     pub(crate) fn started(&self) -> bool {
-        self.told.iter().any(|e| matches!(e, Effect::Start(_)))
+        self.told.iter().any(|e| matches!(e, Effect::Start { .. }))
     }
 }
 

@@ -7,10 +7,11 @@ mod past;
 use leasehold_core::errand::{Errand, ErrandOutcome, Found, Next, Verb};
 use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
 use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
+use leasehold_core::ledger::State;
 use leasehold_core::name::Name;
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::{Refusal, Seen};
-use leasehold_core::session::{Effect, Input, NotStarted, Outcome, Release, StopReason};
+use leasehold_core::session::{Effect, Exit, Input, NotStarted, Outcome, Release, Request, StopReason};
 use leasehold_core::stop::StoreClock;
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ fn attack_1_a_delayed_renewal_that_beats_the_release_is_not_reported_as_released
     let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
     hand.at(1_030).timer();
     let renewal = hand.sent();
-    hand.at(1_031).step(Input::JobExited { status: 0, tree_empty: true });
+    hand.at(1_031).step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
     hand.at(1_035).unknown().finds(Some(&record), None);
     assert!(hand.sent().hold.is_none(), "the release");
     hand.conflict().finds(Some(&renewal), None);
@@ -70,7 +71,10 @@ fn attack_1_a_delayed_renewal_that_beats_the_release_is_not_reported_as_released
     assert_eq!(hand.expects().unwrap().0, renewal.write.to_string());
     hand.written(None);
     let release = Release::Done;
-    assert_eq!(hand.outcome(), Some(&Outcome::Finished { status: 0, stopped: None, release }));
+    assert_eq!(
+        hand.outcome(),
+        Some(&Outcome::Finished { status: 0, state: State::Ok, stopped: None, release })
+    );
 }
 
 #[test]
@@ -165,7 +169,7 @@ fn attack_12_a_revoked_lease_is_granted_only_after_release_or_expiry() {
     assert_eq!(holder.stopping(), Some(&StopReason::Revoked));
     assert!(holder.did(&Effect::Term) && !holder.did(&Effect::Kill));
     assert!(holder.reads(), "nothing is written while the job lives");
-    holder.at(1_031).step(Input::JobExited { status: 143, tree_empty: true });
+    holder.at(1_031).step(Input::JobExited { exit: Exit::Signal(143), tree_empty: true });
     assert!(holder.sent().hold.is_none());
 }
 
@@ -221,7 +225,7 @@ fn attack_16_a_session_never_renews_past_its_deadline() {
     let (mut hand, _) = Hand::holding(plan(1, StoreClock::default()));
     hand.at(1_085).timer();
     assert_eq!(hand.stopping(), Some(&StopReason::Deadline));
-    let asks = hand.told.iter().filter(|e| matches!(e, Effect::Ask { .. })).count();
+    let asks = hand.told.iter().filter(|e| matches!(e, Effect::Store(Request::Ask { .. }))).count();
     assert_eq!(asks, 2, "the look and the claim, nothing since");
 }
 

@@ -10,13 +10,15 @@ use leasehold_core::name::Name;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{
-    Choice, Effect, Event, Granted, Input, Op, Phase, Plan, Reading, RequestId, Session, Within,
+    Choice, Effect, Event, Exit, Granted, History, Input, Op, Phase, Plan, Reach, Reading, Request,
+    RequestId, Session, Within,
 };
 use leasehold_core::stop::{StoreClock, Timing};
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold_core::time::{BootTime, Now};
 
 use crate::Leases;
+use crate::item::{Item, Task};
 
 const TTL: u64 = 2;
 const INSTANCE: &str = "i";
@@ -30,6 +32,14 @@ pub(crate) enum Flaw {
     ReleaseBlind,
     CheckThenWrite,
     NoSeal,
+    /// The command is executed before its item is started.
+    StartsFirst,
+    /// The lease is given back before the end is recorded.
+    RecordsLast,
+    /// The end is written over whatever is there.
+    ClosesBlind,
+    /// An item that never reported is run again.
+    RetriesUnknown,
 }
 
 /// Something that can happen next.
@@ -47,6 +57,10 @@ pub(crate) enum Act {
     Commit(usize),
     Exit(usize),
     Crash(usize),
+    /// The item is read and decided on.
+    Open(usize),
+    /// A write of the item lands.
+    ItemLands(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,12 +81,13 @@ struct Job {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Client<R: Rules> {
+pub(crate) struct Client<R: Rules> {
     session: Option<Session<R>>,
     begun: bool,
     armed: Option<BootTime>,
     waiting: Option<RequestId>,
     sealing: Option<Granted>,
+    pub(crate) task: Task,
     job: Option<Job>,
 }
 
@@ -117,6 +132,7 @@ pub(crate) struct State<R: Rules> {
     fence: Option<Fence>,
     lost_left: u8,
     crashes_left: u8,
+    pub(crate) item: Item,
     pub(crate) ghost: Ghost,
 }
 
@@ -124,11 +140,11 @@ fn lease() -> Name {
     Name::new("site").expect("a valid name")
 }
 
-fn grant_of(client: usize) -> Grant {
+pub(crate) fn grant_of(client: usize) -> Grant {
     Grant(100 + client as u128)
 }
 
-fn plan(client: usize) -> Plan {
+fn plan(client: usize, item: bool) -> Plan {
     let second = Duration::from_secs(1);
     let timing = Timing {
         ttl: second * u32::try_from(TTL).unwrap_or(1),
@@ -154,7 +170,9 @@ fn plan(client: usize) -> Plan {
         timing,
         wait: Duration::ZERO,
         max_run: None,
-        seal: true,
+        seal: !item,
+        item: item.then_some(Reach::Far),
+        history: History::Nothing,
         by_hand: false,
         force: false,
         lock: None,
@@ -169,8 +187,15 @@ fn bearer(granted: &Granted) -> Bearer {
 
 impl<R: Rules> State<R> {
     pub(crate) fn new(model: &Leases<R>) -> Self {
-        let client =
-            Client { session: None, begun: false, armed: None, waiting: None, sealing: None, job: None };
+        let client = Client {
+            session: None,
+            begun: false,
+            armed: None,
+            waiting: None,
+            sealing: None,
+            task: Task::None,
+            job: None,
+        };
         Self {
             tick: 1,
             clients: (0..model.clients).map(|_| Arc::new(client.clone())).collect(),
@@ -179,17 +204,18 @@ impl<R: Rules> State<R> {
             fence: None,
             lost_left: model.lost,
             crashes_left: model.crashes,
+            item: Item::default(),
             ghost: Ghost::default(),
         }
     }
 
-    fn client(&mut self, c: usize) -> &mut Client<R> {
+    pub(crate) fn client(&mut self, c: usize) -> &mut Client<R> {
         Arc::make_mut(&mut self.clients[c])
     }
 
     fn now(&self) -> Now {
         let now = Duration::from_secs(self.tick);
-        Now { boot: BootTime(now), awake: now }
+        Now { boot: BootTime(now), awake: now, wall: Duration::ZERO }
     }
 
     pub(crate) fn actions(&self, model: &Leases<R>, actions: &mut Vec<Act>) {
@@ -216,6 +242,11 @@ impl<R: Rules> State<R> {
             if client.sealing.is_some() {
                 actions.push(Act::Seal(c));
             }
+            match client.task {
+                Task::Open(_) => actions.push(Act::Open(c)),
+                Task::Write(..) | Task::Record(..) => actions.push(Act::ItemLands(c)),
+                Task::None | Task::Ours(_) => {}
+            }
             if let Some(job) = &client.job {
                 match job.checked {
                     Some(_) => actions.push(Act::Commit(c)),
@@ -239,7 +270,8 @@ impl<R: Rules> State<R> {
             Act::Begin(c) => {
                 let seed = (c as u128 + 1) << 64;
                 self.client(c).begun = true;
-                self.client(c).session = Some(Session::with_rules(plan(c), seed, model.rules.clone()));
+                self.client(c).session =
+                    Some(Session::with_rules(plan(c, model.item), seed, model.rules.clone()));
                 self.step(model, c, Input::Start);
             }
             Act::Land(at) => self.land(model, at),
@@ -250,8 +282,10 @@ impl<R: Rules> State<R> {
             Act::Commit(c) => self.commit(c),
             Act::Exit(c) => {
                 self.client(c).job = None;
-                self.step(model, c, Input::JobExited { status: 0, tree_empty: true });
+                self.step(model, c, Input::JobExited { exit: Exit::Code(0), tree_empty: true });
             }
+            Act::Open(c) => self.open_item(model, c),
+            Act::ItemLands(c) => self.item_lands(model, c),
             Act::Crash(c) => {
                 // What it started lives on: only the fence can stop it.
                 self.crashes_left -= 1;
@@ -266,12 +300,16 @@ impl<R: Rules> State<R> {
         client.armed = None;
         client.waiting = None;
         client.sealing = None;
+        // A write of the item may land late; nothing else does.
+        if let Task::Open(_) | Task::Ours(_) = client.task {
+            client.task = Task::None;
+        }
         // Reads of a session that is over can change nothing.
         self.network.retain(|m| m.client != c || m.op != Op::Read);
         self.forget_hopeless();
     }
 
-    fn step(&mut self, model: &Leases<R>, c: usize, input: Input) {
+    pub(crate) fn step(&mut self, model: &Leases<R>, c: usize, input: Input) {
         let now = self.now();
         let Some(session) = self.client(c).session.as_mut() else { return };
         let effects = session.step(input, now);
@@ -283,7 +321,7 @@ impl<R: Rules> State<R> {
     fn carry_out(&mut self, model: &Leases<R>, c: usize, effect: Effect) {
         match effect {
             Effect::Arm(at) => self.client(c).armed = at,
-            Effect::Ask { id, op, .. } => {
+            Effect::Store(Request::Ask { id, op, .. }) => {
                 // The session ignores answers to what it gave up on; only late writes matter.
                 self.network.retain(|m| m.client != c || m.op != Op::Read);
                 self.client(c).waiting = Some(id);
@@ -291,15 +329,22 @@ impl<R: Rules> State<R> {
                 self.network.sort_by_key(|m| (m.client, m.id));
                 self.forget_hopeless();
             }
+            Effect::Store(Request::OpenItem(granted)) => self.client(c).task = Task::Open(granted),
+            Effect::Store(Request::RecordItem { state, ending, .. }) => {
+                self.record_item(model, c, state, ending);
+            }
             Effect::Seal(granted) => self.client(c).sealing = Some(granted),
-            Effect::Start(granted) => {
+            Effect::Start { granted, .. } => {
+                if model.item {
+                    self.executes(c);
+                }
                 let mine = (granted.epoch, granted.token, c);
                 let grant = self.ghost.grants.iter().position(|g| *g == mine).unwrap_or(0);
                 let left = u8::from(c < model.writers);
                 self.client(c).job = Some(Job { granted, grant, acked: 0, left, checked: None });
             }
             Effect::Kill if self.client(c).job.take().is_some() => {
-                self.step(model, c, Input::JobExited { status: 137, tree_empty: true });
+                self.step(model, c, Input::JobExited { exit: Exit::Signal(137), tree_empty: true });
             }
             Effect::Tell(Event::Granted(granted)) => self.told(model, c, &granted),
             Effect::Done(_) => self.end(c),
@@ -399,6 +444,7 @@ impl<R: Rules> State<R> {
             ghost.foreign_release |= !before.is_some_and(|b| b.held_by(grant_of(c)));
             let session = self.clients[c].session.is_some();
             ghost.early_release |= session && self.clients[c].job.is_some();
+            self.releases(c);
         } else if !before.is_some_and(|b| b.token == record.token && b.held_by(grant_of(c))) {
             let clash = ghost.grants.iter().find(|g| g.0 == record.epoch && g.1 >= record.token);
             ghost.two_grants |= clash.is_some_and(|g| g.1 == record.token);

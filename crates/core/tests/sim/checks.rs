@@ -298,7 +298,7 @@ impl<R: Rules> World<R> {
         if arms != 1 || !matches!(effects.first(), Some(Effect::Arm(_))) {
             self.violate("effects: the timer is not armed first, or not once".into());
         }
-        let starts = effects.iter().filter(|e| matches!(e, Effect::Start(_))).count();
+        let starts = effects.iter().filter(|e| matches!(e, Effect::Start { .. })).count();
         let last_done = effects.iter().position(|e| matches!(e, Effect::Done(_)));
         let mark = &mut self.workers[owner.0].mark;
         let after_done = mark.done && effects.len() > 1;

@@ -34,7 +34,8 @@ impl Clock {
     pub(crate) fn now(&self, real: u64) -> Now {
         let boot = self.boot(real);
         let awake = boot.saturating_sub(u64::try_from(self.slept).unwrap_or(0));
-        Now { boot: BootTime(Duration::from_nanos(boot)), awake: Duration::from_nanos(awake) }
+        let (boot, awake) = (BootTime(Duration::from_nanos(boot)), Duration::from_nanos(awake));
+        Now { boot, awake, wall: Duration::ZERO }
     }
 
     /// The first real instant at which boot time is at least `boot`.

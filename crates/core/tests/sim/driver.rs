@@ -7,7 +7,8 @@ use leasehold_core::ids::Grant;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{
-    Choice, Effect, Input, Op, Outcome, Plan, Reading, RequestId, Session, Watched, Within,
+    Choice, Effect, History, Input, Op, Outcome, Plan, Reading, Request as Asked, RequestId, Session,
+    Watched, Within,
 };
 use leasehold_core::store::{Cas, Failure, Version};
 
@@ -29,7 +30,11 @@ impl<R: Rules> World<R> {
         }
         self.workers[w].count += 1;
         let owner = (w, self.workers[w].count);
-        let plan = self.plan(owner);
+        let mut plan = self.plan(owner);
+        self.workers[w].item = None;
+        if !plan.by_hand {
+            plan.item = self.choose_item(owner, plan.grant);
+        }
         let rules = (self.rules)(self.mutant, self.hosts[host].skew);
         let seed = self.rng.wide();
         trace!(self, "w{w}.{} begins, wait {:?}, on host {host}", owner.1, plan.wait);
@@ -95,6 +100,8 @@ impl<R: Rules> World<R> {
             wait: Duration::from_nanos(wait),
             max_run,
             seal: self.config.seals,
+            item: None,
+            history: History::Job,
             by_hand,
             force,
             lock: (self.config.evidence && !by_hand).then(|| "lock".into()),
@@ -162,7 +169,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    fn boot_now(&self, w: usize) -> leasehold_core::time::Now {
+    pub(crate) fn boot_now(&self, w: usize) -> leasehold_core::time::Now {
         let mut now = self.hosts[self.workers[w].host].clock.now(self.now);
         if self.mutant == Mutant::NapIgnored {
             now.boot = leasehold_core::time::BootTime(now.awake);
@@ -194,9 +201,6 @@ impl<R: Rules> World<R> {
         let now = self.boot_now(w);
         trace!(self, "w{w}.{} <- {}", owner.1, crate::trace::brief_input(&input));
         let Some(session) = self.workers[w].session.as_mut() else { return };
-        if matches!(input, Input::JobExited { .. } | Input::TreeEmpty) {
-            session.ends(Some(crate::legality::end("ok")));
-        }
         let effects = session.step(input, now);
         self.check_effects(owner, &effects);
         for effect in effects {
@@ -216,25 +220,37 @@ impl<R: Rules> World<R> {
         let w = owner.0;
         match effect {
             Effect::Arm(at) => self.workers[w].armed = at,
-            Effect::Ask { id, lease, op } => {
-                let lease = self.lease_index(&lease);
-                self.workers[w].last_request = id;
-                self.workers[w].sent = self.boot_now(w).boot;
-                self.send(From::Session(owner, id), lease, op);
-            }
-            Effect::Watch { id, .. } => self.watch(owner, id),
-            Effect::Probe { run, .. } => self.probe(owner, &run),
+            Effect::Store(request) => self.ask_store(owner, request),
             Effect::Seal(granted) => {
                 let lease = self.lease_index(&granted.lease);
                 self.send_seal(owner, lease);
             }
-            Effect::Start(granted) => self.start_job(owner, granted),
+            Effect::Start { granted, .. } => self.start_job(owner, granted),
             Effect::Term => self.term(owner),
             Effect::Kill => self.kill(owner),
             Effect::Freeze => self.set_frozen(owner, true),
             Effect::Thaw => self.set_frozen(owner, false),
             Effect::Forward(_) => self.forward(owner),
-            Effect::Remember { lease, seen, watched } => {
+            Effect::Tell(event) => self.on_event(owner, &event),
+            Effect::Done(outcome) => self.on_done(owner, outcome),
+        }
+    }
+
+    fn ask_store(&mut self, owner: Owner, request: Asked) {
+        let w = owner.0;
+        match request {
+            Asked::Ask { id, lease, op } => {
+                let lease = self.lease_index(&lease);
+                self.workers[w].last_request = id;
+                self.workers[w].sent = self.boot_now(w).boot;
+                if frees(&op) {
+                    self.check_recorded(owner);
+                }
+                self.send(From::Session(owner, id), lease, op);
+            }
+            Asked::Watch { id, .. } => self.watch(owner, id),
+            Asked::Probe { run, .. } => self.probe(owner, &run),
+            Asked::Remember { lease, seen, watched } => {
                 let (lease, host) = (self.lease_index(&lease), self.workers[w].host);
                 let watched = watched.map(|x| self.watched_from(w, x));
                 if let Some(watched) = watched {
@@ -243,9 +259,9 @@ impl<R: Rules> World<R> {
                 self.remember(host, lease, seen, watched);
             }
             // Only a file goes; the simulated evidence is the processes themselves.
-            Effect::Discard(_) => {}
-            Effect::Tell(event) => self.on_event(owner, &event),
-            Effect::Done(outcome) => self.on_done(owner, outcome),
+            Asked::Discard(_) => {}
+            Asked::OpenItem(granted) => self.open_item(owner, &granted),
+            Asked::RecordItem { state, ending, until } => self.record_item(owner, state, ending, until),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
 use leasehold_core::rules::{Rules, Seen};
-use leasehold_core::session::{Granted, Input, Watched};
+use leasehold_core::session::{Exit, Granted, Input, Watched};
 
 use crate::faults::{Fault, nanos};
 use crate::mutants::Mutant;
@@ -78,6 +78,7 @@ impl<R: Rules> World<R> {
     }
 
     pub(crate) fn start_job(&mut self, owner: Owner, granted: Granted) {
+        self.check_executed(owner);
         let tree = self.spawn(owner, granted, false);
         self.workers[owner.0].tree = Some(tree);
         let most = if self.draining { self.ttl() / 4 } else { 4 * self.ttl() };
@@ -130,7 +131,7 @@ impl<R: Rules> World<R> {
     fn kill_main_only(&mut self, t: usize) {
         let owner = self.trees[t].owner;
         self.trees[t].main = false;
-        self.input_after(0, owner, Input::JobExited { status: 137, tree_empty: true });
+        self.input_after(0, owner, Input::JobExited { exit: Exit::Signal(137), tree_empty: true });
     }
 
     pub(crate) fn set_frozen(&mut self, owner: Owner, frozen: bool) {
@@ -170,8 +171,9 @@ impl<R: Rules> World<R> {
         if left {
             self.met.add(Fault::LeavesSurvivors);
         }
+        self.ended_well(owner);
         let takes = self.rng.below(self.config.lag);
-        self.input_after(takes, owner, Input::JobExited { status: 0, tree_empty: !left });
+        self.input_after(takes, owner, Input::JobExited { exit: Exit::Code(0), tree_empty: !left });
     }
 
     /// Killed, or obeyed: nothing of the tree is left.
@@ -187,7 +189,11 @@ impl<R: Rules> World<R> {
         let (owner, main) = (tree.owner, tree.main);
         (tree.main, tree.others) = (false, false);
         trace!(self, "tree of w{}.{} is gone", owner.0, owner.1);
-        let input = if main { Input::JobExited { status: 137, tree_empty: true } } else { Input::TreeEmpty };
+        let input = if main {
+            Input::JobExited { exit: Exit::Signal(137), tree_empty: true }
+        } else {
+            Input::TreeEmpty
+        };
         self.input_after(0, owner, input);
     }
 

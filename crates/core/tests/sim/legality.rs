@@ -10,7 +10,7 @@ use crate::faults::Fault;
 use crate::mutants::Mutant;
 use crate::world::{Request, World};
 
-/// What every job says of its end.
+/// How a hold that is given back by hand ends.
 pub(crate) fn end(outcome: &'static str) -> End {
     End { outcome, exit: Some(0), took: None, at: "now".into() }
 }

@@ -53,6 +53,12 @@ mutants! {
     StaleAccepted = "the fence lets a smaller token in",
     RetryWritesAgain = "a retried write is applied twice",
     NeverExpires = "a silent holder keeps the lease for ever",
+    StartedAfterExec = "an item is recorded as started after its command began",
+    RecordedAfterRelease = "the end of an item is recorded after the lease was given back",
+    StaleClose = "the end of an item is written over whatever is there",
+    UnreadableIsFree = "a lease whose record cannot be read counts as free",
+    SkipIsOk = "an item whose command was never executed is recorded as ok",
+    UnknownRetried = "an item that never reported is run again unasked",
 }
 
 impl Mutant {

@@ -273,6 +273,7 @@ impl<R: Rules> World<R> {
     fn end_worker(&mut self, w: usize) {
         let worker = &mut self.workers[w];
         worker.session = None;
+        worker.item = None;
         worker.armed = None;
         worker.wrapper_until = self.now;
         worker.job_until = self.now;

@@ -1,7 +1,7 @@
 //! Inputs and effects in the few words a trace has room for.
 
 use leasehold_core::record::LeaseRecord;
-use leasehold_core::session::{Effect, Input, Op};
+use leasehold_core::session::{Effect, Input, Op, Request};
 use leasehold_core::store::Cas;
 
 pub(crate) fn brief_input(input: &Input) -> String {
@@ -28,8 +28,10 @@ pub(crate) fn brief(effect: &Effect) -> String {
     match effect {
         Effect::Arm(None) => "arm nothing".into(),
         Effect::Arm(Some(at)) => format!("arm {:.6}", at.0.as_secs_f64()),
-        Effect::Ask { id, op: Op::Read, .. } => format!("read {}", id.0),
-        Effect::Ask { id, op: Op::Cas { body, .. }, .. } => format!("cas {}: {}", id.0, brief_body(body)),
+        Effect::Store(Request::Ask { id, op: Op::Read, .. }) => format!("read {}", id.0),
+        Effect::Store(Request::Ask { id, op: Op::Cas { body, .. }, .. }) => {
+            format!("cas {}: {}", id.0, brief_body(body))
+        }
         other => format!("{other:?}"),
     }
 }

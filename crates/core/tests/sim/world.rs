@@ -15,6 +15,7 @@ use leasehold_core::time::BootTime;
 use crate::checks::{Ledger, Mark};
 use crate::clock::Clock;
 use crate::faults::{AgeMode, Config, Fault, Met, Rng, nanos};
+use crate::items::{self, Items};
 use crate::jobs::Tree;
 use crate::mutants::Mutant;
 use crate::store::Store;
@@ -77,6 +78,9 @@ pub(crate) enum Event {
     Overlap(usize),
     Quiet,
     MustHold,
+    /// A call about an item reaches the store: whose, which, of which item, and when the answer is there.
+    ItemLands(Owner, u64, u64, Box<items::Op>, Option<u64>),
+    ItemAnswer(Owner, u64, Box<items::Answer>),
 }
 
 struct Entry {
@@ -130,6 +134,7 @@ pub(crate) struct Worker<R: Rules> {
     pub(crate) mark: Mark,
     /// Its last write met a conflict; only a mutant looks at it.
     pub(crate) conflicted: bool,
+    pub(crate) item: Option<items::Task>,
 }
 
 pub(crate) struct World<R: Rules> {
@@ -148,6 +153,7 @@ pub(crate) struct World<R: Rules> {
     pub(crate) store: Store,
     pub(crate) fences: Vec<Option<Fence>>,
     pub(crate) ledger: Ledger,
+    pub(crate) items: Items,
     pub(crate) met: Met,
     pub(crate) quiet: bool,
     pub(crate) draining: bool,
@@ -192,6 +198,7 @@ impl<R: Rules> World<R> {
             store,
             fences: vec![None; leases],
             ledger: Ledger::new(leases),
+            items: Items::new(seed),
             met: Met::new(),
             quiet: false,
             draining: false,
@@ -296,6 +303,8 @@ impl<R: Rules> World<R> {
             Event::Overlap(lease) => self.check_overlap(lease),
             Event::Quiet => self.go_quiet(),
             Event::MustHold => self.check_held(),
+            Event::ItemLands(owner, id, item, op, reply) => self.item_lands(owner, id, item, *op, reply),
+            Event::ItemAnswer(owner, id, answer) => self.item_answer(owner, id, *answer),
         }
     }
 
@@ -360,6 +369,7 @@ impl<R: Rules> Worker<R> {
             last_request: RequestId(0),
             mark: Mark::default(),
             conflicted: false,
+            item: None,
         }
     }
 }

@@ -14,27 +14,27 @@ use std::time::Duration;
 
 use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::{Amended, Subject};
+use leasehold_core::ledger::{Entry, ItemOpened, ItemRecorded, Opened, State, Subject};
 use leasehold_core::name::Name;
-use leasehold_core::past::End;
 use leasehold_core::record::Holder;
-use leasehold_core::session::{Event, Granted, Input, Outcome, Plan, Signal, StopReason, Within};
+use leasehold_core::session::{
+    Event, Exit, Granted, History, Input, Outcome, Plan, Reach, Signal, StopReason, Within,
+};
 use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
 use rustix::process::Signal as OsSignal;
 
 use super::lock::{HolderLock, new_mark};
 use super::lookup::Program;
-use super::outcome::{Exit, Survivor};
+use super::outcome::{self, Survivor};
 use super::signals::Signals;
 use super::tail::Tail;
 use super::tree::Tree;
 use crate::elsewhere::Elsewhere;
 use crate::fences::{Ended, Fences};
-use crate::keeper::Work;
-use crate::ledger::{Book, Item, Page};
+use crate::ledger::{Book, Item};
 use crate::memory::Memory;
-use crate::shell::{InputSender, Job, Shell, WorkSender};
+use crate::shell::{InputSender, Job, Shell, StepSender};
 use crate::steps::Steps;
 use crate::stores::Store;
 use crate::targets::gate::Gates;
@@ -93,8 +93,18 @@ impl Spec {
 
     /// Its item, not begun yet.
     pub fn book(&self) -> Option<Book> {
-        let book = Book::new(self.item.clone()?, self.key.clone(), self.job.clone());
+        let book = Book::new(self.item.clone()?, self.key.clone(), self.job.clone(), self.holder());
         Some(book.noted_in(self.seen.clone()))
+    }
+
+    /// What of its end is kept in the lease's record. A key and a slot have records of their own; of a cooldown only
+    /// the last run has one.
+    fn kept(&self) -> History {
+        match self.item.as_ref().map(|item| &item.subject) {
+            _ if !self.history => History::Nothing,
+            Some(Subject::Key(_) | Subject::Slot { .. }) => History::Unsealed,
+            Some(Subject::Latest(_)) | None => History::Job,
+        }
     }
 
     /// What a variable is to the command, as far as it is not for us to set.
@@ -117,12 +127,12 @@ pub struct Ran {
     pub spawn_error: Option<String>,
     /// How long the job ran.
     pub lasted: Duration,
-    /// It died of a signal that it was sent through us: nobody can tell how far it came.
-    pub interrupted: bool,
     /// What the fences of its targets have to tell.
     pub fences: Ended,
-    /// What the ledger says of its item.
-    pub page: Option<Page>,
+    /// What came of opening its item, if it came to that.
+    pub opened: Option<ItemOpened>,
+    /// What came of recording how its item ended.
+    pub recorded: Option<ItemRecorded>,
     /// Why not all that the job printed could be passed on.
     pub unwritten: Option<String>,
 }
@@ -164,41 +174,35 @@ pub fn run(
         timing: spec.timing,
         wait: spec.wait,
         max_run: spec.max_run,
-        seal: !fences.is_empty() || spec.item.is_some(),
+        seal: !fences.is_empty(),
+        item: spec.item.as_ref().map(|_| if near { Reach::Near } else { Reach::Far }),
+        history: spec.kept(),
         by_hand: false,
         force: false,
         lock: lock.as_ref().map(|lock| lock.describe().to_owned()),
         holder: spec.holder(),
         within: spec.within.clone(),
     };
-    let shell = Shell::new(plan, store, memory)?;
+    let shell = Shell::new(plan, store, memory, spec.book())?;
     let job = Process {
         spec,
         // Also where no neighbour looks for it: we do, for what the job leaves behind.
         mark: new_mark(grant),
         lock,
         fences,
-        works: shell.work_sender(),
+        keeper: shell.step_sender(),
         steps: None,
         tail: None,
-        book: spec.book(),
-        stopping: None,
-        status: None,
-        by_signal: false,
-        asked: Vec::new(),
-        near,
-        unsealed: false,
-        begun: false,
-        recorded: None,
         listener,
         tree: None,
         granted: None,
+        opened: None,
+        recorded: None,
         survivors: Vec::new(),
         spawn_error: None,
         started: None,
         killing: false,
         refused: Vec::new(),
-        too_late: false,
     };
     Loop { shell, job, signals }.run()
 }
@@ -242,12 +246,7 @@ impl Loop<'_> {
                 }
             }
         };
-        self.wait_recorded();
-        let closed = self.job.book.as_ref().and_then(|book| book.page().closed);
-        match closed {
-            Some(Amended::Done(..)) => self.shell.finish_all(),
-            _ => self.shell.finish(&outcome),
-        }
+        self.shell.finish(&outcome);
         // All else is done: a reader that stands still keeps nobody from the lease.
         let unwritten = self.job.tail.take().and_then(|tail| tail.finish(&mut self.signals));
         // The process ends next; taking the handlers down one by one would cost 3 % of a short run.
@@ -284,11 +283,12 @@ impl Loop<'_> {
         if self.job.tree.is_none() {
             return Err(error);
         }
+        let mut status = KILLED;
         loop {
             Job::kill(&mut self.job);
             match self.job.reap() {
-                Ok(Some(Input::JobExited { status, tree_empty })) => {
-                    self.job.status = Some(status);
+                Ok(Some(Input::JobExited { exit, tree_empty })) => {
+                    status = exit.status();
                     if tree_empty {
                         break;
                     }
@@ -299,8 +299,7 @@ impl Loop<'_> {
             std::thread::park_timeout(Duration::from_millis(50));
         }
         self.job.spawn_error = Some(format!("the system refused: {error}"));
-        let status = Some(self.job.status.unwrap_or(KILLED));
-        Ok(self.job.ran(Outcome::Lost { why: StopReason::Interrupted, status }))
+        Ok(self.job.ran(Outcome::Lost { why: StopReason::Interrupted, status: Some(status) }))
     }
 }
 
@@ -330,112 +329,89 @@ pub fn signal_number(signal: Signal) -> u8 {
 struct Process<'a> {
     spec: &'a Spec,
     lock: Option<HolderLock>,
+    /// What says in `/proc` whose job a process is, where it can.
     mark: Option<u64>,
     fences: Fences,
-    book: Option<Book>,
-    works: WorkSender,
-    /// While the job lives.
+    /// For its steps, which the keeper records.
+    keeper: StepSender,
+    /// Where its steps and gates ask, while it runs.
     steps: Option<Steps>,
-    /// What it prints passes here.
+    /// What it prints, if that passes through us.
     tail: Option<Tail>,
-    /// Why it is being ended.
-    stopping: Option<StopReason>,
-    /// The command's own end.
-    status: Option<i32>,
-    /// A signal ended it.
-    by_signal: bool,
-    /// Signals that ask to end, passed on while the command lived.
-    asked: Vec<Signal>,
-    /// The store is on this machine.
-    near: bool,
-    /// A target could not be sealed.
-    unsealed: bool,
-    /// The keeper was told to begin the item.
-    begun: bool,
-    /// How it ended was given to the keeper, who tries until then.
-    recorded: Option<BootTime>,
     listener: &'a mut dyn Listener,
+    /// Its processes, once it was started.
     tree: Option<Tree>,
+    /// The grant, from when there is one.
     granted: Option<Granted>,
+    /// What came of opening its item.
+    opened: Option<ItemOpened>,
+    /// What came of recording its end.
+    recorded: Option<ItemRecorded>,
     survivors: Vec<Survivor>,
     spawn_error: Option<String>,
+    /// When it was started, if it was.
     started: Option<BootTime>,
     /// KILL was sent.
     killing: bool,
     /// Processes that may not be signalled: they run as somebody else.
     refused: Vec<Survivor>,
-    /// It could not be executed while the lease was surely ours, and was not.
-    too_late: bool,
 }
 
 impl Process<'_> {
     fn reap(&mut self) -> io::Result<Option<Input>> {
         let Some(tree) = self.tree.as_mut() else { return Ok(None) };
         let reaped = tree.reap()?;
-        self.by_signal |= matches!(reaped.main, Some(Exit::Signal(_)));
-        Ok(match reaped.main.map(Exit::code) {
-            Some(code) => Some(Input::JobExited { status: code.into(), tree_empty: reaped.empty }),
+        let exit = reaped.main.map(|main| match main {
+            outcome::Exit::Signal(_) => Exit::Signal(main.code().into()),
+            outcome::Exit::Code(_) => Exit::Code(main.code().into()),
+        });
+        Ok(match exit {
+            Some(exit) => Some(Input::JobExited { exit, tree_empty: reaped.empty }),
             None => reaped.empty.then_some(Input::TreeEmpty),
         })
     }
 
+    /// Its item's record, once this run has begun it.
+    fn entry(&self) -> Option<&Entry> {
+        match self.opened.as_ref().map(|opened| &opened.item) {
+            Some(Opened::Begun(entry, _)) => Some(entry),
+            _ => None,
+        }
+    }
+
     fn ran(self, outcome: Outcome) -> Ran {
-        let interrupted = self.status.is_some_and(|status| self.interrupted(status));
         if let Some(lock) = self.lock {
             let _ = lock.remove();
         }
         let lasted = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
-        let Self { granted, survivors, spawn_error, fences, book, .. } = self;
+        let Self { granted, survivors, spawn_error, fences, opened, recorded, .. } = self;
         let fences = fences.finish(granted.as_ref());
-        let page = book.map(|book| book.page());
-        Ran { outcome, granted, survivors, spawn_error, lasted, interrupted, fences, page, unwritten: None }
+        let unwritten = None;
+        Ran { outcome, granted, survivors, spawn_error, lasted, fences, opened, recorded, unwritten }
     }
 }
 
 impl Job for Process<'_> {
-    fn start(&mut self, granted: &Granted, by: Option<BootTime>) -> Result<(), i32> {
+    fn start(&mut self, granted: &Granted, by: BootTime) -> Result<(), Exit> {
         self.started = Some(clock::boot_time());
-        match self.spawn(granted, by) {
-            Ok(tree) => {
-                self.tree = Some(tree);
-                Ok(())
-            }
-            Err((error, code)) => {
+        self.tree = Some(self.spawn(granted, by).map_err(|(error, exit)| {
+            if let Exit::TooLate(_) = exit {
                 // Then it is as if it had never been tried.
-                self.started = self.started.filter(|_| !self.too_late);
-                self.spawn_error = Some(error);
-                Err(code.into())
+                self.started = None;
             }
-        }
+            self.spawn_error = Some(error);
+            exit
+        })?);
+        Ok(())
     }
 
     fn seal(&mut self, granted: &Granted, session: InputSender) {
-        if self.fences.is_empty() {
-            return session.send(Input::Sealed(Ok(())));
-        }
         self.fences.seal(granted, session);
     }
 
-    fn instead(&mut self, input: &Input, to_start: bool) -> Option<Work> {
-        if let Input::JobExited { status, .. } = input {
-            self.status = Some(*status);
-        }
-        // Later it is the answer of the ledger: the item is not to be begun.
-        self.unsealed |= !self.begun && matches!(input, Input::Sealed(Err(_)));
-        let (book, granted) = (self.book.clone()?, self.granted.clone()?);
-        if *input != Input::Sealed(Ok(())) || !to_start || self.begun {
-            return None;
-        }
-        self.begun = true;
-        Some(Work::Open { book, granted, holder: self.spec.holder() })
-    }
-
-    fn before_release(&mut self, stop_at: Option<BootTime>, stopped: Option<&StopReason>) -> Option<Work> {
-        self.close(stop_at, stopped).or_else(|| self.take_back(stop_at))
-    }
-
-    fn end(&mut self) -> Option<End> {
-        self.told_to_people()
+    fn printed(&mut self, state: State) -> String {
+        let printed = self.tail.as_ref().map(Tail::stop).filter(|_| state != State::Ok);
+        self.spawn_error.clone().or(printed).unwrap_or_default()
     }
 
     // What a sweep could not reach is tried again: the session repeats KILL until the tree is empty.
@@ -466,9 +442,6 @@ impl Job for Process<'_> {
     }
 
     fn forward(&mut self, signal: Signal) {
-        if self.status.is_none() && signal.ends() {
-            self.asked.push(signal);
-        }
         // A terminal sends its own INT and QUIT to the whole foreground group.
         let by_terminal = self.spec.foreground && matches!(signal, Signal::Int | Signal::Quit);
         let os = SIGNALS.iter().find(|(_, name)| *name == signal).map(|(os, _)| *os);
@@ -480,7 +453,8 @@ impl Job for Process<'_> {
     fn tell(&mut self, event: &Event) {
         match event {
             Event::Granted(granted) => self.granted = Some(granted.clone()),
-            Event::Stopping(why) => self.stopping = Some(why.clone()),
+            Event::ItemOpened(opened) => self.opened = Some(opened.clone()),
+            Event::ItemRecorded(recorded) => self.recorded = Some(recorded.clone()),
             _ => {}
         }
         if *event == Event::Survivors {

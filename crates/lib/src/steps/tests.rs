@@ -8,7 +8,7 @@ use leasehold_core::session::Granted;
 
 use super::*;
 use crate::host;
-use crate::ledger::Item;
+use crate::ledger::{Book, Item};
 use crate::state::StateDir;
 use crate::stores::memory::MemoryStore;
 use crate::targets::{Attempt, Target};
@@ -30,21 +30,25 @@ fn watched_desk() -> (StepDesk, mpsc::Receiver<()>) {
         attempts: 3,
         keep: None,
     };
-    let book = Book::new(item, None, name.clone());
+    let mut book = Book::new(item, None, name.clone(), host::holder("run", &name));
     let (epoch, token, ttl) = (Epoch::first(7), Token::new(1).unwrap(), Duration::from_secs(9));
     let granted = Granted { lease: name.clone(), epoch, token, grant, ttl };
     let mut store = MemoryStore::new().unwrap();
-    book.open(&mut store, &granted, &host::holder("run", &name));
-    let (works, inbox) = WorkSender::alone().unwrap();
+    book.open(&mut store, &granted);
+    let (keeper, inbox) = StepSender::alone().unwrap();
     let (ended, end) = mpsc::channel();
     std::thread::spawn(move || {
         let _ended: mpsc::Sender<()> = ended;
-        for work in inbox {
-            let Work::Step { book, name, output, until, told } = work else { panic!("{work:?}") };
-            let _ = told.send(book.step(&mut store, &name, output, until, &mut nothing));
+        for step in inbox {
+            match step {
+                StepTask::Stands { name, told } => drop(told.send(book.step_stands(&name))),
+                StepTask::Done { name, output, until, told } => {
+                    let _ = told.send(book.step(&mut store, &name, output, until, &mut nothing));
+                }
+            }
         }
     });
-    (StepDesk { book, grant, works, patience: PATIENCE, under_way: Arc::default() }, end)
+    (StepDesk { grant, keeper, patience: PATIENCE, under_way: Arc::default() }, end)
 }
 
 fn run(token: u64) -> Bearer {
@@ -183,13 +187,14 @@ fn what_cannot_be_begun_is_not_told_as_done() {
         assert_eq!(desk.begin(name, desk.grant).err(), Some(Answer::BadName));
     }
     assert_eq!(desk.begin("charge", Grant(8)).err(), Some(Answer::Superseded));
-    let item = Item {
-        subject: Subject::Key("other".into()),
-        if_unknown: IfUnknown::Refuse,
-        attempts: 3,
-        keep: None,
-    };
-    let desk = StepDesk { book: Book::new(item, None, Name::new("site").unwrap()), ..desk };
+    let (keeper, inbox) = StepSender::alone().unwrap();
+    std::thread::spawn(move || {
+        for step in inbox {
+            let StepTask::Stands { told, .. } = step else { panic!("{step:?}") };
+            let _ = told.send(None);
+        }
+    });
+    let desk = StepDesk { keeper, ..desk };
     assert_eq!(asked(&desk), Answer::NoItem);
     assert!(desk.under_way().is_empty());
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::name::Name;
-use leasehold::core::session::{Event, Granted, Input, Outcome, Plan, Signal, Within};
+use leasehold::core::session::{Event, Exit, Granted, History, Input, Outcome, Plan, Signal, Within};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
@@ -68,7 +68,7 @@ struct Counted {
 }
 
 impl Job for Counted {
-    fn start(&mut self, _: &Granted, _: Option<BootTime>) -> Result<(), i32> {
+    fn start(&mut self, _: &Granted, _: BootTime) -> Result<(), Exit> {
         self.started = true;
         Ok(())
     }
@@ -98,6 +98,8 @@ fn plan(renewed: bool) -> Plan {
         wait: Duration::ZERO,
         max_run: None,
         seal: false,
+        item: None,
+        history: History::Nothing,
         by_hand: false,
         force: false,
         lock: None,
@@ -109,12 +111,12 @@ fn plan(renewed: bool) -> Plan {
 /// Runs a session through that many renewals; the calls it made, and how it ended.
 fn calls(store: &MemoryStore, renewals: usize) -> (Vec<&'static str>, Outcome, usize) {
     let counting = Counting::new(store);
-    let mut shell = Shell::new(plan(renewals > 0), Box::new(counting.clone()), Memory::none()).unwrap();
+    let mut shell = Shell::new(plan(renewals > 0), Box::new(counting.clone()), Memory::none(), None).unwrap();
     let mut job = Counted { renewals: 0, left: renewals, started: false };
     let mut ended = shell.step(Input::Start, &mut job);
     while ended.is_none() {
         if job.started && job.left == 0 {
-            ended = shell.step(Input::JobExited { status: 0, tree_empty: true }, &mut job);
+            ended = shell.step(Input::JobExited { exit: Exit::Code(0), tree_empty: true }, &mut job);
             job.started = false;
             continue;
         }
@@ -154,7 +156,7 @@ fn a_renewal_is_one_write() {
 fn finding_it_held_is_one_read() {
     let store = MemoryStore::new().unwrap();
     let holder = Counting::new(&store);
-    let mut shell = Shell::new(plan(false), Box::new(holder), Memory::none()).unwrap();
+    let mut shell = Shell::new(plan(false), Box::new(holder), Memory::none(), None).unwrap();
     let mut job = Counted { renewals: 0, left: 1, started: false };
     let mut ended = shell.step(Input::Start, &mut job);
     while !job.started && ended.is_none() {

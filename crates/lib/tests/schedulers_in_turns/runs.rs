@@ -9,7 +9,7 @@ use leasehold::core::ledger::{Amending, Ending, Opened, State, Subject, finish, 
 use leasehold::core::name::Name;
 use leasehold::core::record::{Holder, LeaseRecord};
 use leasehold::core::rules::{Claim, Decision, Rules, Standard, View};
-use leasehold::core::session::{Granted, Input, Op, Reading, lease_key};
+use leasehold::core::session::{Granted, Op, Reading, lease_key};
 use leasehold::core::stop::StoreClock;
 use leasehold::core::store::Cas;
 use leasehold::core::time::BootTime;
@@ -73,17 +73,18 @@ impl Run<'_> {
             return;
         }
         let Some(mut held) = self.take_any() else { return };
-        let book = Book::new(item, None, terms.job.clone());
+        let mut book = Book::new(item, None, terms.job.clone(), self.holder.clone());
         if self.flaw == Flaw::ExecutesFirst {
             self.begin(&held);
         }
-        let sealed = book.open(&mut self.store, &held.granted, &self.holder);
-        if matches!(sealed, Input::Sealed(Ok(()))) {
+        let opened = book.open(&mut self.store, &held.granted);
+        if opened.is_to_start() {
             if self.in_time(&held) {
-                self.execute(&book, &mut held);
+                self.execute(&mut book, &opened.item, &mut held);
             } else {
                 // Its command was never begun: it is for the next one.
-                book.take_back(&mut self.store, ending(None, String::new()), BootTime::default());
+                let ending = ending(None, String::new());
+                book.record(&mut self.store, State::Planned, ending, BootTime::default());
             }
         }
         if self.flaw != Flaw::ReleasesFirst {
@@ -102,7 +103,7 @@ impl Run<'_> {
     }
 
     /// The command, and what becomes of the slot.
-    fn execute(&mut self, book: &Book, held: &mut Held) {
+    fn execute(&mut self, book: &mut Book, opened: &Opened, held: &mut Held) {
         if self.flaw != Flaw::ExecutesFirst {
             self.begin(held);
         }
@@ -132,13 +133,14 @@ impl Run<'_> {
             self.errand(Verb::Release(held.granted.grant), &held.granted.lease);
         }
         let ending = ending(exit, String::new());
-        match (book.page().opened, self.me.below(2)) {
+        match (opened, self.me.below(2)) {
             // As long as it takes: what Book does where it has the time. Here nothing waits.
-            (Some(Opened::Begun(entry, version)), 0) => {
-                let amending = Amending::by_run(version, finish(&entry, state, ending), random::seed());
+            (Opened::Begun(entry, version), 0) => {
+                let amending =
+                    Amending::by_run(version.clone(), finish(entry, state, ending), random::seed());
                 amend_until(&mut self.store, amending, BootTime(Duration::MAX), &mut |_, _| ());
             }
-            _ => book.close(&mut self.store, state, &ending, BootTime::default()),
+            _ => drop(book.record(&mut self.store, state, ending, BootTime::default())),
         }
         self.me.stage.lock().watch.reported(self.me.id);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::core::ids::{Grant, WriteId};
-use leasehold::core::session::{Event, Granted, Input, Outcome, Plan, Signal};
+use leasehold::core::session::{Event, Exit, Granted, Input, Outcome, Plan, Signal};
 use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
 use leasehold::random;
@@ -111,7 +111,7 @@ struct Until {
 }
 
 impl Job for Until {
-    fn start(&mut self, _: &Granted, _: Option<BootTime>) -> Result<(), i32> {
+    fn start(&mut self, _: &Granted, _: BootTime) -> Result<(), Exit> {
         lock(&self.tally).stage = Stage::Renew;
         self.started = true;
         Ok(())
@@ -133,14 +133,14 @@ impl Job for Until {
 fn session(plan: Plan, inner: &Kept, proxy: &Proxy, renewals: usize) -> (Vec<(Stage, u64)>, Outcome) {
     let tally = Arc::new(Mutex::new(Tally { stage: Stage::Acquire, calls: Vec::new() }));
     let counting = Counting { inner: inner.clone(), proxy: proxy.shared(), tally: tally.clone() };
-    let mut shell = Shell::new(plan, Box::new(counting), Memory::none()).expect("a timer and a pipe");
+    let mut shell = Shell::new(plan, Box::new(counting), Memory::none(), None).expect("a timer and a pipe");
     let mut job = Until { tally: tally.clone(), renewals, started: false };
     let mut ended = shell.step(Input::Start, &mut job);
     while ended.is_none() {
         if job.started && job.renewals == 0 {
             job.started = false;
             lock(&tally).stage = Stage::Release;
-            ended = shell.step(Input::JobExited { status: 0, tree_empty: true }, &mut job);
+            ended = shell.step(Input::JobExited { exit: Exit::Code(0), tree_empty: true }, &mut job);
             continue;
         }
         for input in shell.wait(None).expect("poll").0 {

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::core::ids::Grant;
-use leasehold::core::session::{Event, Granted, Input, NotStarted, Outcome, Plan, Release, Signal, Within};
+use leasehold::core::session::{
+    Event, Exit, Granted, History, Input, NotStarted, Outcome, Plan, Release, Signal, Within,
+};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
@@ -38,7 +40,7 @@ struct Alone {
 }
 
 impl Job for Alone {
-    fn start(&mut self, granted: &Granted, _: Option<BootTime>) -> Result<(), i32> {
+    fn start(&mut self, granted: &Granted, _: BootTime) -> Result<(), Exit> {
         lock(&self.log).granted = true;
         self.started = true;
         self.lane.enter(&self.run, granted, lock(&self.direct).as_mut());
@@ -72,6 +74,8 @@ pub(super) fn plan(lane: &Lane, store: &dyn Store, grant: Grant, heartbeat: Dura
         wait: Duration::ZERO,
         max_run: None,
         seal: false,
+        item: None,
+        history: History::Nothing,
         by_hand: false,
         force: false,
         lock: None,
@@ -101,7 +105,7 @@ fn session(run: &Arc<Run>, lane: &Arc<Lane>, inner: &Kept, direct: &Kept) {
         run: run.clone(),
         log: log.clone(),
     };
-    let mut shell = Shell::new(plan, Box::new(aimed), Memory::none()).expect("a timer and a pipe");
+    let mut shell = Shell::new(plan, Box::new(aimed), Memory::none(), None).expect("a timer and a pipe");
     let mut job = Alone {
         lane: lane.clone(),
         run: run.clone(),
@@ -117,7 +121,7 @@ fn session(run: &Arc<Run>, lane: &Arc<Lane>, inner: &Kept, direct: &Kept) {
         check_deadline(&run, &log, &mut deadline, shell.stop_at(), trusted_for);
         if job.started && (job.renewals >= RENEWALS || job.stopping.is_some()) {
             lane.leave(grant);
-            ended = shell.step(Input::JobExited { status: 0, tree_empty: true }, &mut job);
+            ended = shell.step(Input::JobExited { exit: Exit::Code(0), tree_empty: true }, &mut job);
             job.started = false;
             continue;
         }
@@ -162,14 +166,14 @@ fn check_deadline(
 fn judge(run: &Run, lane: &Lane, outcome: &Outcome, grant: Grant, fault: Option<&Fault>, direct: &Kept) {
     match outcome {
         Outcome::Busy(_) => return lane.wait_a_moment(),
-        Outcome::Finished { status: 0, stopped: None, release: Release::Done } => {
+        Outcome::Finished { status: 0, stopped: None, release: Release::Done, .. } => {
             if lane.free(run, grant, lock(direct).as_mut()) {
                 run.violated(Kind::Answer, format!("{} was given back, and is held", lane.name));
             }
             return;
         }
         // It would expire by itself.
-        Outcome::Finished { status: 0, stopped: None, release: Release::Unconfirmed } => {}
+        Outcome::Finished { status: 0, stopped: None, release: Release::Unconfirmed, .. } => {}
         Outcome::Lost { why, .. } => {
             run.violated(Kind::Lost, format!("{}: {why} (after {fault:?})", lane.name))
         }

@@ -12,9 +12,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::core::fence::Bearer;
-use leasehold::core::ledger::{Ending, Opened, State, Subject};
+use leasehold::core::ledger::{Ending, ItemRecorded, Opened, State, Subject};
 use leasehold::elsewhere::Elsewhere;
-use leasehold::host;
 use leasehold::lease::{Acquired, Lease, Leases};
 use leasehold::ledger::{Book, Item};
 use leasehold::memory::Memory;
@@ -86,8 +85,8 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     let lasted = leasehold::clock::boot_time().since(started);
     let left = notes.told(watch::after(watched, bearer));
     if let Some((book, store)) = &mut item {
-        close(book, store.as_mut(), code, lasted);
-        book.page().unnoted.iter().for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));
+        let recorded = close(book, store.as_mut(), code, lasted);
+        recorded.unnoted.iter().for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));
     }
     if let Some(lease) = lease {
         notes.give_back(lease);
@@ -127,12 +126,12 @@ fn about(spec: &Spec) -> Vec<(OsString, OsString)> {
 }
 
 /// Records how its key or slot ended.
-fn close(book: &Book, store: &mut dyn Store, code: u8, lasted: Duration) {
+fn close(book: &mut Book, store: &mut dyn Store, code: u8, lasted: Duration) -> ItemRecorded {
     let state = if code == 0 { State::Ok } else { State::Failed };
     let took_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
     let ending =
         Ending { exit: Some(code.into()), took_ms, at: items::now(), reason: None, said: String::new() };
-    book.close(store, state, &ending, leasehold::clock::boot_time().plus(RECORD_PATIENCE));
+    book.record(store, state, ending, leasehold::clock::boot_time().plus(RECORD_PATIENCE))
 }
 
 /// What was seen.
@@ -195,12 +194,14 @@ impl Notes {
                 return None;
             }
         }
-        let book = spec.book()?;
-        book.open(store.as_mut(), lease?.granted(), &host::holder(&spec.run_id, &spec.job));
-        let page = book.page();
-        let Some(opened) = page.held_off() else { return Some((book, store)) };
-        let item = spec.key.as_ref().filter(|_| page.key_opened.is_some()).unwrap_or(item);
-        self.would_not_run(opened, item, chosen);
+        let mut book = spec.book()?;
+        let opened = book.open(store.as_mut(), lease?.granted());
+        for (subject, why) in &opened.unnoted {
+            elsewhere::warn_unnoted(subject, why, &self.out);
+        }
+        let Some(held_off) = opened.held_off() else { return Some((book, store)) };
+        let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
+        self.would_not_run(held_off, item, chosen);
         None
     }
 

@@ -106,6 +106,8 @@ impl Listener for Voice<'_> {
             Event::StopUnconfirmed => out.warn(
                 "killed, but not gone: something is stuck in the kernel. The lease is kept until it is",
             ),
+            // Told when the run has ended, beside its outcome.
+            Event::ItemOpened(_) | Event::ItemRecorded(_) => {}
             Event::EpochChanged => out.warn(
                 "the lease's record was created anew since this machine last saw it; fences that remember \
                  the old one will refuse this run",
@@ -174,7 +176,7 @@ impl Voice<'_> {
             Outcome::Lost { why, status } => {
                 Err(Failed::new(Kind::Lost, "lost", self.lost(why, *status, ran)))
             }
-            Outcome::Finished { status, release, stopped } => {
+            Outcome::Finished { status, release, stopped, .. } => {
                 let code = match (*status, stopped) {
                     // It ended well when it was told to end: that is not to be taken for its work being done.
                     (0, Some(StopReason::Interrupted)) => 128 + signal_number(Signal::Int),

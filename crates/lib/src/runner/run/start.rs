@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use leasehold_core::session::Granted;
+use leasehold_core::session::{Exit, Granted};
 use leasehold_core::time::BootTime;
 
 use super::{Bearer, Process, environment};
@@ -22,9 +22,9 @@ impl Process<'_> {
 
     fn desk(&self, granted: &Granted) -> Desk {
         let (timing, mut desk) = (&self.spec.timing, Desk::new(Bearer::from(granted)));
-        if let Some(book) = &self.book {
+        if self.spec.item.is_some() {
             // Renewals wait behind it.
-            desk = desk.with_steps(book.clone(), self.works.clone(), timing.heartbeat / 3);
+            desk = desk.with_steps(self.keeper.clone(), timing.heartbeat / 3);
         }
         if let Some(gates) = &self.spec.gates {
             desk = desk.with_gates(gates.clone(), timing.heartbeat);
@@ -32,14 +32,15 @@ impl Process<'_> {
         desk
     }
 
-    pub(super) fn spawn(&mut self, granted: &Granted, by: Option<BootTime>) -> Result<Tree, (String, u8)> {
+    pub(super) fn spawn(&mut self, granted: &Granted, by: BootTime) -> Result<Tree, (String, Exit)> {
+        const CANNOT: Exit = Exit::Failed(126);
         if let Some(dir) = &self.spec.sockets {
-            let failed = |e| (format!("cannot listen for the job's steps in {}: {e}", dir.display()), 126);
+            let failed = |e| (format!("cannot listen for the job's steps in {}: {e}", dir.display()), CANNOT);
             let steps = Steps::listen(dir, self.desk(granted)).map_err(failed)?;
-            by.into_iter().for_each(|by| steps.ours_until(by));
+            steps.ours_until(by);
             self.steps = Some(steps);
         }
-        let failed = |e| (format!("what the job prints cannot be passed on: {e}"), 126);
+        let failed = |e| (format!("what the job prints cannot be passed on: {e}"), CANNOT);
         let (tail, ends) = self.spec.tail.then(Tail::start).transpose().map_err(failed)?.unzip();
         self.tail = tail;
         let env = self.environment(granted);
@@ -51,13 +52,13 @@ impl Process<'_> {
             lock: self.lock.as_ref(),
             mark: self.mark,
             output: ends.as_ref(),
-            by,
+            by: Some(by),
         };
         let tree = Tree::become_subreaper(&self.spec.run_id);
-        let mut tree = tree.map_err(|e| (format!("cannot watch over the job's processes: {e}"), 126))?;
+        let mut tree = tree.map_err(|e| (format!("cannot watch over the job's processes: {e}"), CANNOT))?;
         tree.start(&job).map_err(|e| {
-            self.too_late = e.is_too_late();
-            (e.to_string(), e.exit_code())
+            let status = e.exit_code().into();
+            (e.to_string(), if e.is_too_late() { Exit::TooLate(status) } else { Exit::Failed(status) })
         })?;
         Ok(tree)
     }

@@ -1,0 +1,274 @@
+//! Leaving: the end of the item is recorded, then the lease is given back.
+
+use alloc::string::String;
+use core::time::Duration;
+
+use super::hold::{Held, Part};
+use super::{
+    Event, Exit, History, NotStarted, Outcome, Reach, Release, Request, Session, Stage, Step, StopReason,
+};
+use crate::ledger::{Ending, ItemRecorded, State, classify};
+use crate::past::{self, End};
+use crate::record::LeaseRecord;
+use crate::rules::{Rules, Settled};
+use crate::store::{Cas, Failure, Version};
+use crate::time::{BootTime, utc};
+
+/// How often a release is sent, at most, before it is left to expiry.
+const RELEASE_TRIES: u32 = 3;
+/// How long a store on this machine is asked to record an end: it comes back soon, or not at all.
+const NEAR_PATIENCE: Duration = Duration::from_secs(3);
+/// The same for a store behind a network; nobody waits for an hour, however long the lease.
+const FAR_PATIENCE: Duration = Duration::from_secs(60);
+/// How many calls that hang are waited for beyond that.
+const HANGING_CALLS: u32 = 4;
+
+/// How the hold ended, once it has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Left {
+    how: How,
+    /// It ended before D: whatever becomes of the lease after that takes nothing from it.
+    in_time: bool,
+    /// What the lease's record says of it, if that is kept.
+    end: Option<End>,
+}
+
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum How {
+    /// No job was started.
+    Unstarted(Outcome),
+    /// The job ended. `stopped`: why we ended it, if we did.
+    Ended { exit: Exit, state: State, stopped: Option<StopReason> },
+}
+
+/// Giving the lease back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Releasing {
+    tries: u32,
+    /// A release was sent and never answered: it may have landed.
+    open: bool,
+}
+
+impl Left {
+    pub(super) fn stopped(&self) -> Option<&StopReason> {
+        match &self.how {
+            How::Ended { stopped, .. } => stopped.as_ref(),
+            How::Unstarted(_) => None,
+        }
+    }
+}
+
+impl<R: Rules> Session<R> {
+    /// No job was started, and no item begun.
+    pub(super) fn leave_unstarted(&mut self, held: Held, outcome: Outcome, step: &mut Step) {
+        let unsealed = matches!(outcome, Outcome::NotStarted(NotStarted::Seal { .. }));
+        let kept = unsealed && self.plan.history != History::Nothing;
+        let end = kept.then(|| End { outcome: past::UNSEALED, exit: None, took: None, at: utc(step.wall) });
+        let left = self.left(&held, How::Unstarted(outcome), end, step);
+        self.release(held.recording(left, step.now), step);
+    }
+
+    /// No job was started. The item, if there is one, was begun or may yet be: it is left to the next run.
+    pub(super) fn take_back(&mut self, held: Held, outcome: Outcome, step: &mut Step) {
+        let left = self.left(&held, How::Unstarted(outcome), None, step);
+        self.record_item(held, left, State::Planned, None, Duration::ZERO, step);
+    }
+
+    /// The job is gone, and all it started.
+    pub(super) fn end_job(&mut self, held: Held, step: &mut Step) {
+        let (running, stopped) = match &held.part {
+            Part::Running(running) | Part::Napping(running, _) => (running, None),
+            Part::Stopping(running, stop) => (running, Some(stop.why.clone())),
+            _ => return self.stage = Stage::Holding(held),
+        };
+        let Some(exit) = running.exited else { return self.stage = Stage::Holding(held) };
+        let state = classify(exit, stopped.as_ref(), &running.asked);
+        let (took, at) = (step.now.since(running.since), utc(step.wall));
+        let end = match self.plan.history {
+            History::Nothing | History::Unsealed => None,
+            History::Job => {
+                Some(End { outcome: state.word(), exit: Some(exit.status()), took: Some(took), at })
+            }
+            History::Release => {
+                let outcome = if state == State::Lost { past::LOST } else { past::RELEASED };
+                Some(End { outcome, exit: None, took: Some(took), at })
+            }
+        };
+        let left = self.left(&held, How::Ended { exit, state, stopped }, end, step);
+        match exit {
+            // As if it had never been tried.
+            Exit::TooLate(_) => self.record_item(held, left, State::Planned, None, Duration::ZERO, step),
+            _ => self.record_item(held, left, state, Some(exit.status()), took, step),
+        }
+    }
+
+    fn left(&self, held: &Held, how: How, end: Option<End>, step: &Step) -> Left {
+        Left { how, in_time: step.now < self.stop_time(held), end }
+    }
+
+    /// Has the end of the item recorded, if there is one.
+    fn record_item(
+        &mut self,
+        held: Held,
+        left: Left,
+        state: State,
+        exit: Option<i32>,
+        took: Duration,
+        step: &mut Step,
+    ) {
+        let Some(reach) = self.plan.item else {
+            return self.release(held.recording(left, step.now), step);
+        };
+        let until = self.record_until(&held, reach, step.now);
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let ending = Ending { exit, took_ms, at: utc(step.wall), reason: None, said: String::new() };
+        step.store(Request::RecordItem { state, ending, until });
+        let give_up_at = until.plus(self.plan.timing.timeout * HANGING_CALLS);
+        self.stage = Stage::Holding(held.recording(left, give_up_at));
+    }
+
+    /// How long a store that does not answer is told how the item ended: while the lease is surely ours, for it is given
+    /// back after that.
+    fn record_until(&self, held: &Held, reach: Reach, now: BootTime) -> BootTime {
+        match reach {
+            Reach::Near => now.plus(NEAR_PATIENCE),
+            Reach::Far => {
+                let surely_ours = self.stop_time(held).min(now.plus(FAR_PATIENCE));
+                surely_ours.max(now.plus(self.plan.timing.timeout))
+            }
+        }
+    }
+
+    pub(super) fn on_item_recorded(&mut self, recorded: ItemRecorded, step: &mut Step) {
+        match self.leave_stage() {
+            Stage::Holding(held) => {
+                step.tell(Event::ItemRecorded(recorded));
+                match held.part {
+                    Part::Recording(..) => self.release(held, step),
+                    _ => self.stage = Stage::Holding(held),
+                }
+            }
+            stage => self.stage = stage,
+        }
+    }
+
+    /// Nothing is left to be recorded: hand the lease over early.
+    pub(super) fn release(&mut self, mut held: Held, step: &mut Step) {
+        let Part::Recording(left, _) = held.part else { return };
+        held.part = Part::Releasing(left, Releasing::default());
+        if held.lost {
+            return self.finish(held, Release::AlreadyGone, step);
+        }
+        // A renewal is still out: its answer comes first, so that one write follows the other.
+        if self.pending.is_some() {
+            return self.stage = Stage::Holding(held);
+        }
+        self.send_release(held, step);
+    }
+
+    fn send_release(&mut self, mut held: Held, step: &mut Step) {
+        let Part::Releasing(left, releasing) = &mut held.part else { return };
+        releasing.tries += 1;
+        if releasing.tries > RELEASE_TRIES {
+            return self.finish(held, Release::Unconfirmed, step);
+        }
+        if held.doubt {
+            self.stage = Stage::Holding(held);
+            return self.ask_read(step);
+        }
+        let write = self.fresh_write();
+        let freed = past::noted(self.rules.release(&held.record, write), left.end.as_ref());
+        let version = held.version.clone();
+        self.stage = Stage::Holding(held);
+        self.ask_write(freed, version, step);
+    }
+
+    pub(super) fn on_release_written(
+        &mut self,
+        mut held: Held,
+        record: LeaseRecord,
+        result: Cas,
+        step: &mut Step,
+    ) {
+        let freed = record.hold.is_none();
+        match result {
+            Cas::Written { .. } if freed => self.finish(held, Release::Done, step),
+            // The answer to a renewal that was still out when the tree became empty.
+            Cas::Written { version, .. } => {
+                self.adopt(&mut held, record, Some(version));
+                self.send_release(held, step);
+            }
+            doubtful @ (Cas::Conflict | Cas::Unknown(_)) => {
+                if let Part::Releasing(_, releasing) = &mut held.part {
+                    releasing.open |= freed && matches!(doubtful, Cas::Unknown(_));
+                }
+                held.doubt = true;
+                self.stage = Stage::Holding(held);
+                self.ask_read(step);
+            }
+        }
+    }
+
+    pub(super) fn on_release_read_back(
+        &mut self,
+        mut held: Held,
+        found: Result<Option<(LeaseRecord, Version)>, Failure>,
+        step: &mut Step,
+    ) {
+        let (found, version) = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => return self.finish(held, Release::AlreadyGone, step),
+            // The store is silent and the job is gone: expiry will do.
+            Err(_) => return self.finish(held, Release::Unconfirmed, step),
+        };
+        if found.hold.is_none() && self.attempts.iter().any(|a| a.write == found.write) {
+            return self.finish(held, Release::Done, step);
+        }
+        let late = step.now >= self.stop_time(&held);
+        let (open, in_time) = match &held.part {
+            Part::Releasing(left, releasing) => (releasing.open, left.in_time),
+            _ => (false, false),
+        };
+        match self.rules.settle(&found, self.plan.grant, &self.attempts) {
+            // Our release may have landed and the next one been quick. Before D nobody could take the
+            // lease without it. After D it may just have run out, which is no loss to a job that was gone by then.
+            Settled::NotOurs if found.token > held.record.token && (open || late && in_time) => {
+                let release = if late { Release::Unconfirmed } else { Release::Done };
+                self.finish(held, release, step);
+            }
+            Settled::NotOurs => self.finish(held, Release::AlreadyGone, step),
+            Settled::Ours { .. } => {
+                self.adopt(&mut held, found, Some(version));
+                self.send_release(held, step);
+            }
+        }
+    }
+
+    fn finish(&mut self, held: Held, release: Release, step: &mut Step) {
+        let Part::Releasing(left, _) = held.part else { return };
+        let outcome = match left.how {
+            How::Unstarted(Outcome::NotStarted(NotStarted::Seal { why, .. })) => {
+                Outcome::NotStarted(NotStarted::Seal { why, release })
+            }
+            How::Unstarted(outcome) => outcome,
+            How::Ended { exit, stopped: Some(why), .. } if why.is_loss() => {
+                Outcome::Lost { why, status: Some(exit.status()) }
+            }
+            // Nobody told us, but it was not ours to give back: protection had ended.
+            How::Ended { exit, .. } if release == Release::AlreadyGone => {
+                Outcome::Lost { why: StopReason::Gone, status: Some(exit.status()) }
+            }
+            How::Ended { exit, state, stopped } => {
+                Outcome::Finished { status: exit.status(), state, stopped, release }
+            }
+        };
+        self.done(outcome, step);
+    }
+}
+
+impl Held {
+    fn recording(self, left: Left, give_up_at: BootTime) -> Self {
+        Self { part: Part::Recording(left, give_up_at), ..self }
+    }
+}
