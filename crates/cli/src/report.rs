@@ -1,7 +1,7 @@
 //! `--report`, `--report-append` and `--json` of `run`: the truth that an exit code alone cannot tell.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -63,9 +63,22 @@ fn replace(path: &Path, line: &str, skipped: bool) -> io::Result<()> {
     if skipped { append(path, line) } else { save(OpenOptions::new().write(true).truncate(true), path, line) }
 }
 
-/// In one write, so that lines of several runs do not mix.
+/// In one write, so that lines of several runs do not mix. A line that a full disk cut off stays a line of its own.
 fn append(path: &Path, line: &str) -> io::Result<()> {
-    save(OpenOptions::new().append(true), path, line)
+    let line = if is_cut_off(path) { format!("\n{line}") } else { line.into() };
+    save(OpenOptions::new().append(true), path, &line)
+}
+
+/// Whether a file ends in the middle of a line. A pipe has no end to look at.
+fn is_cut_off(path: &Path) -> bool {
+    let last = || {
+        let mut file = fs::File::open(path)?;
+        file.seek(SeekFrom::End(-1))?;
+        let mut last = [0];
+        file.read_exact(&mut last)?;
+        io::Result::Ok(last)
+    };
+    fs::metadata(path).is_ok_and(|found| found.is_file()) && last().is_ok_and(|last| last != *b"\n")
 }
 
 /// Into a pipe that nobody reads it fails, rather than wait for somebody who may never come.

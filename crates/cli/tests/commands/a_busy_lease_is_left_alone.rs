@@ -68,6 +68,12 @@ fn a_skip_leaves_the_report_of_a_run() {
     all.into_iter().for_each(|one| assert_eq!(one.ended().code, 0));
     let many = outcomes("many");
     assert_eq!((many.len(), many.iter().filter(|outcome| *outcome == "ok").count()), (16, 1), "{many:?}");
+    // A line that a full disk cut off spoils none after it.
+    world.write("cut", "{\"half");
+    world.run(&["run", "site", "--report-append", "cut", "true"]).quiet();
+    let cut = std::fs::read_to_string(world.path("cut")).unwrap();
+    let last = cut.strip_prefix("{\"half\n").expect("on a line of its own");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(last).unwrap()["outcome"], "ok");
     world.run(&["run", "site", "--report-append", "no/such/place", "touch", "ran"]).is(78, "Nothing was run");
     assert!(!world.path("ran").exists());
 }
