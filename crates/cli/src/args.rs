@@ -15,10 +15,9 @@ pub use self::fence::{Fence, FenceVerb, Gate};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use items::{ATTEMPTS, Doing, History, IfUnknown, NewHere, Once, Pause, Plan, Retry, Step, Why};
 use items::{DAEMON_HELP, TICK_HELP};
+use leasehold_run::duration;
 pub use store::{Adopt, Use};
 pub use typed::parse;
-
-use crate::duration;
 
 const AFTER_HELP: &str = "\
 Examples:

@@ -12,19 +12,19 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::agenda::Terms;
 use leasehold::core::ledger::agenda::JobSchedule;
 use leasehold::core::name::Name;
 use leasehold::core::stop::{DEFAULT_TTL, StoreClock, Timing, Wishes};
 use leasehold::runner::lookup::{LookupError, Program, lookup};
-use leasehold::schedule::Schedule;
 use leasehold::targets::open::{SCHEMES, shown};
 use leasehold::text::did_you_mean;
+use leasehold_run::duration;
+use leasehold_run::job_records::Terms;
+use leasehold_run::schedule::Schedule;
 
 pub use busy::Busy;
 
 use crate::config;
-use crate::duration;
 use crate::exit::Failed;
 use read::{Reader, Section};
 

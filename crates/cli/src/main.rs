@@ -3,7 +3,6 @@
 mod args;
 mod cmd;
 mod config;
-mod duration;
 mod exit;
 mod jobs;
 mod out;

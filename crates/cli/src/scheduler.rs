@@ -11,10 +11,10 @@ mod voice;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use leasehold::agenda::{self, Broken, Look, Note, Start};
-use leasehold::clock;
 use leasehold::core::name::Name;
 use leasehold::stores::{Failure, FailureKind, Store};
+use leasehold::{clock, clock_offset};
+use leasehold_run::job_records::{self, Broken, Look, Note, Start};
 
 use crate::cmd::{Opened, store_failed};
 use crate::config::Chosen;
@@ -123,7 +123,7 @@ impl<'a> Scheduler<'a> {
         let now = self.now();
         let mut lanes: Vec<Lane> = jobs.into_iter().map(|job| Lane::new(job, now)).collect();
         let terms: Vec<_> = lanes.iter().map(|lane| &lane.terms).collect();
-        let changed = agenda::register(self.opened.store.as_mut(), &terms, now.div_euclid(1000))
+        let changed = job_records::register(self.opened.store.as_mut(), &terms, now.div_euclid(1000))
             .map_err(|failure| store_failed(&failure, &self.opened.chosen))?;
         self.voice.registered(&changed, &self.opened.chosen);
         let before = std::mem::take(&mut self.lanes).into_iter();
@@ -219,7 +219,7 @@ impl<'a> Scheduler<'a> {
         }
         let upto = if self.mode == Mode::Once { self.began } else { now };
         let due = (upto - lane.delay).div_euclid(1000);
-        match agenda::look(self.opened.store.as_mut(), &lane.terms, due, lane.tried()) {
+        match job_records::look(self.opened.store.as_mut(), &lane.terms, due, lane.tried()) {
             Ok(look) => {
                 self.voice.answered(&mut self.silent);
                 self.follow(i, &look, now);
@@ -343,7 +343,7 @@ impl<'a> Scheduler<'a> {
         for lane in self.lanes.iter_mut().filter(|lane| lane.ran) {
             lane.ran = false;
             // What cannot be removed now is removed next time.
-            let _ = agenda::sweep(self.opened.store.as_mut(), &lane.terms, now.div_euclid(1000));
+            let _ = job_records::sweep(self.opened.store.as_mut(), &lane.terms, now.div_euclid(1000));
         }
     }
 }
@@ -354,7 +354,8 @@ fn wall_ms() -> Millis {
 
 /// How far this machine's clock is ahead of the store's; refused if it is too far.
 fn compared(opened: &mut Opened) -> Result<Option<Millis>, Failed> {
-    let ahead = agenda::clock_ahead(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
+    let ahead =
+        clock_offset::clock_ahead(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
     if let Some(ahead) = ahead.filter(|ahead| ahead.abs() > CLOCK_OFF_MS) {
         let off = leasehold::core::stop::Text(Duration::from_millis(ahead.unsigned_abs()));
         let way = if ahead > 0 { "ahead of" } else { "behind" };

@@ -11,12 +11,12 @@ use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::ledger::{Item, Page};
 use leasehold::stores::{Clock, Facts};
+use leasehold_run::duration;
 
 use super::targets::Moment;
 use super::{by_kind, daemon, held_for, targets};
 use crate::args::{self, Doing, Everywhere, Run};
 use crate::config::Chosen;
-use crate::duration;
 use crate::exit::{self, Failed, Kind};
 use crate::jobs;
 use crate::out::Out;

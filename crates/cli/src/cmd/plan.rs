@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use leasehold::core::ledger::{Entry, Subject};
 use leasehold::core::stop::Text;
-use leasehold::schedule::Slot;
+use leasehold_run::schedule::Slot;
 use serde_json::json;
 
 use super::standing::{Stood, stood};

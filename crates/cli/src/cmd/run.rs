@@ -19,6 +19,7 @@ use leasehold::runner::JOB_ENV;
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::run::{self, Spec};
 use leasehold::stores::Store;
+use leasehold_run::duration;
 pub use observe::diary;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,7 @@ use crate::args::{Everywhere, Run};
 use crate::config;
 use crate::exit::{Failed, Kind};
 use crate::out::Out;
-use crate::{duration, report};
+use crate::report;
 
 /// Runs it; the exit code is the command's own, or one of ours.
 pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {

@@ -12,8 +12,8 @@ use leasehold::core::ledger::Subject;
 use leasehold::core::ledger::agenda::{Agenda, Range};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
-use leasehold::schedule::SlotError;
 use leasehold::targets::open::shown;
+use leasehold_run::schedule::SlotError;
 use serde_json::json;
 
 use super::history::{self, Dropped, Row};

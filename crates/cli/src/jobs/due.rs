@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jiff::tz::{self, TimeZone};
 use leasehold::core::stop::Text;
-use leasehold::schedule::{Cron, CronError, Every, Gap, Overlap, Policy, Schedule};
 use leasehold::text::did_you_mean;
+use leasehold_run::schedule::{Cron, CronError, Every, Gap, Overlap, Policy, Schedule};
 
 use super::{Busy, Said};
 use crate::exit::Failed;

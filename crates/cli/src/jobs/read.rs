@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use leasehold::core::name::Name;
 use leasehold::text::did_you_mean;
+use leasehold_run::duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::duration;
 use crate::exit::Failed;
 
 /// What a file says; nothing if there is none.

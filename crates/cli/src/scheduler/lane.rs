@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use leasehold::agenda::{Start, Terms, Tried};
 use leasehold::core::stop::DEFAULT_TTL;
-use leasehold::schedule::Slot;
+use leasehold_run::job_records::{Start, Terms, Tried};
+use leasehold_run::schedule::Slot;
 
 use super::start::{Ended, Running};
 use super::{Millis, Mode};

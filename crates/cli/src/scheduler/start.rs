@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::core::ledger::{Entry, Subject};
 use leasehold::host;
 use leasehold::runner::JOB_ENV;
-use leasehold::schedule::Slot;
+use leasehold_run::schedule::Slot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 
-use leasehold::agenda::{Note, Start};
 use leasehold::core::ledger::agenda::STUCK;
 use leasehold::core::ledger::{Entry, State};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
-use leasehold::schedule::Slot;
 use leasehold::stores::Failure;
+use leasehold_run::job_records::{Note, Start};
+use leasehold_run::schedule::Slot;
 use serde_json::{Value, json};
 
 use super::clocks::Wrong;
@@ -273,8 +273,8 @@ mod tests {
     use leasehold::core::ids::{Epoch, Grant, Token, WriteId};
     use leasehold::core::ledger::{Claim, Subject};
     use leasehold::host;
-    use leasehold::schedule::{Every, Schedule};
     use leasehold::stores::FailureKind;
+    use leasehold_run::schedule::{Every, Schedule};
 
     use super::*;
 

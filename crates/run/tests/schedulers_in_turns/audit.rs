@@ -1,8 +1,8 @@
 //! Whether, in the end, every slot came to exactly one end.
 
-use leasehold::agenda;
 use leasehold::core::ledger::State;
 use leasehold::core::ledger::agenda::Range;
+use leasehold_run::job_records;
 
 use crate::plan::{Job, dues};
 use crate::store::Turned;
@@ -17,9 +17,9 @@ pub fn last_look(me: &Me, upto: i64) {
 }
 
 fn is_quiet(store: &mut Turned, job: &Job, now: i64) -> bool {
-    let found = agenda::read(store, &job.name).unwrap();
-    let look = agenda::look(store, &job.terms(), now, agenda::Tried::Nothing).unwrap();
-    let after = agenda::read(store, &job.name).unwrap();
+    let found = job_records::read(store, &job.name).unwrap();
+    let look = job_records::look(store, &job.terms(), now, job_records::Tried::Nothing).unwrap();
+    let after = job_records::read(store, &job.name).unwrap();
     let closed = after.as_ref().is_some_and(|agenda| {
         agenda.open.is_empty()
             && agenda.paused.is_none()

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold::agenda::Terms;
 use leasehold::core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::ledger::{Amending, Ending, Opened, State, Subject, finish, unknown_slot};
@@ -16,6 +15,7 @@ use leasehold::core::time::BootTime;
 use leasehold::ledger::{Book, Item, amend_until, peek};
 use leasehold::random;
 use leasehold::stores::Store as _;
+use leasehold_run::job_records::Terms;
 use pollster::block_on;
 
 use crate::flaws::Flaw;

@@ -25,7 +25,7 @@ pub(super) const MINUTES_OF_A_DAY: i64 = 24 * 60;
 /// A field that begins with `*` counts as `*` there, whatever follows, as in every cron since Vixie's.
 ///
 /// ```
-/// use leasehold::schedule::Cron;
+/// use leasehold_run::schedule::Cron;
 ///
 /// assert!(Cron::parse("0 9 * * MON-FRI").is_ok());
 /// let error = Cron::parse("*/45 * * * *").unwrap_err();

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::cron::{Days, Fields, Weekdays};
-use crate::text::did_you_mean;
+use leasehold::text::did_you_mean;
 
 const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];

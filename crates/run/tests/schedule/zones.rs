@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use leasehold::schedule::{Gap, Overlap, Policy};
+use leasehold_run::schedule::{Gap, Overlap, Policy};
 
 use crate::checks::{self, Evaluator, Expression};
 use crate::oracle;

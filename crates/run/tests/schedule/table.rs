@@ -1,6 +1,6 @@
 //! Where other evaluators go wrong: each row is a case that at least one of them fails.
 
-use leasehold::schedule::{Cron, Overlap, Policy, Schedule};
+use leasehold_run::schedule::{Cron, Overlap, Policy, Schedule};
 
 use crate::checks::at;
 use crate::zones::zone;

@@ -15,7 +15,7 @@
 //!
 //! ```
 //! use jiff::tz::TimeZone;
-//! use leasehold::schedule::{Cron, Policy, Schedule};
+//! use leasehold_run::schedule::{Cron, Policy, Schedule};
 //!
 //! let zone = TimeZone::posix("EST5EDT,M3.2.0,M11.1.0")?;
 //! let schedule = Schedule::cron(Cron::parse("30 2 * * *")?, zone, Policy::default());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::schedule::{Cron, Dropped, Policy, Schedule};
+use leasehold_run::schedule::{Cron, Dropped, Policy, Schedule};
 
 use crate::checks::{self, Expression, at};
 use crate::zones::{EXPRESSIONS, zone};

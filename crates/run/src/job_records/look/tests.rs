@@ -1,6 +1,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold::stores::memory::MemoryStore;
+use leasehold::stores::{Facts, Listed};
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::ledger::agenda::JobSchedule;
 use leasehold_core::name::Name;
@@ -10,8 +12,6 @@ use leasehold_core::store::{Cas, FailureKind, Version};
 
 use super::*;
 use crate::schedule::{Every, Schedule};
-use crate::stores::memory::MemoryStore;
-use crate::stores::{Facts, Listed};
 
 /// A store that loses the first answer to a write of a slot's record.
 struct Lossy {

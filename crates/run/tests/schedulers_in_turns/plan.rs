@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use leasehold::agenda::Terms;
 use leasehold::core::ledger::agenda::JobSchedule;
 use leasehold::core::name::Name;
-use leasehold::schedule::{Cron, Every, Policy, Schedule};
+use leasehold_run::job_records::Terms;
+use leasehold_run::schedule::{Cron, Every, Policy, Schedule};
 
 use crate::turns::Dice;
 

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use leasehold::schedule::{Cron, Missed, Policy, Schedule, Slot};
+use leasehold_run::schedule::{Cron, Missed, Policy, Schedule, Slot};
 
 use crate::oracle::{self, Pattern, Shown};
 

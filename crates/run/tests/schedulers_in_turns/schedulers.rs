@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold::agenda::{self, Look, Start, Terms, Tried};
 use leasehold::core::ledger::{Amended, Amending, Entry, State, Subject, retry};
 use leasehold::ledger::{alive, amend, entry, key_of};
 use leasehold::random;
 use leasehold::stores::Store as _;
+use leasehold_run::job_records::{self, Look, Start, Terms, Tried};
 use pollster::block_on;
 
 use crate::flaws::Flaw;
@@ -148,7 +148,7 @@ impl Scheduler<'_> {
         };
         let mut lanes: Vec<Lane> = plan.jobs.iter().enumerate().map(lane).collect();
         let terms: Vec<&Terms> = lanes.iter().map(|lane| &lane.terms).collect();
-        if agenda::register(&mut self.store, &terms, now.cast_signed()).is_err() {
+        if job_records::register(&mut self.store, &terms, now.cast_signed()).is_err() {
             return false;
         }
         for (lane, old) in lanes.iter_mut().zip(std::mem::take(&mut self.lanes)) {
@@ -181,7 +181,7 @@ impl Scheduler<'_> {
         if self.flaw == Flaw::CatchesUpAll {
             (terms.catch_up, terms.max_age) = (terms.catch_up + 4, None);
         }
-        match agenda::look(&mut self.store, &terms, upto, tried) {
+        match job_records::look(&mut self.store, &terms, upto, tried) {
             Ok(look) => {
                 self.follow(n, &look, upto);
                 true
@@ -236,8 +236,8 @@ pub fn operator(me: &Me) {
         let name = me.stage.lock().plan.jobs[job].name.clone();
         let now = me.clock().cast_signed();
         match me.below(7) {
-            0..=1 => drop(agenda::pause(&mut store, &name)),
-            2..=3 => drop(agenda::resume(&mut store, &name, None, now)),
+            0..=1 => drop(job_records::pause(&mut store, &name)),
+            2..=3 => drop(job_records::resume(&mut store, &name, None, now)),
             4..=5 => again(me, &mut store, job, None),
             _ => change(&mut me.stage.lock(), job),
         }
@@ -249,7 +249,7 @@ pub fn settle(me: &Me) {
     let mut store = me.store();
     let plan: Plan = me.stage.lock().plan.clone();
     for (n, job) in plan.jobs.iter().enumerate() {
-        agenda::resume(&mut store, &job.name, None, me.clock().cast_signed()).unwrap();
+        job_records::resume(&mut store, &job.name, None, me.clock().cast_signed()).unwrap();
         let promised = me.stage.lock().watch.planned(n);
         promised.into_iter().for_each(|at| again(me, &mut store, n, Some(at)));
     }
@@ -270,7 +270,7 @@ fn again(me: &Me, store: &mut Turned, job: usize, at: Option<i64>) {
         let some = if some.is_empty() { None } else { Some(state.dice.one_of(&some)) };
         (at.or(some), state.plan.jobs[job].name.clone())
     };
-    let Some(slot) = at.and_then(leasehold::schedule::Slot::due_at) else { return };
+    let Some(slot) = at.and_then(leasehold_run::schedule::Slot::due_at) else { return };
     let subject = Subject::Slot { job: name.clone(), at: slot.number(), id: slot.due().to_string() };
     let Ok(Some(stored)) = block_on(store.read(&key_of(&subject))) else { return };
     let Ok(found) = Entry::decode_of(&subject, &stored.body) else { return };
@@ -282,7 +282,7 @@ fn again(me: &Me, store: &mut Turned, job: usize, at: Option<i64>) {
         None => found.state == State::Planned,
     };
     if listed {
-        let _ = agenda::again(store, &name, slot.number());
+        let _ = job_records::again(store, &name, slot.number());
     }
 }
 
@@ -295,7 +295,7 @@ pub fn sweeper(me: &Me) {
         me.idle(then);
         let plan = me.stage.lock().plan.clone();
         for job in &plan.jobs {
-            let _ = agenda::sweep(&mut store, &job.terms(), me.clock().cast_signed());
+            let _ = job_records::sweep(&mut store, &job.terms(), me.clock().cast_signed());
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use leasehold::schedule::{Gap, Overlap, Policy};
+use leasehold_run::schedule::{Gap, Overlap, Policy};
 
 use crate::checks::Fired;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::core::ledger::agenda::ScheduleKey;
-use leasehold::schedule::{Cron, Every, EveryError, Field, Policy, Schedule};
+use leasehold_run::schedule::{Cron, Every, EveryError, Field, Policy, Schedule};
 
 use crate::checks::at;
 use crate::zones::zone;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::schedule::{Cron, Every, Gap, Overlap, Policy, Schedule, SlotError};
+use leasehold_run::schedule::{Cron, Every, Gap, Overlap, Policy, Schedule, SlotError};
 
 use crate::checks::{Expression, at};
 use crate::zones::{EXPRESSIONS, POLICIES, zone};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use leasehold::agenda::{ON_TIME, Terms};
 use leasehold::core::ids::Grant;
 use leasehold::core::ledger::agenda::{Agenda, Range, Why};
 use leasehold::core::ledger::{Entry, State, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::session::Granted;
+use leasehold_run::job_records::{ON_TIME, Terms};
 
 use crate::plan::{Due, Job, Plan, dues};
 use crate::turns::Role;

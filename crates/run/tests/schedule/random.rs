@@ -95,7 +95,7 @@ fn check(seed: u64, zones: &[(TimeZone, Changes)]) -> Option<usize> {
     let mut rng = Rng::new(seed);
     let text = pattern(&mut rng);
     // What never happens or has an uneven step is refused; that is tested elsewhere.
-    let Ok(_) = leasehold::schedule::Cron::parse(&text) else { return None };
+    let Ok(_) = leasehold_run::schedule::Cron::parse(&text) else { return None };
     let expression = Expression::read(&text);
     let (zone, changes) = &zones[rng.below(zones.len())];
     let policy = POLICIES[rng.below(4)];

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use leasehold::ledger::{self, alive, amend, key_of};
+use leasehold::stores::Store;
+use leasehold::update::{Answer, Then, drive};
+use leasehold::{clock, host, random};
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{
     Account, Agenda, Prospect, Range, STUCK, Turn, Way, Why, is_waved_off, prospect, stuck, takes_turns,
@@ -16,11 +20,7 @@ use leasehold_core::update::{self, Decision, Done, Update};
 use pollster::block_on;
 
 use super::{Broken, Changed, Look, Note, Start, Terms, Tried, change, due_at, read, recorded, register};
-use crate::ledger::{self, alive, amend, key_of};
 use crate::schedule::Slot;
-use crate::stores::Store;
-use crate::update::{Answer, Then, drive};
-use crate::{clock, host, random};
 
 /// More that nobody has begun are not offered to be started: the first will do, unless it has to wait.
 const OFFERED: usize = 8;

@@ -1,6 +1,6 @@
 //! Evaluators that are broken on purpose, each in a way that a cron in use is or was. The checks must notice.
 
-use leasehold::schedule::{Cron, Gap, Missed, Overlap, Policy, Schedule, Slot};
+use leasehold_run::schedule::{Cron, Gap, Missed, Overlap, Policy, Schedule, Slot};
 
 use crate::checks::{self, Evaluator, Expression, at};
 use crate::oracle;

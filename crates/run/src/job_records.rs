@@ -1,34 +1,31 @@
-//! Jobs that are due again and again, against a store: what is due of them now, and what is done about the rest.
+//! The records of jobs in a store: what is due of a job now, and what is done about the rest.
 //!
 //! The decisions are [`leasehold_core::ledger::agenda`]'s and the times are [`crate::schedule`]'s; here are the calls.
 
 mod look;
-pub(crate) mod offset;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leasehold::ledger::job::decoded;
+pub use leasehold::ledger::job::{PREFIX, agenda_key, read};
+use leasehold::ledger::{Item, key_of, slots_of};
+use leasehold::stores::{Store, Write, each_stored};
+use leasehold::update::{Answer, Then, drive};
+use leasehold::{clock, host, random};
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::agenda::{Agenda, JobSchedule, Range, seen};
 pub use leasehold_core::ledger::due::ON_TIME;
 use leasehold_core::ledger::due::{Calendar, CatchUp, Gap, asked_by_itself, listed_first};
 use leasehold_core::ledger::{Ask, BadEntry, Claim, Entry, Subject, unknown_slot};
 use leasehold_core::name::Name;
-use leasehold_core::store::{Cas, Failure, FailureKind, Stored};
+use leasehold_core::store::{Cas, Failure, Stored};
 use leasehold_core::update::{Decision, Done, Found, Next, Update};
 pub use look::look;
-pub use offset::clock_ahead;
 use pollster::block_on;
 
-use crate::ledger::{Item, key_of, plain, slots_of};
 use crate::schedule::{Schedule, Slot};
-use crate::stores::{Store, Write, each_stored};
-use crate::update::{Answer, Then, drive};
-use crate::{host, random};
-
-/// Records of jobs begin with this.
-pub const PREFIX: &str = "jobs/";
 
 /// How a job's slots are gone about.
 #[derive(Clone, Debug)]
@@ -175,25 +172,6 @@ impl Calendar for Schedule {
     }
 }
 
-/// Where the record of a job is kept.
-pub fn agenda_key(job: &Name) -> String {
-    format!("{PREFIX}{}", plain(job.as_str()))
-}
-
-fn unusable(message: String) -> Failure {
-    Failure::new(FailureKind::Unusable, message)
-}
-
-fn decoded(job: &Name, body: &[u8]) -> Result<Agenda, Failure> {
-    Agenda::decode(job, body).map_err(|bad| unusable(format!("the record of the job {job}: {bad}")))
-}
-
-/// The record of a job.
-pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure> {
-    let stored = block_on(store.read(&agenda_key(job)))?;
-    stored.map(|stored| decoded(job, &stored.body)).transpose()
-}
-
 /// What is under a key of ours, and is no record: where, and why.
 pub type Unreadable = (String, String);
 
@@ -209,11 +187,6 @@ pub fn read_all(store: &mut dyn Store) -> Result<(Vec<Agenda>, Vec<Unreadable>),
         true
     })?;
     Ok((found, bad))
-}
-
-/// Whether nothing more is done about a slot.
-pub(crate) fn is_settled(store: &mut dyn Store, job: &Name, at: i64) -> Result<bool, Failure> {
-    Ok(read(store, job)?.is_some_and(|agenda| agenda.is_settled(at)))
 }
 
 /// The record of a job after somebody wanted to change it.
@@ -353,7 +326,7 @@ fn list_latecomers(
 
 /// Pauses a job. Gives what its record says then; nothing if no machine has seen the job.
 pub fn pause(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure> {
-    let at = host::utc(crate::clock::wall().as_secs());
+    let at = host::utc(clock::wall().as_secs());
     let changed = change(store, job, |found, write| found?.pausing(host::name(), at.clone(), write));
     Ok(changed?.agenda)
 }
