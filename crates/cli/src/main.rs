@@ -4,7 +4,6 @@ mod args;
 mod cmd;
 mod config;
 mod exit;
-mod jobs;
 mod out;
 mod report;
 mod scheduler;

@@ -15,11 +15,11 @@ use leasehold::core::name::Name;
 use leasehold::stores::{Failure, FailureKind, Store};
 use leasehold::{clock, clock_offset};
 use leasehold_run::job_records::{self, Broken, Look, Note, Start};
+use leasehold_run::jobs::Job;
 
 use crate::cmd::{Opened, store_failed};
 use crate::config::Chosen;
 use crate::exit::{Failed, Kind};
-use crate::jobs::Job;
 use crate::out::Out;
 use clocks::{Clocks, Wrong};
 use lane::Lane;

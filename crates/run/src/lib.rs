@@ -1,7 +1,11 @@
 //! Jobs that are due again and again, each slot run once on whichever machine.
 //!
-//! [`schedule`] says when a job is due, [`job_records`] what became of its slots, as the store tells it.
+//! [`jobs`] are read from a [configuration file](config_file), [`schedule`] says when they are due, and [`job_records`] what
+//! became of their slots, as the store tells it.
 
+pub mod config_file;
 pub mod duration;
 pub mod job_records;
+pub mod jobs;
+pub mod placeholders;
 pub mod schedule;

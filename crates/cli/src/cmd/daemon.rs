@@ -11,13 +11,13 @@ use leasehold::core::name::Name;
 use leasehold::runner::poll::{self, ClockSet, Timer};
 use leasehold::runner::signals::Signals;
 use leasehold::stores::Store;
+use leasehold_run::jobs::{self, Job};
 use rustix::process::Signal;
 use watch::Watch;
 
 use super::{enrol, open_tested};
 use crate::args::{Everywhere, NewHere};
 use crate::exit::{self, Failed, Kind};
-use crate::jobs::{self, Job};
 use crate::out::Out;
 use crate::scheduler::start::Starter;
 use crate::scheduler::{Millis, Mode, Scheduler};
@@ -150,7 +150,7 @@ fn timed(jobs: &[Job], store: &dyn Store) -> Result<(), Failed> {
 /// Takes the file as it is now; if that will not do, what was there before stays in force. True: the store did not
 /// answer, or may have taken half of it, so it has to be tried again.
 fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, told: bool, out: &Out) -> bool {
-    let checked = jobs::load(path).and_then(|jobs| {
+    let checked = jobs::load(path).map_err(Failed::from).and_then(|jobs| {
         let opened = super::open(flags, &leases(&jobs))?;
         enrol(&opened, &leases(&jobs))?;
         if opened.chosen.url != scheduler.chosen().url {

@@ -13,6 +13,7 @@ use leasehold::ledger::{PREFIXES, alive};
 use leasehold::stores::{Store, each_stored};
 use leasehold::text::did_you_mean;
 use leasehold_run::job_records::{self, Unreadable};
+use leasehold_run::jobs;
 use serde_json::{Value, json};
 
 use super::past::{self, Run};
@@ -20,7 +21,6 @@ use super::{Opened, daemon, held_for, items, standing, store_failed};
 use crate::args::{Everywhere, History};
 use crate::config::scope;
 use crate::exit::{self, Failed, Kind};
-use crate::jobs;
 use crate::out::{self, Out};
 
 /// Most jobs that are named where none was found.

@@ -6,12 +6,12 @@ use leasehold::clock;
 use leasehold::clock_offset;
 use leasehold::core::name::Name;
 use leasehold_run::job_records::{self, Terms};
+use leasehold_run::jobs::{self, Job};
 
 use super::standing::time;
 use super::{daemon, name, open, store_failed};
 use crate::args::{Everywhere, Pause};
 use crate::exit::{self, Failed};
-use crate::jobs::{self, Job};
 use crate::out::Out;
 
 /// Pauses it, or lets it go on.
@@ -67,8 +67,8 @@ pub fn run(flags: &Everywhere, args: &Pause, paused: bool, out: &Out) -> Result<
 
 /// How its slots are gone about, if the leasehold.toml here says so.
 fn terms(flags: &Everywhere, job: &Name, out: &Out) -> Option<Terms> {
-    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_else(|failed| {
-        out.warn(&failed.message);
+    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_else(|bad| {
+        out.warn(&bad.to_string());
         Vec::new()
     });
     jobs.iter().find(|known| known.name == *job).map(Job::terms)

@@ -9,11 +9,11 @@ use leasehold::host;
 use leasehold::ledger::{alive, amend, key_of};
 use leasehold::stores::{Failure, Store, Version};
 use leasehold_run::job_records;
+use leasehold_run::jobs;
 
 use super::{Opened, by_kind, daemon, elsewhere, items, store_failed};
 use crate::args::{Everywhere, Retry};
 use crate::exit::{self, Failed, Kind};
-use crate::jobs;
 use crate::out::Out;
 
 /// Decides.

@@ -20,6 +20,7 @@ use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::run::{self, Spec};
 use leasehold::stores::Store;
 use leasehold_run::duration;
+use leasehold_run::placeholders::Moment;
 pub use observe::diary;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use serde::{Deserialize, Serialize};
@@ -157,7 +158,7 @@ impl Order {
     }
 
     /// What to run, with timing that this store supports.
-    fn spec(self, args: &Run, store: &dyn Store, when: &targets::Moment) -> Result<Spec, Failed> {
+    fn spec(self, args: &Run, store: &dyn Store, when: &Moment) -> Result<Spec, Failed> {
         let Self { leases, job, program, env, run_id } = self;
         let max_run = duration::parse_or_none(&args.manner.max_run)
             .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;

@@ -13,11 +13,11 @@ use leasehold::core::session::lease_key;
 use leasehold::core::stop::Text;
 use leasehold::stores::{Failure, Store};
 use leasehold_run::job_records::{self, ON_TIME};
+use leasehold_run::jobs::{Busy, Job};
 
 use super::past::Run;
 use super::{Opened, history, items, store_failed};
 use crate::exit::Failed;
-use crate::jobs::{Busy, Job};
 
 /// Records that are looked at lie at most this far, in seconds, before what is settled.
 const LOOK_BACK: i64 = 30 * 86_400;

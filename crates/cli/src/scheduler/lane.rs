@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use leasehold::core::stop::DEFAULT_TTL;
 use leasehold_run::job_records::{Start, Terms, Tried};
+use leasehold_run::jobs::Job;
 use leasehold_run::schedule::Slot;
 
 use super::start::{Ended, Running};
 use super::{Millis, Mode};
 use crate::exit;
-use crate::jobs::Job;
 
 /// A slot that was tried in vain is tried again after this long, then after twice as long, and so on.
 const AGAIN_MS: Millis = 1_000;
@@ -204,7 +204,8 @@ mod tests {
             format!("[[job]]\nname = \"j{n}\"\ncron = \"{pattern}\"\nrun = [\"true\"]\n")
         };
         let text = String::from("timezone = \"Europe/Berlin\"\n") + &(0..LANES).map(job).collect::<String>();
-        let jobs = crate::jobs::parse(&text, Path::new("/srv/leasehold.toml"), |_| None).unwrap_or_default();
+        let jobs =
+            leasehold_run::jobs::parse(&text, Path::new("/srv/leasehold.toml"), |_| None).unwrap_or_default();
         let now: Millis = 1_800_000_000_000;
         let bare: Vec<_> = jobs.iter().map(|job| job.schedule.clone()).collect();
         let mut lanes: Vec<Lane> = jobs.into_iter().map(|job| Lane::new(job, now)).collect();

@@ -10,14 +10,14 @@ use std::time::Duration;
 use leasehold::core::ledger::{Entry, Subject};
 use leasehold::host;
 use leasehold::runner::JOB_ENV;
+use leasehold_run::jobs::{Busy, Job};
+use leasehold_run::placeholders::literal;
 use leasehold_run::schedule::Slot;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use crate::cmd::run::Handed;
-use crate::cmd::targets::literal;
 use crate::config::Chosen;
-use crate::jobs::{Busy, Job};
 
 /// How runs are started.
 pub struct Starter {
@@ -59,7 +59,7 @@ impl Starter {
     /// Starts one.
     pub fn start(&self, job: &Job, slot: &Slot, late: bool) -> Result<Running, String> {
         let id = slot.due().to_string();
-        let filled = job.filled(&id, slot.due()).map_err(|failed| failed.message)?;
+        let filled = job.filled(&id, slot.due()).map_err(|bad| bad.to_string())?;
         let mut command = Command::new(&self.exe);
         // The whole URL is for the run alone: the job it starts gets none of the credentials in it.
         command.env_remove("LEASEHOLD_STORE_FILE").env("LEASEHOLD_STORE", &self.store);

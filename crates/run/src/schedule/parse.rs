@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use super::cron::{Days, Fields, Weekdays};
 use leasehold::text::did_you_mean;
+
+use super::cron::{Days, Fields, Weekdays};
 
 const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];

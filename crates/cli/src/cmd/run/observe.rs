@@ -26,6 +26,7 @@ use leasehold::stores::memory::MemoryStore;
 use leasehold::stores::{OpenError, Store};
 use leasehold::targets::Target;
 use leasehold::targets::gate::{self, Gates};
+use leasehold_run::placeholders::Moment;
 use serde_json::{Value, json};
 
 use self::diary::Beside;
@@ -223,7 +224,7 @@ impl Notes {
         flags: &Everywhere,
         args: &Run,
         spec: &Spec,
-        when: &targets::Moment,
+        when: &Moment,
     ) -> (Vec<Box<dyn Target>>, Option<Gates>) {
         let mut gates = None;
         let opened = targets::named(&args.manner.fence, &spec.leases[0], &spec.job, when, flags, &mut gates);

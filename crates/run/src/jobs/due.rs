@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::tz::{self, TimeZone};
-use leasehold::core::stop::Text;
 use leasehold::text::did_you_mean;
-use leasehold_run::schedule::{Cron, CronError, Every, Gap, Overlap, Policy, Schedule};
+use leasehold_core::stop::Text;
 
 use super::{Busy, Said};
-use crate::exit::Failed;
+use crate::config_file::BadFile;
+use crate::schedule::{Cron, CronError, Every, Gap, Overlap, Policy, Schedule};
 
 /// Spreading a thundering herd takes minutes; more is another schedule.
 const STAGGER_MOST: Duration = Duration::from_secs(3600);
@@ -58,7 +58,7 @@ pub fn zone(name: &str) -> Result<TimeZone, String> {
 }
 
 /// What a job says of it.
-pub fn due(said: &Said<'_>, busy: Busy) -> Result<Due, Failed> {
+pub fn due(said: &Said<'_>, busy: Busy) -> Result<Due, BadFile> {
     let own = &said.own;
     let stagger = own.duration("stagger")?.unwrap_or_default();
     let (schedule, written, within) = match (own.has("every"), own.has("cron")) {
@@ -94,7 +94,7 @@ pub fn due(said: &Said<'_>, busy: Busy) -> Result<Due, Failed> {
 
 type Found = (Schedule, String, Option<Duration>);
 
-fn every(said: &Said<'_>) -> Result<Found, Failed> {
+fn every(said: &Said<'_>) -> Result<Found, BadFile> {
     let own = &said.own;
     if let Some(wrong) = ["timezone", "gap", "overlap"].into_iter().find(|key| own.has(key)) {
         let why = format!(
@@ -111,7 +111,7 @@ fn every(said: &Said<'_>) -> Result<Found, Failed> {
     Ok((Schedule::every(every), every.to_string(), Some(interval)))
 }
 
-fn cron(said: &Said<'_>) -> Result<Found, Failed> {
+fn cron(said: &Said<'_>) -> Result<Found, BadFile> {
     let own = &said.own;
     if own.has("offset") {
         return Err(own.bad("offset", "offset goes with every; with cron, write the minute"));

@@ -1,13 +1,12 @@
 //! Placeholders of a job: checked when it is read, filled in for each slot.
 
 use jiff::Timestamp;
-use leasehold::core::ledger::KEY_MAX;
-use leasehold::core::name::Name;
 use leasehold::text::did_you_mean;
+use leasehold_core::ledger::KEY_MAX;
+use leasehold_core::name::Name;
 
 use super::Job;
-use crate::cmd::targets::{self, Moment};
-use crate::exit::Failed;
+use crate::placeholders::{self, BadTemplate, Moment};
 
 /// What a job does for one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,20 +37,20 @@ impl Job {
     ///
     /// Fails only if the records of a time zone have gone since the job was read: another date would be another
     /// key, and the work be done twice.
-    pub fn filled(&self, slot_id: &str, due: Timestamp) -> Result<Filled, Failed> {
+    pub fn filled(&self, slot_id: &str, due: Timestamp) -> Result<Filled, BadTemplate> {
         let when = Moment { slot: Some(slot_id.into()), at: due };
         let key = self.key_at(&when)?;
         let fill = |word: &str| match word {
             "{key}" => Ok(key.clone().unwrap_or_default()),
-            _ => targets::filled(word, &self.leases[0], &self.name, &when),
+            _ => placeholders::filled(word, &self.leases[0], &self.name, &when),
         };
         let run = self.run.iter().map(|argument| each(argument, fill)).collect::<Result<_, _>>()?;
         Ok(Filled { run, key })
     }
 
     /// Which lease will be granted is not known yet: `{lease}` is the first, whichever it is.
-    fn key_at(&self, when: &Moment) -> Result<Option<String>, Failed> {
-        let fill = |key| targets::filled(key, &self.leases[0], &self.name, when);
+    fn key_at(&self, when: &Moment) -> Result<Option<String>, BadTemplate> {
+        let fill = |key| placeholders::filled(key, &self.leases[0], &self.name, when);
         self.key.as_deref().map(fill).transpose()
     }
 
@@ -69,7 +68,7 @@ impl Job {
 
 /// An argument with each placeholder replaced by what `fill` makes of it, braces and all. Arguments are full of other
 /// people's braces (JSON, shells, awk): all others stay.
-fn each(argument: &str, fill: impl Fn(&str) -> Result<String, Failed>) -> Result<String, Failed> {
+fn each(argument: &str, fill: impl Fn(&str) -> Result<String, BadTemplate>) -> Result<String, BadTemplate> {
     let (mut text, mut rest) = (String::new(), argument);
     while let Some((before, word, after)) = next_word(rest) {
         text += before;
@@ -136,7 +135,7 @@ fn wrong_word(job: &Job, word: &str, before: &str, program: bool, when: &Moment)
                 Some("there is no key to fill in: key = \"charge-{slot}\" would give one".into())
             }
             "{key}" => None,
-            _ => targets::filled(word, &job.leases[0], &job.name, when).err().map(|failed| failed.message),
+            _ => placeholders::filled(word, &job.leases[0], &job.name, when).err().map(|bad| bad.to_string()),
         };
     }
     match inside(word) {
@@ -167,7 +166,7 @@ pub(super) fn wrong_key(job: &Job) -> Option<String> {
     let [first, second] = samples();
     let (one, other) = match (job.key_at(&first), job.key_at(&second)) {
         (Ok(one), Ok(other)) => (one.unwrap_or_default(), other.unwrap_or_default()),
-        (Err(failed), _) | (_, Err(failed)) => return Some(format!("key: {}", failed.message)),
+        (Err(bad), _) | (_, Err(bad)) => return Some(format!("key: {bad}")),
     };
     if one.is_empty() || one.len() > KEY_MAX || one.contains('\0') {
         let bytes = one.len();
@@ -186,5 +185,5 @@ pub(super) fn wrong_key(job: &Job) -> Option<String> {
 /// What is wrong with a target's name, if anything.
 pub(super) fn wrong_fence(template: &str, lease: &Name, job: &Name) -> Option<String> {
     let [when, _] = samples();
-    targets::filled(template, lease, job, &when).err().map(|failed| format!("fence: {}", failed.message))
+    placeholders::filled(template, lease, job, &when).err().map(|bad| format!("fence: {bad}"))
 }

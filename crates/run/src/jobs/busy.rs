@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold::core::name::Name;
+use leasehold_core::name::Name;
 
-use super::read::Section;
 use super::{CATCH_UP_MOST, Said};
-use crate::exit::Failed;
+use crate::config_file::{BadFile, Section};
 
 /// What a slot does that finds its lease busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub enum Busy {
 const WORDS: [&str; 3] = ["skip", "wait", "switch"];
 
 /// One table must not say two things.
-fn check(section: &Section<'_>) -> Result<(), Failed> {
+fn check(section: &Section<'_>) -> Result<(), BadFile> {
     let skips = section.choice("on_busy", &WORDS)? == Some("skip");
     if skips && every_slot_counts(section)? {
         let why = "on_busy = \"skip\" gives up a slot that finds its lease busy, and catch_up of 2 or more says that \
@@ -39,17 +38,17 @@ fn check(section: &Section<'_>) -> Result<(), Failed> {
 
 const NO_WAIT: &str = "wait goes with on_busy = \"wait\" or \"switch\": write on_busy, or leave out wait";
 
-fn every_slot_counts(section: &Section<'_>) -> Result<bool, Failed> {
+fn every_slot_counts(section: &Section<'_>) -> Result<bool, BadFile> {
     Ok(section.count("catch_up", 0, CATCH_UP_MOST)?.is_some_and(|most| most >= 2))
 }
 
 /// What is wrong with the defaults in any case.
-pub fn check_defaults(defaults: &Section<'_>) -> Result<(), Failed> {
+pub fn check_defaults(defaults: &Section<'_>) -> Result<(), BadFile> {
     check(defaults)
 }
 
 /// The leases that would do, and what if none is free.
-pub fn leases(said: &Said<'_>, name: &Name) -> Result<(Vec<Name>, Busy), Failed> {
+pub fn leases(said: &Said<'_>, name: &Name) -> Result<(Vec<Name>, Busy), BadFile> {
     let Said { own, defaults, .. } = said;
     check(own)?;
     let on_busy = said.either(|section| section.choice("on_busy", &WORDS))?;
@@ -70,7 +69,7 @@ pub fn leases(said: &Said<'_>, name: &Name) -> Result<(Vec<Name>, Busy), Failed>
     Ok((leases, busy(said, wait.filter(|_| waits))?))
 }
 
-fn busy(said: &Said<'_>, wait: Option<Duration>) -> Result<Busy, Failed> {
+fn busy(said: &Said<'_>, wait: Option<Duration>) -> Result<Busy, BadFile> {
     let otherwise = |section: &Section<'_>| section.has("on_busy") || section.has("wait");
     let (own, defaults) = (&said.own, said.defaults);
     // The table that says how many are caught up, and every more particular one.
@@ -85,7 +84,7 @@ fn busy(said: &Said<'_>, wait: Option<Duration>) -> Result<Busy, Failed> {
     })
 }
 
-fn named(own: &Section<'_>, on_busy: Option<&str>, name: &Name) -> Result<Vec<Name>, Failed> {
+fn named(own: &Section<'_>, on_busy: Option<&str>, name: &Name) -> Result<Vec<Name>, BadFile> {
     let switch = on_busy == Some("switch");
     match (own.texts("resources")?, own.name("lease")?) {
         (Some(_), Some(_)) => Err(own.bad("resources", "lease and resources are both set; keep one")),

@@ -5,21 +5,37 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::core::name::Name;
 use leasehold::text::did_you_mean;
-use leasehold_run::duration;
+use leasehold_core::name::Name;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::exit::Failed;
+use crate::duration;
+
+/// Keys that a configuration may have.
+pub const KEYS: [&str; 2] = ["store", "store_file"];
+/// … and that of a project besides.
+pub const PROJECT_KEYS: [&str; 4] = ["defaults", "job", "new_here", "timezone"];
+
+/// What is wrong with a file, and on which line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadFile(pub String);
+
+impl BadFile {
+    /// A file that was named and is not there.
+    pub fn missing(path: &Path) -> Self {
+        Self(format!("there is no configuration at {}", path.display()))
+    }
+}
 
 /// What a file says; nothing if there is none.
-pub fn text_of(path: &Path) -> Result<Option<String>, Failed> {
+pub fn text_of(path: &Path) -> Result<Option<String>, BadFile> {
     // A pipe, or a device, would keep us waiting for ever.
     let special = std::fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir());
     if special {
         let path = path.display();
-        return Err(Failed::config(format!("cannot read {path}: it is no file. Nothing was started")));
+        return Err(BadFile(format!("cannot read {path}: it is no file")));
     }
     let why = match std::fs::read(path) {
         Ok(bytes) => match String::from_utf8(bytes) {
@@ -33,7 +49,7 @@ pub fn text_of(path: &Path) -> Result<Option<String>, Failed> {
         Err(e) if e.kind() == ErrorKind::IsADirectory => "it is a directory".into(),
         Err(e) => e.to_string(),
     };
-    Err(Failed::config(format!("cannot read {}: {why}. Nothing was started", path.display())))
+    Err(BadFile(format!("cannot read {}: {why}", path.display())))
 }
 
 /// The line of a byte.
@@ -54,16 +70,16 @@ impl<'a> Reader<'a> {
     }
 
     /// All of it.
-    pub fn file(&'a self) -> Result<Section<'a>, Failed> {
+    pub fn file(&'a self) -> Result<Section<'a>, BadFile> {
         let table = DeTable::parse(self.text);
         let table = table.map_err(|e| self.bad(e.span().map_or(0, |span| span.start), e.message()))?;
         Ok(Section { reader: self, at: 0, table: table.into_inner() })
     }
 
-    fn bad(&self, at: usize, what: &str) -> Failed {
+    fn bad(&self, at: usize, what: &str) -> BadFile {
         let line = line(self.text.as_bytes(), at);
         let what = what.trim_end_matches('.');
-        Failed::config(format!("{}:{line}: {what}. Nothing was started", self.path.display()))
+        BadFile(format!("{}:{line}: {what}", self.path.display()))
     }
 }
 
@@ -90,13 +106,13 @@ impl<'a> Section<'a> {
     }
 
     /// What is wrong with a value, or with the table as a whole.
-    pub fn bad(&self, key: &str, what: &str) -> Failed {
+    pub fn bad(&self, key: &str, what: &str) -> BadFile {
         let said = self.table.keys().find(|said| said.get_ref() == key);
         self.reader.bad(said.map_or(self.at, |said| said.span().start), what)
     }
 
     /// Refuses every other key.
-    pub fn only(&self, known: &[&str]) -> Result<(), Failed> {
+    pub fn only(&self, known: &[&str]) -> Result<(), BadFile> {
         for key in self.table.keys() {
             let word: &str = key.get_ref();
             if !known.contains(&word) {
@@ -111,22 +127,22 @@ impl<'a> Section<'a> {
         Ok(())
     }
 
-    fn wanted(&self, key: &str, what: &str) -> Failed {
+    fn wanted(&self, key: &str, what: &str) -> BadFile {
         self.bad(key, &format!("{key} must be {what}"))
     }
 
-    fn inner(&self, table: &Spanned<DeValue<'a>>, key: &str, what: &str) -> Result<Section<'a>, Failed> {
+    fn inner(&self, table: &Spanned<DeValue<'a>>, key: &str, what: &str) -> Result<Section<'a>, BadFile> {
         let inner = table.get_ref().as_table().ok_or_else(|| self.wanted(key, what))?;
         Ok(Section { reader: self.reader, at: table.span().start, table: inner.clone() })
     }
 
     /// `[key]`
-    pub fn section(&self, key: &str) -> Result<Option<Section<'a>>, Failed> {
+    pub fn section(&self, key: &str) -> Result<Option<Section<'a>>, BadFile> {
         self.value(key).map(|value| self.inner(value, key, &format!("a table: [{key}]"))).transpose()
     }
 
     /// `[[key]]`, each.
-    pub fn sections(&self, key: &str) -> Result<Vec<Section<'a>>, Failed> {
+    pub fn sections(&self, key: &str) -> Result<Vec<Section<'a>>, BadFile> {
         let what = format!("written [[{key}]]");
         let Some(value) = self.value(key) else { return Ok(Vec::new()) };
         let all = value.get_ref().as_array().ok_or_else(|| self.wanted(key, &what))?;
@@ -134,14 +150,14 @@ impl<'a> Section<'a> {
     }
 
     /// A text.
-    pub fn text(&self, key: &str) -> Result<Option<String>, Failed> {
+    pub fn text(&self, key: &str) -> Result<Option<String>, BadFile> {
         let Some(value) = self.value(key) else { return Ok(None) };
         let text = value.get_ref().as_str().ok_or_else(|| self.wanted(key, "a text in quotes"))?;
         Ok(Some(text.into()))
     }
 
     /// Texts.
-    pub fn texts(&self, key: &str) -> Result<Option<Vec<String>>, Failed> {
+    pub fn texts(&self, key: &str) -> Result<Option<Vec<String>>, BadFile> {
         let wrong = || self.wanted(key, "a list of texts: [\"a\", \"b\"]");
         let Some(value) = self.value(key) else { return Ok(None) };
         let all = value.get_ref().as_array().ok_or_else(wrong)?;
@@ -155,13 +171,13 @@ impl<'a> Section<'a> {
     }
 
     /// Yes or no.
-    pub fn truth(&self, key: &str) -> Result<Option<bool>, Failed> {
+    pub fn truth(&self, key: &str) -> Result<Option<bool>, BadFile> {
         let Some(value) = self.value(key) else { return Ok(None) };
         value.get_ref().as_bool().map(Some).ok_or_else(|| self.wanted(key, "true or false"))
     }
 
     /// The name of a job or a lease.
-    pub fn name(&self, key: &str) -> Result<Option<Name>, Failed> {
+    pub fn name(&self, key: &str) -> Result<Option<Name>, BadFile> {
         let text = self.text(key)?;
         text.map(|text| Name::new(&text).map_err(|e| self.bad(key, &e.to_string()))).transpose()
     }
@@ -171,18 +187,18 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, Failed> {
+    ) -> Result<Option<T>, BadFile> {
         let text = self.text(key)?;
         text.map(|text| parse(&text).map_err(|e| self.bad(key, &format!("{key}: {e}")))).transpose()
     }
 
     /// A duration.
-    pub fn duration(&self, key: &str) -> Result<Option<Duration>, Failed> {
+    pub fn duration(&self, key: &str) -> Result<Option<Duration>, BadFile> {
         self.parsed(key, duration::parse)
     }
 
     /// How many, within these bounds.
-    pub fn count(&self, key: &str, least: u32, most: u32) -> Result<Option<u32>, Failed> {
+    pub fn count(&self, key: &str, least: u32, most: u32) -> Result<Option<u32>, BadFile> {
         let Some(value) = self.value(key) else { return Ok(None) };
         let number = value.get_ref().as_integer();
         let number = number.and_then(|number| u32::from_str_radix(number.as_str(), number.radix()).ok());
@@ -191,7 +207,7 @@ impl<'a> Section<'a> {
     }
 
     /// One of these words.
-    pub fn choice<'w>(&self, key: &str, words: &[&'w str]) -> Result<Option<&'w str>, Failed> {
+    pub fn choice<'w>(&self, key: &str, words: &[&'w str]) -> Result<Option<&'w str>, BadFile> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let found = words.iter().copied().find(|word| *word == text);
         let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
@@ -199,7 +215,7 @@ impl<'a> Section<'a> {
     }
 
     /// Variables of an environment.
-    pub fn variables(&self, key: &str) -> Result<BTreeMap<String, String>, Failed> {
+    pub fn variables(&self, key: &str) -> Result<BTreeMap<String, String>, BadFile> {
         let Some(table) = self.section(key)? else { return Ok(BTreeMap::new()) };
         let mut variables = BTreeMap::new();
         for name in table.table.keys() {

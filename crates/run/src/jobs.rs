@@ -3,7 +3,6 @@
 mod busy;
 mod due;
 mod fill;
-pub mod read;
 #[cfg(test)]
 mod tests;
 
@@ -12,21 +11,18 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::core::ledger::agenda::JobSchedule;
-use leasehold::core::name::Name;
-use leasehold::core::stop::{DEFAULT_TTL, StoreClock, Timing, Wishes};
+pub use busy::Busy;
 use leasehold::runner::lookup::{LookupError, Program, lookup};
 use leasehold::targets::open::{SCHEMES, shown};
 use leasehold::text::did_you_mean;
-use leasehold_run::duration;
-use leasehold_run::job_records::Terms;
-use leasehold_run::schedule::Schedule;
+use leasehold_core::ledger::agenda::JobSchedule;
+use leasehold_core::name::Name;
+use leasehold_core::stop::{DEFAULT_TTL, StoreClock, Timing, Wishes};
 
-pub use busy::Busy;
-
-use crate::config;
-use crate::exit::Failed;
-use read::{Reader, Section};
+use crate::config_file::{self, BadFile, Reader, Section};
+use crate::duration;
+use crate::job_records::Terms;
+use crate::schedule::Schedule;
 
 /// One job.
 #[derive(Clone, Debug)]
@@ -179,28 +175,26 @@ const MAX_RUN: Duration = Duration::from_secs(6 * 3600);
 const CATCH_UP_MOST: u32 = 10_000;
 
 /// Reads and checks all jobs of a file, and that their programs are there.
-pub fn load(path: &Path) -> Result<Vec<Job>, Failed> {
+pub fn load(path: &Path) -> Result<Vec<Job>, BadFile> {
     from_file(path, missing_program)
 }
 
 /// The same on a machine that need not be able to run them.
-pub fn load_elsewhere(path: &Path) -> Result<Vec<Job>, Failed> {
+pub fn load_elsewhere(path: &Path) -> Result<Vec<Job>, BadFile> {
     from_file(path, |_| None)
 }
 
 /// The jobs of a file; none if there is no such file.
-pub fn here(path: &Path) -> Result<Vec<Job>, Failed> {
-    read::text_of(path)?.map_or_else(|| Ok(Vec::new()), |text| parse(&text, path, |_| None))
+pub fn here(path: &Path) -> Result<Vec<Job>, BadFile> {
+    config_file::text_of(path)?.map_or_else(|| Ok(Vec::new()), |text| parse(&text, path, |_| None))
 }
 
-fn from_file(path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, Failed> {
-    let text = read::text_of(path)?.ok_or_else(|| config::missing(path))?;
+fn from_file(path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, BadFile> {
+    let text = config_file::text_of(path)?.ok_or_else(|| BadFile::missing(path))?;
     let jobs = parse(&text, path, wrong)?;
     if jobs.is_empty() {
         let path = path.display();
-        return Err(Failed::config(format!(
-            "no job in {path}: a [[job]] there says what is to be run, and when. Nothing was started"
-        )));
+        return Err(BadFile(format!("no job in {path}: a [[job]] there says what is to be run, and when")));
     }
     Ok(jobs)
 }
@@ -218,19 +212,19 @@ impl Said<'_> {
     /// By the job, or else for all.
     fn either<T>(
         &self,
-        get: impl Fn(&Section<'_>) -> Result<Option<T>, Failed>,
-    ) -> Result<Option<T>, Failed> {
+        get: impl Fn(&Section<'_>) -> Result<Option<T>, BadFile>,
+    ) -> Result<Option<T>, BadFile> {
         // Both are looked at: a mistake in the defaults is one even where nobody needs them.
         let (own, defaults) = (get(&self.own)?, get(self.defaults)?);
         Ok(own.or(defaults))
     }
 
-    fn duration(&self, key: &str) -> Result<Option<Duration>, Failed> {
+    fn duration(&self, key: &str) -> Result<Option<Duration>, BadFile> {
         self.either(|section| section.duration(key))
     }
 }
 
-pub fn parse(text: &str, path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, Failed> {
+pub fn parse(text: &str, path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, BadFile> {
     parse_with(text, path, wrong, &due::Patterns::default())
 }
 
@@ -239,10 +233,10 @@ fn parse_with(
     path: &Path,
     wrong: impl Fn(&Job) -> Option<String>,
     patterns: &due::Patterns,
-) -> Result<Vec<Job>, Failed> {
+) -> Result<Vec<Job>, BadFile> {
     let reader = Reader::new(text, path);
     let file = reader.file()?;
-    file.only(&[config::KEYS.as_slice(), &config::PROJECT_KEYS].concat())?;
+    file.only(&[config_file::KEYS.as_slice(), &config_file::PROJECT_KEYS].concat())?;
     let defaults = file.section("defaults")?.unwrap_or_else(|| file.empty());
     let in_defaults: Vec<&str> = KEYS.iter().filter(|key| key.for_all).map(|key| key.name).collect();
     defaults.only(&in_defaults)?;
@@ -282,7 +276,7 @@ fn parse_with(
     Ok(jobs)
 }
 
-fn job(said: &Said<'_>, base: &Path) -> Result<Job, Failed> {
+fn job(said: &Said<'_>, base: &Path) -> Result<Job, BadFile> {
     let own = &said.own;
     let name = own.name("name")?;
     let name = name.ok_or_else(|| own.bad("", "this job has no name: name = \"publish\""))?;
@@ -329,7 +323,7 @@ fn job(said: &Said<'_>, base: &Path) -> Result<Job, Failed> {
     }
 }
 
-fn retry(section: &Section<'_>) -> Result<Option<bool>, Failed> {
+fn retry(section: &Section<'_>) -> Result<Option<bool>, BadFile> {
     section.truth("retry").map_err(|_| {
         let why = "retry must be true or false: whether a slot that began and never reported is run again; how often a \
                    slot may fail is said by attempts";
@@ -337,17 +331,17 @@ fn retry(section: &Section<'_>) -> Result<Option<bool>, Failed> {
     })
 }
 
-fn at_least(section: &Section<'_>, key: &str, least: Duration) -> Result<Option<Duration>, Failed> {
+fn at_least(section: &Section<'_>, key: &str, least: Duration) -> Result<Option<Duration>, BadFile> {
     section.parsed(key, |text| match duration::parse(text)? {
         short if short < least => {
-            let least = leasehold::core::stop::Text(least);
+            let least = leasehold_core::stop::Text(least);
             Err(format!("{text:?} is too short: write at least {least}"))
         }
         enough => Ok(enough),
     })
 }
 
-fn run(own: &Section<'_>) -> Result<Vec<String>, Failed> {
+fn run(own: &Section<'_>) -> Result<Vec<String>, BadFile> {
     if own.is_text("run") {
         let why = "run is a list, the program and its arguments: [\"./publish.sh\", \"site\"]. For a line of shell: \
                    [\"sh\", \"-c\", \"…\"]";
@@ -361,7 +355,7 @@ fn run(own: &Section<'_>) -> Result<Vec<String>, Failed> {
 }
 
 /// Timing as far as it can be checked without a store.
-fn wishes(said: &Said<'_>) -> Result<Wishes, Failed> {
+fn wishes(said: &Said<'_>) -> Result<Wishes, BadFile> {
     let wishes = Wishes {
         ttl: Some(said.duration("ttl")?.unwrap_or(DEFAULT_TTL)),
         heartbeat: said.duration("heartbeat")?,
@@ -381,7 +375,7 @@ fn wishes(said: &Said<'_>) -> Result<Wishes, Failed> {
 }
 
 /// The targets. A job names paths as seen from where it runs, and whoever seals them may be elsewhere.
-fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, Failed> {
+fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, BadFile> {
     let kinds: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.name).collect();
     let whole = |target: String| {
         let (kind, path) = target.split_once(':').unwrap_or((&target, ""));
