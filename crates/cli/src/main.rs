@@ -6,7 +6,6 @@ mod config;
 mod exit;
 mod out;
 mod report;
-mod scheduler;
 
 use std::process::ExitCode;
 

@@ -224,7 +224,11 @@ impl Said<'_> {
     }
 }
 
-pub fn parse(text: &str, path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, BadFile> {
+pub(crate) fn parse(
+    text: &str,
+    path: &Path,
+    wrong: impl Fn(&Job) -> Option<String>,
+) -> Result<Vec<Job>, BadFile> {
     parse_with(text, path, wrong, &due::Patterns::default())
 }
 

@@ -41,10 +41,18 @@ pub fn fences(
     when: &Moment,
     flags: &Everywhere,
 ) -> Result<(Fences, Option<Gates>), Failed> {
+    let each = |lease: &Name, gates: &mut _| named(templates, lease, job, when, flags, gates);
+    fences_of(leases, each)
+}
+
+/// The targets of each lease, which are opened by `each`; and the store of those that are gates.
+pub fn fences_of<'l>(
+    leases: impl IntoIterator<Item = &'l Name>,
+    each: impl Fn(&Name, &mut Option<Gates>) -> Vec<Result<Box<dyn Target>, Failed>>,
+) -> Result<(Fences, Option<Gates>), Failed> {
     let (mut fences, mut gates) = (Fences::none(), None);
     for lease in leases {
-        let targets: Result<_, Failed> =
-            named(templates, lease, job, when, flags, &mut gates).into_iter().collect();
+        let targets: Result<_, Failed> = each(lease, &mut gates).into_iter().collect();
         let targets = targets.map_err(|failed| Failed {
             message: format!("{}. Nothing was run", failed.message.trim_end_matches('.')),
             ..failed

@@ -48,7 +48,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     // No store is asked for advice: a run that only observes does not depend on one.
     let advice =
         MemoryStore::new().map_err(|failure| Failed::new(Kind::Config, "system", failure.message))?;
-    let order = super::Order::read(args, super::Handed::read()?)?;
+    let order = super::Order::read(args)?;
     let when = items::moment(flags, args, &order.job)?;
     let mut spec = order.spec(args, &advice, &when)?;
     let mut notes = Notes { seen: Vec::new(), held_by: None, out: *out };
@@ -106,7 +106,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Some(Err(e)) = path.map(|path| note(&path, &record)) {
         out.warn(&format!("what was seen could not be noted: {e}"));
     }
-    crate::report::write(&args.manner, out, || record);
+    crate::report::write(&args.manner.reports, out, || record);
     ran.map_err(|e| {
         Failed::new(Kind::Command(NOT_EXECUTED), "command", format!("cannot run the command: {e}"))
     })

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
 
 use leasehold::core::ledger::agenda::STUCK;
 use leasehold::core::ledger::{Entry, State};
@@ -10,28 +11,49 @@ use leasehold::core::stop::Text;
 use leasehold::stores::Failure;
 use leasehold_run::job_records::{Note, Start};
 use leasehold_run::schedule::Slot;
+use leasehold_run::scheduler::{Became, ClockError, Event, RunEnded, StartError};
 use serde_json::{Value, json};
 
-use super::clocks::Wrong;
-use super::start::Ended;
 use crate::cmd::standing::{ahead, dropped_of, time};
-use crate::cmd::{held_for, items};
+use crate::cmd::{held_for, items, store_failed};
 use crate::config::Chosen;
-use crate::exit;
+use crate::exit::Failed;
 use crate::out::Out;
 
 /// Tells people, or whoever reads `--json`.
-pub struct Voice<'a> {
+pub struct Messages<'a> {
     out: &'a Out,
+    chosen: Chosen,
+    /// What was said of a job and need not be said again.
+    told: BTreeSet<(Name, String)>,
 }
 
-impl<'a> Voice<'a> {
-    pub fn new(out: &'a Out) -> Self {
-        Self { out }
+impl<'a> Messages<'a> {
+    pub fn new(out: &'a Out, chosen: Chosen) -> Self {
+        Self { out, chosen, told: BTreeSet::new() }
     }
 
-    pub fn warn(&self, text: &str) {
-        self.out.warn(text);
+    /// Tells of one thing.
+    pub fn tell(&mut self, event: &Event<'_>) {
+        match event {
+            Event::Registered(changed) => {
+                // Whoever has changed the file wants to hear what is still wrong.
+                self.told.clear();
+                self.registered(changed);
+            }
+            Event::Noted(job, note) => self.note(job, note),
+            Event::Unusable(job, failure) => {
+                if self.told.insert(((*job).clone(), failure.message.clone())) {
+                    self.out.warn(&format!("{job} is not run: {}", failure.message));
+                }
+            }
+            Event::Started(job, start) => self.started(job, start),
+            Event::NotStarted(job, slot, error) => self.not_started(job, slot, error),
+            Event::Ended(job, run) => self.ended(job, run),
+            Event::StoreSilent(failure) => self.silent(failure),
+            Event::StoreAnswers => self.out.warn("the store answers again"),
+            Event::ClockWrong(error) => self.clock_wrong(error),
+        }
     }
 
     /// For `--json`: what it is about, what people are told of it, and the same in fields.
@@ -47,10 +69,10 @@ impl<'a> Voice<'a> {
     }
 
     /// Jobs were seen for the first time, or with another schedule.
-    pub fn registered(&self, changed: &[(Name, Option<String>)], chosen: &Chosen) {
+    fn registered(&self, changed: &[(Name, Option<String>)]) {
         let new: Vec<&Name> =
             changed.iter().filter(|(_, before)| before.is_none()).map(|(job, _)| job).collect();
-        let store = &chosen.shown;
+        let store = &self.chosen.shown;
         let text = match &new[..] {
             [] => String::new(),
             [job] => format!("{job} is new on {store}: due from now on, nothing was missed"),
@@ -73,7 +95,7 @@ impl<'a> Voice<'a> {
         }
     }
 
-    pub fn started(&self, job: &Name, start: &Start) {
+    fn started(&self, job: &Name, start: &Start) {
         let Start { slot, late, again, .. } = start;
         let how = match (again, late) {
             (true, _) => ", once more",
@@ -86,31 +108,29 @@ impl<'a> Voice<'a> {
         self.event("started", job, &slot.due().to_string(), &text, &fields);
     }
 
-    pub fn unstarted(&self, job: &Name, slot: &Slot, error: &str) {
+    fn not_started(&self, job: &Name, slot: &Slot, error: &StartError) {
         let text = format!("{job} was not started for {slot}: {error}");
         self.out.warn(&text);
-        self.event("unstarted", job, &slot.due().to_string(), &text, &json!({"reason": error}));
+        self.event("unstarted", job, &slot.due().to_string(), &text, &json!({"reason": error.to_string()}));
     }
 
-    /// A run has ended. Whether all is well.
-    pub fn ended(&self, job: &Name, ended: &Ended, entry: Result<Option<Entry>, Failure>) -> bool {
-        let slot = ended.slot.due().to_string();
-        let Told { word, text, well } = told(job, &slot, ended, &entry);
-        let entry = entry.ok().flatten();
+    fn ended(&self, job: &Name, run: &RunEnded<'_>) {
+        let (slot, status) = (run.ended.slot.due().to_string(), run.ended.status);
+        let Told { word, text, alarming } = told(job, &slot, run);
+        let record = run.record.as_ref().ok().and_then(Option::as_ref);
         let fields = json!({
-            "outcome": word, "exit": ended.status.code(), "signal": ended.status.signal(),
-            "attempt": entry.as_ref().map(|entry| entry.attempt),
-            "failures": entry.as_ref().map(|entry| entry.failures), "attempts": ended.attempts,
+            "outcome": word, "exit": status.code(), "signal": status.signal(),
+            "attempt": record.map(|record| record.attempt),
+            "failures": record.map(|record| record.failures), "attempts": run.ended.attempts,
         });
         self.event("ended", job, &slot, &text, &fields);
-        if !well {
+        if alarming {
             self.out.warn(&text);
         }
-        well
     }
 
     /// What was found about a job. Some of it is said once.
-    pub fn note(&self, job: &Name, note: &Note, told: &mut BTreeSet<String>) {
+    fn note(&mut self, job: &Name, note: &Note) {
         let (event, slot, text, fields) = match note {
             Note::Dropped(range) => {
                 let fields = json!({
@@ -164,7 +184,7 @@ impl<'a> Voice<'a> {
             }
         };
         let once = matches!(note, Note::Elsewhere(_) | Note::Bad(_) | Note::Ahead(_));
-        if once && !told.insert(text.clone()) {
+        if once && !self.told.insert((job.clone(), text.clone())) {
             return;
         }
         self.event(event, job, &slot, &text, &fields);
@@ -174,18 +194,11 @@ impl<'a> Voice<'a> {
         }
     }
 
-    /// The store answers, again.
-    pub fn answered(&self, silent: &mut u32) {
-        if std::mem::take(silent) > 0 {
-            self.out.warn("the store answers again");
-        }
-    }
-
-    /// The clock is not to be gone by.
-    pub fn untimed(&self, why: &str, wrong: Wrong) {
-        match wrong {
-            Wrong::Off => self.out.warn(why),
-            Wrong::Silent => self.out.warn(&format!(
+    fn clock_wrong(&self, error: &ClockError) {
+        let why = clock_failed(error, &self.chosen).message;
+        match error {
+            ClockError::Off(_) => self.out.warn(&why),
+            ClockError::Store(_) => self.out.warn(&format!(
                 "{}. This machine's clock was set, or was wrong before, and cannot be compared with the store's: nothing \
                  is started until it can be; what is due meanwhile is caught up as far as catch_up says",
                 why.trim_end_matches('.')
@@ -193,13 +206,28 @@ impl<'a> Voice<'a> {
         }
     }
 
-    pub fn silent(&self, failure: &Failure, chosen: &Chosen) {
+    fn silent(&self, failure: &Failure) {
         self.out.warn(&format!(
             "{} ({}). Nothing is started until it answers; what is due meanwhile is caught up as far as catch_up says",
             failure.message.trim_end_matches('.'),
-            chosen.shown
+            self.chosen.shown
         ));
     }
+}
+
+/// A clock by which nothing is started, as a failure.
+pub fn clock_failed(error: &ClockError, chosen: &Chosen) -> Failed {
+    let ahead = match error {
+        ClockError::Off(ahead) => *ahead,
+        ClockError::Store(failure) => return store_failed(failure, chosen),
+    };
+    let off = Text(Duration::from_millis(ahead.unsigned_abs()));
+    let way = if ahead > 0 { "ahead of" } else { "behind" };
+    Failed::config(format!(
+        "this machine's clock is {off} {way} that of {}. Nothing was started: jobs would run at wrong times. Set \
+         the clock (timedatectl set-ntp true), then start again",
+        chosen.shown
+    ))
 }
 
 fn shown(entry: &Entry) -> String {
@@ -210,134 +238,88 @@ fn shown(entry: &Entry) -> String {
 struct Told {
     word: &'static str,
     text: String,
-    well: bool,
+    /// Something is wrong.
+    alarming: bool,
 }
 
-fn told(job: &Name, slot: &str, ended: &Ended, entry: &Result<Option<Entry>, Failure>) -> Told {
-    let success = ended.status.success();
-    let code = match (ended.status.code(), ended.status.signal()) {
+fn told(job: &Name, slot: &str, run: &RunEnded<'_>) -> Told {
+    let (status, attempts) = (run.ended.status, run.ended.attempts);
+    let code = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
         (None, signal) => format!("signal {}", signal.unwrap_or(0)),
     };
-    let not_begun = || Told {
-        word: "not begun",
-        text: format!("{job} for {slot} was not begun ({code})"),
-        well: success,
-    };
-    let entry = match entry {
-        Ok(Some(entry)) => entry,
-        Ok(None) => return not_begun(),
-        Err(failure) => {
-            let why = failure.message.trim_end_matches('.');
-            let text = format!(
-                "{job} for {slot} ended ({code}); the store could not be asked what came of it: {why}"
-            );
-            return Told { word: "not known", text, well: success };
-        }
-    };
-    let word = entry.state.word();
     let see = format!("leasehold why {job} {slot}");
-    let (ours, needs_you) = (ended.left(entry), ended.status.code() == Some(exit::NEEDS_YOU.into()));
-    match entry.state {
-        State::Ok | State::Skipped => Told { word, text: format!("{job} for {slot}: {word}"), well: true },
-        State::Started if ours => {
-            let text = format!("{job} for {slot} began and never reported ({code}); {see}");
-            Told { word: "unknown", text, well: false }
+    let alarming = !run.went_well();
+    let (word, text) = match (run.became, &run.record) {
+        (Became::NotKnown, Err(failure)) => {
+            let why = failure.message.trim_end_matches('.');
+            let asked = "the store could not be asked what came of it";
+            ("not known", format!("{job} for {slot} ended ({code}); {asked}: {why}"))
         }
-        // Another run is at it, or somebody lets it be tried again: of ours there is nothing to say.
-        State::Started | State::Planned => not_begun(),
-        // What another run has left, unless that is why this one began nothing.
-        State::Failed | State::Lost | State::Killed | State::Unknown if !ours && !needs_you => not_begun(),
-        state => {
-            let attempt = match state == State::Failed && ended.attempts > 1 {
-                true => format!(", attempt {} of {}", entry.failures, ended.attempts),
+        (Became::NotBegun | Became::NotKnown, _) => {
+            ("not begun", format!("{job} for {slot} was not begun ({code})"))
+        }
+        (Became::Silent, _) => {
+            ("unknown", format!("{job} for {slot} began and never reported ({code}); {see}"))
+        }
+        (Became::Stands(record), _) if matches!(record.state, State::Ok | State::Skipped) => {
+            let word = record.state.word();
+            (word, format!("{job} for {slot}: {word}"))
+        }
+        (Became::Stands(record), _) => {
+            let (word, failed) = (record.state.word(), record.state == State::Failed);
+            let attempt = match failed && attempts > 1 {
+                true => format!(", attempt {} of {attempts}", record.failures),
                 false => String::new(),
             };
-            let waits = state == State::Failed && entry.failures >= ended.attempts;
-            let waits = if waits { "it waits for you: " } else { "" };
-            Told {
-                word,
-                text: format!("{job} for {slot}: {word} ({code}){attempt}; {waits}{see}"),
-                well: false,
-            }
+            let waits = if failed && record.failures >= attempts { "it waits for you: " } else { "" };
+            (word, format!("{job} for {slot}: {word} ({code}){attempt}; {waits}{see}"))
         }
-    }
+    };
+    Told { word, text, alarming }
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::ExitStatus;
-    use std::time::Duration;
 
-    use jiff::Timestamp;
-    use leasehold::core::ids::{Epoch, Grant, Token, WriteId};
-    use leasehold::core::ledger::{Claim, Subject};
-    use leasehold::host;
+    use leasehold::core::ledger::Subject;
     use leasehold::stores::FailureKind;
-    use leasehold_run::schedule::{Every, Schedule};
+    use leasehold_run::handoff::Recorded;
+    use leasehold_run::scheduler::Ended;
 
     use super::*;
 
-    const RUN: &str = "mac-1-a";
+    const SITE: &str = "site for 1970-01-01T00:00:00Z";
 
-    /// What is said of a run that ended so, as raw as wait tells it, if this is found in the store.
-    fn said(raw: i32, found: &Result<Option<Entry>, Failure>) -> Option<(String, bool)> {
-        let job = Name::new("site").ok()?;
-        let every = Every::new(Duration::from_secs(60), Duration::ZERO).ok()?;
-        let slot = Schedule::every(every).prev_at_or_before(Timestamp::UNIX_EPOCH)?;
+    /// What is said of a run that ended so, as raw as wait tells it, and whether it is alarming.
+    fn said(raw: i32, became: Became, record: Result<Option<Recorded>, Failure>) -> (String, bool) {
+        let job = Name::new("site").unwrap();
+        let slot = Slot::due_at(0).unwrap();
         let id = slot.due().to_string();
         let subject = Subject::Slot { job: job.clone(), at: 0, id: id.clone() };
-        let ended = Ended { slot, subject, status: ExitStatus::from_raw(raw), run: RUN.into(), attempts: 1 };
-        let told = told(&job, &id, &ended, found);
-        Some((told.text, told.well))
+        let status = ExitStatus::from_raw(raw);
+        let ended = Ended { slot, subject, status, run_id: "r".into(), outcome: None, attempts: 1 };
+        let told = told(&job, &id, &RunEnded { ended: &ended, record, became });
+        (told.text, told.alarming)
     }
 
     #[test]
     fn a_store_that_does_not_answer_is_not_a_run_that_did_not_begin() {
-        let site = "site for 1970-01-01T00:00:00Z";
-        let nothing = said(9, &Ok(None));
-        assert_eq!(nothing, Some((format!("{site} was not begun (signal 9)"), false)));
+        let not_begun = said(9, Became::NotBegun, Ok(None));
+        assert_eq!(not_begun, (format!("{SITE} was not begun (signal 9)"), true));
         let failure = Failure::new(FailureKind::Unreachable, "no answer.");
         let text =
-            format!("{site} ended (exit code 1); the store could not be asked what came of it: no answer");
-        assert_eq!(said(0x100, &Err(failure.clone())), Some((text, false)));
-        assert_eq!(said(0, &Err(failure)).map(|(_, well)| well), Some(true));
-    }
-
-    /// A record that a run of this process, on this host, with that run id has left.
-    fn left_by(run: &str) -> Option<Entry> {
-        let job = Name::new("site").ok()?;
-        let claim = Claim {
-            lease: job.clone(),
-            epoch: Epoch::first(1),
-            token: Token::new(1)?,
-            grant: Grant(1),
-            holder: host::holder(run, &job),
-        };
-        Some(Entry {
-            subject: Subject::Slot { job: job.clone(), at: 0, id: "1970-01-01T00:00:00Z".into() },
-            job,
-            state: State::Failed,
-            attempt: 1,
-            failures: 1,
-            silences: 0,
-            claim,
-            since_first: None,
-            ending: None,
-            steps: Vec::new(),
-            more: serde_json::Map::new(),
-            write: WriteId(1),
-        })
+            format!("{SITE} ended (exit code 1); the store could not be asked what came of it: no answer");
+        assert_eq!(said(0x100, Became::NotKnown, Err(failure)), (text, true));
     }
 
     #[test]
-    fn a_record_is_a_runs_own_by_the_run_id_alone() {
-        let site = "site for 1970-01-01T00:00:00Z";
+    fn a_slot_that_failed_for_the_last_time_waits_for_a_person() {
+        let recorded = Recorded { state: State::Failed, attempt: 1, failures: 1 };
         let failed = format!(
-            "{site}: failed (exit code 1); it waits for you: leasehold why site 1970-01-01T00:00:00Z"
+            "{SITE}: failed (exit code 1); it waits for you: leasehold why site 1970-01-01T00:00:00Z"
         );
-        assert_eq!(said(0x100, &Ok(left_by(RUN))), Some((failed, false)));
-        let not_begun = format!("{site} was not begun (exit code 1)");
-        assert_eq!(said(0x100, &Ok(left_by("another"))), Some((not_begun, false)));
+        assert_eq!(said(0x100, Became::Stands(recorded), Ok(Some(recorded))), (failed, true));
     }
 }

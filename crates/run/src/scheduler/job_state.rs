@@ -1,16 +1,16 @@
 //! One job in a scheduler.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use leasehold::core::stop::DEFAULT_TTL;
-use leasehold_run::job_records::{Start, Terms, Tried};
-use leasehold_run::jobs::Job;
-use leasehold_run::schedule::Slot;
+use leasehold_core::stop::DEFAULT_TTL;
 
 use super::start::{Ended, Running};
 use super::{Millis, Mode};
-use crate::exit;
+use crate::handoff::{NotBegun, SlotOutcome};
+use crate::job_records::{Start, Terms, Tried};
+use crate::jobs::Job;
+use crate::schedule::Slot;
 
 /// A slot that was tried in vain is tried again after this long, then after twice as long, and so on.
 const AGAIN_MS: Millis = 1_000;
@@ -18,11 +18,9 @@ const AGAIN_MS: Millis = 1_000;
 const AGAIN_MOST_MS: Millis = 60_000;
 /// `tick` does not wait for better times: it tries so often.
 const TRIES_AT_ONCE: u32 = 3;
-/// What a run that began nothing ends with if any slot of its job would end so: somebody has to do something first.
-const IN_VAIN: [u8; 4] = [exit::USAGE, exit::REFUSED, exit::DENIED, exit::CONFIG];
 
 /// One job, and what this process has just done about it.
-pub struct Lane {
+pub struct JobState {
     pub job: Job,
     pub terms: Terms,
     /// Its slots start this much later than they are due: a part of `stagger`, the same on all machines.
@@ -37,8 +35,6 @@ pub struct Lane {
     /// Something of it was run since its old records were looked at.
     pub ran: bool,
     pub tried: Tried,
-    /// What was said and need not be said again.
-    pub told: BTreeSet<String>,
     /// Slots that were tried in vain.
     again: BTreeMap<i64, Again>,
     /// The lease was found held, so often in a row: the other slots of the job would find it so too.
@@ -65,7 +61,7 @@ impl Again {
     }
 }
 
-impl Lane {
+impl JobState {
     /// For a job, looked at now.
     pub fn new(job: Job, now: Millis) -> Self {
         let (terms, delay) = (job.terms(), delay(&job));
@@ -79,7 +75,6 @@ impl Lane {
             queued: false,
             ran: false,
             tried: Tried::Nothing,
-            told: BTreeSet::new(),
             again: BTreeMap::new(),
             held: Again::NEVER,
             in_vain: false,
@@ -87,8 +82,8 @@ impl Lane {
         }
     }
 
-    /// What the lane that this job had before was doing.
-    pub fn inherit(&mut self, old: Lane) {
+    /// What was known of it before the file was read again.
+    pub fn inherit(&mut self, old: JobState) {
         (self.running, self.ran, self.tried, self.again) = (old.running, old.ran, old.tried, old.again);
         (self.held, self.made_up) = (old.held, old.made_up);
     }
@@ -137,17 +132,20 @@ impl Lane {
         Some(ended)
     }
 
-    /// A run of it has ended: looked at again at once. `begun`: it came as far as its slot's record.
-    pub fn ended(&mut self, ended: &Ended, begun: bool, now: Millis) {
-        self.stumbled(&ended.slot, now);
-        let code = ended.status.code().and_then(|code| u8::try_from(code).ok()).filter(|_| !begun);
-        self.in_vain = code.is_some_and(|code| IN_VAIN.contains(&code));
-        if let Some(again) = self.again.get_mut(&ended.slot.number())
-            && (self.in_vain || code == Some(exit::NEEDS_YOU))
+    /// A run of it has ended: looked at again at once.
+    pub fn ended(&mut self, slot: &Slot, outcome: SlotOutcome, now: Millis) {
+        self.stumbled(slot, now);
+        let not_begun = match outcome {
+            SlotOutcome::Begun(_) => None,
+            SlotOutcome::NotBegun(why) => Some(why),
+        };
+        self.in_vain = not_begun == Some(NotBegun::InVain);
+        if let Some(again) = self.again.get_mut(&slot.number())
+            && matches!(not_begun, Some(NotBegun::InVain | NotBegun::NeedsYou))
         {
             *again = Again { tries: TRIES_AT_ONCE.max(again.tries), at: now + AGAIN_MOST_MS };
         }
-        self.held = if begun { Again::NEVER } else { self.held.then(now) };
+        self.held = if not_begun.is_none() { Again::NEVER } else { self.held.then(now) };
         (self.ran, self.wake) = (true, Some(now));
     }
 
@@ -186,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    const LANES: usize = 10_000;
+    const JOBS: usize = 10_000;
     const TURNS: usize = 25;
 
     fn took(act: impl FnOnce()) -> u128 {
@@ -203,13 +201,12 @@ mod tests {
             let pattern = format!("{} {} * * {}", n % 60, n / 60 % 24, ["*", "MON-FRI", "5L", "1#2"][n % 4]);
             format!("[[job]]\nname = \"j{n}\"\ncron = \"{pattern}\"\nrun = [\"true\"]\n")
         };
-        let text = String::from("timezone = \"Europe/Berlin\"\n") + &(0..LANES).map(job).collect::<String>();
-        let jobs =
-            leasehold_run::jobs::parse(&text, Path::new("/srv/leasehold.toml"), |_| None).unwrap_or_default();
+        let text = String::from("timezone = \"Europe/Berlin\"\n") + &(0..JOBS).map(job).collect::<String>();
+        let jobs = crate::jobs::parse(&text, Path::new("/srv/leasehold.toml"), |_| None).unwrap_or_default();
         let now: Millis = 1_800_000_000_000;
         let bare: Vec<_> = jobs.iter().map(|job| job.schedule.clone()).collect();
-        let mut lanes: Vec<Lane> = jobs.into_iter().map(|job| Lane::new(job, now)).collect();
-        assert_eq!(lanes.len(), LANES);
+        let mut jobs: Vec<JobState> = jobs.into_iter().map(|job| JobState::new(job, now)).collect();
+        assert_eq!(jobs.len(), JOBS);
         let at = Timestamp::from_millisecond(now).unwrap_or_default();
         let (mut raw, mut ours) = (u128::MAX, u128::MAX);
         for _ in 0..TURNS {
@@ -219,13 +216,13 @@ mod tests {
                 }
             }));
             ours = ours.min(took(|| {
-                lanes.iter_mut().for_each(|lane| lane.wake = lane.next_due(black_box(now)));
-                black_box(lanes.iter().filter_map(|lane| lane.wake).min());
+                jobs.iter_mut().for_each(|state| state.wake = state.next_due(black_box(now)));
+                black_box(jobs.iter().filter_map(|state| state.wake).min());
             }));
         }
         let ratio = ours as f64 / raw as f64;
         println!(
-            "next due of {LANES} jobs: {} us, the bare patterns: {} us, {ratio:.2} times",
+            "next due of {JOBS} jobs: {} us, the bare patterns: {} us, {ratio:.2} times",
             ours / 1000,
             raw / 1000
         );
