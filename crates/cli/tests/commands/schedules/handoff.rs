@@ -101,7 +101,7 @@ fn the_job_inherits_nothing_of_it() {
     let open = lines(&world.path("open"));
     assert!(!open.iter().any(|what| what.starts_with("socket:")), "{open:?}");
     // The control: the wrapper itself has it.
-    let hand_down = "readlink /proc/$PPID/fd/* > open";
+    let hand_down = "readlink /proc/$PPID/fd/* > open; true";
     let slot = "2026-01-01T06:00:00Z";
     let at = slot.parse::<jiff::Timestamp>().unwrap().as_second();
     let command = ["sh", "-c", hand_down];
