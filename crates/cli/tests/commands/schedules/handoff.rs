@@ -90,6 +90,17 @@ fn what_came_of_it_is_handed_back() {
     assert_eq!(outcome, of(SlotOutcome::NotBegun(NotBegun::InVain), 78));
 }
 
+/// A job may say more than a socket holds.
+#[test]
+fn an_enormous_description_arrives() {
+    let world = World::new();
+    let mut large = described(&world, &["sh", "-c", "test ${#V7} = 100000"]);
+    large.env = (0..8).map(|n| (format!("V{n}"), "x".repeat(100_000))).collect();
+    let (ended, outcome) = here(&world, &large);
+    ended.is(0, "");
+    assert!(matches!(outcome.unwrap().slot, SlotOutcome::Begun(Some(_))));
+}
+
 /// The description has the secrets of all of them.
 #[test]
 fn the_job_inherits_nothing_of_it() {
