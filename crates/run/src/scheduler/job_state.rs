@@ -230,4 +230,28 @@ mod tests {
         let bar = if cfg!(debug_assertions) { 2.0 } else { 1.2 };
         assert!(ratio <= bar, "{ratio:.2} times, at most {bar}");
     }
+
+    #[test]
+    fn what_a_run_says_of_its_slot_decides_when_that_is_tried_again() {
+        const NOW: Millis = 1_800_000_000_000;
+        let text = "[[job]]\nname = \"a\"\nevery = \"1m\"\nrun = [\"true\"]\ncatch_up = 2\n";
+        let job = crate::jobs::parse(text, Path::new("/srv/leasehold.toml"), |_| None).unwrap().remove(0);
+        let start = |at| Start { slot: Slot::due_at(at).unwrap(), late: false, again: false, free: false };
+        let (this, other) = (start(60), start(120));
+        // When that slot and another one may be tried: by one that stays, and by one that does not.
+        let again = |outcome| {
+            let mut state = JobState::new(job.clone(), NOW);
+            state.ended(&this.slot, outcome, NOW);
+            let wait = |start, mode| state.not_before(start, mode).map(|at| at.saturating_sub(NOW).max(-1));
+            [&this, &other].map(|start| (wait(start, Mode::Stays), wait(start, Mode::Once)))
+        };
+        let (soon, late) = (Some(AGAIN_MS), Some(AGAIN_MOST_MS));
+        assert_eq!(again(SlotOutcome::Begun(None)), [(soon, soon), (Some(-1), Some(-1))]);
+        for why in [NotBegun::Skipped, NotBegun::Failed] {
+            assert_eq!(again(SlotOutcome::NotBegun(why)), [(soon, None), (soon, None)], "{why:?}");
+        }
+        for why in [NotBegun::NeedsYou, NotBegun::InVain] {
+            assert_eq!(again(SlotOutcome::NotBegun(why)), [(late, None), (soon, None)], "{why:?}");
+        }
+    }
 }
