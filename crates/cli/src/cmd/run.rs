@@ -15,9 +15,8 @@ use leasehold::core::stop::Wishes;
 use leasehold::elsewhere::Elsewhere;
 use leasehold::fences::Fences;
 use leasehold::host;
-use leasehold::ledger::Page;
 use leasehold::runner::lookup::{Program, lookup};
-use leasehold::runner::run::{self, Spec};
+use leasehold::runner::run::{self, Ran, Spec};
 use leasehold::stores::Store;
 use leasehold::targets::gate::Gates;
 use leasehold_run::duration;
@@ -64,12 +63,12 @@ pub struct Asked<'a> {
     pub new_here: bool,
 }
 
-/// Runs what is prepared, and tells of it. `left` hears what the ledger says of its item, if it came that far.
+/// Runs what is prepared, and tells of it. `left` hears what came of it, if it came that far.
 fn carry_out(
     args: &Asked<'_>,
     prepared: Result<(Spec, Fences, Opened), Failed>,
     out: &Out,
-    left: impl FnOnce(&Page),
+    left: impl FnOnce(&Ran),
 ) -> Result<u8, Failed> {
     // What keeps it from being run belongs into the report too.
     let early = |failed: Failed| {
@@ -98,6 +97,7 @@ fn carry_out(
     let ran = run::run(&spec, store, memory.clone(), fences, &mut voice)
         .map_err(|e| Failed::new(Kind::Unreachable, "system", format!("the system refused: {e}")))
         .map_err(early)?;
+    left(&ran);
     if let Some(before) = terminal.filter(|_| was_killed(&ran.outcome)) {
         restore(&before);
     }
@@ -106,9 +106,6 @@ fn carry_out(
     }
     fence::remember(&state, &ran.fences.sealed);
     forgetful(&memory, &chosen, out);
-    if let Some(page) = &ran.page {
-        left(page);
-    }
     if let (Some(item), Some(page)) = (&spec.item, &ran.page) {
         items::check_recorded(page, item.if_unknown, out);
         page.unnoted.iter().for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));

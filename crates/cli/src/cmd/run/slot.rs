@@ -6,8 +6,8 @@ use leasehold::core::ledger::{Amended, IfUnknown, Opened, Subject, unknown_slot}
 use leasehold::core::name::Name;
 use leasehold::core::stop::Wishes;
 use leasehold::fences::Fences;
-use leasehold::ledger::{Item, Page};
-use leasehold::runner::run::Spec;
+use leasehold::ledger::Item;
+use leasehold::runner::run::{Ran, Spec};
 use leasehold_run::handoff::{
     self, Description, NotBegun, Outcome, ReceiveError, Recorded, SlotOutcome, VERSION,
 };
@@ -43,8 +43,7 @@ pub fn slot() -> Result<u8, Failed> {
         new_here: described.new_here,
     };
     let mut begun = None;
-    let told =
-        carry_out(&asked, prepare(&flags, &described), &Out::new(&flags), |page| begun = recorded(page));
+    let told = carry_out(&asked, prepare(&flags, &described), &Out::new(&flags), |ran| begun = recorded(ran));
     let exit = told.as_ref().map_or_else(Failed::code, |code| *code);
     let slot = begun.unwrap_or_else(|| SlotOutcome::NotBegun(not_begun(&told)));
     reply.send(&Outcome { version: VERSION, run_id: described.run_id, slot, exit });
@@ -52,7 +51,8 @@ pub fn slot() -> Result<u8, Failed> {
 }
 
 /// What is recorded of a slot that the run began.
-fn recorded(page: &Page) -> Option<SlotOutcome> {
+fn recorded(ran: &Ran) -> Option<SlotOutcome> {
+    let page = ran.page.as_ref()?;
     let Some(Opened::Begun(..)) = &page.opened else { return None };
     Some(SlotOutcome::Begun(match &page.closed {
         Some(Amended::Done(entry, _)) => Some(Recorded::from(entry)),
