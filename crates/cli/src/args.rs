@@ -15,10 +15,9 @@ pub use self::fence::{Fence, FenceVerb, Gate};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use items::{ATTEMPTS, Doing, History, IfUnknown, NewHere, Once, Pause, Plan, Retry, Step, Why};
 use items::{DAEMON_HELP, TICK_HELP};
+use leasehold_run::{duration, handoff};
 pub use store::{Adopt, Use};
 pub use typed::parse;
-
-use crate::duration;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -161,6 +160,9 @@ pub enum Command {
     /// Print the manual page
     #[command(hide = true)]
     Man(Man),
+    /// Run a slot as the scheduler that started us describes it
+    #[command(name = handoff::COMMAND, hide = true)]
+    RunSlot(RunSlot),
     /// A process of the demo
     #[command(hide = true)]
     DemoActor(DemoActor),
@@ -202,6 +204,13 @@ pub struct Manner {
     /// --slot, {slot} are filled in
     #[arg(long, value_name = "TARGET")]
     pub fence: Vec<String>,
+    #[command(flatten)]
+    pub reports: Reports,
+}
+
+/// Where it is written what happened.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Reports {
     /// Write what happened to this file, as JSON. A skip is written only if the file is empty or not there, so that
     /// the report of the last run stays
     #[arg(long, value_name = "FILE")]
@@ -388,6 +397,15 @@ pub struct Demo {
     /// The same for git: a publishing script on two machines, by itself and under a fence
     #[arg(long)]
     pub git: bool,
+}
+
+/// `run-slot`: for whoever looks at a list of processes. What is run is said by the scheduler.
+#[derive(Debug, Args)]
+pub struct RunSlot {
+    /// The job
+    pub job: String,
+    /// The slot
+    pub slot: String,
 }
 
 /// `demo-actor`

@@ -10,10 +10,10 @@ use leasehold::memory::{Memory, Other};
 use leasehold::state::StateDir;
 use leasehold::stores::{self, Failure, FailureKind, OpenError, Opener, Scheme, Store};
 use leasehold::text::{MASK, did_you_mean, is_word, masked};
+use leasehold_run::config_file::{self, BadFile, KEYS, PROJECT_KEYS, Reader};
 
 use crate::args::Everywhere;
 use crate::exit::{Failed, Kind};
-use crate::jobs::read::{self, Reader};
 use crate::out::Out;
 
 /// What to do about a directory that is no store yet.
@@ -39,11 +39,6 @@ pub struct Chosen {
     /// Stores whose keys and slots are new on this one: so says the file that names it.
     pub new_here: Vec<String>,
 }
-
-/// Keys a configuration may have.
-pub const KEYS: [&str; 2] = ["store", "store_file"];
-/// … and that of a project besides.
-pub const PROJECT_KEYS: [&str; 4] = ["defaults", "job", "new_here", "timezone"];
 
 fn env(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
@@ -87,7 +82,7 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
         return named(&url, "LEASEHOLD_STORE_FILE", here);
     }
     let project = match &flags.config {
-        Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| missing(path))?),
+        Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| BadFile::missing(path))?),
         None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
     };
     if let Some(Found { store: Some((url, path)), new_here }) = project {
@@ -217,11 +212,6 @@ struct Found {
     new_here: Vec<String>,
 }
 
-/// A file that was named and is not there.
-pub fn missing(path: &Path) -> Failed {
-    Failed::config(format!("there is no configuration at {}. Nothing was started", path.display()))
-}
-
 /// Whose configuration it is: jobs belong to a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
@@ -231,18 +221,18 @@ enum Whose {
 
 /// Only the store is read: a job that is wrong must not stop runs that have nothing to do with it.
 fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
-    let Some(text) = read::text_of(path)? else { return Ok(None) };
+    let Some(text) = config_file::text_of(path)? else { return Ok(None) };
     let reader = Reader::new(&text, path);
     let file = reader.file()?;
     if let Some(astray) = PROJECT_KEYS.iter().find(|key| whose == Whose::User && file.has(key)) {
         let why =
             format!("{astray} belongs into the leasehold.toml of a project: here only a store is named");
-        return Err(file.bad(astray, &why));
+        return Err(file.bad(astray, &why).into());
     }
     file.only(&[KEYS.as_slice(), &PROJECT_KEYS].concat())?;
     let (url, secret_in) = (file.text("store")?, file.text("store_file")?);
     if url.is_some() && secret_in.is_some() {
-        return Err(file.bad("store_file", "store and store_file are both set; keep one"));
+        return Err(file.bad("store_file", "store and store_file are both set; keep one").into());
     }
     let url = match secret_in {
         Some(place) => Some(secret(&beside(path).join(place), "store_file")?),
@@ -250,7 +240,8 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
     };
     let new_here = file.texts("new_here")?.unwrap_or_default();
     if url.is_none() && !new_here.is_empty() {
-        return Err(file.bad("new_here", "new_here goes with the store of the same file, and it names none"));
+        let why = "new_here goes with the store of the same file, and it names none";
+        return Err(file.bad("new_here", why).into());
     }
     Ok(Some(Found { store: url.map(|url| (url, path.to_path_buf())), new_here }))
 }

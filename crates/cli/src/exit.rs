@@ -1,5 +1,8 @@
 //! Every exit code, one meaning each. Scripts rely on these numbers.
 
+use leasehold_run::config_file::BadFile;
+use leasehold_run::placeholders::BadTemplate;
+
 /// Ran, or rightly did nothing: skipped because busy.
 pub const OK: u8 = 0;
 /// `acquire` or `break` found the lease held.
@@ -128,5 +131,29 @@ impl Failed {
     /// Something wrong with the configuration.
     pub fn config(message: impl Into<String>) -> Self {
         Self::new(Kind::Config, "config", message)
+    }
+}
+
+impl From<BadFile> for Failed {
+    fn from(bad: BadFile) -> Self {
+        Self::config(format!("{bad}. Nothing was started"))
+    }
+}
+
+impl From<BadTemplate> for Failed {
+    fn from(bad: BadTemplate) -> Self {
+        Self::usage(bad.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_wrong_is_a_configuration_that_starts_nothing() {
+        let failed = Failed::from(BadFile("leasehold.toml:4: what is that".into()));
+        assert_eq!(failed.code(), 78);
+        assert_eq!(failed.message, "leasehold.toml:4: what is that. Nothing was started");
     }
 }

@@ -3,12 +3,9 @@
 mod args;
 mod cmd;
 mod config;
-mod duration;
 mod exit;
-mod jobs;
 mod out;
 mod report;
-mod scheduler;
 
 use std::process::ExitCode;
 

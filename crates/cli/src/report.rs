@@ -11,14 +11,15 @@ use leasehold::runner::run::{Ran, Spec};
 use leasehold::{host, state};
 use serde_json::{Value, json};
 
-use crate::args::{Manner, Run};
+use crate::args::Reports;
 use crate::cmd::items::{self, SKIPPED};
+use crate::cmd::run::Asked;
 use crate::exit::{Failed, Kind};
 use crate::out::{self, Out};
 
 /// Finds out before anything is run whether a report can be written.
-pub fn check(manner: &Manner) -> Result<(), Failed> {
-    manner.report.iter().chain(&manner.report_append).try_for_each(|path| {
+pub fn check(reports: &Reports) -> Result<(), Failed> {
+    reports.report.iter().chain(&reports.report_append).try_for_each(|path| {
         state::check_writable(path).map_err(|e| {
             let message =
                 format!("the report could not be written to {}: {e}. Nothing was run", path.display());
@@ -28,8 +29,8 @@ pub fn check(manner: &Manner) -> Result<(), Failed> {
 }
 
 /// Writes what happened where it was asked for. Failing to is told, and changes no exit code.
-pub fn write(manner: &Manner, out: &Out, record: impl FnOnce() -> Value) {
-    let Manner { report, report_append, .. } = manner;
+pub fn write(reports: &Reports, out: &Out, record: impl FnOnce() -> Value) {
+    let Reports { report, report_append } = reports;
     if report.is_none() && report_append.is_none() && !out.json {
         return;
     }
@@ -88,12 +89,12 @@ fn save(how: &mut OpenOptions, path: &Path, line: &str) -> io::Result<()> {
 }
 
 /// A run that came to nothing before a lease was asked for.
-pub fn early(args: &Run, failed: &Failed) -> Value {
+pub fn early(args: &Asked<'_>, failed: &Failed) -> Value {
     json!({
         "v": 1,
         "time": host::utc(leasehold::clock::wall().as_secs()),
-        "job": args.manner.job.as_ref().unwrap_or(&args.name),
-        "lease": args.name,
+        "job": args.job.unwrap_or(args.lease),
+        "lease": args.lease,
         "exit": failed.code(),
         "duration_s": 0.0,
         "outcome": "failed",

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 
 use crate::state::{StateDir, append_private, open_private, read_private, write_private};
 use crate::stores::{Failure, Store, known_as};
-use crate::{agenda, clock, host, ledger, random};
+use crate::{clock, host, ledger, random};
 
 /// One line in so many has its file looked through for what is not needed any more.
 const TIDY_ONE_IN: u128 = 256;
@@ -200,7 +200,7 @@ pub fn answered(store: &mut dyn Store, subject: &Subject, keep: Option<Duration>
         return Ok(true);
     }
     match subject {
-        Subject::Slot { job, at, .. } => agenda::is_settled(store, job, *at),
+        Subject::Slot { job, at, .. } => ledger::job::is_settled(store, job, *at),
         Subject::Key(_) | Subject::Latest(_) => Ok(false),
     }
 }

@@ -1,5 +1,7 @@
 //! Work done once, against a store: the calls that [`leasehold_core::ledger`] asks for.
 
+pub mod job;
+
 use std::io;
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use sha2::{Digest, Sha256};
 use crate::elsewhere::Elsewhere;
 use crate::stores::Store;
 use crate::update::{Answer, Between, Patience, Then, drive, nothing};
-use crate::{agenda, clock, host, random};
+use crate::{clock, host, random};
 
 /// Records of keys, of slots, and of the last good run of a job begin with these.
 pub const PREFIXES: [&str; 3] = ["keys/", "slots/", "latest/"];
@@ -43,7 +45,8 @@ pub struct Item {
 }
 
 impl Item {
-    pub(crate) fn ask(&self, job: &Name, claim: Claim) -> Ask {
+    /// What is asked about it by a run of this job, under this claim.
+    pub fn ask(&self, job: &Name, claim: Claim) -> Ask {
         Ask {
             subject: self.subject.clone(),
             job: job.clone(),
@@ -146,7 +149,7 @@ pub fn open(store: &mut dyn Store, ask: Ask) -> (Opened, bool) {
             next = match next {
                 Next::Call(Call::ReadLease(lease, grant)) => opening.on_lease(alive(store, &lease, grant)),
                 Next::Call(Call::ReadSettled(job, at)) => {
-                    opening.on_settled(agenda::is_settled(store, &job, at))
+                    opening.on_settled(job::is_settled(store, &job, at))
                 }
                 Next::Call(Call::Remove(version)) => {
                     block_on(store.remove(&key, &version));
@@ -204,7 +207,7 @@ pub fn alive(store: &mut dyn Store, lease: &Name, grant: Grant) -> Result<Alive,
 }
 
 /// A lease as it is now.
-pub(crate) fn seen(store: &mut dyn Store, lease: &Name) -> Result<Seen, Failure> {
+pub fn seen(store: &mut dyn Store, lease: &Name) -> Result<Seen, Failure> {
     let stored = block_on(store.read(&lease_key(lease)))?;
     let facts = store.facts();
     Ok(Seen::of(lease, stored.as_ref(), facts.resolution, &facts.instance))

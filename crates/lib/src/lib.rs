@@ -22,9 +22,9 @@
 //! the world is here. [`stores`] are where leases live, [`runner`] is `leasehold run`, [`lease`] is the
 //! API above.
 
-pub mod agenda;
 pub mod byhand;
 pub mod clock;
+pub mod clock_offset;
 #[cfg(all(unix, feature = "conformance"))]
 pub mod doctor;
 pub mod elsewhere;
@@ -38,7 +38,6 @@ mod owned;
 pub mod random;
 #[cfg(unix)]
 pub mod runner;
-pub mod schedule;
 pub mod shell;
 pub mod state;
 pub mod steps;

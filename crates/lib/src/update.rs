@@ -37,7 +37,7 @@ impl Backoff {
 }
 
 /// How long a store may be silent.
-pub(crate) struct Patience<'a> {
+pub struct Patience<'a> {
     /// It is called again until then.
     pub until: BootTime,
     /// What is done before.
@@ -45,7 +45,7 @@ pub(crate) struct Patience<'a> {
 }
 
 /// The next call, or the end.
-pub(crate) enum Then<T> {
+pub enum Then<T> {
     /// Read the record.
     Read,
     /// Compare and set it.
@@ -63,7 +63,7 @@ pub(crate) enum Then<T> {
 
 impl<R: Record, S> Then<Done<R, S>> {
     /// What follows in a change.
-    pub(crate) fn of(next: Next<R, S>, encode: impl FnOnce(&R) -> Option<Vec<u8>>) -> Self {
+    pub fn of(next: Next<R, S>, encode: impl FnOnce(&R) -> Option<Vec<u8>>) -> Self {
         match next {
             Next::Read => Self::Read,
             Next::Cas { expected, record } => {
@@ -87,7 +87,7 @@ impl From<errand::Next> for Then<errand::ErrandOutcome> {
 }
 
 /// What the store said to a call.
-pub(crate) enum Answer {
+pub enum Answer {
     /// To a read.
     Read(Result<Option<Stored>, Failure>),
     /// To a compare-and-set.
@@ -96,7 +96,7 @@ pub(crate) enum Answer {
 
 /// Makes the calls, and tells each answer to whoever decides on the next. `Err`: the store stayed silent for longer
 /// than there was patience for, if it was limited.
-pub(crate) fn drive<T>(
+pub fn drive<T>(
     store: &mut dyn Store,
     key: &str,
     first: Then<T>,

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use leasehold::core::ids::Token;
-
-use crate::duration;
+use leasehold_run::duration;
 
 /// `acquire`
 #[derive(Debug, Args)]

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use leasehold_run::duration;
 
 use super::Manner;
-use crate::duration;
 
 /// Below the flags of `daemon`.
 pub const DAEMON_HELP: &str = "\

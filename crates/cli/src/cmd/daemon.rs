@@ -1,5 +1,6 @@
 //! `leasehold daemon` and `leasehold tick`: the schedules of leasehold.toml.
 
+mod messages;
 mod watch;
 
 use std::os::fd::AsFd;
@@ -11,16 +12,17 @@ use leasehold::core::name::Name;
 use leasehold::runner::poll::{self, ClockSet, Timer};
 use leasehold::runner::signals::Signals;
 use leasehold::stores::Store;
+use leasehold_run::jobs::{self, Job};
+use leasehold_run::scheduler::{Millis, Mode, Scheduler, Starter, TakeError};
+use messages::{Messages, clock_failed};
 use rustix::process::Signal;
 use watch::Watch;
 
-use super::{enrol, open_tested};
+use super::{Opened, enrol, open_tested, store_failed};
 use crate::args::{Everywhere, NewHere};
+use crate::config::Chosen;
 use crate::exit::{self, Failed, Kind};
-use crate::jobs::{self, Job};
 use crate::out::Out;
-use crate::scheduler::start::Starter;
-use crate::scheduler::{Millis, Mode, Scheduler};
 
 /// A file that the store could not be told of is read again after this long.
 const READ_AGAIN_MS: Millis = 10_000;
@@ -39,7 +41,7 @@ pub fn daemon(flags: &Everywhere, new_here: &NewHere, out: &Out) -> Result<u8, F
     let (timer, set) = (Timer::new().map_err(system)?, ClockSet::new().map_err(system)?);
     // Before the file is read: a change right after is seen.
     let mut watch = Watch::new(&path);
-    let mut scheduler = begin(flags, &path, new_here, Mode::Stays, out)?;
+    let (mut scheduler, chosen) = begin(flags, &path, new_here, Mode::Stays, out)?;
     // The file has to be read once more, at this time.
     let mut unread: Option<Millis> = None;
     loop {
@@ -73,7 +75,7 @@ pub fn daemon(flags: &Everywhere, new_here: &NewHere, out: &Out) -> Result<u8, F
         if reload && !scheduler.draining {
             let again = scheduler.now() + READ_AGAIN_MS;
             let told = unread.is_some();
-            unread = reloaded(&mut scheduler, flags, &path, told, out).then_some(again);
+            unread = reloaded(&mut scheduler, &chosen, flags, &path, told, out).then_some(again);
         }
     }
 }
@@ -82,7 +84,7 @@ pub fn daemon(flags: &Everywhere, new_here: &NewHere, out: &Out) -> Result<u8, F
 pub fn tick(flags: &Everywhere, new_here: &NewHere, out: &Out) -> Result<u8, Failed> {
     let mut signals = hearing()?;
     let timer = Timer::new().map_err(system)?;
-    let mut scheduler = begin(flags, &path(flags), new_here, Mode::Once, out)?;
+    let (mut scheduler, _) = begin(flags, &path(flags), new_here, Mode::Once, out)?;
     loop {
         let next = scheduler.step();
         if next.is_none() && !scheduler.busy() {
@@ -121,21 +123,41 @@ fn begin<'a>(
     new_here: &NewHere,
     mode: Mode,
     out: &'a Out,
-) -> Result<Scheduler<'a>, Failed> {
+) -> Result<(Scheduler<'a>, Chosen), Failed> {
     let jobs = jobs::load(path)?;
     let opened = open_tested(flags, &leases(&jobs))?;
     enrol(&opened, &leases(&jobs))?;
     timed(&jobs, opened.store.as_ref())?;
-    let (number, store) = (jobs.len(), opened.chosen.shown.clone());
-    let starter = Starter::new(&opened.chosen, new_here.said, out.verbose).map_err(system)?;
-    let mut scheduler = Scheduler::new(opened, starter, mode, out)?;
-    scheduler.take(jobs)?;
+    let number = jobs.len();
+    let Opened { chosen, store, .. } = opened;
+    let starter = Starter {
+        program: std::env::current_exe().map_err(system)?,
+        store: chosen.url.clone(),
+        store_shown: chosen.shown.clone(),
+        new_here: new_here.said,
+        verbose: out.verbose,
+    };
+    let mut messages = Messages::new(out, chosen.clone());
+    let scheduler = Scheduler::new(store, starter, mode, move |event| messages.tell(event));
+    let mut scheduler = scheduler.map_err(|error| clock_failed(&error, &chosen))?;
+    scheduler.take(jobs).map_err(|error| not_taken(&error, &chosen))?;
     if mode == Mode::Stays {
         let jobs = if number == 1 { "job" } else { "jobs" };
         let how = if out.chatty() { "; TERM or Ctrl-C lets what runs end, and ends" } else { "" };
-        out.note(&format!("{number} {jobs} on {store}{how}"));
+        out.note(&format!("{number} {jobs} on {}{how}", chosen.shown));
     }
-    Ok(scheduler)
+    Ok((scheduler, chosen))
+}
+
+/// Jobs that the store could not be told of, as a failure.
+fn not_taken(error: &TakeError, chosen: &Chosen) -> Failed {
+    match error {
+        TakeError::Clock => {
+            let why = "this machine's clock was set, or is wrong, and has to agree with the store's first";
+            Failed::new(Kind::Clock, "clock", why)
+        }
+        TakeError::Store(failure) => store_failed(failure, chosen),
+    }
 }
 
 /// Refuses timing that the store's clock does not allow.
@@ -149,21 +171,29 @@ fn timed(jobs: &[Job], store: &dyn Store) -> Result<(), Failed> {
 
 /// Takes the file as it is now; if that will not do, what was there before stays in force. True: the store did not
 /// answer, or may have taken half of it, so it has to be tried again.
-fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, told: bool, out: &Out) -> bool {
-    let checked = jobs::load(path).and_then(|jobs| {
+fn reloaded(
+    scheduler: &mut Scheduler<'_>,
+    chosen: &Chosen,
+    flags: &Everywhere,
+    path: &Path,
+    told: bool,
+    out: &Out,
+) -> bool {
+    let checked = jobs::load(path).map_err(Failed::from).and_then(|jobs| {
         let opened = super::open(flags, &leases(&jobs))?;
         enrol(&opened, &leases(&jobs))?;
-        if opened.chosen.url != scheduler.chosen().url {
+        if opened.chosen.url != chosen.url {
             out.warn(&format!(
                 "the file names another store now, {}: that is for the next start. Until then this daemon stays on {}",
                 opened.chosen.shown,
-                scheduler.chosen().shown
+                chosen.shown
             ));
         }
         timed(&jobs, scheduler.store())?;
         Ok(jobs)
     });
-    match checked.and_then(|jobs| scheduler.take(jobs)) {
+    let taken = |jobs| scheduler.take(jobs).map_err(|error| not_taken(&error, chosen));
+    match checked.and_then(taken) {
         Ok(()) => {
             out.note(&format!("read {} again", path.display()));
             false

@@ -44,6 +44,7 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Use(args) => use_::run(flags, args, out),
         #[cfg(feature = "http")]
         Command::Serve(args) => serve::run(flags, args, out),
+        Command::RunSlot(_) => run::slot(),
         Command::Demo(args) if args.git => demo::git::run(out),
         Command::Demo(_) => demo::run(out),
         Command::DemoActor(args) => demo::actor::run(args),

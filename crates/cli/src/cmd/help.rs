@@ -14,7 +14,7 @@ pub fn help(args: &Help) -> Result<u8, Failed> {
     match &topic[..] {
         [] => out::written(cli.print_help()),
         ["exit-codes"] => out::as_is(exit::TABLE.trim_end()),
-        ["leasehold.toml"] => out::as_is(&crate::jobs::reference()),
+        ["leasehold.toml"] => out::as_is(&leasehold_run::jobs::reference()),
         // The same as `leasehold TOPIC --help`, whatever that is.
         words => {
             let typed = ["leasehold"].iter().chain(words).chain(&["--help"]);

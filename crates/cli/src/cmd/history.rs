@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use leasehold::agenda::{self, Unreadable};
 use leasehold::core::ledger::agenda::{Agenda, Range};
 use leasehold::core::ledger::{Alive, Ending, Entry, Reason, State, Subject};
 use leasehold::core::name::Name;
@@ -13,6 +12,8 @@ use leasehold::core::stop::Text;
 use leasehold::ledger::{PREFIXES, alive};
 use leasehold::stores::{Store, each_stored};
 use leasehold::text::did_you_mean;
+use leasehold_run::job_records::{self, Unreadable};
+use leasehold_run::jobs;
 use serde_json::{Value, json};
 
 use super::past::{self, Run};
@@ -20,7 +21,6 @@ use super::{Opened, daemon, held_for, items, standing, store_failed};
 use crate::args::{Everywhere, History};
 use crate::config::scope;
 use crate::exit::{self, Failed, Kind};
-use crate::jobs;
 use crate::out::{self, Out};
 
 /// Most jobs that are named where none was found.
@@ -186,7 +186,7 @@ pub fn is_here(flags: &Everywhere, name: &str) -> bool {
 /// There is nothing of this name; what else there is.
 pub fn unheard_of(opened: &mut Opened, name: &str) -> Result<Failed, Failed> {
     let failed = |failure| store_failed(&failure, &opened.chosen);
-    let (agendas, _) = agenda::read_all(opened.store.as_mut()).map_err(failed)?;
+    let (agendas, _) = job_records::read_all(opened.store.as_mut()).map_err(failed)?;
     let mut leases = Vec::new();
     let listed = each_stored(opened.store.as_mut(), LEASE_PREFIX, "", |key, _| {
         leases.push(key[LEASE_PREFIX.len()..].to_owned());
@@ -231,9 +231,9 @@ pub fn recorded(opened: &mut Opened) -> Result<Recorded, Failed> {
         .map_err(|f| store_failed(&f, &opened.chosen))?;
     }
     let (agendas, bad) =
-        agenda::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
+        job_records::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
     unreadable.extend(bad);
-    let rows = agenda::told(rows, &agendas).into_iter().map(|entry| {
+    let rows = job_records::told(rows, &agendas).into_iter().map(|entry| {
         let word = word(opened.store.as_mut(), &entry).map_err(|f| store_failed(&f, &opened.chosen))?;
         Ok(Row { entry, word })
     });

@@ -12,14 +12,13 @@ use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::ledger::Item;
 use leasehold::stores::{Clock, Facts};
+use leasehold_run::placeholders::{Moment, filled};
+use leasehold_run::{duration, jobs};
 
-use super::targets::Moment;
-use super::{by_kind, daemon, held_for, targets};
+use super::{by_kind, daemon, held_for};
 use crate::args::{self, Doing, Everywhere, Run};
 use crate::config::Chosen;
-use crate::duration;
 use crate::exit::{self, Failed, Kind};
-use crate::jobs;
 use crate::out::Out;
 
 /// What a run is to do once, if it said so; and with a slot, the key beside it.
@@ -68,13 +67,13 @@ pub fn item(
 
 /// A key with its placeholders filled in.
 fn key_of(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<String, Failed> {
-    checked(targets::filled(template, lease, job, when)?)
+    checked(filled(template, lease, job, when)?)
 }
 
 /// What placeholders of a run stand for: its slot and the day on which that was due, or today. A slot that is run late
 /// is about the same targets and keys as one that is run in time.
 pub fn moment(flags: &Everywhere, args: &Run, job: &Name) -> Result<Moment, Failed> {
-    let today = Moment::today();
+    let today = Moment::at(super::now());
     let Some(slot) = args.slot.as_deref() else { return Ok(today) };
     Ok(match slot_here(flags, slot, job, today.at)? {
         Subject::Slot { at, id, .. } => Moment { slot: Some(id), at: second(at) },

@@ -2,8 +2,9 @@
 
 use leasehold::core::name::Name;
 use leasehold::ledger;
+use leasehold_run::placeholders::{Moment, filled, literal};
 
-use super::{items, run, targets};
+use super::{items, run};
 use crate::args::{Everywhere, Once, Run};
 use crate::exit::Failed;
 use crate::out::Out;
@@ -19,7 +20,7 @@ pub fn run(flags: &Everywhere, args: &Once, out: &Out) -> Result<u8, Failed> {
         observe: false,
         no_history: false,
         // With its date in it: a run at midnight keeps its key.
-        key: Some(targets::literal(&key)),
+        key: Some(literal(&key)),
         slot: None,
         cooldown: None,
         doing: args.doing,
@@ -36,6 +37,6 @@ fn key(args: &Once) -> Result<String, Failed> {
         }
     }
     let nobody = Name::new("once").map_err(|e| Failed::usage(e.to_string()))?;
-    let key = targets::filled(&args.key, &nobody, &nobody, &targets::Moment::today())?;
+    let key = filled(&args.key, &nobody, &nobody, &Moment::at(super::now()))?;
     items::checked(key)
 }

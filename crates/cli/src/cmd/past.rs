@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use leasehold::agenda::Unreadable;
 use leasehold::core::ids::Epoch;
 use leasehold::core::ledger::{Entry, State};
 use leasehold::core::name::Name;
@@ -12,6 +11,7 @@ use leasehold::core::record::{BadRecord, LeaseRecord};
 use leasehold::core::session::LEASE_PREFIX;
 use leasehold::core::stop::Text;
 use leasehold::stores::each_stored;
+use leasehold_run::job_records::Unreadable;
 use serde_json::{Value, json};
 
 use super::history::{Row, when};

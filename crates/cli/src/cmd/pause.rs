@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold::agenda::{self, Terms};
 use leasehold::clock;
+use leasehold::clock_offset;
 use leasehold::core::name::Name;
+use leasehold_run::job_records::{self, Terms};
+use leasehold_run::jobs::{self, Job};
 
 use super::standing::time;
 use super::{daemon, name, open, store_failed};
 use crate::args::{Everywhere, Pause};
 use crate::exit::{self, Failed};
-use crate::jobs::{self, Job};
 use crate::out::Out;
 
 /// Pauses it, or lets it go on.
@@ -21,13 +22,13 @@ pub fn run(flags: &Everywhere, args: &Pause, paused: bool, out: &Out) -> Result<
     let failed = |failure| store_failed(&failure, &chosen);
     let store = opened.store.as_mut();
     let now = i64::try_from(clock::wall().as_millis()).unwrap_or(i64::MAX);
-    let ahead = agenda::clock_ahead(store).map_err(failed)?.unwrap_or(0);
+    let ahead = clock_offset::clock_ahead(store).map_err(failed)?.unwrap_or(0);
     let now = (now - ahead).div_euclid(1000);
-    let before = agenda::read(store, &job).map_err(failed)?;
+    let before = job_records::read(store, &job).map_err(failed)?;
     let wrong = before.and_then(|agenda| agenda.ahead(now, Duration::ZERO));
     let agenda = match paused {
-        true => agenda::pause(store, &job),
-        false => agenda::resume(store, &job, terms(flags, &job, out).as_ref(), now),
+        true => job_records::pause(store, &job),
+        false => job_records::resume(store, &job, terms(flags, &job, out).as_ref(), now),
     };
     let agenda = agenda.map_err(failed)?;
     let Some(agenda) = agenda else {
@@ -66,8 +67,8 @@ pub fn run(flags: &Everywhere, args: &Pause, paused: bool, out: &Out) -> Result<
 
 /// How its slots are gone about, if the leasehold.toml here says so.
 fn terms(flags: &Everywhere, job: &Name, out: &Out) -> Option<Terms> {
-    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_else(|failed| {
-        out.warn(&failed.message);
+    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_else(|bad| {
+        out.warn(&bad.to_string());
         Vec::new()
     });
     jobs.iter().find(|known| known.name == *job).map(Job::terms)

@@ -5,14 +5,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use leasehold::core::ledger::{Entry, Subject};
 use leasehold::core::stop::Text;
-use leasehold::schedule::Slot;
+use leasehold_run::jobs::{self, Job};
+use leasehold_run::schedule::Slot;
 use serde_json::json;
 
 use super::standing::{Stood, stood};
 use super::{Opened, daemon, open};
 use crate::args::{Everywhere, Plan};
 use crate::exit::{self, Failed};
-use crate::jobs::{self, Job};
 use crate::out::{self, Out};
 
 /// One job, as it stands.
@@ -27,9 +27,8 @@ struct Row<'a> {
 pub fn run(flags: &Everywhere, args: &Plan, out: &Out) -> Result<u8, Failed> {
     let jobs = jobs::load_elsewhere(&daemon::path(flags))?;
     // It may be asked on another machine than the one that has the programs.
-    if let Err(failed) = jobs::load(&daemon::path(flags)) {
-        let why = failed.message.replace(". Nothing was started", "");
-        out.warn(&format!("{why}. Here `daemon` and `tick` would not start"));
+    if let Err(bad) = jobs::load(&daemon::path(flags)) {
+        out.warn(&format!("{bad}. Here `daemon` and `tick` would not start"));
     }
     if let Some(name) = args.job.as_ref().filter(|name| !jobs.iter().any(|job| job.name.as_str() == **name)) {
         let known: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();

@@ -1,7 +1,6 @@
 //! `leasehold retry`: a person decides about an item that waits for one.
 
 use jiff::Timestamp;
-use leasehold::agenda;
 use leasehold::core::ledger::agenda::OPEN_MAX;
 use leasehold::core::ledger::{Alive, Amended, Amending, Entry, State, Subject, done_by_hand, retry, settle};
 use leasehold::core::name::Name;
@@ -9,11 +8,12 @@ use leasehold::elsewhere::Elsewhere;
 use leasehold::host;
 use leasehold::ledger::{alive, amend, key_of};
 use leasehold::stores::{Failure, Store, Version};
+use leasehold_run::job_records;
+use leasehold_run::jobs;
 
 use super::{Opened, by_kind, daemon, elsewhere, items, store_failed};
 use crate::args::{Everywhere, Retry};
 use crate::exit::{self, Failed, Kind};
-use crate::jobs;
 use crate::out::Out;
 
 /// Decides.
@@ -60,11 +60,11 @@ fn found_at(opened: &mut Opened, subject: &Subject) -> Result<Option<(Entry, Ver
     let bad = |bad| Failed::new(Kind::NeedsYou, "bad_record", format!("{}: {bad}", items::shown(subject)));
     let entry = Entry::decode_of(subject, &stored.body).map_err(bad)?;
     let agenda = match subject {
-        Subject::Slot { job, .. } => agenda::read(opened.store.as_mut(), job),
+        Subject::Slot { job, .. } => job_records::read(opened.store.as_mut(), job),
         Subject::Key(_) | Subject::Latest(_) => Ok(None),
     };
     let agenda = agenda.map_err(|failure| store_failed(&failure, &opened.chosen))?;
-    Ok(agenda::told(vec![entry], agenda.as_slice()).pop().map(|entry| (entry, stored.version)))
+    Ok(job_records::told(vec![entry], agenda.as_slice()).pop().map(|entry| (entry, stored.version)))
 }
 
 /// Records what was said about one item.
@@ -121,7 +121,7 @@ fn who() -> String {
 /// would find it settled. Gives who will run it.
 fn listed(store: &mut dyn Store, entry: &Entry) -> Result<String, Failure> {
     let Subject::Slot { job, at, id } = &entry.subject else { return Ok("the next run begins it".into()) };
-    Ok(match agenda::again(store, job, *at)? {
+    Ok(match job_records::again(store, job, *at)? {
         Some(agenda) if agenda.is_settled(*at) => format!(
             "but {OPEN_MAX} slots of {job} wait to be tried again already, and nobody will look at one more. When some of \
              them are done, say it again"

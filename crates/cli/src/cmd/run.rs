@@ -2,11 +2,11 @@
 
 mod hints;
 mod observe;
+mod slot;
 mod voice;
 mod watch;
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::io::IsTerminal;
 
 use leasehold::core::name::Name;
@@ -15,38 +15,71 @@ use leasehold::core::stop::Wishes;
 use leasehold::elsewhere::Elsewhere;
 use leasehold::fences::Fences;
 use leasehold::host;
-use leasehold::runner::JOB_ENV;
 use leasehold::runner::lookup::{Program, lookup};
-use leasehold::runner::run::{self, Spec};
+use leasehold::runner::run::{self, Ran, Spec};
 use leasehold::stores::Store;
+use leasehold::targets::gate::Gates;
+use leasehold_run::duration;
+use leasehold_run::placeholders::Moment;
 pub use observe::diary;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
-use serde::{Deserialize, Serialize};
+pub use slot::slot;
 use voice::Voice;
 
 use super::{Aim, Opened, Silence, elsewhere, fence, forgetful, items, not_started, targets};
-use crate::args::{Everywhere, Run};
+use crate::args::{Everywhere, Reports, Run};
 use crate::config;
 use crate::exit::{Failed, Kind};
 use crate::out::Out;
-use crate::{duration, report};
+use crate::report;
 
 /// Runs it; the exit code is the command's own, or one of ours.
 pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if args.observe {
         return observe::run(flags, args, out);
     }
-    report::check(&args.manner)?;
+    report::check(&args.manner.reports)?;
+    let asked = Asked {
+        lease: &args.name,
+        job: args.manner.job.as_deref(),
+        skip_exit: args.manner.skip_exit,
+        reports: &args.manner.reports,
+        new_here: args.doing.new_here.said,
+    };
+    carry_out(&asked, prepare(flags, args), out, |_| ())
+}
+
+/// What was asked for, as far as it is about how a run is told of.
+pub struct Asked<'a> {
+    /// The lease, as it was named.
+    pub lease: &'a str,
+    /// What the work is called, if not as the lease.
+    pub job: Option<&'a str>,
+    /// What a skip exits with.
+    pub skip_exit: u8,
+    /// Where reports go.
+    pub reports: &'a Reports,
+    /// What this machine saw done on another store is done again on this one.
+    pub new_here: bool,
+}
+
+/// Runs what is prepared, and tells of it. `left` hears what came of it, if it came that far.
+fn carry_out(
+    args: &Asked<'_>,
+    prepared: Result<(Spec, Fences, Opened), Failed>,
+    out: &Out,
+    left: impl FnOnce(&Ran),
+) -> Result<u8, Failed> {
     // What keeps it from being run belongs into the report too.
     let early = |failed: Failed| {
-        report::write(&args.manner, out, || report::early(args, &failed));
+        report::write(args.reports, out, || report::early(args, &failed));
         failed
     };
-    let (mut spec, fences, mut opened) = prepare(flags, args).map_err(early)?;
+    let (mut spec, fences, mut opened) = prepared.map_err(early)?;
     if let Some(nothing) = nothing_to_do(args, &spec, &mut opened, out) {
         return nothing;
     }
-    elsewhere::refuse(&mut spec, &mut opened, args.doing.new_here.said).map_err(early)?;
+    elsewhere::refuse(&mut spec, &mut opened, args.new_here).map_err(early)?;
     let Opened { chosen, store, memory, state } = opened;
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
@@ -64,6 +97,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     let ran = run::run(&spec, store, memory.clone(), fences, &mut voice)
         .map_err(|e| Failed::new(Kind::Unreachable, "system", format!("the system refused: {e}")))
         .map_err(early)?;
+    left(&ran);
     if let Some(before) = terminal.filter(|_| was_killed(&ran.outcome)) {
         restore(&before);
     }
@@ -79,15 +113,15 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         unnoted.for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));
         if let Some((subject, other)) = &opened.other_store {
             let failed = elsewhere::refusal(subject, other, &chosen);
-            report::write(&args.manner, out, || report::early(args, &failed));
+            report::write(args.reports, out, || report::early(args, &failed));
             return Err(failed);
         }
         let not_run = ran.outcome == Outcome::NotStarted(NotStarted::Item);
         if let Some(held_off) = opened.held_off().filter(|_| not_run) {
             // It is the key, where there is one that was asked for.
             let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
-            let told = items::not_run(held_off, item, args.manner.skip_exit, &chosen, out);
-            report::write(&args.manner, out, || report::item(&spec, held_off, &told));
+            let told = items::not_run(held_off, item, args.skip_exit, &chosen, out);
+            report::write(args.reports, out, || report::item(&spec, held_off, &told));
             return told;
         }
     }
@@ -95,40 +129,50 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         (NotStarted::Seal { release, .. }, Some(error)) => targets::not_sealed(error, *release),
         _ => not_started(why, &chosen, &spec.leases[0], Aim::Run),
     };
-    let told = voice.ended(&ran, args.manner.skip_exit, refusal);
-    report::write(&args.manner, out, || report::record(&spec, &ran, &told));
+    let told = voice.ended(&ran, args.skip_exit, refusal);
+    report::write(args.reports, out, || report::record(&spec, &ran, &told));
     told
 }
 
 /// Whether there is nothing to do, as far as can be seen without a lease.
-fn nothing_to_do(args: &Run, spec: &Spec, opened: &mut Opened, out: &Out) -> Option<Result<u8, Failed>> {
+fn nothing_to_do(
+    args: &Asked<'_>,
+    spec: &Spec,
+    opened: &mut Opened,
+    out: &Out,
+) -> Option<Result<u8, Failed>> {
     let item = spec.item.as_ref()?;
     // One that fails is asked again, under the lease, by somebody who can wait.
     let found = leasehold::ledger::peek(opened.store.as_mut(), item).ok()??;
     if let Some(Err(e)) = spec.seen.as_ref().map(|seen| seen.note_opened(&item.subject, item.keep, &found)) {
         elsewhere::warn_unnoted(&item.subject, &e, out);
     }
-    let told = items::not_run(&found, item, args.manner.skip_exit, &opened.chosen, out);
-    report::write(&args.manner, out, || report::item(spec, &found, &told));
+    let told = items::not_run(&found, item, args.skip_exit, &opened.chosen, out);
+    report::write(args.reports, out, || report::item(spec, &found, &told));
     Some(told)
 }
 
 /// Everything that can be wrong before a lease is asked for.
 fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Failed> {
-    let handed = Handed::read()?;
-    let mut args = args.clone();
-    args.manner.fence.extend(handed.fence.iter().cloned());
-    args.key = args.key.or_else(|| handed.key.clone());
-    let args = &args;
     // Before anything is spent: a typo must not cost a token or block another machine.
-    let order = Order::read(args, handed)?;
+    let order = Order::read(args)?;
     // Once: opening the store may take until the next slot, or past midnight.
     let when = items::moment(flags, args, &order.job)?;
-    let (mut fences, gates) = targets::fences(&args.manner.fence, &order.leases, &order.job, &when, flags)?;
-    let opened = super::open_tested(flags, &order.leases)?;
+    let fences = targets::fences(&args.manner.fence, &order.leases, &order.job, &when, flags)?;
+    on_store(flags, fences, &order.leases.clone(), |store| order.spec(args, store, &when))
+}
+
+/// Opens the store, and makes ready what a run on it needs.
+fn on_store(
+    flags: &Everywhere,
+    (mut fences, gates): (Fences, Option<Gates>),
+    leases: &[Name],
+    spec: impl FnOnce(&dyn Store) -> Result<Spec, Failed>,
+) -> Result<(Spec, Fences, Opened), Failed> {
+    let opened = super::open_tested(flags, leases)?;
     let store = config::opener(&opened.chosen);
     fences.keep_in(move || store().ok());
-    let mut spec = order.spec(args, opened.store.as_ref(), &when)?;
+    let mut spec = spec(opened.store.as_ref())?;
     spec.env.push((super::RUN_STORE.into(), opened.chosen.shown.clone().into()));
     spec.gates = gates;
     spec.seen = spec.item.is_some().then(|| Elsewhere::new(&opened.state, &opened.chosen.shown));
@@ -144,22 +188,22 @@ struct Order {
     leases: Vec<Name>,
     job: Name,
     program: Program,
-    env: Vec<(OsString, OsString)>,
     run_id: String,
 }
 
 impl Order {
-    fn read(args: &Run, handed: Handed) -> Result<Self, Failed> {
+    fn read(args: &Run) -> Result<Self, Failed> {
         let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
         let job = args.manner.job.as_deref().map_or_else(|| Ok(leases[0].clone()), super::name)?;
-        let env: Vec<_> = handed.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        let run_id = handed.run.map_or_else(|| run_id(args), Ok)?;
-        Ok(Self { program: find(args, &leases[0], &env)?, leases, job, env, run_id })
+        let run_id = run_id(args)?;
+        let path = std::env::var_os("PATH");
+        let hint = || hints::unknown_command(args);
+        Ok(Self { program: find(&args.command[0], path.as_deref(), &leases[0], hint)?, leases, job, run_id })
     }
 
     /// What to run, with timing that this store supports.
-    fn spec(self, args: &Run, store: &dyn Store, when: &targets::Moment) -> Result<Spec, Failed> {
-        let Self { leases, job, program, env, run_id } = self;
+    fn spec(self, args: &Run, store: &dyn Store, when: &Moment) -> Result<Spec, Failed> {
+        let Self { leases, job, program, run_id } = self;
         let max_run = duration::parse_or_none(&args.manner.max_run)
             .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
         let timing = &args.manner.timing;
@@ -170,7 +214,7 @@ impl Order {
             timing: super::timing(wishes, store)?,
             job,
             program,
-            env,
+            env: Vec::new(),
             item,
             key,
             tail: args.doing.tail,
@@ -223,42 +267,15 @@ fn leases(args: &Run) -> Result<Vec<Name>, Failed> {
     Ok(leases)
 }
 
-/// What a scheduler hands to its run in [`JOB_ENV`]: all that may hold a secret, and the run's name.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Handed {
-    /// Variables of the command alone: the run finds the store and the state directory of its scheduler.
-    #[serde(default)]
-    pub env: BTreeMap<String, String>,
-    /// As `--fence`.
-    #[serde(default)]
-    pub fence: Vec<String>,
-    /// As `--key`.
-    #[serde(default)]
-    pub key: Option<String>,
-    /// Its run id: the scheduler knows by it what this run has recorded.
-    #[serde(default)]
-    pub run: Option<String>,
-}
-
-impl Handed {
-    fn read() -> Result<Self, Failed> {
-        let Some(text) = std::env::var_os(JOB_ENV) else { return Ok(Self::default()) };
-        text.to_str().and_then(|text| serde_json::from_str(text).ok()).ok_or_else(|| {
-            Failed::config(format!(
-                "{JOB_ENV} is not as schedulers of this version set it. Nothing was run. Unset it, or restart the \
-                 daemon that set it"
-            ))
-        })
-    }
-}
-
-/// Along the path that the command itself has.
-fn find(args: &Run, lease: &Name, env: &[(OsString, OsString)]) -> Result<Program, Failed> {
-    let own = env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
-    let path = own.or_else(|| std::env::var_os("PATH"));
-    lookup(&args.command[0], path.as_deref()).map_err(|e| {
-        let hint = (e.exit_code() == 127).then(|| hints::unknown_command(args)).flatten();
+/// The program of a command, along this path.
+fn find(
+    command: &OsStr,
+    path: Option<&OsStr>,
+    lease: &Name,
+    hint: impl FnOnce() -> Option<String>,
+) -> Result<Program, Failed> {
+    lookup(command, path).map_err(|e| {
+        let hint = if e.exit_code() == 127 { hint() } else { None };
         let hint = hint.map(|hint| format!(" {hint}")).unwrap_or_default();
         let message = format!("{e}. Nothing was acquired: {lease} is free to run elsewhere.{hint}");
         Failed::new(Kind::Command(e.exit_code()), "command", message)

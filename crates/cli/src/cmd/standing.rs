@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leasehold::agenda::{self, ON_TIME};
 use leasehold::core::ledger::agenda::{Agenda, Range, Why, stuck};
 use leasehold::core::ledger::{Entry, Subject};
 use leasehold::core::name::Name;
@@ -13,11 +12,12 @@ use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::lease_key;
 use leasehold::core::stop::Text;
 use leasehold::stores::{Failure, Store};
+use leasehold_run::job_records::{self, ON_TIME};
+use leasehold_run::jobs::{Busy, Job};
 
 use super::past::Run;
 use super::{Opened, history, items, store_failed};
 use crate::exit::Failed;
-use crate::jobs::{Busy, Job};
 
 /// Records that are looked at lie at most this far, in seconds, before what is settled.
 const LOOK_BACK: i64 = 30 * 86_400;
@@ -118,11 +118,11 @@ pub fn stood(opened: &mut Opened, name: &Name, job: Option<&Job>, now: Timestamp
     let chosen = opened.chosen.clone();
     let failed = |failure| store_failed(&failure, &chosen);
     let store = opened.store.as_mut();
-    let agenda = agenda::read(store, name).map_err(failed)?;
+    let agenda = job_records::read(store, name).map_err(failed)?;
     let from = agenda.as_ref().map_or(0, |agenda| agenda.settled.min(now.as_second()) - LOOK_BACK);
-    let (entries, _) = agenda::recorded(store, name, from, i64::MAX).map_err(failed)?;
+    let (entries, _) = job_records::recorded(store, name, from, i64::MAX).map_err(failed)?;
     let entries: Vec<Entry> = entries.into_iter().map(|(entry, _)| entry).collect();
-    let entries = agenda::told(entries, agenda.as_slice());
+    let entries = job_records::told(entries, agenda.as_slice());
     let mut words = Vec::new();
     for entry in &entries {
         words.push(history::word(store, entry).map_err(failed)?);

@@ -1,7 +1,5 @@
-//! What the commands that write to targets share: whose run it is, names with placeholders, failures.
+//! What the commands that write to targets share: whose run it is, and failures.
 
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use leasehold::core::fence::{Bearer, Reason};
 use leasehold::core::name::Name;
 use leasehold::core::session::Release;
@@ -11,7 +9,7 @@ use leasehold::host::Enclosing;
 use leasehold::targets::gate::{self, Gates};
 use leasehold::targets::open::open;
 use leasehold::targets::{Class, Refused, Target, TargetError};
-use leasehold::text::did_you_mean;
+use leasehold_run::placeholders::{Moment, filled};
 
 use crate::args::Everywhere;
 use crate::exit::{Failed, Kind};
@@ -35,72 +33,6 @@ pub fn enclosing(command: &str) -> Result<Bearer, Failed> {
     })
 }
 
-/// What may stand in braces in the name of a target.
-const PLACEHOLDERS: [&str; 5] = ["lease", "job", "slot", "date", "date@Zone"];
-
-/// What the placeholders that tell of time stand for.
-#[derive(Clone, Debug)]
-pub struct Moment {
-    /// The name of the slot that a run is for.
-    pub slot: Option<String>,
-    /// Whose date it is.
-    pub at: Timestamp,
-}
-
-impl Moment {
-    /// Today, and no slot.
-    pub fn today() -> Moment {
-        Moment { slot: None, at: super::now() }
-    }
-}
-
-/// A text that stays as it is when placeholders are filled in.
-pub fn literal(text: &str) -> String {
-    text.replace('{', "{{").replace('}', "}}")
-}
-
-/// A target's name, or a key, with its placeholders filled in. `{{` and `}}` are braces.
-pub fn filled(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<String, Failed> {
-    let wrong = |why: String| Failed::usage(format!("{template:?}: {why}"));
-    let (mut text, mut rest) = (String::new(), template);
-    while let Some(at) = rest.find(['{', '}']) {
-        text += &rest[..at];
-        let brace = &rest[at..=at];
-        let after = &rest[at + 1..];
-        // One that opens nothing stands for itself too.
-        if brace == "}" || after.starts_with('{') {
-            text += brace;
-            rest = after.strip_prefix(brace).unwrap_or(after);
-            continue;
-        }
-        let (word, after) = after.split_once('}').ok_or_else(|| wrong("a { is never closed".into()))?;
-        text += &match word {
-            "lease" => lease.to_string(),
-            "job" => job.to_string(),
-            "slot" => when.slot.clone().ok_or_else(|| wrong("{slot} needs --slot".into()))?,
-            "date" => day(when.at, TimeZone::UTC),
-            _ => match word.strip_prefix("date@") {
-                Some(zone) => day(when.at, TimeZone::get(zone).map_err(|e| wrong(e.to_string()))?),
-                None => return Err(wrong(unknown(word))),
-            },
-        };
-        rest = after;
-    }
-    Ok(text + rest)
-}
-
-fn day(now: Timestamp, zone: TimeZone) -> String {
-    now.to_zoned(zone).date().to_string()
-}
-
-fn unknown(word: &str) -> String {
-    let meant =
-        did_you_mean(word, &PLACEHOLDERS).map_or(String::new(), |m| format!(", did you mean {{{m}}}?"));
-    format!(
-        "{{{word}}} means nothing here{meant} Known: {{lease}}, {{job}}, {{slot}}, {{date}}, {{date@Zone}}"
-    )
-}
-
 /// The targets named with `--fence`, for each lease that may be granted; and the store of those that are gates.
 pub fn fences(
     templates: &[String],
@@ -109,10 +41,18 @@ pub fn fences(
     when: &Moment,
     flags: &Everywhere,
 ) -> Result<(Fences, Option<Gates>), Failed> {
+    let each = |lease: &Name, gates: &mut _| named(templates, lease, job, when, flags, gates);
+    fences_of(leases, each)
+}
+
+/// The targets of each lease, which are opened by `each`; and the store of those that are gates.
+pub fn fences_of<'l>(
+    leases: impl IntoIterator<Item = &'l Name>,
+    each: impl Fn(&Name, &mut Option<Gates>) -> Vec<Result<Box<dyn Target>, Failed>>,
+) -> Result<(Fences, Option<Gates>), Failed> {
     let (mut fences, mut gates) = (Fences::none(), None);
     for lease in leases {
-        let targets: Result<_, Failed> =
-            named(templates, lease, job, when, flags, &mut gates).into_iter().collect();
+        let targets: Result<_, Failed> = each(lease, &mut gates).into_iter().collect();
         let targets = targets.map_err(|failed| Failed {
             message: format!("{}. Nothing was run", failed.message.trim_end_matches('.')),
             ..failed
@@ -266,49 +206,4 @@ pub fn let_in(refused: &Refused) -> String {
         refused.reason.word(),
         refused.fault()
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fill_for(slot: Option<&str>, template: &str) -> Result<String, String> {
-        let (lease, job) = (Name::new("site").unwrap(), Name::new("publish").unwrap());
-        let when = Moment { slot: slot.map(str::to_owned), at: "2026-03-28T23:30:00Z".parse().unwrap() };
-        filled(template, &lease, &job, &when).map_err(|failed| failed.message)
-    }
-
-    fn fill(template: &str) -> Result<String, String> {
-        fill_for(None, template)
-    }
-
-    #[test]
-    fn placeholders() {
-        assert_eq!(
-            fill("file:/srv/{lease}/{job}-{date}.json").unwrap(),
-            "file:/srv/site/publish-2026-03-28.json"
-        );
-        assert_eq!(fill("file:/srv/{date@Europe/Berlin}").unwrap(), "file:/srv/2026-03-29");
-        assert_eq!(fill("file:/plain").unwrap(), "file:/plain");
-        assert!(fill("file:/{lese}").unwrap_err().contains("did you mean {lease}?"));
-        assert!(fill("file:/{").unwrap_err().contains("never closed"));
-        assert!(fill("file:/{date@Nowhere/None}").unwrap_err().contains("Nowhere/None"));
-    }
-
-    #[test]
-    fn slots() {
-        let slot = Some("2026-03-28T23:30:00Z");
-        assert_eq!(fill_for(slot, "{job}@{slot}").unwrap(), "publish@2026-03-28T23:30:00Z");
-        assert!(fill("{slot}").unwrap_err().contains("{slot} needs --slot"));
-        assert!(fill("{slto}").unwrap_err().contains("did you mean {slot}?"));
-    }
-
-    #[test]
-    fn braces() {
-        assert_eq!(fill("{{job}}").unwrap(), "{job}");
-        assert_eq!(fill("{{{job}}}").unwrap(), "{publish}");
-        assert_eq!(fill("a}b").unwrap(), "a}b");
-        assert_eq!(fill("ä{{ü}}").unwrap(), "ä{ü}");
-        assert!(fill("{{{").unwrap_err().contains("never closed"));
-    }
 }

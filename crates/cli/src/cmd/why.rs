@@ -12,8 +12,9 @@ use leasehold::core::ledger::Subject;
 use leasehold::core::ledger::agenda::{Agenda, Range};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
-use leasehold::schedule::SlotError;
 use leasehold::targets::open::shown;
+use leasehold_run::jobs::{self, Job};
+use leasehold_run::schedule::SlotError;
 use serde_json::json;
 
 use super::history::{self, Dropped, Row};
@@ -22,7 +23,6 @@ use super::standing::{self, Standing, Stood, is_at};
 use super::{Opened, daemon, items, status};
 use crate::args::{Everywhere, Why};
 use crate::exit::{self, Failed};
-use crate::jobs::{self, Job};
 use crate::out::{self, Out};
 
 /// Most items that are told of.
@@ -101,8 +101,8 @@ struct Known<'a> {
 /// Tells.
 pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
     let question = Question::of(args);
-    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_else(|failed| {
-        out.warn(&failed.message);
+    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_else(|bad| {
+        out.warn(&bad.to_string());
         Vec::new()
     });
     let job = jobs.iter().find(|job| job.name.as_str() == question.name);

@@ -4,10 +4,10 @@ use std::fs;
 use std::time::Duration;
 
 use crate::world::{World, kill};
-use leasehold::agenda::{self, Terms};
 use leasehold::core::ledger::agenda::JobSchedule;
 use leasehold::core::name::Name;
-use leasehold::schedule::{Every, Schedule};
+use leasehold_run::job_records::{self, Terms};
+use leasehold_run::schedule::{Every, Schedule};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ fn seen(store: &str, days_ago: i64) {
         stagger: Duration::ZERO,
     };
     // Past midnight, so that the one of that day lies before.
-    agenda::register(store.as_mut(), &[&terms], (now().div_euclid(DAY) - days_ago) * DAY + 60).unwrap();
+    job_records::register(store.as_mut(), &[&terms], (now().div_euclid(DAY) - days_ago) * DAY + 60).unwrap();
 }
 
 fn executed(world: &World, slot: &str) -> usize {

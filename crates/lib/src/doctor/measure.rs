@@ -9,8 +9,8 @@ use leasehold_core::time::BootTime;
 
 use super::exams::{ENOUGH, text, write};
 use super::{Depth, Latency, Visit};
-use crate::agenda::offset::ahead_of;
 use crate::clock::{boot_time, wall};
+use crate::clock_offset::ahead_of;
 use crate::stores::{Clock, Facts, Failure, Store, Verdict, Version};
 
 /// What people should know about their clock.

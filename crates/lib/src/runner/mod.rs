@@ -59,10 +59,6 @@ fn parent(_: i32) -> Option<i32> {
 /// The variable that marks every process of a run.
 pub const RUN_ID: &str = "LEASEHOLD_RUN_ID";
 
-/// What a scheduler hands to the run that it starts, as JSON. Others can read a command line, and no other user an
-/// environment. It is not passed on.
-pub const JOB_ENV: &str = "LEASEHOLD_JOB_ENV";
-
 /// A shorter run id could be somebody else's too; an empty one is everybody's.
 pub const RUN_ID_SHORTEST: usize = 16;
 

@@ -50,7 +50,7 @@ pub fn run(
     let look = signals.deaf().then(Timer::new).transpose()?;
     let mut child = start(program, args, |command| {
         super::hide_store(command);
-        command.env_remove(super::JOB_ENV).envs(env.iter().cloned());
+        command.envs(env.iter().cloned());
     })?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     loop {

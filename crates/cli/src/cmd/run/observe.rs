@@ -25,6 +25,7 @@ use leasehold::stores::memory::MemoryStore;
 use leasehold::stores::{OpenError, Store};
 use leasehold::targets::Target;
 use leasehold::targets::gate::{self, Gates};
+use leasehold_run::placeholders::Moment;
 use serde_json::{Value, json};
 
 use self::diary::Beside;
@@ -46,7 +47,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     // No store is asked for advice: a run that only observes does not depend on one.
     let advice =
         MemoryStore::new().map_err(|failure| Failed::new(Kind::Config, "system", failure.message))?;
-    let order = super::Order::read(args, super::Handed::read()?)?;
+    let order = super::Order::read(args)?;
     let when = items::moment(flags, args, &order.job)?;
     let mut spec = order.spec(args, &advice, &when)?;
     let mut notes = Notes { seen: Vec::new(), held_by: None, out: *out };
@@ -104,7 +105,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     if let Some(Err(e)) = path.map(|path| note(&path, &record)) {
         out.warn(&format!("what was seen could not be noted: {e}"));
     }
-    crate::report::write(&args.manner, out, || record);
+    crate::report::write(&args.manner.reports, out, || record);
     ran.map_err(|e| {
         Failed::new(Kind::Command(NOT_EXECUTED), "command", format!("cannot run the command: {e}"))
     })
@@ -224,7 +225,7 @@ impl Notes {
         flags: &Everywhere,
         args: &Run,
         spec: &Spec,
-        when: &targets::Moment,
+        when: &Moment,
     ) -> (Vec<Box<dyn Target>>, Option<Gates>) {
         let mut gates = None;
         let opened = targets::named(&args.manner.fence, &spec.leases[0], &spec.job, when, flags, &mut gates);

@@ -8,11 +8,11 @@ use leasehold::core::ledger::agenda::{Prospect, prospect};
 use leasehold::core::ledger::{Alive, Ending, Entry, Found, State, Subject};
 use leasehold::core::stop::Text;
 use leasehold::random;
+use leasehold_run::jobs::Job;
 
 use super::super::history::Row;
 use super::super::{held_for, items};
 use crate::args::ATTEMPTS;
-use crate::jobs::Job;
 use crate::out;
 
 /// What became of one item, and what the next run will do; what a failed one said, below.

@@ -3,6 +3,7 @@
 use leasehold_testkit::git::{Way, must, script};
 
 use super::kit::{MAIN, Scene};
+use crate::schedules::handoff::{described, run};
 
 #[test]
 fn the_usual_arguments() {
@@ -176,12 +177,16 @@ fn a_job_with_variables_of_its_own_is_fenced() {
     let scene = Scene::new(Way::File);
     scene.world.script("bin/nickname", "#!/bin/sh\ngit config user.nickname\n");
     let path = format!("{}:{}", scene.world.at("bin"), std::env::var("PATH").unwrap());
-    let own = serde_json::json!({"env": {
-        "PATH": path, "GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "user.nickname", "GIT_CONFIG_VALUE_0": "nick",
-    }});
-    let mut run = scene.world.command(&["run", "site", "--fence", "git:origin", "--", "sh", "-ec"]);
-    run.arg("nickname; git push -q origin main").env("LEASEHOLD_JOB_ENV", own.to_string());
-    let ended: crate::world::Ended = run.current_dir(&scene.clone).output().unwrap().into();
+    let own = [
+        ("PATH", path.as_str()),
+        ("GIT_CONFIG_COUNT", "1"),
+        ("GIT_CONFIG_KEY_0", "user.nickname"),
+        ("GIT_CONFIG_VALUE_0", "nick"),
+    ];
+    let mut job = described(&scene.world, &["sh", "-ec", "nickname; git push -q origin main"]);
+    job.leases[0].targets.push("git:origin".into());
+    job.env = own.map(|(name, value)| (name.into(), value.into())).into();
+    let (ended, _) = run(&scene.world, &scene.clone, &job);
     assert_eq!(ended.is(0, "").out, "nick\n");
     assert_eq!(scene.fence().fence.seq, 1);
 }

@@ -31,7 +31,7 @@ fn moved_on(world: &World, store: &str, ahead: i64, args: &[&str]) -> Ended {
 fn settled(place: &Place, name: &str) -> Option<i64> {
     let mut store = leasehold::stores::open(&place.url()).unwrap_or_else(|e| panic!("{e}"));
     let name = leasehold::core::name::Name::new(name).unwrap();
-    leasehold::agenda::read(store.as_mut(), &name).unwrap().map(|agenda| agenda.settled)
+    leasehold_run::job_records::read(store.as_mut(), &name).unwrap().map(|agenda| agenda.settled)
 }
 
 /// Where the store tells the time.

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::process::Command;
 
-use leasehold::agenda::agenda_key;
 use leasehold::core::ids::WriteId;
 use leasehold::core::ledger::agenda::Agenda;
 use leasehold::core::name::Name;
 use leasehold::core::store::Cas;
 use leasehold::stores;
+use leasehold_run::job_records::agenda_key;
 use pollster::block_on;
 use serde_json::Value;
 
@@ -100,7 +100,7 @@ impl Site {
     /// The record of a job.
     pub fn agenda(&self, job: &str) -> Option<Agenda> {
         let mut store = stores::open(&self.store).unwrap_or_else(|e| panic!("{e}"));
-        leasehold::agenda::read(store.as_mut(), &Name::new(job).unwrap()).unwrap()
+        leasehold_run::job_records::read(store.as_mut(), &Name::new(job).unwrap()).unwrap()
     }
 
     /// As if nobody had looked since then.
@@ -123,7 +123,7 @@ impl Site {
         let mut store = stores::open(&self.store).unwrap_or_else(|e| panic!("{e}"));
         let name = Name::new(job).unwrap();
         for at in 1..=100 {
-            leasehold::agenda::again(store.as_mut(), &name, at).unwrap();
+            leasehold_run::job_records::again(store.as_mut(), &name, at).unwrap();
         }
     }
 

@@ -6,6 +6,7 @@ mod accounts;
 mod again;
 mod clocks;
 mod ends;
+pub mod handoff;
 mod input;
 pub mod kit;
 mod long;

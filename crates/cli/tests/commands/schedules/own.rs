@@ -6,7 +6,7 @@ use super::kit::{RARE, Site, lines};
 #[test]
 fn a_jobs_variables_are_for_its_command_alone() {
     let site = Site::new();
-    let said = "printf '%s\\n' \"$XDG_STATE_HOME\" \"$WORD\" \"${LEASEHOLD_JOB_ENV-none}\" \"$LEASEHOLD_JOB\" > said";
+    let said = "printf '%s\\n' \"$XDG_STATE_HOME\" \"$WORD\" \"$LEASEHOLD_JOB\" > said";
     // Only on the path that the job has.
     site.world.script("bin/say", &format!("#!/bin/sh\n{said}\n"));
     let (elsewhere, bin) = (site.world.at("elsewhere"), site.world.at("bin"));
@@ -19,16 +19,8 @@ fn a_jobs_variables_are_for_its_command_alone() {
     site.tick("a").is(0, "");
     assert_eq!(site.outcome("site", &slot).unwrap()["outcome"], "ok");
     let said = lines(&site.world.path("a/said"));
-    assert_eq!(said, [elsewhere.as_str(), "a \"b\" {c}", "none", "site"]);
+    assert_eq!(said, [elsewhere.as_str(), "a \"b\" {c}", "site"]);
     assert!(!site.world.path("elsewhere").exists(), "the run has kept its state there");
-}
-
-#[test]
-fn variables_that_no_scheduler_has_set_are_refused() {
-    let site = Site::new();
-    let mut run = site.world.command(&["run", "site", "--", "touch", "never"]);
-    run.env("LEASEHOLD_JOB_ENV", "PATH=/bin");
-    site.world.unchanged(|| run.output().unwrap().into()).is(78, "Nothing was run. Unset it");
 }
 
 /// A slot that is run months late: what it seals is what it writes, and what an earlier run of it would write.

@@ -198,9 +198,12 @@ fn no_secret_is_in_a_command_line_an_output_or_a_file_for_others() {
     there.ended(serve);
     let found = there.found();
     assert!(found.is_empty(), "{found:#?}");
-    // The trace has what it should have: each run, and the job's own words.
+    // The trace has what it should have: each run with the job and the slot that people know, and the job's own words.
     let log = std::fs::read_to_string(&there.log).unwrap();
-    assert!(log.matches("\"--slot\"").count() >= 4 && log.contains("\"push\""), "{log}");
+    for job in &names {
+        assert!(log.contains(&format!("\"run-slot\", \"{job}\", \"20")), "{log}");
+    }
+    assert!(log.contains("\"push\""), "{log}");
 }
 
 /// The search finds a secret in a command line, in what is printed, and in a file.

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use leasehold::agenda::{read, recorded, told};
 use leasehold::core::ledger::agenda::Range;
 use leasehold::core::ledger::{State, Subject};
 use leasehold::core::name::Name;
 use leasehold::stores::Store;
+use leasehold_run::job_records::{read, recorded, told};
 
 /// The slots that are looked at.
 pub struct Slots {

@@ -176,7 +176,8 @@ fn chaos(name: &str, ground: &Ground) {
     let begun: Vec<i64> = jobs
         .iter()
         .map(|job| {
-            until("the job is registered", || leasehold::agenda::read(store.as_mut(), job).unwrap()).settled
+            until("the job is registered", || leasehold_run::job_records::read(store.as_mut(), job).unwrap())
+                .settled
         })
         .collect();
     let deeds = rage(ground, &mut daemons, &mut Dice(seed), seconds);

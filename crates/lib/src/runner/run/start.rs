@@ -6,9 +6,9 @@ use leasehold_core::session::{Exit, Granted};
 use leasehold_core::time::BootTime;
 
 use super::{Bearer, Process, environment};
+use crate::runner::spawn;
 use crate::runner::tail::Tail;
 use crate::runner::tree::Tree;
-use crate::runner::{JOB_ENV, spawn};
 use crate::steps::{Desk, Steps};
 
 impl Process<'_> {
@@ -17,7 +17,7 @@ impl Process<'_> {
         let fences = self.fences.environment(granted, &|name| self.spec.variable(name));
         let all = self.spec.env.iter().cloned().chain(ours).chain(fences);
         let all = all.map(|(key, value)| (key, Some(value)));
-        [(JOB_ENV.into(), None)].into_iter().chain(all).chain(self.about()).collect()
+        all.chain(self.about()).collect()
     }
 
     fn desk(&self, granted: &Granted) -> Desk {

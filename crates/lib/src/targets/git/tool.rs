@@ -13,7 +13,6 @@ use leasehold_core::time::BootTime;
 
 use super::nest::{Nest, PREFIX, VARIABLE};
 use super::place;
-use crate::runner::JOB_ENV;
 use crate::targets::Variables;
 use crate::text::one_line;
 use crate::{clock, random};
@@ -212,8 +211,6 @@ pub(super) const ALLOWED: &str = "LEASEHOLD_GIT_ALLOWED";
 pub(super) fn without_detour(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LC_ALL", "C").env_remove("LANGUAGE").env_remove("GIT_EXTERNAL_DIFF");
-    // A job's own variables are for its command alone.
-    command.env_remove(JOB_ENV);
     for number in detours(&|name| std::env::var_os(name)) {
         command.env(format!("GIT_CONFIG_KEY_{number}"), "leasehold.passed");
     }

@@ -1,0 +1,114 @@
+//! `leasehold run-slot`: the run of a slot, as a scheduler describes it.
+
+use std::ffi::OsStr;
+
+use leasehold::core::ledger::{Amended, IfUnknown, Subject, unknown_slot};
+use leasehold::core::name::Name;
+use leasehold::core::stop::Wishes;
+use leasehold::fences::Fences;
+use leasehold::ledger::Item;
+use leasehold::runner::run::{Ran, Spec};
+use leasehold_run::handoff::{
+    self, Description, NotBegun, Outcome, ReceiveError, Recorded, SlotOutcome, VERSION,
+};
+
+use super::{Asked, carry_out, find, on_store};
+use crate::args::{Color, Everywhere, Reports};
+use crate::cmd::{self, targets, timing, within};
+use crate::exit::{Failed, Kind};
+use crate::out::Out;
+
+/// Takes the description, runs it, and hands back what came of it.
+pub fn slot() -> Result<u8, Failed> {
+    let (described, reply) = handoff::receive().map_err(|error| match error {
+        ReceiveError::NoScheduler => Failed::usage(format!("{error}. Nothing was run.")),
+        ReceiveError::Unreadable(_) => Failed::config(format!("{error}. Nothing was run.")),
+        ReceiveError::System(_) => {
+            Failed::new(Kind::Unreachable, "system", format!("{error}. Nothing was run."))
+        }
+    })?;
+    let flags = Everywhere {
+        store: Some(described.store.clone()),
+        config: None,
+        json: false,
+        quiet: !described.verbose,
+        verbose: described.verbose,
+        color: Color::Auto,
+    };
+    let asked = Asked {
+        lease: described.leases.first().map_or("", |first| first.lease.as_str()),
+        job: Some(described.job.as_str()),
+        skip_exit: 0,
+        reports: &Reports::default(),
+        new_here: described.new_here,
+    };
+    let mut begun = None;
+    let told = carry_out(&asked, prepare(&flags, &described), &Out::new(&flags), |ran| begun = recorded(ran));
+    let exit = told.as_ref().map_or_else(Failed::code, |code| *code);
+    let slot = begun.unwrap_or_else(|| SlotOutcome::NotBegun(not_begun(&told)));
+    reply.send(&Outcome { version: VERSION, run_id: described.run_id, slot, exit });
+    told
+}
+
+/// What is recorded of a slot that the run began.
+fn recorded(ran: &Ran) -> Option<SlotOutcome> {
+    let opened = ran.opened.as_ref().filter(|opened| opened.item.is_begun())?;
+    let recorded = ran.recorded.as_ref().or(opened.recorded.as_ref());
+    Some(SlotOutcome::Begun(match recorded.and_then(|recorded| recorded.item.as_ref()) {
+        Some(Amended::Done(entry, _)) => Some(Recorded::from(entry)),
+        _ => None,
+    }))
+}
+
+/// Why the run did not begin its slot.
+fn not_begun(told: &Result<u8, Failed>) -> NotBegun {
+    match told.as_ref().map_err(|failed| failed.kind) {
+        Ok(_) => NotBegun::Skipped,
+        Err(Kind::Usage | Kind::Refused | Kind::Denied | Kind::Config) => NotBegun::InVain,
+        Err(Kind::NeedsYou) => NotBegun::NeedsYou,
+        Err(_) => NotBegun::Failed,
+    }
+}
+
+/// Everything that can be wrong before a lease is asked for.
+fn prepare(flags: &Everywhere, described: &Description) -> Result<(Spec, Fences, cmd::Opened), Failed> {
+    let leases: Vec<Name> = described.leases.iter().map(|each| each.lease.clone()).collect();
+    let (Some(lease), Some(command)) = (leases.first(), described.command.first()) else {
+        return Err(Failed::config("the scheduler named no lease, or nothing to run. Nothing was run."));
+    };
+    // Along the path that the command itself has.
+    let own = described.env.get("PATH").map(Into::into);
+    let path = own.or_else(|| std::env::var_os("PATH"));
+    let program = find(OsStr::new(command), path.as_deref(), lease, || None)?;
+    let fences = targets::fences_of(&leases, |lease, gates| {
+        let of_lease = described.leases.iter().filter(|each| each.lease == *lease);
+        of_lease.flat_map(|each| &each.targets).map(|url| targets::opened(url, flags, gates)).collect()
+    })?;
+    let item = |subject, if_unknown| Item { subject, if_unknown, attempts: described.attempts, keep: None };
+    let slot = Subject::Slot { job: described.job.clone(), at: described.at, id: described.slot.clone() };
+    let key = described.key.clone().map(Subject::Key);
+    let if_unknown = if described.retry { IfUnknown::Retry } else { IfUnknown::Refuse };
+    let wishes = Wishes { ttl: described.ttl, heartbeat: described.heartbeat, grace: described.grace };
+    on_store(flags, fences, &leases.clone(), |store| {
+        Ok(Spec {
+            timing: timing(wishes, store)?,
+            job: described.job.clone(),
+            program,
+            env: described.env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            item: Some(item(slot, unknown_slot(described.retry))),
+            key: key.map(|key| item(key, if_unknown)),
+            tail: true,
+            history: true,
+            seen: None,
+            sockets: None,
+            gates: None,
+            leases,
+            run_id: described.run_id.clone(),
+            wait: described.wait,
+            within: within(),
+            max_run: described.max_run,
+            args: described.command[1..].iter().map(Into::into).collect(),
+            foreground: false,
+        })
+    })
+}

@@ -1,0 +1,34 @@
+//! The record of a job that is due again and again, as far as whoever begins one of its slots needs it.
+
+use leasehold_core::ledger::agenda::Agenda;
+use leasehold_core::name::Name;
+use leasehold_core::store::{Failure, FailureKind};
+use pollster::block_on;
+
+use super::plain;
+use crate::stores::Store;
+
+/// Records of jobs begin with this.
+pub const PREFIX: &str = "jobs/";
+
+/// Where the record of a job is kept.
+pub fn agenda_key(job: &Name) -> String {
+    format!("{PREFIX}{}", plain(job.as_str()))
+}
+
+/// What the record of a job says.
+pub fn decoded(job: &Name, body: &[u8]) -> Result<Agenda, Failure> {
+    Agenda::decode(job, body)
+        .map_err(|bad| Failure::new(FailureKind::Unusable, format!("the record of the job {job}: {bad}")))
+}
+
+/// The record of a job.
+pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure> {
+    let stored = block_on(store.read(&agenda_key(job)))?;
+    stored.map(|stored| decoded(job, &stored.body)).transpose()
+}
+
+/// Whether nothing more is done about a slot.
+pub(crate) fn is_settled(store: &mut dyn Store, job: &Name, at: i64) -> Result<bool, Failure> {
+    Ok(read(store, job)?.is_some_and(|agenda| agenda.is_settled(at)))
+}

@@ -1,0 +1,292 @@
+//! What a scheduler hands to the process that runs a slot, and what that hands back: one description each way.
+//!
+//! The process finds its end of a socket at standard input. It takes it from there at once, so that the job finds nothing
+//! there and inherits nothing. A command line shows everybody on the machine what is in it; a socket shows nobody.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use leasehold_core::ledger::{Entry, State};
+use leasehold_core::name::Name;
+use rustix::fs::{FileType, fstat};
+use serde::{Deserialize, Serialize};
+
+/// The subcommand that carries a description out. Its arguments are for whoever looks at a list of processes.
+pub const COMMAND: &str = "run-slot";
+
+/// The version of both descriptions. A program refuses every other one: it was replaced beneath its scheduler.
+pub const VERSION: u32 = 1;
+
+/// Longest time a process takes to begin to read. What it is told fits into the socket, unless a job is enormous.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The run of one slot, with every placeholder filled in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    /// [`VERSION`]
+    pub version: u32,
+    /// The id of the run.
+    pub run_id: String,
+    /// The job.
+    pub job: Name,
+    /// The slot: when it is due, in seconds since 1970, and what it is called.
+    pub at: i64,
+    /// See [`Description::at`].
+    pub slot: String,
+    /// The leases that would do, in order of preference; never empty.
+    pub leases: Vec<LeaseAndTargets>,
+    /// The key that is done once together with the slot.
+    pub key: Option<String>,
+    /// The URL of the store, with its credentials.
+    pub store: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Variables of the command alone.
+    pub env: BTreeMap<String, String>,
+    /// How long the lease lasts unless renewed.
+    pub ttl: Option<Duration>,
+    /// Time between renewals.
+    pub heartbeat: Option<Duration>,
+    /// Time between TERM and KILL.
+    pub grace: Option<Duration>,
+    /// How long it waits for a busy lease.
+    pub wait: Duration,
+    /// The command is ended after this long.
+    pub max_run: Option<Duration>,
+    /// A slot that began and never reported is run again.
+    pub retry: bool,
+    /// How often the slot may fail.
+    pub attempts: u32,
+    /// What this machine saw done on another store is done again on this one.
+    pub new_here: bool,
+    /// Say more.
+    pub verbose: bool,
+}
+
+/// A lease, and what is sealed before the command starts under it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseAndTargets {
+    /// The lease.
+    pub lease: Name,
+    /// The targets.
+    pub targets: Vec<String>,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outcome {
+    /// [`VERSION`]
+    pub version: u32,
+    /// The id of the run.
+    pub run_id: String,
+    /// What became of the slot.
+    pub slot: SlotOutcome,
+    /// The exit code.
+    pub exit: u8,
+}
+
+/// What a run made of its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlotOutcome {
+    /// The run began it. With how that ended, if the store has confirmed the record of it.
+    Begun(Option<Recorded>),
+    /// The run did not begin it.
+    NotBegun(NotBegun),
+}
+
+/// What the record of a slot says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// How it stands.
+    pub state: State,
+    /// How many runs have begun it.
+    pub attempt: u32,
+    /// How many of them have failed.
+    pub failures: u32,
+}
+
+impl From<&Entry> for Recorded {
+    fn from(entry: &Entry) -> Self {
+        Self { state: entry.state, attempt: entry.attempt, failures: entry.failures }
+    }
+}
+
+/// Why a run did not begin its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NotBegun {
+    /// Rightly: the lease is busy, or the slot is done.
+    Skipped,
+    /// The next run of any slot of the job would not begin it either, until somebody does something about it.
+    InVain,
+    /// A person has to say what becomes of the slot.
+    NeedsYou,
+    /// Something went wrong that may go better next time.
+    Failed,
+}
+
+/// The scheduler's end.
+#[derive(Debug)]
+pub struct Handed(UnixStream);
+
+impl Handed {
+    /// Both ends: the other one is to be the standard input of the process.
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, its) = UnixStream::pair()?;
+        ours.set_write_timeout(Some(PATIENCE))?;
+        Ok((Self(ours), its.into()))
+    }
+
+    /// Hands the description over.
+    pub fn describe(&self, description: &Description) -> io::Result<()> {
+        (&self.0).write_all(&serde_json::to_vec(description)?)?;
+        self.0.shutdown(Shutdown::Write)
+    }
+
+    /// What a process that has ended has handed back; nothing if it was killed, or is of another version.
+    pub fn outcome(&self) -> Option<Outcome> {
+        // Nobody is waited for: the process has ended, and no other has its end.
+        self.0.set_nonblocking(true).ok()?;
+        let mut text = Vec::new();
+        // One that died without reading what it was told leaves an error behind what it has said.
+        let _ = (&self.0).read_to_end(&mut text);
+        serde_json::from_slice(&text).ok().filter(|outcome: &Outcome| outcome.version == VERSION)
+    }
+}
+
+/// The end of the process that carries it out.
+#[derive(Debug)]
+pub struct Reply(UnixStream);
+
+/// Why there is nothing to carry out.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// Somebody typed the command.
+    #[error("{COMMAND} is for `leasehold daemon` and `leasehold tick` to start, which say what is to be run")]
+    NoScheduler,
+    /// The scheduler died on the way, or is of another version.
+    #[error(
+        "what the scheduler handed over is not as this version of the program does ({0}): was the program replaced? \
+         Restart the daemon"
+    )]
+    Unreadable(String),
+    /// The system refused.
+    #[error("the system refused: {0}")]
+    System(#[from] io::Error),
+}
+
+/// Takes the description from standard input, where the job will find nothing.
+pub fn receive() -> Result<(Description, Reply), ReceiveError> {
+    let stdin = io::stdin().as_fd().try_clone_to_owned()?;
+    let mode = fstat(&stdin).map_err(io::Error::from)?.st_mode;
+    if FileType::from_raw_mode(mode) != FileType::Socket {
+        return Err(ReceiveError::NoScheduler);
+    }
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?).map_err(io::Error::from)?;
+    let mut stream = UnixStream::from(stdin);
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text)?;
+    Ok((read(&text)?, Reply(stream)))
+}
+
+fn read(text: &[u8]) -> Result<Description, ReceiveError> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let unreadable = |e: serde_json::Error| ReceiveError::Unreadable(e.to_string());
+    let Versioned { version } = serde_json::from_slice(text).map_err(unreadable)?;
+    if version != VERSION {
+        return Err(ReceiveError::Unreadable(format!(
+            "version {version} of it, and this one knows {VERSION}"
+        )));
+    }
+    serde_json::from_slice(text).map_err(unreadable)
+}
+
+impl Reply {
+    /// Hands back what came of it. A scheduler that is gone does not hear of it; the record says it as well.
+    pub fn send(mut self, outcome: &Outcome) {
+        if let Ok(text) = serde_json::to_vec(outcome) {
+            let _ = self.0.write_all(&text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn description() -> Description {
+        let name = Name::new("site").unwrap();
+        Description {
+            version: VERSION,
+            run_id: "mac-1-a".into(),
+            job: name.clone(),
+            at: 0,
+            slot: "1970-01-01T00:00:00Z".into(),
+            leases: vec![LeaseAndTargets { lease: name, targets: vec!["file:/a{b}".into()] }],
+            key: Some("a-{b}".into()),
+            store: "postgres://me:secret@db/ops".into(),
+            command: vec!["sh".into(), "-c".into(), "echo \"{}\"\n".into()],
+            env: BTreeMap::from([("A".into(), "ü \0".into())]),
+            ttl: Some(Duration::from_nanos(90_000_000_001)),
+            heartbeat: None,
+            grace: Some(Duration::ZERO),
+            wait: Duration::from_millis(1),
+            max_run: None,
+            retry: true,
+            attempts: 3,
+            new_here: false,
+            verbose: true,
+        }
+    }
+
+    #[test]
+    fn what_is_handed_over_arrives_as_it_was() {
+        let text = serde_json::to_vec(&description()).unwrap();
+        assert_eq!(read(&text).unwrap(), description());
+    }
+
+    #[test]
+    fn another_version_and_half_a_description_are_refused() {
+        let refused = |text: &[u8]| read(text).unwrap_err().to_string();
+        let text = serde_json::to_string(&description()).unwrap();
+        let other = text.replace("\"version\":1,", "\"version\":2,\"color\":7,");
+        assert!(refused(other.as_bytes()).contains("version 2 of it, and this one knows 1"));
+        let more = text.replace("\"version\":1,", "\"version\":1,\"color\":7,");
+        assert!(refused(more.as_bytes()).contains("color"));
+        for half in [&b""[..], &text.as_bytes()[..text.len() / 2]] {
+            assert!(refused(half).contains("Restart the daemon"));
+        }
+    }
+
+    #[test]
+    fn what_came_of_it_comes_back_and_nothing_if_nobody_says_so() {
+        let outcome = Outcome {
+            version: VERSION,
+            run_id: "mac-1-a".into(),
+            slot: SlotOutcome::Begun(Some(Recorded { state: State::Failed, attempt: 2, failures: 1 })),
+            exit: 3,
+        };
+        let told = |send: &dyn Fn(Reply)| {
+            let (ours, its) = Handed::pair().unwrap();
+            ours.describe(&description()).unwrap();
+            send(Reply(UnixStream::from(its)));
+            ours.outcome()
+        };
+        assert_eq!(told(&|reply| reply.send(&outcome)), Some(outcome.clone()));
+        assert_eq!(told(&|reply| reply.send(&Outcome { version: 2, ..outcome.clone() })), None);
+        assert_eq!(told(&drop), None);
+    }
+}

@@ -1,0 +1,433 @@
+//! The schedules of leasehold.toml: every job, checked as a whole before any of it is acted on.
+
+mod busy;
+mod due;
+mod fill;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use busy::Busy;
+use leasehold::runner::lookup::{LookupError, Program, lookup};
+use leasehold::targets::open::{SCHEMES, shown};
+use leasehold::text::did_you_mean;
+use leasehold_core::ledger::agenda::JobSchedule;
+use leasehold_core::name::Name;
+use leasehold_core::stop::{DEFAULT_TTL, StoreClock, Timing, Wishes};
+
+use crate::config_file::{self, BadFile, Reader, Section};
+use crate::duration;
+use crate::job_records::Terms;
+use crate::schedule::Schedule;
+
+/// One job.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// What it is called: its slots belong to this name.
+    pub name: Name,
+    /// When it is due.
+    pub schedule: Schedule,
+    /// The same as a text. Another text is another schedule, which has no past.
+    pub written: String,
+    /// Slots start up to this much later, a job on every machine by the same.
+    pub stagger: Duration,
+    /// The leases that would do, in order of preference.
+    pub leases: Vec<Name>,
+    /// The command; see [`Job::filled`].
+    pub run: Vec<String>,
+    /// Where it runs.
+    pub dir: PathBuf,
+    /// What its environment has besides.
+    pub env: BTreeMap<String, String>,
+    /// Under which key each slot is done, if under one; see [`Job::filled`].
+    pub key: Option<String>,
+    /// What is sealed before it starts, with placeholders. Paths are absolute.
+    pub fence: Vec<String>,
+    /// Timing of its lease.
+    pub wishes: Wishes,
+    /// Ended after this long.
+    pub max_run: Option<Duration>,
+    /// What a slot does that finds its lease busy.
+    pub busy: Busy,
+    /// How many missed slots are run when there is somebody to run them.
+    pub catch_up: usize,
+    /// … and none that is older than this.
+    pub catch_up_max_age: Option<Duration>,
+    /// A slot that began and never reported, or was lost, is run again.
+    pub retry: bool,
+    /// How often a slot may fail before it waits for a person.
+    pub attempts: u32,
+    /// How long records of slots are kept.
+    pub keep: Duration,
+}
+
+impl Job {
+    /// Its schedule as machines compare it, and as it was written.
+    pub fn named(&self) -> JobSchedule {
+        JobSchedule { key: self.schedule.key(), written: self.written.clone() }
+    }
+
+    /// How its slots are gone about.
+    pub fn terms(&self) -> Terms {
+        Terms {
+            job: self.name.clone(),
+            schedule: self.schedule.clone(),
+            named: self.named(),
+            leases: self.leases.clone(),
+            skips: self.busy != Busy::Open,
+            catch_up: self.catch_up,
+            max_age: self.catch_up_max_age,
+            retry: self.retry,
+            attempts: self.attempts,
+            keep: self.keep,
+            stagger: self.stagger,
+        }
+    }
+}
+
+/// What a job may say.
+struct Key {
+    name: &'static str,
+    /// It may be said for all jobs, in `[defaults]`.
+    for_all: bool,
+    /// What it is, in a line.
+    what: &'static str,
+}
+
+const fn own(name: &'static str, what: &'static str) -> Key {
+    Key { name, for_all: false, what }
+}
+
+const fn for_all(name: &'static str, what: &'static str) -> Key {
+    Key { name, for_all: true, what }
+}
+
+const KEYS: [Key; 26] = [
+    own("name", "what its slots belong to; no two jobs share one (needed)"),
+    own("every", "an interval in whole seconds, counted from 1970-01-01T00:00Z; this or cron"),
+    own("offset", "with every: slots come this much after the multiples"),
+    own("cron", "minute, hour, day, month, day of the week; this or every"),
+    for_all("timezone", "\"Europe/Berlin\", \"UTC\"; needed for cron, also at the top of the file"),
+    own("gap", "with cron: a skipped time is due when the gap ends: \"run\"; or not: \"skip\""),
+    own("overlap", "with cron: a time that comes twice counts \"first\" or \"last\""),
+    own("stagger", "slots start up to this much later, by the name of the job"),
+    own("run", "the program and its arguments, as a list (needed)"),
+    own("dir", "where it runs, relative to where the file is [where the file is]"),
+    own("env", "variables of the command, besides those of whoever started us: { NAME = \"value\" }"),
+    own("lease", "what must not be touched twice [the name]"),
+    own("resources", "instead of lease, with on_busy = \"switch\": two or more that would do"),
+    for_all(
+        "on_busy",
+        "what a slot does that finds its lease busy: \"skip\", \"wait\", \"switch\" [\"skip\"]",
+    ),
+    for_all("wait", "how long, with on_busy = \"wait\" or \"switch\""),
+    own("key", "each slot is done under this key; with {slot} or a {date}"),
+    own("fence", "targets that are sealed before it starts, as a list"),
+    for_all("ttl", "how long its lease lasts unless renewed [\"90s\"]"),
+    for_all("heartbeat", "time between renewals [a third of ttl]"),
+    for_all("grace", "time between TERM and KILL [\"5s\" or less]"),
+    for_all("max_run", "it is ended after this long; \"none\" for no limit [\"6h\"]"),
+    for_all("catch_up", "how many of the newest slots that nobody ran are run later [1]"),
+    for_all("catch_up_max_age", "... and none that is older than this [any age]"),
+    for_all("retry", "true: one that began and never reported is run again [false]"),
+    for_all("attempts", "how often a slot may fail before it waits for you [1]"),
+    for_all("keep", "how long records of slots are kept [\"90d\"]"),
+];
+
+/// For `leasehold help leasehold.toml`.
+pub fn reference() -> String {
+    let line = |key: &Key| {
+        let mark = if key.for_all { '*' } else { ' ' };
+        format!("  {:<17}{mark} {}", key.name, key.what)
+    };
+    let keys: Vec<String> = KEYS.iter().map(line).collect();
+    format!(
+        "\
+leasehold.toml says where the store is and which jobs are to be run, and when:
+
+  store = \"dir:/srv/leases\"          or store_file = \"PATH\"; relative to where the file is
+  new_here = [\"OTHER-STORE\"]         what was done on that store is to be done again on this one
+
+  [[job]]
+  name = \"publish\"
+  every = \"45m\"
+  run = [\"./publish.sh\", \"site\"]
+
+A job may say (* also in [defaults], for all jobs; what counts otherwise in brackets):
+
+{}
+
+Durations are written 90s, 80m, 1h20m, 1d. {{job}}, {{slot}}, {{date}}, {{date@Zone}} are filled in in run, key and
+fence; {{key}} in run. A slot that fails and may be tried again is tried after 1 s, 2 s, 4 s, up to 60 s.
+Which slots are due, and what becomes of each: docs/schedule.md.",
+        keys.join("\n")
+    )
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// As `run --max-run`.
+const MAX_RUN: Duration = Duration::from_secs(6 * 3600);
+/// More at a time is no catching up; and each is a record of its own.
+const CATCH_UP_MOST: u32 = 10_000;
+
+/// Reads and checks all jobs of a file, and that their programs are there.
+pub fn load(path: &Path) -> Result<Vec<Job>, BadFile> {
+    from_file(path, missing_program)
+}
+
+/// The same on a machine that need not be able to run them.
+pub fn load_elsewhere(path: &Path) -> Result<Vec<Job>, BadFile> {
+    from_file(path, |_| None)
+}
+
+/// The jobs of a file; none if there is no such file.
+pub fn here(path: &Path) -> Result<Vec<Job>, BadFile> {
+    config_file::text_of(path)?.map_or_else(|| Ok(Vec::new()), |text| parse(&text, path, |_| None))
+}
+
+fn from_file(path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<Job>, BadFile> {
+    let text = config_file::text_of(path)?.ok_or_else(|| BadFile::missing(path))?;
+    let jobs = parse(&text, path, wrong)?;
+    if jobs.is_empty() {
+        let path = path.display();
+        return Err(BadFile(format!("no job in {path}: a [[job]] there says what is to be run, and when")));
+    }
+    Ok(jobs)
+}
+
+/// What a table may say, and what is said for all.
+struct Said<'a> {
+    own: Section<'a>,
+    defaults: &'a Section<'a>,
+    /// For all, at the top of the file.
+    zone: Option<&'a str>,
+    patterns: &'a due::Patterns,
+}
+
+impl Said<'_> {
+    /// By the job, or else for all.
+    fn either<T>(
+        &self,
+        get: impl Fn(&Section<'_>) -> Result<Option<T>, BadFile>,
+    ) -> Result<Option<T>, BadFile> {
+        // Both are looked at: a mistake in the defaults is one even where nobody needs them.
+        let (own, defaults) = (get(&self.own)?, get(self.defaults)?);
+        Ok(own.or(defaults))
+    }
+
+    fn duration(&self, key: &str) -> Result<Option<Duration>, BadFile> {
+        self.either(|section| section.duration(key))
+    }
+}
+
+pub(crate) fn parse(
+    text: &str,
+    path: &Path,
+    wrong: impl Fn(&Job) -> Option<String>,
+) -> Result<Vec<Job>, BadFile> {
+    parse_with(text, path, wrong, &due::Patterns::default())
+}
+
+fn parse_with(
+    text: &str,
+    path: &Path,
+    wrong: impl Fn(&Job) -> Option<String>,
+    patterns: &due::Patterns,
+) -> Result<Vec<Job>, BadFile> {
+    let reader = Reader::new(text, path);
+    let file = reader.file()?;
+    file.only(&[config_file::KEYS.as_slice(), &config_file::PROJECT_KEYS].concat())?;
+    let defaults = file.section("defaults")?.unwrap_or_else(|| file.empty());
+    let in_defaults: Vec<&str> = KEYS.iter().filter(|key| key.for_all).map(|key| key.name).collect();
+    defaults.only(&in_defaults)?;
+    let in_a_job: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
+    let zone = file.text("timezone")?;
+    for section in [&file, &defaults] {
+        section.parsed("timezone", due::zone)?;
+    }
+    busy::check_defaults(&defaults)?;
+    let base = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut jobs: Vec<Job> = Vec::new();
+    let (mut names, mut keys) = (BTreeSet::new(), BTreeMap::new());
+    for own in file.sections("job")? {
+        own.only(&in_a_job)?;
+        let said = Said { own, defaults: &defaults, zone: zone.as_deref(), patterns };
+        let job = job(&said, base)?;
+        if let Some(why) = wrong(&job) {
+            let place = if job.dir.is_dir() { "run" } else { "dir" };
+            return Err(said.own.bad(place, &why));
+        }
+        if !names.insert(job.name.clone()) {
+            let why =
+                format!("two jobs are called {}: slots belong to a name, so give each its own", job.name);
+            return Err(said.own.bad("name", &why));
+        }
+        let key = job.sample_key();
+        if let Some(other) = key.and_then(|key| keys.insert(key, job.name.clone())) {
+            let why = format!(
+                "{} and {} would have the same keys, and whichever came second would find its work done: put {{job}} \
+                 into the key",
+                other, job.name
+            );
+            return Err(said.own.bad("key", &why));
+        }
+        jobs.push(job);
+    }
+    Ok(jobs)
+}
+
+fn job(said: &Said<'_>, base: &Path) -> Result<Job, BadFile> {
+    let own = &said.own;
+    let name = own.name("name")?;
+    let name = name.ok_or_else(|| own.bad("", "this job has no name: name = \"publish\""))?;
+    let (leases, busy) = busy::leases(said, &name)?;
+    let due = due::due(said, busy)?;
+    if let Some(home) = own.text("dir")?.filter(|dir| dir.starts_with('~')) {
+        return Err(own.bad("dir", &format!("~ is not expanded in dir = {home:?}: write the whole path")));
+    }
+    let dir = std::path::absolute(base.join(own.text("dir")?.unwrap_or_default()))
+        .map_err(|e| own.bad("dir", &format!("dir: {e}")))?;
+    let max_run = said.either(|section| section.parsed("max_run", duration::parse_or_none))?;
+    let count = |key, least, most| said.either(|section| section.count(key, least, most));
+    let job = Job {
+        schedule: due.schedule,
+        written: due.written,
+        stagger: due.stagger,
+        run: run(own)?,
+        env: own.variables("env")?,
+        key: own.text("key")?,
+        fence: fence(own, &dir)?,
+        wishes: wishes(said)?,
+        max_run: max_run.unwrap_or(Some(MAX_RUN)),
+        busy,
+        catch_up: count("catch_up", 0, CATCH_UP_MOST)?.map_or(1, |most| most as usize),
+        catch_up_max_age: said
+            .either(|section| at_least(section, "catch_up_max_age", Duration::from_secs(1)))?,
+        retry: said.either(retry)?.unwrap_or(false),
+        attempts: count("attempts", 1, 1000)?.unwrap_or(1),
+        keep: said.either(|section| at_least(section, "keep", DAY))?.unwrap_or(90 * DAY),
+        leases,
+        name,
+        dir,
+    };
+    if let Some(why) = fill::wrong_key(&job) {
+        return Err(own.bad("key", &why));
+    }
+    if let Some(why) = fill::wrong_run(&job) {
+        return Err(own.bad("run", &why));
+    }
+    let fence = |template: &String| fill::wrong_fence(template, &job.leases[0], &job.name);
+    match job.fence.iter().find_map(fence) {
+        Some(why) => Err(own.bad("fence", &why)),
+        None => Ok(job),
+    }
+}
+
+fn retry(section: &Section<'_>) -> Result<Option<bool>, BadFile> {
+    section.truth("retry").map_err(|_| {
+        let why = "retry must be true or false: whether a slot that began and never reported is run again; how often a \
+                   slot may fail is said by attempts";
+        section.bad("retry", why)
+    })
+}
+
+fn at_least(section: &Section<'_>, key: &str, least: Duration) -> Result<Option<Duration>, BadFile> {
+    section.parsed(key, |text| match duration::parse(text)? {
+        short if short < least => {
+            let least = leasehold_core::stop::Text(least);
+            Err(format!("{text:?} is too short: write at least {least}"))
+        }
+        enough => Ok(enough),
+    })
+}
+
+fn run(own: &Section<'_>) -> Result<Vec<String>, BadFile> {
+    if own.is_text("run") {
+        let why = "run is a list, the program and its arguments: [\"./publish.sh\", \"site\"]. For a line of shell: \
+                   [\"sh\", \"-c\", \"…\"]";
+        return Err(own.bad("run", why));
+    }
+    let run = own.texts("run")?.unwrap_or_default();
+    match run.first().is_none_or(|program| program.is_empty()) {
+        true => Err(own.bad("run", "a job says what to run: run = [\"./publish.sh\", \"site\"]")),
+        false => Ok(run),
+    }
+}
+
+/// Timing as far as it can be checked without a store.
+fn wishes(said: &Said<'_>) -> Result<Wishes, BadFile> {
+    let wishes = Wishes {
+        ttl: Some(said.duration("ttl")?.unwrap_or(DEFAULT_TTL)),
+        heartbeat: said.duration("heartbeat")?,
+        grace: said.duration("grace")?,
+    };
+    Timing::new(wishes, StoreClock::default()).map_err(|e| {
+        // Where the job itself says nothing of it, it is the defaults that do not fit.
+        let here =
+            |section: &&Section<'_>| ["ttl", "heartbeat", "grace"].into_iter().find(|key| section.has(key));
+        let place = [&said.own, said.defaults]
+            .into_iter()
+            .find_map(|section| here(&section).map(|key| (section, key)));
+        let (section, key) = place.unwrap_or((&said.own, "ttl"));
+        section.bad(key, &e.to_string())
+    })?;
+    Ok(wishes)
+}
+
+/// The targets. A job names paths as seen from where it runs, and whoever seals them may be elsewhere.
+fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, BadFile> {
+    let kinds: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.name).collect();
+    let whole = |target: String| {
+        let (kind, path) = target.split_once(':').unwrap_or((&target, ""));
+        if path.is_empty() || !kinds.contains(&kind) {
+            let hint = did_you_mean(kind, &kinds).map(|kind| format!(" (did you mean {kind}:?)"));
+            let hint = hint.unwrap_or_default();
+            return Err(own.bad(
+                "fence",
+                &format!("fence: {:?} is no target{hint}: write file:PATH, or another kind", shown(&target)),
+            ));
+        }
+        if !["file", "tree", "sqlite"].contains(&kind) || path.starts_with('/') {
+            return Ok(target);
+        }
+        if path.starts_with('~') {
+            return Err(own.bad("fence", &format!("~ is not expanded in {target:?}: write the whole path")));
+        }
+        let path = path.strip_prefix("./").unwrap_or(path);
+        let why = "fence: the directory is not UTF-8: write the target with its whole path";
+        let dir = dir.to_str().ok_or_else(|| own.bad("fence", why))?;
+        Ok(format!("{kind}:{}/{path}", dir.replace('{', "{{").replace('}', "}}").trim_end_matches('/')))
+    };
+    own.texts("fence")?.unwrap_or_default().into_iter().map(whole).collect()
+}
+
+impl Job {
+    /// Its program: with a slash as seen from where it runs, else along the PATH that it is given.
+    pub fn program(&self) -> Result<Program, LookupError> {
+        let name = self.program_name();
+        let ours = std::env::var_os("PATH");
+        let path = self.env.get("PATH").map(OsStr::new).or(ours.as_deref());
+        let wanted = match name.contains('/') {
+            true => self.dir.join(&name).into_os_string(),
+            false => name.clone().into(),
+        };
+        let found = lookup(&wanted, path)?;
+        // An entry of PATH may be relative, and the job runs elsewhere.
+        let path = std::path::absolute(&found.path).unwrap_or(found.path);
+        Ok(Program { name: name.into(), path })
+    }
+}
+
+/// Why a job could not even be started here.
+pub fn missing_program(job: &Job) -> Option<String> {
+    let (name, dir) = (&job.name, job.dir.display());
+    if !job.dir.is_dir() {
+        return Some(format!("{name} would run in {dir}, and there is no such directory"));
+    }
+    let why = job.program().err()?;
+    Some(format!("what {name} would run is not there: {why} (dir = \"{dir}\")"))
+}

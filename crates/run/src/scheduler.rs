@@ -1,0 +1,480 @@
+//! Starts what is due, for `daemon` and `tick`: a process for each slot.
+//!
+//! What is due and what became of it is in the store; here is only remembered what this process has just tried. So
+//! any number of schedulers with the same jobs may run, and any of them may be killed at any time.
+
+mod clocks;
+mod job_state;
+mod start;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clocks::{Clocks, Wrong};
+use job_state::JobState;
+use leasehold::clock_offset::clock_ahead;
+use leasehold::stores::{Failure, FailureKind, Store};
+use leasehold::{clock, ledger, random};
+use leasehold_core::ledger::{Entry, State};
+use leasehold_core::name::Name;
+pub use start::{Ended, StartError, Starter};
+
+use crate::handoff::{NotBegun, Recorded, SlotOutcome};
+use crate::job_records::{self, Broken, Look, Note, Start};
+use crate::jobs::Job;
+use crate::schedule::Slot;
+
+/// Nobody schedules by a clock that is further off.
+const CLOCK_OFF_MS: i64 = 300_000;
+/// Most runs at a time that make up for missed slots: after an outage everything would start at once.
+const LATE_MAX: usize = 4;
+/// Processes look at a slot up to this much apart.
+const JITTER_MS: u128 = 50;
+/// Old records are looked for this often.
+const SWEEP_MS: i64 = 3_600_000;
+
+/// Milliseconds since 1970.
+pub type Millis = i64;
+
+/// When a scheduler ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// When somebody says so.
+    Stays,
+    /// When nothing more is to be done about what is due now.
+    Once,
+}
+
+/// What people should hear of.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// The store was told of the jobs. These were seen for the first time, or were due at other times before.
+    Registered(&'a [(Name, Option<String>)]),
+    /// Something was found about a job. It is told again with every look.
+    Noted(&'a Name, &'a Note),
+    /// The records of a job make no sense. It is told again with every look.
+    Unusable(&'a Name, &'a Failure),
+    /// A run was started.
+    Started(&'a Name, &'a Start),
+    /// A run was not started.
+    NotStarted(&'a Name, &'a Slot, &'a StartError),
+    /// A run has ended.
+    Ended(&'a Name, &'a RunEnded<'a>),
+    /// The store does not answer: nothing is started until it does.
+    StoreSilent(&'a Failure),
+    /// The store answers again.
+    StoreAnswers,
+    /// Nothing is started until the clock is right, and known to be.
+    ClockWrong(&'a ClockError),
+}
+
+/// A run that has ended, and what became of its slot.
+#[derive(Debug)]
+pub struct RunEnded<'a> {
+    /// The run.
+    pub ended: &'a Ended,
+    /// What the record of the slot says; nothing if there is none.
+    pub record: Result<Option<Recorded>, Failure>,
+    /// What that means.
+    pub became: Became,
+}
+
+/// What became of a slot whose run has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Became {
+    /// The run did not begin it. If the record says something, another run has left it.
+    NotBegun,
+    /// The store could not be asked.
+    NotKnown,
+    /// The run began it, and died.
+    Silent,
+    /// It stands as the record says.
+    Stands(Recorded),
+}
+
+impl<'a> RunEnded<'a> {
+    fn new(ended: &'a Ended, found: Result<Option<Entry>, Failure>) -> Self {
+        let ours = found.as_ref().is_ok_and(|entry| entry.as_ref().is_some_and(|entry| ended.left(entry)));
+        let record = found.map(|entry| entry.as_ref().map(Recorded::from));
+        let became = became(ended, ours, &record);
+        Self { ended, record, became }
+    }
+
+    /// Of one whose run has told what it recorded.
+    fn told(ended: &'a Ended, recorded: Recorded) -> Self {
+        let record = Ok(Some(recorded));
+        let became = became(ended, true, &record);
+        Self { ended, record, became }
+    }
+
+    /// Whether all is well.
+    pub fn went_well(&self) -> bool {
+        match self.became {
+            Became::NotBegun | Became::NotKnown => self.ended.status.success(),
+            Became::Silent => false,
+            Became::Stands(recorded) => matches!(recorded.state, State::Ok | State::Skipped),
+        }
+    }
+}
+
+fn became(ended: &Ended, ours: bool, record: &Result<Option<Recorded>, Failure>) -> Became {
+    let recorded = match record {
+        Ok(Some(recorded)) => *recorded,
+        Ok(None) => return Became::NotBegun,
+        Err(_) => return Became::NotKnown,
+    };
+    let waits = ended.outcome == Some(SlotOutcome::NotBegun(NotBegun::NeedsYou));
+    match recorded.state {
+        State::Ok | State::Skipped => Became::Stands(recorded),
+        State::Started if ours => Became::Silent,
+        // Another run is at it, or somebody lets it be tried again: of ours there is nothing to say.
+        State::Started | State::Planned => Became::NotBegun,
+        State::Failed | State::Lost | State::Killed | State::Unknown if ours || waits => {
+            Became::Stands(recorded)
+        }
+        // What another run has left, and it is not why this one began nothing.
+        State::Failed | State::Lost | State::Killed | State::Unknown => Became::NotBegun,
+    }
+}
+
+/// Why this machine's clock is no good for schedules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClockError {
+    /// It is this many milliseconds ahead of the store's.
+    Off(Millis),
+    /// The store did not tell the time.
+    Store(Failure),
+}
+
+/// Why jobs were not taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TakeError {
+    /// What is new would be due from a wrong time on: the clock was set, or is wrong.
+    Clock,
+    /// The store could not be told.
+    Store(Failure),
+}
+
+/// All jobs of one configuration, and what this process is doing about them.
+pub struct Scheduler<'a> {
+    jobs: Vec<JobState>,
+    store: Box<dyn Store>,
+    starter: Starter,
+    tell: Box<dyn FnMut(&Event<'_>) + 'a>,
+    mode: Mode,
+    /// Each process looks a little later than the slots are due, so that not all ask at once for the same.
+    jitter: Millis,
+    /// With [`Mode::Once`], what is due later is for another time.
+    began: Millis,
+    clocks: Clocks,
+    swept: Millis,
+    /// So often in a row the store did not answer.
+    silent: u32,
+    /// The job that is looked at first.
+    from: usize,
+    /// Nothing is looked at before this: the store is silent, or the clock is not to be gone by.
+    held: Millis,
+    /// Nothing more is to be started.
+    pub draining: bool,
+    /// A run failed, or was lost.
+    pub failed: bool,
+}
+
+impl<'a> Scheduler<'a> {
+    /// Compares the clocks. It has no jobs yet.
+    pub fn new(
+        mut store: Box<dyn Store>,
+        starter: Starter,
+        mode: Mode,
+        tell: impl FnMut(&Event<'_>) + 'a,
+    ) -> Result<Self, ClockError> {
+        let ahead = compared(store.as_mut())?.unwrap_or(0);
+        store.limit_calls(Duration::from_secs(10));
+        let now = wall_ms() - ahead;
+        Ok(Self {
+            jobs: Vec::new(),
+            store,
+            starter,
+            tell: Box::new(tell),
+            mode,
+            jitter: i64::try_from(random::seed() % JITTER_MS).unwrap_or(0),
+            began: now,
+            clocks: Clocks::new(ahead, wall_ms()),
+            swept: now,
+            silent: 0,
+            from: 0,
+            held: 0,
+            draining: false,
+            failed: false,
+        })
+    }
+
+    /// The store itself.
+    pub fn store(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    /// The time by the store's clock.
+    pub fn now(&self) -> Millis {
+        wall_ms() - self.clocks.ahead
+    }
+
+    /// These are the jobs from now on, if the store can be told. Runs that go on are left alone.
+    pub fn take(&mut self, jobs: Vec<Job>) -> Result<(), TakeError> {
+        self.compare_again();
+        if !self.clocks.known {
+            return Err(TakeError::Clock);
+        }
+        let now = self.now();
+        let mut jobs: Vec<JobState> = jobs.into_iter().map(|job| JobState::new(job, now)).collect();
+        let terms: Vec<_> = jobs.iter().map(|state| &state.terms).collect();
+        let changed = job_records::register(self.store.as_mut(), &terms, now.div_euclid(1000))
+            .map_err(TakeError::Store)?;
+        (self.tell)(&Event::Registered(&changed));
+        let before = std::mem::take(&mut self.jobs).into_iter();
+        let mut before: BTreeMap<Name, JobState> =
+            before.map(|state| (state.job.name.clone(), state)).collect();
+        for state in &mut jobs {
+            before.remove(&state.job.name).into_iter().for_each(|old| state.inherit(old));
+        }
+        // Of those that are gone, only what still runs.
+        jobs.extend(before.into_values().filter(|state| state.running.is_some()).map(JobState::retired));
+        self.jobs = jobs;
+        Ok(())
+    }
+
+    /// Does what is due. Gives when there is something to do next, if that is known.
+    pub fn step(&mut self) -> Option<Millis> {
+        if !self.draining {
+            self.compare_again();
+        }
+        let now = self.now();
+        self.dequeue(now);
+        // Begun after the one that was not answered for: if only its records fail, the others come by all the same.
+        for n in 0..self.jobs.len() {
+            let i = (self.from + n) % self.jobs.len();
+            if (self.draining || self.may_act(now)) && self.jobs[i].wake.is_some_and(|at| at <= now) {
+                self.visit(i, now);
+            }
+        }
+        if self.may_act(now) {
+            self.sweep(now);
+        }
+        self.jobs.retain(|state| !state.retired || state.running.is_some());
+        let next = self.jobs.iter().filter_map(|state| state.wake).min();
+        self.clocks.next(next, self.held, self.draining)
+    }
+
+    /// Somebody set this machine's clock.
+    pub fn clock_was_set(&mut self) {
+        self.clocks.were_set();
+    }
+
+    /// Whether the store answers, as far as is known, and the clock is to be gone by.
+    fn may_act(&self, now: Millis) -> bool {
+        self.clocks.known && now >= self.held
+    }
+
+    /// Whether runs of ours go on.
+    pub fn busy(&self) -> bool {
+        self.jobs.iter().any(|state| state.running.is_some())
+    }
+
+    /// Passes a signal on to all runs.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let running = self.jobs.iter().filter_map(|state| state.running.as_ref());
+        running.for_each(|running| running.signal(signal));
+    }
+
+    /// Sees which runs have ended, and what became of them. The record is read where the run has not told it.
+    pub fn reap(&mut self) {
+        let now = self.now();
+        for state in &mut self.jobs {
+            let Some(ended) = state.reap() else { continue };
+            let (told, outcome) = match ended.outcome {
+                Some(outcome @ SlotOutcome::Begun(Some(recorded))) => {
+                    (RunEnded::told(&ended, recorded), outcome)
+                }
+                _ => {
+                    let found = ledger::entry(self.store.as_mut(), &ended.subject);
+                    let outcome = ended.slot_outcome(found.as_ref().ok().and_then(Option::as_ref));
+                    (RunEnded::new(&ended, found), outcome)
+                }
+            };
+            (self.tell)(&Event::Ended(&state.job.name, &told));
+            self.failed |= !told.went_well();
+            state.ended(&ended.slot, outcome, now);
+        }
+    }
+
+    /// Wakes as many jobs as there is room for, of those that wait to make up for something.
+    fn dequeue(&mut self, now: Millis) {
+        if !self.jobs.iter().any(|state| state.queued) {
+            return;
+        }
+        let room = LATE_MAX.saturating_sub(self.late());
+        for state in self.jobs.iter_mut().filter(|state| state.queued).take(room) {
+            (state.queued, state.wake) = (false, Some(now));
+        }
+    }
+
+    /// How many runs make up for something.
+    fn late(&self) -> usize {
+        self.jobs.iter().filter(|state| state.running.as_ref().is_some_and(|run| run.late)).count()
+    }
+
+    /// Looks what is due of one job.
+    fn visit(&mut self, i: usize, now: Millis) {
+        let state = &mut self.jobs[i];
+        state.wake = None;
+        if self.draining || state.retired {
+            return;
+        }
+        let upto = if self.mode == Mode::Once { self.began } else { now };
+        let due = (upto - state.delay).div_euclid(1000);
+        match job_records::look(self.store.as_mut(), &state.terms, due, state.tried()) {
+            Ok(look) => {
+                if std::mem::take(&mut self.silent) > 0 {
+                    (self.tell)(&Event::StoreAnswers);
+                }
+                self.follow(i, &look, now);
+            }
+            Err(Broken { failure, notes }) => {
+                self.note(i, &notes);
+                self.unanswered(i, &failure, now);
+            }
+        }
+    }
+
+    fn note(&mut self, i: usize, notes: &[Note]) {
+        let name = &self.jobs[i].job.name;
+        notes.iter().for_each(|note| (self.tell)(&Event::Noted(name, note)));
+    }
+
+    fn follow(&mut self, i: usize, look: &Look, now: Millis) {
+        self.note(i, &look.notes);
+        // Counted only where it matters: there may be many jobs.
+        let full = look.start.iter().any(|start| start.late) && self.late() >= LATE_MAX;
+        let state = &mut self.jobs[i];
+        let idle = state.running.is_none();
+        if self.mode == Mode::Stays {
+            let due = state.next_due(now).map(|at| at + self.jitter);
+            let again = (look.unsettled && idle).then(|| now + state.patience());
+            state.wake = again.into_iter().chain(due).min();
+        }
+        // What is late may have to wait for others that are. What is due now does not wait for it, unless slots are to be
+        // run in their order.
+        let crowded = |start: &&Start| start.late && full;
+        let passed = |start: &&Start| crowded(start) && (state.terms.skips || start.again);
+        // One that cannot be begun yet must not keep the others from it.
+        let ready = |start: &&Start| state.not_before(start, self.mode).is_some_and(|at| at <= now);
+        let ready: Vec<&Start> = look.start.iter().filter(ready).collect();
+        let at_once: Vec<&Start> = ready.iter().copied().filter(|start| !passed(start)).collect();
+        let Some(start) = state.first(&at_once).or(ready.first().copied()).filter(|_| idle) else {
+            let later = look.start.iter().filter_map(|start| state.not_before(start, self.mode)).min();
+            state.wake = state.wake.into_iter().chain(later.filter(|_| idle)).min();
+            return;
+        };
+        if crowded(&start) {
+            state.queued = true;
+            return;
+        }
+        match self.starter.start(&state.job, &start.slot, start.late) {
+            Ok(running) => {
+                (self.tell)(&Event::Started(&state.job.name, start));
+                state.started(running, start.again);
+                // Others are for when it has ended, or the next slot is due.
+                state.wake =
+                    state.next_due(now).map(|at| at + self.jitter).filter(|_| self.mode == Mode::Stays);
+            }
+            Err(error) => {
+                self.failed = true;
+                (self.tell)(&Event::NotStarted(&state.job.name, &start.slot, &error));
+                state.stumbled(&start.slot, now);
+            }
+        }
+    }
+
+    /// Without the store nothing can be started: it is left alone for a while. A record that makes no sense is the trouble
+    /// of one job.
+    fn unanswered(&mut self, i: usize, failure: &Failure, now: Millis) {
+        self.failed = true;
+        let state = &mut self.jobs[i];
+        if failure.kind == FailureKind::Unusable {
+            state.wake = state.next_due(now).filter(|_| self.mode == Mode::Stays);
+            (self.tell)(&Event::Unusable(&state.job.name, failure));
+            return;
+        }
+        if self.silent == 0 {
+            (self.tell)(&Event::StoreSilent(failure));
+        }
+        self.silent = self.silent.saturating_add(1);
+        match self.mode {
+            Mode::Stays => {
+                (self.jobs[i].wake, self.from) = (Some(now), i + 1);
+                self.held = now + (500 << self.silent.min(6));
+            }
+            Mode::Once => self.draining = true,
+        }
+    }
+
+    /// Compares the clocks now and then, when there is something to do anyway. While this one is too far off, or was set
+    /// and nobody knows how far it is off now, nothing is started.
+    fn compare_again(&mut self) {
+        let wall = wall_ms();
+        if !self.clocks.are_due(wall) {
+            return;
+        }
+        let (known, answer) = (self.clocks.known, compared(self.store.as_mut()));
+        let wrong = |error: &ClockError| match error {
+            ClockError::Off(_) => Wrong::Off,
+            ClockError::Store(_) => Wrong::Silent,
+        };
+        let again = self.clocks.found(answer.as_ref().map_err(wrong).copied(), wall);
+        match (answer, again) {
+            (Err(error), Some(again)) => {
+                self.held = self.now() + again;
+                // A tick does not wait for better times.
+                self.failed = true;
+                self.draining |= self.mode == Mode::Once;
+                let told = wrong(&error) == Wrong::Silent && self.silent > 0;
+                if wrong(&error) == Wrong::Silent {
+                    self.silent = self.silent.saturating_add(1);
+                }
+                if !told {
+                    (self.tell)(&Event::ClockWrong(&error));
+                }
+            }
+            (Ok(_), _) if !known => self.held = 0,
+            _ => {}
+        }
+    }
+
+    /// Removes old records of jobs that have run something.
+    fn sweep(&mut self, now: Millis) {
+        if now - self.swept < SWEEP_MS && (self.mode == Mode::Stays || self.busy()) {
+            return;
+        }
+        self.swept = now;
+        for state in self.jobs.iter_mut().filter(|state| state.ran) {
+            state.ran = false;
+            // What cannot be removed now is removed next time.
+            let _ = job_records::sweep(self.store.as_mut(), &state.terms, now.div_euclid(1000));
+        }
+    }
+}
+
+fn wall_ms() -> Millis {
+    i64::try_from(clock::wall().as_millis()).unwrap_or(i64::MAX)
+}
+
+/// How far this machine's clock is ahead of the store's; refused if it is too far.
+fn compared(store: &mut dyn Store) -> Result<Option<Millis>, ClockError> {
+    match clock_ahead(store).map_err(ClockError::Store)? {
+        Some(ahead) if ahead.abs() > CLOCK_OFF_MS => Err(ClockError::Off(ahead)),
+        ahead => Ok(ahead),
+    }
+}
+
+#[cfg(test)]
+mod tests;

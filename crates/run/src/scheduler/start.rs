@@ -1,0 +1,179 @@
+//! A slot becomes a run: a process of its own, which is handed one description and hands one back.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+
+use leasehold::host;
+use leasehold_core::ledger::{Entry, Subject};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::handoff::{
+    COMMAND, Description, Handed, LeaseAndTargets, NotBegun, Outcome, SlotOutcome, VERSION,
+};
+use crate::jobs::{Busy, Job};
+use crate::placeholders::{BadTemplate, Moment, filled};
+use crate::schedule::Slot;
+
+/// How runs are started.
+#[derive(Clone, Debug)]
+pub struct Starter {
+    /// The program that has the subcommand [`COMMAND`].
+    pub program: PathBuf,
+    /// The URL of the store that was chosen for all of them.
+    pub store: String,
+    /// The same without a password.
+    pub store_shown: String,
+    /// What this machine saw done on another store is done again on this one.
+    pub new_here: bool,
+    /// They say more.
+    pub verbose: bool,
+}
+
+/// Why a run was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A name cannot be filled in any more: the records of a time zone have gone.
+    #[error(transparent)]
+    Template(#[from] BadTemplate),
+    /// No process was made, or it did not listen.
+    #[error("the system refused to start a run: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A run that goes on.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    handed: Handed,
+    slot: Slot,
+    subject: Subject,
+    run_id: String,
+    attempts: u32,
+    /// It makes up for a slot that was missed.
+    pub late: bool,
+}
+
+/// A run that has ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Its slot.
+    pub slot: Slot,
+    /// The same as the ledger calls it.
+    pub subject: Subject,
+    /// How the process ended.
+    pub status: ExitStatus,
+    /// Its run id: what it began is recorded with it.
+    pub run_id: String,
+    /// What it has made of its slot; nothing if it did not come to say so.
+    pub outcome: Option<SlotOutcome>,
+    /// How often the slot may fail.
+    pub attempts: u32,
+}
+
+impl Starter {
+    /// Starts one.
+    pub fn start(&self, job: &Job, slot: &Slot, late: bool) -> Result<Running, StartError> {
+        let description = self.description(job, slot)?;
+        let (handed, its) = Handed::pair()?;
+        let mut command = Command::new(&self.program);
+        // Without a password, so that a run inside the job is on the same store or on none. It is opened by what is handed over.
+        command.env_remove("LEASEHOLD_STORE_FILE").env("LEASEHOLD_STORE", &self.store_shown);
+        command.args([COMMAND, job.name.as_str(), &description.slot]);
+        command.current_dir(&job.dir).stdin(its).process_group(0);
+        let mut child = command.spawn()?;
+        // Our copy of its end, or we would not see it closed.
+        drop(command);
+        if let Err(e) = handed.describe(&description) {
+            let _ = child.kill();
+            child.wait()?;
+            return Err(e.into());
+        }
+        let Description { job: name, at, slot: id, run_id, attempts, .. } = description;
+        let subject = Subject::Slot { job: name, at, id };
+        Ok(Running { child, handed, slot: *slot, subject, run_id, attempts, late })
+    }
+
+    fn description(&self, job: &Job, slot: &Slot) -> Result<Description, BadTemplate> {
+        let id = slot.due().to_string();
+        let of_slot = job.filled(&id, slot.due())?;
+        let when = Moment { slot: Some(id.clone()), at: slot.due() };
+        let targets = |lease| {
+            let fill = |target: &String| filled(target, lease, &job.name, &when);
+            job.fence.iter().map(fill).collect::<Result<Vec<_>, _>>()
+        };
+        let leases = job
+            .leases
+            .iter()
+            .map(|lease| targets(lease).map(|targets| LeaseAndTargets { lease: lease.clone(), targets }));
+        Ok(Description {
+            version: VERSION,
+            run_id: host::fresh_run_id(None),
+            job: job.name.clone(),
+            at: slot.number(),
+            slot: id,
+            leases: leases.collect::<Result<_, _>>()?,
+            key: of_slot.key,
+            store: self.store.clone(),
+            command: of_slot.run,
+            env: job.env.clone(),
+            ttl: job.wishes.ttl,
+            heartbeat: job.wishes.heartbeat,
+            grace: job.wishes.grace,
+            wait: match job.busy {
+                Busy::Wait(wait) => wait,
+                Busy::Skip | Busy::Open => std::time::Duration::ZERO,
+            },
+            max_run: job.max_run,
+            retry: job.retry,
+            attempts: job.attempts,
+            new_here: self.new_here,
+            verbose: self.verbose,
+        })
+    }
+}
+
+impl Ended {
+    /// Whether a record is what this run has left.
+    pub fn left(&self, entry: &Entry) -> bool {
+        entry.claim.holder.run == self.run_id
+    }
+
+    /// What it has made of its slot. If it did not come to say so, the record does.
+    pub fn slot_outcome(&self, found: Option<&Entry>) -> SlotOutcome {
+        self.outcome.unwrap_or_else(|| match found.is_some_and(|entry| self.left(entry)) {
+            true => SlotOutcome::Begun(None),
+            false => SlotOutcome::NotBegun(NotBegun::Failed),
+        })
+    }
+}
+
+impl Running {
+    /// Which slot it is for.
+    pub fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    /// What became of it, if it has ended.
+    pub fn ended(&mut self) -> Option<Ended> {
+        let status = self.child.try_wait().ok().flatten()?;
+        let outcome = self.handed.outcome().filter(|outcome| outcome.run_id == self.run_id);
+        Some(Ended {
+            slot: self.slot,
+            subject: self.subject.clone(),
+            status,
+            run_id: self.run_id.clone(),
+            outcome: outcome.map(|Outcome { slot, .. }| slot),
+            attempts: self.attempts,
+        })
+    }
+
+    /// Passes a signal on to it.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It is ours and not yet waited for: the number is still its own.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use jiff::Timestamp;
+use leasehold::host;
+use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
+use leasehold_core::ledger::{Claim, Subject};
+
+use super::*;
+use crate::schedule::{Every, Schedule};
+
+const RUN: &str = "mac-1-a";
+
+fn subject() -> Subject {
+    Subject::Slot { job: Name::new("site").unwrap(), at: 0, id: "1970-01-01T00:00:00Z".into() }
+}
+
+/// A run that ended so, as raw as wait tells it, and said this.
+fn ended(raw: i32, outcome: Option<SlotOutcome>) -> Ended {
+    let every = Every::new(Duration::from_secs(60), Duration::ZERO).unwrap();
+    let slot = Schedule::every(every).prev_at_or_before(Timestamp::UNIX_EPOCH).unwrap();
+    let status = ExitStatus::from_raw(raw);
+    Ended { slot, subject: subject(), status, run_id: RUN.into(), outcome, attempts: 1 }
+}
+
+/// A record that a run of this process, on this host, with that run id has left.
+fn left_by(run: &str, state: State) -> Entry {
+    let job = Name::new("site").unwrap();
+    let claim = Claim {
+        lease: job.clone(),
+        epoch: Epoch::first(1),
+        token: Token::FIRST,
+        grant: Grant(1),
+        holder: host::holder(run, &job),
+    };
+    Entry {
+        subject: subject(),
+        job,
+        state,
+        attempt: 1,
+        failures: 1,
+        silences: 0,
+        claim,
+        since_first: None,
+        ending: None,
+        steps: Vec::new(),
+        more: serde_json::Map::new(),
+        write: WriteId(1),
+    }
+}
+
+/// What became of it, and whether all is well.
+fn of(raw: i32, outcome: Option<SlotOutcome>, found: Result<Option<Entry>, Failure>) -> (Became, bool) {
+    let ended = ended(raw, outcome);
+    let told = RunEnded::new(&ended, found);
+    (told.became, told.went_well())
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_not_a_run_that_did_not_begin() {
+    let failure = Failure::new(FailureKind::Unreachable, "no answer.");
+    assert_eq!(of(9, None, Ok(None)), (Became::NotBegun, false));
+    assert_eq!(of(0x100, None, Err(failure.clone())), (Became::NotKnown, false));
+    assert_eq!(of(0, None, Err(failure)), (Became::NotKnown, true));
+}
+
+#[test]
+fn a_record_is_a_runs_own_by_the_run_id_alone() {
+    let ours = left_by(RUN, State::Failed);
+    let stands = Became::Stands(Recorded::from(&ours));
+    assert_eq!(of(0x100, None, Ok(Some(ours))), (stands, false));
+    let others = || Ok(Some(left_by("another", State::Failed)));
+    assert_eq!(of(0x100, None, others()), (Became::NotBegun, false));
+    // Unless it is why this run began nothing.
+    let needs_you = Some(SlotOutcome::NotBegun(NotBegun::NeedsYou));
+    assert_eq!(of(79 << 8, needs_you, others()), (stands, false));
+    assert_eq!(of(9, None, Ok(Some(left_by(RUN, State::Started)))), (Became::Silent, false));
+    assert_eq!(of(0, None, Ok(Some(left_by("another", State::Started)))), (Became::NotBegun, true));
+}
+
+#[test]
+fn a_run_that_did_not_come_to_tell_is_told_by_the_record() {
+    let (ours, others) = (left_by(RUN, State::Started), left_by("another", State::Started));
+    let silent = ended(9, None);
+    assert_eq!(silent.slot_outcome(Some(&ours)), SlotOutcome::Begun(None));
+    for found in [None, Some(&others)] {
+        assert_eq!(silent.slot_outcome(found), SlotOutcome::NotBegun(NotBegun::Failed));
+    }
+    let said = SlotOutcome::NotBegun(NotBegun::Skipped);
+    assert_eq!(ended(0, Some(said)).slot_outcome(Some(&others)), said);
+}
