@@ -14,7 +14,7 @@ use leasehold::stores::Store;
 use rustix::process::Signal;
 use watch::Watch;
 
-use super::{enrol, open_tested};
+use super::{elsewhere, enrol, open_tested};
 use crate::args::{Everywhere, NewHere};
 use crate::exit::{self, Failed, Kind};
 use crate::jobs::{self, Job};
@@ -124,6 +124,7 @@ fn begin<'a>(
 ) -> Result<Scheduler<'a>, Failed> {
     let jobs = jobs::load(path)?;
     let opened = open_tested(flags, &leases(&jobs))?;
+    elsewhere::told_by_file(&opened)?;
     enrol(&opened, &leases(&jobs))?;
     timed(&jobs, opened.store.as_ref())?;
     let (number, store) = (jobs.len(), opened.chosen.shown.clone());
@@ -152,6 +153,7 @@ fn timed(jobs: &[Job], store: &dyn Store) -> Result<(), Failed> {
 fn reloaded(scheduler: &mut Scheduler<'_>, flags: &Everywhere, path: &Path, told: bool, out: &Out) -> bool {
     let checked = jobs::load(path).and_then(|jobs| {
         let opened = super::open(flags, &leases(&jobs))?;
+        elsewhere::told_by_file(&opened)?;
         enrol(&opened, &leases(&jobs))?;
         if opened.chosen.url != scheduler.chosen().url {
             out.warn(&format!(

@@ -47,6 +47,8 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         return nothing;
     }
     elsewhere::refuse(&mut spec, &mut opened, args.doing.new_here.said).map_err(early)?;
+    // Now: it did not run on a store that refused it.
+    super::enrol(&opened, &spec.leases).map_err(early)?;
     let Opened { chosen, store, memory, state } = opened;
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
@@ -103,6 +105,11 @@ fn nothing_to_do(args: &Run, spec: &Spec, opened: &mut Opened, out: &Out) -> Opt
     let item = spec.item.as_ref()?;
     // One that fails is asked again, under the lease, by somebody who can wait.
     let found = leasehold::ledger::peek(opened.store.as_mut(), item).ok()??;
+    // What others do for this machine is kept there too.
+    if let Err(failed) = super::enrol(opened, &spec.leases) {
+        report::write(&args.manner, out, || report::early(args, &failed));
+        return Some(Err(failed));
+    }
     if let Some(Err(e)) = spec.seen.as_ref().map(|seen| seen.note_opened(&item.subject, item.keep, &found)) {
         elsewhere::warn_unnoted(&item.subject, &e, out);
     }
@@ -133,7 +140,7 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     if spec.item.is_some() || spec.gates.is_some() {
         spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(e.to_string()))?);
     }
-    super::enrol(&opened, &spec.leases)?;
+    elsewhere::told_by_file(&opened)?;
     Ok((spec, fences, opened))
 }
 

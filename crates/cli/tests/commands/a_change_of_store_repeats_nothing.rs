@@ -452,6 +452,20 @@ fn use_tells_what_is_not_known_on_the_new_store() {
     machine.world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "true"]).quiet();
 }
 
+/// Nobody is advised to go on where nothing was run.
+#[test]
+fn a_store_that_refused_a_run_is_not_one_that_it_ran_on() {
+    let machine = Machine::new();
+    let (b, run) = (&machine.b, ["run", "site", "--key", "k", "true"]);
+    machine.world.run(&run).is(0, "");
+    machine.on(b, &run).is(78, "Nothing was run");
+    machine.world.run(&["run", "site", "true"]).is(0, "").lacks("ran on");
+    // The control, also for a run that finds its work done by others.
+    World::new().run(&["--store", b, "run", "site", "--key", "done", "true"]).is(0, "");
+    machine.on(b, &["run", "site", "--key", "done", "true"]).is(0, "skipped");
+    machine.world.run(&["run", "site", "true"]).is(0, &format!("site ran on {b} before"));
+}
+
 /// Without a key or a slot there is nothing that could be new.
 #[test]
 fn the_flag_goes_with_a_key_or_a_slot() {
