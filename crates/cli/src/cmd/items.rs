@@ -300,7 +300,7 @@ fn unknown(entry: &Entry, doubt: Doubt, name: &str) -> String {
 }
 
 /// For a shell.
-fn quoted(name: &str) -> String {
+pub fn quoted(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/@:=+-".contains(c);
     if name.chars().all(plain) { name.into() } else { format!("'{}'", name.replace('\'', "'\\''")) }
 }

@@ -315,10 +315,36 @@ fn what_failed_here_and_was_done_elsewhere_is_not_done_again() {
     machine.once(b, "invoice").is(0, "");
     refused(machine.once(a, "invoice"), b);
     machine.once(b, "invoice").is(0, "skipped");
+    machine.on(a, &["retry", "--done", "invoice"]).is(0, "invoice is recorded as done");
+    machine.once(a, "invoice").is(0, "skipped");
     assert_eq!(machine.charges(), 1);
     // As long as it failed everywhere, it is tried again anywhere.
     machine.on(b, &["once", "other", "false"]).is(1, "");
     machine.once(a, "other").is(0, "");
+    assert_eq!(machine.charges(), 2);
+}
+
+/// The flag is about all that was done on the other store; a person can say it of one key or slot.
+#[test]
+fn one_item_is_recorded_as_done_on_the_other_store() {
+    let machine = Machine::new();
+    let (a, b, slot) = (&machine.a, &machine.b, ["run", "site", "--slot", "2026-11-16T05:45Z", "true"]);
+    for key in ["it's first", "second"] {
+        machine.once(a, key).is(0, "");
+    }
+    machine.on(a, &slot).is(0, "");
+    let first = machine.once(b, "it's first").is(78, "`leasehold retry --done 'it'\\''s first'`");
+    first.is(78, "If all keys and slots that this machine saw there are new here, not only this one");
+    machine.on(b, &["retry", "--done", "it's first"]).is(0, "recorded as done");
+    machine.on(b, &["retry", "--done", "it's first"]).is(0, "it is done");
+    machine.once(b, "it's first").is(0, "skipped it's first: done by hand");
+    machine.on(b, &slot).is(78, "`leasehold retry --done site@2026-11-16T05:45:00Z`");
+    machine.on(b, &["retry", "--done", "site@2026-11-16T05:45:00Z"]).is(0, "recorded as done");
+    machine.on(b, &slot).is(0, "skipped");
+    // The others stay as they are, and what nobody saw is a typing error.
+    refused(machine.once(b, "second"), a);
+    machine.on(b, &["retry", "second"]).is(64, "has no record");
+    machine.on(b, &["retry", "--done", "third"]).is(64, "has no record");
     assert_eq!(machine.charges(), 2);
 }
 
