@@ -13,7 +13,7 @@ use leasehold::text::{MASK, did_you_mean, is_word, masked};
 
 use crate::args::Everywhere;
 use crate::exit::{Failed, Kind};
-use crate::jobs::read::{self, Reader};
+use crate::jobs::read::{self, Reader, Section};
 use crate::out::Out;
 
 /// What to do about a directory that is no store yet.
@@ -234,12 +234,7 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
     let Some(text) = read::text_of(path)? else { return Ok(None) };
     let reader = Reader::new(&text, path);
     let file = reader.file()?;
-    if let Some(astray) = PROJECT_KEYS.iter().find(|key| whose == Whose::User && file.has(key)) {
-        let why =
-            format!("{astray} belongs into the leasehold.toml of a project: here only a store is named");
-        return Err(file.bad(astray, &why));
-    }
-    file.only(&[KEYS.as_slice(), &PROJECT_KEYS].concat())?;
+    check_keys(&file, whose)?;
     let (url, secret_in) = (file.text("store")?, file.text("store_file")?);
     if url.is_some() && secret_in.is_some() {
         return Err(file.bad("store_file", "store and store_file are both set; keep one"));
@@ -253,6 +248,20 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
         return Err(file.bad("new_here", "new_here goes with the store of the same file, and it names none"));
     }
     Ok(Some(Found { store: url.map(|url| (url, path.to_path_buf())), new_here }))
+}
+
+fn check_keys(file: &Section<'_>, whose: Whose) -> Result<(), Failed> {
+    if let Some(astray) = PROJECT_KEYS.iter().find(|key| whose == Whose::User && file.has(key)) {
+        let why =
+            format!("{astray} belongs into the leasehold.toml of a project: here only a store is named");
+        return Err(file.bad(astray, &why));
+    }
+    file.only(&[KEYS.as_slice(), &PROJECT_KEYS].concat())
+}
+
+/// Refuses a text that no command could read as the user's configuration, whatever store it names.
+pub fn check_user_config(path: &Path, text: &str) -> Result<(), Failed> {
+    check_keys(&Reader::new(text, path).file()?, Whose::User)
 }
 
 fn secret(path: &Path, what: &str) -> Result<String, Failed> {

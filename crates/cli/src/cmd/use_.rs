@@ -28,6 +28,7 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let created = config::no_store_yet(&chosen);
     // Before anything is made: what could not be read, or changed, must not be replaced.
     let (path, old) = configuration()?;
+    config::check_user_config(&path, &old)?;
     let new = with_store(&old, &chosen.url);
     if without_store(&new) != without_store(&old) || without_store(&new).is_none() {
         return Err(Failed::config(format!(
