@@ -86,13 +86,8 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
         let url = secret(Path::new(&file), "LEASEHOLD_STORE_FILE")?;
         return named(&url, "LEASEHOLD_STORE_FILE", here);
     }
-    let project = match &flags.config {
-        Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| missing(path))?),
-        None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
-    };
-    if let Some(Found { store: Some((url, path)), new_here }) = project {
-        let chosen = named(&url, &path.display().to_string(), beside(&path))?;
-        return Ok(Chosen { new_here, ..chosen });
+    if let Some(chosen) = of_project(flags)? {
+        return Ok(chosen);
     }
     let user = user_config().map(|path| read_config(&path, Whose::User)).transpose()?.flatten();
     if let Some((url, path)) = user.and_then(|found| found.store) {
@@ -106,6 +101,17 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
         origin: "nobody named a store".into(),
         new_here: Vec::new(),
     })
+}
+
+/// The store that the project here names.
+pub fn of_project(flags: &Everywhere) -> Result<Option<Chosen>, Failed> {
+    let project = match &flags.config {
+        Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| missing(path))?),
+        None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
+    };
+    let Some(Found { store: Some((url, path)), new_here }) = project else { return Ok(None) };
+    let chosen = named(&url, &path.display().to_string(), beside(&path))?;
+    Ok(Some(Chosen { new_here, ..chosen }))
 }
 
 /// The directory that relative paths in a file start from, wherever it is read.
@@ -197,17 +203,16 @@ fn absolute(url: &str, base: &Path) -> String {
     }
 }
 
-/// What names a store here before the user's configuration is asked.
-pub fn overriding(flags: &Everywhere) -> Option<String> {
+/// What names another store here before the user's configuration is asked.
+pub fn overriding(flags: &Everywhere, chosen: &Chosen) -> Option<String> {
     let set = |name: &&&str| std::env::var_os(name).is_some();
     if let Some(name) = ["LEASEHOLD_STORE", "LEASEHOLD_STORE_FILE"].iter().find(set) {
         return Some((*name).into());
     }
     let path = flags.config.as_deref().unwrap_or(Path::new("./leasehold.toml"));
     // One that cannot be read stands in the way as well.
-    let names_one = read_config(path, Whose::Project)
-        .map_or(true, |found| found.is_some_and(|found| found.store.is_some()));
-    names_one.then(|| path.display().to_string())
+    let another = of_project(flags).map_or(true, |named| named.is_some_and(|named| named.url != chosen.url));
+    another.then(|| path.display().to_string())
 }
 
 /// What a configuration file says.
