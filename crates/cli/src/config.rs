@@ -129,9 +129,15 @@ fn named(url: &str, origin: &str, base: &Path) -> Result<Chosen, Failed> {
              leasehold use URL"
         )));
     }
-    refuse_kind(url, origin)?;
-    let url = absolute(url, base);
+    let url = named_store(url, origin, base)
+        .map_err(|why| Failed::new(Kind::Config, "bad_url", format!("{why} Nothing was run.")))?;
     Ok(Chosen { shown: masked(&url), url, embedded: false, origin: origin.into(), new_here: Vec::new() })
+}
+
+/// The URL of a store, or why it is none; a relative path in it starts from `base`.
+fn named_store(url: &str, origin: &str, base: &Path) -> Result<String, String> {
+    refuse_kind(url, origin)?;
+    Ok(absolute(url, base))
 }
 
 /// Kinds of store that people know and this build does not have.
@@ -147,8 +153,8 @@ fn known() -> String {
 }
 
 /// URLs whose mistake we can name better than "unknown".
-fn refuse_kind(url: &str, origin: &str) -> Result<(), Failed> {
-    let refuse = |what: String| Err(Failed::new(Kind::Config, "bad_url", format!("{what} Nothing was run.")));
+fn refuse_kind(url: &str, origin: &str) -> Result<(), String> {
+    let refuse = Err::<(), String>;
     // A connection string, or a password alone, is not repeated: nobody knows what is secret in it.
     let Some((kind, path)) = url.split_once(':').filter(|(kind, _)| is_word(kind)) else {
         let no_scheme = "is not a store: it has no scheme before a colon";
@@ -248,7 +254,11 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
         Some(place) => Some(secret(&beside(path).join(place), "store_file")?),
         None => url,
     };
+    // As stores are shown, and so remembered: a password is masked already.
+    let other = |url: &String| named_store(url.trim(), "new_here", beside(path)).map(|url| masked(&url));
     let new_here = file.texts("new_here")?.unwrap_or_default();
+    let new_here = new_here.iter().map(other).collect::<Result<Vec<_>, _>>();
+    let new_here = new_here.map_err(|why| file.bad("new_here", &why))?;
     if url.is_none() && !new_here.is_empty() {
         return Err(file.bad("new_here", "new_here goes with the store of the same file, and it names none"));
     }

@@ -235,6 +235,12 @@ fn a_file_says_what_is_new_on_its_store() {
     refused(in_file(&named, "first"), a);
     refused(in_file(&format!("{named}new_here = [\"sqlite:/other\"]\n"), "first"), a);
     in_file(&format!("new_here = [\"{a}\"]\n"), "first").is(78, "new_here goes with the store");
+    for (wrong, said) in
+        [("a.db", "what new_here gives is not a store"), ("sqlit:/a", "Did you mean sqlite:?")]
+    {
+        let ended = in_file(&format!("{named}new_here = [\"{a}\", \"{wrong}\"]\n"), "first").is(78, said);
+        ended.is(78, "leasehold.toml:2: ");
+    }
     // It is said of the store that the file names, not of any that takes its place.
     machine.world.write("project/leasehold.toml", &format!("{named}new_here = [\"{a}\"]\n"));
     let mut command = machine.world.command(&["--store", "sqlite:c.db", "once", "first", "true"]);
@@ -243,6 +249,10 @@ fn a_file_says_what_is_new_on_its_store() {
     in_file(&format!("{named}new_here = [\"{a}\"]\n"), "first").is(0, "");
     machine.once(b, "second").is(0, "");
     assert_eq!(machine.charges(), 4, "and it is remembered");
+    // A relative path starts from where the file is, as that of the store.
+    machine.once(&format!("sqlite:{}", machine.world.at("project/d.db")), "fourth").is(0, "");
+    in_file(&format!("{named}new_here = [\"sqlite:d.db\"]\n"), "fourth").is(0, "");
+    assert_eq!(machine.charges(), 6);
     let user =
         machine.world.write(".config/leasehold/config.toml", &format!("{named}new_here = [\"{a}\"]\n"));
     machine.world.run(&["once", "third", "true"]).is(78, "new_here belongs into the leasehold.toml");
