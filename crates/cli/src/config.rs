@@ -119,6 +119,11 @@ pub fn beside(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
+/// A store that is an argument of this command.
+pub fn argument(url: &str, origin: &str) -> Result<Chosen, Failed> {
+    named(url, origin, Path::new(""))
+}
+
 /// A store by its URL; a relative path in it starts from `base`.
 fn named(url: &str, origin: &str, base: &Path) -> Result<Chosen, Failed> {
     let url = url.trim();

@@ -42,9 +42,9 @@ pub struct Doing {
     /// With --if-unknown retry: only while the other side still knows the key, this long after the first time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub provider_keeps: Option<Duration>,
-    /// How often it may fail before it waits for you (79) and `leasehold retry`
-    #[arg(long, value_name = "N", default_value_t = ATTEMPTS, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub attempts: u32,
+    /// How often it may fail before it waits for you (79) and `leasehold retry` [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub attempts: Option<u32>,
     /// Forget that it was done after this long [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub keep: Option<Duration>,

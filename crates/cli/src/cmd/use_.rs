@@ -23,8 +23,7 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let state = config::state_dir()?;
     // The way back to the store of this machine.
     let url = if args.url.trim() == "sqlite:" { embedded(&state) } else { args.url.clone() };
-    let named = Everywhere { store: Some(url), config: None, ..*flags };
-    let chosen = config::choose(&named, &state)?;
+    let chosen = config::argument(&url, "the argument of use")?;
     let created = config::no_store_yet(&chosen);
     // Before anything is made: what could not be read, or changed, must not be replaced.
     let place = Place::find(flags, &chosen)?;
