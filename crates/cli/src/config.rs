@@ -10,7 +10,7 @@ use leasehold::memory::{Memory, Other};
 use leasehold::state::StateDir;
 use leasehold::stores::{self, Failure, FailureKind, OpenError, Opener, Scheme, Store};
 use leasehold::text::{MASK, did_you_mean, is_word, masked};
-use leasehold_run::config_file::{self, BadFile, KEYS, PROJECT_KEYS, Reader};
+use leasehold_run::config_file::{self, BadFile, KEYS, PROJECT_KEYS, Reader, Section};
 
 use crate::args::Everywhere;
 use crate::exit::{Failed, Kind};
@@ -81,13 +81,8 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
         let url = secret(Path::new(&file), "LEASEHOLD_STORE_FILE")?;
         return named(&url, "LEASEHOLD_STORE_FILE", here);
     }
-    let project = match &flags.config {
-        Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| BadFile::missing(path))?),
-        None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
-    };
-    if let Some(Found { store: Some((url, path)), new_here }) = project {
-        let chosen = named(&url, &path.display().to_string(), beside(&path))?;
-        return Ok(Chosen { new_here, ..chosen });
+    if let Some(chosen) = of_project(flags)? {
+        return Ok(chosen);
     }
     let user = user_config().map(|path| read_config(&path, Whose::User)).transpose()?.flatten();
     if let Some((url, path)) = user.and_then(|found| found.store) {
@@ -103,9 +98,25 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
     })
 }
 
+/// The store that the project here names.
+pub fn of_project(flags: &Everywhere) -> Result<Option<Chosen>, Failed> {
+    let project = match &flags.config {
+        Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| BadFile::missing(path))?),
+        None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
+    };
+    let Some(Found { store: Some((url, path)), new_here }) = project else { return Ok(None) };
+    let chosen = named(&url, &path.display().to_string(), beside(&path))?;
+    Ok(Some(Chosen { new_here, ..chosen }))
+}
+
 /// The directory that relative paths in a file start from, wherever it is read.
 pub fn beside(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
+}
+
+/// A store that is an argument of this command.
+pub fn argument(url: &str, origin: &str) -> Result<Chosen, Failed> {
+    named(url, origin, Path::new(""))
 }
 
 /// A store by its URL; a relative path in it starts from `base`.
@@ -118,9 +129,15 @@ fn named(url: &str, origin: &str, base: &Path) -> Result<Chosen, Failed> {
              leasehold use URL"
         )));
     }
-    refuse_kind(url, origin)?;
-    let url = absolute(url, base);
+    let url = named_store(url, origin, base)
+        .map_err(|why| Failed::new(Kind::Config, "bad_url", format!("{why} Nothing was run.")))?;
     Ok(Chosen { shown: masked(&url), url, embedded: false, origin: origin.into(), new_here: Vec::new() })
+}
+
+/// The URL of a store, or why it is none; a relative path in it starts from `base`.
+fn named_store(url: &str, origin: &str, base: &Path) -> Result<String, String> {
+    refuse_kind(url, origin)?;
+    Ok(absolute(url, base))
 }
 
 /// Kinds of store that people know and this build does not have.
@@ -136,8 +153,8 @@ fn known() -> String {
 }
 
 /// URLs whose mistake we can name better than "unknown".
-fn refuse_kind(url: &str, origin: &str) -> Result<(), Failed> {
-    let refuse = |what: String| Err(Failed::new(Kind::Config, "bad_url", format!("{what} Nothing was run.")));
+fn refuse_kind(url: &str, origin: &str) -> Result<(), String> {
+    let refuse = Err::<(), String>;
     // A connection string, or a password alone, is not repeated: nobody knows what is secret in it.
     let Some((kind, path)) = url.split_once(':').filter(|(kind, _)| is_word(kind)) else {
         let no_scheme = "is not a store: it has no scheme before a colon";
@@ -192,17 +209,16 @@ fn absolute(url: &str, base: &Path) -> String {
     }
 }
 
-/// What names a store here before the user's configuration is asked.
-pub fn overriding(flags: &Everywhere) -> Option<String> {
+/// What names another store here before the user's configuration is asked.
+pub fn overriding(flags: &Everywhere, chosen: &Chosen) -> Option<String> {
     let set = |name: &&&str| std::env::var_os(name).is_some();
     if let Some(name) = ["LEASEHOLD_STORE", "LEASEHOLD_STORE_FILE"].iter().find(set) {
         return Some((*name).into());
     }
     let path = flags.config.as_deref().unwrap_or(Path::new("./leasehold.toml"));
     // One that cannot be read stands in the way as well.
-    let names_one = read_config(path, Whose::Project)
-        .map_or(true, |found| found.is_some_and(|found| found.store.is_some()));
-    names_one.then(|| path.display().to_string())
+    let another = of_project(flags).map_or(true, |named| named.is_some_and(|named| named.url != chosen.url));
+    another.then(|| path.display().to_string())
 }
 
 /// What a configuration file says.
@@ -224,12 +240,7 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
     let Some(text) = config_file::text_of(path)? else { return Ok(None) };
     let reader = Reader::new(&text, path);
     let file = reader.file()?;
-    if let Some(astray) = PROJECT_KEYS.iter().find(|key| whose == Whose::User && file.has(key)) {
-        let why =
-            format!("{astray} belongs into the leasehold.toml of a project: here only a store is named");
-        return Err(file.bad(astray, &why).into());
-    }
-    file.only(&[KEYS.as_slice(), &PROJECT_KEYS].concat())?;
+    check_keys(&file, whose)?;
     let (url, secret_in) = (file.text("store")?, file.text("store_file")?);
     if url.is_some() && secret_in.is_some() {
         return Err(file.bad("store_file", "store and store_file are both set; keep one").into());
@@ -238,12 +249,30 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
         Some(place) => Some(secret(&beside(path).join(place), "store_file")?),
         None => url,
     };
+    // As stores are shown, and so remembered: a password is masked already.
+    let other = |url: &String| named_store(url.trim(), "new_here", beside(path)).map(|url| masked(&url));
     let new_here = file.texts("new_here")?.unwrap_or_default();
+    let new_here = new_here.iter().map(other).collect::<Result<Vec<_>, _>>();
+    let new_here = new_here.map_err(|why| file.bad("new_here", &why))?;
     if url.is_none() && !new_here.is_empty() {
         let why = "new_here goes with the store of the same file, and it names none";
         return Err(file.bad("new_here", why).into());
     }
     Ok(Some(Found { store: url.map(|url| (url, path.to_path_buf())), new_here }))
+}
+
+fn check_keys(file: &Section<'_>, whose: Whose) -> Result<(), Failed> {
+    if let Some(astray) = PROJECT_KEYS.iter().find(|key| whose == Whose::User && file.has(key)) {
+        let why =
+            format!("{astray} belongs into the leasehold.toml of a project: here only a store is named");
+        return Err(file.bad(astray, &why).into());
+    }
+    Ok(file.only(&[KEYS.as_slice(), &PROJECT_KEYS].concat())?)
+}
+
+/// Refuses a text that no command could read as the user's configuration, whatever store it names.
+pub fn check_user_config(path: &Path, text: &str) -> Result<(), Failed> {
+    check_keys(&Reader::new(text, path).file()?, Whose::User)
 }
 
 fn secret(path: &Path, what: &str) -> Result<String, Failed> {

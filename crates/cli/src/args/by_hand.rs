@@ -63,7 +63,7 @@ pub struct Break {
     #[arg(long)]
     pub take: bool,
     /// With --take: how long your lease lasts unless renewed
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s", requires = "take")]
     pub ttl: Duration,
     /// Wait at most this long for the holder [default: until its lease has expired]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]

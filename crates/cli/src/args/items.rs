@@ -42,9 +42,9 @@ pub struct Doing {
     /// With --if-unknown retry: only while the other side still knows the key, this long after the first time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub provider_keeps: Option<Duration>,
-    /// How often it may fail before it waits for you (79) and `leasehold retry`
-    #[arg(long, value_name = "N", default_value_t = ATTEMPTS, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub attempts: u32,
+    /// How often it may fail before it waits for you (79) and `leasehold retry` [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub attempts: Option<u32>,
     /// Forget that it was done after this long [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub keep: Option<Duration>,
@@ -59,7 +59,8 @@ pub struct Doing {
 /// `--new-here`
 #[derive(Clone, Copy, Debug, Args)]
 pub struct NewHere {
-    /// What this machine saw done on another store is to be done again on this one; said once, it is not asked again
+    /// All keys and slots that this machine saw on another store are new on this one, and may be done again; said once,
+    /// it is not asked again
     #[arg(long = "new-here")]
     pub said: bool,
 }
@@ -151,7 +152,8 @@ pub struct Why {
 pub struct Retry {
     /// The key, or JOB@SLOT for a slot, as `leasehold history` shows them
     pub key: String,
-    /// It was done all the same: record it so, with who said it, and never run it again
+    /// It was done all the same, or on another store on which this machine saw it: record it so, with who said it, and
+    /// never run it again
     #[arg(long)]
     pub done: bool,
 }

@@ -38,9 +38,11 @@ pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
         return target::run(flags, url, out);
     }
     let state = config::state_dir()?;
-    let named = |store: Option<String>| Everywhere { store, config: flags.config.clone(), ..*flags };
-    let chosen = config::choose(&named(args.url.clone().or(flags.store.clone())), &state)?;
-    let also = args.also.clone().map(|url| config::choose(&named(Some(url)), &state)).transpose()?;
+    let chosen = match &args.url {
+        Some(url) => config::argument(url, "the argument of doctor")?,
+        None => config::choose(flags, &state)?,
+    };
+    let also = args.also.as_ref().map(|url| config::argument(url, "--also")).transpose()?;
     // What is wrong before anything is asked is said as everywhere else.
     let scratch = Scratch::beside(&chosen);
     let examined = scratch.as_ref().map_or_else(|| chosen.clone(), |scratch| scratch.instead_of(&chosen));

@@ -38,9 +38,11 @@ pub fn refuse(spec: &mut Spec, opened: &mut Opened, new_here: bool) -> Result<()
 pub fn refusal(subject: &Subject, other: &str, chosen: &Chosen) -> Failed {
     let (name, here) = (items::shown(subject), &chosen.shown);
     let message = format!(
-        "{name} was begun or done on {other} from this machine, and {here} does not know it. Nothing was run: it could be \
-         done twice. If what was done there is new here, say so once: --new-here on the same command, or \
-         new_here = [{other:?}] beside store in leasehold.toml"
+        "{name} was begun or done on {other} from this machine, and {here} does not say that it was done. Nothing was run: it \
+         could be done twice. If it was done there: `leasehold retry --done {}` records it as done on {here}. If all keys and \
+         slots that this machine saw there are new here, not only this one, say so once: --new-here on the same command, or \
+         new_here = [{other:?}] beside store in leasehold.toml",
+        items::quoted(&name)
     );
     Failed::new(Kind::Config, "other_store", message)
 }

@@ -38,6 +38,9 @@ pub fn item(
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
     };
+    let about_an_item =
+        attempts.is_some() || keep.is_some() || if_unknown != IfUnknown::Refuse || new_here.said;
+    let attempts = attempts.unwrap_or(args::ATTEMPTS);
     let item = |subject| Item { subject, if_unknown, attempts, keep };
     let key = args.key.as_ref().map(|key| key_of(key, &leases[0], job, when)).transpose()?.map(Subject::Key);
     let slot = when.slot.as_ref().map(|slot| slot_of(slot, job, when.at)).transpose()?;
@@ -48,14 +51,14 @@ pub fn item(
             (Some(Item { if_unknown: gone_on, ..item(slot) }), key.map(item))
         }
         (None, Some(key), _) => (Some(item(key)), None),
+        (None, None, _) if about_an_item => {
+            let why = "--attempts, --keep, --if-unknown, --provider-keeps and --new-here are about a --key or a --slot, and there is none";
+            return Err(Failed::usage(format!("{why}. Nothing was run.")));
+        }
         (None, None, Some(cooldown)) => {
             let (subject, keep) = (Subject::Latest(job.clone()), Some(cooldown));
             let (attempts, if_unknown) = (u32::MAX, IfUnknown::Retry);
             (Some(Item { subject, if_unknown, attempts, keep }), None)
-        }
-        (None, None, None) if keep.is_some() || if_unknown != IfUnknown::Refuse || new_here.said => {
-            let why = "--keep, --if-unknown, --provider-keeps and --new-here are about a --key or a --slot, and there is none";
-            return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
         (None, None, None) if tail => {
             let why = "--tail keeps the last lines in the record of a --key, a --slot or a --cooldown, and there is none";
@@ -300,7 +303,7 @@ fn unknown(entry: &Entry, doubt: Doubt, name: &str) -> String {
 }
 
 /// For a shell.
-fn quoted(name: &str) -> String {
+pub fn quoted(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._/@:=+-".contains(c);
     if name.chars().all(plain) { name.into() } else { format!("'{}'", name.replace('\'', "'\\''")) }
 }

@@ -1,12 +1,16 @@
 //! `leasehold retry`: a person decides about an item that waits for one.
 
 use jiff::Timestamp;
+use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::ledger::agenda::OPEN_MAX;
-use leasehold::core::ledger::{Alive, Amended, Amending, Entry, State, Subject, done_by_hand, retry, settle};
+use leasehold::core::ledger::{
+    self, Alive, Amended, Amending, Ask, Claim, Entry, IfUnknown, State, Subject, done_by_hand, retry, settle,
+};
 use leasehold::core::name::Name;
 use leasehold::elsewhere::Elsewhere;
 use leasehold::host;
-use leasehold::ledger::{alive, amend, key_of};
+use leasehold::ledger::{alive, amend, key_of, lease_of, open};
+use leasehold::random;
 use leasehold::stores::{Failure, Store, Version};
 use leasehold_run::job_records;
 use leasehold_run::jobs;
@@ -20,11 +24,15 @@ use crate::out::Out;
 pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
     let mut opened = super::open(flags, &[])?;
     let mut found = None;
-    for subject in subjects(flags, &args.key) {
-        found = found_at(&mut opened, &subject)?;
+    let subjects = subjects(flags, &args.key);
+    for subject in &subjects {
+        found = found_at(&mut opened, subject)?;
         if found.is_some() {
             break;
         }
+    }
+    if found.is_none() && args.done {
+        found = seen_elsewhere(&subjects, &mut opened)?;
     }
     let Some((entry, version)) = found else {
         return Err(Failed::usage(format!(
@@ -67,6 +75,40 @@ fn found_at(opened: &mut Opened, subject: &Subject) -> Result<Option<(Entry, Ver
     Ok(job_records::told(vec![entry], agenda.as_slice()).pop().map(|entry| (entry, stored.version)))
 }
 
+/// Begins an item that has no record here, if this machine saw it on another store. No lease is held for it: if this is all
+/// that becomes of it, the next run finds it silent, and asks.
+fn seen_elsewhere(subjects: &[Subject], opened: &mut Opened) -> Result<Option<(Entry, Version)>, Failed> {
+    let seen = Elsewhere::new(&opened.state, &opened.chosen.shown);
+    let Some(subject) = subjects.iter().find(|subject| !seen.others(subject, None).is_empty()) else {
+        return Ok(None);
+    };
+    let job = match subject {
+        Subject::Key(key) => lease_of(key),
+        Subject::Slot { job, .. } | Subject::Latest(job) => job.clone(),
+    };
+    let seed = random::seed();
+    let claim = Claim {
+        lease: job.clone(),
+        epoch: Epoch::first(seed),
+        token: Token::FIRST,
+        grant: Grant(seed),
+        holder: host::holder(&host::fresh_run_id(None), &job),
+    };
+    let (name, subject) = (items::shown(subject), subject.clone());
+    let ask = Ask { subject, job, claim, if_unknown: IfUnknown::Refuse, attempts: 1, keep: None };
+    match open(opened.store.as_mut(), ask).0 {
+        ledger::Opened::Begun(entry, version) => Ok(Some((entry, version))),
+        ledger::Opened::Settled => Ok(None),
+        ledger::Opened::Failed { failure, .. } => Err(store_failed(&failure, &opened.chosen)),
+        _ => Err(changed(&name)),
+    }
+}
+
+fn changed(name: &str) -> Failed {
+    let why = "its record changed while we looked; look again";
+    Failed::new(Kind::NeedsYou, "changed", format!("{name}: {why}"))
+}
+
 /// Records what was said about one item.
 fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: &Out) -> Result<(), Failed> {
     let (name, store) = (items::shown(&entry.subject), opened.store.as_mut());
@@ -86,7 +128,7 @@ fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: 
         out.note(&format!("{name} is left as it is: {why}"));
         return Ok(());
     };
-    match amend(store, Amending::new(version, next, leasehold::random::seed())) {
+    match amend(store, Amending::new(version, next, random::seed())) {
         Amended::Done(entry, _) if done => {
             let seen = Elsewhere::new(&opened.state, &opened.chosen.shown);
             if let Err(e) = seen.note(&entry, None) {
@@ -98,10 +140,7 @@ fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: 
             let who = listed(store, &entry).map_err(failed)?;
             out.note(&format!("{name} may be run again: {who}"));
         }
-        Amended::Superseded(_) => {
-            let why = "its record changed while we looked; look again";
-            return Err(Failed::new(Kind::NeedsYou, "changed", format!("{name}: {why}")));
-        }
+        Amended::Superseded(_) => return Err(changed(&name)),
         Amended::Failed(failure) => {
             let message = failure.message.trim_end_matches('.');
             return Err(by_kind(failure.kind, format!("{message}. It may have been recorded all the same")));

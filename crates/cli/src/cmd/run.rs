@@ -80,6 +80,8 @@ fn carry_out(
         return nothing;
     }
     elsewhere::refuse(&mut spec, &mut opened, args.new_here).map_err(early)?;
+    // Now: it did not run on a store that refused it.
+    super::enrol(&opened, &spec.leases).map_err(early)?;
     let Opened { chosen, store, memory, state } = opened;
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
@@ -144,6 +146,11 @@ fn nothing_to_do(
     let item = spec.item.as_ref()?;
     // One that fails is asked again, under the lease, by somebody who can wait.
     let found = leasehold::ledger::peek(opened.store.as_mut(), item).ok()??;
+    // What others do for this machine is kept there too.
+    if let Err(failed) = super::enrol(opened, &spec.leases) {
+        report::write(args.reports, out, || report::early(args, &failed));
+        return Some(Err(failed));
+    }
     if let Some(Err(e)) = spec.seen.as_ref().map(|seen| seen.note_opened(&item.subject, item.keep, &found)) {
         elsewhere::warn_unnoted(&item.subject, &e, out);
     }
@@ -179,7 +186,7 @@ fn on_store(
     if spec.item.is_some() || spec.gates.is_some() {
         spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(e.to_string()))?);
     }
-    super::enrol(&opened, &spec.leases)?;
+    elsewhere::told_by_file(&opened)?;
     Ok((spec, fences, opened))
 }
 

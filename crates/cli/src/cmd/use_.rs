@@ -1,8 +1,8 @@
-//! `leasehold use URL`: examine a store, then write it to the user's configuration.
+//! `leasehold use URL`: examine a store, then write it to the user's configuration, unless the project here names it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use leasehold::doctor::{Depth, Progress};
 use leasehold::elsewhere::{Elsewhere, Unknown};
@@ -23,60 +23,96 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let state = config::state_dir()?;
     // The way back to the store of this machine.
     let url = if args.url.trim() == "sqlite:" { embedded(&state) } else { args.url.clone() };
-    let named = Everywhere { store: Some(url), config: None, ..*flags };
-    let chosen = config::choose(&named, &state)?;
+    let chosen = config::argument(&url, "the argument of use")?;
     let created = config::no_store_yet(&chosen);
     // Before anything is made: what could not be read, or changed, must not be replaced.
-    let (path, old) = configuration()?;
-    let new = with_store(&old, &chosen.url);
-    if without_store(&new) != without_store(&old) || without_store(&new).is_none() {
-        return Err(Failed::config(format!(
-            "{} says its store in a way that leasehold use cannot change. Nothing was changed. Write this into it yourself, instead \
-             of what is there for the store (with the password, if there is one): store = {}",
-            path.display(),
-            toml::Value::from(masked(&chosen.url))
-        )));
-    }
+    let place = Place::find(flags, &chosen)?;
     let before = content(&chosen);
     let left = |failed: Failed| left_behind(unchanged(failed), &before, &chosen);
     drop(config::open(&chosen, Missing::Create).map_err(left)?);
     examined(&chosen, &state, out).map_err(left)?;
-    let written = write_private(&path, new.as_bytes());
-    written.map_err(|e| {
-        Failed::new(
-            Kind::Config,
-            "config",
-            format!("{} works, but {} could not be written: {e}", chosen.shown, path.display()),
-        )
-    })?;
+    place.write(&chosen)?;
     if created {
         elsewhere::set_aside(&chosen, &state)?;
     }
     let unknown = unknown_here(args, &chosen, &state)?;
     if out.json {
-        let config = path.display().to_string();
+        let config = place.path().display().to_string();
         let each = |u: &Unknown| json!({"store": u.store, "keys": u.keys, "jobs": u.jobs});
         let unknown: Vec<_> = unknown.iter().map(each).collect();
         out.object(
             &json!({"v": 1, "store": chosen.shown, "config": config, "created": created, "not_known": unknown}),
         );
     }
-    let created = if created { "created; it " } else { "" };
-    out.note(&format!(
-        "{} {created}works (a test record was written and compared); saved to {}, where cron sees it too{}",
-        chosen.shown,
-        path.display(),
-        if moved_config() { " if XDG_CONFIG_HOME is the same there: set it in the crontab" } else { "" }
-    ));
-    warn_of_before(&old, &unknown, &chosen, &state, out);
-    if let Some(other) = config::overriding(flags) {
+    let made = if created { "created; it " } else { "" };
+    let kept = match &place {
+        Place::Project(path) => format!("{} names it, and your configuration stays as it is", path.display()),
+        Place::User { path, .. } => format!(
+            "saved to {}, where cron sees it too{}",
+            path.display(),
+            if moved_config() { " if XDG_CONFIG_HOME is the same there: set it in the crontab" } else { "" }
+        ),
+    };
+    out.note(&format!("{} {made}works (a test record was written and compared); {kept}", chosen.shown));
+    let named_before = match &place {
+        Place::Project(_) => !created,
+        Place::User { old, .. } => {
+            warn_of_before(old, &chosen, &state, out);
+            old.contains(chosen.url.as_str())
+        }
+    };
+    warn_of_others(&unknown, named_before, &state, out);
+    if let Some(other) = config::overriding(flags, &chosen) {
         out.warn(&format!("here it is not used: {other} comes first"));
     }
     Ok(exit::OK)
 }
 
+/// Where the store is named from now on.
+enum Place {
+    /// The file of the project here does so already.
+    Project(PathBuf),
+    /// The user's configuration: what it says, and what it is to say.
+    User { path: PathBuf, old: String, new: String },
+}
+
+impl Place {
+    fn find(flags: &Everywhere, chosen: &Chosen) -> Result<Self, Failed> {
+        if let Ok(Some(named)) = config::of_project(flags)
+            && named.url == chosen.url
+        {
+            return Ok(Self::Project(std::path::absolute(&named.origin).unwrap_or(named.origin.into())));
+        }
+        let (path, old) = configuration()?;
+        config::check_user_config(&path, &old)?;
+        let new = with_store(&old, &chosen.url);
+        if without_store(&new) != without_store(&old) || without_store(&new).is_none() {
+            return Err(Failed::config(format!(
+                "{} says its store in a way that leasehold use cannot change. Nothing was changed. Write this into it yourself, \
+                 instead of what is there for the store (with the password, if there is one): store = {}",
+                path.display(),
+                toml::Value::from(masked(&chosen.url))
+            )));
+        }
+        Ok(Self::User { path, old, new })
+    }
+
+    fn path(&self) -> &Path {
+        let (Self::Project(path) | Self::User { path, .. }) = self;
+        path
+    }
+
+    fn write(&self, chosen: &Chosen) -> Result<(), Failed> {
+        let Self::User { path, new, .. } = self else { return Ok(()) };
+        write_private(path, new.as_bytes()).map_err(|e| {
+            let message = format!("{} works, but {} could not be written: {e}", chosen.shown, path.display());
+            Failed::new(Kind::Config, "config", message)
+        })
+    }
+}
+
 /// What was until now, and is not seen on this store.
-fn warn_of_before(old: &str, unknown: &[Unknown], chosen: &Chosen, state: &StateDir, out: &Out) {
+fn warn_of_before(old: &str, chosen: &Chosen, state: &StateDir, out: &Out) {
     let embedded = embedded(state);
     let table = toml::from_str::<toml::Table>(old).unwrap_or_default();
     let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
@@ -87,6 +123,10 @@ fn warn_of_before(old: &str, unknown: &[Unknown], chosen: &Chosen, state: &State
             "until now it was {before}: what holds leases there is not seen on this one, so nothing may be left running"
         ));
     }
+}
+
+/// What was done on other stores, or may have been.
+fn warn_of_others(unknown: &[Unknown], named_before: bool, state: &StateDir, out: &Out) {
     for unknown in unknown {
         out.warn(&format!(
             "this machine saw {} begun or done on {}, and not on this one: that is refused here (78). If it is to be done again \
@@ -97,7 +137,7 @@ fn warn_of_before(old: &str, unknown: &[Unknown], chosen: &Chosen, state: &State
     }
     // A gate lies in the store itself.
     let known = state.targets().iter().filter(|target| gate::named(target).is_none()).count();
-    if known > 0 && !old.contains(chosen.url.as_str()) {
+    if known > 0 && !named_before {
         let were = if known == 1 { "1 target was".into() } else { format!("{known} targets were") };
         out.warn(&format!(
             "{were} sealed from here. Where that was by a run on another store, runs on this one are refused (79): when no run \

@@ -235,6 +235,12 @@ fn a_file_says_what_is_new_on_its_store() {
     refused(in_file(&named, "first"), a);
     refused(in_file(&format!("{named}new_here = [\"sqlite:/other\"]\n"), "first"), a);
     in_file(&format!("new_here = [\"{a}\"]\n"), "first").is(78, "new_here goes with the store");
+    for (wrong, said) in
+        [("a.db", "what new_here gives is not a store"), ("sqlit:/a", "Did you mean sqlite:?")]
+    {
+        let ended = in_file(&format!("{named}new_here = [\"{a}\", \"{wrong}\"]\n"), "first").is(78, said);
+        ended.is(78, "leasehold.toml:2: ");
+    }
     // It is said of the store that the file names, not of any that takes its place.
     machine.world.write("project/leasehold.toml", &format!("{named}new_here = [\"{a}\"]\n"));
     let mut command = machine.world.command(&["--store", "sqlite:c.db", "once", "first", "true"]);
@@ -243,6 +249,10 @@ fn a_file_says_what_is_new_on_its_store() {
     in_file(&format!("{named}new_here = [\"{a}\"]\n"), "first").is(0, "");
     machine.once(b, "second").is(0, "");
     assert_eq!(machine.charges(), 4, "and it is remembered");
+    // A relative path starts from where the file is, as that of the store.
+    machine.once(&format!("sqlite:{}", machine.world.at("project/d.db")), "fourth").is(0, "");
+    in_file(&format!("{named}new_here = [\"sqlite:d.db\"]\n"), "fourth").is(0, "");
+    assert_eq!(machine.charges(), 6);
     let user =
         machine.world.write(".config/leasehold/config.toml", &format!("{named}new_here = [\"{a}\"]\n"));
     machine.world.run(&["once", "third", "true"]).is(78, "new_here belongs into the leasehold.toml");
@@ -315,10 +325,36 @@ fn what_failed_here_and_was_done_elsewhere_is_not_done_again() {
     machine.once(b, "invoice").is(0, "");
     refused(machine.once(a, "invoice"), b);
     machine.once(b, "invoice").is(0, "skipped");
+    machine.on(a, &["retry", "--done", "invoice"]).is(0, "invoice is recorded as done");
+    machine.once(a, "invoice").is(0, "skipped");
     assert_eq!(machine.charges(), 1);
     // As long as it failed everywhere, it is tried again anywhere.
     machine.on(b, &["once", "other", "false"]).is(1, "");
     machine.once(a, "other").is(0, "");
+    assert_eq!(machine.charges(), 2);
+}
+
+/// The flag is about all that was done on the other store; a person can say it of one key or slot.
+#[test]
+fn one_item_is_recorded_as_done_on_the_other_store() {
+    let machine = Machine::new();
+    let (a, b, slot) = (&machine.a, &machine.b, ["run", "site", "--slot", "2026-11-16T05:45Z", "true"]);
+    for key in ["it's first", "second"] {
+        machine.once(a, key).is(0, "");
+    }
+    machine.on(a, &slot).is(0, "");
+    let first = machine.once(b, "it's first").is(78, "`leasehold retry --done 'it'\\''s first'`");
+    first.is(78, "If all keys and slots that this machine saw there are new here, not only this one");
+    machine.on(b, &["retry", "--done", "it's first"]).is(0, "recorded as done");
+    machine.on(b, &["retry", "--done", "it's first"]).is(0, "it is done");
+    machine.once(b, "it's first").is(0, "skipped it's first: done by hand");
+    machine.on(b, &slot).is(78, "`leasehold retry --done site@2026-11-16T05:45:00Z`");
+    machine.on(b, &["retry", "--done", "site@2026-11-16T05:45:00Z"]).is(0, "recorded as done");
+    machine.on(b, &slot).is(0, "skipped");
+    // The others stay as they are, and what nobody saw is a typing error.
+    refused(machine.once(b, "second"), a);
+    machine.on(b, &["retry", "second"]).is(64, "has no record");
+    machine.on(b, &["retry", "--done", "third"]).is(64, "has no record");
     assert_eq!(machine.charges(), 2);
 }
 
@@ -450,6 +486,20 @@ fn use_tells_what_is_not_known_on_the_new_store() {
     assert_eq!(used(&[]), serde_json::json!([]), "it is not asked again");
     machine.world.run(&["once", "first", "true"]).quiet();
     machine.world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "true"]).quiet();
+}
+
+/// Nobody is advised to go on where nothing was run.
+#[test]
+fn a_store_that_refused_a_run_is_not_one_that_it_ran_on() {
+    let machine = Machine::new();
+    let (b, run) = (&machine.b, ["run", "site", "--key", "k", "true"]);
+    machine.world.run(&run).is(0, "");
+    machine.on(b, &run).is(78, "Nothing was run");
+    machine.world.run(&["run", "site", "true"]).is(0, "").lacks("ran on");
+    // The control, also for a run that finds its work done by others.
+    World::new().run(&["--store", b, "run", "site", "--key", "done", "true"]).is(0, "");
+    machine.on(b, &["run", "site", "--key", "done", "true"]).is(0, "skipped");
+    machine.world.run(&["run", "site", "true"]).is(0, &format!("site ran on {b} before"));
 }
 
 /// Without a key or a slot there is nothing that could be new.

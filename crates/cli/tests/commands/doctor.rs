@@ -115,6 +115,20 @@ fn use_does_not_write_what_nobody_could_read() {
             .unchanged(|| world.run(&["use", &url]))
             .is(78, "Nothing was changed. Write this into it yourself");
     }
+    // What the next command would refuse, at the line on which it stands.
+    for (line, said) in [
+        ("new_here = [\"sqlite:/x\"]", "new_here belongs into the leasehold.toml of a project"),
+        ("[[job]]", "job belongs into the leasehold.toml of a project"),
+        ("stroe = \"sqlite:/x\"", "unknown key \"stroe\""),
+        ("nonsense", "config.toml:3"),
+    ] {
+        world.write(".config/leasehold/config.toml", &format!("# mine\n\n{line}\n"));
+        world.unchanged(|| world.run(&["use", &url])).is(78, "config.toml:3: ").is(78, said);
+        world.run(&["status"]).is(78, said);
+    }
+    // A store that is not there any more is what use is for.
+    world.write(".config/leasehold/config.toml", "store_file = \"gone\"\n");
+    world.run(&["use", &url]).is(0, "works");
 }
 
 /// Also from the store that nobody named; and a slash at the end, as shells complete it, makes no other store.

@@ -353,7 +353,7 @@ fn a_run_that_observes_asks_at_its_gate() {
     // Overtaken: it is let in, and that is noted.
     let mut first = observe("echo; read go; LEASEHOLD gate mail -- touch sent");
     first.line();
-    world.run(&["break", "site", "--now", "--ttl", "1s"]).is(0, "");
+    world.run(&["break", "site", "--now", "--take", "--ttl", "1s"]).is(0, "");
     until("the lease that was taken is over", || {
         (!observe("true").ended().err.contains("held by")).then_some(())
     });

@@ -159,6 +159,32 @@ fn use_makes_a_store_and_says_where_it_does_not_count() {
     world.unchanged(|| world.run(&["use", &url])).is(78, "it was not replaced");
 }
 
+/// The project says where its leases are: whoever does as a run of it advises makes that store, and moves no other job.
+#[test]
+fn use_leaves_the_configuration_alone_where_the_project_names_the_store() {
+    let world = World::new();
+    let others = format!("sqlite:{}", world.at("others.db"));
+    world.run(&["use", &others]).is(0, "saved to");
+    let config = || std::fs::read_to_string(world.path(".config/leasehold/config.toml")).unwrap();
+    let before = config();
+    let file = world.write("leasehold.toml", "store = \"dir:st\"\n");
+    let url = format!("dir:{}", world.at("st"));
+    world.run(&["run", "site", "true"]).is(69, &format!("First time? leasehold use {url}"));
+    let made = format!("{} names it, and your configuration stays as it is", file.display());
+    let used = world.run(&["use", &url]).is(0, "created; it works").is(0, &made);
+    used.lacks("not used").lacks("until now");
+    world.run(&["run", "site", "true"]).quiet();
+    let used = world.run(&["--json", "use", "dir:st/"]).is(0, "");
+    assert_eq!(used.json()["config"], file.display().to_string(), "{used:#?}");
+    assert_eq!(config(), before);
+    // The control: any other store is for the user, and does not count here.
+    world
+        .run(&["use", &format!("sqlite:{}", world.at("b.db"))])
+        .is(0, "saved to")
+        .is(0, "not used: ./leasehold.toml");
+    assert_ne!(config(), before);
+}
+
 #[test]
 fn status_says_what_is_at_work_first_and_what_is_gone() {
     let world = World::new();

@@ -168,6 +168,8 @@ fn bad_input_runs_nothing() {
         (&["run", "a", "--slot", "2026-11-16T05:59:60Z"], "0 to 59"),
         (&["run", "a", "--slot", "now/0s"], "whole number of seconds"),
         (&["run", "a", "--keep", "1d"], "about a --key or a --slot"),
+        (&["run", "a", "--attempts", "3"], "about a --key or a --slot"),
+        (&["run", "a", "--cooldown", "1h", "--attempts", "3"], "about a --key or a --slot"),
         (&["run", "a", "--tail"], "there is none"),
         (&["run", "a", "--tail", "--observe"], "there is none"),
         (&["run", "a", "--key", "k", "--provider-keeps", "1h"], "goes with --if-unknown retry"),
