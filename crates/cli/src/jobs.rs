@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::agenda::Terms;
+use leasehold::backends::{shown, target_of, target_schemes};
 use leasehold::core::ledger::agenda::JobSchedule;
 use leasehold::core::name::Name;
 use leasehold::core::stop::{DEFAULT_TTL, StoreClock, Timing, Wishes};
 use leasehold::runner::lookup::{LookupError, Program, lookup};
 use leasehold::schedule::Schedule;
-use leasehold::targets::open::{SCHEMES, shown};
 use leasehold::text::did_you_mean;
 
 pub use busy::Busy;
@@ -382,7 +382,7 @@ fn wishes(said: &Said<'_>) -> Result<Wishes, Failed> {
 
 /// The targets. A job names paths as seen from where it runs, and whoever seals them may be elsewhere.
 fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, Failed> {
-    let kinds: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.name).collect();
+    let kinds = target_schemes();
     let whole = |target: String| {
         let (kind, path) = target.split_once(':').unwrap_or((&target, ""));
         if path.is_empty() || !kinds.contains(&kind) {
@@ -393,7 +393,7 @@ fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, Failed> {
                 &format!("fence: {:?} is no target{hint}: write file:PATH, or another kind", shown(&target)),
             ));
         }
-        if !["file", "tree", "sqlite"].contains(&kind) || path.starts_with('/') {
+        if !target_of(&target).is_some_and(|kind| kind.path) || path.starts_with('/') {
             return Ok(target);
         }
         if path.starts_with('~') {

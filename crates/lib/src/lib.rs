@@ -23,6 +23,7 @@
 //! API above.
 
 pub mod agenda;
+pub mod backends;
 pub mod byhand;
 pub mod clock;
 #[cfg(all(unix, feature = "conformance"))]

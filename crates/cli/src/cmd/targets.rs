@@ -2,14 +2,14 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use leasehold::backends::gate::{self, Gates};
+use leasehold::backends::{open_target, target_of};
 use leasehold::core::fence::{Bearer, Reason};
 use leasehold::core::name::Name;
 use leasehold::core::session::Release;
 use leasehold::core::store::FailureKind;
 use leasehold::fences::Fences;
 use leasehold::host::Enclosing;
-use leasehold::targets::gate::{self, Gates};
-use leasehold::targets::open::open;
 use leasehold::targets::{Class, Refused, Target, TargetError};
 use leasehold::text::did_you_mean;
 
@@ -150,16 +150,16 @@ pub fn with_content(url: &str) -> Result<Box<dyn Target>, Failed> {
     if gate::named(url).is_some() {
         return Err(Failed::new(Kind::Usage, "content", format!("{url}: {}", gate::HOLDS_NOTHING)));
     }
-    let url = match url.strip_prefix("gate:") {
-        Some(path) => format!("gate:{}", super::gate::absolute(path)),
+    let url = match gate::given(url) {
+        Some(path) => gate::url(&super::gate::absolute(path)),
         None => url.into(),
     };
-    open(&url).map_err(|error| failed(&error))
+    open_target(&url).map_err(|error| failed(&error))
 }
 
 /// What a target can promise; loudly where it is less than one would expect of it.
 pub fn tell_class(target: &str, class: Class, shared: bool, out: &Out) {
-    let a_gate = target.starts_with("gate:");
+    let a_gate = gate::given(target).is_some();
     if gate::named(target).is_some() {
         out.chat(&format!("fences {target} (gate): a command that runs already does not delay the next run"));
     } else if a_gate && shared {
@@ -240,11 +240,9 @@ pub fn not_sealed(error: &TargetError, release: Release) -> Failed {
 fn rewound(refused: &Refused) -> Failed {
     let Refused { target, lease, token, .. } = refused;
     let sealed = refused.sealed().map_or_else(String::new, |token| token.to_string());
-    // A repository keeps its fence where git removes it.
-    let reset = match target.strip_prefix("git:") {
-        Some(place) => format!(
-            "delete its fence, from outside a run: git push {place} :refs/leasehold/fence (docs/targets/git.md)"
-        ),
+    let reset = target_of(target).and_then(|kind| kind.reset).zip(target.split_once(':'));
+    let reset = match reset {
+        Some((reset, (_, given))) => reset(given),
         None => format!("leasehold fence reset {target}"),
     };
     Failed::new(

@@ -8,12 +8,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::AmbiguousOffset;
+use leasehold::backends::shown;
 use leasehold::core::ledger::Subject;
 use leasehold::core::ledger::agenda::{Agenda, Range};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
 use leasehold::schedule::SlotError;
-use leasehold::targets::open::shown;
 use serde_json::json;
 
 use super::history::{self, Dropped, Row};

@@ -1,33 +1,13 @@
 //! Stores: anything that can compare-and-set opaque bytes.
 //!
-//! A store gets keys, bodies and versions. It never sees an owner, an expiry or a token.
+//! A store gets keys, bodies and versions. It never sees an owner, an expiry or a token. The stores themselves are in
+//! [`crate::backends`].
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
-#[cfg(feature = "dir")]
-pub mod dir;
-#[cfg(feature = "firestore")]
-pub mod firestore;
-#[cfg(feature = "http")]
-pub mod http;
-pub mod local;
-pub mod memory;
-#[cfg(feature = "object")]
-pub mod object;
-mod open;
 mod pages;
-#[cfg(feature = "postgres")]
-pub mod postgres;
 pub mod prefixed;
-#[cfg(feature = "redis")]
-pub mod redis;
-#[cfg(feature = "remote")]
-pub mod remote;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
 
-pub(crate) use open::known_as;
-pub use open::{OpenError, Opener, SCHEMES, Scheme, open};
 pub use pages::each_stored;
 
 use std::path::PathBuf;
@@ -37,6 +17,8 @@ use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use leasehold_core::stop::{StoreClock, Text, Timing, Wishes};
 pub use leasehold_core::store::{Cas, Failure, FailureKind, Landed, Stored, Version};
+
+pub use crate::backends::{OpenError, Opener, memory, open_store as open};
 
 /// What a store declares about itself, so that timing and promises can be derived from it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -59,8 +59,7 @@ pub struct Desk {
 }
 
 impl Desk {
-    pub fn new(mut store: Box<dyn Store>) -> Self {
-        store.holders_elsewhere();
+    pub fn new(store: Box<dyn Store>) -> Self {
         Self { store, landed: VecDeque::new() }
     }
 

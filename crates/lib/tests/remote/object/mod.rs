@@ -11,9 +11,9 @@ mod traps;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use leasehold::backends::object::{Provider, with_vars};
 use leasehold::stores::Store;
 use leasehold::stores::conformance::Harness;
-use leasehold::stores::object::{Provider, with_vars};
 
 pub use self::gcs_double::GcsDouble;
 
@@ -63,7 +63,7 @@ impl Spot {
     /// A handle on one corner of the bucket.
     pub fn open(&self, prefix: &str) -> Box<dyn Store> {
         let url = format!("{}://{}/{prefix}?{}", self.scheme, self.bucket, self.parameters);
-        Box::new(with_vars(self.provider, self.scheme, &url, self.vars.clone()).unwrap())
+        Box::new(with_vars(self.provider, &url, self.vars.clone()).unwrap())
     }
 
     /// A corner that nobody used before.
