@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use leasehold::backends::{self, EMBEDDED, Holders, embedded, shown};
 use leasehold::core::name::Name;
+use leasehold::doctor;
 use leasehold::memory::{Memory, Other};
 use leasehold::state::StateDir;
 use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
@@ -213,7 +214,7 @@ pub fn open_for(chosen: &Chosen, missing: Missing, holders: Holders) -> Result<B
     if missing == Missing::Refuse && backends::is_unmade(&chosen.url) {
         return Err(Failed::new(Kind::Unreachable, "no_store", not_yet(chosen)));
     }
-    backends::open_store_for(&chosen.url, holders).map_err(|e| {
+    let opened = backends::open_to_examine(&chosen.url, holders).map_err(|e| {
         let (kind, word) = match &e {
             OpenError::Url(_) => (Kind::Config, "bad_url"),
             OpenError::Store(failure) => match failure.kind {
@@ -223,7 +224,8 @@ pub fn open_for(chosen: &Chosen, missing: Missing, holders: Holders) -> Result<B
             },
         };
         Failed::new(kind, word, format!("{e} Nothing was run."))
-    })
+    })?;
+    Ok(opened)
 }
 
 fn not_yet(chosen: &Chosen) -> String {
@@ -234,12 +236,18 @@ fn not_yet(chosen: &Chosen) -> String {
     )
 }
 
-/// How further handles on the chosen store are opened. None is made where there is no store yet.
+/// How further handles on the chosen store are opened.
 pub fn opener(chosen: &Chosen) -> Opener {
+    let open = examined_opener(chosen);
+    Arc::new(move || Ok(open()?))
+}
+
+/// The same, of handles that can be examined. None is made where there is no store yet.
+pub fn examined_opener(chosen: &Chosen) -> doctor::Opener {
     let chosen = chosen.clone();
     Arc::new(move || match backends::is_unmade(&chosen.url) {
         true => Err(Failure::new(FailureKind::Unreachable, not_yet(&chosen))),
-        false => backends::open_store(&chosen.url).map_err(Failure::from),
+        false => backends::open_to_examine(&chosen.url, Holders::Here).map_err(Failure::from),
     })
 }
 

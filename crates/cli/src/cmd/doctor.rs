@@ -71,8 +71,13 @@ pub fn examine(
 ) -> Result<Diagnosis, Failed> {
     let system = |e| Failed::new(Kind::Unreachable, "system", format!("the system refused: {e}"));
     let interrupt = Interrupt::install().map_err(system)?;
-    let diagnosis =
-        doctor::examine(config::opener(chosen), also.map(config::opener), depth, &interrupt.flag(), tell);
+    let diagnosis = doctor::examine(
+        config::examined_opener(chosen),
+        also.map(config::examined_opener),
+        depth,
+        &interrupt.flag(),
+        tell,
+    );
     match diagnosis.ended {
         Ended::Interrupted => {
             let code = 128 + u8::try_from(interrupt.signal()).unwrap_or(2);

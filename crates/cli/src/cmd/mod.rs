@@ -130,7 +130,7 @@ pub fn tested(opened: Opened, flags: &Everywhere) -> Result<Opened, Failed> {
     let out = Out::new(flags);
     let silence = Silence::begin(&out, &chosen);
     let tell: Tell = Arc::new(move |text: &str| out.note(text));
-    let begun = FirstUse::begin(store, config::opener(&chosen), notes, tell);
+    let begun = FirstUse::begin(store, config::examined_opener(&chosen), notes, tell);
     drop(silence);
     let store = begun.map_err(|failure| {
         let message = failure.message.trim_end_matches('.');

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::stores::{Failure, FailureKind, Store};
+use crate::stores::{Examine, Failure, FailureKind, Store};
 use crate::targets::guard::Guard;
 use crate::targets::{Target, TargetError};
 use crate::text::{did_you_mean, is_word};
@@ -174,7 +174,7 @@ impl AsTarget {
     pub(crate) const NOTHING_TO_REPAIR: &'static str = "Nothing to repair: run it again.";
 }
 
-type OpenStore = fn(&str, &str, Holders) -> Result<Box<dyn Store>, OpenError>;
+type OpenStore = fn(&str, &str, Holders) -> Result<Box<dyn Examine>, OpenError>;
 type OpenTarget = fn(&str, &str) -> Result<Box<dyn Target>, TargetError>;
 type OpenGuard = fn(&str, &str) -> Result<Box<dyn Guard>, TargetError>;
 
@@ -291,11 +291,12 @@ pub(crate) fn known_as(url: &str) -> String {
 
 /// Opens the store that `url` names; reaches nothing yet.
 pub fn open_store(url: &str) -> Result<Box<dyn Store>, OpenError> {
-    open_store_for(url, Holders::Here)
+    let store: Box<dyn Store> = open_to_examine(url, Holders::Here)?;
+    Ok(store)
 }
 
-/// The same, where those who hold leases there may be elsewhere.
-pub fn open_store_for(url: &str, holders: Holders) -> Result<Box<dyn Store>, OpenError> {
+/// The same, as one that can be examined, for those who hold leases there.
+pub fn open_to_examine(url: &str, holders: Holders) -> Result<Box<dyn Examine>, OpenError> {
     let store = store_kind(url, "This", |_| true).map_err(OpenError::Url)?;
     (store.open)(url, rest(url), holders)
 }

@@ -13,7 +13,9 @@ use leasehold_core::ids::WriteId;
 use leasehold_core::stop::Text;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::stores::{Cas, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Version, Write};
+use crate::stores::{
+    Cas, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Version, Write,
+};
 
 /// How long a call may take if nobody said otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -124,36 +126,23 @@ impl<S: Store> Store for Remote<S> {
         self.drive(at_most, async |s| s.wait_change(key, version, at_most).await, |_| false)
     }
 
-    async fn forget(&mut self, key: &str) {
-        self.drive(self.limit, async |s| s.forget(key).await, |_| ());
-    }
-
-    fn spacing(&self) -> Duration {
-        self.inner.spacing()
-    }
-
-    fn traces(&self) -> Vec<String> {
-        self.inner.traces()
-    }
-
-    fn ignored(&self) -> Option<String> {
-        self.inner.ignored()
-    }
-
-    fn holders_elsewhere(&mut self) {
-        self.inner.holders_elsewhere();
-    }
-
     fn limit_calls(&mut self, each: Duration) {
         self.limit = each;
         self.inner.limit_calls(each);
     }
+}
 
-    fn least_ttl(&self) -> Duration {
-        self.inner.least_ttl()
-    }
-
+#[async_trait(?Send)]
+impl<S: Examine> Examine for Remote<S> {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         self.drive(self.limit, async |s| s.examine().await, Err)
+    }
+
+    async fn forget(&mut self, key: &str) {
+        self.drive(self.limit, async |s| s.forget(key).await, |_| ());
+    }
+
+    fn traces(&self) -> Vec<String> {
+        self.inner.traces()
     }
 }

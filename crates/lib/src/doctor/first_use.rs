@@ -15,7 +15,7 @@ use super::{Depth, Ended, Opener, examine, unusable};
 use crate::backends::known_as;
 use crate::clock::wall;
 use crate::state::{StateDir, read_private, write_private};
-use crate::stores::{Cas, Facts, Failure, Listed, Remark, Store, Stored, Verdict, Version, Write};
+use crate::stores::{Cas, Facts, Failure, Listed, Store, Stored, Verdict, Version, Write};
 
 /// After this long a store is looked at again.
 const GOOD_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -195,31 +195,7 @@ impl Store for FirstUse {
         self.store.wait_change(key, version, at_most).await
     }
 
-    async fn forget(&mut self, key: &str) {
-        self.store.forget(key).await;
-    }
-
-    fn spacing(&self) -> Duration {
-        self.store.spacing()
-    }
-
-    fn ignored(&self) -> Option<String> {
-        self.store.ignored()
-    }
-
-    fn least_ttl(&self) -> Duration {
-        self.store.least_ttl()
-    }
-
-    fn holders_elsewhere(&mut self) {
-        self.store.holders_elsewhere();
-    }
-
     fn limit_calls(&mut self, each: Duration) {
         self.store.limit_calls(each);
-    }
-
-    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
-        self.store.examine().await
     }
 }

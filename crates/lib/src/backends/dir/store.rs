@@ -69,7 +69,7 @@ use super::root::{KEYS, TEMP, identify, initialise, make_dir, names, open_dir, o
 use crate::backends::Holders;
 use crate::backends::local::{Domain, Place, Stamp, examined, is_local, trouble, unusable};
 use crate::stores::{
-    Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
+    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
 };
 
 /// A key directory that was prepared this long ago, and is not in place, never will be.
@@ -363,6 +363,7 @@ impl Store for DirStore {
             jump: Duration::ZERO,
             this_machine_only: local,
             lock_dir: local.then(|| self.path.join("locks")),
+            spacing: Duration::ZERO,
             pushes: false,
             durability: "Every acknowledged write was synced to its file system; on a local disk it survives a crash or a power cut.",
             caution: (!local).then(|| {
@@ -412,15 +413,10 @@ impl Store for DirStore {
             Err(failure) => Cas::Unknown(failure),
         }
     }
+}
 
-    /// Takes the key's directory away, which says "absent" and keeps late writers out; so only where
-    /// no writer can come any more. Best effort.
-    async fn forget(&mut self, key: &str) {
-        if let Ok(parts) = key::encode(key) {
-            self.clear_key(&parts);
-        }
-    }
-
+#[async_trait(?Send)]
+impl Examine for DirStore {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let durability = Remark {
             about: "durability",
@@ -428,5 +424,13 @@ impl Store for DirStore {
             text: "every write is synced with its directory, and a name is won by link(2)".into(),
         };
         Ok(vec![durability, examined(&self.keys)])
+    }
+
+    /// Takes the key's directory away, which says "absent" and keeps late writers out; so only where
+    /// no writer can come any more. Best effort.
+    async fn forget(&mut self, key: &str) {
+        if let Ok(parts) = key::encode(key) {
+            self.clear_key(&parts);
+        }
     }
 }

@@ -19,7 +19,7 @@ use super::connection::Connection;
 use super::response::{self, Answer};
 use super::{emulator, wire};
 use crate::stores::{
-    Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version, Write,
+    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version, Write,
 };
 
 /// Most writes in one batch; Firestore takes 500.
@@ -136,6 +136,7 @@ impl Store for FirestoreStore {
             jump: Duration::from_secs(3),
             this_machine_only: false,
             lock_dir: None,
+            spacing: Duration::ZERO,
             pushes: false,
             durability: if emulator {
                 "Nothing outlives the emulator, which keeps everything in its memory."
@@ -223,7 +224,10 @@ impl Store for FirestoreStore {
         }
         answers
     }
+}
 
+#[async_trait(?Send)]
+impl Examine for FirestoreStore {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let mut remarks = vec![Remark {
             about: "pace",

@@ -18,7 +18,7 @@ use super::response::{self, Answer};
 use crate::backends::OpenError;
 use crate::backends::remote::Remote;
 use crate::stores::{
-    Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
+    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
 };
 
 /// Everything but these is encoded, so that a key is one segment of the path.
@@ -36,7 +36,7 @@ const PAGE_KEYS: usize = 500;
 const IDLE: Duration = Duration::from_secs(3);
 
 /// Opens the store at `url`. The bearer token comes from the file that `LEASEHOLD_AUTH_FILE` names.
-pub(super) fn open(url: &str) -> Result<Box<dyn Store>, OpenError> {
+pub(super) fn open(url: &str) -> Result<Box<dyn Examine>, OpenError> {
     let config = Config::parse(url).map_err(OpenError::Url)?;
     let file = std::env::var_os("LEASEHOLD_AUTH_FILE").filter(|path| !path.is_empty());
     let bearer = file.map(|path| config::bearer(path.as_ref())).transpose().map_err(OpenError::Store)?;
@@ -194,6 +194,7 @@ impl Store for HttpStore {
             jump: Duration::from_secs(1),
             this_machine_only: false,
             lock_dir: None,
+            spacing: Duration::ZERO,
             pushes: false,
             durability: "what the server acknowledged survives as its own store keeps it",
             caution: open.then(|| {
@@ -264,7 +265,10 @@ impl Store for HttpStore {
             Err(failure) => Cas::Unknown(failure),
         }
     }
+}
 
+#[async_trait(?Send)]
+impl Examine for HttpStore {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let wire = match (self.config.encrypted, self.config.loopback) {
             (true, _) => {

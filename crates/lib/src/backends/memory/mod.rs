@@ -11,7 +11,7 @@ use leasehold_core::time::BootTime;
 
 use super::{AsStore, Backend, OpenError, Reach, Scheme};
 use crate::clock::boot_time;
-use crate::stores::{Cas, Clock, Facts, Failure, Listed, Store, Stored, Version};
+use crate::stores::{Cas, Clock, Examine, Facts, Failure, Listed, Store, Stored, Version};
 
 /// The URL of every memory store.
 pub const MEMORY: &str = "memory:";
@@ -106,6 +106,7 @@ impl Store for MemoryStore {
             jump: Duration::ZERO,
             this_machine_only: true,
             lock_dir: None,
+            spacing: Duration::ZERO,
             pushes: false,
             durability: "Nothing outlives this process.",
             caution: None,
@@ -154,6 +155,9 @@ impl Store for MemoryStore {
         Cas::Written { version: version.clone(), store_time: Some(now.0) }
     }
 }
+
+#[async_trait(?Send)]
+impl Examine for MemoryStore {}
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,7 @@ pub use self::store::{ObjectBucket, open, with_vars};
 pub use self::target::{LARGEST, ObjectTarget, READER_GRACE};
 use super::mask::Masking;
 use super::{AsStore, AsTarget, Backend, OpenError, Reach, Scheme};
-use crate::stores::Store;
+use crate::stores::Examine;
 use crate::targets::{Target, TargetError};
 
 /// What the list of backends says of S3.
@@ -73,7 +73,7 @@ const fn as_target(schemes: &'static [Scheme], open: super::OpenTarget) -> AsTar
     }
 }
 
-fn stored(provider: Provider, url: &str) -> Result<Box<dyn Store>, OpenError> {
+fn stored(provider: Provider, url: &str) -> Result<Box<dyn Examine>, OpenError> {
     Ok(Box::new(open(provider, url).map_err(OpenError::Url)?))
 }
 

@@ -23,7 +23,7 @@ use super::wire::Note;
 use crate::backends::remote::Remote;
 use crate::random;
 use crate::stores::{
-    Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
+    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
 };
 
 /// `Date` and `Last-Modified` are whole seconds, each cut off by itself.
@@ -201,15 +201,11 @@ impl Store for ObjectBucket {
             jump: JUMP,
             this_machine_only: false,
             lock_dir: None,
+            spacing: self.bucket.config.provider.spacing(),
             pushes: false,
             durability: "What the provider has acknowledged is kept as its contract says.",
             caution: None,
         }
-    }
-
-    fn least_ttl(&self) -> Duration {
-        // Google takes one write of an object a second.
-        if self.bucket.config.provider == Provider::Google { Duration::from_secs(10) } else { Duration::ZERO }
     }
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
@@ -258,6 +254,20 @@ impl Store for ObjectBucket {
         Ok(keys.into_iter().map(|key| Listed { key, stored: None }).collect())
     }
 
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        let mark = envelope::removed(WriteId(random::seed()));
+        match self.put(key, Some(version), mark).await {
+            Cas::Written { version: mark, store_time } => {
+                self.erase(key, &mark).await;
+                Cas::Written { version: version.clone(), store_time }
+            }
+            other => other,
+        }
+    }
+}
+
+#[async_trait(?Send)]
+impl Examine for ObjectBucket {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let title = self.bucket.config.provider.title();
         let about = match &self.bucket.config.endpoint {
@@ -270,24 +280,5 @@ impl Store for ObjectBucket {
 
     fn traces(&self) -> Vec<String> {
         self.marked.clone()
-    }
-
-    /// Google turns away more than about one write per second to one object.
-    fn spacing(&self) -> Duration {
-        match self.bucket.config.provider {
-            Provider::Google => Duration::from_secs(1),
-            _ => Duration::ZERO,
-        }
-    }
-
-    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
-        let mark = envelope::removed(WriteId(random::seed()));
-        match self.put(key, Some(version), mark).await {
-            Cas::Written { version: mark, store_time } => {
-                self.erase(key, &mark).await;
-                Cas::Written { version: version.clone(), store_time }
-            }
-            other => other,
-        }
     }
 }

@@ -20,7 +20,7 @@ use self::sql::{Identity, Statement};
 use super::config::Config;
 use super::connection::{self, Link};
 use super::{env, errors, shown};
-use crate::stores::{Cas, Clock, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
+use crate::stores::{Cas, Clock, Examine, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
 
 /// How many writes go into one statement of [`Store::cas_many`].
 const CHUNK: usize = 1500;
@@ -316,6 +316,7 @@ impl Store for PostgresStore {
             jump: Duration::from_secs(1),
             this_machine_only: false,
             lock_dir: None,
+            spacing: Duration::ZERO,
             pushes: self.pushes(),
             durability: "What was acknowledged is on the server's disk and survives its crash; a failover to a \
                          replica that was behind can lose it, and is noticed.",
@@ -411,7 +412,10 @@ impl Store for PostgresStore {
     fn limit_calls(&mut self, each: Duration) {
         self.limit = each;
     }
+}
 
+#[async_trait(?Send)]
+impl Examine for PostgresStore {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         examine::examine(self).await
     }

@@ -21,7 +21,7 @@ use super::identity::Identity;
 use super::scripts::{self, One};
 use crate::backends::OpenError;
 use crate::backends::remote::Remote;
-use crate::stores::{Cas, Clock, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
+use crate::stores::{Cas, Clock, Examine, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
 
 /// How long a call may take until somebody says otherwise; [`Remote`] ends it no later.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -103,6 +103,7 @@ impl Store for RedisStore {
             jump: Duration::from_secs(1),
             this_machine_only: false,
             lock_dir: None,
+            spacing: Duration::ZERO,
             pushes: !self.ear.deaf(),
             durability: "What its server keeps: every write only with appendonly yes and appendfsync always, and on one \
                          primary only.",
@@ -188,7 +189,10 @@ impl Store for RedisStore {
     fn limit_calls(&mut self, each: Duration) {
         self.connection.limit_calls(each);
     }
+}
 
+#[async_trait(?Send)]
+impl Examine for RedisStore {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         self.look_closely().await
     }

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::backends::Holders;
 use crate::backends::local::{Domain, Place, Stamp, examined, is_local, trouble, unusable};
 use crate::stores::{
-    Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version, Write,
+    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version, Write,
 };
 
 /// How long a call waits for another process's write.
@@ -364,6 +364,7 @@ impl Store for SqliteStore {
             jump: Duration::ZERO,
             this_machine_only: true,
             lock_dir: Some(locks.into()),
+            spacing: Duration::ZERO,
             pushes: false,
             durability: "Every acknowledged write is on disk and survives a crash or a power cut; losing the disk loses it.",
             caution: None,
@@ -450,7 +451,10 @@ impl Store for SqliteStore {
         let changed = self.db.execute(sql, [key, version.0.as_str()]);
         self.outcome(changed, version.clone(), now)
     }
+}
 
+#[async_trait(?Send)]
+impl Examine for SqliteStore {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let ask = |e: rusqlite::Error| self.explain(&e, "could not be asked about its settings");
         let text = |name: &str| self.db.pragma_query_value(None, name, |row| row.get::<_, String>(0));

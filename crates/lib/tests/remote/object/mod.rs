@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use leasehold::backends::object::{Provider, with_vars};
-use leasehold::stores::Store;
+use leasehold::stores::Examine;
 use leasehold::stores::conformance::Harness;
 
 pub use self::gcs_double::GcsDouble;
@@ -61,7 +61,7 @@ impl Spot {
     }
 
     /// A handle on one corner of the bucket.
-    pub fn open(&self, prefix: &str) -> Box<dyn Store> {
+    pub fn open(&self, prefix: &str) -> Box<dyn Examine> {
         let url = format!("{}://{}/{prefix}?{}", self.scheme, self.bucket, self.parameters);
         Box::new(with_vars(self.provider, &url, self.vars.clone()).unwrap())
     }
