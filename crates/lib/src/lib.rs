@@ -19,7 +19,7 @@
 //! ```
 //!
 //! The rules are in [`leasehold_core`], re-exported as [`core`](crate::core); everything that touches
-//! the world is here. [`stores`] are where leases live, [`runner`] is `leasehold run`, [`lease`] is the
+//! the world is here. [`stores`] are where leases live, [`backends`] are all of them and all targets, [`runner`] is `leasehold run`, [`lease`] is the
 //! API above.
 
 pub mod agenda;

@@ -9,7 +9,6 @@ use leasehold::core::name::Name;
 use leasehold::core::session::Release;
 use leasehold::core::store::FailureKind;
 use leasehold::fences::Fences;
-use leasehold::host::Enclosing;
 use leasehold::targets::{Class, Refused, Target, TargetError};
 use leasehold::text::did_you_mean;
 
@@ -19,8 +18,7 @@ use crate::out::Out;
 
 /// The run that we are part of; without one there is no token to write with.
 pub fn enclosing(command: &str) -> Result<Bearer, Failed> {
-    let run = Enclosing::from_env(|name| std::env::var(name).ok());
-    run.map(Bearer::from).ok_or_else(|| {
+    leasehold::targets::enclosing().ok_or_else(|| {
         if std::env::var_os("LEASEHOLD_GRANT").is_some() {
             return Failed::usage(
                 "LEASEHOLD_LEASE, LEASEHOLD_TOKEN and LEASEHOLD_GRANT are not as a run has set them, so nobody can \

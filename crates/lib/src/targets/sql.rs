@@ -11,7 +11,8 @@ use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::name::Name;
 use sha2::{Digest, Sha256};
 
-use super::{Content, TargetError};
+use super::cas_fence::never_sealed;
+use super::{Content, Refused, TargetError, sealing};
 
 /// What every such text begins with.
 pub const PREFIX: &str = "leasehold:";
@@ -116,6 +117,31 @@ impl Row {
             mode: fence.mode.word().into(),
             let_in: i64::try_from(fence.let_in).unwrap_or(i64::MAX),
         }
+    }
+}
+
+/// What a seal makes of the fence of a table: the one to store, and what is let in only because the table watches.
+pub(crate) fn sealed(
+    before: Option<Fence>,
+    bearer: &Bearer,
+    mode: Mode,
+    shown: &str,
+) -> Result<(Option<Fence>, Option<Refused>), TargetError> {
+    Ok(match sealing(before.as_ref(), bearer, mode, shown)? {
+        Some((next, let_in)) => (Some(next), let_in),
+        None => (before, None),
+    })
+}
+
+/// The fence of a table in another mode.
+pub(crate) fn in_mode(
+    before: Option<Fence>,
+    mode: Mode,
+    shown: &str,
+) -> Result<(Option<Fence>, ()), TargetError> {
+    match before {
+        Some(fence) => Ok((Some(Fence { mode, ..fence }), ())),
+        None => Err(never_sealed(shown)),
     }
 }
 

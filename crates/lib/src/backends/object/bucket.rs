@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use object_store::list::PaginatedListOptions;
+use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::path::Path;
 use object_store::{
     Attribute, GetOptions, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult, UpdateVersion,
@@ -13,11 +13,11 @@ use object_store::{
 use super::client::{self, Client, Vars};
 use super::config::{Config, Provider};
 use super::response::{self, Put};
-use super::wire::Note;
+use super::wire::{Answer, Note};
 use crate::stores::{Cas, Failure, FailureKind, Version};
 
 /// Names asked for at once.
-pub(super) const PAGE: usize = 1_000;
+const PAGE: usize = 1_000;
 
 /// A bucket, and the way to it.
 pub(super) struct Bucket {
@@ -179,20 +179,10 @@ impl Bucket {
     /// Objects whose names start with `folder`, which ends in a slash; the first of them, if they are more than so
     /// many pages.
     pub(super) async fn seen_in(&mut self, folder: &str, pages: usize) -> Result<Vec<Seen>, Failure> {
-        let client = self.client()?;
         let mut found = Vec::new();
         let mut page_token = None;
         for _ in 0..pages {
-            let note = Note::default();
-            let options = PaginatedListOptions {
-                max_keys: Some(PAGE),
-                page_token: page_token.take(),
-                extensions: note.extensions(),
-                ..PaginatedListOptions::default()
-            };
-            let page =
-                client.bucket.list_paginated(Some(folder), options).await.map_err(|_| self.failure(&note))?;
-            let answer = note.told().answer.filter(|answer| answer.xml).ok_or_else(|| self.failure(&note))?;
+            let (page, answer) = self.page(folder, None, page_token.take()).await?;
             found.extend(page.result.objects.iter().map(|object| {
                 let written = jiff::Timestamp::from_millisecond(object.last_modified.timestamp_millis()).ok();
                 let age = answer.date.zip(written).map(|(date, written)| date.duration_since(written));
@@ -205,6 +195,27 @@ impl Bucket {
             }
         }
         Ok(found)
+    }
+
+    /// One page of the names that start with `start`, after `offset`; and what was answered.
+    pub(super) async fn page(
+        &mut self,
+        start: &str,
+        offset: Option<String>,
+        page_token: Option<String>,
+    ) -> Result<(PaginatedListResult, Answer), Failure> {
+        let client = self.client()?;
+        let note = Note::default();
+        let options = PaginatedListOptions {
+            offset,
+            max_keys: Some(PAGE),
+            page_token,
+            extensions: note.extensions(),
+            ..PaginatedListOptions::default()
+        };
+        let page = client.bucket.list_paginated(Some(start), options).await;
+        let answer = note.told().answer.filter(|answer| answer.xml);
+        page.ok().zip(answer).ok_or_else(|| self.failure(&note))
     }
 
     /// Takes an object away, whatever it is.

@@ -12,14 +12,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
-use object_store::list::PaginatedListOptions;
 use object_store::path::Path;
 
-use super::bucket::{Bucket, Fetched, Kind, PAGE};
+use super::bucket::{Bucket, Fetched, Kind};
 use super::client;
 use super::config::{Config, Provider};
 use super::envelope::{self, Content};
-use super::wire::Note;
 use crate::backends::remote::Remote;
 use crate::random;
 use crate::stores::{
@@ -128,7 +126,6 @@ impl ObjectBucket {
         after: Option<String>,
         want: &Want<'_>,
     ) -> Result<Vec<String>, Failure> {
-        let client = self.bucket.client()?;
         // Azure promises no order that a name could be looked up in.
         let ordered = self.bucket.config.provider != Provider::Azure;
         // And its client leaves out the object whose whole name is asked for; so ask for its folder.
@@ -136,22 +133,8 @@ impl ObjectBucket {
         let mut found = Vec::new();
         let mut page_token = None;
         for _ in 0..PAGES {
-            let note = Note::default();
-            let options = PaginatedListOptions {
-                offset: after.clone().filter(|_| ordered),
-                max_keys: Some(PAGE),
-                page_token: page_token.take(),
-                extensions: note.extensions(),
-                ..PaginatedListOptions::default()
-            };
-            let page = client
-                .bucket
-                .list_paginated(Some(start), options)
-                .await
-                .map_err(|_| self.bucket.failure(&note))?;
-            if !note.told().answer.is_some_and(|answer| answer.xml) {
-                return Err(self.bucket.failure(&note));
-            }
+            let after = after.clone().filter(|_| ordered);
+            let (page, _) = self.bucket.page(start, after, page_token.take()).await?;
             let records = page.result.objects.iter().filter(|o| o.size >= envelope::LEAST);
             let keys = records.filter_map(|o| name::key(&self.bucket.config.base, o.location.as_ref()));
             found.extend(keys.filter(|key| want.takes(key)));

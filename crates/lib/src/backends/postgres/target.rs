@@ -29,12 +29,10 @@ use super::config::Config;
 use super::connection::{self, Link};
 use super::{env, shown};
 use crate::backends::remote;
-use crate::targets::cas_fence::never_sealed;
 use crate::targets::guard::{Done, Guard, Others, Report, ShownBy};
 use crate::targets::sql as shared;
 use crate::targets::{
     Asked, Attempt, Class, Content, Refused, Sealed, SealedBy, Target, TargetError, Variables, Written,
-    sealing,
 };
 use crate::text::percent_decoded;
 
@@ -342,12 +340,7 @@ impl Target for PgTarget {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-        let change = |before: Option<Fence>| {
-            Ok(match sealing(before.as_ref(), bearer, mode, &self.shown)? {
-                Some((next, let_in)) => (Some(next), let_in),
-                None => (before, None),
-            })
-        };
+        let change = |before: Option<Fence>| shared::sealed(before, bearer, mode, &self.shown);
         let seal = async |call: &Call| self.change(call, "seal", Asked::Seal, change).await;
         let let_in = match self.drive("seal", Asked::Seal, seal) {
             // It may be sealed: doing it again changes nothing then.
@@ -385,10 +378,7 @@ impl Target for PgTarget {
     }
 
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
-        let change = |before: Option<Fence>| match before {
-            Some(fence) => Ok((Some(Fence { mode, ..fence }), ())),
-            None => Err(never_sealed(&self.shown)),
-        };
+        let change = |before: Option<Fence>| shared::in_mode(before, mode, &self.shown);
         let doing = "change the mode of";
         let asked = Asked::Mode;
         self.drive(doing, asked, async |call: &Call| self.change(call, doing, asked, change).await)

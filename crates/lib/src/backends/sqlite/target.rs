@@ -23,11 +23,10 @@ use rustix::fs::{Mode as Bits, OFlags};
 pub use self::check::TableFence;
 use super::store::APPLICATION_ID;
 use crate::backends::local::is_local;
-use crate::targets::cas_fence::never_sealed;
 use crate::targets::guard::{Covered, Done, Guard, Others, Report};
 use crate::targets::sql as shared;
 use crate::targets::{
-    Asked, Attempt, Class, Content, Refused, Sealed, Target, TargetError, Variables, Written, sealing,
+    Asked, Attempt, Class, Content, Refused, Sealed, Target, TargetError, Variables, Written,
 };
 use crate::text::percent_decoded;
 
@@ -312,12 +311,8 @@ impl Target for SqliteTarget {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
-        let let_in = self.change("seal", Asked::Seal, |before| {
-            Ok(match sealing(before.as_ref(), bearer, mode, &self.shown)? {
-                Some((next, let_in)) => (Some(next), let_in),
-                None => (before, None),
-            })
-        })?;
+        let change = |before| shared::sealed(before, bearer, mode, &self.shown);
+        let let_in = self.change("seal", Asked::Seal, change)?;
         Ok(Sealed { let_in })
     }
 
@@ -347,10 +342,7 @@ impl Target for SqliteTarget {
     }
 
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
-        self.change("change the mode of", Asked::Mode, |before| match before {
-            Some(fence) => Ok((Some(Fence { mode, ..fence }), ())),
-            None => Err(never_sealed(&self.shown)),
-        })
+        self.change("change the mode of", Asked::Mode, |before| shared::in_mode(before, mode, &self.shown))
     }
 
     fn forget(&mut self) -> Result<Option<Fence>, TargetError> {

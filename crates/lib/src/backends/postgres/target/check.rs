@@ -8,14 +8,14 @@ use tokio_postgres::{Error, GenericClient, Transaction};
 
 use super::{Attempt, Refused, SealedBy, TargetError, errors};
 use crate::backends::postgres::errors::said;
-use crate::host::Enclosing;
+use crate::targets::enclosing;
 use crate::targets::sql::{carrier, not_one_transaction};
 
 /// A guarded table, as one run sees it.
 ///
 /// ```no_run
 /// # async fn publish(client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// use leasehold::targets::pg::TableFence;
+/// use leasehold::backends::postgres::TableFence;
 ///
 /// // Inside `leasehold run NAME --fence pg:...#public.accounts -- this program`.
 /// let fence = TableFence::from_env("public.accounts").ok_or("not inside a run")?;
@@ -39,8 +39,7 @@ impl TableFence {
 
     /// The same for the run this process is part of; nothing if it is not part of one.
     pub fn from_env(table: impl Into<String>) -> Option<Self> {
-        let run = Enclosing::from_env(|name| std::env::var(name).ok())?;
-        Some(Self::new(run.into(), table))
+        Some(Self::new(enclosing()?, table))
     }
 
     /// Whether this run may write the table, until the end of this transaction: a later run cannot seal it

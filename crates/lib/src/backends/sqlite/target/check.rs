@@ -5,14 +5,14 @@ use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Transaction};
 
 use super::{Attempt, Refused, TargetError, errors, row_of, sql};
-use crate::host::Enclosing;
+use crate::targets::enclosing;
 use crate::targets::sql::carrier;
 
 /// A guarded table, as one run sees it.
 ///
 /// ```no_run
 /// # fn publish(db: &mut rusqlite::Connection) -> Result<(), Box<dyn std::error::Error>> {
-/// use leasehold::targets::sqlite::TableFence;
+/// use leasehold::backends::sqlite::TableFence;
 ///
 /// // Inside `leasehold run NAME --fence sqlite:/srv/shop.db#stock -- this program`.
 /// let fence = TableFence::from_env("stock").ok_or("not inside a run")?;
@@ -36,8 +36,7 @@ impl TableFence {
 
     /// The same for the run this process is part of; nothing if it is not part of one.
     pub fn from_env(table: impl Into<String>) -> Option<Self> {
-        let run = Enclosing::from_env(|name| std::env::var(name).ok())?;
-        Some(Self::new(run.into(), table))
+        Some(Self::new(enclosing()?, table))
     }
 
     /// Lets this connection write as this run: gives it the function that the guard asks.
