@@ -19,8 +19,8 @@
 //! ```
 //!
 //! The rules are in [`leasehold_core`], re-exported as [`core`](crate::core); everything that touches
-//! the world is here. [`stores`] are where leases live, [`backends`] are all of them and all targets, [`runner`] is `leasehold run`, [`lease`] is the
-//! API above.
+//! the world is here. [`backends`] are where leases live and what they fence, [`runner`] is `leasehold
+//! run`, [`lease`] is the API above.
 
 pub mod agenda;
 pub mod backends;

@@ -92,7 +92,7 @@ pub struct AsStore {
     pub schemes: &'static [Scheme],
     /// Who can reach it.
     pub reach: Reach,
-    /// Opens it, given the URL and what comes after the colon; reaches nothing yet.
+    /// Opens it, given the URL and what comes after the colon. What is behind a network is reached by the first call.
     pub open: OpenStore,
     /// After the colon is a path on this machine.
     pub path: Option<StorePath>,
@@ -289,7 +289,7 @@ pub(crate) fn known_as(url: &str) -> String {
     digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Opens the store that `url` names; reaches nothing yet.
+/// Opens the store that `url` names. What is behind a network is reached by the first call.
 pub fn open_store(url: &str) -> Result<Box<dyn Store>, OpenError> {
     let store: Box<dyn Store> = open_to_examine(url, Holders::Here)?;
     Ok(store)
