@@ -15,6 +15,7 @@ pub use self::fence::{Fence, FenceVerb, Gate};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use items::{ATTEMPTS, Doing, History, IfUnknown, NewHere, Once, Pause, Plan, Retry, Step, Why};
 use items::{DAEMON_HELP, TICK_HELP};
+use leasehold::backends;
 use leasehold_run::{duration, handoff};
 pub use store::{Adopt, Use};
 pub use typed::parse;
@@ -52,11 +53,17 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// Where leases are kept, by all kinds of store there are.
+fn store_help() -> String {
+    let kinds = backends::store_kinds().join(", ");
+    format!("Where leases are kept: {kinds} [env: LEASEHOLD_STORE, LEASEHOLD_STORE_FILE]")
+}
+
 /// Flags that every command takes.
 #[derive(Debug, Args)]
 pub struct Everywhere {
-    /// Where leases are kept: sqlite:PATH, dir:/PATH, postgres://, redis://, s3://, gs://, az://, firestore://, https:// [env: LEASEHOLD_STORE, LEASEHOLD_STORE_FILE]
-    #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere")]
+    /// Where leases are kept
+    #[arg(long, global = true, value_name = "URL", help_heading = "Everywhere", help = store_help())]
     pub store: Option<String>,
     /// Read this configuration instead of ./leasehold.toml
     #[arg(long, global = true, value_name = "FILE", help_heading = "Everywhere")]
@@ -141,7 +148,6 @@ pub enum Command {
     /// Targets and their fences: who may write there
     Fence(Fence),
     /// Fence a table of a database, for the SQL that jobs write anyway
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     Guard(crate::cmd::guard::Guard),
     /// Examine a store (a new directory is made) and write it to your configuration, so that cron sees it too
     Use(Use),
@@ -342,7 +348,6 @@ pub struct Doctor {
     #[arg(long, value_name = "URL")]
     pub also: Option<String>,
     /// Print the SQL that makes PostgreSQL ready, for a role that may not create tables, and do nothing else
-    #[cfg(feature = "postgres")]
     #[arg(long)]
     pub print_sql: bool,
 }

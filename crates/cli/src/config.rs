@@ -5,18 +5,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use leasehold::backends::{self, EMBEDDED, Holders, embedded, shown};
 use leasehold::core::name::Name;
+use leasehold::doctor;
 use leasehold::memory::{Memory, Other};
 use leasehold::state::StateDir;
-use leasehold::stores::{self, Failure, FailureKind, OpenError, Opener, Scheme, Store};
-use leasehold::text::{MASK, did_you_mean, is_word, masked};
+use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
+use leasehold::text::MASK;
 use leasehold_run::config_file::{self, BadFile, KEYS, PROJECT_KEYS, Reader, Section};
 
 use crate::args::Everywhere;
 use crate::exit::{Failed, Kind};
 use crate::out::Out;
 
-/// What to do about a directory that is no store yet.
+/// What to do about a place that is no store yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// A mistyped path or a share that is not mounted must not become a second store.
@@ -88,7 +90,7 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
     if let Some((url, path)) = user.and_then(|found| found.store) {
         return named(&url, &path.display().to_string(), beside(&path));
     }
-    let url = format!("sqlite:{}", state.database().display());
+    let url = embedded(&state.database());
     Ok(Chosen {
         shown: url.clone(),
         url,
@@ -122,91 +124,16 @@ pub fn argument(url: &str, origin: &str) -> Result<Chosen, Failed> {
 /// A store by its URL; a relative path in it starts from `base`.
 fn named(url: &str, origin: &str, base: &Path) -> Result<Chosen, Failed> {
     let url = url.trim();
-    if masked(url) == url && url.contains(MASK) {
+    if shown(url) == url && url.contains(MASK) {
         return Err(Failed::config(format!(
             "{origin} is {url}: its password was masked, because a job gets no store credentials. Nothing was \
              run. Put the URL into a file that only you can read and set LEASEHOLD_STORE_FILE, or run: \
              leasehold use URL"
         )));
     }
-    let url = named_store(url, origin, base)
+    let url = backends::named_store(url, origin, base)
         .map_err(|why| Failed::new(Kind::Config, "bad_url", format!("{why} Nothing was run.")))?;
-    Ok(Chosen { shown: masked(&url), url, embedded: false, origin: origin.into(), new_here: Vec::new() })
-}
-
-/// The URL of a store, or why it is none; a relative path in it starts from `base`.
-fn named_store(url: &str, origin: &str, base: &Path) -> Result<String, String> {
-    refuse_kind(url, origin)?;
-    Ok(absolute(url, base))
-}
-
-/// Kinds of store that people know and this build does not have.
-const OTHERS: [&str; 7] = ["dynamodb", "etcd", "file", "kv", "memcached", "mysql", "nats"];
-
-/// What the command line can open: everything but a store that ends with the process.
-fn kinds() -> impl Iterator<Item = &'static Scheme> {
-    stores::SCHEMES.iter().filter(|scheme| scheme.name != "memory")
-}
-
-fn known() -> String {
-    kinds().map(|scheme| scheme.example).collect::<Vec<_>>().join(", ")
-}
-
-/// URLs whose mistake we can name better than "unknown".
-fn refuse_kind(url: &str, origin: &str) -> Result<(), String> {
-    let refuse = Err::<(), String>;
-    // A connection string, or a password alone, is not repeated: nobody knows what is secret in it.
-    let Some((kind, path)) = url.split_once(':').filter(|(kind, _)| is_word(kind)) else {
-        let no_scheme = "is not a store: it has no scheme before a colon";
-        return match url.starts_with(['/', '.', '~']) && is_word(url) {
-            true => refuse(format!("{url:?} is not a store; did you mean dir:{}?", home(url))),
-            false if url.contains("host=") || url.contains("dbname=") => refuse(format!(
-                "what {origin} gives {no_scheme}; it looks like a connection string of libpq. Write \
-                 postgres://USER@HOST/DATABASE."
-            )),
-            false => refuse(format!("what {origin} gives {no_scheme}. Known: {}.", known())),
-        };
-    };
-    match kind {
-        "sqlite" if path.is_empty() => refuse(format!(
-            "{origin} is \"sqlite:\" and names no file: is a variable unset that should name one? Where nobody names a store \
-             it is the one of this machine."
-        )),
-        "dir" | "sqlite" if path.starts_with('~') => {
-            refuse(format!("~ is not expanded after \"{kind}:\"; write {kind}:{}.", home(path)))
-        }
-        "memory" => refuse(
-            "\"memory:\" lives only as long as one process; it is for tests of the Rust library.".into(),
-        ),
-        // The rest of the URL may hold a password; only the kind is repeated.
-        _ if OTHERS.contains(&kind) => {
-            refuse(format!("stores of the kind \"{kind}:\" are not supported. Known: {}.", known()))
-        }
-        _ if kinds().any(|scheme| scheme.name == kind) => Ok(()),
-        _ => {
-            let names: Vec<&str> = kinds().map(|scheme| scheme.name).collect();
-            let hint = did_you_mean(kind, &names).map(|k| format!(" Did you mean {k}:?"));
-            let hint = hint.unwrap_or_default();
-            refuse(format!("\"{kind}:\" is not a kind of store.{hint} Known: {}.", known()))
-        }
-    }
-}
-
-fn home(path: &str) -> String {
-    path.strip_prefix('~').map_or_else(|| path.into(), |rest| format!("$HOME{rest}"))
-}
-
-/// A relative path would name another store in every directory.
-fn absolute(url: &str, base: &Path) -> String {
-    let Some((scheme @ ("sqlite" | "dir"), path)) = url.split_once(':') else { return url.into() };
-    match std::path::absolute(base.join(path)) {
-        // With a slash at its end, as a shell completes it, it is no other directory.
-        Ok(full) if scheme == "dir" && path.len() > 1 => {
-            format!("dir:{}", full.display().to_string().trim_end_matches('/'))
-        }
-        Ok(full) if !path.is_empty() => format!("{scheme}:{}", full.display()),
-        _ => url.into(),
-    }
+    Ok(Chosen { shown: shown(&url), url, embedded: false, origin: origin.into(), new_here: Vec::new() })
 }
 
 /// What names another store here before the user's configuration is asked.
@@ -250,7 +177,8 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
         None => url,
     };
     // As stores are shown, and so remembered: a password is masked already.
-    let other = |url: &String| named_store(url.trim(), "new_here", beside(path)).map(|url| masked(&url));
+    let other =
+        |url: &String| backends::named_store(url.trim(), "new_here", beside(path)).map(|url| shown(&url));
     let new_here = file.texts("new_here")?.unwrap_or_default();
     let new_here = new_here.iter().map(other).collect::<Result<Vec<_>, _>>();
     let new_here = new_here.map_err(|why| file.bad("new_here", &why))?;
@@ -291,30 +219,17 @@ pub fn user_config() -> Option<PathBuf> {
     Some(base.join("leasehold/config.toml"))
 }
 
-/// Whether the URL names a directory that could become a store and is none yet.
-pub fn no_store_yet(chosen: &Chosen) -> bool {
-    let Some(path) = chosen.url.strip_prefix("dir:") else { return false };
-    if path.is_empty() || path.starts_with("//") {
-        return false;
-    }
-    let ours =
-        |name: &str| ["keys", "tmp", "lost+found"].contains(&name) || name.starts_with(".leasehold-new-");
-    match fs::read_dir(path) {
-        // Where other things are, the store itself refuses to begin.
-        Ok(entries) => entries.flatten().all(|entry| entry.file_name().to_str().is_some_and(ours)),
-        // A share that is not mounted leaves its mount point: without even that the path is wrong.
-        Err(e) => {
-            e.kind() == std::io::ErrorKind::NotFound && Path::new(path).parent().is_some_and(Path::is_dir)
-        }
-    }
-}
-
 /// Opens the chosen store.
 pub fn open(chosen: &Chosen, missing: Missing) -> Result<Box<dyn Store>, Failed> {
-    if missing == Missing::Refuse && no_store_yet(chosen) {
+    open_for(chosen, missing, Holders::Here)
+}
+
+/// The same for those who hold leases there.
+pub fn open_for(chosen: &Chosen, missing: Missing, holders: Holders) -> Result<Box<dyn Store>, Failed> {
+    if missing == Missing::Refuse && backends::is_unmade(&chosen.url) {
         return Err(Failed::new(Kind::Unreachable, "no_store", not_yet(chosen)));
     }
-    stores::open(&chosen.url).map_err(|e| {
+    let opened = backends::open_to_examine(&chosen.url, holders).map_err(|e| {
         let (kind, word) = match &e {
             OpenError::Url(_) => (Kind::Config, "bad_url"),
             OpenError::Store(failure) => match failure.kind {
@@ -324,7 +239,8 @@ pub fn open(chosen: &Chosen, missing: Missing) -> Result<Box<dyn Store>, Failed>
             },
         };
         Failed::new(kind, word, format!("{e} Nothing was run."))
-    })
+    })?;
+    Ok(opened)
 }
 
 fn not_yet(chosen: &Chosen) -> String {
@@ -335,12 +251,18 @@ fn not_yet(chosen: &Chosen) -> String {
     )
 }
 
-/// How further handles on the chosen store are opened. None is made where there is no store yet.
+/// How further handles on the chosen store are opened.
 pub fn opener(chosen: &Chosen) -> Opener {
+    let open = examined_opener(chosen);
+    Arc::new(move || Ok(open()?))
+}
+
+/// The same, of handles that can be examined. None is made where there is no store yet.
+pub fn examined_opener(chosen: &Chosen) -> doctor::Opener {
     let chosen = chosen.clone();
-    Arc::new(move || match no_store_yet(&chosen) {
+    Arc::new(move || match backends::is_unmade(&chosen.url) {
         true => Err(Failure::new(FailureKind::Unreachable, not_yet(&chosen))),
-        false => stores::open(&chosen.url).map_err(Failure::from),
+        false => backends::open_to_examine(&chosen.url, Holders::Here).map_err(Failure::from),
     })
 }
 
@@ -357,7 +279,7 @@ pub fn refuse_wrong_store(chosen: &Chosen, memory: &Memory, lease: &Name, out: &
         let message = format!(
             "{lease} ran on {store} before and no store is set now. Nothing was run: another machine could \
              run it at the same time. (cron does not read your shell's profile.) Run: leasehold use {store}{password} \
-             — or, to keep it on this machine alone from now on: leasehold use sqlite:"
+             — or, to keep it on this machine alone from now on: leasehold use {EMBEDDED}"
         );
         return Err(Failed::new(Kind::Config, "wrong_store", message));
     }

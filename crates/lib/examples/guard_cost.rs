@@ -6,13 +6,13 @@
 
 use std::time::Duration;
 
+use leasehold::backends::postgres::PgTarget;
 use leasehold::clock::boot_time;
 use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::targets::Target;
 use leasehold::targets::guard::{Guard, Others};
-use leasehold::targets::pg::PgTarget;
 use leasehold::targets::sql::carrier;
 use tokio_postgres::{Client, NoTls, Statement};
 

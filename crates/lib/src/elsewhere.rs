@@ -14,8 +14,9 @@ use leasehold_core::ledger::elsewhere::{Sighting, answers, refuses, sighting};
 use leasehold_core::ledger::{Entry, Opened, Subject};
 use sha2::{Digest, Sha256};
 
+use crate::backends::known_as;
 use crate::state::{StateDir, append_private, open_private, read_private, write_private};
-use crate::stores::{Failure, Store, known_as};
+use crate::stores::{Failure, Store};
 use crate::{clock, host, ledger, random};
 
 /// One line in so many has its file looked through for what is not needed any more.

@@ -21,14 +21,14 @@ use leasehold_core::stop::Wishes;
 use leasehold_core::time::BootTime;
 use thiserror::Error;
 
+use crate::backends::gate::{Gates, named};
+use crate::backends::memory::MemoryStore;
+use crate::backends::{Reach, store_of};
 use crate::fences::Fences;
 use crate::memory::Memory;
 use crate::shell::{InputSender, Job, Shell};
-use crate::stores::memory::{MEMORY, MemoryStore};
 use crate::stores::{self, Failure, OpenError, Store};
-use crate::targets::gate::{Gates, named};
-use crate::targets::open::open as open_target;
-use crate::targets::{Target, TargetError};
+use crate::targets::{Target, TargetError, open as open_target};
 use crate::{clock, host, random};
 
 type Opener = dyn Fn() -> Result<Box<dyn Store>, OpenError> + Send + Sync;
@@ -43,10 +43,12 @@ pub struct Leases {
 /// Opens the store that `url` names, for example `sqlite:jobs.db` or `dir:/srv/leases`.
 pub fn open(url: &str) -> Result<Leases, OpenError> {
     let store = stores::open(url)?;
-    // By its full name from now on: a relative path would be another store in another directory. A URL with
-    // a host in it is full already, and how it is shown lacks its password.
-    let url = if url.contains("://") { url.to_owned() } else { store.facts().url };
-    if url == MEMORY {
+    let kind = store_of(url);
+    // By its full name from now on: a relative path would be another store in another directory. Any other URL is full
+    // already, and how it is shown lacks its password.
+    let a_path = kind.is_some_and(|kind| kind.path.is_some());
+    let url = if a_path { store.facts().url } else { url.to_owned() };
+    if kind.is_some_and(|kind| kind.reach == Reach::Process) {
         // Every lease must meet in the same memory.
         let store = MemoryStore::new().map_err(OpenError::Store)?;
         return Ok(Leases::on(move || Ok(Box::new(store.clone()))));

@@ -19,9 +19,10 @@
 //! ```
 //!
 //! The rules are in [`leasehold_core`], re-exported as [`core`](crate::core); everything that touches
-//! the world is here. [`stores`] are where leases live, [`runner`] is `leasehold run`, [`lease`] is the
-//! API above.
+//! the world is here. [`backends`] are where leases live and what they fence, [`runner`] is `leasehold
+//! run`, [`lease`] is the API above.
 
+pub mod backends;
 pub mod byhand;
 pub mod clock;
 pub mod clock_offset;

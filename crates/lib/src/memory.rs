@@ -13,6 +13,7 @@ use leasehold_core::session::{Choice, Watched};
 use leasehold_core::time::BootTime;
 use serde::{Deserialize, Serialize};
 
+use crate::backends::{Reach, store_of};
 use crate::clock::clock_domain;
 use crate::state::{StateDir, read_private, write_private};
 
@@ -105,8 +106,9 @@ impl Memory {
     /// Other stores this lease ran on, from this user's point of view.
     pub fn others(&self, lease: &Name) -> Vec<Other> {
         let others = self.page(lease).stores.into_iter().filter(|(store, _)| *store != self.store);
-        // A SQLite file is used by one machine; of anything else nobody knows it unless it was noted.
-        let shared = |store: &str, entry: &Entry| entry.shared.unwrap_or(!store.starts_with("sqlite:"));
+        // Of most kinds nobody knows it unless it was noted.
+        let kind = |store: &str| store_of(store).map_or(Reach::Machines, |kind| kind.reach);
+        let shared = |store: &str, entry: &Entry| entry.shared.unwrap_or(kind(store) == Reach::Machines);
         others
             .map(|(store, entry)| Other { shared: shared(&store, &entry), told: entry.told, store })
             .collect()

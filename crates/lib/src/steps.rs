@@ -28,10 +28,10 @@ use leasehold_core::time::BootTime;
 use rustix::event::{self, PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
+use crate::backends::gate::Gates;
 use crate::keeper::StepTask;
 use crate::runner::poll;
 use crate::shell::StepSender;
-use crate::targets::gate::Gates;
 use crate::targets::{Refused, TargetError};
 use crate::{clock, owned, random};
 

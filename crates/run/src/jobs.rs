@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use busy::Busy;
+use leasehold::backends::{shown, target_of, target_schemes};
 use leasehold::runner::lookup::{LookupError, Program, lookup};
-use leasehold::targets::open::{SCHEMES, shown};
 use leasehold::text::did_you_mean;
 use leasehold_core::ledger::agenda::JobSchedule;
 use leasehold_core::name::Name;
@@ -380,7 +380,7 @@ fn wishes(said: &Said<'_>) -> Result<Wishes, BadFile> {
 
 /// The targets. A job names paths as seen from where it runs, and whoever seals them may be elsewhere.
 fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, BadFile> {
-    let kinds: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.name).collect();
+    let kinds = target_schemes();
     let whole = |target: String| {
         let (kind, path) = target.split_once(':').unwrap_or((&target, ""));
         if path.is_empty() || !kinds.contains(&kind) {
@@ -391,7 +391,7 @@ fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, BadFile> {
                 &format!("fence: {:?} is no target{hint}: write file:PATH, or another kind", shown(&target)),
             ));
         }
-        if !["file", "tree", "sqlite"].contains(&kind) || path.starts_with('/') {
+        if !target_of(&target).is_some_and(|kind| kind.path) || path.starts_with('/') {
             return Ok(target);
         }
         if path.starts_with('~') {

@@ -97,6 +97,7 @@ impl Store for Plain {
             jump: Duration::ZERO,
             this_machine_only: false,
             lock_dir: None,
+            spacing: Duration::ZERO,
             pushes: false,
             durability: "none",
             caution: None,

@@ -28,7 +28,6 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Read(args) => read::run(args, out),
         Command::Gate(args) => gate::run(flags, args, out),
         Command::Fence(args) => fence::run(flags, args, out).and_then(out::all_written),
-        #[cfg(any(feature = "postgres", feature = "sqlite"))]
         Command::Guard(args) => guard::run(args, out).and_then(out::all_written),
         Command::Status(args) => {
             status::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)

@@ -3,10 +3,10 @@
 mod target;
 
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use leasehold::backends;
 use leasehold::doctor::{self, Depth, Diagnosis, Ended, Finding, Latency, Notes, Progress};
 use leasehold::runner::signals::Interrupt;
 use leasehold::state::StateDir;
@@ -22,16 +22,15 @@ use crate::out::{self, Out};
 
 /// Examines the store and says what was found; the exit code says whether to use it.
 pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
-    #[cfg(feature = "postgres")]
     if args.print_sql {
         let given = args.url.as_ref().or(flags.store.as_ref());
-        if let Some(url) = given.filter(|url| !url.starts_with("postgres")) {
-            let kind = url.split_once(':').map_or("", |(kind, _)| kind);
-            return Err(Failed::usage(format!(
+        let sql = backends::schema_sql(given.map(String::as_str)).ok_or_else(|| {
+            let kind = given.and_then(|url| url.split_once(':')).map_or("", |(kind, _)| kind);
+            Failed::usage(format!(
                 "--print-sql is for PostgreSQL; a store of the kind {kind:?} needs no SQL. Leave one of them out"
-            )));
-        }
-        out::as_is(leasehold::stores::postgres::schema_sql().trim_end());
+            ))
+        })?;
+        out::as_is(sql.trim_end());
         return Ok(exit::OK);
     }
     if let Some(url) = &args.target {
@@ -44,15 +43,16 @@ pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
     };
     let also = args.also.as_ref().map(|url| config::argument(url, "--also")).transpose()?;
     // What is wrong before anything is asked is said as everywhere else.
-    let scratch = Scratch::beside(&chosen);
-    let examined = scratch.as_ref().map_or_else(|| chosen.clone(), |scratch| scratch.instead_of(&chosen));
+    let stand_in = backends::stand_in(&chosen.url);
+    let url = stand_in.as_ref().map_or(&chosen.url, |stand_in| &stand_in.url).clone();
+    let examined = Chosen { url, ..chosen.clone() };
     for chosen in [Some(&examined), also.as_ref()].into_iter().flatten() {
         drop(config::open(chosen, Missing::Refuse)?);
     }
     let table = Table::new(out);
     table.head(&chosen);
     let diagnosis = examine(&examined, also.as_ref(), Depth::Full, &mut |progress| table.tell(progress))?;
-    drop(scratch);
+    drop(stand_in);
     let ended = judge(&diagnosis, &chosen, &state);
     if out.json {
         let code = ended.as_ref().map_or_else(|failed| failed.code(), |()| exit::OK);
@@ -64,32 +64,6 @@ pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
     Ok(exit::OK)
 }
 
-/// A database that is made in the place of one that is not there, and removed afterwards. One under its own name could
-/// not be: somebody may have begun to use it.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn beside(chosen: &Chosen) -> Option<Self> {
-        let path = Path::new(chosen.url.strip_prefix("sqlite:")?);
-        let name = format!(".leasehold-doctor-{:016x}.db", leasehold::random::seed() >> 64);
-        (!path.exists() && path.parent()?.is_dir()).then(|| Self(path.with_file_name(name)))
-    }
-
-    fn instead_of(&self, chosen: &Chosen) -> Chosen {
-        Chosen { url: format!("sqlite:{}", self.0.display()), ..chosen.clone() }
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        for more in ["", "-wal", "-shm"] {
-            let mut path = self.0.clone().into_os_string();
-            path.push(more);
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
 /// Examines, until it is done or somebody presses Ctrl-C.
 pub fn examine(
     chosen: &Chosen,
@@ -99,8 +73,13 @@ pub fn examine(
 ) -> Result<Diagnosis, Failed> {
     let system = |e| Failed::new(Kind::Unreachable, "system", format!("the system refused: {e}"));
     let interrupt = Interrupt::install().map_err(system)?;
-    let diagnosis =
-        doctor::examine(config::opener(chosen), also.map(config::opener), depth, &interrupt.flag(), tell);
+    let diagnosis = doctor::examine(
+        config::examined_opener(chosen),
+        also.map(config::examined_opener),
+        depth,
+        &interrupt.flag(),
+        tell,
+    );
     match diagnosis.ended {
         Ended::Interrupted => {
             let code = 128 + u8::try_from(interrupt.signal()).unwrap_or(2);

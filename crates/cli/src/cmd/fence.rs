@@ -1,11 +1,9 @@
 //! `leasehold fence`: who may write where.
 
-use std::process::Command;
-
+use leasehold::backends::gate::Gates;
+use leasehold::backends::{shown, target_of};
 use leasehold::core::fence::{Fence, Mode};
 use leasehold::state::{StateDir, write_private};
-use leasehold::targets::gate::{self, Gates};
-use leasehold::targets::open::shown;
 use leasehold::targets::{Class, Target};
 use leasehold::text::MASK;
 use serde_json::{Value, json};
@@ -47,21 +45,7 @@ pub fn remember(state: &StateDir, sealed: &[String]) {
 
 /// A name that means the same wherever it is read; nothing: there is none.
 pub fn anywhere(sealed: &str) -> Option<String> {
-    let absolute = |path: &str| Some(std::path::absolute(path).ok()?.display().to_string());
-    match sealed.split_once(':') {
-        // In whichever store is in use then.
-        Some(("gate", _)) if gate::named(sealed).is_some() => Some(sealed.into()),
-        Some((scheme @ ("file" | "tree" | "gate"), path)) => Some(format!("{scheme}:{}", absolute(path)?)),
-        // The name of a remote belongs to one clone.
-        Some(("git", remote)) if !remote.contains(['/', ':', '.']) => {
-            let mut ask = Command::new("git");
-            let url = ask.args(["remote", "get-url", "--push", "--", remote]).output().ok()?;
-            let url = String::from_utf8(url.stdout).ok().filter(|_| url.status.success())?;
-            Some(shown(&format!("git:{}", url.trim())))
-        }
-        Some(("git", path)) if !path.contains(':') => Some(format!("git:{}", absolute(path)?)),
-        _ => Some(sealed.into()),
-    }
+    target_of(sealed).map_or(Some(sealed.into()), |kind| (kind.anywhere)(sealed))
 }
 
 /// A target as it is shown.

@@ -4,6 +4,8 @@ use std::io::BufReader;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use leasehold::backends::file::Inside;
+use leasehold::backends::gate::{self, GateTarget, Gates};
 use leasehold::clock;
 use leasehold::core::fence::{Bearer, Reason};
 use leasehold::core::name::Name;
@@ -11,8 +13,6 @@ use leasehold::core::store::Failure;
 use leasehold::runner::lookup::lookup;
 use leasehold::runner::plain;
 use leasehold::steps::{self, Answer, Ask, SOCKET};
-use leasehold::targets::gate::{self, GateTarget, Gates};
-use leasehold::targets::local::Inside;
 use leasehold::targets::{Attempt, Refused, TargetError};
 
 use super::step::{NOT_RUN, unheard};
@@ -39,8 +39,8 @@ pub fn run(flags: &Everywhere, args: &Gate, out: &Out) -> Result<u8, Failed> {
     let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
         Failed::new(Kind::Command(e.exit_code()), "command", format!("{e}. Nothing was run."))
     })?;
-    let given = args.resource.strip_prefix("gate:").unwrap_or(&args.resource);
-    let shown = format!("gate:{given}");
+    let given = gate::given(&args.resource).unwrap_or(&args.resource);
+    let shown = gate::url(given);
     let refused =
         |e: std::io::Error| Failed::new(Kind::Command(126), "command", format!("{e}. Nothing was run."));
     let entry = match gate::named(&shown) {
@@ -93,7 +93,7 @@ fn by_name(flags: &Everywhere, name: &Name, bearer: &Bearer) -> Result<Entry, Fa
 
 /// Asks the run that we are in.
 fn ask(name: &Name, bearer: &Bearer) -> Result<Entry, Failed> {
-    let target = format!("gate:{name}");
+    let target = gate::url(name.as_str());
     let not_named = || Refused {
         attempt: Attempt::Enter,
         reason: Reason::NotSealed,
@@ -123,7 +123,7 @@ fn ask(name: &Name, bearer: &Bearer) -> Result<Entry, Failed> {
 
 /// With a lease that was taken by hand: the gate is sealed for it on the way.
 fn enter_by_hand(flags: &Everywhere, name: &Name, bearer: &Bearer) -> Result<Entry, Failed> {
-    let target = format!("gate:{name}");
+    let target = gate::url(name.as_str());
     let mut opened = super::open(flags, std::slice::from_ref(&bearer.lease))?;
     // On another store this token would seal out those who hold the lease there.
     if !by_hand::holds(&bearer.lease, bearer.grant, &mut opened)? {

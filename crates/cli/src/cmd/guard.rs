@@ -1,8 +1,9 @@
 //! `leasehold guard`: puts up, shows and takes down what fences a table that users write with their own SQL.
 
 use clap::{Args, Subcommand, ValueEnum};
+use leasehold::backends::open_guard;
 use leasehold::core::fence::{Fence, Mode};
-use leasehold::targets::guard::{self, Done, Others, Report, ShownBy};
+use leasehold::targets::guard::{Done, Others, Report, ShownBy};
 use serde_json::json;
 
 use super::targets::failed;
@@ -100,7 +101,7 @@ pub fn run(args: &Guard, out: &Out) -> Result<u8, Failed> {
         Verb::Install { target, print_sql, .. } | Verb::Remove { target, print_sql } => (target, *print_sql),
         Verb::Show { target } => (target, false),
     };
-    let mut guard = guard::open(target).map_err(|e| failed(&e))?;
+    let mut guard = open_guard(target).map_err(|e| failed(&e))?;
     let shown = guard.shown().to_owned();
     let failed = |e| failed(&e);
     match &args.verb {
@@ -110,7 +111,7 @@ pub fn run(args: &Guard, out: &Out) -> Result<u8, Failed> {
             }
             let others = Others::from(*others);
             let done = guard.install(others, !print).map_err(failed)?;
-            installed(&shown, others, &done, print, out);
+            installed(&shown, guard.sessions(), others, &done, print, out);
         }
         Verb::Show { .. } => return Ok(show(&shown, &guard.inspect().map_err(failed)?, out)),
         Verb::Remove { .. } => {
@@ -125,7 +126,7 @@ fn sql(done: &Done) {
     out::as_is(done.sql.trim_end());
 }
 
-fn installed(shown: &str, others: Others, done: &Done, print: bool, out: &Out) {
+fn installed(shown: &str, who: &str, others: Others, done: &Done, print: bool, out: &Out) {
     if print {
         return sql(done);
     }
@@ -135,14 +136,6 @@ fn installed(shown: &str, others: Others, done: &Done, print: bool, out: &Out) {
             json!({"v": 1, "target": shown, "others": others.word(), "changed": changed, "notes": notes});
         out.object(&value);
     }
-    // To SQLite a program is of no run unless it says so, by a function that the trigger calls.
-    let who = match shown.starts_with("sqlite:") {
-        true => {
-            "programs that do not know leasehold_grant() cannot write it at all (inside a run there is `leasehold \
-                 write`; docs/targets/sql.md), others"
-        }
-        false => "sessions",
-    };
     let sessions = match others {
         Others::Allow => format!("{who} that belong to no run may write as before"),
         Others::Refuse => format!("{who} that belong to no run are refused"),

@@ -10,7 +10,6 @@ pub mod doctor;
 pub mod elsewhere;
 pub mod fence;
 pub mod gate;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod guard;
 pub mod help;
 pub mod history;
@@ -37,6 +36,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
+use leasehold::backends::{self, Holders};
 use leasehold::core::name::Name;
 use leasehold::core::record::BadRecord;
 use leasehold::core::rules::Refusal;
@@ -95,6 +95,11 @@ pub struct Opened {
 
 /// Chooses and opens the store; `leases` must not have run on another one if nobody named any.
 pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
+    open_for(flags, leases, Holders::Here)
+}
+
+/// The same for those who hold leases there.
+pub fn open_for(flags: &Everywhere, leases: &[Name], holders: Holders) -> Result<Opened, Failed> {
     let state = config::state_dir()?;
     let chosen = config::choose(flags, &state)?;
     let memory = Memory::new(state.clone(), chosen.shown.clone());
@@ -102,8 +107,8 @@ pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
     for lease in leases {
         config::refuse_wrong_store(&chosen, &memory, lease, &out)?;
     }
-    let store = config::open(&chosen, Missing::Refuse)?;
-    if let Some(ignored) = store.ignored() {
+    let store = config::open_for(&chosen, Missing::Refuse, holders)?;
+    if let Some(ignored) = backends::ignored(&chosen.url) {
         out.note(&ignored);
     }
     Ok(Opened { chosen, store, memory, state })
@@ -112,7 +117,11 @@ pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
 /// The same for whoever is going to take a lease: a store that machines share must have shown, to this user
 /// on this machine, that it compares and sets.
 pub fn open_tested(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
-    let opened = open(flags, leases)?;
+    tested(open(flags, leases)?, flags)
+}
+
+/// The store, once it has shown that.
+pub fn tested(opened: Opened, flags: &Everywhere) -> Result<Opened, Failed> {
     if opened.store.facts().this_machine_only {
         return Ok(opened);
     }
@@ -121,7 +130,7 @@ pub fn open_tested(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed
     let out = Out::new(flags);
     let silence = Silence::begin(&out, &chosen);
     let tell: Tell = Arc::new(move |text: &str| out.note(text));
-    let begun = FirstUse::begin(store, config::opener(&chosen), notes, tell);
+    let begun = FirstUse::begin(store, config::examined_opener(&chosen), notes, tell);
     drop(silence);
     let store = begun.map_err(|failure| {
         let message = failure.message.trim_end_matches('.');

@@ -7,10 +7,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use leasehold::backends::git::remote_helper::{self, Told};
+use leasehold::backends::git::{hook, is_helper, url_rewrite};
 use leasehold::random;
 use leasehold::targets::TargetError;
-use leasehold::targets::git::helper::{self, Told};
-use leasehold::targets::git::{detour, hook, is_helper};
 use serde_json::{Value, json};
 
 use super::targets;
@@ -42,7 +42,7 @@ pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
         Failed::new(Kind::Unreachable, "system", format!("cannot run git: {e}. Nothing was pushed"))
     };
     let named = repository(&args.args).and_then(OsStr::to_str);
-    let fenced = detour::fenced(named).map_err(system)?;
+    let fenced = url_rewrite::fenced(named).map_err(system)?;
     let report = Report::new().map_err(system)?;
     all_lead_here(&fenced, named).map_err(system)??;
     let mut command = Command::new("git");
@@ -91,7 +91,7 @@ fn repository(args: &[OsString]) -> Option<&OsStr> {
 
 /// Asks git where pushes will go: a rewriting rule of the user's own may be as exact as ours, and the
 /// first of two wins.
-fn all_lead_here(fenced: &detour::Fenced, named: Option<&str>) -> io::Result<Result<(), Failed>> {
+fn all_lead_here(fenced: &url_rewrite::Fenced, named: Option<&str>) -> io::Result<Result<(), Failed>> {
     let mut command = Command::new("git");
     if let Some(url) = named.filter(|named| named.contains([':', '/'])) {
         command.arg("-c").arg(format!("remote.leasehold-direct.url={url}"));
@@ -100,7 +100,7 @@ fn all_lead_here(fenced: &detour::Fenced, named: Option<&str>) -> io::Result<Res
     let said = command.stderr(Stdio::inherit()).output()?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let astray = text.lines().filter_map(|line| line.strip_suffix(" (push)")?.split_once('\t'));
-    let mut astray = astray.filter(|(_, url)| !detour::leads_here(url));
+    let mut astray = astray.filter(|(_, url)| !url_rewrite::leads_here(url));
     Ok(astray.next().map_or(Ok(()), |(remote, _)| {
         Err(Failed::config(format!(
             "your git settings send pushes to {remote} elsewhere by a rule (url.….insteadOf or pushInsteadOf) that \
@@ -112,7 +112,7 @@ fn all_lead_here(fenced: &detour::Fenced, named: Option<&str>) -> io::Result<Res
 
 /// Why git did not come to us: it was about to push past the fence, which it may not. Asked again, for what
 /// it said went straight to the user; nothing is sent by that.
-fn past(fenced: &detour::Fenced, args: &[OsString]) -> io::Result<Option<Failed>> {
+fn past(fenced: &url_rewrite::Fenced, args: &[OsString]) -> io::Result<Option<Failed>> {
     let mut command = Command::new("git");
     command.args(["push", "--dry-run", "--no-verify"]).args(args).envs(fenced.variables.iter().cloned());
     let said = command.env("LC_ALL", "C").env_remove("LANGUAGE").stdin(Stdio::null()).output()?;
@@ -196,7 +196,7 @@ pub fn as_helper() -> Option<u8> {
         Told::LetIn(refused) => Out::plain().warn(&format!("this push {}", targets::let_in(refused))),
         Told::Failed(error) => told_failure(error),
     };
-    match helper::serve(&url, io::stdin().lock(), io::stdout().lock(), &mut tell) {
+    match remote_helper::serve(&url, io::stdin().lock(), io::stdout().lock(), &mut tell) {
         Ok(true) => Some(exit::OK),
         Ok(false) => Some(1),
         Err(e) => {

@@ -9,6 +9,7 @@ mod watch;
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 
+use leasehold::backends::gate::Gates;
 use leasehold::core::name::Name;
 use leasehold::core::session::{NotStarted, Outcome};
 use leasehold::core::stop::Wishes;
@@ -18,7 +19,6 @@ use leasehold::host;
 use leasehold::runner::lookup::{Program, lookup};
 use leasehold::runner::run::{self, Ran, Spec};
 use leasehold::stores::Store;
-use leasehold::targets::gate::Gates;
 use leasehold_run::duration;
 use leasehold_run::placeholders::Moment;
 pub use observe::diary;

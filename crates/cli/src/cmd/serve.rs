@@ -11,13 +11,14 @@ mod web;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use leasehold::backends::Holders;
 use leasehold::core::legal::Rights;
 use serde_json::json;
 
 use self::desk::Desk;
 use self::tokens::Tokens;
 use self::web::Shared;
-use super::{open_tested, store_failed};
+use super::{open_for, store_failed, tested};
 use crate::args::{Everywhere, Serve};
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
@@ -39,7 +40,7 @@ pub fn run(flags: &Everywhere, args: &Serve, out: &Out) -> Result<u8, Failed> {
         }
     };
     // One desk hides races from its clients, so the store itself must have shown that it has none.
-    let opened = open_tested(flags, &[])?;
+    let opened = tested(open_for(flags, &[], Holders::Elsewhere)?, flags)?;
     let mut desk = Desk::new(opened.store);
     // Before anyone is told that there is something to reach.
     desk.check().map_err(|failure| store_failed(&failure, &opened.chosen))?;

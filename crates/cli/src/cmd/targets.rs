@@ -1,13 +1,12 @@
 //! What the commands that write to targets share: whose run it is, and failures.
 
+use leasehold::backends::gate::{self, Gates};
+use leasehold::backends::{open_target, target_of};
 use leasehold::core::fence::{Bearer, Reason};
 use leasehold::core::name::Name;
 use leasehold::core::session::Release;
 use leasehold::core::store::FailureKind;
 use leasehold::fences::Fences;
-use leasehold::host::Enclosing;
-use leasehold::targets::gate::{self, Gates};
-use leasehold::targets::open::open;
 use leasehold::targets::{Class, Refused, Target, TargetError};
 use leasehold_run::placeholders::{Moment, filled};
 
@@ -17,8 +16,7 @@ use crate::out::Out;
 
 /// The run that we are part of; without one there is no token to write with.
 pub fn enclosing(command: &str) -> Result<Bearer, Failed> {
-    let run = Enclosing::from_env(|name| std::env::var(name).ok());
-    run.map(Bearer::from).ok_or_else(|| {
+    leasehold::targets::enclosing().ok_or_else(|| {
         if std::env::var_os("LEASEHOLD_GRANT").is_some() {
             return Failed::usage(
                 "LEASEHOLD_LEASE, LEASEHOLD_TOKEN and LEASEHOLD_GRANT are not as a run has set them, so nobody can \
@@ -90,16 +88,16 @@ pub fn with_content(url: &str) -> Result<Box<dyn Target>, Failed> {
     if gate::named(url).is_some() {
         return Err(Failed::new(Kind::Usage, "content", format!("{url}: {}", gate::HOLDS_NOTHING)));
     }
-    let url = match url.strip_prefix("gate:") {
-        Some(path) => format!("gate:{}", super::gate::absolute(path)),
+    let url = match gate::given(url) {
+        Some(path) => gate::url(&super::gate::absolute(path)),
         None => url.into(),
     };
-    open(&url).map_err(|error| failed(&error))
+    open_target(&url).map_err(|error| failed(&error))
 }
 
 /// What a target can promise; loudly where it is less than one would expect of it.
 pub fn tell_class(target: &str, class: Class, shared: bool, out: &Out) {
-    let a_gate = target.starts_with("gate:");
+    let a_gate = gate::given(target).is_some();
     if gate::named(target).is_some() {
         out.chat(&format!("fences {target} (gate): a command that runs already does not delay the next run"));
     } else if a_gate && shared {
@@ -180,11 +178,9 @@ pub fn not_sealed(error: &TargetError, release: Release) -> Failed {
 fn rewound(refused: &Refused) -> Failed {
     let Refused { target, lease, token, .. } = refused;
     let sealed = refused.sealed().map_or_else(String::new, |token| token.to_string());
-    // A repository keeps its fence where git removes it.
-    let reset = match target.strip_prefix("git:") {
-        Some(place) => format!(
-            "delete its fence, from outside a run: git push {place} :refs/leasehold/fence (docs/targets/git.md)"
-        ),
+    let reset = target_of(target).and_then(|kind| kind.reset).zip(target.split_once(':'));
+    let reset = match reset {
+        Some((reset, (_, given))) => reset(given),
         None => format!("leasehold fence reset {target}"),
     };
     Failed::new(

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use leasehold::backends::{self, EMBEDDED, embedded, gate, shown};
 use leasehold::doctor::{Depth, Progress};
 use leasehold::elsewhere::{Elsewhere, Unknown};
 use leasehold::state::{StateDir, write_private};
 use leasehold::stores::Verdict;
-use leasehold::targets::gate;
-use leasehold::text::masked;
 use serde_json::json;
 
 use super::{Silence, doctor, elsewhere};
@@ -22,12 +21,12 @@ use crate::out::Out;
 pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     let state = config::state_dir()?;
     // The way back to the store of this machine.
-    let url = if args.url.trim() == "sqlite:" { embedded(&state) } else { args.url.clone() };
+    let url = if args.url.trim() == EMBEDDED { embedded(&state.database()) } else { args.url.clone() };
     let chosen = config::argument(&url, "the argument of use")?;
-    let created = config::no_store_yet(&chosen);
+    let created = backends::is_unmade(&chosen.url);
     // Before anything is made: what could not be read, or changed, must not be replaced.
     let place = Place::find(flags, &chosen)?;
-    let before = content(&chosen);
+    let before = backends::content(&chosen.url);
     let left = |failed: Failed| left_behind(unchanged(failed), &before, &chosen);
     drop(config::open(&chosen, Missing::Create).map_err(left)?);
     examined(&chosen, &state, out).map_err(left)?;
@@ -91,7 +90,7 @@ impl Place {
                 "{} says its store in a way that leasehold use cannot change. Nothing was changed. Write this into it yourself, \
                  instead of what is there for the store (with the password, if there is one): store = {}",
                 path.display(),
-                toml::Value::from(masked(&chosen.url))
+                toml::Value::from(shown(&chosen.url))
             )));
         }
         Ok(Self::User { path, old, new })
@@ -113,12 +112,14 @@ impl Place {
 
 /// What was until now, and is not seen on this store.
 fn warn_of_before(old: &str, chosen: &Chosen, state: &StateDir, out: &Out) {
-    let embedded = embedded(state);
+    let embedded = embedded(&state.database());
     let table = toml::from_str::<toml::Table>(old).unwrap_or_default();
     let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
-    let before = table.get("store").or(table.get("store_file")).and_then(toml::Value::as_str);
-    let before = before.or((unnamed && state.database().exists()).then_some(embedded.as_str()));
-    if let Some(before) = before.filter(|url| *url != chosen.url).map(masked) {
+    let text = |key: &str| table.get(key).and_then(toml::Value::as_str);
+    let url = text("store").or((unnamed && state.database().exists()).then_some(embedded.as_str()));
+    let before = url.filter(|url| *url != chosen.url).map(shown);
+    // What stands in a file of its own may be a secret; where that is does not.
+    if let Some(before) = before.or_else(|| text("store_file").map(str::to_owned)) {
         out.warn(&format!(
             "until now it was {before}: what holds leases there is not seen on this one, so nothing may be left running"
         ));
@@ -144,11 +145,6 @@ fn warn_of_others(unknown: &[Unknown], named_before: bool, state: &StateDir, out
              is left on the other, leasehold fence reset TARGET, for each that refuses"
         ));
     }
-}
-
-/// The store of this machine.
-fn embedded(state: &StateDir) -> String {
-    format!("sqlite:{}", state.database().display())
 }
 
 /// The same examinations as the doctor's, only shorter.
@@ -180,15 +176,9 @@ fn unknown_here(args: &Use, chosen: &Chosen, state: &StateDir) -> Result<Vec<Unk
     elsewhere::tell(&here, &stores, chosen).map(|()| Vec::new())
 }
 
-/// The names in the directory of a store; nothing if there is none.
-fn content(chosen: &Chosen) -> Option<BTreeSet<OsString>> {
-    let entries = std::fs::read_dir(chosen.url.strip_prefix("dir:")?).ok()?;
-    Some(entries.flatten().map(|entry| entry.file_name()).collect())
-}
-
 /// A directory that was begun is not removed: another machine may be making the same store.
 fn left_behind(failed: Failed, before: &Option<BTreeSet<OsString>>, chosen: &Chosen) -> Failed {
-    if content(chosen) == *before {
+    if backends::content(&chosen.url) == *before {
         return failed;
     }
     let message = format!(

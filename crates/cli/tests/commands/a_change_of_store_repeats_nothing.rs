@@ -324,6 +324,7 @@ fn what_failed_here_and_was_done_elsewhere_is_not_done_again() {
     machine.on(a, &["once", "invoice", "false"]).is(1, "");
     machine.once(b, "invoice").is(0, "");
     refused(machine.once(a, "invoice"), b);
+    machine.once(a, "invoice").is(78, &format!("{a} does not say that it was done")).lacks("does not know");
     machine.once(b, "invoice").is(0, "skipped");
     machine.on(a, &["retry", "--done", "invoice"]).is(0, "invoice is recorded as done");
     machine.once(a, "invoice").is(0, "skipped");

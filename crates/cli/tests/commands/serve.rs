@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::world::{Ended, Running, World, kill, lives, long};
+use leasehold::backends::http::open_as;
 use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{Harness, suite};
-use leasehold::stores::http::open_as;
 use leasehold::stores::prefixed::Prefixed;
 use leasehold::stores::{Cas, FailureKind, Store};
 use leasehold_testkit::faults::Bench;

@@ -109,7 +109,7 @@ fn who_did_well_is_remembered_with_the_lease() {
         let (code, said) = examined(&second, target);
         assert_eq!((code, &said["usable"], &said["class"]), (0, &true.into(), &"atomic".into()), "{said}");
         if target.starts_with("git:") {
-            let fence = leasehold::targets::git::FENCE_REF;
+            let fence = leasehold::backends::git::FENCE_REF;
             leasehold_testkit::git::must(&yard.bare(), &["update-ref", "-d", fence]);
         }
         // Where there is no fence there is nothing to examine, and nothing is made.

@@ -13,7 +13,9 @@ use leasehold_core::time::BootTime;
 use super::{Opener, pause};
 use crate::clock::boot_time;
 use crate::stores::prefixed::Prefixed;
-use crate::stores::{Cas, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
+use crate::stores::{
+    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Version,
+};
 
 /// Where every corner is.
 const PLACE: &str = "doctor/";
@@ -36,7 +38,7 @@ struct Shared {
     /// No call is made any more, except to sweep.
     stop: Arc<AtomicBool>,
     /// Handles that nobody uses now: a connection is worth keeping.
-    idle: Mutex<Vec<Box<dyn Store>>>,
+    idle: Mutex<Vec<Box<dyn Examine>>>,
     /// Every key that may have been written, and when it last was.
     written: Mutex<BTreeMap<String, BootTime>>,
     limit: Duration,
@@ -56,7 +58,7 @@ impl Corner {
     }
 
     /// A handle on the part of the corner that is called `part`, one that was opened before if it can be.
-    pub(super) fn handle(&self, part: &str) -> Box<dyn Store> {
+    pub(super) fn handle(&self, part: &str) -> Box<dyn Examine> {
         let idle = lock(&self.0.idle).pop();
         match idle.map_or_else(|| self.opened(), Ok) {
             Ok(store) => {
@@ -66,18 +68,18 @@ impl Corner {
         }
     }
 
-    fn opened(&self) -> Result<Box<dyn Store>, Failure> {
+    fn opened(&self) -> Result<Box<dyn Examine>, Failure> {
         Ok(self.within((self.0.open)()?, ""))
     }
 
     /// A store as it is seen from the part of the corner whose keys begin so.
-    pub(super) fn within(&self, mut store: Box<dyn Store>, part: &str) -> Box<dyn Store> {
+    pub(super) fn within(&self, mut store: Box<dyn Examine>, part: &str) -> Box<dyn Examine> {
         store.limit_calls(self.0.limit);
         Box::new(Prefixed::new(store, format!("{}{part}", self.0.prefix)))
     }
 
     /// Another handle on the same store is used like those that were opened here.
-    pub(super) fn adopt(&self, store: Box<dyn Store>) {
+    pub(super) fn adopt(&self, store: Box<dyn Examine>) {
         lock(&self.0.idle).push(self.within(store, ""));
     }
 
@@ -171,7 +173,7 @@ impl Corner {
     /// Removes what a doctor that was killed left behind long ago. Best effort.
     pub(super) fn sweep_forgotten(&self) {
         let Ok(store) = (self.0.open)() else { return };
-        let mut store: Box<dyn Store> = Box::new(Prefixed::new(store, PLACE));
+        let mut store: Box<dyn Examine> = Box::new(Prefixed::new(store, PLACE));
         store.limit_calls(self.0.limit);
         let age = |l: &Listed| l.stored.as_ref().and_then(|stored| stored.age);
         let mut old = listed(store.as_mut()).unwrap_or_default();
@@ -181,7 +183,7 @@ impl Corner {
 }
 
 /// The store, if it answers.
-fn answers(opened: Result<Box<dyn Store>, Failure>) -> Result<Box<dyn Store>, Failure> {
+fn answers(opened: Result<Box<dyn Examine>, Failure>) -> Result<Box<dyn Examine>, Failure> {
     let mut store = opened?;
     pollster::block_on(store.read("warm-up"))?;
     Ok(store)
@@ -192,13 +194,13 @@ fn listed(store: &mut dyn Store) -> Result<Vec<Listed>, Failure> {
 }
 
 /// Removes all that this handle sees. Best effort.
-pub(super) fn clear(store: &mut dyn Store) {
+pub(super) fn clear(store: &mut dyn Examine) {
     let keys = listed(store).unwrap_or_default();
     swept(store, &keys, boot_time().plus(SWEEP));
 }
 
 /// Removes these keys; gives those that are still there, as far as can be told.
-fn swept(store: &mut dyn Store, keys: &[Listed], until: BootTime) -> Vec<String> {
+fn swept(store: &mut dyn Examine, keys: &[Listed], until: BootTime) -> Vec<String> {
     let mut left = Vec::new();
     for Listed { key, stored } in keys {
         let mut version = stored.as_ref().map(|stored| stored.version.clone());
@@ -232,11 +234,11 @@ struct Part {
     corner: Corner,
     part: String,
     /// Nothing only while it is dropped.
-    store: Option<Box<dyn Store>>,
+    store: Option<Box<dyn Examine>>,
 }
 
 impl Part {
-    fn inner(&mut self) -> Result<&mut Box<dyn Store>, Failure> {
+    fn inner(&mut self) -> Result<&mut Box<dyn Examine>, Failure> {
         let refuse = self.corner.interrupted();
         let gone = || Failure::new(FailureKind::Unreachable, "the handle is gone");
         refuse.map_or_else(|| self.store.as_mut().ok_or_else(gone), Err)
@@ -273,8 +275,7 @@ impl Store for Part {
 
     async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
         let key = format!("{}{key}", self.part);
-        let spacing = self.spacing();
-        self.corner.note(&key, spacing);
+        self.corner.note(&key, self.facts().spacing);
         match self.inner() {
             Ok(store) => store.cas(&key, expected, write, body).await,
             Err(failure) => Cas::Unknown(failure),
@@ -306,12 +307,11 @@ impl Store for Part {
             Err(_) => false,
         }
     }
+}
 
-    fn spacing(&self) -> Duration {
-        self.store.as_ref().map_or(Duration::ZERO, |store| store.spacing())
-    }
-
-    async fn examine(&mut self) -> Result<Vec<crate::stores::Remark>, Failure> {
+#[async_trait(?Send)]
+impl Examine for Part {
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         self.inner()?.examine().await
     }
 }
@@ -342,15 +342,19 @@ impl Store for Shut {
     }
 }
 
+#[async_trait(?Send)]
+impl Examine for Shut {}
+
 fn no_facts() -> Facts {
     Facts {
         url: String::new(),
         instance: String::new(),
-        clock: crate::stores::Clock::Observed,
+        clock: Clock::Observed,
         resolution: Duration::ZERO,
         jump: Duration::ZERO,
         this_machine_only: false,
         lock_dir: None,
+        spacing: Duration::ZERO,
         pushes: false,
         durability: "",
         caution: None,

@@ -146,7 +146,7 @@ fn rules(visit: &mut Visit<'_>, let_in: usize, ages: &mut Ages) -> Result<(), Fa
 
 /// Each rule has keys of its own, so none meets another. What one found stands, whatever failed another.
 fn side_by_side(visit: &mut Visit<'_>, wave: &[Rule], ages: &mut Ages) -> Result<(), Failure> {
-    let few_steps = ages.far() || !ages.spacing.is_zero();
+    let few_steps = ages.far() || !ages.facts.spacing.is_zero();
     let begin = |(about, check, _): &Rule| {
         let (mut harness, check) = (harness(visit, about), *check);
         if few_steps {
@@ -205,7 +205,7 @@ fn races(visit: &mut Visit<'_>, writers: usize, ages: &mut Ages) -> Result<(), F
         until: Some(boot_time().plus(patience)),
         ..Effort::default()
     };
-    let spaced = !ages.spacing.is_zero();
+    let spaced = !ages.facts.spacing.is_zero();
     let created = suite::race_to_create(&harness(visit, "race-c").trying(effort(rounds, writers, 0)));
     let updates = effort(if spaced { 2 } else { rounds }, writers, 0);
     // A store that lets two create is not asked for more; one that failed cannot be.

@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::exams::RACES;
 use super::{Depth, Ended, Opener, examine, unusable};
+use crate::backends::known_as;
 use crate::clock::wall;
 use crate::state::{StateDir, read_private, write_private};
-use crate::stores::{self, Cas, Facts, Failure, Listed, Remark, Store, Stored, Verdict, Version, Write};
+use crate::stores::{Cas, Facts, Failure, Listed, Store, Stored, Verdict, Version, Write};
 
 /// After this long a store is looked at again.
 const GOOD_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -40,7 +41,7 @@ pub struct Notes {
 impl Notes {
     /// The notes in `state` about the store at `url`, which is called `shown` (without secrets).
     pub fn new(state: &StateDir, url: &str, shown: &str) -> Self {
-        let name = stores::known_as(url);
+        let name = known_as(url);
         Self { path: state.path().join("probed").join(format!("{name}.json")), shown: shown.into() }
     }
 
@@ -194,31 +195,7 @@ impl Store for FirstUse {
         self.store.wait_change(key, version, at_most).await
     }
 
-    async fn forget(&mut self, key: &str) {
-        self.store.forget(key).await;
-    }
-
-    fn spacing(&self) -> Duration {
-        self.store.spacing()
-    }
-
-    fn ignored(&self) -> Option<String> {
-        self.store.ignored()
-    }
-
-    fn least_ttl(&self) -> Duration {
-        self.store.least_ttl()
-    }
-
-    fn holders_elsewhere(&mut self) {
-        self.store.holders_elsewhere();
-    }
-
     fn limit_calls(&mut self, each: Duration) {
         self.store.limit_calls(each);
-    }
-
-    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
-        self.store.examine().await
     }
 }

@@ -25,9 +25,7 @@ const DRIFT: u32 = 500;
 /// A record whose age is asked again and again while other things are looked at.
 pub(super) struct Ages {
     handle: Box<dyn Store>,
-    facts: Facts,
-    /// How far apart writes of one key must be.
-    pub(super) spacing: Duration,
+    pub(super) facts: Facts,
     /// Between these two it was written.
     sent: BootTime,
     acknowledged: BootTime,
@@ -45,8 +43,8 @@ impl Ages {
     pub(super) fn begin(mut handle: Box<dyn Store>) -> Result<Self, Failure> {
         let sent = boot_time();
         write(handle.as_mut(), "record", None)?;
-        let (acknowledged, facts, spacing) = (boot_time(), handle.facts(), handle.spacing());
-        let mut ages = Self { handle, facts, spacing, sent, acknowledged, samples: Vec::new() };
+        let (acknowledged, facts) = (boot_time(), handle.facts());
+        let mut ages = Self { handle, facts, sent, acknowledged, samples: Vec::new() };
         // Several, for one alone may be slow by chance.
         for _ in 0..3 {
             ages.sample()?;
@@ -192,7 +190,7 @@ pub(super) fn latency(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<Duration
             break;
         }
         // Where writes of one key must be apart, each gets a key of its own.
-        let apart = !ages.spacing.is_zero();
+        let apart = !ages.facts.spacing.is_zero();
         let key = if apart { format!("record-{n}") } else { "record".into() };
         let (before, sent) = (wall(), boot_time());
         let (written, store_time) = write(handle.as_mut(), &key, version.as_ref())?;

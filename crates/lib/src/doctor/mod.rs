@@ -22,9 +22,11 @@ use leasehold_core::time::BootTime;
 
 use crate::clock::boot_time;
 use crate::runner::poll::{self, Timer};
-pub use crate::stores::Opener;
 use crate::stores::conformance::MANY_WINNERS;
-use crate::stores::{Facts, Failure, FailureKind, Verdict};
+use crate::stores::{Examine, Facts, Failure, FailureKind, Verdict};
+
+/// How further handles on a store are opened. Called from several threads.
+pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Examine>, Failure> + Send + Sync>;
 
 /// How long any call may take.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -14,8 +14,9 @@ use leasehold_core::ids::WriteId;
 use leasehold_core::name::Name;
 use pollster::block_on;
 
+use crate::backends::known_as;
 use crate::random;
-use crate::stores::{Store, Version, known_as};
+use crate::stores::{Store, Version};
 
 /// After this long a server is asked again.
 const GOOD_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -87,7 +88,7 @@ mod tests {
 
     use super::super::sealed;
     use super::*;
-    use crate::stores::memory::MemoryStore;
+    use crate::backends::memory::MemoryStore;
     use crate::targets::{Class, Content, Sealed, Target, TargetError, Written};
 
     /// A target that counts how it is sealed.

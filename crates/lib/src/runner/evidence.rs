@@ -156,7 +156,7 @@ mod here {
         if (ours.dev, ours.ino) != (said.dev, said.ino) || said.born > ours.born {
             return Err(unsure("another lock file"));
         }
-        let local = crate::stores::local::is_local(&file).unwrap_or(false);
+        let local = crate::backends::local::is_local(&file).unwrap_or(false);
         if !local {
             return Err(unsure("not on a local file system"));
         }

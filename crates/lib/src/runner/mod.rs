@@ -24,7 +24,7 @@ pub mod tree;
 
 use std::process::Command;
 
-use crate::text::masked;
+use crate::backends::shown;
 
 /// A job gets no store credentials, whether it has a lease or not. The rest of the URL stays: without it a run inside
 /// this one would quietly use another store.
@@ -33,7 +33,7 @@ fn hide_store(command: &mut Command) {
     let Some(url) = std::env::var_os(STORE) else { return };
     // What cannot be read cannot be masked.
     match url.to_str() {
-        Some(url) => command.env(STORE, masked(url)),
+        Some(url) => command.env(STORE, shown(url)),
         None => command.env_remove(STORE),
     };
 }

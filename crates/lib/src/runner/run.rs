@@ -30,6 +30,7 @@ use super::outcome::{self, Survivor};
 use super::signals::Signals;
 use super::tail::Tail;
 use super::tree::Tree;
+use crate::backends::gate::Gates;
 use crate::elsewhere::Elsewhere;
 use crate::fences::{Ended, Fences};
 use crate::ledger::{Book, Item};
@@ -37,7 +38,6 @@ use crate::memory::Memory;
 use crate::shell::{InputSender, Job, Shell, StepSender};
 use crate::steps::Steps;
 use crate::stores::Store;
-use crate::targets::gate::Gates;
 use crate::{clock, host, random};
 
 /// What to run, and under which leases.

@@ -7,10 +7,10 @@ use leasehold_core::name::Name;
 use leasehold_core::session::Granted;
 
 use super::*;
+use crate::backends::memory::MemoryStore;
 use crate::host;
 use crate::ledger::{Book, Item};
 use crate::state::StateDir;
-use crate::stores::memory::MemoryStore;
 use crate::targets::{Attempt, Target};
 use crate::update::nothing;
 

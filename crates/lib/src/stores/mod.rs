@@ -1,33 +1,13 @@
 //! Stores: anything that can compare-and-set opaque bytes.
 //!
-//! A store gets keys, bodies and versions. It never sees an owner, an expiry or a token.
+//! A store gets keys, bodies and versions. It never sees an owner, an expiry or a token. The stores themselves are in
+//! [`crate::backends`].
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
-#[cfg(feature = "dir")]
-pub mod dir;
-#[cfg(feature = "firestore")]
-pub mod firestore;
-#[cfg(feature = "http")]
-pub mod http;
-pub mod local;
-pub mod memory;
-#[cfg(feature = "object")]
-pub mod object;
-mod open;
 mod pages;
-#[cfg(feature = "postgres")]
-pub mod postgres;
 pub mod prefixed;
-#[cfg(feature = "redis")]
-pub mod redis;
-#[cfg(feature = "remote")]
-pub mod remote;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
 
-pub(crate) use open::known_as;
-pub use open::{OpenError, Opener, SCHEMES, Scheme, open};
 pub use pages::each_stored;
 
 use std::path::PathBuf;
@@ -37,6 +17,8 @@ use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use leasehold_core::stop::{StoreClock, Text, Timing, Wishes};
 pub use leasehold_core::store::{Cas, Failure, FailureKind, Landed, Stored, Version};
+
+pub use crate::backends::{OpenError, Opener, memory, open_store as open};
 
 /// What a store declares about itself, so that timing and promises can be derived from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +38,8 @@ pub struct Facts {
     pub this_machine_only: bool,
     /// Where lock files for instant crash recovery go; none where processes of several machines meet.
     pub lock_dir: Option<PathBuf>,
+    /// Two writes of one record that are closer than this may be turned away as too many.
+    pub spacing: Duration,
     /// It can tell when a record changes, so that waiters need not ask again and again.
     pub pushes: bool,
     /// What survives what, in one sentence for people.
@@ -128,8 +112,8 @@ pub fn timing(wishes: Wishes, store: &dyn Store) -> Result<Timing, String> {
     let facts = store.facts();
     let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
     let timing = Timing::new(wishes, clock).map_err(|e| e.to_string())?;
-    let least = store.least_ttl();
-    if timing.ttl < least || timing.heartbeat < least / 10 {
+    let least = facts.spacing * 10;
+    if timing.ttl < least || timing.heartbeat < facts.spacing {
         return Err(format!(
             "a ttl of {} with a heartbeat of {} is too short for {}, which limits how often one record may be \
              written: the ttl must be at least {} and the heartbeat at least {}",
@@ -137,7 +121,7 @@ pub fn timing(wishes: Wishes, store: &dyn Store) -> Result<Timing, String> {
             Text(timing.heartbeat),
             facts.url,
             Text(least),
-            Text(least / 10),
+            Text(facts.spacing),
         ));
     }
     Ok(timing)
@@ -184,6 +168,18 @@ pub trait Store: Send {
         false
     }
 
+    /// No call may take longer than this from now on. Stores whose calls are always short ignore it.
+    fn limit_calls(&mut self, _each: Duration) {}
+}
+
+/// What only an examination asks of a store.
+#[async_trait(?Send)]
+pub trait Examine: Store {
+    /// What the doctor should know beyond the verbs: durability, eviction, poolers, file systems.
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        Ok(Vec::new())
+    }
+
     /// Clears away what is left of a key that was removed and whose name nobody will ever use again; for
     /// stores in which a removed key leaves a trace. Only the doctor's keys are such keys.
     async fn forget(&mut self, _key: &str) {}
@@ -192,33 +188,5 @@ pub trait Store: Send {
     /// deleted. They are absent to every verb.
     fn traces(&self) -> Vec<String> {
         Vec::new()
-    }
-
-    /// What of its URL has no effect, in one sentence: a typing error should not go unnoticed.
-    fn ignored(&self) -> Option<String> {
-        None
-    }
-
-    /// Two writes of one key that are closer than this may be turned away as too many.
-    fn spacing(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// From now on this handle writes for holders that may be on other machines, as a server does. A store that
-    /// takes a reboot of this machine for the end of its holders must not do so for what is written from here on.
-    fn holders_elsewhere(&mut self) {}
-
-    /// No call may take longer than this from now on. Stores whose calls are always short ignore it.
-    fn limit_calls(&mut self, _each: Duration) {}
-
-    /// The shortest lease this store can carry, where it limits how often a record may be written.
-    /// A heartbeat may be a tenth of it.
-    fn least_ttl(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// What the doctor should know beyond the verbs: durability, eviction, poolers, file systems.
-    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
-        Ok(Vec::new())
     }
 }

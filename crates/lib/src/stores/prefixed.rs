@@ -5,17 +5,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 
-use super::{Cas, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
+use super::{Cas, Examine, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
 
 /// All of `inner` whose keys begin with `prefix`.
-pub struct Prefixed {
-    inner: Box<dyn Store>,
+pub struct Prefixed<S: ?Sized> {
+    inner: Box<S>,
     prefix: String,
 }
 
-impl Prefixed {
+impl<S: Store + ?Sized> Prefixed<S> {
     /// The corner under `prefix`, which may be anything that is short.
-    pub fn new(inner: Box<dyn Store>, prefix: impl Into<String>) -> Self {
+    pub fn new(inner: Box<S>, prefix: impl Into<String>) -> Self {
         Self { inner, prefix: prefix.into() }
     }
 
@@ -25,7 +25,7 @@ impl Prefixed {
 }
 
 #[async_trait(?Send)]
-impl Store for Prefixed {
+impl<S: Store + ?Sized> Store for Prefixed<S> {
     fn facts(&self) -> Facts {
         self.inner.facts()
     }
@@ -65,6 +65,17 @@ impl Store for Prefixed {
         self.inner.wait_change(&key, version, at_most).await
     }
 
+    fn limit_calls(&mut self, each: Duration) {
+        self.inner.limit_calls(each);
+    }
+}
+
+#[async_trait(?Send)]
+impl<S: Examine + ?Sized> Examine for Prefixed<S> {
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        self.inner.examine().await
+    }
+
     async fn forget(&mut self, key: &str) {
         let key = self.key(key);
         self.inner.forget(&key).await;
@@ -73,25 +84,5 @@ impl Store for Prefixed {
     /// Whole keys: what is left is not only in this corner.
     fn traces(&self) -> Vec<String> {
         self.inner.traces()
-    }
-
-    fn spacing(&self) -> Duration {
-        self.inner.spacing()
-    }
-
-    fn holders_elsewhere(&mut self) {
-        self.inner.holders_elsewhere();
-    }
-
-    fn limit_calls(&mut self, each: Duration) {
-        self.inner.limit_calls(each);
-    }
-
-    fn least_ttl(&self) -> Duration {
-        self.inner.least_ttl()
-    }
-
-    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
-        self.inner.examine().await
     }
 }

@@ -19,7 +19,7 @@ pub trait Bench {
 
     /// The digest that the target gives to this content.
     fn digest(&self, content: &str) -> String {
-        super::file::digest(content.as_bytes())
+        crate::backends::file::digest(content.as_bytes())
     }
 
     /// A stored fence whose write is not finished; nothing: this target knows no such state.

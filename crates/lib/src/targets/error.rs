@@ -12,6 +12,8 @@ use leasehold_core::store::Failure;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::backends::{AsTarget, gate, target_of};
+
 /// Why a target did not do it.
 #[derive(Debug, Error)]
 pub enum TargetError {
@@ -249,10 +251,7 @@ impl Refused {
             }
             Reason::NotSealed => match (self.attempt, self.sealed()) {
                 (Attempt::Enter, _) => {
-                    format!(
-                        "this run did not name the gate {}",
-                        target.strip_prefix("gate:").unwrap_or(target)
-                    )
+                    format!("this run did not name the gate {}", gate::given(target).unwrap_or(target))
                 }
                 (_, Some(sealed)) => format!(
                     "your token {token} was not announced at {target}, which was last sealed with {sealed}"
@@ -276,8 +275,9 @@ impl Refused {
 
 /// What a relative path means here: a job may have gone elsewhere since its run was started.
 fn here(target: &str) -> String {
-    let path = target.strip_prefix("file:").or_else(|| target.strip_prefix("tree:"));
-    match path.filter(|path| !path.starts_with('/')).and_then(|path| std::path::absolute(path).ok()) {
+    let path = target.split_once(':').filter(|_| target_of(target).is_some_and(|kind| kind.path));
+    let relative = path.map(|(_, path)| path).filter(|path| !path.starts_with('/'));
+    match relative.and_then(|path| std::path::absolute(path).ok()) {
         Some(path) => format!(" (here it is {}; did the job change directory?)", path.display()),
         None => String::new(),
     }
@@ -303,12 +303,7 @@ impl fmt::Display for Refused {
                 } else {
                     "its output is stale and was not written"
                 },
-                match target.starts_with("git:") {
-                    true =>
-                        "What it committed is still in its clone: git fetch && git reset --hard @{u} there, or \
-                         rebase it, before you run it again.",
-                    false => "Nothing to repair: run it again.",
-                }
+                target_of(target).map_or(AsTarget::NOTHING_TO_REPAIR, |kind| kind.after_stale)
             ),
             Reason::Fork => {
                 write!(f, ". {nothing}. The lease store forgot a write; look at it before running again.")

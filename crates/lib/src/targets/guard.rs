@@ -3,7 +3,50 @@
 use leasehold_core::fence::Fence;
 
 use super::TargetError;
-pub use super::sql::{Others, ShownBy};
+
+/// Sessions that show no grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// May write as before: only runs are fenced.
+    Allow,
+    /// Are refused: whoever writes is a run.
+    Refuse,
+}
+
+impl Others {
+    /// As it is stored and typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Refuse => "refuse",
+        }
+    }
+
+    /// Reads [`Others::word`].
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Allow, Self::Refuse].into_iter().find(|others| others.word() == word)
+    }
+}
+
+/// How a session shows its grant to a guard of PostgreSQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShownBy {
+    /// By its application name, or by the setting `leasehold.run`. A pooler that serves many clients with one
+    /// connection may leave the name of one to the next.
+    Name,
+    /// By the setting alone, for one transaction: nobody inherits that.
+    Setting,
+}
+
+impl ShownBy {
+    /// As it is typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Name => "name",
+            Self::Setting => "setting",
+        }
+    }
+}
 
 /// A guard that was put up or taken down, or would have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +99,11 @@ pub trait Guard {
         })
     }
 
+    /// Whose sessions it is that may not write, or may: those that belong to no run.
+    fn sessions(&self) -> &'static str {
+        "sessions"
+    }
+
     /// Puts the guard up, or says with which statements it would be. Doing it again covers what was added
     /// since.
     fn install(&mut self, others: Others, run: bool) -> Result<Done, TargetError>;
@@ -65,47 +113,4 @@ pub trait Guard {
 
     /// Looks at it.
     fn inspect(&mut self) -> Result<Report, TargetError>;
-}
-
-/// The guard of the table that `url` names; reaches nothing yet.
-pub fn open(url: &str) -> Result<Box<dyn Guard>, TargetError> {
-    #[cfg(feature = "postgres")]
-    if let Some(rest) = url.strip_prefix("pg:") {
-        return Ok(Box::new(super::pg::PgTarget::open(url, rest)?));
-    }
-    #[cfg(feature = "sqlite")]
-    if let Some(rest) = url.strip_prefix("sqlite:") {
-        return Ok(Box::new(super::sqlite::SqliteTarget::open(url, rest)?));
-    }
-    // For its own words about what is no target at all.
-    super::open::open(url)?;
-    Err(TargetError::Unfit {
-        target: super::open::shown(url),
-        why: "is no table, so it needs no guard: its fence is put up by the first run".into(),
-        fix: "Guards are for pg:URL#TABLE and sqlite:PATH#TABLE".into(),
-    })
-}
-
-#[cfg(feature = "postgres")]
-impl Guard for super::pg::PgTarget {
-    fn shown(&self) -> &str {
-        super::Target::shown(self)
-    }
-
-    fn accept(&mut self, shown_by: ShownBy) -> Result<(), TargetError> {
-        self.set_shown_by(shown_by);
-        Ok(())
-    }
-
-    fn install(&mut self, others: Others, run: bool) -> Result<Done, TargetError> {
-        super::pg::guard::install(self, others, run)
-    }
-
-    fn remove(&mut self, run: bool) -> Result<Done, TargetError> {
-        super::pg::guard::remove(self, run)
-    }
-
-    fn inspect(&mut self) -> Result<Report, TargetError> {
-        super::pg::guard::inspect(self)
-    }
 }

@@ -1,37 +1,17 @@
 //! Targets: what a run writes to, each with a fence that refuses those who lost their lease.
 //!
-//! One file per target. The rule is [`leasehold_core::fence::verdict`]; a target only makes the
+//! The targets themselves are in [`crate::backends`]. The rule is [`leasehold_core::fence::verdict`]; a target only makes the
 //! question, the write and the new fence one step, or says that it cannot.
 
-mod beside;
+pub(crate) mod cas_fence;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
-pub mod error;
-pub mod file;
-#[cfg(feature = "firestore")]
-pub mod firestore;
-pub mod gate;
-pub mod git;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-pub mod guard;
-mod inside;
 #[cfg(any(feature = "object", feature = "redis"))]
-pub(crate) mod link;
-pub mod local;
-#[cfg(feature = "object")]
-pub mod object;
-pub mod open;
-#[cfg(feature = "postgres")]
-pub mod pg;
-#[cfg(feature = "redis")]
-pub mod redis;
+pub(crate) mod deadline;
+pub mod error;
+pub mod guard;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod sql;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
-pub(crate) mod swap;
-pub mod tree;
-mod worktree;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -42,11 +22,12 @@ use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
 use leasehold_core::fence_record::FenceRecord;
 
 pub use self::error::{Asked, Attempt, Refused, SealedBy, TargetError};
+pub use crate::backends::{gate, open_target as open};
 use crate::host::Enclosing;
 
 /// So often the kernel is asked who has a lock: it writes its list piece by piece, and while others lock and unlock, a line
 /// may be left out.
-const LOOKS: u32 = 5;
+pub(crate) const LOOKS: u32 = 5;
 
 /// How much a target can promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +132,7 @@ pub trait Target: fmt::Debug + Send {
         Err(TargetError::Unfit {
             target: self.shown().into(),
             why: "keeps its fence where only its own tools remove it".into(),
-            fix: "For git that is, from outside a run: git push URL :refs/leasehold/fence (docs/targets/git.md)".into(),
+            fix: "Remove it with those".into(),
         })
     }
 
@@ -203,7 +184,11 @@ pub(crate) fn sealing(
     }
 }
 
-/// The run this process is part of, as a target sees it.
+/// The run this process is part of, as a target sees it; nothing if it is not part of one.
+pub fn enclosing() -> Option<Bearer> {
+    Enclosing::from_env(|name| std::env::var(name).ok()).map(Bearer::from)
+}
+
 impl From<Enclosing> for Bearer {
     fn from(run: Enclosing) -> Self {
         Self { lease: run.lease, epoch: run.epoch, token: run.token, grant: run.grant }

@@ -11,7 +11,8 @@ use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::name::Name;
 use sha2::{Digest, Sha256};
 
-use super::{Content, TargetError};
+use super::cas_fence::never_sealed;
+use super::{Content, Refused, TargetError, sealing};
 
 /// What every such text begins with.
 pub const PREFIX: &str = "leasehold:";
@@ -46,57 +47,13 @@ fn letters(text: &str, count: usize) -> String {
 }
 
 /// A guard on Leasehold's own records would keep every run from its lease.
-pub(super) fn own_store(target: &str) -> TargetError {
+pub(crate) fn own_store(target: &str) -> TargetError {
     TargetError::Unfit {
         target: target.into(),
         why:
             "is a store in which Leasehold keeps leases: with a guard on it nothing could be leased any more"
                 .into(),
         fix: "Name a table of yours".into(),
-    }
-}
-
-/// Sessions that show no grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Others {
-    /// May write as before: only runs are fenced.
-    Allow,
-    /// Are refused: whoever writes is a run.
-    Refuse,
-}
-
-impl Others {
-    /// As it is stored and typed.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Refuse => "refuse",
-        }
-    }
-
-    /// Reads [`Others::word`].
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Allow, Self::Refuse].into_iter().find(|others| others.word() == word)
-    }
-}
-
-/// How a session shows its grant to a guard of PostgreSQL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShownBy {
-    /// By its application name, or by the setting `leasehold.run`. A pooler that serves many clients with one
-    /// connection may leave the name of one to the next.
-    Name,
-    /// By the setting alone, for one transaction: nobody inherits that.
-    Setting,
-}
-
-impl ShownBy {
-    /// As it is typed.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Name => "name",
-            Self::Setting => "setting",
-        }
     }
 }
 
@@ -160,6 +117,31 @@ impl Row {
             mode: fence.mode.word().into(),
             let_in: i64::try_from(fence.let_in).unwrap_or(i64::MAX),
         }
+    }
+}
+
+/// What a seal makes of the fence of a table: the one to store, and what is let in only because the table watches.
+pub(crate) fn sealed(
+    before: Option<Fence>,
+    bearer: &Bearer,
+    mode: Mode,
+    shown: &str,
+) -> Result<(Option<Fence>, Option<Refused>), TargetError> {
+    Ok(match sealing(before.as_ref(), bearer, mode, shown)? {
+        Some((next, let_in)) => (Some(next), let_in),
+        None => (before, None),
+    })
+}
+
+/// The fence of a table in another mode.
+pub(crate) fn in_mode(
+    before: Option<Fence>,
+    mode: Mode,
+    shown: &str,
+) -> Result<(Option<Fence>, ()), TargetError> {
+    match before {
+        Some(fence) => Ok((Some(Fence { mode, ..fence }), ())),
+        None => Err(never_sealed(shown)),
     }
 }
 

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold::backends::file::FileTarget;
+use leasehold::backends::gate::Gates;
+use leasehold::backends::memory::MemoryStore;
 use leasehold::core::fence::Bearer;
 use leasehold::core::name::Name;
 use leasehold::core::session::NotStarted;
-use leasehold::stores::memory::MemoryStore;
-use leasehold::targets::file::FileTarget;
-use leasehold::targets::gate::Gates;
 use leasehold::targets::{Content, Target, TargetError};
 use leasehold::{Error, Lease, Leases};
 use pollster::block_on;

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
+use leasehold::backends::memory::MemoryStore;
 use leasehold::core::errand::{ErrandOutcome, Verb};
 use leasehold::core::ids::WriteId;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::{Release, StopReason};
-use leasehold::stores::memory::MemoryStore;
 use leasehold::stores::{Cas, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
 use leasehold::{Acquired, Error, Lease, Leases, byhand};
 use pollster::block_on;

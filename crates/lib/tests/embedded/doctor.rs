@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::common::Scratch;
 use crate::sloppy::{Flaw, Records, Sloppy};
-use crate::spy::{ALL, Asked, Careless, Spy, ask_all};
+use crate::spy::{ALL, Asked, Careless, EXAMINED, Spy, ask_all, examine_all};
+use leasehold::backends::memory::MemoryStore;
+use leasehold::backends::{Holders, open_to_examine};
 use leasehold::doctor::{Depth, Diagnosis, Ended, FirstUse, Notes, Opener, Progress, Tell, examine};
 use leasehold::state::StateDir;
-use leasehold::stores::memory::MemoryStore;
 use leasehold::stores::prefixed::Prefixed;
 use leasehold::stores::{Failure, FailureKind, Store, Verdict, open};
 
@@ -144,7 +145,7 @@ fn honest_stores_on_disk_pass_and_are_left_as_they_were() {
             let opened = url.clone();
             let open_it: Opener = Arc::new(move || {
                 let failure = |message: String| Failure::new(FailureKind::Unusable, message);
-                open(&opened).map_err(|e| failure(e.to_string()))
+                open_to_examine(&opened, Holders::Here).map_err(|e| failure(e.to_string()))
             });
             let depth = if long || round < 2 { Depth::Full } else { Depth::Quick };
             let diagnosis = look(open_it, depth);
@@ -379,15 +380,20 @@ fn what_is_wrapped_passes_everything_on() {
     let (asked, shared) = (Asked::default(), Asked::default());
     let opener: Opener = Arc::new(move || Ok(Box::new(Spy(Arc::clone(&shared)))));
     let first = FirstUse::begin(Box::new(Spy(Arc::clone(&asked))), opener, notes, nobody()).unwrap();
-    let prefixed: Box<dyn Store> = Box::new(Prefixed::new(Box::new(Spy(Arc::clone(&asked))), "p/"));
-    for mut store in [first, prefixed] {
+    let in_a_corner = || Prefixed::new(Box::new(Spy(Arc::clone(&asked))), "p/");
+    for mut store in [first, Box::new(in_a_corner()) as Box<dyn Store>] {
         asked.lock().unwrap().clear();
         ask_all(store.as_mut());
         assert_eq!(*asked.lock().unwrap(), ALL);
     }
+    asked.lock().unwrap().clear();
+    examine_all(&mut in_a_corner());
+    assert_eq!(*asked.lock().unwrap(), EXAMINED);
     // Control: what passes on only what it must is seen.
     asked.lock().unwrap().clear();
-    ask_all(&mut Careless(Spy(Arc::clone(&asked))));
+    let mut careless = Careless(Spy(Arc::clone(&asked)));
+    ask_all(&mut careless);
+    examine_all(&mut careless);
     assert_eq!(*asked.lock().unwrap(), ["facts", "read", "cas", "list", "remove", "cas"]);
 }
 

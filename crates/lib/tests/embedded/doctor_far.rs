@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::WriteId;
 use leasehold::doctor::{Depth, Ended, examine};
-use leasehold::stores::memory::MemoryStore;
-use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
+use leasehold::stores::{Cas, Examine, Facts, Failure, Listed, Store, Stored, Version};
 
 /// The keys that calls were about, in order.
 type Asked = Arc<Mutex<Vec<String>>>;
@@ -52,6 +52,9 @@ impl Store for Away {
         self.store.remove(key, version).await
     }
 }
+
+#[async_trait(?Send)]
+impl Examine for Away {}
 
 /// The part of the doctor's corner that each call was about, in order.
 fn examined(distance: Duration) -> Vec<String> {

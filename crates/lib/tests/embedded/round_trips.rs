@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::name::Name;
 use leasehold::core::session::{Event, Exit, Granted, History, Input, Outcome, Plan, Signal, Within};
@@ -12,7 +13,6 @@ use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
 use leasehold::memory::Memory;
 use leasehold::shell::{InputSender, Job, Shell};
-use leasehold::stores::memory::MemoryStore;
 use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
 use leasehold::{host, random};
 

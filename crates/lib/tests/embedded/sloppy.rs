@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold::core::ids::WriteId;
 use leasehold::stores::{
-    Cas, Clock, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
+    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
 };
 
 /// What is wrong with a [`Sloppy`] store.
@@ -123,6 +123,7 @@ impl Store for Sloppy {
             jump: Duration::ZERO,
             this_machine_only: true,
             lock_dir: None,
+            spacing: Duration::ZERO,
             pushes: self.flaw == Flaw::Deaf,
             durability: "None.",
             caution: None,
@@ -190,7 +191,10 @@ impl Store for Sloppy {
         }
         Cas::Written { version: version.clone(), store_time: None }
     }
+}
 
+#[async_trait(?Send)]
+impl Examine for Sloppy {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let remark = |about, verdict, text: &str| Ok(vec![Remark { about, verdict, text: text.into() }]);
         match self.flaw {

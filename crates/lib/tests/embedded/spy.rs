@@ -5,28 +5,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::core::ids::WriteId;
-use leasehold::stores::{Cas, Clock, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
+use leasehold::stores::{Cas, Clock, Examine, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
 use pollster::block_on;
 
 /// What a [`Spy`] was asked, in order.
 pub type Asked = Arc<Mutex<Vec<&'static str>>>;
 
 /// Every verb and every question there is, as [`ask_all`] asks them.
-pub const ALL: [&str; 13] = [
-    "facts",
-    "read",
-    "cas",
-    "list",
-    "remove",
-    "cas_many",
-    "wait_change",
-    "forget",
-    "spacing",
-    "least_ttl",
-    "holders_elsewhere",
-    "limit_calls",
-    "examine",
-];
+pub const ALL: [&str; 8] =
+    ["facts", "read", "cas", "list", "remove", "cas_many", "wait_change", "limit_calls"];
+/// What an examination asks, as [`examine_all`] does.
+pub const EXAMINED: [&str; 3] = ["examine", "forget", "traces"];
 
 pub struct Spy(pub Asked);
 
@@ -46,12 +35,14 @@ pub fn ask_all(store: &mut dyn Store) {
     block_on(store.remove("k", &one));
     block_on(store.cas_many(&[Write { key: "k".into(), expected: None, write: id, body: Vec::new() }]));
     block_on(store.wait_change("k", Some(&one), Duration::ZERO));
-    block_on(store.forget("k"));
-    store.spacing();
-    store.least_ttl();
-    store.holders_elsewhere();
     store.limit_calls(Duration::from_secs(1));
+}
+
+/// Asks what an examination asks.
+pub fn examine_all(store: &mut dyn Examine) {
     block_on(store.examine()).unwrap();
+    block_on(store.forget("k"));
+    store.traces();
 }
 
 #[async_trait(?Send)]
@@ -69,6 +60,7 @@ impl Store for Spy {
             jump: Duration::ZERO,
             this_machine_only: true,
             lock_dir: None,
+            spacing: Duration::ZERO,
             pushes: true,
             durability: "None.",
             caution: None,
@@ -105,31 +97,25 @@ impl Store for Spy {
         true
     }
 
+    fn limit_calls(&mut self, _each: Duration) {
+        self.asked("limit_calls");
+    }
+}
+
+#[async_trait(?Send)]
+impl Examine for Spy {
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        self.asked("examine");
+        Ok(Vec::new())
+    }
+
     async fn forget(&mut self, _key: &str) {
         self.asked("forget");
     }
 
-    fn spacing(&self) -> Duration {
-        self.asked("spacing");
-        Duration::ZERO
-    }
-
-    fn least_ttl(&self) -> Duration {
-        self.asked("least_ttl");
-        Duration::ZERO
-    }
-
-    fn holders_elsewhere(&mut self) {
-        self.asked("holders_elsewhere");
-    }
-
-    fn limit_calls(&mut self, _each: Duration) {
-        self.asked("limit_calls");
-    }
-
-    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
-        self.asked("examine");
-        Ok(Vec::new())
+    fn traces(&self) -> Vec<String> {
+        self.asked("traces");
+        Vec::new()
     }
 }
 
@@ -158,3 +144,6 @@ impl Store for Careless {
         self.0.remove(key, version).await
     }
 }
+
+#[async_trait(?Send)]
+impl Examine for Careless {}

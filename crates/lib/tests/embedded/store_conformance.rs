@@ -13,7 +13,7 @@ fn by_url(scheme: &'static str) -> Harness {
 #[test]
 fn memory() {
     suite(&|| {
-        let store = leasehold::stores::memory::MemoryStore::new().unwrap();
+        let store = leasehold::backends::memory::MemoryStore::new().unwrap();
         Harness::new(move || Box::new(store.clone()))
     });
 }

@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
+use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::ledger::{
     Amended, Amending, Ask, Claim, Ending, Entry, IfUnknown, Opened, State, Subject, finish,
@@ -14,7 +15,6 @@ use leasehold::core::record::Holder;
 use leasehold::core::store::Version;
 use leasehold::core::time::BootTime;
 use leasehold::ledger::{amend, open};
-use leasehold::stores::memory::MemoryStore;
 
 const SLOTS: u64 = 10_000;
 const EVERY: u64 = 45 * 60 * 1_000;

@@ -9,12 +9,12 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use leasehold::backends::file::tree::{self, TreeTarget};
+use leasehold::backends::file::{FileTarget, digest};
 use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
-use leasehold::targets::file::{FileTarget, digest};
-use leasehold::targets::tree::{self, TreeTarget};
 use leasehold::targets::{Content, Target, TargetError, Written};
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use leasehold::backends::file::{FileTarget, digest};
 use leasehold::core::fence::{Bearer, Mode, Reason};
 use leasehold::core::name::Name;
-use leasehold::targets::file::{FileTarget, digest};
 use leasehold::targets::{Class, Content, Target, TargetError};
 
 use crate::kit::{Attempt, Kind, Place, actor, bearer, publish};

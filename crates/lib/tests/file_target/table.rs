@@ -2,11 +2,11 @@
 
 use std::fs;
 
+use leasehold::backends::file::FileTarget;
 use leasehold::core::fence::Fence;
 use leasehold::core::fence_record::{FenceRecord, Pending};
 use leasehold::targets::Target;
 use leasehold::targets::conformance::{Bench, OLD, replay, whole};
-use leasehold::targets::file::FileTarget;
 
 use crate::kit::Place;
 

@@ -5,8 +5,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Duration;
 
+use leasehold::backends::file::tree::TreeTarget;
 use leasehold::core::fence::Mode;
-use leasehold::targets::tree::TreeTarget;
 use leasehold::targets::{Content, Target, TargetError};
 
 use crate::kit::{Kind, Place, bearer, publish};

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use leasehold::backends::git::{FENCE_REF, Update, hook};
 use leasehold::core::fence::{Bearer, Case, Fence, Mode, Offer, Verdict};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::targets::Target;
 use leasehold::targets::conformance::{some_of_each_kind, whole};
-use leasehold::targets::git::{FENCE_REF, Update, hook};
 use leasehold_testkit::git::{Yard, git, must, said};
 
 use crate::kit::{at, bearer, commit, commit_text, plant, sealed, workshop, yard};

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use leasehold::backends::git::GitTarget;
 use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::state::StateDir;
 use leasehold::targets::Target;
-use leasehold::targets::git::GitTarget;
 use leasehold_testkit::git::{Yard, git, must};
 
 /// Where everything is made: in memory where that is to be had.

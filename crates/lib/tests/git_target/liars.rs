@@ -3,8 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
+use leasehold::backends::git::{FENCE_REF, GitTarget, Update, hook};
 use leasehold::core::fence::Mode;
-use leasehold::targets::git::{FENCE_REF, GitTarget, Update, hook};
 use leasehold::targets::{Asked, Target, TargetError};
 use leasehold::{clock, random};
 use leasehold_testkit::count;

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
+use leasehold::backends::git::{FENCE_REF, GitTarget, Update, hook};
 use leasehold::core::fence::Mode;
-use leasehold::targets::git::{FENCE_REF, GitTarget, Update, hook};
 use leasehold::targets::{Target, TargetError};
 use leasehold_testkit::git::{Yard, git, must, script};
 

@@ -3,9 +3,9 @@
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 
+use leasehold::backends::git::{FENCE_REF, GitTarget, HELPER};
 use leasehold::core::fence::Mode;
 use leasehold::state::StateDir;
-use leasehold::targets::git::{FENCE_REF, GitTarget, HELPER};
 use leasehold::targets::{Target, TargetError};
 use leasehold_testkit::git::{Yard, must};
 

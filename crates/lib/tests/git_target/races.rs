@@ -3,8 +3,8 @@
 use std::sync::Barrier;
 use std::thread;
 
+use leasehold::backends::git::Update;
 use leasehold::core::fence::{Mode, Reason};
-use leasehold::targets::git::Update;
 use leasehold::targets::{Target, TargetError};
 use leasehold_testkit::git::{Server, Way};
 

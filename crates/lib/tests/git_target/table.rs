@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::fs;
 
+use leasehold::backends::git::{FENCE_REF, GitTarget, Update};
 use leasehold::core::fence::{Bearer, Fence, Mode, Offer, Verdict};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
-use leasehold::targets::git::{FENCE_REF, GitTarget, Update};
 use leasehold::targets::{Class, Content, Sealed, Target, TargetError, Written};
 use leasehold_testkit::git::{Yard, must};
 

@@ -1,7 +1,7 @@
 //! Damaged fences, servers that cannot or will not, answers that are lost.
 
+use leasehold::backends::git::{FALLBACK_REF, FENCE_REF, GitTarget, Update};
 use leasehold::core::fence::{Mode, Reason};
-use leasehold::targets::git::{FALLBACK_REF, FENCE_REF, GitTarget, Update};
 use leasehold::targets::{Content, Target, TargetError};
 use leasehold_testkit::git::{Server, Way, must, script};
 use leasehold_testkit::proxy::{Fault, Proxy};

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use leasehold::backends::{Holders, open_to_examine};
 use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{CHECKS, Harness, suite};
@@ -300,11 +301,13 @@ fn what_others_wrote_is_left_alone() {
 fn it_says_what_it_is() {
     on_each(|endpoint| {
         let url = fresh_url(endpoint);
-        let mut store = store(&format!("{url}&database=(default)"));
+        let store = store(&format!("{url}&database=(default)"));
         let facts = store.facts();
         assert_eq!(facts.instance, "projects/demo-leasehold/databases/(default)");
         assert_eq!((facts.clock, facts.jump), (Clock::Server, Duration::from_secs(3)));
         assert!(!facts.pushes && !facts.this_machine_only && facts.caution.is_some());
+        let url = format!("{url}&database=(default)");
+        let mut store = open_to_examine(&url, Holders::Here).unwrap_or_else(|e| panic!("{e}"));
         let remarks = block_on(store.examine()).unwrap();
         assert!(
             remarks.iter().any(|r| r.verdict == Verdict::Weak && r.text.contains("emulator")),

@@ -5,9 +5,9 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use leasehold::backends::http::open_as;
 use leasehold::core::ids::WriteId;
 use leasehold::random;
-use leasehold::stores::http::open_as;
 use leasehold::stores::{Cas, FailureKind, Store};
 use pollster::block_on;
 

@@ -1,8 +1,8 @@
 //! Negative controls: each of these leaves one thing out, and must leak. If one did not, the tests that nothing
 //! leaks would prove nothing.
 
+use leasehold::backends::postgres::{Lock, trigger_sql};
 use leasehold::targets::guard::Others;
-use leasehold::targets::pg::{Lock, trigger_sql};
 use leasehold::targets::sql::carrier;
 
 use crate::kit::{Place, bearer, seal};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold::backends::postgres::PgTarget;
 use leasehold::core::fence::Mode;
 use leasehold::targets::guard::{Guard, Others};
-use leasehold::targets::pg::PgTarget;
 use leasehold::targets::{Content, Target, TargetError};
 use leasehold_testkit::proxy::{Fault, Proxy};
 
@@ -154,7 +154,7 @@ fn a_link_to_a_database_is_where_it_leads_to() {
         let link = dir.join("link.db");
         let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(to, &link).unwrap();
-        leasehold::targets::open::open(&format!("sqlite:{}#plain", link.display())).unwrap()
+        leasehold::targets::open(&format!("sqlite:{}#plain", link.display())).unwrap()
     };
     let mut linked = target(file.path());
     assert_eq!(linked.class().word(), "atomic");

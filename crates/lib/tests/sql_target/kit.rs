@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use leasehold::backends::postgres::PgTarget;
 use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::targets::guard::{Guard, Others};
-use leasehold::targets::pg::PgTarget;
 use leasehold::targets::{Target, TargetError};
 use leasehold_testkit::server;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use leasehold::backends::postgres::TableFence;
 use leasehold::clock::boot_time;
 use leasehold::core::fence::{Bearer, Mode, Reason};
 use leasehold::core::name::Name;
 use leasehold::targets::guard::{Guard, Others};
-use leasehold::targets::pg::TableFence;
 use leasehold::targets::sql::carrier;
 use leasehold::targets::{Content, Target, TargetError};
 use leasehold_testkit::server;
@@ -245,7 +245,7 @@ fn bad_input_is_explained() {
     assert!(said(place.target("seen").install(Others::Allow, true)).contains("is a view"));
     assert!(said(place.target("low").install(Others::Allow, true)).contains("Name public.parted instead"));
     for (url, word) in [("pg:postgres://h/d", "names no table"), ("pg:mysql://h/d#t", "is no URL of")] {
-        assert!(said(leasehold::targets::open::open(url)).contains(word), "{url}");
+        assert!(said(leasehold::targets::open(url)).contains(word), "{url}");
     }
     let writer = server("PG_WRITER").replace("/lease", &format!("/{}", database(&place)));
     let error = target_at(&writer, "public.plain").install(Others::Allow, true).unwrap_err();

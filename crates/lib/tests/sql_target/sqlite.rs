@@ -3,11 +3,11 @@
 use std::process::Command;
 use std::time::Duration;
 
+use leasehold::backends::sqlite::TableFence;
 use leasehold::core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, table, verdict};
 use leasehold::core::name::Name;
 use leasehold::targets::guard::{Guard, Others};
 use leasehold::targets::sql::carrier;
-use leasehold::targets::sqlite::TableFence;
 use leasehold::targets::{Class, Content, Target, TargetError};
 use leasehold_testkit::count;
 use rusqlite::{Connection, params};
@@ -251,8 +251,8 @@ fn bad_input_is_explained() {
     assert!(said(target.remove(true)).contains("has no guard"));
     assert!(said(file.target("nope").install(Others::Allow, true)).contains("no table nope"));
     assert!(said(file.target("seen").install(Others::Allow, true)).contains("is a view"));
-    assert!(said(leasehold::targets::open::open("sqlite:/nowhere/x.db")).contains("names no table"));
-    let mut nowhere = leasehold::targets::open::open("sqlite:/nowhere/x.db#t").unwrap();
+    assert!(said(leasehold::targets::open("sqlite:/nowhere/x.db")).contains("names no table"));
+    let mut nowhere = leasehold::targets::open("sqlite:/nowhere/x.db#t").unwrap();
     assert!(said(nowhere.show()).contains("/nowhere/x.db does not exist"));
     assert!(target.install(Others::Allow, true).unwrap().changed);
     assert!(!target.install(Others::Allow, true).unwrap().changed);
@@ -370,7 +370,7 @@ fn one_seal() {
     if let Ok(path) = std::env::var("LEASEHOLD_TEST_SEAL") {
         let rest = format!("{path}#plain");
         let mut target =
-            leasehold::targets::sqlite::SqliteTarget::open(&format!("sqlite:{rest}"), &rest).unwrap();
+            leasehold::backends::sqlite::SqliteTarget::open(&format!("sqlite:{rest}"), &rest).unwrap();
         target.seal(&bearer(33), Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
     }
 }

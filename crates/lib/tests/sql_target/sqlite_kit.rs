@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use leasehold::backends::sqlite::SqliteTarget;
 use leasehold::core::fence::Mode;
 use leasehold::targets::guard::{Guard, Others};
-use leasehold::targets::sqlite::SqliteTarget;
 use leasehold::targets::{Target, TargetError};
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, WaitIdOptions, kill_process};

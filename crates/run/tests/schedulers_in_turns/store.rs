@@ -1,11 +1,11 @@
 //! A store in which every call waits for its turn, and may go wrong.
 
 use async_trait::async_trait;
+use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::WriteId;
 use leasehold::core::ledger::Entry;
 use leasehold::core::ledger::agenda::Agenda;
 use leasehold::core::store::{Cas, Failure, FailureKind, Stored, Version};
-use leasehold::stores::memory::MemoryStore;
 use leasehold::stores::{Facts, Listed, Store};
 use pollster::block_on;
 

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
+use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::WriteId;
 use leasehold::core::store::Version;
 use leasehold::core::time::BootTime;
-use leasehold::stores::memory::MemoryStore;
 
 use crate::flaws::Flaw;
 use crate::plan::Plan;

@@ -3,9 +3,9 @@
 use std::io;
 use std::path::Path;
 
+use leasehold::backends::file::FileTarget;
 use leasehold::core::fence::{Bearer, Mode};
 use leasehold::host::Enclosing;
-use leasehold::targets::file::FileTarget;
 use leasehold::targets::{Content, Target, TargetError};
 
 use crate::args::DemoActor;

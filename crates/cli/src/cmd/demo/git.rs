@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use leasehold::backends::git::GitTarget;
 use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
@@ -17,7 +18,6 @@ use leasehold::core::stop::Text;
 use leasehold::runner::signals::Signals;
 use leasehold::state::StateDir;
 use leasehold::targets::Target;
-use leasehold::targets::git::GitTarget;
 use leasehold::{clock, host, random};
 use rustix::process::Signal;
 use serde_json::{Value, json};

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
+use leasehold::backends;
 use leasehold::core::time::BootTime;
 use leasehold::runner::poll::{self, Timer};
 use leasehold::runner::signals::Signals;
@@ -222,7 +223,7 @@ impl Stage {
             fs::create_dir(stage.dir.join(side.dir()))?;
         }
         // Made here, for a run does not make a store.
-        leasehold::stores::open(&stage.store()).map_err(std::io::Error::other)?;
+        backends::open_store(&stage.store()).map_err(std::io::Error::other)?;
         Ok(stage)
     }
 
@@ -237,8 +238,7 @@ impl Stage {
     }
 
     fn store(&self) -> String {
-        let scheme = if cfg!(feature = "sqlite") { "sqlite" } else { "dir" };
-        format!("{scheme}:{}", self.dir.join("leases").display())
+        backends::store_at(&self.dir.join("leases"))
     }
 
     /// Starts a run that will publish `content`.

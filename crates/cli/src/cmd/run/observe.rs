@@ -11,6 +11,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use leasehold::backends::gate::{self, Gates};
+use leasehold::backends::memory::MemoryStore;
 use leasehold::core::fence::Bearer;
 use leasehold::core::ledger::{Ending, ItemRecorded, Opened, State, Subject};
 use leasehold::elsewhere::Elsewhere;
@@ -21,10 +23,8 @@ use leasehold::runner::plain;
 use leasehold::runner::run::{Spec, environment};
 use leasehold::state::{StateDir, append_private};
 use leasehold::steps::{Desk, SOCKET, Steps};
-use leasehold::stores::memory::MemoryStore;
 use leasehold::stores::{OpenError, Store};
 use leasehold::targets::Target;
-use leasehold::targets::gate::{self, Gates};
 use leasehold_run::placeholders::Moment;
 use serde_json::{Value, json};
 

@@ -59,8 +59,7 @@ pub struct Desk {
 }
 
 impl Desk {
-    pub fn new(mut store: Box<dyn Store>) -> Self {
-        store.holders_elsewhere();
+    pub fn new(store: Box<dyn Store>) -> Self {
         Self { store, landed: VecDeque::new() }
     }
 
@@ -187,7 +186,7 @@ fn told(facts: &Facts, stored: Stored) -> Stored {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold::stores::memory::MemoryStore;
+    use leasehold::backends::memory::MemoryStore;
 
     fn aged(clock: Clock, resolution: u64, jump: u64, age: Option<Duration>) -> Option<Duration> {
         let resolution = Duration::from_millis(resolution);

@@ -1,7 +1,7 @@
 //! Negative controls: pushes that look fenced and are not. Each must let the frozen writer in, or the
 //! tests beside this one show nothing.
 
-use leasehold::targets::git::FENCE_REF;
+use leasehold::backends::git::FENCE_REF;
 use leasehold_testkit::git::{Stop, Way, git, must, said};
 
 use super::kit::{MAIN, Scene};

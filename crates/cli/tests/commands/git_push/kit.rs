@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use leasehold::backends::git::GitTarget;
 use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
@@ -10,7 +11,6 @@ use leasehold::core::name::Name;
 use leasehold::host::grant_text;
 use leasehold::state::StateDir;
 use leasehold::targets::Target;
-use leasehold::targets::git::GitTarget;
 use leasehold_testkit::git::{SETTINGS, Server, Way, Yard};
 use leasehold_testkit::proxy::Proxy;
 

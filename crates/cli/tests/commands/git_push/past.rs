@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use leasehold::targets::git::{FENCE_REF, hook};
+use leasehold::backends::git::{FENCE_REF, hook};
 use leasehold_testkit::git::{Way, git, must, said, script};
 
 use super::kit::{MAIN, Scene};

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use leasehold::stores::conformance::{Harness, suite};
-//! use leasehold::stores::memory::MemoryStore;
+//! use leasehold::backends::memory::MemoryStore;
 //!
 //! // `make` is called once per check and gives an empty store; `Harness` opens handles on it.
 //! suite(&|| {

@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use leasehold::backends::http::open_as;
 use leasehold::stores::Store;
-use leasehold::stores::http::open_as;
 use sha2::{Digest, Sha256};
 
 use crate::common::Scratch;

@@ -1,8 +1,8 @@
 //! The worker through a proxy that breaks things.
 
+use leasehold::backends::http::open_as;
 use leasehold::core::ids::WriteId;
 use leasehold::random;
-use leasehold::stores::http::open_as;
 use leasehold::stores::{Cas, FailureKind};
 use leasehold_testkit::faults::Bench;
 use leasehold_testkit::proxy::{Fault, Proxy};

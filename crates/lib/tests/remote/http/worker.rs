@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use leasehold::backends::http::open_as;
 use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{Harness, suite};
-use leasehold::stores::http::open_as;
 use leasehold::stores::prefixed::Prefixed;
 use leasehold::stores::{Cas, FailureKind, Store};
 use leasehold_testkit::{count, server};

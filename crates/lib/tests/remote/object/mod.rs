@@ -11,9 +11,9 @@ mod traps;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use leasehold::stores::Store;
+use leasehold::backends::object::{Provider, with_vars};
+use leasehold::stores::Examine;
 use leasehold::stores::conformance::Harness;
-use leasehold::stores::object::{Provider, with_vars};
 
 pub use self::gcs_double::GcsDouble;
 
@@ -61,9 +61,9 @@ impl Spot {
     }
 
     /// A handle on one corner of the bucket.
-    pub fn open(&self, prefix: &str) -> Box<dyn Store> {
+    pub fn open(&self, prefix: &str) -> Box<dyn Examine> {
         let url = format!("{}://{}/{prefix}?{}", self.scheme, self.bucket, self.parameters);
-        Box::new(with_vars(self.provider, self.scheme, &url, self.vars.clone()).unwrap())
+        Box::new(with_vars(self.provider, &url, self.vars.clone()).unwrap())
     }
 
     /// A corner that nobody used before.

@@ -5,7 +5,8 @@ use std::net::TcpListener;
 use std::time::Duration;
 use std::{fs, thread};
 
-use leasehold::stores::{Cas, Failure, FailureKind, open, postgres};
+use leasehold::backends::postgres::SCHEMA_SQL;
+use leasehold::stores::{Cas, Failure, FailureKind, open};
 
 use super::own::Server;
 use super::{Raw, cas, opened, read, wait, written};
@@ -134,11 +135,11 @@ fn roles_with_fewer_rights() {
     assert_eq!(missing.kind, FailureKind::Denied, "{}", missing.message);
     assert!(missing.message.contains("doctor --print-sql"), "{}", missing.message);
     // What the doctor prints is enough, with its grants.
-    raw.sql(postgres::schema_sql());
+    raw.sql(SCHEMA_SQL);
     let not_yet = failure(&server.url_as("plain", ""));
     assert!(not_yet.message.contains("GRANT"), "{}", not_yet.message);
     for role in ["plain", "careful"] {
-        let grants = postgres::schema_sql().lines().filter_map(|l| l.strip_prefix("-- GRANT"));
+        let grants = SCHEMA_SQL.lines().filter_map(|l| l.strip_prefix("-- GRANT"));
         grants.for_each(|g| drop(raw.sql(&format!("GRANT{}", g.replace("ROLE", role)))));
     }
     raw.sql("GRANT USAGE ON SCHEMA leasehold TO reader; GRANT SELECT ON leasehold.records TO reader");

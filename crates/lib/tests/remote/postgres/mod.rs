@@ -13,10 +13,11 @@ mod wire;
 
 use std::future::Future;
 
+use leasehold::backends::{Holders, open_to_examine};
 use leasehold::core::ids::WriteId;
 use leasehold::stores::conformance::{Harness, fresh};
 use leasehold::stores::prefixed::Prefixed;
-use leasehold::stores::{Cas, Failure, Store, Stored, Version, Write, open};
+use leasehold::stores::{Cas, Examine, Failure, Store, Stored, Version, Write, open};
 use leasehold_testkit::{count, server};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -27,6 +28,10 @@ fn corner() -> String {
 
 fn opened(url: &str) -> Box<dyn Store> {
     open(url).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn to_examine(url: &str) -> Box<dyn Examine> {
+    open_to_examine(url, Holders::Here).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn in_corner(url: &str, corner: &str) -> Box<dyn Store> {

@@ -8,7 +8,7 @@ use leasehold::stores::{Store, Verdict};
 use leasehold_testkit::proxy::{Fault, Proxy};
 
 use super::own::Server;
-use super::{Raw, cas, corner, count, get, in_corner, opened, read, server, wait, written};
+use super::{Raw, cas, corner, count, get, in_corner, server, to_examine, wait, written};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -111,7 +111,7 @@ fn behind_a_pooler_waiters_poll() {
     let began = boot_time();
     assert!(wait(store.wait_change("x", Some(&version), LONG)));
     assert!(boot_time().since(began) < LONG / 2);
-    let remarks = wait(store.examine()).unwrap();
+    let remarks = wait(to_examine(&url).examine()).unwrap();
     assert!(remarks.iter().any(|r| r.about == "pooler" && r.verdict == Verdict::Weak), "{remarks:?}");
 }
 
@@ -150,7 +150,7 @@ fn behind_a_proxy_that_breaks_off_waiters_poll() {
 fn the_doctor_is_told_what_is_unsafe() {
     for (setting, verdict) in [("fsync=off", Verdict::Unsafe), ("synchronous_commit=off", Verdict::Good)] {
         let server = Server::start(&[setting]);
-        let remarks = wait(opened(&server.url()).examine()).unwrap();
+        let remarks = wait(to_examine(&server.url()).examine()).unwrap();
         let said: Vec<_> = remarks.iter().filter(|r| r.about == "durability").map(|r| r.verdict).collect();
         assert_eq!(said, [verdict], "{setting}: {remarks:?}");
         let name = setting.split('=').next().unwrap();
@@ -160,8 +160,8 @@ fn the_doctor_is_told_what_is_unsafe() {
 
 #[test]
 fn the_doctor_is_told_what_matters() {
-    let mut store = opened(&server("POSTGRES"));
-    assert_eq!(read(&mut store, &corner()), Ok(None));
+    let mut store = to_examine(&server("POSTGRES"));
+    assert_eq!(wait(store.read(&corner())), Ok(None));
     let remarks = wait(store.examine()).unwrap();
     let about: Vec<&str> = remarks.iter().map(|r| r.about).collect();
     assert_eq!(about, ["server", "durability", "failover", "pooler"], "{remarks:?}");

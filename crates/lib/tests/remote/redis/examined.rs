@@ -8,10 +8,10 @@ use leasehold::stores::{Remark, Verdict};
 use pollster::block_on;
 
 use super::server::{Scratch, Server};
-use super::store;
+use super::{store, to_examine};
 
 fn remarks(url: &str) -> Vec<Remark> {
-    let remarks = block_on(store(url).examine()).unwrap_or_else(|e| panic!("{e:?}"));
+    let remarks = block_on(to_examine(url).examine()).unwrap_or_else(|e| panic!("{e:?}"));
     remarks.iter().for_each(|remark| println!("{remark:?}"));
     remarks
 }
@@ -86,7 +86,7 @@ fn what_is_not_told_is_not_taken_for_good() {
         let (url, words) = (url(user), Arc::<Mutex<String>>::default());
         let (notes, heard, opened) = (Notes::new(&state, &url, user), Arc::clone(&words), url.clone());
         let tell = Arc::new(move |text: &str| heard.lock().unwrap().push_str(text));
-        FirstUse::begin(store(&url), Arc::new(move || Ok(store(&opened))), notes, tell).unwrap();
+        FirstUse::begin(store(&url), Arc::new(move || Ok(to_examine(&opened))), notes, tell).unwrap();
         let words = words.lock().unwrap();
         assert!(words.contains(says) && words.is_empty() == says.is_empty(), "{user}: {words}");
     }

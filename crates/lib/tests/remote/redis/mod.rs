@@ -11,10 +11,11 @@ mod trouble;
 use std::thread;
 use std::time::Duration;
 
+use leasehold::backends::{Holders, open_to_examine};
 use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{Harness, suite};
-use leasehold::stores::{Cas, Store, Write, open};
+use leasehold::stores::{Cas, Examine, Store, Write, open};
 use leasehold_testkit::race::{Meeting, Raced};
 use pollster::block_on;
 
@@ -30,6 +31,12 @@ fn corner() -> String {
 
 fn store(url: &str) -> Box<dyn Store> {
     let mut store = open(url).unwrap_or_else(|e| panic!("{e}"));
+    store.limit_calls(Duration::from_secs(20));
+    store
+}
+
+fn to_examine(url: &str) -> Box<dyn Examine> {
+    let mut store = open_to_examine(url, Holders::Here).unwrap_or_else(|e| panic!("{e}"));
     store.limit_calls(Duration::from_secs(20));
     store
 }

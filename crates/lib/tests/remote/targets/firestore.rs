@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Duration;
 
+use leasehold::backends::firestore::FirestoreTarget;
 use leasehold::core::fence::Fence;
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
-use leasehold::targets::firestore::FirestoreTarget;
 use leasehold::targets::{Content, Target};
 use leasehold_testkit::count;
 use leasehold_testkit::proxy::Fault;
@@ -210,7 +210,7 @@ fn content_is_one_field_among_others() {
             assert_eq!(seen, content);
         }
         assert_eq!(doc.field(&doc.content_name(), "other").as_deref(), Some(&b"kept"[..]));
-        let large = vec![b'x'; leasehold::targets::firestore::LARGEST + 1];
+        let large = vec![b'x'; leasehold::backends::firestore::LARGEST + 1];
         let said = target.write(&bearer(33), None, Content::Bytes(&large)).unwrap_err().to_string();
         assert!(said.contains("takes at most 1000000 bytes"), "{said}");
         target.write(&bearer(33), None, Content::Bytes(&large[1..])).unwrap_or_else(|e| panic!("{e}"));

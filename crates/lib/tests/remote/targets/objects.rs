@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
+use leasehold::backends::object::ObjectTarget;
+use leasehold::backends::object::Provider;
 use leasehold::core::fence::Fence;
 use leasehold::core::fence_record::FenceRecord;
-use leasehold::stores::object::Provider;
 use leasehold::targets::Target;
 use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
-use leasehold::targets::object::ObjectTarget;
 use leasehold_testkit::{count, server};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
@@ -45,7 +45,7 @@ impl Bucket {
     fn object(&self, server: &str) -> ObjectTarget {
         let spot = (self.make)(server);
         let url = format!("{}://{}/{}?{}", spot.scheme, spot.bucket, self.name, spot.parameters);
-        ObjectTarget::with_vars(spot.provider, spot.scheme, &url, spot.vars).unwrap_or_else(|e| panic!("{e}"))
+        ObjectTarget::with_vars(spot.provider, &url, spot.vars).unwrap_or_else(|e| panic!("{e}"))
     }
 
     pub fn get(&self, name: &str) -> Option<Vec<u8>> {
@@ -179,7 +179,7 @@ impl Bench for Replayed {
             return None;
         };
         let fence = &record.fence;
-        let digest = leasehold::targets::file::digest(content.as_bytes());
+        let digest = leasehold::backends::file::digest(content.as_bytes());
         let payload = format!("00000001.{}.{}.{}", fence.token, fence.seq, &digest["sha256:".len()..]);
         let folder = format!("{}.leasehold", self.bucket.name);
         self.bucket.put(&format!("{folder}/{payload}"), content.as_bytes());

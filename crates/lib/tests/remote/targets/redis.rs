@@ -4,11 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use ::redis::{Commands, Connection};
+use leasehold::backends::redis::RedisTarget;
 use leasehold::core::fence::{Case, Fence, Mode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::store::Landed;
 use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
-use leasehold::targets::redis::RedisTarget;
 use leasehold::targets::{Target, TargetError};
 use leasehold_testkit::proxy::{Fault, Proxy};
 use leasehold_testkit::{count, server};

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold::stores::memory::MemoryStore;
+use leasehold::backends::memory::MemoryStore;
 use leasehold::stores::{Facts, Listed};
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::ledger::agenda::JobSchedule;

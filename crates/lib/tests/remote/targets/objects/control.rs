@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
+use leasehold::backends::file::digest;
 use leasehold::core::fence::Fence;
 use leasehold::core::fence_record::FenceRecord;
-use leasehold::targets::file::digest;
 use leasehold_testkit::proxy::Fault;
 use object_store::path::Path;
 use object_store::{Attribute, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};

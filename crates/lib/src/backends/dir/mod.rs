@@ -1,0 +1,48 @@
+//! A store in a directory, which machines may share.
+
+mod chain;
+mod key;
+mod root;
+mod store;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::Path;
+
+pub use self::store::DirStore;
+use super::{AsStore, Backend, OpenError, Reach, Scheme, StorePath, plain_path};
+
+const SCHEME: &str = "dir";
+
+/// What the list of backends says of it.
+pub(super) const BACKEND: Backend = Backend {
+    show: str::to_owned,
+    variables: &[],
+    store: Some(AsStore {
+        schemes: &[Scheme { name: SCHEME, example: "dir:/PATH" }],
+        reach: Reach::Machines,
+        open: |_, path, holders| {
+            let store = DirStore::open(plain_path(SCHEME, path)?).map_err(OpenError::Store)?;
+            Ok(Box::new(store.for_holders(holders)))
+        },
+        path: Some(StorePath { directory: true, unmade, content, stand_in: |_| None }),
+        ignored: None,
+        schema_sql: None,
+    }),
+    target: None,
+};
+
+/// A mistyped path, or a share that is not mounted, must not become a second store.
+fn unmade(path: &Path) -> bool {
+    match content(path) {
+        // Where other things are, the store itself refuses to begin.
+        Some(names) => names.iter().all(|name| name.to_str().is_some_and(root::is_of_a_beginning)),
+        // A share that is not mounted leaves its mount point: without even that the path is wrong.
+        None => path.try_exists().is_ok_and(|there| !there) && path.parent().is_some_and(Path::is_dir),
+    }
+}
+
+fn content(path: &Path) -> Option<BTreeSet<OsString>> {
+    let entries = std::fs::read_dir(path).ok()?;
+    Some(entries.flatten().map(|entry| entry.file_name()).collect())
+}

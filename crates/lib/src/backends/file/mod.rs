@@ -1,0 +1,44 @@
+//! Files and directory trees of this machine as targets.
+
+mod critical_section;
+mod dir_fence;
+mod git_exclude;
+mod lock_target;
+mod one_file;
+pub mod tree;
+
+pub(super) use self::dir_fence::Payload;
+pub use self::dir_fence::{DirFence, digest};
+pub use self::lock_target::{FileKind, Inside, LockTarget};
+pub use self::one_file::{FileTarget, OneFile};
+use self::tree::{Tree, TreeTarget};
+use super::{AsTarget, Backend, OpenTarget, Scheme, whole_path};
+
+/// What the list of backends says of a file.
+pub(super) const FILE: Backend =
+    backend(&[Scheme { name: OneFile::SCHEME, example: "file:PATH" }], |_, path| {
+        Ok(Box::new(FileTarget::open(path)?))
+    });
+
+/// What it says of a tree.
+pub(super) const TREE: Backend =
+    backend(&[Scheme { name: Tree::SCHEME, example: "tree:PATH" }], |_, path| {
+        Ok(Box::new(TreeTarget::open(path)?))
+    });
+
+const fn backend(schemes: &'static [Scheme], open: OpenTarget) -> Backend {
+    Backend {
+        show: str::to_owned,
+        variables: &[],
+        store: None,
+        target: Some(AsTarget {
+            schemes,
+            open,
+            guard: None,
+            path: true,
+            anywhere: whole_path,
+            reset: None,
+            after_stale: AsTarget::NOTHING_TO_REPAIR,
+        }),
+    }
+}

@@ -1,0 +1,206 @@
+//! The way to the server: one HTTP client, and Google's credentials where they are needed.
+
+use std::error::Error;
+use std::io;
+use std::time::Duration;
+
+use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder};
+use object_store::{BackoffConfig, ClientOptions, RetryConfig};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Client, Method};
+use serde_json::Value;
+
+use super::config::Config;
+use super::response::Answer;
+use crate::stores::{Failure, FailureKind};
+
+/// How long reaching a server that does not answer may take. Calls have a limit of their own.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What the emulator takes for an administrator.
+const EMULATOR_BEARER: &str = "owner";
+
+/// A client and its credentials; made by the first call.
+pub(super) struct Access {
+    client: Client,
+    /// None where the emulator is spoken to. It keeps a token until shortly before its end.
+    credentials: Option<GcpCredentialProvider>,
+    /// They were good for something before.
+    accepted: bool,
+}
+
+impl Access {
+    /// Reads credential files and reaches nothing yet.
+    pub fn new(config: &Config) -> Result<Self, Failure> {
+        let mut client = Client::builder()
+            .redirect(reqwest::redirect::Policy::none())
+            // A repeated write that landed the first time would look like somebody else's.
+            .retry(reqwest::retry::never())
+            .connect_timeout(CONNECT)
+            .pool_max_idle_per_host(1)
+            .user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")));
+        if config.emulator {
+            client = client.no_proxy();
+        }
+        if config.endpoint.starts_with("http://") {
+            // Reading the certificates of the system takes longer than a call on this machine.
+            client = client.tls_certs_only([]);
+        }
+        let client = client.build().map_err(|e| {
+            Failure::new(
+                FailureKind::Unusable,
+                format!(
+                    "No HTTPS client could be set up ({}). Check the certificates installed on this machine.",
+                    cause(&e)
+                ),
+            )
+        })?;
+        let credentials = if config.emulator { None } else { Some(credentials()?) };
+        Ok(Self { client, credentials, accepted: false })
+    }
+
+    /// A call was answered, so these credentials are good.
+    pub fn accepted(&mut self) {
+        self.accepted = true;
+    }
+
+    /// A call was turned away for its token. If that token did before, it has only become too old, as
+    /// it does while a machine sleeps: trying again helps.
+    pub fn refused(&self, config: &Config, words: &str) -> Option<Failure> {
+        (self.accepted && self.credentials.is_some()).then(|| Failure::new(FailureKind::Unreachable, format!(
+                "Firestore's {} no longer takes a token that it took before ({words}). Try again: a new one will be asked for.",
+                config.database
+            )))
+    }
+
+    async fn bearer(&self) -> Result<String, Failure> {
+        match &self.credentials {
+            None => Ok(EMULATOR_BEARER.into()),
+            Some(provider) => match provider.get_credential().await {
+                Ok(credential) => Ok(credential.bearer.clone()),
+                Err(e) => Err(no_token(&e)),
+            },
+        }
+    }
+
+    /// One call. A failure here means that no whole answer came; what was sent may have arrived.
+    pub async fn call(
+        &self,
+        config: &Config,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Answer, Failure> {
+        let bearer = self.bearer().await?;
+        let url = format!("{}/v1/{path}", config.endpoint);
+        let mut authorization = HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| {
+            Failure::new(
+                FailureKind::Denied,
+                "Google's token has characters that no token has. Check where it comes from.",
+            )
+        })?;
+        authorization.set_sensitive(true);
+        let mut request = self.client.request(method, url).header(AUTHORIZATION, authorization);
+        if let Some(body) = body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
+        }
+        let unreachable = |e: reqwest::Error| unreachable(config, &e);
+        let response = request.send().await.map_err(unreachable)?;
+        let http = response.status().as_u16();
+        let body = response.bytes().await.map_err(unreachable)?;
+        // The emulator's bearer is no secret, and an ordinary word.
+        let secret = if config.emulator { "" } else { &bearer };
+        Ok(Answer::read(http, &body, secret))
+    }
+}
+
+/// Google's usual chain: a key file or a login named by the environment, the file that gcloud leaves
+/// behind, or the metadata server of the machine.
+fn credentials() -> Result<GcpCredentialProvider, Failure> {
+    // Tokens may be asked for again; the limit of the call around it still holds.
+    let retry = RetryConfig {
+        max_retries: 1,
+        retry_timeout: CONNECT,
+        backoff: BackoffConfig { init_backoff: Duration::from_millis(100), ..Default::default() },
+    };
+    let built = GoogleCloudStorageBuilder::from_env()
+        // Only its credentials are wanted; no bucket is ever asked for.
+        .with_bucket_name("leasehold")
+        .with_retry(retry)
+        .with_client_options(ClientOptions::new().with_connect_timeout(CONNECT))
+        .build();
+    built.map(|storage| storage.credentials().clone()).map_err(|e| bad_credentials(&e))
+}
+
+/// The credentials that were found cannot be used. What is wrong with them is not repeated: the error
+/// of a parser quotes what it met.
+fn bad_credentials(error: &(dyn Error + 'static)) -> Failure {
+    let system = chain(error).find_map(|e| e.downcast_ref::<io::Error>());
+    let syntax = chain(error).any(|e| e.is::<serde_json::Error>());
+    let (kind, what) = match system.map(io::Error::kind) {
+        Some(io::ErrorKind::PermissionDenied) => (FailureKind::Denied, "may not be read by this user"),
+        Some(io::ErrorKind::NotFound) => (FailureKind::Unusable, "do not exist"),
+        Some(_) => (FailureKind::Unusable, "cannot be read"),
+        None if syntax => (FailureKind::Unusable, "are neither a service account's key nor a gcloud login"),
+        None => (FailureKind::Unusable, "cannot be used, for example because the private key is damaged"),
+    };
+    Failure::new(
+        kind,
+        format!(
+            "The Google credentials named by the environment {what}. Check GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT and GOOGLE_SERVICE_ACCOUNT_KEY."
+        ),
+    )
+}
+
+/// Nobody gave a token. The answer of who was asked is not repeated: it may hold half a token.
+fn no_token(error: &(dyn Error + 'static)) -> Failure {
+    let refused = chain(error).any(|e| e.to_string().contains("status code: 4"));
+    let (kind, message) = if refused {
+        (
+            FailureKind::Denied,
+            "Google gave no token for these credentials: they are revoked or expired, or this machine has no service account. Log in again, or give it one.",
+        )
+    } else {
+        (
+            FailureKind::Unreachable,
+            "No Google credentials could be had: none are named by GOOGLE_APPLICATION_CREDENTIALS, or the server that gives tokens did not answer. Set it, run gcloud auth application-default login, or try again.",
+        )
+    };
+    Failure::new(kind, message)
+}
+
+fn unreachable(config: &Config, error: &reqwest::Error) -> Failure {
+    let endpoint = &config.endpoint;
+    // Certificates do not get better by trying again.
+    if error.is_connect() && chain(error).any(is_tls) {
+        return Failure::new(
+            FailureKind::Unusable,
+            format!(
+                "The connection to {endpoint} is not safe ({}). Check the certificates of this machine, and any proxy on the way.",
+                cause(error)
+            ),
+        );
+    }
+    Failure::new(
+        FailureKind::Unreachable,
+        format!(
+            "Firestore at {endpoint} cannot be reached ({}). Check the network and the address, then try again.",
+            cause(error)
+        ),
+    )
+}
+
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |e: &&'a (dyn Error + 'static)| (*e).source())
+}
+
+fn is_tls(error: &(dyn Error + 'static)) -> bool {
+    // The system's error type hides what it was made of from the chain, more than once.
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    error.is::<rustls::Error>() || inner.is_some_and(|e| is_tls(e))
+}
+
+/// The innermost reason; the outer ones only say that a request failed.
+fn cause(error: &(dyn Error + 'static)) -> String {
+    chain(error).last().map_or(String::new(), ToString::to_string)
+}

@@ -1,0 +1,199 @@
+//! What Firestore's answers mean. The HTTP status says too little: 409 is both "already there" and "too
+//! much contention", 400 both "another version" and "badly asked". The name in `error.status` decides.
+
+use serde_json::Value;
+
+use super::config::Config;
+use crate::stores::{Cas, Failure, FailureKind};
+use crate::text::MASK;
+
+/// Longest part of a server's own words that is repeated.
+const WORDS_MAX: usize = 240;
+
+/// An answer that came whole.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    /// What was asked for.
+    Good(Value),
+    /// An error by its name, which may be empty, in the server's words.
+    Refused { status: String, words: String },
+    /// Not JSON, so not from Firestore. With the HTTP status.
+    Foreign(u16),
+}
+
+impl Answer {
+    /// Reads the body of an answer. `bearer` is taken out of what a server says, should it repeat it.
+    pub fn read(http: u16, body: &[u8], bearer: &str) -> Self {
+        let Ok(value) = serde_json::from_slice::<Value>(body) else { return Self::Foreign(http) };
+        // Streamed answers are lists, and an error may come as their first or a later part.
+        let error = match &value {
+            Value::Array(parts) => parts.iter().find_map(|part| part.get("error")),
+            single => single.get("error"),
+        };
+        match error {
+            None if (200..300).contains(&http) => Self::Good(value),
+            None => Self::refused("", &format!("HTTP status {http}"), bearer),
+            Some(error) => {
+                let text = |name: &str| error[name].as_str().unwrap_or_default();
+                Self::refused(text("status"), text("message"), bearer)
+            }
+        }
+    }
+
+    fn refused(status: &str, words: &str, bearer: &str) -> Self {
+        Self::Refused { status: status.into(), words: clean(words, bearer) }
+    }
+}
+
+/// The server's words on one line, not too many, and without our credentials.
+fn clean(words: &str, bearer: &str) -> String {
+    let words = if bearer.is_empty() { words.to_owned() } else { words.replace(bearer, MASK) };
+    let line: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect();
+    line.trim().trim_end_matches('.').to_owned()
+}
+
+/// What became of a write that was refused.
+pub(super) fn refused_write(config: &Config, creates: bool, status: &str, words: &str) -> Cas {
+    match status {
+        // No document to update. Said of a database it is another matter.
+        "NOT_FOUND" if !creates && !names_the_database(words) => Cas::Conflict,
+        "FAILED_PRECONDITION" if !words.contains("Datastore Mode") => Cas::Conflict,
+        "ALREADY_EXISTS" => Cas::Conflict,
+        _ => Cas::Unknown(failure(config, status, words)),
+    }
+}
+
+fn names_the_database(words: &str) -> bool {
+    let words = words.to_lowercase();
+    words.contains("database") && words.contains("does not exist")
+}
+
+/// Why a call that was refused gave no answer.
+pub(super) fn failure(config: &Config, status: &str, words: &str) -> Failure {
+    use FailureKind::{Denied, Unreachable, Unusable};
+    let (kind, what, next) = match status {
+        "UNAUTHENTICATED" => (
+            Denied,
+            "does not accept these credentials",
+            "Check GOOGLE_APPLICATION_CREDENTIALS or the service account of this machine",
+        ),
+        "PERMISSION_DENIED" => (
+            Denied,
+            "does not let these credentials in",
+            "Give the account the role roles/datastore.user in that project, and see that the Firestore API is enabled there",
+        ),
+        "NOT_FOUND" => (
+            Unusable,
+            "is not there",
+            "Check the project and the database in the URL, or create the database in native mode",
+        ),
+        "FAILED_PRECONDITION" => (
+            Unusable,
+            "cannot be used for this",
+            "It must be in native mode, not in Datastore mode, with its single-field indexes left on",
+        ),
+        "RESOURCE_EXHAUSTED" => (
+            Unreachable,
+            "asks for fewer calls (back-pressure)",
+            "Use a longer TTL or heartbeat, or raise the project's quota",
+        ),
+        "ABORTED" => (Unreachable, "is too busy with this record", "Try again, with a longer heartbeat"),
+        "INVALID_ARGUMENT" | "UNIMPLEMENTED" | "OUT_OF_RANGE" => (
+            Unusable,
+            "did not understand the call",
+            "Check the URL; if it is right, what answers there is not Firestore or is another version of it",
+        ),
+        _ => (Unreachable, "could not answer", "Try again later"),
+    };
+    let said = match (status, words) {
+        ("", "") => "no reason given".into(),
+        ("", words) => words.into(),
+        (status, "") => status.into(),
+        (status, words) => format!("{status}: {words}"),
+    };
+    Failure::new(kind, format!("Firestore's {} {what} ({said}). {next}.", config.database))
+}
+
+/// Something answered that is not Firestore.
+pub(super) fn foreign(config: &Config, http: u16) -> Failure {
+    // Google's front ends and most proxies say in HTML, or in nothing, that they have a bad moment.
+    let (kind, next) = match http {
+        408 | 409 | 425 | 429 | 500.. => (FailureKind::Unreachable, "Try again later"),
+        _ => (FailureKind::Unusable, "Check the address, and any proxy or sign-in page on the way to it"),
+    };
+    let endpoint = &config.endpoint;
+    Failure::new(
+        kind,
+        format!("What answered at {endpoint} is not Firestore (HTTP status {http}, no JSON). {next}."),
+    )
+}
+
+/// JSON that does not say what was asked.
+pub(super) fn puzzling(config: &Config) -> Failure {
+    Failure::new(
+        FailureKind::Unusable,
+        format!(
+            "What answered at {} left out what was asked of it, so it is not Firestore as we know it. Check the address.",
+            config.endpoint
+        ),
+    )
+}
+
+/// The name of an error that came as a number, as in the parts of a batch.
+pub(super) fn named(code: i64) -> &'static str {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    usize::try_from(code).ok().and_then(|code| NAMES.get(code)).copied().unwrap_or("UNKNOWN")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(http: u16, body: &str) -> Answer {
+        Answer::read(http, body.as_bytes(), "s3cret")
+    }
+
+    #[test]
+    fn errors_are_found_wherever_they_are() {
+        let refused = |words: &str| Answer::Refused { status: "ABORTED".into(), words: words.into() };
+        let error = r#"{"error":{"code":409,"status":"ABORTED","message":"too\nbusy: s3cret."}}"#;
+        assert_eq!(read(409, error), refused("too busy: ***"));
+        assert_eq!(read(409, &format!("[{error}]")), refused("too busy: ***"));
+        assert_eq!(read(200, &format!("[{{\"readTime\":\"x\"}},{error}]")), refused("too busy: ***"));
+        assert_eq!(read(200, "[]"), Answer::Good(Value::Array(vec![])));
+        assert!(matches!(read(500, "{}"), Answer::Refused { status, .. } if status.is_empty()));
+        assert_eq!(read(200, "<html>"), Answer::Foreign(200));
+        assert_eq!(read(502, ""), Answer::Foreign(502));
+    }
+
+    #[test]
+    fn long_words_are_cut() {
+        assert_eq!(clean(&"é".repeat(999), "").chars().count(), WORDS_MAX);
+    }
+
+    #[test]
+    fn numbers_have_names() {
+        assert_eq!(
+            (named(6), named(9), named(16), named(99), named(-1)),
+            ("ALREADY_EXISTS", "FAILED_PRECONDITION", "UNAUTHENTICATED", "UNKNOWN", "UNKNOWN")
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! One document in Firestore as a target: `firestore://PROJECT/COLLECTION/DOCUMENT`.
+//!
+//! The content is the field `content` of that document: a string if it is text, bytes if it is not. The
+//! fence is a document below it, `leasehold/fence`, which no query of the collection sees. One commit
+//! replaces the fence, on condition that its `updateTime` is the one that was read, and sets the content:
+//! all of it or nothing. The fence document changes with every commit.
+
+mod documents;
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::fence_record::FenceRecord;
+use leasehold_core::ids::WriteId;
+use leasehold_core::store::{Cas, Failure, FailureKind, Version};
+
+use self::documents::{Document, Documents};
+use super::connection::Connection;
+use super::shown;
+use crate::random;
+use crate::targets::TargetError;
+use crate::targets::cas_fence::{self, CasFence, Swap};
+use crate::targets::deadline::{Calls, Networked};
+
+/// A document may have 1 MiB with all its names; this leaves room for them.
+pub const LARGEST: usize = 1_000_000;
+/// Before there was a Firestore: no document was written then.
+const LONG_AGO: &str = "2000-01-01T00:00:00.000000Z";
+
+/// A document that only the holder of a lease may change.
+pub struct FirestoreTarget {
+    calls: Calls<Connection>,
+    shown: String,
+    server: String,
+    documents: Documents,
+}
+
+impl fmt::Debug for FirestoreTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FirestoreTarget").field("shown", &self.shown).finish_non_exhaustive()
+    }
+}
+
+impl FirestoreTarget {
+    /// The document that `url` names. Reaches nothing.
+    pub fn open(url: &str) -> Result<Self, TargetError> {
+        let (connection, documents) = Documents::of(url).map_err(|fix| TargetError::Unfit {
+            target: shown(url),
+            why: "cannot be a target".into(),
+            fix,
+        })?;
+        let config = &connection.config;
+        let (shown, server) = (config.shown.clone(), format!("{} {}", config.database, config.endpoint));
+        Ok(Self { calls: Calls::new(connection), shown, server, documents })
+    }
+
+    /// Waits this long for one call, and for all calls of one verb.
+    #[must_use]
+    pub fn with_patience(mut self, each: Duration, all: Duration) -> Self {
+        self.calls.limit(each, all);
+        self
+    }
+
+    fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
+        TargetError::Remote { target: self.shown.clone(), doing, failure }
+    }
+
+    fn bad_fence(&self, why: &str) -> TargetError {
+        let name = self.documents.fence.split_once("/documents/").map_or("", |(_, name)| name);
+        let fence = format!("the document {name}");
+        TargetError::BadFence { target: self.shown.clone(), fence, why: why.into() }
+    }
+}
+
+impl CasFence for FirestoreTarget {
+    type Version = Version;
+    type Content = [u8];
+
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
+        let documents = &self.documents;
+        let found = self.calls.call(0, async |store| store.fence(documents).await, Err);
+        let found = found.map_err(|f| self.remote("read the fence of", f))?;
+        let Some(Document { bytes, version }) = found else { return Ok(None) };
+        let record = FenceRecord::decode(&bytes.unwrap_or_default());
+        Ok(Some((record.map_err(|bad| self.bad_fence(&bad.to_string()))?, version)))
+    }
+
+    fn swap(
+        &mut self,
+        at: Option<&Version>,
+        record: &FenceRecord,
+        content: Option<&[u8]>,
+    ) -> Result<Swap, TargetError> {
+        let (documents, fence) = (&self.documents, record.encode());
+        let write = WriteId(random::seed());
+        let work = async |store: &mut Connection| store.swap(documents, at, write, &fence, content).await;
+        match self.calls.call(content.map_or(0, <[u8]>::len), work, Cas::Unknown) {
+            Cas::Written { .. } => Ok(Swap::Done),
+            Cas::Conflict => Ok(Swap::Conflict),
+            // Said in place of a commit.
+            Cas::Unknown(failure) if failure.kind == FailureKind::Denied => {
+                Err(self.remote("write", failure))
+            }
+            Cas::Unknown(failure) => Ok(Swap::Unknown(failure.message)),
+        }
+    }
+
+    fn examine(&mut self) -> Result<Swap, TargetError> {
+        cas_fence::refuses(self, &Version(LONG_AGO.into()))
+    }
+}
+
+impl Networked for FirestoreTarget {
+    const KIND: &'static str = "document";
+    const MOST: usize = LARGEST;
+
+    fn comparer(&self) -> String {
+        self.server.clone()
+    }
+
+    fn begin(&mut self, bytes: usize) {
+        self.calls.begin(bytes);
+    }
+
+    fn fetch(&mut self) -> Result<Vec<u8>, TargetError> {
+        let documents = &self.documents;
+        let found = self.calls.call(LARGEST, async |store| store.content(documents).await, Err);
+        let found = found.map_err(|f| self.remote("read", f))?;
+        let Some(bytes) = found.and_then(|document| document.bytes) else {
+            return Err(TargetError::Unfit {
+                target: self.shown.clone(),
+                why: "has no field named content that is text or bytes".into(),
+                fix: "Run the job that writes it".into(),
+            });
+        };
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_a_document() {
+        let target =
+            FirestoreTarget::open("firestore://demo/site/today?endpoint=http://127.0.0.1:1").unwrap();
+        assert_eq!(target.documents.content, "projects/demo/databases/(default)/documents/site/today");
+        assert!(target.documents.fence.ends_with("/documents/site/today/leasehold/fence"));
+        for url in [
+            "firestore:",
+            "firestore://demo",
+            "firestore://demo/site",
+            "firestore://demo/site/",
+            "firestore://demo/site/..",
+            "firestore://demo/a/b/c",
+            "firestore://demo/site/today?colour=s3cret",
+        ] {
+            let said = FirestoreTarget::open(url).expect_err(url).to_string();
+            assert!(said.contains("Nothing was written") && said.contains("Firestore URL"), "{url}: {said}");
+        }
+    }
+}

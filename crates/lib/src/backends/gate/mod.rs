@@ -1,0 +1,49 @@
+//! Gates: targets that any command is run under.
+
+mod target;
+
+pub use self::target::{ALL, GateTarget, Gates, HOLDS_NOTHING, Nothing, PREFIX, StoreGate};
+use super::{AsTarget, Backend, Scheme, whole_path};
+use crate::targets::TargetError;
+
+const SCHEME: &str = "gate";
+
+/// What the list of backends says of it.
+pub(super) const BACKEND: Backend = Backend {
+    show: str::to_owned,
+    variables: &[],
+    store: None,
+    target: Some(AsTarget {
+        schemes: &[Scheme { name: SCHEME, example: "gate:NAME" }],
+        open: |url, path| match named(url) {
+            None => Ok(Box::new(GateTarget::open(path)?)),
+            // A file of that name, wherever this process happens to be, would hold nobody off.
+            Some(_) => Err(TargetError::Unfit {
+                target: url.into(),
+                why: "is a gate in the store of a lease, and no store was given".into(),
+                fix: "Name it where the lease is asked for".into(),
+            }),
+        },
+        guard: None,
+        path: false,
+        // By its name it is in whichever store is in use then.
+        anywhere: |shown| if named(shown).is_some() { Some(shown.into()) } else { whole_path(shown) },
+        reset: None,
+        after_stale: AsTarget::NOTHING_TO_REPAIR,
+    }),
+};
+
+/// The gate that is called so, or lies there, as a URL.
+pub fn url(given: &str) -> String {
+    format!("{SCHEME}:{given}")
+}
+
+/// What the URL of a gate gives: its name or its path. Nothing: it is another target.
+pub fn given(url: &str) -> Option<&str> {
+    url.split_once(':').filter(|(scheme, _)| *scheme == SCHEME).map(|(_, given)| given)
+}
+
+/// The name in `gate:NAME`. What begins with `/` or `.` is a path.
+pub fn named(url: &str) -> Option<&str> {
+    given(url).filter(|given| !given.starts_with(['/', '.']))
+}

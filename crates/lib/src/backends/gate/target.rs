@@ -1,0 +1,291 @@
+//! A gate: any command, started only while our token is current.
+//!
+//! What the command does elsewhere is not part of any check, so the class is always [`Class::Gate`]: what
+//! is promised is that no command starts after a later run has sealed the gate.
+//!
+//! `gate:NAME` is a record in the lease's own store ([`StoreGate`]): it holds wherever that store is
+//! reached. `gate:/PATH` is a fence and a lock file in a directory ([`GateTarget`]): it holds on this machine,
+//! and there the next start also waits for whatever still has the lock open.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence_record::FenceRecord;
+use leasehold_core::ids::WriteId;
+use leasehold_core::name::Name;
+use leasehold_core::store::{Cas, Failure, FailureKind, Version};
+use leasehold_core::time::BootTime;
+use pollster::block_on;
+
+use super::{SCHEME, url};
+use crate::backends::Opener;
+use crate::backends::file::{DirFence, FileKind, Inside, LockTarget, Payload};
+use crate::clock::boot_time;
+use crate::random;
+use crate::stores::Store;
+use crate::targets::cas_fence::{self, CasFence, Exam, Swap};
+use crate::targets::{Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written};
+
+/// A command takes as long as it takes; after this long, whoever wants to start is told whom it waits for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long one call to the store may take.
+const EACH: Duration = Duration::from_secs(10);
+/// How long all calls of one verb may take, if nobody said otherwise.
+pub const ALL: Duration = Duration::from_secs(30);
+/// What a fence calls the start of a command.
+const ENTERED: &str = "entered";
+/// To whoever wants to write into a gate, or read it.
+pub const HOLDS_NOTHING: &str =
+    "a gate holds nothing; run a command under it: leasehold gate NAME -- COMMAND";
+
+/// Records of gates begin with this.
+pub const PREFIX: &str = "gates/";
+
+/// The gates in one store. They share a handle of their own, opened by the first call: a gate that waits for
+/// a silent store delays no renewal.
+#[derive(Clone)]
+pub struct Gates {
+    handle: Arc<Mutex<Handle>>,
+}
+
+struct Handle {
+    open: Opener,
+    store: Option<Box<dyn Store>>,
+}
+
+impl fmt::Debug for Gates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gates")
+    }
+}
+
+impl Gates {
+    /// Those in the store that this opens. Reaches nothing yet.
+    pub fn new(open: Opener) -> Self {
+        Self { handle: Arc::new(Mutex::new(Handle { open, store: None })) }
+    }
+
+    /// One of them.
+    pub fn gate(&self, name: &Name) -> StoreGate {
+        let (key, shown) = (format!("{PREFIX}{name}"), url(name.as_str()));
+        StoreGate { gates: self.clone(), key, shown, until: BootTime::default() }
+    }
+}
+
+/// A gate that is a record in a store.
+#[derive(Debug)]
+pub struct StoreGate {
+    gates: Gates,
+    key: String,
+    shown: String,
+    /// The calls of this verb end by then.
+    until: BootTime,
+}
+
+impl StoreGate {
+    /// Goes in: if our token is current here, the fence is moved, so that this start comes before the seal of
+    /// any later run. Tries for at most `patience`.
+    pub fn enter(&mut self, bearer: &Bearer, patience: Duration) -> Result<Written, TargetError> {
+        self.begin(patience);
+        cas_fence::write(self, bearer, None, ENTERED, &()).map_err(|error| self.not_entered(error))
+    }
+
+    /// The same for a lease that was taken by hand: no run has sealed the gate for it, so this does.
+    pub fn enter_by_hand(&mut self, bearer: &Bearer) -> Result<Written, TargetError> {
+        self.begin(ALL);
+        cas_fence::seal(self, bearer, Mode::Enforce, Exam::Spared)
+            .map_err(|error| self.not_entered(error))?;
+        self.enter(bearer, ALL)
+    }
+
+    /// No command was started, whatever became of the fence: it counts one start more, or it does not.
+    fn not_entered(&self, error: TargetError) -> TargetError {
+        match error {
+            TargetError::InDoubt { why, .. } => self.remote("enter", unreachable(&why)),
+            other => entering(other),
+        }
+    }
+
+    fn begin(&mut self, patience: Duration) {
+        self.until = boot_time().plus(patience);
+    }
+
+    fn call<T>(
+        &self,
+        doing: &'static str,
+        work: impl FnOnce(&mut dyn Store, &str) -> T,
+    ) -> Result<T, TargetError> {
+        let mut handle = self.gates.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        // Others may have waited for the store in front of us.
+        let left = self.until.since(boot_time());
+        if left.is_zero() {
+            return Err(self.remote(doing, unreachable("the store did not answer in time")));
+        }
+        let store = match handle.store.take() {
+            Some(store) => store,
+            None => (handle.open)().map_err(|failure| self.remote(doing, failure))?,
+        };
+        let store = handle.store.insert(store);
+        store.limit_calls(left.min(EACH));
+        Ok(work(store.as_mut(), &self.key))
+    }
+
+    fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
+        TargetError::Remote { target: self.shown.clone(), doing, failure }
+    }
+}
+
+fn unreachable(message: &str) -> Failure {
+    Failure::new(FailureKind::Unreachable, message)
+}
+
+impl CasFence for StoreGate {
+    type Version = Version;
+    type Content = ();
+
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
+        let stored = self.call("read", |store, key| block_on(store.read(key)))?;
+        let Some(stored) = stored.map_err(|failure| self.remote("read", failure))? else { return Ok(None) };
+        let record = FenceRecord::decode(&stored.body).map_err(|bad| TargetError::BadFence {
+            target: self.shown.clone(),
+            fence: format!("the record {} in its store", self.key),
+            why: bad.to_string(),
+        })?;
+        Ok(Some((record, stored.version)))
+    }
+
+    fn swap(
+        &mut self,
+        at: Option<&Version>,
+        record: &FenceRecord,
+        _: Option<&()>,
+    ) -> Result<Swap, TargetError> {
+        let (write, body) = (WriteId(random::seed()), record.encode());
+        match self.call("change", |store, key| block_on(store.cas(key, at, write, &body)))? {
+            Cas::Written { .. } => Ok(Swap::Done),
+            Cas::Conflict => Ok(Swap::Conflict),
+            Cas::Unknown(failure) if failure.kind == FailureKind::Unreachable => {
+                Ok(Swap::Unknown(failure.message))
+            }
+            // Trying again would not mend it.
+            Cas::Unknown(failure) => Err(self.remote("change", failure)),
+        }
+    }
+
+    /// The store of a lease is examined before its first use.
+    fn examine(&mut self) -> Result<Swap, TargetError> {
+        Ok(Swap::Done)
+    }
+}
+
+impl Target for StoreGate {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        Class::Gate
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        self.begin(ALL);
+        cas_fence::seal(self, bearer, mode, Exam::Spared)
+    }
+
+    fn write(&mut self, _: &Bearer, _: Option<u64>, _: Content<'_>) -> Result<Written, TargetError> {
+        Err(TargetError::Io { target: self.shown.clone(), doing: "write", source: holds_nothing() })
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        self.begin(ALL);
+        Ok(self.load()?.map(|(record, _)| record).filter(|record| !record.forgotten))
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        self.begin(ALL);
+        cas_fence::set_mode(self, mode)
+    }
+
+    fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
+        self.begin(ALL);
+        cas_fence::forget(self)
+    }
+}
+
+/// A path that commands are run under.
+pub type GateTarget = LockTarget<Nothing>;
+
+/// There is no artefact: only the fence and the lock.
+#[derive(Debug)]
+pub struct Nothing;
+
+impl GateTarget {
+    /// The gate whose fence and lock lie at `path`.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, TargetError> {
+        Ok(Self::at(path.as_ref(), Nothing)?.with_patience(PATIENCE))
+    }
+
+    /// Goes in: the fence is moved first, so that a crash leaves no doubt that somebody was there.
+    pub fn enter(&mut self, bearer: &Bearer) -> Result<(Inside, Written), TargetError> {
+        self.note(bearer, ENTERED).map_err(entering)
+    }
+}
+
+/// What is refused is the start of a command.
+fn entering(error: TargetError) -> TargetError {
+    match error {
+        TargetError::Refused(refused) => {
+            TargetError::Refused(Box::new(Refused { attempt: Attempt::Enter, ..*refused }))
+        }
+        other => other,
+    }
+}
+
+impl FileKind for Nothing {
+    const SCHEME: &'static str = SCHEME;
+
+    fn class(&self, _: bool) -> Class {
+        Class::Gate
+    }
+
+    fn fit(&self, _: &DirFence) -> io::Result<Result<(), (String, String)>> {
+        Ok(Ok(()))
+    }
+
+    fn stage<'a>(&self, _: &'a DirFence, _: Content<'_>) -> io::Result<Payload<'a>> {
+        Err(holds_nothing())
+    }
+
+    fn place(&self, _: &DirFence, _: &Inside, _: &str, _: &Fence) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn waiting(&self, _: &DirFence, _: &str, _: &Fence) -> io::Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn present(&self, _: &DirFence, _: &Fence) -> io::Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn fingerprint(&self, _: &DirFence) -> Option<String> {
+        None
+    }
+
+    fn sweep(&self, _: &DirFence, _: &Fence) {}
+}
+
+fn holds_nothing() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, HOLDS_NOTHING)
+}
+
+#[cfg(test)]
+mod tests;

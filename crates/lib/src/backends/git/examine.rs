@@ -1,0 +1,138 @@
+//! Makes a server show that it compares the old fence with the one it has.
+//!
+//! Git's client compares by itself what the server told it when it connected, so a condition that cannot hold has to
+//! become one after that. A push stands in its `pre-push` hook when it has heard the server and has sent nothing: there a
+//! second push moves the fence. What the first one goes on to send is out of date, and the server must refuse it,
+//! whoever else moves the fence meanwhile: no commit is ever a fence twice. Both carry the same fence.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use leasehold_core::fence_record::FenceRecord;
+
+use super::push_output::{self, Status};
+use super::remote::{At, Remote, took};
+use super::tool::Said;
+use super::unfit;
+use crate::random;
+use crate::targets::TargetError;
+use crate::targets::cas_fence::{Swap, liar};
+
+impl Remote {
+    /// Moves the fence from `old` to `new`, in the middle of a push that has to be refused therefore.
+    pub(super) fn overtaken(
+        &mut self,
+        old: Option<&At>,
+        new: &At,
+        record: &FenceRecord,
+    ) -> Result<Swap, TargetError> {
+        let late = self.successor(old, new.name, record)?;
+        let hook = Hook::new(self.git.run_dir.path(), &self.pushing(old, new, None, None))
+            .map_err(|e| self.system("examine", &e))?;
+        let command = self.pushing(old, &late, None, Some(&hook.dir));
+        let outer = self.git.run(command, b"").map_err(|e| self.system("examine", &e))?;
+        let Some(inner) = hook.said(|err| self.git.hidden(err)) else {
+            // It was not sent at all, or it was the only one.
+            if took(&outer, &late) {
+                return Err(not_run(&self.shown));
+            }
+            return self.judged(old, &late, None, &outer);
+        };
+        if took(&outer, &late) && (took(&inner, new) || is(&inner, new, Status::stale)) {
+            return Err(liar(&self.shown));
+        }
+        match self.judged(old, new, None, &inner)? {
+            // Where the server has not said no, nothing was shown.
+            Swap::Done if !is(&outer, &late, Status::refused) => Ok(Swap::Unknown(outer.complaint())),
+            swap => Ok(swap),
+        }
+    }
+}
+
+/// Whether that is what git says of the fence.
+fn is(said: &Said, fence: &At, what: fn(&Status) -> bool) -> bool {
+    push_output::statuses(&said.out).iter().any(|status| status.name == fence.name && what(status))
+}
+
+fn not_run(shown: &str) -> TargetError {
+    let why = "could not be examined: git ran no hook from the state directory, which may be mounted noexec";
+    unfit(shown, why, "Set XDG_STATE_HOME to a directory where programs may be run")
+}
+
+/// A directory with the hook in it; gone with this.
+struct Hook {
+    dir: PathBuf,
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Hook {
+    /// One that runs this command.
+    fn new(run_dir: &Path, command: &Command) -> io::Result<Self> {
+        let hook = Self { dir: run_dir.join(format!("hooks-{:032x}", random::seed())) };
+        fs::DirBuilder::new().mode(0o700).create(&hook.dir)?;
+        let mut script = b"#!/bin/sh\n".to_vec();
+        for word in std::iter::once(command.get_program()).chain(command.get_args()) {
+            script.extend(quoted(word.as_bytes()));
+        }
+        for (sign, name) in [("<", "/dev/null"), (">", "out"), ("2>", "err")] {
+            script.extend(sign.as_bytes());
+            script.extend(quoted(hook.dir.join(name).as_os_str().as_bytes()));
+        }
+        script.extend(b"\necho $? >");
+        script.extend(quoted(hook.dir.join("code").as_os_str().as_bytes()));
+        script.push(b'\n');
+        let path = hook.dir.join("pre-push");
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?.write_all(&script)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o700))?;
+        Ok(hook)
+    }
+
+    /// What its command came to; nothing: it was not run.
+    fn said(&self, hidden: impl Fn(&[u8]) -> String) -> Option<Said> {
+        let out = fs::read(self.dir.join("out")).ok()?;
+        let err = fs::read(self.dir.join("err")).unwrap_or_default();
+        let code = fs::read(self.dir.join("code")).unwrap_or_default();
+        Some(Said { ok: code == b"0\n", out, err: hidden(&err), late: code.is_empty() })
+    }
+}
+
+/// One word for a shell, and a space.
+fn quoted(word: &[u8]) -> Vec<u8> {
+    let mut quoted = vec![b'\''];
+    for byte in word {
+        match byte {
+            b'\'' => quoted.extend(b"'\\''"),
+            other => quoted.push(*other),
+        }
+    }
+    quoted.extend(b"' ");
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hook_runs_what_it_was_told() {
+        let run_dir = std::env::temp_dir();
+        let mut command = Command::new("printf");
+        command.args(["%s|", "it's", "two words", "$HOME", "", "a\nb"]);
+        let hook = Hook::new(&run_dir, &command).unwrap();
+        let said = || hook.said(|err| String::from_utf8_lossy(err).into_owned());
+        assert!(said().is_none());
+        assert!(Command::new(hook.dir.join("pre-push")).status().unwrap().success());
+        let said = said().unwrap();
+        assert!(said.ok && !said.late, "{said:?}");
+        assert_eq!(said.out, b"it's|two words|$HOME||a\nb|");
+    }
+}

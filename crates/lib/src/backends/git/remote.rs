@@ -1,0 +1,466 @@
+//! The fence of a repository: a tiny commit under a ref of its own, replaced only in one atomic push.
+//!
+//! A push whose fence ref does not move checks nothing, one that is not atomic moves the branch alone,
+//! and one with `+` for the fence moves it over a later one: each lets a frozen writer in.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use leasehold_core::fence_record::{BODY_MAX, FenceRecord};
+use leasehold_core::store::{Failure, FailureKind};
+
+use super::push_output::{self, Status};
+use super::tool::{self, Git, Said, THERE};
+use super::{FALLBACK_REF, FENCE_REF};
+use crate::targets::cas_fence::{CasFence, Exam, Swap};
+use crate::targets::{Asked, TargetError};
+use crate::{clock, random};
+
+/// Why nobody knows what a push came to that git calls good.
+const ASTRAY: &str = "the server said that it took the push, but its fence is neither the one that was pushed nor one \
+    that came after it. Either somebody replaced the fence without comparing it, or the server does not compare";
+
+/// The empty tree: what a fence says stands in its message.
+const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+
+/// How many of the fences before it a fence names.
+const NAMED: usize = 16;
+/// What its author is called; the names of those fences follow.
+const AUTHOR: &str = "leasehold";
+
+/// Which fence ref, and the commit it names.
+#[derive(Clone, Debug)]
+pub(super) struct At {
+    pub(super) name: &'static str,
+    pub(super) oid: String,
+    /// The commits that it replaced, the last one first, as far as they are known.
+    before: Vec<String>,
+}
+
+/// One commit is one fence.
+impl PartialEq for At {
+    fn eq(&self, other: &Self) -> bool {
+        (self.name, &self.oid) == (other.name, &other.oid)
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.oid, self.name)?;
+        self.before.iter().try_for_each(|oid| write!(f, " {oid}"))
+    }
+}
+
+impl At {
+    /// A line of `ls-remote`, or our own.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split([' ', '\t']);
+        let (oid, name) = (words.next()?, words.next()?);
+        let name = [FENCE_REF, FALLBACK_REF].into_iter().find(|known| *known == name)?;
+        Some(Self { name, oid: oid.into(), before: words.map(str::to_owned).collect() })
+    }
+
+    /// Whether it is that one, or came after it.
+    fn shows(&self, other: &Self) -> bool {
+        self == other || self.before.contains(&other.oid)
+    }
+}
+
+/// What a push moves besides the fence.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Push {
+    /// `+src:dst`, with whole names.
+    pub(super) refspecs: Vec<String>,
+    /// Further options of `git push`.
+    pub(super) options: Vec<String>,
+}
+
+impl Push {
+    /// The refs at the other end.
+    fn names(&self) -> Vec<Status> {
+        let names = self.refspecs.iter().filter_map(|spec| spec.split_once(':'));
+        names.map(|(_, name)| Status { name: name.into(), rejected: None, forced: false }).collect()
+    }
+}
+
+/// One repository.
+#[derive(Debug)]
+pub(super) struct Remote {
+    pub(super) shown: String,
+    pub(super) git: Git,
+    /// What is probably there: spares a look, and costs one if it is wrong.
+    pub(super) hint: Option<(FenceRecord, At)>,
+    /// What we have put there last.
+    pub(super) put: Option<(FenceRecord, At)>,
+    /// What git said of each ref in the last push of content.
+    pub(super) statuses: Vec<Status>,
+    /// All refs there, as a look right after the last push has found them.
+    pub(super) listed: Option<String>,
+    /// One for each in this process: they share a repository to fetch into.
+    number: u64,
+}
+
+impl Remote {
+    pub(super) fn new(shown: &str, git: Git) -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let (shown, statuses) = (shown.into(), Vec::new());
+        Self { shown, git, hint: None, put: None, statuses, listed: None, number }
+    }
+
+    pub(super) fn failed(&self, doing: &'static str, kind: FailureKind, message: String) -> TargetError {
+        TargetError::Remote { target: self.shown.clone(), doing, failure: Failure::new(kind, message) }
+    }
+
+    pub(super) fn system(&self, doing: &'static str, e: &io::Error) -> TargetError {
+        self.failed(doing, FailureKind::Unusable, format!("git could not be run: {e}"))
+    }
+
+    pub(super) fn complained(&self, doing: &'static str, said: &Said) -> TargetError {
+        if ["mismatched algorithms", "hash algorithm"].iter().any(|words| said.err.contains(words)) {
+            let why = "names its objects by SHA-256, which is not supported yet";
+            return super::unfit(&self.shown, why, "Use a repository with SHA-1 object names");
+        }
+        let kind =
+            if push_output::denied(&said.err) { FailureKind::Denied } else { FailureKind::Unreachable };
+        self.failed(doing, kind, said.complaint())
+    }
+
+    fn bad_fence(&self, name: &str, why: String) -> TargetError {
+        TargetError::BadFence { target: self.shown.clone(), fence: format!("the ref {name}"), why }
+    }
+
+    /// Every ref there, as `ls-remote` prints them.
+    pub(super) fn listing(&self) -> Result<String, TargetError> {
+        let mut command = self.git.apart();
+        // The older protocol lists in one request.
+        command.args(["-c", "protocol.version=0", "ls-remote", "--symref", "--", THERE]);
+        let said = self.git.run(command, b"").map_err(|e| self.system("look at", &e))?;
+        if !said.ok {
+            return Err(self.complained("look at", &said));
+        }
+        String::from_utf8(said.out)
+            .map_err(|_| self.failed("look at", FailureKind::Unusable, "its refs are not UTF-8".into()))
+    }
+
+    /// The fence itself, by a look at the repository.
+    pub(super) fn fetch(&mut self) -> Result<Option<(FenceRecord, At)>, TargetError> {
+        self.hint = None;
+        let mine = format!("refs/there/{}-{}", std::process::id(), self.number);
+        // Patterns, for a plain name that is not there would be an error.
+        let patterns = [
+            format!("+{FENCE_REF}*:{mine}/{FENCE_REF}*"),
+            format!("+{FALLBACK_REF}*:{mine}/{FALLBACK_REF}*"),
+        ];
+        let mut command = self.git.apart();
+        command.args(["fetch", "--quiet", "--prune", "--no-tags", "--refmap=", "--no-auto-gc"]);
+        command.args(["--no-write-fetch-head", "--recurse-submodules=no", "--", THERE]).args(patterns);
+        let said = self.git.run(command, b"").map_err(|e| self.system("look at", &e))?;
+        if !said.ok {
+            return Err(self.complained("look at", &said));
+        }
+        let mut command = self.git.apart();
+        let format = "--format=%(objectname) %(refname)%00%(objecttype)%00%(authorname)%00%(contents)%00";
+        command.args(["for-each-ref", format, &mine]);
+        let said = self.git.run(command, b"").map_err(|e| self.system("look at", &e))?;
+        // What could not be read is not what was never sealed.
+        if !said.ok {
+            return Err(self.failed("look at", FailureKind::Unusable, said.complaint()));
+        }
+        let text = String::from_utf8_lossy(&said.out).into_owned();
+        self.the_one(&text.replace(&format!("{mine}/"), ""))
+    }
+
+    /// The one fence among what was fetched.
+    fn the_one(&self, text: &str) -> Result<Option<(FenceRecord, At)>, TargetError> {
+        let mut found = None;
+        let fields: Vec<&str> = text.split('\0').collect();
+        for entry in fields.chunks_exact(4) {
+            let Some(mut at) = At::parse(entry[0].trim_start()) else { continue };
+            at.before = entry[2].split(' ').skip(1).map(str::to_owned).collect();
+            if entry[1] != "commit" {
+                return Err(self.bad_fence(at.name, format!("the fence is a {}, not a commit", entry[1])));
+            }
+            if found.is_some() {
+                let why = format!("there are two fences, {FENCE_REF} and {FALLBACK_REF}");
+                return Err(self.bad_fence(FALLBACK_REF, why));
+            }
+            let body = entry[3].as_bytes();
+            let body = &body[..body.len().min(BODY_MAX + 1)];
+            let record = FenceRecord::decode(body).map_err(|bad| self.bad_fence(at.name, bad.to_string()))?;
+            found = Some((record, at));
+        }
+        Ok(found)
+    }
+
+    /// A fence as an object that can be pushed in the place of `old`. No two are the same, whatever they say: one
+    /// that was replaced and put back would pass for never having moved.
+    pub(super) fn successor(
+        &self,
+        old: Option<&At>,
+        name: &'static str,
+        record: &FenceRecord,
+    ) -> Result<At, TargetError> {
+        // Branches may refuse to be replaced by what does not descend from them.
+        let parent = old.filter(|at| at.name == FALLBACK_REF);
+        let parent = parent.map(|at| format!("parent {}\n", at.oid)).unwrap_or_default();
+        let before: Vec<String> = old
+            .into_iter()
+            .flat_map(|old| std::iter::once(&old.oid).chain(&old.before).take(NAMED))
+            .cloned()
+            .collect();
+        let after: String = before.iter().map(|oid| format!(" {oid}")).collect();
+        let who =
+            format!("<fence-{:032x}@localhost.invalid> {} +0000", random::seed(), clock::wall().as_secs());
+        let head =
+            format!("tree {EMPTY_TREE}\n{parent}author {AUTHOR}{after} {who}\ncommitter {AUTHOR} {who}\n\n");
+        let mut bytes = head.into_bytes();
+        bytes.extend(record.encode());
+        let mut command = self.git.apart();
+        command.args(["hash-object", "-t", "commit", "-w", "--stdin"]);
+        let said = self.git.run(command, &bytes).map_err(|e| self.system("seal", &e))?;
+        let oid = String::from_utf8_lossy(&said.out).trim().to_owned();
+        match said.ok && !oid.is_empty() {
+            true => Ok(At { name, oid, before }),
+            false => Err(self.complained("seal", &said)),
+        }
+    }
+
+    /// A push that moves the fence from `old` to `new`, and all else with it, or nothing at all. Git runs the hooks in
+    /// this directory, and no others.
+    pub(super) fn pushing(
+        &self,
+        old: Option<&At>,
+        new: &At,
+        content: Option<&Push>,
+        hooks: Option<&Path>,
+    ) -> Command {
+        let mut command = if content.is_some() { self.git.inside() } else { self.git.apart() };
+        // Options of the user's settings have come through git already, or are not meant for the seal.
+        command.args(["-c", "push.pushOption="]);
+        if let Some(hooks) = hooks {
+            command.arg("-c").arg(tool::flag("core.hooksPath=", hooks));
+        }
+        command.args(["push", "--porcelain", "--atomic", "--no-follow-tags"]);
+        command.args(hooks.is_none().then_some("--no-verify"));
+        command.arg("--recurse-submodules=no").args(self.git.other_end());
+        command.arg(format!("--force-with-lease={}:{}", new.name, old.map_or("", |at| at.oid.as_str())));
+        if let Some(content) = content {
+            command.args(&content.options);
+        } else {
+            command.arg("--no-signed");
+        }
+        command.args(["--", THERE]);
+        if let Some(content) = content {
+            command.args(&content.refspecs);
+        }
+        command.arg(format!("{}:{}", new.oid, new.name));
+        command
+    }
+
+    /// What became of a push that is over. That git calls it good is believed once the fence shows it: a server may
+    /// say so and compare nothing.
+    pub(super) fn judged(
+        &mut self,
+        old: Option<&At>,
+        new: &At,
+        content: Option<&Push>,
+        said: &Said,
+    ) -> Result<Swap, TargetError> {
+        self.statuses = push_output::statuses(&said.out);
+        if !took(said, new) {
+            return self.settle(old, new, content, said);
+        }
+        match self.shows(new) {
+            Ok(true) => Ok(Swap::Done),
+            Ok(false) if content.is_some() => {
+                let (target, why) = (self.shown.clone(), ASTRAY.into());
+                Err(TargetError::InDoubt { target, asked: Asked::Write, why })
+            }
+            Ok(false) => Ok(Swap::Unknown(ASTRAY.into())),
+            Err(error) => Ok(Swap::Unknown(format!("git says that it was pushed, but: {error}"))),
+        }
+    }
+
+    /// Whether the fence there is this one, or came after it.
+    fn shows(&mut self, new: &At) -> Result<bool, TargetError> {
+        let listing = self.listing()?;
+        let found = listing.lines().find_map(At::parse);
+        self.listed = Some(listing);
+        if found.as_ref() == Some(new) {
+            return Ok(true);
+        }
+        Ok(self.fetch()?.is_some_and(|(_, now)| now.shows(new)))
+    }
+
+    /// What a push that did not end well has come to. The exit code is 1 for everything, so only the
+    /// fence itself can tell.
+    fn settle(
+        &mut self,
+        old: Option<&At>,
+        new: &At,
+        content: Option<&Push>,
+        said: &Said,
+    ) -> Result<Swap, TargetError> {
+        let fence = self.statuses.iter().find(|status| status.name == new.name);
+        let answered = self.statuses.iter().any(Status::answered);
+        if fence.is_some_and(Status::stale) {
+            return Ok(Swap::Conflict);
+        }
+        if !answered && !said.late && push_output::not_even_tried(&said.err) {
+            // In git's own words, at each ref.
+            let reason = said.complaint();
+            self.statuses = content.map(|content| content.names()).unwrap_or_default();
+            self.statuses.iter_mut().for_each(|status| status.rejected = Some(reason.clone()));
+            return Err(self.failed("push to", FailureKind::Denied, reason));
+        }
+        if !answered && !said.late && push_output::never_sent(&said.err) {
+            return Err(self.unfit(said).unwrap_or_else(|| self.complained("push to", said)));
+        }
+        let unknown = || Swap::Unknown(said.complaint());
+        let now = match self.fetch() {
+            Ok(now) => now.map(|(_, at)| at),
+            Err(error @ TargetError::BadFence { .. }) => return Err(error),
+            Err(_) => return Ok(unknown()),
+        };
+        if now.as_ref().is_some_and(|now| now.shows(new)) {
+            return Ok(Swap::Done);
+        }
+        // Without an answer nobody knows whether ours was there before the one that is there now.
+        match answered {
+            false => Ok(unknown()),
+            true if now.as_ref() != old => Ok(Swap::Conflict),
+            true => Err(self.rejected(said)),
+        }
+    }
+
+    /// A server that cannot do it, in words.
+    fn unfit(&self, said: &Said) -> Option<TargetError> {
+        said.err.contains("does not support --atomic push").then(|| TargetError::Unfit {
+            target: self.shown.clone(),
+            why: "is on a server that cannot move several refs in one step (no atomic push), so a branch \
+                  and its fence could come apart"
+                .into(),
+            fix: "Use another server or a newer one (receive.advertiseAtomic), or push to a repository \
+                  of your own that mirrors there"
+                .into(),
+        })
+    }
+
+    /// The server, or git itself, said no, and not because of the fence.
+    fn rejected(&self, said: &Said) -> TargetError {
+        let mine = |status: &&Status| ![FENCE_REF, FALLBACK_REF].contains(&status.name.as_str());
+        let why = |status: &Status| {
+            let why = status.rejected.as_deref().filter(|why| *why != "atomic push failed")?;
+            Some(format!("{}: {why}", status.name))
+        };
+        let mut reasons: Vec<String> = self.statuses.iter().filter(mine).filter_map(why).collect();
+        if reasons.is_empty() {
+            reasons = self.statuses.iter().filter_map(why).collect();
+        }
+        let remote = said.err.lines().filter_map(|line| line.trim().strip_prefix("remote: "));
+        let remote: Vec<&str> = remote.map(str::trim).filter(|line| !line.is_empty()).collect();
+        if !remote.is_empty() {
+            reasons.push(format!("the server says: {}", remote.join(" ")));
+        }
+        self.failed("push to", FailureKind::Denied, reasons.join("; "))
+    }
+
+    fn attempt(
+        &mut self,
+        old: Option<&At>,
+        name: &'static str,
+        record: &FenceRecord,
+        content: Option<&Push>,
+        exam: Exam,
+    ) -> Result<Swap, TargetError> {
+        let new = self.successor(old, name, record)?;
+        let swap = match exam {
+            Exam::Wanted => self.overtaken(old, &new, record)?,
+            Exam::Spared => {
+                let command = self.pushing(old, &new, content, None);
+                let run =
+                    if content.is_some() { self.git.run_aloud(command) } else { self.git.run(command, b"") };
+                let said = run.map_err(|e| self.system("push to", &e))?;
+                self.judged(old, &new, content, &said)?
+            }
+        };
+        if swap == Swap::Done {
+            self.put = Some((record.clone(), new));
+        }
+        Ok(swap)
+    }
+
+    fn replaced(
+        &mut self,
+        at: Option<&At>,
+        record: &FenceRecord,
+        content: Option<&Push>,
+        exam: Exam,
+    ) -> Result<Swap, TargetError> {
+        if let Some(at) = at {
+            return self.attempt(Some(at), at.name, record, content, exam);
+        }
+        let first = match self.attempt(None, FENCE_REF, record, content, exam) {
+            Err(error @ TargetError::Remote { .. }) if !self.statuses.is_empty() => error,
+            other => return other,
+        };
+        // A server that takes branches and tags only: a branch will do.
+        match self.attempt(None, FALLBACK_REF, record, content, exam) {
+            Err(error @ TargetError::Unfit { .. }) => Err(error),
+            Err(_) => Err(TargetError::Unfit {
+                target: self.shown.clone(),
+                why: format!(
+                    "takes neither {FENCE_REF} nor {FALLBACK_REF}, so it has no place for a fence ({first})"
+                ),
+                fix: "Allow one of the two on the server".into(),
+            }),
+            other => other,
+        }
+    }
+}
+
+/// Whether git says that the fence was taken.
+pub(super) fn took(said: &Said, new: &At) -> bool {
+    let statuses = push_output::statuses(&said.out);
+    said.ok && statuses.iter().any(|status| status.name == new.name && status.rejected.is_none())
+}
+
+impl CasFence for Remote {
+    type Version = At;
+    type Content = Push;
+
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn load(&mut self) -> Result<Option<(FenceRecord, At)>, TargetError> {
+        match self.hint.take() {
+            Some(hint) => Ok(Some(hint)),
+            None => self.fetch(),
+        }
+    }
+
+    fn swap(
+        &mut self,
+        at: Option<&At>,
+        record: &FenceRecord,
+        content: Option<&Push>,
+    ) -> Result<Swap, TargetError> {
+        // Nothing but the fence: that needs no clone around us.
+        let content = content.filter(|content| !content.refspecs.is_empty());
+        self.replaced(at, record, content, Exam::Spared)
+    }
+
+    fn examine(&mut self) -> Result<Swap, TargetError> {
+        let Some((record, at)) = self.fetch()? else { return Ok(Swap::Conflict) };
+        self.swap_examined(Some(&at), &record)
+    }
+
+    fn swap_examined(&mut self, at: Option<&At>, record: &FenceRecord) -> Result<Swap, TargetError> {
+        self.replaced(at, record, None, Exam::Wanted)
+    }
+}

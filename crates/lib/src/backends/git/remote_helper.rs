@@ -1,0 +1,444 @@
+//! The remote helper `git-remote-leasehold`: what git talks to for a URL that is guarded.
+//!
+//! Git says what it wants line by line (gitremote-helpers(7)). Looking and fetching are passed on to git
+//! itself, for the real URL. Pushing too, as one atomic push with the fence in it. A URL that only begins
+//! like a guarded one is passed on as it is.
+
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+
+use leasehold_core::fence::{Bearer, Offer, Verdict, verdict};
+use leasehold_core::store::FailureKind;
+
+use super::push_output::{self, Status};
+use super::remote::{At, Push, Remote};
+use super::run_dir::{DOUBT, PREFIX, RunDir};
+use super::tool::{Git, THERE};
+use super::{FALLBACK_REF, FENCE_REF, GitTarget, repo_url, unfit};
+use crate::host::Enclosing;
+use crate::targets::{Attempt, Refused, TargetError, cas_fence};
+
+/// What people should hear.
+#[derive(Clone, Copy, Debug)]
+pub enum Told<'a> {
+    /// It was not done.
+    Failed(&'a TargetError),
+    /// It was done, only because the target watches.
+    LetIn(&'a Refused),
+}
+
+/// Serves git until it is done. `tell` hears why something was not done, and what was let in only because
+/// the target watches. Whether all went well.
+pub fn serve(
+    url: &str,
+    input: impl BufRead,
+    output: impl Write,
+    tell: &mut dyn FnMut(Told<'_>),
+) -> io::Result<bool> {
+    let url = repo_url::unveiled(url.strip_prefix(PREFIX).unwrap_or(url));
+    let shown = format!("git:{}", repo_url::shown(url));
+    // Whether it is guarded: who cannot tell passes nothing on.
+    let around = RunDir::around().and_then(|run_dir| {
+        let number = run_dir.as_ref().map(|run_dir| run_dir.find(url)).transpose()?.flatten();
+        Ok(run_dir.map(|run_dir| (run_dir, number)))
+    });
+    let (run_dir, number) = match around {
+        Ok(Some(around)) => around,
+        Ok(None) => {
+            let why = "was reached through Leasehold's helper outside of any run";
+            let fix = "Start it in a run: leasehold run NAME --fence git:URL -- COMMAND";
+            tell(Told::Failed(&unfit(&shown, why, fix)));
+            return Ok(false);
+        }
+        Err(e) => {
+            let why = format!("cannot be pushed to under the fence: {e}");
+            tell(Told::Failed(&unfit(&shown, &why, "Start the run again")));
+            return Ok(false);
+        }
+    };
+    let run_dir = Arc::new(run_dir);
+    let remote = Remote::new(&shown, Git::new(Arc::clone(&run_dir), url));
+    let wishes = Wishes::default();
+    let bearer = Enclosing::from_env(|name| std::env::var(name).ok()).map(Bearer::from);
+    Helper { run_dir, number, remote, bearer, wishes, output, tell }.talk(input)
+}
+
+/// What git wishes for the next push or fetch.
+#[derive(Debug, Default)]
+struct Wishes {
+    dry_run: bool,
+    atomic: bool,
+    progress: bool,
+    signed: bool,
+    /// `REF:OLD`
+    leases: Vec<String>,
+    push_options: Vec<String>,
+    fetch: Vec<String>,
+}
+
+/// One `push` line.
+struct Move {
+    force: bool,
+    source: String,
+    name: String,
+}
+
+struct Helper<'a, W> {
+    run_dir: Arc<RunDir>,
+    /// Nothing: not guarded.
+    number: Option<usize>,
+    remote: Remote,
+    bearer: Option<Bearer>,
+    wishes: Wishes,
+    output: W,
+    tell: &'a mut dyn FnMut(Told<'_>),
+}
+
+impl<W: Write> Helper<'_, W> {
+    fn talk(mut self, mut input: impl BufRead) -> io::Result<bool> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if input.read_line(&mut line)? == 0 {
+                return Ok(true);
+            }
+            let (word, rest) = line.trim_end_matches('\n').split_once(' ').unwrap_or((line.trim_end(), ""));
+            let fine = match word {
+                "" => return Ok(true),
+                "capabilities" => self.say("option\nfetch\npush\n\n")?,
+                "option" => {
+                    let answer = self.wishes.hear(rest);
+                    self.say(&format!("{answer}\n"))?
+                }
+                "list" => self.list(rest == "for-push")?,
+                "fetch" => {
+                    let batch = batch(rest, &mut input, "fetch ")?;
+                    self.fetch(&batch)?
+                }
+                "push" => {
+                    let batch = batch(rest, &mut input, "push ")?;
+                    self.push(&batch)?
+                }
+                // Git ends when we do.
+                _ => false,
+            };
+            if !fine {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn say(&mut self, text: &str) -> io::Result<bool> {
+        self.output.write_all(text.as_bytes())?;
+        self.output.flush()?;
+        Ok(true)
+    }
+
+    fn list(&mut self, for_push: bool) -> io::Result<bool> {
+        let listing = match self.remote.listing() {
+            Ok(listing) => listing,
+            Err(error) => return Ok(self.told(&error)),
+        };
+        let fence = listing.lines().find_map(At::parse);
+        if for_push && self.number.is_some() && !self.may_push(fence.as_ref()) {
+            return Ok(false);
+        }
+        let mut text = String::new();
+        let known = |target: &str| listing.lines().any(|line| line.ends_with(&format!("\t{target}")));
+        let symbolic: Vec<(&str, &str)> = listing
+            .lines()
+            .filter_map(|line| line.strip_prefix("ref: ")?.split_once('\t'))
+            .filter(|(target, _)| known(target))
+            .collect();
+        for (first, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
+            // Nobody deletes it by pushing a mirror; and what is no ref, as HEAD, is not pushed to.
+            if for_push && (is_fence(name) || !name.starts_with("refs/")) {
+                continue;
+            }
+            let to = symbolic.iter().find(|(_, symbol)| *symbol == name).map(|(to, _)| to);
+            match (to, first.starts_with("ref: ")) {
+                (Some(to), true) => text.push_str(&format!("@{to} {name}\n")),
+                (None, false) => text.push_str(&format!("{first} {name}\n")),
+                // Named twice, by what it points to and by what that is.
+                _ => {}
+            }
+        }
+        self.say(&format!("{text}\n"))
+    }
+
+    /// Whether the fence is ours. Asked before git compares branches: to one who lost the lease, "fetch
+    /// first" would be bad advice.
+    fn may_push(&mut self, there: Option<&At>) -> bool {
+        let known = self.number.and_then(|number| self.run_dir.known(number));
+        let fence = match known.filter(|(_, at)| Some(at) == there) {
+            Some(known) => Ok(Some(known)),
+            None => self.remote.fetch(),
+        };
+        let fence = match fence {
+            Ok(fence) => fence,
+            Err(error) => return self.told(&error),
+        };
+        let Some(bearer) = self.bearer.clone() else { return self.told(&no_run(&self.remote.shown)) };
+        let record = fence.as_ref().map(|(record, _)| &record.fence);
+        let next = record.map_or(1, |fence| fence.seq.saturating_add(1));
+        let offer = Offer::Write { seq: next, digest: "?".into() };
+        if let Verdict::Refuse(reason) = verdict(record, &bearer, &offer) {
+            let refused = Refused::new(Attempt::Write, reason, &self.remote.shown, &bearer, record);
+            return self.told(&TargetError::Refused(Box::new(refused)));
+        }
+        self.remote.hint = fence;
+        true
+    }
+
+    fn told(&mut self, error: &TargetError) -> bool {
+        (self.tell)(Told::Failed(error));
+        false
+    }
+
+    fn fetch(&mut self, batch: &[String]) -> io::Result<bool> {
+        let mut command = self.remote.git.inside();
+        command.args(["fetch", "--no-tags", "--no-write-fetch-head", "--refmap=", "--no-auto-gc"]);
+        command.arg("--recurse-submodules=no").arg(if self.wishes.progress {
+            "--progress"
+        } else {
+            "--quiet"
+        });
+        command.args(&self.wishes.fetch).args(["--", THERE]);
+        command.args(batch.iter().filter_map(|line| line.split(' ').next()));
+        let said = self.remote.git.run_aloud(command)?;
+        if !said.ok {
+            return Ok(self.told(&self.remote.complained("fetch from", &said)));
+        }
+        self.say("\n")
+    }
+
+    fn push(&mut self, batch: &[String]) -> io::Result<bool> {
+        let mut moves: Vec<Move> = batch.iter().filter_map(|line| Move::parse(line)).collect();
+        if !self.resolve(&mut moves)? {
+            return Ok(false);
+        }
+        if self.number.is_some() && moves.iter().any(|one| is_fence(&one.name)) {
+            return self.hands_off(&moves);
+        }
+        let answer = match (self.number, self.wishes.dry_run) {
+            (Some(number), false) => self.push_fenced(number, &moves)?,
+            _ => self.push_plain(&moves)?,
+        };
+        self.say(&format!("{answer}\n"))
+    }
+
+    /// The fence is not for pushing to, in either place: as a branch it would be taken for a second one.
+    fn hands_off(&mut self, moves: &[Move]) -> io::Result<bool> {
+        let why = format!("keeps its fence at {FENCE_REF} or {FALLBACK_REF}, which nobody else may push to");
+        let fix = "Choose another name; for a mirror, remove the copy in your clone: git update-ref -d with that name";
+        self.told(&unfit(&self.remote.shown, &why, fix));
+        let line = |one: &Move| match is_fence(&one.name) {
+            true => format!("error {} kept for the fence\n", one.name),
+            false => format!("error {} atomic push failed\n", one.name),
+        };
+        let lines: Vec<String> = moves.iter().map(line).collect();
+        self.say(&format!("{}\n", lines.concat()))
+    }
+
+    /// Names become what they mean now: they may move while we push.
+    fn resolve(&self, moves: &mut [Move]) -> io::Result<bool> {
+        if moves.iter().all(|one| one.source.is_empty()) {
+            return Ok(true);
+        }
+        let mut command = self.remote.git.inside();
+        command
+            .arg("rev-parse")
+            .args(moves.iter().map(|one| &one.source).filter(|source| !source.is_empty()));
+        let said = self.remote.git.run_aloud(command)?;
+        let text = String::from_utf8_lossy(&said.out).into_owned();
+        let mut oids = text.lines();
+        for one in moves.iter_mut().filter(|one| !one.source.is_empty()) {
+            let Some(oid) = oids.next() else { return Ok(false) };
+            one.source = oid.into();
+        }
+        Ok(said.ok)
+    }
+
+    fn wanted(&self, moves: &[Move]) -> Push {
+        let wishes = &self.wishes;
+        let refspec = |one: &Move| format!("{}{}:{}", if one.force { "+" } else { "" }, one.source, one.name);
+        let mut options: Vec<String> =
+            wishes.leases.iter().map(|lease| format!("--force-with-lease={lease}")).collect();
+        options.extend(wishes.push_options.iter().map(|option| format!("--push-option={option}")));
+        for (wished, option) in
+            [(wishes.progress, "--progress"), (wishes.signed, "--signed"), (!wishes.signed, "--no-signed")]
+        {
+            options.extend(wished.then(|| option.to_owned()));
+        }
+        Push { refspecs: moves.iter().map(refspec).collect(), options }
+    }
+
+    /// Not guarded, or only to see what would happen.
+    fn push_plain(&mut self, moves: &[Move]) -> io::Result<String> {
+        let wanted = self.wanted(moves);
+        let mut command = self.remote.git.inside();
+        command.args(["push", "--porcelain", "--no-verify", "--no-follow-tags", "--recurse-submodules=no"]);
+        command.args(wanted.options).args(self.remote.git.other_end());
+        if self.wishes.atomic {
+            command.arg("--atomic");
+        }
+        if self.wishes.dry_run {
+            command.arg("--dry-run");
+        }
+        command.args(["--", THERE]).args(wanted.refspecs);
+        let said = self.remote.git.run_aloud(command)?;
+        let statuses = push_output::statuses(&said.out);
+        if statuses.is_empty() && !said.ok {
+            self.told(&self.remote.complained("push to", &said));
+        }
+        let otherwise = if said.ok { "" } else { "the push was broken off" };
+        Ok(moves.iter().map(|one| answer(one, &statuses, otherwise)).collect())
+    }
+
+    fn push_fenced(&mut self, number: usize, moves: &[Move]) -> io::Result<String> {
+        let Some(bearer) = self.bearer.clone() else {
+            let error = no_run(&self.remote.shown);
+            (self.tell)(Told::Failed(&error));
+            return Ok(moves.iter().map(|one| format!("error {} outside of a run\n", one.name)).collect());
+        };
+        let wanted = self.wanted(moves);
+        let digest = GitTarget::digest(moves.iter().map(|one| (one.name.as_str(), one.source.as_str())));
+        let written = cas_fence::write(&mut self.remote, &bearer, None, &digest, &wanted);
+        if let Some((record, at)) = &self.remote.put {
+            self.run_dir.remember(number, record, at);
+        }
+        let error = match written {
+            Ok(written) => {
+                if let Some(refused) = written.let_in {
+                    (self.tell)(Told::LetIn(&refused));
+                }
+                let lines: Vec<String> =
+                    moves.iter().map(|one| format!("{} {}\n", one.name, one.source)).collect();
+                self.run_dir.note(number, &lines.concat());
+                // After an answer that was lost there are none.
+                return Ok(moves.iter().map(|one| answer(one, &self.remote.statuses, "")).collect());
+            }
+            Err(error) => error,
+        };
+        // It may have landed: if it has, it did not go round.
+        if matches!(error, TargetError::InDoubt { .. } | TargetError::Unknown { .. }) {
+            let lines = moves.iter().map(|one| format!("{DOUBT}{} {}\n", one.name, one.source));
+            self.run_dir.note(number, &lines.collect::<Vec<_>>().concat());
+        }
+        let by_git = matches!(&error, TargetError::Remote { failure, .. }
+            if failure.kind == FailureKind::Denied && !self.remote.statuses.is_empty());
+        if by_git {
+            // Git says why, ref by ref, in its own words.
+            return Ok(moves
+                .iter()
+                .map(|one| answer(one, &self.remote.statuses, "atomic push failed"))
+                .collect());
+        }
+        (self.tell)(Told::Failed(&error));
+        let why = brief(&error);
+        Ok(moves.iter().map(|one| format!("error {} {why}\n", one.name)).collect())
+    }
+}
+
+fn is_fence(name: &str) -> bool {
+    [FENCE_REF, FALLBACK_REF].contains(&name)
+}
+
+/// The rest of a batch, up to an empty line.
+fn batch(first: &str, input: &mut impl BufRead, prefix: &str) -> io::Result<Vec<String>> {
+    let mut batch = vec![first.to_owned()];
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if input.read_line(&mut line)? == 0 || line == "\n" {
+            return Ok(batch);
+        }
+        batch.extend(line.trim_end_matches('\n').strip_prefix(prefix).map(str::to_owned));
+    }
+}
+
+impl Move {
+    fn parse(line: &str) -> Option<Self> {
+        let (force, line) = line.strip_prefix('+').map_or((false, line), |rest| (true, rest));
+        let (source, name) = line.split_once(':')?;
+        Some(Self { force, source: source.into(), name: name.into() })
+    }
+}
+
+impl Wishes {
+    fn hear(&mut self, line: &str) -> &'static str {
+        let (name, value) = line.split_once(' ').unwrap_or((line, ""));
+        let yes = value == "true";
+        match name {
+            "progress" => self.progress = yes,
+            "dry-run" => self.dry_run = yes,
+            "atomic" => self.atomic = yes,
+            "cas" => self.leases.push(value.into()),
+            "push-option" => self.push_options.push(unquoted(value)),
+            "pushcert" if value == "true" => self.signed = true,
+            "pushcert" if value == "false" => {}
+            "depth" => self.fetch.push(format!("--depth={value}")),
+            "deepen-since" => self.fetch.push(format!("--shallow-since={}", unquoted(value))),
+            "deepen-not" => self.fetch.push(format!("--shallow-exclude={}", unquoted(value))),
+            "update-shallow" => self.fetch.extend(yes.then(|| "--update-shallow".into())),
+            // Force is said ref by ref; a quiet push does not tell what became of each ref, so ours never
+            // is; the rest git sees to itself.
+            "force" | "verbosity" | "followtags" | "cloning" | "check-connectivity" | "if-asked" => {}
+            _ => return "unsupported",
+        }
+        "ok"
+    }
+}
+
+/// What git has put in quotes.
+fn unquoted(value: &str) -> String {
+    let Some(inner) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return value.into();
+    };
+    let (mut text, mut rest) = (String::new(), inner.chars());
+    while let Some(c) = rest.next() {
+        match c {
+            '\\' => match rest.next() {
+                Some('n') => text.push('\n'),
+                Some('t') => text.push('\t'),
+                Some(other) => text.push(other),
+                None => {}
+            },
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+fn no_run(shown: &str) -> TargetError {
+    let why = "is pushed to without a run: LEASEHOLD_LEASE, LEASEHOLD_TOKEN and LEASEHOLD_GRANT are not set";
+    unfit(shown, why, &format!("Start it in a run: leasehold run NAME --fence {shown} -- COMMAND"))
+}
+
+/// What git shows beside a ref.
+fn brief(error: &TargetError) -> String {
+    match error {
+        TargetError::Refused(refused) => {
+            let sealed = refused.sealed().map_or_else(|| "none".into(), |token| token.to_string());
+            format!(
+                "refused by the fence: token {}, sealed {sealed} ({})",
+                refused.token,
+                refused.reason.word()
+            )
+        }
+        TargetError::InDoubt { .. } | TargetError::Unknown { .. } => "outcome unknown".into(),
+        _ => "not pushed".into(),
+    }
+}
+
+/// The line for one ref.
+fn answer(one: &Move, statuses: &[Status], otherwise: &str) -> String {
+    let name = &one.name;
+    match statuses.iter().find(|status| status.name == *name) {
+        Some(Status { rejected: Some(why), .. }) => format!("error {name} {}\n", push_output::for_git(why)),
+        Some(Status { forced: true, .. }) => format!("ok {name} forced update\n"),
+        Some(_) => format!("ok {name}\n"),
+        None if otherwise.is_empty() => format!("ok {name}\n"),
+        None => format!("error {name} {otherwise}\n"),
+    }
+}

@@ -1,0 +1,431 @@
+//! A git repository as a target: a branch moves only together with its fence.
+//!
+//! ```text
+//! refs/leasehold/fence           a commit without parents; its message is the fence
+//! refs/heads/leasehold-fence     the same as a branch, where a server takes nothing else
+//! ```
+//!
+//! Sealing replaces that commit. A push replaces it too, by one with the next number, in the same atomic
+//! push as the branches: `git push --atomic --force-with-lease=FENCE:OLD`. The server compares the old
+//! fence under its own lock on the ref, so a push that was frozen anywhere, even inside the server, finds
+//! another fence when it wakes and moves nothing at all.
+//!
+//! A job that knows only `git push` is sent here by settings in its environment (see [`super::url_rewrite`]) and our
+//! remote helper (see [`super::remote_helper`]).
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence_record::FenceRecord;
+use sha2::{Digest, Sha256};
+
+use super::hook;
+use super::remote::{At, Push, Remote};
+use super::repo_url::{self, Identity};
+use super::run_dir::{self, RunDir, as_io};
+use super::tool::{self, Git};
+use super::url_rewrite::{self, Detour};
+use super::{FALLBACK_REF, FENCE_REF, shown, unfit};
+use crate::clock;
+use crate::state::StateDir;
+use crate::targets::cas_fence::{self, Exam};
+use crate::targets::{Class, Content, Sealed, Target, TargetError, Variables, Written};
+
+/// The oldest git that takes settings from the environment; `--atomic` over HTTP came with 2.24.
+const OLDEST: (u32, u32) = (2, 31);
+
+/// What the fence calls a look at all branches and tags, as a run that observes leaves them. Pushes are
+/// called by what they move, so the two are never compared.
+const LOOK: &str = "refs:";
+
+/// Whether a branch may be moved to what does not descend from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Update {
+    /// Git rejects that, as it does by itself.
+    FastForward,
+    /// As with `git push --force`.
+    Forced,
+}
+
+/// A repository to which only the holder of a lease may push.
+#[derive(Debug)]
+pub struct GitTarget {
+    given: String,
+    shown: String,
+    /// Where to keep what git needs; nothing: in the user's state directory.
+    state: Option<StateDir>,
+    /// How long a seal may take in all.
+    patience: Duration,
+    found: Option<Found>,
+}
+
+/// What is known once the first call was made.
+#[derive(Debug)]
+struct Found {
+    state: StateDir,
+    remote: Remote,
+    number: usize,
+    run_dir: Arc<RunDir>,
+    /// What the job needs to come to us; since sealing.
+    detour: Option<Detour>,
+    /// Branches and tags right after sealing.
+    before: Option<BTreeMap<String, String>>,
+    /// What we have pushed ourselves, beside what the job has.
+    pushed: String,
+}
+
+/// What a look back has shown.
+#[derive(Debug, PartialEq, Eq)]
+enum Back {
+    /// Nothing to tell.
+    Well,
+    /// These refs are not where the run's fenced pushes, or those before it, have left them. The fence is by
+    /// now that of a run with a later token, or still ours.
+    Astray(Vec<String>, Option<u64>),
+    /// The notes that it takes are gone.
+    Blind,
+}
+
+impl GitTarget {
+    /// A URL, a path, or the name of a remote of the clone we are in.
+    pub fn open(given: &str) -> Result<Self, TargetError> {
+        let shown = shown(given);
+        if given.is_empty() || given.starts_with('-') {
+            return Err(TargetError::Unfit {
+                target: shown,
+                why: "names no repository".into(),
+                fix: "Write git: and a URL, a path or the name of a remote: git:origin".into(),
+            });
+        }
+        Ok(Self { given: given.into(), shown, state: None, patience: tool::PATIENCE, found: None })
+    }
+
+    /// Gives up sealing after this long, whatever hangs, instead of after a minute.
+    #[must_use]
+    pub fn giving_up_after(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Keeps what git needs to find its way in this state directory, not in the user's own. All targets of
+    /// one run have to share one.
+    #[must_use]
+    pub fn keeping_in(self, state: StateDir) -> Self {
+        Self { state: Some(state), ..self }
+    }
+
+    /// What it takes in: the refs and where they are to be, in an order of its own.
+    pub fn digest<'a>(moves: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+        let mut lines: Vec<String> = moves.into_iter().map(|(name, oid)| format!("{oid} {name}\n")).collect();
+        lines.sort();
+        let hash = Sha256::digest(lines.concat().as_bytes());
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn found(&mut self) -> Result<&mut Found, TargetError> {
+        if self.found.is_none() {
+            self.found = Some(self.find()?);
+        }
+        self.found.as_mut().ok_or_else(|| unfit(&self.shown, "cannot be found", "Check the URL"))
+    }
+
+    fn find(&self) -> Result<Found, TargetError> {
+        let target = &self.shown;
+        match tool::version() {
+            Ok(Some(version)) if version >= OLDEST => {}
+            Ok(Some((major, minor))) => {
+                let why =
+                    format!("needs git {}.{} or later, and this is {major}.{minor}", OLDEST.0, OLDEST.1);
+                return Err(unfit(target, &why, "Install a newer git on this machine"));
+            }
+            _ => return Err(unfit(target, "needs git, which is not installed here", "Install git")),
+        }
+        let mut urls = url_rewrite::urls_of(&self.given)?;
+        let Some(url) = urls.first().cloned() else {
+            if let Some(said) = url_rewrite::distrust() {
+                let why = format!("is a name in a clone that git does not trust: {said}");
+                return Err(unfit(
+                    target,
+                    &why,
+                    "Do as git says, or start the run as the owner of the clone",
+                ));
+            }
+            let why = "is no remote of the clone in this directory, no URL and no path";
+            return Err(unfit(target, why, "Write its URL, or start the run in the clone"));
+        };
+        urls.extend(url_rewrite::also_called(&urls));
+        let system =
+            |source| TargetError::Io { target: target.clone(), doing: "make a place to work for", source };
+        let state = match &self.state {
+            Some(state) => state.clone(),
+            None => StateDir::locate(|name| std::env::var_os(name)).map_err(as_io).map_err(system)?,
+        };
+        let run_dir = RunDir::shared(&state).map_err(system)?;
+        let number = run_dir.guard(&url, &urls).map_err(system)?;
+        let remote = Remote::new(target, Git::new(Arc::clone(&run_dir), &url));
+        let (detour, before, pushed) = (None, None, String::new());
+        Ok(Found { state, remote, number, run_dir, detour, before, pushed })
+    }
+
+    /// Pushes these commits to these refs, as number `seq` of this run, or as its next. Their objects are
+    /// looked for in the repository around us.
+    pub fn push(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        update: Update,
+        moves: &[(&str, &str)],
+    ) -> Result<Written, TargetError> {
+        let found = self.found()?;
+        let plus = if update == Update::Forced { "+" } else { "" };
+        let refspecs = moves.iter().map(|(name, oid)| format!("{plus}{oid}:{name}")).collect();
+        let push = Push { refspecs, options: Vec::new() };
+        let digest = Self::digest(moves.iter().copied());
+        let written = cas_fence::write(&mut found.remote, bearer, seq, &digest, &push)?;
+        let lines: Vec<String> = moves.iter().map(|(name, oid)| format!("{name} {oid}\n")).collect();
+        found.pushed.push_str(&lines.concat());
+        found.run_dir.note(found.number, &lines.concat());
+        found.learn();
+        Ok(written)
+    }
+
+    fn sealed(&mut self, bearer: &Bearer, mode: Mode, exam: Exam) -> Result<Sealed, TargetError> {
+        let (shown, patience) = (self.shown.clone(), self.patience);
+        let found = self.found()?;
+        if mode == Mode::Enforce && hook::goes_live(&found.remote.git.url) {
+            return Err(unfit(&shown, hook::LIVE, hook::LIVE_FIX));
+        }
+        // First: a job that cannot be led here would push unfenced.
+        let detour = url_rewrite::detour(&found.run_dir).map_err(|source| TargetError::Io {
+            target: shown,
+            doing: "lead the job's pushes to the fence of",
+            source,
+        })?;
+        found.detour = Some(detour);
+        found.remote.git.until = Some(clock::boot_time().plus(patience));
+        found.remote.listed = None;
+        let sealed = cas_fence::seal(&mut found.remote, bearer, mode, exam);
+        found.remote.git.until = None;
+        let sealed = sealed?;
+        // Sealed already by this very run: what is there is what it said.
+        if found.remote.put.is_none() {
+            found.remote.put = found.remote.fetch()?;
+        }
+        found.learn();
+        // As a look right after the seal has found them.
+        let listed = found.remote.listed.take().or_else(|| found.remote.listing().ok());
+        found.before = listed.map(|listing| sorted(&listing).0);
+        Ok(sealed)
+    }
+}
+
+impl Found {
+    /// Tells the helper what we have put there.
+    fn learn(&mut self) {
+        if let Some((record, at)) = &self.remote.put {
+            self.run_dir.remember(self.number, record, at);
+        }
+    }
+
+    fn branches(&self) -> Option<(BTreeMap<String, String>, Option<String>)> {
+        branches(&self.remote)
+    }
+
+    /// The same with a new run_dir, for the old one is gone. It is not put in the old one's place: what is left
+    /// of the job would find it empty, and take nothing for guarded.
+    fn branches_anew(&self) -> Option<(BTreeMap<String, String>, Option<String>)> {
+        let run_dir = Arc::new(RunDir::new(&self.state).ok()?);
+        branches(&Remote::new(&self.remote.shown, Git::new(run_dir, &self.remote.git.url)))
+    }
+
+    /// The fence as this run has left it, and what its pushes did. The job's own are known from the run_dir.
+    fn notes(&self) -> Option<(At, String)> {
+        let own = self.remote.put.as_ref().map(|(_, at)| at.clone());
+        if self.run_dir.targets().is_err() {
+            return Some((own?, self.pushed.clone()));
+        }
+        Some((self.run_dir.known(self.number)?.1, self.run_dir.noted(self.number)))
+    }
+
+    /// The token of a later run that has sealed and pushed nothing yet: branches are as it found them.
+    fn only_sealed_since(&self, ours: &Bearer) -> Option<u64> {
+        let (record, _) = Remote::new(&self.remote.shown, self.remote.git.clone()).fetch().ok()??;
+        let later = record.fence.token.get();
+        (record.fence.seq == 0 && later > ours.token.get()).then_some(later)
+    }
+
+    fn look_back(&self, bearer: &Bearer) -> Back {
+        let Some(mut expected) = self.before.clone() else { return Back::Well };
+        let gone = self.run_dir.targets().is_err();
+        let (now, fence) = match if gone { self.branches_anew() } else { self.branches() } {
+            Some((now, Some(fence))) => (now, fence),
+            _ => return if gone { Back::Blind } else { Back::Well },
+        };
+        let Some((at, pushed)) = self.notes() else { return Back::Blind };
+        // Somebody else's by now: what moved since is theirs to explain. Without notes, perhaps our own.
+        let mut later = None;
+        if fence != at.oid {
+            later = self.only_sealed_since(bearer).filter(|_| !gone);
+            if later.is_none() {
+                return if gone { Back::Blind } else { Back::Well };
+            }
+        }
+        let mut doubtful = Vec::new();
+        for (name, oid) in pushed.lines().filter_map(|line| line.split_once(' ')) {
+            if let Some(name) = name.strip_prefix(run_dir::DOUBT) {
+                doubtful.push((name, oid));
+            }
+            if !is_watched(name) {
+                continue;
+            }
+            if oid.is_empty() {
+                expected.remove(name);
+            } else {
+                expected.insert(name.into(), oid.into());
+            }
+        }
+        let names: std::collections::BTreeSet<&String> = now.keys().chain(expected.keys()).collect();
+        let may_be = |name: &String| {
+            let oid = now.get(name).map_or("", String::as_str);
+            doubtful.contains(&(name.as_str(), oid))
+        };
+        let is_astray = |name: &&String| now.get(*name) != expected.get(*name) && !may_be(name);
+        let astray: Vec<String> = names.into_iter().filter(is_astray).cloned().collect();
+        match (astray.is_empty(), gone) {
+            (false, _) => Back::Astray(astray, later),
+            (true, true) => Back::Blind,
+            (true, false) => Back::Well,
+        }
+    }
+}
+
+/// Branches and tags there, and the fence.
+fn branches(remote: &Remote) -> Option<(BTreeMap<String, String>, Option<String>)> {
+    Some(sorted(&remote.listing().ok()?))
+}
+
+fn sorted(listing: &str) -> (BTreeMap<String, String>, Option<String>) {
+    let (mut branches, mut fence) = (BTreeMap::new(), None);
+    for (oid, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
+        if name == FENCE_REF || name == FALLBACK_REF {
+            fence = Some(oid.to_owned());
+        } else if is_watched(name) {
+            branches.insert(name.to_owned(), oid.to_owned());
+        }
+    }
+    (branches, fence)
+}
+
+/// Whether it is compared at the end. Others may be the server's own affair, as refs/for/main.
+fn is_watched(name: &str) -> bool {
+    name.starts_with("refs/heads/") || name.starts_with("refs/tags/") && !name.ends_with("^{}")
+}
+
+impl Target for GitTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        Class::Atomic
+    }
+
+    fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
+        let fix = "From outside a run: git push URL :refs/leasehold/fence (docs/targets/git.md)";
+        Err(unfit(&self.shown, "keeps its fence where only its own tools remove it", fix))
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        self.sealed(bearer, mode, Exam::Spared)
+    }
+
+    /// A repository on this machine is git's own affair.
+    fn server(&mut self) -> Result<Option<String>, TargetError> {
+        Ok(match repo_url::identity(&self.found()?.remote.git.url) {
+            Identity::Local(_) => None,
+            Identity::Host { host, port, path } => {
+                let port = port.map(|port| format!(":{port}")).unwrap_or_default();
+                Some(format!("git:{host}{port}/{path}"))
+            }
+        })
+    }
+
+    fn seal_examined(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        self.sealed(bearer, mode, Exam::Wanted)
+    }
+
+    fn examine(&mut self) -> Result<(), TargetError> {
+        cas_fence::examine(&mut self.found()?.remote)
+    }
+
+    fn write(&mut self, _: &Bearer, _: Option<u64>, _: Content<'_>) -> Result<Written, TargetError> {
+        Err(unfit(
+            &self.shown,
+            "is a repository, which takes commits and not bytes",
+            "Commit, then use leasehold push, or plain git push inside the run",
+        ))
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        Ok(self.found()?.remote.fetch()?.map(|(record, _)| record))
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        cas_fence::set_mode(&mut self.found()?.remote, mode)
+    }
+
+    fn environment(&self, _bearer: &Bearer, has: Variables<'_>) -> Vec<(OsString, OsString)> {
+        let detour = self.found.as_ref().and_then(|found| found.detour.as_ref());
+        detour.map(|detour| detour.variables(has)).unwrap_or_default()
+    }
+
+    /// All branches and tags. Nothing, as long as the fence tells of a push and not of such a look.
+    fn fingerprint(&mut self) -> Option<String> {
+        let found = self.found().ok()?;
+        let ours = found.remote.put.is_some();
+        let stored = if ours { None } else { found.remote.fetch().ok()? };
+        if stored.is_some_and(|(record, _)| record.fence.seq > 0 && !record.fence.digest.starts_with(LOOK)) {
+            return None;
+        }
+        let (branches, _) = found.branches()?;
+        let all = branches.iter().map(|(name, oid)| (name.as_str(), oid.as_str()));
+        Some(format!("{LOOK}{}", Self::digest(all)))
+    }
+
+    fn remember(&mut self, bearer: &Bearer, fingerprint: &str) -> Result<(), TargetError> {
+        let found = self.found()?;
+        cas_fence::write(&mut found.remote, bearer, None, fingerprint, &Push::default())?;
+        found.learn();
+        Ok(())
+    }
+
+    fn aftermath(&mut self, bearer: &Bearer) -> Option<String> {
+        let shown = &self.shown;
+        let (astray, later) = match self.found.as_ref()?.look_back(bearer) {
+            Back::Well => return None,
+            Back::Astray(astray, later) => (astray, later),
+            Back::Blind => {
+                return Some(format!(
+                    "the directory that this run kept for git is gone or damaged, so nobody can tell whether \
+                     a push went round the fence of {shown}. Pushes of the job were refused from then on. \
+                     Look at what was pushed, and keep the job from removing files of the state directory"
+                ));
+            }
+        };
+        let (verb, names) = (if astray.len() == 1 { "is" } else { "are" }, astray.join(", "));
+        if let Some(later) = later {
+            return Some(format!(
+                "perhaps a push went round the fence of {shown}: {names} {verb} not where the fenced pushes of this \
+                 run left it, and the fence is by now that of token {later}, which has pushed nothing. A run in \
+                 between did, or somebody without Leasehold, or this job past its fence. Look at what was pushed"
+            ));
+        }
+        Some(format!(
+            "a push went round the fence of {shown}: {names} {verb} not where the fenced pushes of this run left \
+             it. Somebody pushed without Leasehold, or this job did (env -i, gh, a REST call). Look at what \
+             was pushed; to have the server refuse that, see `leasehold push --install-hook`"
+        ))
+    }
+}

@@ -1,0 +1,231 @@
+//! Objects by their own names: what records are made of, and what targets use directly.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::list::{PaginatedListOptions, PaginatedListResult};
+use object_store::path::Path;
+use object_store::{
+    Attribute, GetOptions, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult, UpdateVersion,
+};
+
+use super::client::{self, Client, Vars};
+use super::config::{Config, Provider};
+use super::response::{self, Put};
+use super::wire::{Answer, Note};
+use crate::stores::{Cas, Failure, FailureKind, Version};
+
+/// Names asked for at once.
+const PAGE: usize = 1_000;
+
+/// A bucket, and the way to it.
+pub(super) struct Bucket {
+    pub config: Config,
+    vars: Vars,
+    /// What happened when credentials were last asked for.
+    credentials: Note,
+    /// Made by the first call.
+    client: Option<Arc<Client>>,
+}
+
+/// An object that was read.
+pub(super) struct Fetched {
+    /// Nothing: it is larger than was asked for.
+    pub bytes: Option<Bytes>,
+    pub version: Version,
+    pub age: Option<Duration>,
+    pub note: Note,
+}
+
+/// An object in a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Its whole name.
+    pub name: String,
+    /// How long ago it was written, by the server's clocks.
+    pub age: Option<Duration>,
+}
+
+/// What is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Text that changes in place.
+    Record,
+    /// Bytes that never change.
+    Payload,
+}
+
+impl Bucket {
+    /// Reaches nothing yet.
+    pub fn new(config: Config, vars: Vars) -> Self {
+        Self { config, vars, credentials: Note::default(), client: None }
+    }
+
+    pub fn client(&mut self) -> Result<Arc<Client>, Failure> {
+        if let Some(client) = &self.client {
+            return Ok(Arc::clone(client));
+        }
+        let client = client::connect(&self.config, &self.vars, &self.credentials)?;
+        Ok(Arc::clone(self.client.insert(Arc::new(client))))
+    }
+
+    pub fn failure(&self, note: &Note) -> Failure {
+        response::failure(&self.config, &note.told(), &self.credentials.told())
+    }
+
+    /// The field that the provider's condition is about.
+    fn version(&self, e_tag: Option<String>, version: Option<String>) -> Option<Version> {
+        let field = if self.config.provider == Provider::Google { version } else { e_tag };
+        field.map(Version)
+    }
+
+    /// The bucket of the one object that a URL names, and the object's name. Reaches nothing.
+    pub(super) fn of_object(
+        provider: Provider,
+        url: &str,
+        vars: Option<Vars>,
+    ) -> Result<(Self, String), String> {
+        let config = Config::parse(provider, url)?;
+        let name = config.base.trim_end_matches('/').to_owned();
+        let path = url.split('?').next().unwrap_or(url);
+        if name.is_empty() || path.ends_with('/') {
+            let what = provider.bucket().to_uppercase();
+            return Err(format!("This URL names no object. Write {}://{what}/KEY.", provider.scheme()));
+        }
+        Ok((Self::new(config, vars.unwrap_or_else(client::environment)), name))
+    }
+
+    /// Whose bucket it is, and where.
+    pub(super) fn server(&self) -> String {
+        let Config { provider, bucket, account, endpoint, .. } = &self.config;
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        format!("{}:{}/{bucket} {}", provider.title(), text(account), text(endpoint))
+    }
+
+    /// The object at `path`, if there is one; its content, if that has at most so many bytes.
+    pub(super) async fn fetch(&mut self, path: &Path, most: u64) -> Result<Option<Fetched>, Failure> {
+        let client = self.client()?;
+        let note = Note::default();
+        let options = || GetOptions { extensions: note.extensions(), ..GetOptions::default() };
+        let mut got = client.bucket.get_opts(path, options()).await;
+        if got.is_err() && note.cut_short() {
+            // The server hung up on a connection that had been idle. A read may be made twice.
+            got = client.bucket.get_opts(path, options()).await;
+        }
+        let got = match got {
+            Ok(got) => got,
+            Err(_) if response::absent(&note.told()) => return Ok(None),
+            Err(_) => return Err(self.failure(&note)),
+        };
+        let Some(version) = self.version(got.meta.e_tag.clone(), got.meta.version.clone()) else {
+            return Err(self.failure(&note));
+        };
+        let age = |note: &Note| note.told().answer.unwrap_or_default().age();
+        if got.meta.size > most {
+            return Ok(Some(Fetched { bytes: None, version, age: age(&note), note }));
+        }
+        let Ok(bytes) = got.bytes().await else {
+            return Err(Failure::new(
+                FailureKind::Unreachable,
+                format!("{} stopped in the middle of an object. Try again.", self.config.provider.title()),
+            ));
+        };
+        Ok(Some(Fetched { bytes: Some(bytes), version, age: age(&note), note }))
+    }
+
+    /// One conditional put: nothing expected means create.
+    pub(super) async fn put_at(
+        &mut self,
+        path: &Path,
+        expected: Option<&Version>,
+        bytes: PutPayload,
+        kind: Kind,
+    ) -> Cas {
+        let client = match self.client() {
+            Ok(client) => client,
+            Err(failure) => return Cas::Unknown(failure),
+        };
+        let note = Note::default();
+        let mode = match expected {
+            None => PutMode::Create,
+            Some(Version(v)) => {
+                PutMode::Update(UpdateVersion { e_tag: Some(v.clone()), version: Some(v.clone()) })
+            }
+        };
+        let mut options = PutOptions { mode, extensions: note.extensions(), ..PutOptions::default() };
+        let content_type = match kind {
+            Kind::Record => "text/plain; charset=utf-8",
+            Kind::Payload => "application/octet-stream",
+        };
+        options.attributes.insert(Attribute::ContentType, content_type.into());
+        if kind == Kind::Record {
+            // A bucket behind a cache would otherwise answer with what was true a while ago.
+            options.attributes.insert(Attribute::CacheControl, "no-store".into());
+        }
+        let done = client.bucket.put_opts(path, bytes, options).await;
+        let judged = response::put(&self.config, &note.told(), &self.credentials.told(), expected.is_none());
+        match (judged, done) {
+            (Put::Refused, _) => Cas::Conflict,
+            (Put::Open(failure), _) => Cas::Unknown(failure),
+            (Put::Taken, Ok(PutResult { e_tag, version, .. })) => match self.version(e_tag, version) {
+                Some(version) => Cas::Written { version, store_time: None },
+                None => Cas::Unknown(self.failure(&note)),
+            },
+            (Put::Taken, Err(_)) => Cas::Unknown(self.failure(&note)),
+        }
+    }
+
+    /// Objects whose names start with `folder`, which ends in a slash; the first of them, if they are more than so
+    /// many pages.
+    pub(super) async fn seen_in(&mut self, folder: &str, pages: usize) -> Result<Vec<Seen>, Failure> {
+        let mut found = Vec::new();
+        let mut page_token = None;
+        for _ in 0..pages {
+            let (page, answer) = self.page(folder, None, page_token.take()).await?;
+            found.extend(page.result.objects.iter().map(|object| {
+                let written = jiff::Timestamp::from_millisecond(object.last_modified.timestamp_millis()).ok();
+                let age = answer.date.zip(written).map(|(date, written)| date.duration_since(written));
+                let age = age.and_then(|age| Duration::try_from(age).ok());
+                Seen { name: object.location.as_ref().into(), age }
+            }));
+            page_token = page.page_token;
+            if page_token.is_none() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// One page of the names that start with `start`, after `offset`; and what was answered.
+    pub(super) async fn page(
+        &mut self,
+        start: &str,
+        offset: Option<String>,
+        page_token: Option<String>,
+    ) -> Result<(PaginatedListResult, Answer), Failure> {
+        let client = self.client()?;
+        let note = Note::default();
+        let options = PaginatedListOptions {
+            offset,
+            max_keys: Some(PAGE),
+            page_token,
+            extensions: note.extensions(),
+            ..PaginatedListOptions::default()
+        };
+        let page = client.bucket.list_paginated(Some(start), options).await;
+        let answer = note.told().answer.filter(|answer| answer.xml);
+        page.ok().zip(answer).ok_or_else(|| self.failure(&note))
+    }
+
+    /// Takes an object away, whatever it is.
+    pub(super) async fn discard(&mut self, path: &Path) -> Result<(), Failure> {
+        let client = self.client()?;
+        client.bucket.delete(path).await.map_err(|_| {
+            Failure::new(
+                FailureKind::Unreachable,
+                format!("{} did not remove an object.", self.config.provider.title()),
+            )
+        })
+    }
+}

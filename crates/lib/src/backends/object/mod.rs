@@ -1,0 +1,86 @@
+//! S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage: a store of one object per record, and targets that are
+//! objects.
+
+mod bucket;
+mod client;
+mod config;
+mod envelope;
+mod erase;
+mod response;
+mod store;
+mod target;
+mod wire;
+
+pub use self::config::Provider;
+use self::config::S3_ENDPOINTS;
+pub use self::store::{ObjectBucket, open, with_vars};
+pub use self::target::{LARGEST, ObjectTarget, READER_GRACE};
+use super::mask::Masking;
+use super::{AsStore, AsTarget, Backend, OpenError, Reach, Scheme};
+use crate::stores::Examine;
+use crate::targets::{Target, TargetError};
+
+/// What the list of backends says of S3.
+pub(super) const S3: Backend = backend(
+    &S3_ENDPOINTS,
+    as_store(&[Scheme { name: Provider::S3.scheme(), example: "s3://BUCKET/PREFIX" }], |url, _, _| {
+        stored(Provider::S3, url)
+    }),
+    as_target(&[Scheme { name: Provider::S3.scheme(), example: "s3://BUCKET/KEY" }], |url, _| {
+        fenced(Provider::S3, url)
+    }),
+);
+
+/// What it says of Google Cloud Storage.
+pub(super) const GOOGLE: Backend = backend(
+    &["GOOGLE_BASE_URL"],
+    as_store(&[Scheme { name: Provider::Google.scheme(), example: "gs://BUCKET/PREFIX" }], |url, _, _| {
+        stored(Provider::Google, url)
+    }),
+    as_target(&[Scheme { name: Provider::Google.scheme(), example: "gs://BUCKET/KEY" }], |url, _| {
+        fenced(Provider::Google, url)
+    }),
+);
+
+/// What it says of Azure Blob Storage.
+pub(super) const AZURE: Backend = backend(
+    &["AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR"],
+    as_store(&[Scheme { name: Provider::Azure.scheme(), example: "az://CONTAINER/PREFIX" }], |url, _, _| {
+        stored(Provider::Azure, url)
+    }),
+    as_target(&[Scheme { name: Provider::Azure.scheme(), example: "az://CONTAINER/KEY" }], |url, _| {
+        fenced(Provider::Azure, url)
+    }),
+);
+
+const fn backend(variables: &'static [&'static str], store: AsStore, target: AsTarget) -> Backend {
+    Backend { show: shown, variables, store: Some(store), target: Some(target) }
+}
+
+const fn as_store(schemes: &'static [Scheme], open: super::OpenStore) -> AsStore {
+    AsStore { schemes, reach: Reach::Machines, open, path: None, ignored: None, schema_sql: None }
+}
+
+const fn as_target(schemes: &'static [Scheme], open: super::OpenTarget) -> AsTarget {
+    AsTarget {
+        schemes,
+        open,
+        guard: None,
+        path: false,
+        anywhere: |shown| Some(shown.into()),
+        reset: None,
+        after_stale: AsTarget::NOTHING_TO_REPAIR,
+    }
+}
+
+fn stored(provider: Provider, url: &str) -> Result<Box<dyn Examine>, OpenError> {
+    Ok(Box::new(open(provider, url).map_err(OpenError::Url)?))
+}
+
+fn fenced(provider: Provider, url: &str) -> Result<Box<dyn Target>, TargetError> {
+    Ok(Box::new(ObjectTarget::open(provider, url)?))
+}
+
+fn shown(url: &str) -> String {
+    Masking { harmless: &["account", "endpoint", "region", "style"], user_is_secret: false }.shown(url)
+}

@@ -1,0 +1,267 @@
+//! S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage: one object per record.
+//!
+//! A record is replaced by a conditional put (`If-Match`, or the generation on Google) and created by
+//! one that wants nothing there. What the answer means is decided in [`super::response`] from the status
+//! that [`super::wire`] saw. Ages are `Date` minus `Last-Modified` of one response. Not all of
+//! them can remove on a condition, so a removed record first becomes a short mark that reads as absent,
+//! and the mark is taken away where that is safe (docs/decisions/0011).
+
+mod name;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+use object_store::path::Path;
+
+use super::bucket::{Bucket, Fetched, Kind};
+use super::client;
+use super::config::{Config, Provider};
+use super::envelope::{self, Content};
+use crate::backends::remote::Remote;
+use crate::random;
+use crate::stores::{
+    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
+};
+
+/// `Date` and `Last-Modified` are whole seconds, each cut off by itself.
+const RESOLUTION: Duration = Duration::from_secs(2);
+/// Many machines stamp and answer.
+const JUMP: Duration = Duration::from_secs(3);
+/// No record is near this; whatever is larger is not one, and not worth fetching.
+const LARGEST: u64 = 4 << 20;
+/// How many pages a listing may have.
+const PAGES: usize = 10_000;
+
+/// Records in a bucket.
+pub struct ObjectBucket {
+    bucket: Bucket,
+    /// Whether a DELETE is refused if its condition does not hold; not known before the first.
+    erases: Option<bool>,
+    /// Keys whose marks could not be taken away.
+    marked: Vec<String>,
+}
+
+/// Opens a bucket by URL, with the variables of this process. Reaches nothing.
+pub fn open(provider: Provider, url: &str) -> Result<Remote<ObjectBucket>, String> {
+    with_vars(provider, url, client::environment())
+}
+
+/// As [`open`], with the variables given: `AWS_*`, `GOOGLE_*` or `AZURE_*`.
+pub fn with_vars(
+    provider: Provider,
+    url: &str,
+    vars: Vec<(String, String)>,
+) -> Result<Remote<ObjectBucket>, String> {
+    let config = Config::parse(provider, url)?.with_endpoint_of(&vars);
+    Ok(Remote::new(ObjectBucket { bucket: Bucket::new(config, vars), erases: None, marked: Vec::new() }))
+}
+
+/// An object that was read.
+struct Found {
+    content: Content,
+    version: Version,
+    age: Option<Duration>,
+}
+
+impl ObjectBucket {
+    fn path(&self, key: &str) -> Result<Path, Failure> {
+        let name = name::of(&self.bucket.config.base, key);
+        Path::parse(name).map_err(|_| unusable(format!("{key:?} cannot be the name of an object.")))
+    }
+
+    async fn get(&mut self, key: &str) -> Result<Option<Found>, Failure> {
+        let path = self.path(key)?;
+        let Some(Fetched { bytes, version, age, note }) = self.bucket.fetch(&path, LARGEST).await? else {
+            return Ok(None);
+        };
+        let content = bytes.map_or(Content::Foreign, |bytes| envelope::open(&bytes));
+        if content == Content::Foreign {
+            let html = note.told().answer.is_some_and(|answer| answer.html);
+            return Err(if html { self.bucket.failure(&note) } else { foreign(&path) });
+        }
+        Ok(Some(Found { content, version, age }))
+    }
+
+    /// One conditional put of a record: nothing expected means create.
+    async fn put(&mut self, key: &str, expected: Option<&Version>, bytes: Vec<u8>) -> Cas {
+        match self.path(key) {
+            Ok(path) => self.bucket.put_at(&path, expected, bytes.into(), Kind::Record).await,
+            Err(failure) => Cas::Unknown(failure),
+        }
+    }
+
+    /// Takes a mark away, if this server can do that to a mark and to nothing newer. Else it stays.
+    async fn erase(&mut self, key: &str, mark: &Version) {
+        if self.erases.is_none() {
+            self.erases = Some(self.heeds_conditions().await);
+        }
+        let (Ok(client), Ok(path)) = (self.bucket.client(), self.path(key)) else { return };
+        if self.erases != Some(true) || !client.eraser.erase(&path, mark).await {
+            self.marked.push(key.into());
+        }
+    }
+
+    /// Whether a DELETE with a condition is refused because of it; asked about an object of our own.
+    async fn heeds_conditions(&mut self) -> bool {
+        if self.bucket.config.provider != Provider::S3 {
+            return true;
+        }
+        let id = WriteId(random::seed());
+        let key = format!("doctor/erase-{id}");
+        let mark = envelope::removed(id);
+        let Cas::Written { version, .. } = self.put(&key, None, mark).await else { return false };
+        let (Ok(client), Ok(path)) = (self.bucket.client(), self.path(&key)) else { return false };
+        let heeds = client.eraser.refuses_another(&path).await;
+        if !client.eraser.erase(&path, &version).await {
+            self.marked.push(key);
+        }
+        heeds
+    }
+
+    /// Keys under names that start with `start`, after `after`: in order, and as many as are wanted.
+    async fn names(
+        &mut self,
+        start: &str,
+        after: Option<String>,
+        want: &Want<'_>,
+    ) -> Result<Vec<String>, Failure> {
+        // Azure promises no order that a name could be looked up in.
+        let ordered = self.bucket.config.provider != Provider::Azure;
+        // And its client leaves out the object whose whole name is asked for; so ask for its folder.
+        let start = if ordered { start } else { &start[..start.rfind('/').map_or(0, |i| i + 1)] };
+        let mut found = Vec::new();
+        let mut page_token = None;
+        for _ in 0..PAGES {
+            let after = after.clone().filter(|_| ordered);
+            let (page, _) = self.bucket.page(start, after, page_token.take()).await?;
+            let records = page.result.objects.iter().filter(|o| o.size >= envelope::LEAST);
+            let keys = records.filter_map(|o| name::key(&self.bucket.config.base, o.location.as_ref()));
+            found.extend(keys.filter(|key| want.takes(key)));
+            page_token = page.page_token;
+            if page_token.is_none() || (ordered && found.len() >= want.limit) {
+                return Ok(found);
+            }
+        }
+        Err(unusable("The listing has no end. Use a prefix of your own for this store.".into()))
+    }
+}
+
+/// What a listing is to give.
+struct Want<'a> {
+    prefix: &'a str,
+    after: &'a str,
+    limit: usize,
+}
+
+impl Want<'_> {
+    fn takes(&self, key: &str) -> bool {
+        key.starts_with(self.prefix) && key > self.after
+    }
+}
+
+fn unusable(message: String) -> Failure {
+    Failure::new(FailureKind::Unusable, message)
+}
+
+fn foreign(path: &Path) -> Failure {
+    unusable(format!(
+        "The object {path} was not written by Leasehold, and was left as it is. Remove it, or use a prefix of your own."
+    ))
+}
+
+#[async_trait(?Send)]
+impl Store for ObjectBucket {
+    fn facts(&self) -> Facts {
+        let Config { provider, bucket, account, .. } = &self.bucket.config;
+        let owner = account.as_deref().unwrap_or_default();
+        Facts {
+            url: self.bucket.config.shown.clone(),
+            // The same wherever it is reached from, so the endpoint is no part of it.
+            instance: format!("{}:{owner}/{bucket}", provider.title()),
+            clock: Clock::Server,
+            resolution: RESOLUTION,
+            jump: JUMP,
+            this_machine_only: false,
+            lock_dir: None,
+            spacing: self.bucket.config.provider.spacing(),
+            pushes: false,
+            durability: "What the provider has acknowledged is kept as its contract says.",
+            caution: None,
+        }
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        Ok(match self.get(key).await? {
+            Some(Found { content: Content::Record(body), version, age }) => {
+                Some(Stored { body, version, age })
+            }
+            _ => None,
+        })
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        let done = self.put(key, expected, envelope::record(write, body)).await;
+        if expected.is_some() || done != Cas::Conflict {
+            return done;
+        }
+        // Something is there, which may be the mark of a removed record. The create was certainly refused.
+        match self.get(key).await {
+            Ok(Some(Found { content: Content::Removed, version, .. })) => {
+                self.put(key, Some(&version), envelope::record(write, body)).await
+            }
+            _ => Cas::Conflict,
+        }
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        let want = Want { prefix, after, limit };
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        let base = self.bucket.config.base.clone();
+        let mut keys = Vec::new();
+        if name::plain_start(prefix) == prefix {
+            let from = format!("{base}{}", name::plain_start(after));
+            keys = self
+                .names(&format!("{base}{prefix}"), Some(from).filter(|_| !after.is_empty()), &want)
+                .await?;
+        }
+        let odd = format!("{base}{}", name::ODD);
+        let start = if prefix.is_empty() { odd.clone() } else { format!("{odd}{}", name::hex(prefix)) };
+        let from = Some(format!("{odd}{}", name::hex(after))).filter(|_| !after.is_empty());
+        keys.extend(self.names(&start, from, &want).await?);
+        keys.sort_unstable();
+        keys.dedup();
+        keys.truncate(limit);
+        Ok(keys.into_iter().map(|key| Listed { key, stored: None }).collect())
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        let mark = envelope::removed(WriteId(random::seed()));
+        match self.put(key, Some(version), mark).await {
+            Cas::Written { version: mark, store_time } => {
+                self.erase(key, &mark).await;
+                Cas::Written { version: version.clone(), store_time }
+            }
+            other => other,
+        }
+    }
+}
+
+#[async_trait(?Send)]
+impl Examine for ObjectBucket {
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        let title = self.bucket.config.provider.title();
+        let about = match &self.bucket.config.endpoint {
+            Some(endpoint) => format!("{endpoint} keeps what it acknowledged as well as its disks do"),
+            None => format!("{title} keeps what it acknowledged, across machines and buildings"),
+        };
+        let text = format!("{about}; a bucket restored from a copy is noticed by its tokens.");
+        Ok(vec![Remark { about: "durability", verdict: Verdict::Good, text }])
+    }
+
+    fn traces(&self) -> Vec<String> {
+        self.marked.clone()
+    }
+}

@@ -1,0 +1,119 @@
+//! What the doctor says about a PostgreSQL server.
+
+use tokio_postgres::Row;
+
+use super::sql::Identity;
+use super::{Kind, ME, PostgresStore, foreign, sql};
+use crate::stores::{Failure, Remark, Verdict};
+
+/// Settings that no compare-and-set can show.
+struct Settings {
+    version: String,
+    fsync: String,
+    full_pages: String,
+    commit: String,
+    standbys: String,
+    replicas: i64,
+    encrypted: bool,
+}
+
+impl Settings {
+    fn of(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            version: row.try_get(ME)?,
+            fsync: row.try_get(ME + 1)?,
+            full_pages: row.try_get(ME + 2)?,
+            commit: row.try_get(ME + 3)?,
+            standbys: row.try_get(ME + 4)?,
+            replicas: row.try_get(ME + 5)?,
+            encrypted: row.try_get(ME + 6)?,
+        })
+    }
+}
+
+pub(super) async fn examine(store: &mut PostgresStore) -> Result<Vec<Remark>, Failure> {
+    let rows = store.ask(sql::examine, &[], Kind::Reads).await.map_err(|f| f.failure)?;
+    let Some(row) = rows.first() else { return Ok(Vec::new()) };
+    let settings = Settings::of(row).map_err(|e| foreign(&e))?;
+    let mut remarks = vec![Remark {
+        about: "server",
+        verdict: Verdict::Good,
+        text: format!("PostgreSQL {}, a primary.", settings.version),
+    }];
+    remarks.push(durability(&settings));
+    remarks.push(failover(&settings, store.identity));
+    remarks.push(pooler(store));
+    if store.pooled != Some(true) && !settings.encrypted && store.config.hosts.iter().any(|h| !h.is_near()) {
+        remarks.push(Remark {
+            about: "encryption",
+            verdict: Verdict::Weak,
+            text: "The connection is not encrypted; sslmode=verify-full in the store URL asks for it.".into(),
+        });
+    }
+    Ok(remarks)
+}
+
+fn durability(settings: &Settings) -> Remark {
+    let (verdict, text) = match (
+        settings.fsync.as_str(),
+        settings.full_pages.as_str(),
+        settings.commit.as_str(),
+    ) {
+        ("on", "on", "on" | "remote_apply") => {
+            (Verdict::Good, "Every write is on disk before it is acknowledged.".into())
+        }
+        ("on", "on", other) => (
+            Verdict::Good,
+            format!(
+                "synchronous_commit is {other} here; every write of a lease turns it on for itself, so it is on \
+                 disk before it is acknowledged."
+            ),
+        ),
+        ("on", ..) => (
+            Verdict::Weak,
+            "full_page_writes is off: after a power failure tables may be damaged, unless the file system \
+             writes whole pages."
+                .into(),
+        ),
+        _ => (
+            Verdict::Unsafe,
+            "fsync is off: after a power failure the server may have forgotten grants it acknowledged."
+                .into(),
+        ),
+    };
+    Remark { about: "durability", verdict, text }
+}
+
+fn failover(settings: &Settings, identity: Identity) -> Remark {
+    let seen = match identity {
+        Identity::Full | Identity::Timeline => "a failover is noticed by the timeline",
+        Identity::Database => "this server does not tell its timeline, so a failover is not noticed",
+    };
+    let (verdict, text) = match (settings.replicas, settings.standbys.is_empty()) {
+        (0, true) => (Verdict::Good, format!("No replica is connected; {seen}.")),
+        (_, false) => {
+            (Verdict::Good, format!("Replicas are synchronous (synchronous_standby_names); {seen}."))
+        }
+        (n, true) => (
+            Verdict::Weak,
+            format!(
+                "{n} replicas follow and none is waited for: a failover can lose the last writes; {seen}."
+            ),
+        ),
+    };
+    let verdict = if identity == Identity::Database { Verdict::Weak } else { verdict };
+    Remark { about: "failover", verdict, text }
+}
+
+/// Whether waiters are told is what the doctor measures.
+fn pooler(store: &PostgresStore) -> Remark {
+    let (verdict, text) = match store.pooled {
+        Some(true) => (
+            Verdict::Weak,
+            "A pooler is in between (the server process is another than the one promised at the start), so \
+             waiters ask again and again; everything else is as without.",
+        ),
+        _ => (Verdict::Good, "No pooler is in between."),
+    };
+    Remark { about: "pooler", verdict, text: text.into() }
+}

@@ -1,0 +1,440 @@
+//! A table in PostgreSQL as a target: `pg:postgres://USER@HOST/DATABASE#SCHEMA.TABLE`.
+//!
+//! `guard install` adds a fence and a trigger to the table, so that the job's own SQL is fenced as it is:
+//! every statement that writes checks what its session shows (see [`crate::targets::sql`]) in the transaction that
+//! writes. Sealing waits until every transaction that passed the check has ended; so a run that was sealed
+//! knows that what it reads is what the one before left.
+
+mod check;
+mod errors;
+mod guard;
+mod sql;
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence_record::FenceRecord;
+use leasehold_core::store::{Failure, FailureKind};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
+
+pub use self::check::TableFence;
+#[cfg(feature = "conformance")]
+pub use self::sql::{Lock, check as trigger_sql};
+use super::config::Config;
+use super::connection::{self, Link};
+use super::{env, shown};
+use crate::backends::remote;
+use crate::targets::guard::{Done, Guard, Others, Report, ShownBy};
+use crate::targets::sql as shared;
+use crate::targets::{
+    Asked, Attempt, Class, Content, Refused, Sealed, SealedBy, Target, TargetError, Variables, Written,
+};
+use crate::text::percent_decoded;
+
+/// How long a seal waits for transactions that write the table.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+/// What a connection and the statements around the waiting may take on top.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// A table that only the holder of a lease may write.
+#[derive(Clone)]
+pub struct PgTarget {
+    server: Config,
+    table: String,
+    shown: String,
+    patience: Duration,
+    margin: Duration,
+    /// What installing was told about how grants are shown.
+    shown_by: Option<ShownBy>,
+}
+
+impl fmt::Debug for PgTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PgTarget").field(&self.shown).finish()
+    }
+}
+
+/// A connection, and whether a COMMIT is on its way over it: from then on no answer means that nobody knows.
+struct Call {
+    link: Link,
+    committing: Cell<bool>,
+}
+
+impl Deref for Call {
+    type Target = Link;
+
+    fn deref(&self) -> &Link {
+        &self.link
+    }
+}
+
+/// What the catalogue and the guard say of the table.
+struct Found {
+    /// The table's number.
+    oid: u32,
+    /// The number of its fence.
+    id: i64,
+    row: shared::Row,
+    others: Others,
+}
+
+impl PgTarget {
+    /// Reads the URL, `rest` being what comes after `pg:`; connects with the first call.
+    pub fn open(url: &str, rest: &str) -> Result<Self, TargetError> {
+        let unfit = |why: String, fix: &str| TargetError::Unfit { target: shown(url), why, fix: fix.into() };
+        let example = "Write pg:postgres://USER@HOST/DATABASE#SCHEMA.TABLE";
+        let Some((server, table)) = rest.rsplit_once('#').filter(|(_, table)| !table.is_empty()) else {
+            return Err(unfit("names no table: there is nothing after a #".into(), example));
+        };
+        let Some(table) = percent_decoded(table) else {
+            return Err(unfit("has a % in its table that spells nothing".into(), "Write a plain % as %25"));
+        };
+        let server = match server.strip_prefix("//") {
+            Some(rest) => format!("postgres://{rest}"),
+            None => server.to_owned(),
+        };
+        if !server.starts_with("postgres://") && !server.starts_with("postgresql://") {
+            return Err(unfit("is no URL of PostgreSQL".into(), example));
+        }
+        let server = Config::parse(&server, &env)
+            .map_err(|why| unfit(format!("cannot be read: {}", why.trim_end_matches('.')), example))?;
+        Ok(Self { server, table, shown: shown(url), patience: PATIENCE, margin: MARGIN, shown_by: None })
+    }
+
+    /// Waits this long for transactions that write the table.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Allows this much on top for the statements around the waiting; for tests, which have no ten seconds.
+    #[must_use]
+    pub fn with_margin(self, margin: Duration) -> Self {
+        Self { margin, ..self }
+    }
+
+    /// Makes a connection, works with it and ends it; a runtime of its own, so any thread will do.
+    fn connected<T>(
+        &self,
+        doing: &'static str,
+        work: impl AsyncFnOnce(&Call) -> Result<T, TargetError>,
+    ) -> Result<T, TargetError> {
+        let failed = |failure| errors::remote(&self.shown, doing, failure);
+        let runtime = remote::start().map_err(failed)?;
+        runtime.block_on(async {
+            let link = connection::connect(&self.server, MARGIN).await.map_err(failed)?;
+            work(&Call { link, committing: Cell::new(false) }).await
+        })
+    }
+
+    /// The same, and all of the work has an end.
+    fn drive<T>(
+        &self,
+        doing: &'static str,
+        asked: Asked,
+        work: impl AsyncFnOnce(&Call) -> Result<T, TargetError>,
+    ) -> Result<T, TargetError> {
+        self.connected(doing, async |call: &Call| self.within(call, doing, asked, work(call)).await)
+    }
+
+    /// Gives up after a while, and knows what that means.
+    async fn within<T>(
+        &self,
+        call: &Call,
+        doing: &'static str,
+        asked: Asked,
+        work: impl Future<Output = Result<T, TargetError>>,
+    ) -> Result<T, TargetError> {
+        let limit = self.patience + self.margin;
+        match tokio::time::timeout(limit, work).await {
+            Ok(answer) => answer,
+            Err(_) if call.committing.get() => Err(self.in_doubt(asked, errors::silence(limit))),
+            Err(_) => {
+                let failure = Failure::new(FailureKind::Unreachable, errors::silence(limit));
+                Err(errors::remote(&self.shown, doing, failure))
+            }
+        }
+    }
+
+    async fn commit(&self, call: &Call, doing: &'static str, asked: Asked) -> Result<(), TargetError> {
+        call.committing.set(true);
+        let done = call.client.batch_execute("COMMIT").await;
+        done.map_err(|e| match errors::cause(&e) {
+            errors::Cause::Lost => {
+                self.in_doubt(asked, "the connection broke while the transaction was being committed".into())
+            }
+            _ => errors::said(&self.shown, doing, &e),
+        })
+    }
+
+    fn in_doubt(&self, asked: Asked, why: String) -> TargetError {
+        TargetError::InDoubt { target: self.shown.clone(), asked, why }
+    }
+
+    fn said(&self, doing: &'static str) -> impl Fn(Error) -> TargetError {
+        move |e| errors::said(&self.shown, doing, &e)
+    }
+
+    /// The table and its fence, the guard's trigger standing as it was installed.
+    async fn found(&self, link: &Link, doing: &'static str) -> Result<Found, TargetError> {
+        let here = guard::Here::ask(self, link, doing).await?;
+        let oid = here.table.ok_or_else(|| errors::no_table(&self.shown, &self.table))?;
+        if !here.schema {
+            return Err(errors::no_guard(&self.shown));
+        }
+        let found = self.fence_of(link, sql::FENCE, oid, doing).await?;
+        let found = found.ok_or_else(|| errors::no_guard(&self.shown))?;
+        let tree = guard::tree(self, link, oid, doing).await?;
+        if let Some((name, parent)) = guard::way_round(&tree) {
+            return Err(errors::way_round(&self.shown, name, parent));
+        }
+        match tree.first() {
+            Some(root) if root.stands(found.id) => Ok(found),
+            _ => Err(errors::weak_guard(&self.shown)),
+        }
+    }
+
+    async fn fence_of(
+        &self,
+        link: &Link,
+        statement: &str,
+        oid: u32,
+        doing: &'static str,
+    ) -> Result<Option<Found>, TargetError> {
+        let rows =
+            link.client.query_typed(statement, &[(&oid, Type::OID)]).await.map_err(self.said(doing))?;
+        rows.first().map(|row| read(row, oid)).transpose().map_err(self.said(doing))?.transpose().map_err(
+            |why| TargetError::BadFence { target: self.shown.clone(), fence: errors::ROW.into(), why },
+        )
+    }
+
+    fn fence(&self, found: &Found) -> Result<Option<Fence>, TargetError> {
+        found.row.fence().map_err(|why| TargetError::BadFence {
+            target: self.shown.clone(),
+            fence: errors::ROW.into(),
+            why,
+        })
+    }
+
+    /// Changes the fence under its lock: everybody who passed the check before has ended by then.
+    async fn change<T>(
+        &self,
+        call: &Call,
+        doing: &'static str,
+        asked: Asked,
+        change: impl Fn(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
+    ) -> Result<T, TargetError> {
+        let found = self.found(call, doing).await?;
+        let limit = self.patience.as_millis().max(1);
+        // Not the default isolation: after the wait for the lock the newest fence is what counts.
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {limit}; \
+             SET LOCAL statement_timeout = {limit}; SET LOCAL synchronous_commit = 'on'"
+        );
+        call.client.batch_execute(&begin).await.map_err(self.said(doing))?;
+        let locked = call
+            .client
+            .query_typed("SELECT pg_catalog.pg_advisory_xact_lock($1)::text", &[(&found.id, Type::INT8)])
+            .await;
+        let locked = match locked {
+            Ok(_) => self.fence_of(call, sql::FENCE_LOCKED, found.oid, doing).await,
+            Err(e) if errors::cause(&e) == errors::Cause::Waiting => {
+                return Err(self.kept_waiting(call, found.id, doing).await);
+            }
+            Err(e) => return Err(errors::said(&self.shown, doing, &e)),
+        };
+        let mut now = locked?.ok_or_else(|| errors::no_guard(&self.shown))?;
+        let folded = call.client.query_typed(sql::FOLD, &[(&now.id, Type::INT8)]).await;
+        now.row.let_in += first::<i64>(&folded.map_err(self.said(doing))?).unwrap_or(0);
+        let before = self.fence(&now)?;
+        let (next, answer) = change(before)?;
+        self.store(call, &now, next.as_ref()).await.map_err(self.said(doing))?;
+        self.commit(call, doing, asked).await?;
+        Ok(answer)
+    }
+
+    /// Writes the fence, or only the count of what was let in.
+    async fn store(&self, link: &Link, now: &Found, next: Option<&Fence>) -> Result<(), Error> {
+        // None where there was one: it is forgotten.
+        let forgotten = now.row.lease.is_some().then(shared::Row::unsealed);
+        let Some(row) = next.map(shared::Row::of).or(forgotten) else {
+            let params: &[(&(dyn ToSql + Sync), Type)] =
+                &[(&now.id, Type::INT8), (&now.row.mode, Type::TEXT), (&now.row.let_in, Type::INT8)];
+            return link.client.query_typed(sql::COUNT, params).await.map(drop);
+        };
+        let params: &[(&(dyn ToSql + Sync), Type)] = &[
+            (&now.id, Type::INT8),
+            (&row.lease, Type::TEXT),
+            (&row.token, Type::INT8),
+            (&row.generation, Type::INT8),
+            (&row.epoch, Type::TEXT),
+            (&row.grant, Type::TEXT),
+            (&row.carrier, Type::TEXT),
+            (&row.mode, Type::TEXT),
+            (&row.let_in, Type::INT8),
+        ];
+        link.client.query_typed(sql::RAISE, params).await.map(drop)
+    }
+
+    /// Who is in the way, and how to get them out of it.
+    async fn kept_waiting(&self, link: &Link, id: i64, doing: &'static str) -> TargetError {
+        // The transaction is over; its locks are gone.
+        let _ = link.client.batch_execute("ROLLBACK").await;
+        let (high, low) = (i64::from((id >> 32) as u32), i64::from(id as u32));
+        let params = &[(&high as &(dyn ToSql + Sync), Type::INT8), (&low, Type::INT8)];
+        let rows = link.client.query_typed(sql::HOLDERS, params).await.unwrap_or_default();
+        errors::kept_waiting(&self.shown, doing, self.patience, &rows)
+    }
+
+    /// The script takes as long as it takes; what is around it has an end.
+    async fn run_script(&self, call: &Call, bearer: &Bearer, script: &str) -> Result<Written, TargetError> {
+        let begin = async {
+            call.client.batch_execute("BEGIN").await.map_err(self.said("write"))?;
+            let asked = check::admit(&call.client, &self.table, bearer).await;
+            asked.map_err(|e| check::refused(&self.shown, bearer, &e, "write"))
+        };
+        self.within(call, "write", Asked::Write, begin).await?;
+        let ran = call.client.batch_execute(&sql::as_one(script)).await;
+        ran.map_err(|e| check::stopped(&self.shown, bearer, &e, script))?;
+        self.within(call, "write", Asked::Write, self.commit(call, "write", Asked::Write)).await?;
+        Ok(Written { seq: 0, repeat: false, let_in: None })
+    }
+}
+
+/// The first column of the first row.
+fn first<'a, T: tokio_postgres::types::FromSql<'a>>(rows: &'a [Row]) -> Option<T> {
+    rows.first().and_then(|row| row.try_get(0).ok())
+}
+
+fn read(row: &Row, oid: u32) -> Result<Result<Found, String>, Error> {
+    let others: String = row.try_get(1)?;
+    let fence = shared::Row {
+        mode: row.try_get(2)?,
+        lease: row.try_get(3)?,
+        token: row.try_get(4)?,
+        generation: row.try_get(5)?,
+        epoch: row.try_get(6)?,
+        grant: row.try_get(7)?,
+        carrier: row.try_get(8)?,
+        let_in: row.try_get(9)?,
+    };
+    let id = row.try_get(0)?;
+    Ok(match Others::parse(&others) {
+        Some(others) => Ok(Found { oid, id, row: fence, others }),
+        None => Err(format!("the fence lets in {others:?}")),
+    })
+}
+
+impl Target for PgTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        Class::Atomic
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        let change = |before: Option<Fence>| shared::sealed(before, bearer, mode, &self.shown);
+        let seal = async |call: &Call| self.change(call, "seal", Asked::Seal, change).await;
+        let let_in = match self.drive("seal", Asked::Seal, seal) {
+            // It may be sealed: doing it again changes nothing then.
+            Err(first @ (TargetError::Lost { .. } | TargetError::InDoubt { .. })) => {
+                self.drive("seal", Asked::Seal, seal).map_err(|second| match (first, second) {
+                    (_, refused @ TargetError::Refused(_)) => refused,
+                    (doubt @ TargetError::InDoubt { .. }, _) => doubt,
+                    (_, second) => second,
+                })?
+            }
+            answer => answer?,
+        };
+        Ok(Sealed { let_in })
+    }
+
+    /// The content is a script of SQL, run as one transaction of this run. Writes have no numbers here: see
+    /// `docs/targets/sql.md`.
+    fn write(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        content: Content<'_>,
+    ) -> Result<Written, TargetError> {
+        let script = shared::script(&self.shown, seq, content)?;
+        let mut session = self.clone();
+        session.server.application = Some(shared::carrier(bearer));
+        session.connected("write", async |call: &Call| session.run_script(call, bearer, &script).await)
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        self.drive("read the fence of", Asked::Seal, async |call: &Call| {
+            let found = self.found(call, "read the fence of").await?;
+            Ok(self.fence(&found)?.map(FenceRecord::done))
+        })
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        let change = |before: Option<Fence>| shared::in_mode(before, mode, &self.shown);
+        let doing = "change the mode of";
+        let asked = Asked::Mode;
+        self.drive(doing, asked, async |call: &Call| self.change(call, doing, asked, change).await)
+    }
+
+    fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
+        let (doing, asked) = ("reset the fence of", Asked::Reset);
+        let change = |before: Option<Fence>| Ok((None, before));
+        self.drive(doing, asked, async |call: &Call| self.change(call, doing, asked, change).await)
+    }
+
+    fn environment(&self, bearer: &Bearer, _has: Variables<'_>) -> Vec<(OsString, OsString)> {
+        let carrier = OsString::from(shared::carrier(bearer));
+        vec![("PGAPPNAME".into(), carrier.clone()), (shared::VARIABLE.into(), carrier)]
+    }
+
+    /// What can be written without passing the guard, although a run relied on it.
+    fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
+        let report = guard::inspect(self).ok()?;
+        let open: Vec<&str> =
+            report.tables.iter().filter(|t| !t.guarded).map(|t| t.name.as_str()).take(5).collect();
+        if open.is_empty() {
+            return report.not_fenced.into_iter().find(|text| text == guard::POOLED);
+        }
+        Some({
+            format!(
+                "{} {} not guarded: writes straight into it are not fenced. Run: leasehold guard install {} \
+                 --others {}",
+                open.join(", "),
+                if open.len() == 1 { "is" } else { "are" },
+                self.shown,
+                report.others.word()
+            )
+        })
+    }
+}
+
+impl Guard for PgTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn accept(&mut self, shown_by: ShownBy) -> Result<(), TargetError> {
+        self.shown_by = Some(shown_by);
+        Ok(())
+    }
+
+    fn install(&mut self, others: Others, run: bool) -> Result<Done, TargetError> {
+        guard::install(self, others, run)
+    }
+
+    fn remove(&mut self, run: bool) -> Result<Done, TargetError> {
+        guard::remove(self, run)
+    }
+
+    fn inspect(&mut self) -> Result<Report, TargetError> {
+        guard::inspect(self)
+    }
+}

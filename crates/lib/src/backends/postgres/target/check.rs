@@ -1,0 +1,126 @@
+//! The guard's question inside the caller's own transaction.
+
+use leasehold_core::fence::{Bearer, Reason};
+use leasehold_core::ids::Token;
+use leasehold_core::name::Name;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, GenericClient, Transaction};
+
+use super::{Attempt, Refused, SealedBy, TargetError, errors};
+use crate::backends::postgres::errors::said;
+use crate::targets::enclosing;
+use crate::targets::sql::{carrier, not_one_transaction};
+
+/// A guarded table, as one run sees it.
+///
+/// ```no_run
+/// # async fn publish(client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use leasehold::backends::postgres::TableFence;
+///
+/// // Inside `leasehold run NAME --fence pg:...#public.accounts -- this program`.
+/// let fence = TableFence::from_env("public.accounts").ok_or("not inside a run")?;
+/// let tx = client.transaction().await?;
+/// fence.check(&tx).await?; // a stale run ends here, with both tokens
+/// tx.execute("UPDATE public.accounts SET balance = balance - 1 WHERE id = 7", &[]).await?;
+/// tx.commit().await?; // no later run can have sealed the table in between
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TableFence {
+    bearer: Bearer,
+    table: String,
+}
+
+impl TableFence {
+    /// The table, named as in SQL, for this run.
+    pub fn new(bearer: Bearer, table: impl Into<String>) -> Self {
+        Self { bearer, table: table.into() }
+    }
+
+    /// The same for the run this process is part of; nothing if it is not part of one.
+    pub fn from_env(table: impl Into<String>) -> Option<Self> {
+        Some(Self::new(enclosing()?, table))
+    }
+
+    /// Whether this run may write the table, until the end of this transaction: a later run cannot seal it
+    /// before that. It also shows the grant to the guard, whatever the session calls itself, so it works
+    /// behind a pooler.
+    pub async fn check(&self, tx: &Transaction<'_>) -> Result<(), TargetError> {
+        let asked = admit(tx, &self.table, &self.bearer).await;
+        asked.map_err(|e| refused(&self.table, &self.bearer, &e, "check"))
+    }
+}
+
+pub(super) async fn admit<C: GenericClient>(client: &C, table: &str, bearer: &Bearer) -> Result<(), Error> {
+    let shown = carrier(bearer);
+    let params: &[(&(dyn ToSql + Sync), Type)] = &[(&table, Type::TEXT), (&shown, Type::TEXT)];
+    let sql = "SELECT leasehold_guard.admit($1::text::regclass, $2)::text";
+    client.query_typed(sql, params).await.map(drop)
+}
+
+/// What the guard said to whoever asked it.
+pub(super) fn refused(target: &str, bearer: &Bearer, error: &Error, doing: &'static str) -> TargetError {
+    if let Some(ruled) = ruled(target, bearer, error) {
+        return ruled;
+    }
+    match error.code().map(|code| code.code()) {
+        // The schema, or the function in it.
+        Some("3F000" | "42883") => errors::no_guard(target),
+        Some("42P01") => errors::no_table(target, target),
+        _ => errors::said(target, doing, error),
+    }
+}
+
+/// What stopped a script: the guard, or something of its own.
+pub(super) fn stopped(target: &str, bearer: &Bearer, error: &Error, script: &str) -> TargetError {
+    let unfit = || {
+        let said = said(error);
+        let stdin = script.to_ascii_lowercase().contains("from stdin");
+        match error.code().map(|code| code.code()) {
+            // With its rows below it, a syntax error; without them, what no function does.
+            Some("42601") if stdin => Some(copies(target, &said)),
+            Some("0A000") if said.contains("COPY") => Some(copies(target, &said)),
+            // What the server does not do inside of a function: among all that, transactions.
+            Some("0A000") => Some(not_one_transaction(target, &said)),
+            _ => None,
+        }
+    };
+    ruled(target, bearer, error).or_else(unfit).unwrap_or_else(|| errors::said(target, "write", error))
+}
+
+/// COPY FROM STDIN: there is nobody at the other end.
+fn copies(target: &str, said: &str) -> TargetError {
+    TargetError::Unfit {
+        target: target.into(),
+        why: format!("was given a script that copies from or to its client, where nobody is ({said})"),
+        fix: "Write the rows as INSERT, or run psql in the job: its SQL is fenced as it is".into(),
+    }
+}
+
+/// A refusal by the guard, as the rule's own answer.
+fn ruled(target: &str, bearer: &Bearer, error: &Error) -> Option<TargetError> {
+    let reason = match error.code()?.code() {
+        "LH001" => Reason::Stale,
+        "LH003" => Reason::NotSealed,
+        "LH004" => Reason::Fork,
+        "LH005" => Reason::Epoch,
+        "LH006" => Reason::OtherLease,
+        "LH007" => {
+            return Some(TargetError::BadFence {
+                target: target.into(),
+                fence: errors::ROW.into(),
+                why: "the guard has no fence".into(),
+            });
+        }
+        _ => return None,
+    };
+    let detail = error.as_db_error().and_then(|e| e.detail()).unwrap_or_default();
+    // "The fence says: lease site, token 34." The rest of it is not for those who may only write the table.
+    let said = detail.strip_prefix("The fence says: lease ").and_then(|rest| rest.split_once(", token "));
+    let fence = said.and_then(|(lease, token)| {
+        let token = token.trim_end_matches('.').parse().ok().and_then(Token::new)?;
+        Some(SealedBy { lease: Name::new(lease).ok()?, token })
+    });
+    let refused = Refused { fence, ..Refused::new(Attempt::Write, reason, target, bearer, None) };
+    Some(TargetError::Refused(Box::new(refused)))
+}

@@ -1,0 +1,126 @@
+//! The way to a server: one connection at a time, and who was met at its end.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Value};
+
+use super::config::Config;
+use super::errors;
+use super::identity::{self, Identity};
+use super::scripts::{Answer, CHANGED, Script};
+use crate::stores::Failure;
+
+/// The way to one Redis primary.
+pub(super) struct Connection {
+    pub config: Config,
+    limit: Duration,
+    /// Out of here while a call is under way: one that is given up takes its connection with it, and
+    /// a late reply finds nobody.
+    link: Option<MultiplexedConnection>,
+    /// Who answered last.
+    pub identity: Option<Identity>,
+}
+
+/// Whether a call may change anything.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Does {
+    Look,
+    Write,
+}
+
+impl Connection {
+    /// Reaches nothing yet.
+    pub fn new(config: Config, limit: Duration) -> Self {
+        Self { config, limit, link: None, identity: None }
+    }
+
+    /// No call takes longer from now on.
+    pub fn limit_calls(&mut self, each: Duration) {
+        self.limit = each;
+        if let Some(link) = &mut self.link {
+            link.set_response_timeout(each);
+        }
+    }
+
+    /// Asks several things in one go, of the server that these answers then are of.
+    pub async fn ask(&mut self, questions: &[Cmd]) -> Result<Vec<Value>, Failure> {
+        let link = match self.link.take() {
+            Some(link) => link,
+            None => self.connect().await?,
+        };
+        let answers = self.send(&link, questions).await?;
+        self.meet(&answers[..identity::QUESTIONS])?;
+        self.link = Some(link);
+        Ok(answers)
+    }
+
+    fn failure(&self, error: &redis::RedisError) -> Failure {
+        errors::failure(&self.config, error, self.limit)
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.limit))
+            .set_response_timeout(Some(self.limit));
+        let client = &self.config.client;
+        client.get_multiplexed_async_connection_with_config(&config).await.map_err(|e| self.failure(&e))
+    }
+
+    /// Sends commands in one go and gives their answers, errors of the server among them.
+    async fn send(&self, link: &MultiplexedConnection, commands: &[Cmd]) -> Result<Vec<Value>, Failure> {
+        // Not as a pipeline of the library: there, an answer that is no Redis looks like a lost connection.
+        let sent = commands.iter().map(|command| {
+            let mut link = link.clone();
+            async move { link.send_packed_command(command).await }
+        });
+        let answers = join_all(sent).await.into_iter();
+        answers.collect::<Result<_, _>>().map_err(|e| self.failure(&e))
+    }
+
+    /// Makes one call. On a new connection, the server is asked in the same breath who it is.
+    ///
+    /// A write is made only by the server that was met last: another, or the same one after it was a
+    /// replica, may have forgotten what others were told since, and what the write expects may be
+    /// back. One that only looks is sent again, once, to whoever it is now.
+    pub async fn call(&mut self, script: &Script, does: Does) -> Result<Value, Failure> {
+        loop {
+            let (link, met) = match self.link.take() {
+                Some(link) => (link, true),
+                None => (self.connect().await?, false),
+            };
+            let known = self.identity.as_ref().filter(|_| met || does == Does::Write);
+            let mut commands = if met { Vec::new() } else { identity::questions() };
+            commands.push(script.for_server(known.and_then(Identity::replication)));
+            let mut answers = self.send(&link, &commands).await?;
+            let answer = answers.pop().unwrap_or(Value::Nil);
+            if !met {
+                self.meet(&answers)?;
+            }
+            match answer.extract_error() {
+                Ok(answer) => {
+                    self.link = Some(link);
+                    return Ok(answer);
+                }
+                Err(e) if met && does == Does::Look && e.code() == Some(CHANGED) => {}
+                Err(e) => return Err(self.failure(&e)),
+            }
+        }
+    }
+
+    /// Takes note of who answers.
+    fn meet(&mut self, answers: &[Value]) -> Result<(), Failure> {
+        let identity = Identity::of(answers);
+        identity.usable(&self.config)?;
+        self.identity = Some(identity);
+        Ok(())
+    }
+
+    pub fn understood(&mut self, value: Value) -> Result<Answer, Failure> {
+        Answer::of(value).ok_or_else(|| {
+            self.link = None;
+            errors::not_redis(&self.config)
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! Who answers: which process of which server, and what it is.
+
+use redis::{Cmd, Value, cmd, from_redis_value_ref};
+
+use super::config::Config;
+use crate::stores::{Failure, FailureKind};
+
+/// How much of each id is told: enough to tell any two apart, short enough for every record.
+const ID_LENGTH: usize = 16;
+
+/// What a server says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// New whenever the process starts.
+    run: Option<String>,
+    /// New whenever another history of writes begins: a failover, a replica made a primary.
+    replication: Option<String>,
+    replica: bool,
+    sentinel: bool,
+}
+
+/// How many questions that takes.
+pub(super) const QUESTIONS: usize = 2;
+
+/// The questions that [`Identity::of`] wants the answers of.
+pub(super) fn questions() -> Vec<Cmd> {
+    let sections: [&str; QUESTIONS] = ["server", "replication"];
+    sections.map(info).into()
+}
+
+/// One section of what a server says of itself.
+pub(super) fn info(section: &str) -> Cmd {
+    let mut command = cmd("INFO");
+    command.arg(section);
+    command
+}
+
+impl Identity {
+    /// Reads the answers. One that is missing or refused is not told.
+    pub fn of(answers: &[Value]) -> Self {
+        let text: Vec<String> = answers.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
+        let text = text.join("\n");
+        let id = |name| field(&text, name).map(str::to_owned);
+        Self {
+            run: id("run_id"),
+            replication: id("master_replid"),
+            replica: field(&text, "role") == Some("slave"),
+            sentinel: field(&text, "redis_mode") == Some("sentinel"),
+        }
+    }
+
+    /// The name of this incarnation. Where the server does not tell, only "unknown".
+    pub fn instance(&self) -> String {
+        let short =
+            |id: &Option<String>| id.as_ref().map(|id| id.chars().take(ID_LENGTH).collect::<String>());
+        match (short(&self.run), short(&self.replication)) {
+            (Some(run), Some(replication)) => format!("{run}-{replication}"),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => "unknown".into(),
+        }
+    }
+
+    /// Which history of writes this is, if it is told.
+    pub fn replication(&self) -> Option<&str> {
+        self.replication.as_deref()
+    }
+
+    /// What cannot be promised because it is not told.
+    pub fn caution(&self) -> Option<String> {
+        let told = self.run.is_some() || self.replication.is_some();
+        (!told).then(|| {
+            "This user may not run INFO there, so a restart or failover that loses leases is noticed only by machines that \
+             remember a higher token. Where others who may run it share a lease, the token skips 1000 each time the one follows \
+             the other. Allow it with ACL SETUSER NAME +info."
+                .into()
+        })
+    }
+
+    /// Refuses what keeps no data of its own.
+    pub fn usable(&self, config: &Config) -> Result<(), Failure> {
+        let what = match self {
+            Self { sentinel: true, .. } => "is a Sentinel, which keeps no data",
+            Self { replica: true, .. } => "is a replica, and leases are kept on the primary only",
+            _ => return Ok(()),
+        };
+        let message = format!("{} {what}; name the primary in the URL", config.url);
+        Err(Failure::new(FailureKind::Unusable, message))
+    }
+}
+
+/// The value of a line `name:value`.
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let value = |line: &'a str| line.strip_prefix(name)?.strip_prefix(':');
+    info.lines().find_map(value).map(str::trim).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Identity {
+        Identity::of(&[Value::BulkString(text.as_bytes().to_vec()), Value::Nil])
+    }
+
+    #[test]
+    fn an_instance_is_a_process_and_a_history() {
+        let one = of(
+            "# Server\r\nrun_id:aaaaaaaaaaaaaaaaaaaa\r\nrole:master\r\nmaster_replid:bbbbbbbbbbbbbbbbbbbb\r\n",
+        );
+        assert_eq!(one.instance(), "aaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb");
+        assert!(one.caution().is_none());
+        assert_eq!(of("").instance(), "unknown");
+        assert!(of("").caution().is_some());
+        assert_eq!(of("xrun_id:z\nrun_id:\nmaster_replid:c").instance(), "c");
+    }
+}

@@ -1,0 +1,305 @@
+//! One string in Redis as a target: `redis://HOST#KEY`.
+//!
+//! The value is the plain string under KEY, for any GET. The fence is a string beside it, in the same
+//! hash slot. One script compares the fence that was read, byte by byte, with the one that is there, and
+//! replaces both; the rule stays on our side. Tokens are never compared in the script, so no number
+//! loses digits there.
+//!
+//! One primary keeps what it said. A failover to a replica that had not heard of a seal takes the fence
+//! back, and with it the promise: docs/targets/redis.md.
+
+mod scripts;
+
+use std::fmt;
+use std::time::Duration;
+
+use leasehold_core::fence_record::FenceRecord;
+use leasehold_core::store::{Failure, FailureKind, Landed};
+
+pub(super) use self::scripts::Keys;
+use self::scripts::{Looked, Swapped, Wanted};
+use super::config::Config;
+use super::connection::Connection;
+use super::shown as masked;
+use crate::targets::TargetError;
+use crate::targets::cas_fence::{self, CasFence, Swap};
+use crate::targets::deadline::{Calls, Networked};
+use crate::text::percent_decoded;
+
+/// Most that is written: a server does nothing else while it takes it.
+pub const LARGEST: usize = 64 << 20;
+/// A target ends its calls itself, by how much they move.
+const CALLS: Duration = Duration::from_secs(600);
+/// Before the name of every fence.
+const FENCE: &str = "leasehold-fence:";
+/// Before the names of a lease store's records.
+const RECORDS: &str = "leasehold:";
+
+/// A string that only the holder of a lease may replace.
+pub struct RedisTarget {
+    calls: Calls<Connection>,
+    shown: String,
+    server: String,
+    keys: Keys,
+    /// The history of writes that this verb's first look was of.
+    history: Option<String>,
+}
+
+impl fmt::Debug for RedisTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisTarget").field("shown", &self.shown).finish_non_exhaustive()
+    }
+}
+
+impl RedisTarget {
+    /// The key that `redis://HOST#KEY` names. Reaches nothing.
+    pub fn open(url: &str) -> Result<Self, TargetError> {
+        let unfit = |why: &str, fix: &str| TargetError::Unfit {
+            target: shown(url),
+            why: why.into(),
+            fix: fix.into(),
+        };
+        let no_key =
+            || unfit("names no key", "Write redis://HOST/DB#KEY, with odd characters of the key as %XX");
+        let (server, key) = split(url).ok_or_else(no_key)?;
+        let key = percent_decoded(key).filter(|key| !key.is_empty()).ok_or_else(no_key)?;
+        if key.starts_with(FENCE) || key.starts_with(RECORDS) {
+            return Err(unfit("is kept by Leasehold for itself", "Name another key"));
+        }
+        let Some(fence) = fence_of(&key) else {
+            return Err(unfit(
+                "has a \"}\" and no hash tag, so no second key can be kept in its slot",
+                "Use a key without \"}\", or one with a hash tag as in %7Bsite%7D:today",
+            ));
+        };
+        if is_bare_tag(&key) {
+            return Err(unfit(
+                "is a hash tag and nothing else, and would share the fence of the key between its braces",
+                "Name the key without the braces, or give it something after them, as in %7Bsite%7D:today",
+            ));
+        }
+        if server.contains("prefix=") {
+            return Err(unfit("has a prefix=, which only lease stores have", "Leave it out"));
+        }
+        let config = Config::parse(server).map_err(|why| unfit("cannot be a target", &why))?;
+        let keys = Keys { fence: fence.into_bytes(), value: key.into_bytes() };
+        let (shown, server) = (shown(url), masked(server));
+        Ok(Self { calls: Calls::new(Connection::new(config, CALLS)), shown, server, keys, history: None })
+    }
+
+    /// Waits this long for one call, and for all calls of one verb.
+    #[must_use]
+    pub fn with_patience(mut self, each: Duration, all: Duration) -> Self {
+        self.calls.limit(each, all);
+        self
+    }
+
+    fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
+        TargetError::Remote { target: self.shown.clone(), doing, failure }
+    }
+
+    fn look(&mut self, bytes: usize, wanted: Wanted, doing: &'static str) -> Result<Looked, TargetError> {
+        let keys = &self.keys;
+        let looked = self.calls.call(bytes, async |redis| redis.look(keys, wanted).await, Err);
+        looked.map_err(|failure| self.remote(doing, failure))?.ok_or_else(|| self.not_a_string())
+    }
+
+    fn not_a_string(&self) -> TargetError {
+        TargetError::Unfit {
+            target: self.shown.clone(),
+            why: "holds something that is no string, a list or a hash perhaps".into(),
+            fix: "Name a key that holds a string, or nothing".into(),
+        }
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<FenceRecord, TargetError> {
+        FenceRecord::decode(bytes).map_err(|bad| TargetError::BadFence {
+            target: self.shown.clone(),
+            fence: format!("the key {:?}", String::from_utf8_lossy(&self.keys.fence)),
+            why: bad.to_string(),
+        })
+    }
+}
+
+/// The server's URL, and what comes after the last `#`: a password may have one, a key writes it %23.
+fn split(url: &str) -> Option<(&str, &str)> {
+    let (server, key) = url.rsplit_once('#')?;
+    (!key.contains('@')).then_some((server, key))
+}
+
+/// As it may be shown. The key is no part of the server's URL: an `@` in it ends no password.
+pub(super) fn shown(url: &str) -> String {
+    match split(url) {
+        Some((server, key)) if url.contains("://") => format!("{}#{key}", masked(server)),
+        _ => masked(url),
+    }
+}
+
+/// `{K}`: its fence would have the name of the one of `K`.
+fn is_bare_tag(key: &str) -> bool {
+    key.strip_prefix('{').is_some_and(|rest| rest.len() > 1 && rest.find('}') == Some(rest.len() - 1))
+}
+
+/// The name of the key's fence: in the same slot of a cluster, whether or not the key has a hash tag.
+fn fence_of(key: &str) -> Option<String> {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    match tag {
+        Some(tag) if !tag.is_empty() => Some(format!("{FENCE}{key}")),
+        // Then the whole key is what its slot is made from, and can be a tag if it ends none.
+        _ if !key.contains('}') => Some(format!("{FENCE}{{{key}}}")),
+        _ => None,
+    }
+}
+
+impl CasFence for RedisTarget {
+    /// The bytes of the fence.
+    type Version = Vec<u8>;
+    type Content = [u8];
+
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn load(&mut self) -> Result<Option<(FenceRecord, Vec<u8>)>, TargetError> {
+        let looked = self.look(0, Wanted::Fence, "read the fence of")?;
+        // Whoever looks again after a failover may see a fence that was replaced since the first look, and would
+        // pass it: one verb is for one history.
+        match (&self.history, &looked.history) {
+            (Some(before), Some(now)) if before != now => {
+                let failure = self.calls.call(0, async |redis| redis.changed(), |failure| failure);
+                return Err(self.remote("write", failure));
+            }
+            (None, Some(_)) => self.history.clone_from(&looked.history),
+            _ => {}
+        }
+        looked.fence.map(|bytes| Ok((self.decode(&bytes)?, bytes))).transpose()
+    }
+
+    fn swap(
+        &mut self,
+        at: Option<&Vec<u8>>,
+        record: &FenceRecord,
+        content: Option<&[u8]>,
+    ) -> Result<Swap, TargetError> {
+        let (keys, bytes) = (&self.keys, record.encode());
+        let work =
+            async |redis: &mut Connection| redis.swap(keys, at.map(Vec::as_slice), &bytes, content).await;
+        match self.calls.call(content.map_or(0, <[u8]>::len), work, Err) {
+            Ok(Swapped::Done) => Ok(Swap::Done),
+            Ok(Swapped::Conflict) => Ok(Swap::Conflict),
+            Ok(Swapped::NotAString) => Err(self.not_a_string()),
+            // Said before anything was changed: every script does first what can be refused. Trying again would
+            // not mend it, and after a change of history it would pass a fence that should have been kept.
+            Err(failure) if failure.kind == FailureKind::Denied || failure.landed == Landed::No => {
+                Err(self.remote("write", failure))
+            }
+            Err(failure) => Ok(Swap::Unknown(failure.message)),
+        }
+    }
+
+    fn examine(&mut self) -> Result<Swap, TargetError> {
+        // No fence is that short.
+        cas_fence::refuses(self, &b"-".to_vec())
+    }
+}
+
+impl Networked for RedisTarget {
+    const KIND: &'static str = "Redis string";
+    const MOST: usize = LARGEST;
+
+    fn comparer(&self) -> String {
+        self.server.clone()
+    }
+
+    fn begin(&mut self, bytes: usize) {
+        self.history = None;
+        self.calls.begin(bytes);
+    }
+
+    fn fetch(&mut self) -> Result<Vec<u8>, TargetError> {
+        let Some(value) = self.look(LARGEST, Wanted::FenceAndValue, "read")?.value else {
+            return Err(TargetError::Unfit {
+                target: self.shown.clone(),
+                why: "has no value".into(),
+                fix: "Run the job that writes it".into(),
+            });
+        };
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The slot's tag, as the documentation of Redis Cluster defines it.
+    fn tag(key: &str) -> &str {
+        let inner = key.find('{').and_then(|open| {
+            let close = key[open + 1..].find('}')?;
+            (close > 0).then(|| &key[open + 1..open + 1 + close])
+        });
+        inner.unwrap_or(key)
+    }
+
+    #[test]
+    fn fence_and_value_share_a_slot() {
+        for key in ["today", "a:b", "{site}:today", "x{y}z", "x{y}}", "{a", "a{b{c", "{a}{b}", "ä"] {
+            let fence = fence_of(key).unwrap();
+            assert_eq!(tag(&fence), tag(key), "{key}");
+            assert_ne!(fence, key);
+        }
+        for key in ["a}b", "{}x", "}{", "{}{a}"] {
+            assert_eq!(fence_of(key), None, "{key}");
+        }
+    }
+
+    /// Two keys with one fence would refuse each other's writers, or let them in.
+    #[test]
+    fn no_two_keys_share_a_fence() {
+        let letters = ["{", "}", "a", "b"];
+        let mut keys = vec![String::new()];
+        for at in 0.. {
+            if keys[at].len() < 5 {
+                let longer = letters.map(|letter| format!("{}{letter}", keys[at]));
+                keys.extend(longer);
+            } else if at + 1 == keys.len() {
+                break;
+            }
+        }
+        let mut fences = std::collections::HashMap::new();
+        let mut shared = 0;
+        for key in keys.iter().filter(|key| !key.is_empty()) {
+            let Some(fence) = fence_of(key) else { continue };
+            let Some(other) = fences.insert(fence, key.clone()) else { continue };
+            shared += 1;
+            assert!(is_bare_tag(key) != is_bare_tag(&other), "{key} and {other}");
+        }
+        assert!(shared > 0, "then none need be refused");
+        let refused = RedisTarget::open("redis://h#%7Btoday%7D").expect_err("shares its fence");
+        assert!(refused.to_string().contains("hash tag and nothing else"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_password() {
+        for url in [
+            "redis://u:s3cret@h",
+            "redis://u:s3cret@h#",
+            "redis://u:s3cret@h#%zz",
+            "redis://u:s3cret@h#leasehold-fence:x",
+            "redis://u:s3cret@h#leasehold:{main}/leases/x",
+            "redis://u:s3cret@h#a}b",
+            "redis://u:s3cret@h?prefix=a#k",
+            "redis://u:12#s3cret@h",
+            "redis://u:s3cret@h/minus#k",
+        ] {
+            let said = RedisTarget::open(url).expect_err(url).to_string();
+            assert!(!said.contains("s3cret") && said.contains("Nothing was written"), "{url}: {said}");
+        }
+        let target = RedisTarget::open("redis://:s3cret@h:1/2#mail@home").expect_err("an @ in the key");
+        assert!(!target.to_string().contains("s3cret"));
+        let target = RedisTarget::open("redis://:s3cret@h:1/2#mail%40home").unwrap();
+        assert_eq!(target.shown, "redis://:***@h:1/2#mail%40home");
+        assert_eq!(target.keys.value, b"mail@home");
+        assert!(!format!("{target:?}").contains("s3cret"));
+    }
+}

@@ -1,0 +1,123 @@
+//! The scripts of a target: one looks at fence and value, one replaces them.
+
+use redis::Value;
+
+use crate::backends::redis::connection::{Connection, Does};
+use crate::backends::redis::errors;
+use crate::backends::redis::identity::Identity;
+use crate::backends::redis::scripts::Script;
+use crate::stores::{Failure, FailureKind};
+
+/// KEYS: the fence and the value. One round trip gives both, of one moment. Only strings are ours: -1 says that one of them
+/// is something else.
+const LOOK: &str = guarded!(
+    "
+for i = 1, 2 do
+  local t = redis.call('TYPE', KEYS[i]).ok
+  if t ~= 'none' and t ~= 'string' then return -1 end
+end
+return {redis.call('GET', KEYS[1]), ARGV[2] == 'both' and redis.call('GET', KEYS[2])}
+"
+);
+
+/// KEYS: the fence and the value. ARGV: whether a fence must be there and which, the next one, and the
+/// value if there is one. What can fail comes first; then one MSET changes both, or one SET the fence. -1: as above.
+const SWAP: &str = guarded!(
+    "
+local t = redis.call('TYPE', KEYS[2]).ok
+if t ~= 'none' and t ~= 'string' then return -1 end
+local fence = redis.call('GET', KEYS[1])
+if ARGV[2] == 'absent' then
+  if fence then return 0 end
+elseif not fence or fence ~= ARGV[3] then
+  return 0
+end
+if #ARGV >= 5 then
+  redis.call('MSET', KEYS[1], ARGV[4], KEYS[2], ARGV[5])
+else
+  redis.call('SET', KEYS[1], ARGV[4])
+end
+return 1
+"
+);
+
+/// Fence and value, of one moment.
+pub(in crate::backends::redis) struct Looked {
+    /// The history of writes that they are of, where the server tells.
+    pub history: Option<String>,
+    pub fence: Option<Vec<u8>>,
+    pub value: Option<Vec<u8>>,
+}
+
+/// What is read.
+#[derive(Clone, Copy)]
+pub(in crate::backends::redis) enum Wanted {
+    Fence,
+    FenceAndValue,
+}
+
+/// What came of replacing the fence.
+pub(in crate::backends::redis) enum Swapped {
+    Done,
+    /// It is another one than expected.
+    Conflict,
+    /// A key holds a list or a hash perhaps.
+    NotAString,
+}
+
+/// Two keys of one slot.
+pub(in crate::backends::redis) struct Keys {
+    pub fence: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+impl Connection {
+    /// The fence, and the value if it is wanted. Nothing: a key holds a list or a hash perhaps.
+    pub(in crate::backends::redis) async fn look(
+        &mut self,
+        keys: &Keys,
+        wanted: Wanted,
+    ) -> Result<Option<Looked>, Failure> {
+        let wanted = match wanted {
+            Wanted::Fence => "fence",
+            Wanted::FenceAndValue => "both",
+        };
+        let script = Script::of_target(LOOK, keys).with([wanted]);
+        let items = match self.call(&script, Does::Look).await? {
+            Value::Array(items) => items,
+            Value::Int(-1) => return Ok(None),
+            _ => return Err(errors::not_redis(&self.config)),
+        };
+        let bytes = |value: Option<&Value>| match value {
+            Some(Value::BulkString(bytes)) => Some(bytes.clone()),
+            _ => None,
+        };
+        let history = self.identity.as_ref().and_then(Identity::replication).map(str::to_owned);
+        Ok(Some(Looked { history, fence: bytes(items.first()), value: bytes(items.get(1)) }))
+    }
+
+    /// What is said where the history of writes is another than before.
+    pub(in crate::backends::redis) fn changed(&self) -> Failure {
+        errors::changed(&self.config)
+    }
+
+    /// Replaces the fence, and the value if there is one, if the fence is still `expected`.
+    pub(in crate::backends::redis) async fn swap(
+        &mut self,
+        keys: &Keys,
+        expected: Option<&[u8]>,
+        fence: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<Swapped, Failure> {
+        let there = if expected.is_some() { "present" } else { "absent" };
+        let script = Script::of_target(SWAP, keys).with([there]);
+        let script = script.with([expected.unwrap_or_default(), fence]).with(value);
+        match self.call(&script, Does::Write).await? {
+            Value::Int(1) => Ok(Swapped::Done),
+            Value::Int(0) => Ok(Swapped::Conflict),
+            Value::Int(-1) => Ok(Swapped::NotAString),
+            // It may have been done by whatever answered so.
+            _ => Err(Failure { kind: FailureKind::Unreachable, ..errors::not_redis(&self.config) }),
+        }
+    }
+}

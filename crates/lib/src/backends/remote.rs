@@ -1,0 +1,148 @@
+//! What every store behind a network has in common: a runtime of its own, and a limit to every call.
+//!
+//! The stores themselves are ordinary async code over tokio. [`Remote`] lets anybody call them, on any
+//! thread that is not inside a runtime already, and makes no runtime before the first call. The async API
+//! calls its stores from a thread of its own, so it can be used inside any runtime.
+
+use std::net::IpAddr;
+use std::sync::Once;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_core::ids::WriteId;
+use leasehold_core::stop::Text;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::stores::{
+    Cas, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Version, Write,
+};
+
+/// How long a call may take if nobody said otherwise.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to do about a store that takes connections and says nothing.
+pub(crate) const SILENT: &str =
+    "see that it runs, that the port is the right one, and that no firewall or proxy swallows the answer";
+
+/// How often the runtime looks around before a call: once for the system, then for whom it concerns.
+const GLANCES: usize = 3;
+
+/// A store over tokio, for callers that know nothing of tokio.
+pub struct Remote<S> {
+    inner: S,
+    limit: Duration,
+    /// Made by the first call. The connections live in it, so it goes where the store goes.
+    runtime: Option<Runtime>,
+}
+
+impl<S> Remote<S> {
+    /// Reaches nothing yet.
+    pub fn new(inner: S) -> Self {
+        Self { inner, limit: PATIENCE, runtime: None }
+    }
+
+    /// Drives `work` on the store to its end, or to the end of our patience.
+    pub(crate) fn drive<T>(
+        &mut self,
+        limit: Duration,
+        work: impl AsyncFnOnce(&mut S) -> T,
+        gave_up: impl FnOnce(Failure) -> T,
+    ) -> T {
+        let runtime = match self.runtime.take().map_or_else(start, Ok) {
+            Ok(runtime) => self.runtime.insert(runtime),
+            Err(failure) => return gave_up(failure),
+        };
+        let call = work(&mut self.inner);
+        let call = async {
+            // Between calls the runtime stands still: first it may hear which connections were closed.
+            for _ in 0..GLANCES {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::timeout(limit, call).await
+        };
+        match runtime.block_on(call) {
+            Ok(answer) => answer,
+            Err(_) => gave_up(Failure::new(
+                FailureKind::Unreachable,
+                format!("the server did not answer within {}; {SILENT}", Text(limit)),
+            )),
+        }
+    }
+}
+
+/// Whether what is sent to this host never leaves the machine.
+pub fn is_here(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// A runtime on the thread that calls, with what TLS needs.
+pub(crate) fn start() -> Result<Runtime, Failure> {
+    static PROVIDER: Once = Once::new();
+    // A program around us may have chosen its own; then that one is used.
+    PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
+    Builder::new_current_thread().enable_all().build().map_err(|e| {
+        Failure::new(FailureKind::Unreachable, format!("the system refused what a network call needs: {e}"))
+    })
+}
+
+impl<S> Drop for Remote<S> {
+    fn drop(&mut self) {
+        // Not by waiting: we may be inside somebody else's runtime.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[async_trait(?Send)]
+impl<S: Store> Store for Remote<S> {
+    fn facts(&self) -> Facts {
+        self.inner.facts()
+    }
+
+    async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
+        self.drive(self.limit, async |s| s.read(key).await, Err)
+    }
+
+    async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
+        self.drive(self.limit, async |s| s.cas(key, expected, write, body).await, Cas::Unknown)
+    }
+
+    async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
+        self.drive(self.limit, async |s| s.list(prefix, after, limit).await, Err)
+    }
+
+    async fn remove(&mut self, key: &str, version: &Version) -> Cas {
+        self.drive(self.limit, async |s| s.remove(key, version).await, Cas::Unknown)
+    }
+
+    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+        let unknown = |failure| vec![Cas::Unknown(failure); writes.len()];
+        self.drive(self.limit, async |s| s.cas_many(writes).await, unknown)
+    }
+
+    async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
+        self.drive(at_most, async |s| s.wait_change(key, version, at_most).await, |_| false)
+    }
+
+    fn limit_calls(&mut self, each: Duration) {
+        self.limit = each;
+        self.inner.limit_calls(each);
+    }
+}
+
+#[async_trait(?Send)]
+impl<S: Examine> Examine for Remote<S> {
+    async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
+        self.drive(self.limit, async |s| s.examine().await, Err)
+    }
+
+    async fn forget(&mut self, key: &str) {
+        self.drive(self.limit, async |s| s.forget(key).await, |_| ());
+    }
+
+    fn traces(&self) -> Vec<String> {
+        self.inner.traces()
+    }
+}

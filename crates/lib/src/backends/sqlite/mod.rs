@@ -1,0 +1,55 @@
+//! SQLite: a store in one file for all processes of this machine, and targets that are tables of the user's.
+
+mod store;
+mod target;
+
+use std::path::Path;
+
+pub use self::store::{BUSY_TIMEOUT, SqliteStore};
+pub use self::target::{PATIENCE, SqliteTarget, TableFence};
+use super::{AsStore, AsTarget, Backend, OpenError, Reach, Scheme, StandIn, StorePath, embedded, plain_path};
+
+const SCHEME: &str = "sqlite";
+
+/// What the list of backends says of it.
+pub(super) const BACKEND: Backend = Backend {
+    show: str::to_owned,
+    variables: &[],
+    store: Some(AsStore {
+        schemes: &[Scheme { name: SCHEME, example: "sqlite:PATH" }],
+        reach: Reach::Machine,
+        open: |_, path, holders| {
+            let store = SqliteStore::open(plain_path(SCHEME, path)?).map_err(OpenError::Store)?;
+            Ok(Box::new(store.for_holders(holders)))
+        },
+        path: Some(StorePath { directory: false, unmade: |_| false, content: |_| None, stand_in }),
+        ignored: None,
+        schema_sql: None,
+    }),
+    target: Some(AsTarget {
+        schemes: &[Scheme { name: SCHEME, example: "sqlite:PATH#TABLE" }],
+        open: |url, rest| Ok(Box::new(SqliteTarget::open(url, rest)?)),
+        guard: Some(|url, rest| Ok(Box::new(SqliteTarget::open(url, rest)?))),
+        path: true,
+        // It is shown with its whole path.
+        anywhere: |shown| Some(shown.into()),
+        reset: None,
+        after_stale: AsTarget::NOTHING_TO_REPAIR,
+    }),
+};
+
+/// A database beside the path of one that is not there. One under its own name could not be removed again: somebody may have
+/// begun to use it.
+fn stand_in(path: &Path) -> Option<StandIn> {
+    if path.exists() || !path.parent()?.is_dir() {
+        return None;
+    }
+    let name = format!(".leasehold-doctor-{:016x}.db", crate::random::seed() >> 64);
+    let path = path.with_file_name(name);
+    let with = |more: &str| {
+        let mut file = path.clone().into_os_string();
+        file.push(more);
+        file
+    };
+    Some(StandIn { url: embedded(&path), files: ["", "-wal", "-shm"].map(with).into() })
+}

@@ -1,0 +1,454 @@
+//! A table in a SQLite database as a target: `sqlite:PATH#TABLE`.
+//!
+//! `guard install` adds a table of fences and three triggers, so that every row that is written is checked in
+//! the transaction that writes it. SQLite has one writer at a time: nobody seals between the check and the
+//! commit, and a snapshot from before a seal cannot write. A connection has nothing like a name that a
+//! trigger could read, so a program says which run it belongs to by a function, `leasehold_grant()`. One that
+//! does not know the function cannot write the table at all.
+
+mod check;
+mod errors;
+mod script;
+mod sql;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence_record::FenceRecord;
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
+use rustix::fs::{Mode as Bits, OFlags};
+
+pub use self::check::TableFence;
+use super::store::APPLICATION_ID;
+use crate::backends::local::is_local;
+use crate::targets::guard::{Covered, Done, Guard, Others, Report};
+use crate::targets::sql as shared;
+use crate::targets::{
+    Asked, Attempt, Class, Content, Refused, Sealed, Target, TargetError, Variables, Written,
+};
+use crate::text::percent_decoded;
+
+/// How long to wait for a transaction that writes the database.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A table that only the holder of a lease may write.
+#[derive(Debug)]
+pub struct SqliteTarget {
+    path: PathBuf,
+    table: String,
+    shown: String,
+    class: Class,
+    patience: Duration,
+}
+
+/// The fence as it is stored, and what happens to others.
+type Stored = (shared::Row, Others);
+
+/// The fence of this table.
+fn row_of(db: &Connection, table: &str) -> rusqlite::Result<Option<Stored>> {
+    let sql = "SELECT mode, lease, token, generation, epoch, grant_id, carrier, let_in, others \
+               FROM leasehold_fences WHERE guarded = ?1 COLLATE NOCASE";
+    let read = |row: &rusqlite::Row<'_>| {
+        let fence = shared::Row {
+            mode: row.get(0)?,
+            lease: row.get(1)?,
+            token: row.get(2)?,
+            generation: row.get(3)?,
+            epoch: row.get(4)?,
+            grant: row.get(5)?,
+            carrier: row.get(6)?,
+            let_in: row.get(7)?,
+        };
+        let others: String = row.get(8)?;
+        Ok((fence, Others::parse(&others).unwrap_or(Others::Refuse)))
+    };
+    db.query_row(sql, [table], read).optional()
+}
+
+impl SqliteTarget {
+    /// Reads the URL, `rest` being what comes after `sqlite:`; opens the database with the first call.
+    pub fn open(url: &str, rest: &str) -> Result<Self, TargetError> {
+        let unfit = |why: &str, fix: &str| TargetError::Unfit {
+            target: url.into(),
+            why: why.into(),
+            fix: fix.into(),
+        };
+        let parts = rest.rsplit_once('#').filter(|(path, table)| !path.is_empty() && !table.is_empty());
+        let Some((path, table)) = parts else {
+            return Err(unfit("names no table: there is nothing after a #", "Write sqlite:PATH#TABLE"));
+        };
+        let Some(table) = percent_decoded(table) else {
+            return Err(unfit("has a % in its table that spells nothing", "Write a plain % as %25"));
+        };
+        let named = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let shown = format!("sqlite:{}#{}", named.display(), rest.rsplit_once('#').map_or("", |(_, t)| t));
+        // Where a link leads to is where its locks and its journal are.
+        let path = std::fs::canonicalize(&named).unwrap_or(named);
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let local =
+            rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Bits::empty())
+                .and_then(|dir| is_local(&dir))
+                .unwrap_or(false);
+        let class = if local { Class::Atomic } else { Class::Gate };
+        Ok(Self { path, table, shown, class, patience: PATIENCE })
+    }
+
+    /// Waits this long for a transaction that writes the database.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    fn connect(&self, doing: &'static str) -> Result<Connection, TargetError> {
+        if !self.path.exists() {
+            return Err(errors::no_file(&self.shown, &self.path));
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let said = |e: rusqlite::Error| errors::said(&self.shown, doing, &e);
+        let db = Connection::open_with_flags(&self.path, flags).map_err(said)?;
+        db.busy_timeout(self.patience).map_err(said)?;
+        db.execute_batch("PRAGMA synchronous = FULL").map_err(said)?;
+        Ok(db)
+    }
+
+    /// From here on nobody else writes.
+    fn begin(&self, db: &Connection, doing: &'static str) -> Result<(), TargetError> {
+        db.execute_batch("BEGIN IMMEDIATE").map_err(|e| {
+            let busy = e.sqlite_error().is_some_and(|e| e.code == ErrorCode::DatabaseBusy);
+            match busy {
+                true => TargetError::Busy {
+                    target: self.shown.clone(),
+                    waited: self.patience,
+                    holder: errors::writer(&self.path),
+                },
+                false => errors::said(&self.shown, doing, &e),
+            }
+        })
+    }
+
+    /// Before the first write of a transaction.
+    fn before_writing(&self, doing: &'static str) -> Result<(), TargetError> {
+        self.keep_journal().map_err(|source| TargetError::Io { target: self.shown.clone(), doing, source })
+    }
+
+    /// Our SQLite does not sync directories (see `.cargo/config.toml`): a rollback journal whose name is lost
+    /// with the power could not undo what was half written. So it is there, by name, before anything is; or
+    /// the log is, which SQLite has made by now.
+    fn keep_journal(&self) -> std::io::Result<()> {
+        let beside = |suffix: &str| {
+            let mut name = self.path.as_os_str().to_owned();
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        if !beside("-wal").exists() {
+            let mode = rustix::fs::stat(&self.path)?.st_mode & 0o666;
+            let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            drop(rustix::fs::open(beside("-journal"), flags, Bits::from_raw_mode(mode))?);
+        }
+        self.sync()
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        let parent = self.path.parent().unwrap_or(Path::new("/"));
+        let dir =
+            rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Bits::empty())?;
+        Ok(rustix::fs::fsync(dir)?)
+    }
+
+    /// On disk when it returns: also that the journal is gone, which would undo it.
+    fn commit(&self, db: &Connection, doing: &'static str, asked: Asked) -> Result<(), TargetError> {
+        db.execute_batch("COMMIT").map_err(|e| match e.sqlite_error().map(|e| e.code) {
+            // It may be the last step of it that failed, when the journal is gone already.
+            Some(ErrorCode::SystemIoFailure) => TargetError::InDoubt {
+                target: self.shown.clone(),
+                asked,
+                why: format!("the disk failed while the transaction was being committed ({e})"),
+            },
+            _ => errors::said(&self.shown, doing, &e),
+        })?;
+        self.sync().map_err(|e| TargetError::InDoubt {
+            target: self.shown.clone(),
+            asked,
+            why: format!("it is committed, and may not be after a power cut ({e})"),
+        })
+    }
+
+    /// The table's own spelling of its name.
+    fn named(&self, db: &Connection, doing: &'static str) -> Result<String, TargetError> {
+        let sql = "SELECT name, type, sql FROM sqlite_schema WHERE name = ?1 COLLATE NOCASE AND type IN ('table', 'view')";
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, Option<String>>(2)?))
+        };
+        let look = |name: &str| db.query_row(sql, [name], read).optional();
+        let found = look(&self.table).and_then(|found| match found {
+            None => look(&sql::plain_name(&self.table)),
+            found => Ok(found),
+        });
+        let found = found.map_err(|e| errors::said(&self.shown, doing, &e))?;
+        let Some((name, kind, text)) = found else { return Err(errors::no_table(&self.shown, &self.table)) };
+        let virtually = text.is_some_and(|t| t.to_uppercase().starts_with("CREATE VIRTUAL"));
+        match kind.as_str() {
+            "view" => Err(errors::not_a_table(&self.shown, &name, "a view")),
+            _ if virtually => {
+                Err(errors::not_a_table(&self.shown, &name, "a virtual table, which has no triggers"))
+            }
+            _ if name.to_lowercase().starts_with("sqlite_") || name == "leasehold_fences" => {
+                Err(errors::not_a_table(&self.shown, &name, "not a table of yours"))
+            }
+            _ => Ok(name),
+        }
+    }
+
+    /// The events whose trigger is not as it was put up; true: there is another one in its place.
+    fn open_events(&self, db: &Connection, table: &str) -> rusqlite::Result<Vec<(&'static str, bool)>> {
+        let mut open = Vec::new();
+        for event in sql::EVENTS {
+            let select = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?1";
+            let found: Option<String> =
+                db.query_row(select, [sql::trigger_name(event, table)], |row| row.get(0)).optional()?;
+            if found.as_deref() != Some(&sql::trigger(event, table)) {
+                open.push((event, found.is_some()));
+            }
+        }
+        Ok(open)
+    }
+
+    /// What it was called when its guard was put up, if that was something else: SQLite takes triggers along
+    /// when a table is renamed, and we do not hear of it.
+    fn guarded_as(&self, db: &Connection, table: &str) -> rusqlite::Result<Option<String>> {
+        let sql = "SELECT substr(name, 24) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE \
+                   AND substr(name, 1, 23) = 'leasehold_guard_insert_' AND substr(name, 24) <> ?1 COLLATE NOCASE";
+        db.query_row(sql, [table], |row| row.get(0)).optional()
+    }
+
+    /// The table's name and fence, its guard standing.
+    fn found(&self, db: &Connection, doing: &'static str) -> Result<(String, Stored), TargetError> {
+        let name = self.named(db, doing)?;
+        let row = row_of(db, &name).map_err(|e| errors::no_guard_or(&self.shown, doing, &e))?;
+        let row = row.ok_or_else(|| errors::no_guard(&self.shown))?;
+        let open = self.open_events(db, &name).map_err(|e| errors::said(&self.shown, doing, &e))?;
+        if open.is_empty() { Ok((name, row)) } else { Err(errors::weak_guard(&self.shown)) }
+    }
+
+    fn change<T>(
+        &self,
+        doing: &'static str,
+        asked: Asked,
+        change: impl FnOnce(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
+    ) -> Result<T, TargetError> {
+        let db = self.connect(doing)?;
+        self.found(&db, doing)?;
+        self.begin(&db, doing)?;
+        let (name, (row, _)) = self.found(&db, doing)?;
+        let before = row.fence().map_err(|why| errors::bad_fence(&self.shown, why))?;
+        let (next, answer) = change(before.clone())?;
+        if next == before {
+            return Ok(answer);
+        }
+        let row = next.as_ref().map_or_else(shared::Row::unsealed, shared::Row::of);
+        self.before_writing(doing)?;
+        db.execute(
+            "UPDATE leasehold_fences SET lease = ?2, token = ?3, generation = ?4, epoch = ?5, grant_id = ?6, \
+             carrier = ?7, mode = ?8, let_in = ?9 WHERE guarded = ?1 COLLATE NOCASE",
+            params![
+                name,
+                row.lease,
+                row.token,
+                row.generation,
+                row.epoch,
+                row.grant,
+                row.carrier,
+                row.mode,
+                row.let_in
+            ],
+        )
+        .map_err(|e| errors::said(&self.shown, doing, &e))?;
+        self.commit(&db, doing, asked)?;
+        Ok(answer)
+    }
+
+    /// Runs the statements of a plan as one transaction; or only says them.
+    fn carry_out(
+        &self,
+        doing: &'static str,
+        run: bool,
+        plan: impl FnOnce(&Connection) -> Result<(Vec<String>, Vec<String>), TargetError>,
+    ) -> Result<Done, TargetError> {
+        let db = self.connect(doing)?;
+        if run {
+            self.named(&db, doing)?;
+            self.begin(&db, doing)?;
+        }
+        let (statements, notes) = plan(&db)?;
+        let body: String = statements.iter().map(|s| format!("{s};\n")).collect();
+        let changed = !statements.is_empty();
+        if run && changed {
+            self.before_writing(doing)?;
+            db.execute_batch(&body).map_err(|e| errors::said(&self.shown, doing, &e))?;
+            self.commit(&db, doing, Asked::Guard)?;
+        }
+        let sql =
+            if changed { format!("BEGIN IMMEDIATE;\n{body}COMMIT;\n") } else { "-- nothing to do\n".into() };
+        Ok(Done { sql, notes, changed })
+    }
+
+    fn has_fences(db: &Connection) -> rusqlite::Result<bool> {
+        db.query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'leasehold_fences'", [], |row| {
+            row.get::<_, i64>(0).map(|n| n > 0)
+        })
+    }
+}
+
+impl Target for SqliteTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+        let change = |before| shared::sealed(before, bearer, mode, &self.shown);
+        let let_in = self.change("seal", Asked::Seal, change)?;
+        Ok(Sealed { let_in })
+    }
+
+    /// The content is a script of SQL, run as one transaction of this run.
+    fn write(
+        &mut self,
+        bearer: &Bearer,
+        seq: Option<u64>,
+        content: Content<'_>,
+    ) -> Result<Written, TargetError> {
+        let script = shared::script(&self.shown, seq, content)?;
+        let db = self.connect("write")?;
+        let (name, _) = self.found(&db, "write")?;
+        self.begin(&db, "write")?;
+        check::check(&db, &self.shown, &name, bearer)?;
+        self.before_writing("write")?;
+        script::run(&db, &self.shown, &script)?;
+        self.commit(&db, "write", Asked::Write)?;
+        Ok(Written { seq: 0, repeat: false, let_in: None })
+    }
+
+    fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
+        let doing = "read the fence of";
+        let (_, (row, _)) = self.found(&self.connect(doing)?, doing)?;
+        let fence = row.fence().map_err(|why| errors::bad_fence(&self.shown, why))?;
+        Ok(fence.map(FenceRecord::done))
+    }
+
+    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+        self.change("change the mode of", Asked::Mode, |before| shared::in_mode(before, mode, &self.shown))
+    }
+
+    fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
+        self.change("reset the fence of", Asked::Reset, |before| Ok((None, before)))
+    }
+
+    fn environment(&self, bearer: &Bearer, _has: Variables<'_>) -> Vec<(OsString, OsString)> {
+        vec![(shared::VARIABLE.into(), shared::carrier(bearer).into())]
+    }
+}
+
+impl Guard for SqliteTarget {
+    fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    fn sessions(&self) -> &'static str {
+        "programs that do not know leasehold_grant() cannot write it at all (inside a run there is `leasehold write`; \
+         docs/targets/sql.md), others"
+    }
+
+    fn install(&mut self, others: Others, run: bool) -> Result<Done, TargetError> {
+        let doing = "install the guard of";
+        self.carry_out(doing, run, |db| {
+            let said = |e: rusqlite::Error| errors::said(&self.shown, doing, &e);
+            let application: i64 =
+                db.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(said)?;
+            if application == APPLICATION_ID {
+                return Err(shared::own_store(&self.shown));
+            }
+            let name = self.named(db, doing)?;
+            let (mut statements, mut notes) = (Vec::new(), Vec::new());
+            let fences = Self::has_fences(db).map_err(said)?;
+            if !fences {
+                statements.push(sql::TABLE.to_owned());
+            }
+            if let Some(before) = self.guarded_as(db, &name).map_err(said)? {
+                statements.extend(sql::uncover(&before));
+                statements.push(sql::forget(&before));
+                notes.push(format!("it was guarded as {before}, and renamed; that fence is forgotten"));
+            }
+            let row = if fences { row_of(db, &name).map_err(said)? } else { None };
+            match &row {
+                None => statements.push(sql::fence(&name, others)),
+                Some((_, before)) if *before != others => statements.push(sql::others(&name, others)),
+                Some(_) => {}
+            }
+            for (event, another) in self.open_events(db, &name).map_err(said)? {
+                if another {
+                    statements
+                        .push(format!("DROP TRIGGER {}", sql::quoted(&sql::trigger_name(event, &name))));
+                }
+                statements.push(sql::trigger(event, &name));
+            }
+            if row.is_some() {
+                notes.push("it was guarded already".into());
+            }
+            Ok((statements, notes))
+        })
+    }
+
+    fn remove(&mut self, run: bool) -> Result<Done, TargetError> {
+        let doing = "remove the guard of";
+        self.carry_out(doing, run, |db| {
+            let said = |e: rusqlite::Error| errors::said(&self.shown, doing, &e);
+            let name = self.named(db, doing)?;
+            if !Self::has_fences(db).map_err(said)? {
+                return Err(errors::no_guard(&self.shown));
+            }
+            let name = self.guarded_as(db, &name).map_err(said)?.unwrap_or(name);
+            let (row, _) = row_of(db, &name).map_err(said)?.ok_or_else(|| errors::no_guard(&self.shown))?;
+            let mut statements = sql::uncover(&name);
+            let rest: i64 =
+                db.query_row("SELECT count(*) FROM leasehold_fences", [], |row| row.get(0)).map_err(said)?;
+            statements.push(if rest > 1 { sql::forget(&name) } else { "DROP TABLE leasehold_fences".into() });
+            let forgotten = row.fence().ok().flatten();
+            let note = |f: Fence| format!("its fence is forgotten: lease {}, token {}", f.lease, f.token);
+            Ok((statements, forgotten.map(note).into_iter().collect()))
+        })
+    }
+
+    fn inspect(&mut self) -> Result<Report, TargetError> {
+        let doing = "look at the guard of";
+        let db = self.connect(doing)?;
+        let name = self.named(&db, doing)?;
+        let row = row_of(&db, &name).map_err(|e| errors::no_guard_or(&self.shown, doing, &e))?;
+        let (row, others) = row.ok_or_else(|| errors::no_guard(&self.shown))?;
+        let open = self.open_events(&db, &name).map_err(|e| errors::said(&self.shown, doing, &e))?;
+        let missing: Vec<&str> = open.iter().map(|(event, _)| *event).collect();
+        let state = match missing.is_empty() {
+            true => "guarded".into(),
+            false => format!("its trigger for {} was changed or dropped", missing.join(" and ")),
+        };
+        let tables = vec![Covered { name, guarded: open.is_empty(), state }];
+        Ok(Report { others, shown_by: None, fence: row.fence(), tables, not_fenced: not_fenced() })
+    }
+}
+
+/// What no trigger sees.
+fn not_fenced() -> Vec<String> {
+    [
+        "programs that do not know leasehold_grant(): they cannot write the table at all (no such function)",
+        "changes of the table itself: ALTER TABLE, DROP TABLE, PRAGMA writable_schema, a file put in its place",
+        "connections that turn triggers off (SQLITE_DBCONFIG_ENABLE_TRIGGER)",
+        "forgery: whoever may write the file can read the fence in it, and write it",
+    ]
+    .map(String::from)
+    .to_vec()
+}

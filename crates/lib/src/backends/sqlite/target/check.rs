@@ -1,0 +1,81 @@
+//! The guard's question inside the caller's own transaction, and the function that answers the guard's.
+
+use leasehold_core::fence::{Bearer, Offer, Verdict, verdict};
+use rusqlite::functions::FunctionFlags;
+use rusqlite::{Connection, Transaction};
+
+use super::{Attempt, Refused, TargetError, errors, row_of, sql};
+use crate::targets::enclosing;
+use crate::targets::sql::carrier;
+
+/// A guarded table, as one run sees it.
+///
+/// ```no_run
+/// # fn publish(db: &mut rusqlite::Connection) -> Result<(), Box<dyn std::error::Error>> {
+/// use leasehold::backends::sqlite::TableFence;
+///
+/// // Inside `leasehold run NAME --fence sqlite:/srv/shop.db#stock -- this program`.
+/// let fence = TableFence::from_env("stock").ok_or("not inside a run")?;
+/// let tx = db.transaction()?;
+/// fence.check(&tx)?; // a stale run ends here, with both tokens
+/// tx.execute("UPDATE stock SET left = left - 1 WHERE id = 7", [])?;
+/// tx.commit()?; // no later run can have sealed the table in between
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TableFence {
+    bearer: Bearer,
+    table: String,
+}
+
+impl TableFence {
+    /// The table, by its name in the database, for this run.
+    pub fn new(bearer: Bearer, table: impl Into<String>) -> Self {
+        Self { bearer, table: table.into() }
+    }
+
+    /// The same for the run this process is part of; nothing if it is not part of one.
+    pub fn from_env(table: impl Into<String>) -> Option<Self> {
+        Some(Self::new(enclosing()?, table))
+    }
+
+    /// Lets this connection write as this run: gives it the function that the guard asks.
+    pub fn attach(&self, db: &Connection) -> rusqlite::Result<()> {
+        show(db, Some(carrier(&self.bearer)))
+    }
+
+    /// Whether this run may write the table, until the end of this transaction: a later run cannot seal it
+    /// before that. Attaches the run to the connection as well.
+    pub fn check(&self, tx: &Transaction<'_>) -> Result<(), TargetError> {
+        check(tx, &self.table, &self.table, &self.bearer)
+    }
+}
+
+/// What this connection shows to guards.
+pub(super) fn show(db: &Connection, shown: Option<String>) -> rusqlite::Result<()> {
+    let flags =
+        FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_INNOCUOUS;
+    db.create_scalar_function(sql::FUNCTION, 0, flags, move |_| Ok(shown.clone()))
+}
+
+pub(super) fn check(db: &Connection, target: &str, table: &str, bearer: &Bearer) -> Result<(), TargetError> {
+    let said = |e: rusqlite::Error| errors::said(target, "check", &e);
+    show(db, Some(carrier(bearer))).map_err(said)?;
+    // Changes nothing, and takes the lock of those who write: from here to the commit nobody seals.
+    let touch = "UPDATE leasehold_fences SET let_in = let_in WHERE guarded = ?1 COLLATE NOCASE";
+    db.execute(touch, [table]).map_err(|e| errors::no_guard_or(target, "check", &e))?;
+    let row = row_of(db, table).map_err(said)?.ok_or_else(|| errors::no_guard(target))?;
+    let fence = row.0.fence().map_err(|why| errors::bad_fence(target, why))?;
+    let seq = fence.as_ref().map_or(1, |fence| fence.seq.saturating_add(1));
+    match verdict(fence.as_ref(), bearer, &Offer::Write { seq, digest: "-".into() }) {
+        // What is only watched is counted by the trigger.
+        Verdict::Accept(_) | Verdict::Repeat | Verdict::LetIn(..) => Ok(()),
+        Verdict::Refuse(reason) => Err(TargetError::Refused(Box::new(Refused::new(
+            Attempt::Write,
+            reason,
+            target,
+            bearer,
+            fence.as_ref(),
+        )))),
+    }
+}

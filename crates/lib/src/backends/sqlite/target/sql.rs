@@ -1,0 +1,112 @@
+//! What the guard adds to a database, as the statements that add it.
+
+use crate::targets::guard::Others;
+use crate::targets::sql::PREFIX;
+
+/// What a connection must know how to call: it gives what the run shows, or nothing.
+pub const FUNCTION: &str = "leasehold_grant";
+
+pub(super) const TABLE: &str = "CREATE TABLE leasehold_fences (
+    guarded TEXT PRIMARY KEY,
+    others TEXT NOT NULL CHECK (others IN ('allow', 'refuse')),
+    mode TEXT NOT NULL DEFAULT 'enforce' CHECK (mode IN ('enforce', 'observe')),
+    lease TEXT, token INTEGER, generation INTEGER, epoch TEXT, grant_id TEXT, carrier TEXT,
+    let_in INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID";
+
+pub(super) const EVENTS: [&str; 3] = ["INSERT", "UPDATE", "DELETE"];
+
+pub(super) fn trigger_name(event: &str, table: &str) -> String {
+    format!("leasehold_guard_{}_{table}", event.to_lowercase())
+}
+
+/// The trigger, as SQLite keeps its text.
+///
+/// The rule is that of `leasehold_core::fence::verdict`, whose table the tests replay against it. A message
+/// cannot be put together here: versions before 3.47 know only constant ones, and a database whose schema
+/// they cannot read is closed to them altogether.
+pub(super) fn trigger(event: &str, table: &str) -> String {
+    let name = quoted(&trigger_name(event, table));
+    let (on, guarded) = (quoted(table), literal(table));
+    let say = |words: &str| literal(&format!("leasehold: write to {table} refused: {words}"));
+    let start = PREFIX.len() + 1;
+    format!(
+        "CREATE TRIGGER {name} BEFORE {event} ON {on}
+WHEN NOT EXISTS (SELECT 1 FROM leasehold_fences WHERE guarded = {guarded} AND carrier = {FUNCTION}())
+BEGIN
+    SELECT CASE
+        WHEN f.guarded IS NULL THEN RAISE(ABORT, {gone})
+        WHEN f.mode = 'observe' OR mine IS NULL AND f.others = 'allow' THEN NULL
+        WHEN mine IS NULL THEN RAISE(ABORT, {nobody})
+        WHEN mine NOT GLOB '{PREFIX}[1-9]*:??????????????????????:??????:??????' THEN RAISE(ABORT, {garbled})
+        WHEN f.carrier IS NULL THEN RAISE(ABORT, {never})
+        WHEN substr(mine, -13, 6) <> substr(f.carrier, -13, 6) THEN RAISE(ABORT, {lease})
+        WHEN substr(mine, -6) <> substr(f.carrier, -6) THEN RAISE(ABORT, {epoch})
+        WHEN CAST(substr(mine, {start}) AS INTEGER) < f.token THEN RAISE(ABORT, {stale})
+        WHEN CAST(substr(mine, {start}) AS INTEGER) > f.token THEN RAISE(ABORT, {ahead})
+        ELSE RAISE(ABORT, {fork})
+    END FROM (SELECT {FUNCTION}() AS mine) LEFT JOIN leasehold_fences f ON f.guarded = {guarded};
+    UPDATE leasehold_fences SET let_in = let_in + 1
+        WHERE guarded = {guarded} AND mode = 'observe' AND ({FUNCTION}() IS NOT NULL OR others = 'refuse');
+END",
+        gone = say(
+            "its guard has no fence (LH007). Nothing was written. Restore leasehold_fences, or: leasehold guard remove"
+        ),
+        nobody = say(
+            "this connection belongs to no run (LH002). Nothing was written. Use: leasehold run NAME --fence TARGET"
+        ),
+        garbled = say(
+            "what leasehold_grant() returns is no grant (LH008). It must be what LEASEHOLD_SQL_GRANT says"
+        ),
+        never = say(
+            "it was never sealed (LH003). Nothing was written. Name it when you start the run: --fence TARGET"
+        ),
+        lease =
+            say("it belongs to another lease (LH006). Nothing was written. See: leasehold fence ls TARGET"),
+        epoch = say("your token belongs to another life of the lease record (LH005). Nothing was written"),
+        stale = say(
+            "your token is older than the one sealed (LH001). This run lost its lease while it was paused; run it again. Both tokens: LEASEHOLD_TOKEN, and SELECT token FROM leasehold_fences"
+        ),
+        ahead = say(
+            "your token was not announced (LH003). Nothing was written. Name the target when you start the run: --fence TARGET"
+        ),
+        fork = say(
+            "your token was sealed by another run (LH004). Nothing was written. Look at the lease store before running again"
+        ),
+    )
+}
+
+pub(super) fn fence(table: &str, others: Others) -> String {
+    format!("INSERT INTO leasehold_fences (guarded, others) VALUES ({}, '{}')", literal(table), others.word())
+}
+
+pub(super) fn others(table: &str, others: Others) -> String {
+    format!("UPDATE leasehold_fences SET others = '{}' WHERE guarded = {}", others.word(), literal(table))
+}
+
+pub(super) fn forget(table: &str) -> String {
+    format!("DELETE FROM leasehold_fences WHERE guarded = {}", literal(table))
+}
+
+/// Takes the triggers off again.
+pub(super) fn uncover(table: &str) -> Vec<String> {
+    EVENTS.map(|event| format!("DROP TRIGGER IF EXISTS {}", quoted(&trigger_name(event, table)))).into()
+}
+
+/// The name that is written like this in SQL: perhaps quoted, perhaps with its schema.
+pub(super) fn plain_name(written: &str) -> String {
+    let main = written.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("main."));
+    let name = if main { &written[5..] } else { written };
+    let quoted = name.strip_prefix('"').and_then(|name| name.strip_suffix('"'));
+    quoted.map_or_else(|| name.to_owned(), |name| name.replace("\"\"", "\""))
+}
+
+/// A name as SQL writes it.
+pub(super) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A text as SQL writes it.
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}

@@ -1,0 +1,215 @@
+//! A fence whose answers are lost, one after the other as the test says.
+
+use std::collections::VecDeque;
+
+use leasehold_core::ids::{Epoch, Grant, Token};
+use leasehold_core::name::Name;
+use leasehold_core::store::{Failure, FailureKind};
+
+use super::*;
+
+/// What becomes of one swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Answered,
+    /// It lands, and nobody hears of it.
+    Landed,
+    /// It never lands, and nobody hears of it.
+    Vanished,
+    /// The server says no.
+    Denied,
+}
+
+#[derive(Debug, Default)]
+struct Fake {
+    stored: Option<(FenceRecord, u64)>,
+    content: Vec<u8>,
+    fates: VecDeque<Fate>,
+    /// So many looks are answered, and none after that.
+    looks: usize,
+    landed: usize,
+    /// It heeds no condition of this kind.
+    lies: Option<Lie>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    /// That nothing is there.
+    Create,
+    /// That it is the one that was read.
+    Replace,
+}
+
+impl Fake {
+    fn new(stored: Option<FenceRecord>, fates: &[Fate], looks: usize) -> Self {
+        let stored = stored.map(|record| (record, 0));
+        Self { stored, fates: fates.iter().copied().collect(), looks, ..Self::default() }
+    }
+
+    fn fence(&self) -> &Fence {
+        &self.stored.as_ref().unwrap().0.fence
+    }
+}
+
+fn no(doing: &'static str, kind: FailureKind) -> TargetError {
+    let failure = Failure::new(kind, "no");
+    TargetError::Remote { target: "fake:".into(), doing, failure }
+}
+
+impl CasFence for Fake {
+    type Version = u64;
+    type Content = [u8];
+
+    fn shown(&self) -> &str {
+        "fake:"
+    }
+
+    fn load(&mut self) -> Result<Option<(FenceRecord, u64)>, TargetError> {
+        self.looks = self.looks.checked_sub(1).ok_or_else(|| no("read", FailureKind::Unreachable))?;
+        Ok(self.stored.clone())
+    }
+
+    fn swap(
+        &mut self,
+        at: Option<&u64>,
+        record: &FenceRecord,
+        content: Option<&[u8]>,
+    ) -> Result<Swap, TargetError> {
+        let fate = self.fates.pop_front().unwrap_or(Fate::Answered);
+        if fate == Fate::Denied {
+            return Err(no("write", FailureKind::Denied));
+        }
+        let now = self.stored.as_ref().map(|(_, version)| *version);
+        let lie = if at.is_none() { Lie::Create } else { Lie::Replace };
+        if now.as_ref() != at && fate != Fate::Vanished && self.lies != Some(lie) {
+            return Ok(Swap::Conflict);
+        }
+        if fate != Fate::Vanished {
+            self.stored = Some((record.clone(), now.map_or(0, |version| version + 1)));
+            self.content = content.map_or(self.content.clone(), <[u8]>::to_vec);
+            self.landed += 1;
+        }
+        Ok(if fate == Fate::Answered { Swap::Done } else { Swap::Unknown("lost".into()) })
+    }
+
+    fn examine(&mut self) -> Result<Swap, TargetError> {
+        refuses(self, &u64::MAX)
+    }
+}
+
+fn bearer(token: u64) -> Bearer {
+    Bearer {
+        lease: Name::new("site").unwrap(),
+        epoch: Epoch::first(7),
+        token: Token::new(token).unwrap(),
+        grant: Grant(u128::from(token)),
+    }
+}
+
+fn sealed(token: u64, mode: Mode) -> FenceRecord {
+    let (fence, _) = sealing(None, &bearer(token), mode, "fake:").unwrap().unwrap();
+    FenceRecord::done(fence)
+}
+
+#[track_caller]
+fn in_doubt<T: std::fmt::Debug>(answer: Result<T, TargetError>, wanted: Asked) {
+    match answer {
+        Err(TargetError::InDoubt { asked, .. }) => assert_eq!(asked, wanted),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// After an attempt that may have landed no later failure says that nothing was changed: not a look that is
+/// not answered, not a refusal by the server, not the last try.
+#[test]
+fn what_was_in_doubt_stays_in_doubt() {
+    let again = [Fate::Vanished; TRIES as usize];
+    let endings: [(&[Fate], usize); 3] =
+        [(&[Fate::Landed], 1), (&[Fate::Vanished, Fate::Denied], 9), (&again, 99)];
+    for (fates, looks) in endings {
+        let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), fates, looks);
+        in_doubt(seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared), Asked::Seal);
+        let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), fates, looks);
+        in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), Asked::Write);
+        let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), fates, looks);
+        in_doubt(set_mode(&mut fake, Mode::Observe), Asked::Mode);
+    }
+    // Control: where nothing was in doubt, nothing is made of it.
+    let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), &[Fate::Denied], 9);
+    assert!(matches!(
+        seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared),
+        Err(TargetError::Remote { .. })
+    ));
+}
+
+#[test]
+fn a_lost_answer_is_found_again() {
+    for fate in [Fate::Landed, Fate::Vanished] {
+        let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), &[fate; 3], 99);
+        seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared).unwrap();
+        assert_eq!((fake.fence().token.get(), fake.landed), (34, 1), "{fate:?}");
+        let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), &[fate], 99);
+        let written = write(&mut fake, &bearer(33), None, "d", b"new").unwrap();
+        assert_eq!((written.seq, written.repeat, fake.landed), (1, false, 1), "{fate:?}");
+    }
+}
+
+/// Where it is only watched, the fence does not number what it lets in: what landed is not done again.
+#[test]
+fn what_is_let_in_is_done_and_counted_once() {
+    for (fate, told) in [(Fate::Landed, false), (Fate::Vanished, true)] {
+        let mut fake = Fake::new(Some(sealed(34, Mode::Observe)), &[fate], 99);
+        let answer = write(&mut fake, &bearer(33), None, "d", b"new");
+        assert_eq!((fake.landed, fake.fence().let_in, fake.content.as_slice()), (1, 1, &b"new"[..]));
+        match answer {
+            Ok(written) => assert!(told && written.let_in.is_some(), "{fate:?}"),
+            Err(error) => {
+                assert!(!told, "{fate:?}: {error}");
+                in_doubt(Err::<(), _>(error), Asked::Write);
+            }
+        }
+    }
+    // It was its turn when it was tried, and a later run has sealed since: it may have landed before that.
+    let mut fake = Fake::new(Some(sealed(33, Mode::Observe)), &[Fate::Vanished], 1);
+    in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), Asked::Write);
+}
+
+/// A server that does not compare is found out by what was there already, and an honest one is changed by the seal alone.
+#[test]
+fn a_server_has_to_refuse_what_cannot_hold() {
+    for lie in [Lie::Create, Lie::Replace] {
+        for before in [None, Some(33)] {
+            let stored = before.map(|token| sealed(token, Mode::Enforce));
+            let mut fake = Fake { lies: Some(lie), ..Fake::new(stored.clone(), &[], 99) };
+            let error = seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Wanted).unwrap_err();
+            assert!(matches!(error, TargetError::Unfit { .. }), "{lie:?}: {error}");
+            assert_eq!((fake.fence().token.get(), fake.fence().seq), (34, 0), "{lie:?}");
+            let examined =
+                examine(&mut Fake { lies: Some(lie), ..Fake::new(fake.stored.map(|s| s.0), &[], 99) });
+            assert!(matches!(examined, Err(TargetError::Unfit { .. })), "{lie:?}");
+            // The control: who is not examined is believed.
+            let mut fake = Fake { lies: Some(lie), ..Fake::new(stored.clone(), &[], 99) };
+            seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared).unwrap();
+            let mut fake = Fake::new(stored, &[], 99);
+            seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Wanted).unwrap();
+            assert_eq!((fake.fence().token.get(), fake.landed), (34, 1));
+            // Sealed already, by this very run.
+            seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Wanted).unwrap();
+            assert_eq!(fake.landed, 1);
+        }
+    }
+}
+
+/// An answer that is lost is asked for again; none at all is a failure, and no lie.
+#[test]
+fn a_server_that_does_not_answer_is_no_liar() {
+    let exam = |fates: &[Fate]| {
+        let fates = [&[Fate::Answered], fates].concat();
+        seal(&mut Fake::new(None, &fates, 99), &bearer(34), Mode::Enforce, Exam::Wanted)
+    };
+    exam(&[Fate::Vanished]).unwrap();
+    exam(&[Fate::Answered, Fate::Vanished, Fate::Vanished]).unwrap();
+    let error = exam(&[Fate::Vanished; EXAMS as usize]).unwrap_err();
+    let TargetError::Remote { failure, .. } = error else { panic!("{error}") };
+    assert_eq!(failure.kind, FailureKind::Unreachable);
+}
