@@ -351,8 +351,9 @@ pub fn named_store(url: &str, origin: &str, base: &Path) -> Result<String, Strin
     if path.is_empty() {
         let what = if kind.directory { "directory" } else { "file" };
         return Err(format!(
-            "{origin} is \"{scheme}:\" and names no {what}: is a variable unset that should name one? Where nobody names a \
-             store it is the one of this machine."
+            "{origin} is \"{scheme}:\" and names no {what}: is a variable unset that should name one? Write {}. Where \
+             nobody names a store it is the one of this machine.",
+            store.schemes[0].example
         ));
     }
     if path.starts_with('~') {
