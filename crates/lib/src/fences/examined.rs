@@ -199,7 +199,7 @@ mod tests {
         let mut far = Far { server: Some("far"), ..Far::default() };
         run(&mut far, "site", &store).unwrap();
         let key = &keys(&store)[0];
-        let mut put = |body: &str| {
+        let put = |body: &str| {
             let before = block_on(store.clone().read(key)).unwrap().map(|stored| stored.version);
             drop(block_on(store.clone().cas(key, before.as_ref(), WriteId(random::seed()), body.as_bytes())));
         };
