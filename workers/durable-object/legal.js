@@ -12,6 +12,8 @@ const INSTANCE_SKIP = 1000;
 // How the last holds ended: so many lines, of so many bytes each.
 const PAST_MOST = 8;
 const LINE_MAX = 280;
+// Additions of later versions are nested no deeper.
+const MORE_DEPTH = 8;
 // How coarse the ages are that this server tells, in milliseconds.
 const RESOLUTION = 1;
 
@@ -77,6 +79,23 @@ function isPast(lines) {
   return Array.isArray(lines) && lines.length > 0 && lines.length <= PAST_MOST && lines.every(short);
 }
 
+// Additions of later versions, as in crates/core/src/more.rs: they are carried along unread, and must
+// read the same in every language.
+function isMore(more, depth = MORE_DEPTH) {
+  if (typeof more !== "object" || more === null || Array.isArray(more)) return false;
+  const names = Object.keys(more);
+  const inOrder = names.every((name, at) => /^[a-z][a-z0-9_]*$/.test(name) && (at === 0 || names[at - 1] < name));
+  return inOrder && names.every((name) => isAddition(more[name], depth));
+}
+
+function isAddition(value, depth) {
+  if (value === null || typeof value === "boolean") return true;
+  if (typeof value === "number") return isNumber(value, -TOKEN_MAX, TOKEN_MAX);
+  if (typeof value === "string") return isText(value);
+  if (depth === 0) return false;
+  return Array.isArray(value) ? value.every((one) => isAddition(one, depth - 1)) : isMore(value, depth - 1);
+}
+
 function isEpoch(text) {
   const parts = typeof text === "string" && /^([1-9][0-9]{0,9})-[0-9a-f]{32}$/.exec(text);
   return Boolean(parts) && Number(parts[1]) <= U32_MAX;
@@ -102,9 +121,10 @@ function exact(name, bytes) {
   if (held && !(isHex(r.grant) && isNumber(r.ttl_ms, 1, TTL_MAX_MS))) return null;
   if (held && r.lock !== undefined && !isText(r.lock)) return null;
   if (r.past !== undefined && !isPast(r.past)) return null;
+  if (r.more !== undefined && !(isMore(r.more) && Object.keys(r.more).length > 0)) return null;
   // What is not written here, or in another order, makes the texts differ.
   const same = {
-    leasehold: 1,
+    leasehold: r.more === undefined ? 1 : 2,
     lease: name,
     state: held ? "held" : "free",
     token: r.token,
@@ -117,6 +137,7 @@ function exact(name, bytes) {
       ...(h.slot !== undefined ? { slot: h.slot } : {}),
     },
     ...(r.past !== undefined ? { past: r.past } : {}),
+    ...(r.more !== undefined ? { more: r.more } : {}),
     write: r.write,
     instance: r.instance,
   };

@@ -12,10 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::fence::{Fence, Mode};
 use crate::ids::{Epoch, Grant, Token};
+use crate::more::{self, More};
 use crate::name::Name;
 
-/// The format this version reads and writes.
-pub const FORMAT: u64 = 1;
+/// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
+/// where there are additions.
+pub const FORMAT: u64 = 2;
 /// Longest body that is decoded at all.
 pub const BODY_MAX: usize = 16 * 1024;
 
@@ -31,6 +33,8 @@ pub struct FenceRecord {
     pub payload: Option<String>,
     /// Somebody decided that it counts no longer: the next run seals as if there were none.
     pub forgotten: bool,
+    /// Additions of later versions, carried along unread.
+    pub more: More,
 }
 
 /// What is needed to finish a write, or to take it back.
@@ -59,7 +63,7 @@ impl fmt::Display for BadFence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Newer(format) => {
-                write!(f, "the fence has format {format} and this version reads {FORMAT}")
+                write!(f, "the fence has format {format} and this version reads up to {FORMAT}")
             }
             Self::Empty => f.write_str("the fence is empty"),
             Self::Damaged(why) => write!(f, "the fence is not readable ({why})"),
@@ -90,6 +94,8 @@ struct Wire {
     before: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     over: Option<String>,
+    #[serde(default, skip_serializing_if = "More::is_empty")]
+    more: More,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -120,13 +126,20 @@ struct Format {
 impl FenceRecord {
     /// A fence with nothing under way.
     pub fn done(fence: Fence) -> Self {
-        Self { fence: Fence { done: true, ..fence }, pending: None, payload: None, forgotten: false }
+        let fence = Fence { done: true, ..fence };
+        Self { fence, pending: None, payload: None, forgotten: false, more: More::new() }
     }
 
     /// The write that makes `fence`, let in and not finished.
     pub fn pending(fence: Fence, pending: Pending) -> Self {
         let fence = Fence { done: false, ..fence };
-        Self { fence, pending: Some(pending), payload: None, forgotten: false }
+        Self { fence, pending: Some(pending), payload: None, forgotten: false, more: More::new() }
+    }
+
+    /// The same in place of `before`, whose additions it carries along.
+    #[must_use]
+    pub fn after(self, before: Option<&Self>) -> Self {
+        Self { more: before.map(|before| before.more.clone()).unwrap_or_default(), ..self }
     }
 
     /// The same, with its content at this place.
@@ -148,14 +161,14 @@ impl FenceRecord {
 
     /// The fence once the pending write is in place.
     pub fn finished(&self) -> Self {
-        Self::done(self.fence.clone())
+        Self::done(self.fence.clone()).after(Some(self))
     }
 
     /// The fence as if the pending write had never been let in.
     pub fn taken_back(&self) -> Self {
         let Some(pending) = &self.pending else { return self.clone() };
         let (seq, digest) = (self.fence.seq.saturating_sub(1), pending.before.clone());
-        Self::done(Fence { seq, digest, ..self.fence.clone() })
+        Self::done(Fence { seq, digest, ..self.fence.clone() }).after(Some(self))
     }
 
     /// The bytes to store; a line of its own, for people who use `cat`.
@@ -163,7 +176,7 @@ impl FenceRecord {
         let fence = &self.fence;
         let pending = self.pending.as_ref();
         let wire = Wire {
-            leasehold_fence: FORMAT,
+            leasehold_fence: more::format(&self.more),
             lease: fence.lease.as_str().into(),
             token: fence.token,
             seq: fence.seq,
@@ -184,6 +197,7 @@ impl FenceRecord {
             temp: pending.map(|p| p.temp.clone()),
             before: pending.map(|p| p.before.clone()),
             over: pending.and_then(|p| p.over.clone()),
+            more: self.more.clone(),
         };
         // Strings, numbers and derived structs only: encoding cannot fail.
         let mut bytes = serde_json::to_vec(&wire).unwrap_or_default();
@@ -204,10 +218,13 @@ impl FenceRecord {
         if format.leasehold_fence > FORMAT {
             return Err(BadFence::Newer(format.leasehold_fence));
         }
-        if format.leasehold_fence < FORMAT {
+        if format.leasehold_fence < 1 {
             return Err(damaged(format!("unknown format {}", format.leasehold_fence)));
         }
         let wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        if !more::fits(format.leasehold_fence, &wire.more) {
+            return Err(damaged(more::UNFIT.into()));
+        }
         let lease = Name::new(&wire.lease).map_err(|e| damaged(e.to_string()))?;
         let forgotten = matches!(wire.state, WireState::Forgotten);
         let pending = match (wire.state, wire.temp, wire.before, wire.over) {
@@ -236,7 +253,7 @@ impl FenceRecord {
             mode,
             let_in: wire.let_in,
         };
-        Ok(Self { fence, pending, payload: wire.payload, forgotten })
+        Ok(Self { fence, pending, payload: wire.payload, forgotten, more: wire.more })
     }
 }
 
@@ -306,8 +323,18 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_named_even_with_fields_we_do_not_know() {
-        let text = text(&pending()).replace("_fence\":1,", "_fence\":2,\"colour\":\"red\",");
-        assert_eq!(decode(&text), Err(BadFence::Newer(2)));
+        let text = text(&pending()).replace("_fence\":1,", "_fence\":3,\"colour\":\"red\",");
+        assert_eq!(decode(&text), Err(BadFence::Newer(3)));
+    }
+
+    #[test]
+    fn additions_are_carried_along() {
+        let with = FenceRecord { more: more::some(), ..pending() };
+        assert!(text(&with).starts_with(r#"{"leasehold_fence":2,"#), "an older reader is told so");
+        assert_eq!(decode(&text(&with)), Ok(with.clone()));
+        for next in [with.finished(), with.taken_back(), FenceRecord::done(fence()).after(Some(&with))] {
+            assert_eq!(next.more, with.more);
+        }
     }
 
     #[test]
@@ -330,6 +357,7 @@ mod tests {
             good.replace(".a.leasehold-new", ""),
             good.replace("_fence\":1", "_fence\":0"),
             good.replace("_fence\":1", "\":1"),
+            good.replace("}", ",\"more\":{\"colour\":\"red\"}}"),
             done.replace("\"state\":\"done\"", "\"state\":\"pending\""),
             done.replace("\"seq\":2", "\"seq\":0"),
             done.replace("\"digest\":\"d2\"", "\"digest\":\"\""),

@@ -18,6 +18,7 @@ pub mod fence_record;
 pub mod ids;
 pub mod ledger;
 pub mod legal;
+pub mod more;
 pub mod name;
 pub mod past;
 pub mod record;

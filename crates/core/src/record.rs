@@ -10,14 +10,13 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
+use crate::more::{self, More};
 use crate::name::Name;
 use crate::past;
 
-/// Additions of later versions to a record. A version that does not know them carries them along unread.
-pub type More = serde_json::Map<String, serde_json::Value>;
-
-/// The format this version reads and writes.
-pub const FORMAT: u64 = 1;
+/// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
+/// where there are additions.
+pub const FORMAT: u64 = 2;
 /// No lease lasts longer; a record that says so would block its lease for ever.
 const TTL_MAX_MS: u64 = crate::stop::TTL_MAX.as_secs() * 1_000;
 /// Longest body that is decoded at all.
@@ -74,6 +73,8 @@ pub struct LeaseRecord {
     pub holder: Holder,
     /// How the last few holds ended, the newest last ([`past`]). For people to read; never compared, never decided by.
     pub past: Vec<String>,
+    /// Additions of later versions, carried along unread.
+    pub more: More,
 }
 
 /// Why a body is not a lease record we may act on.
@@ -91,7 +92,7 @@ impl fmt::Display for BadRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Newer(format) => {
-                write!(f, "the record has format {format} and this version reads {FORMAT}")
+                write!(f, "the record has format {format} and this version reads up to {FORMAT}")
             }
             Self::OtherLease(name) => write!(f, "the record belongs to the lease {name:?}"),
             Self::Damaged(why) => write!(f, "the record is not readable ({why})"),
@@ -119,6 +120,8 @@ struct Wire<'a> {
     holder: Cow<'a, Holder>,
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     past: Cow<'a, [String]>,
+    #[serde(default, skip_serializing_if = "more::is_none")]
+    more: Cow<'a, More>,
     write: WriteId,
     instance: Cow<'a, str>,
 }
@@ -141,7 +144,7 @@ impl LeaseRecord {
     pub fn encode(&self) -> Vec<u8> {
         let hold = self.hold.as_ref();
         let wire = Wire {
-            leasehold: FORMAT,
+            leasehold: more::format(&self.more),
             lease: Cow::Borrowed(self.lease.as_str()),
             state: if hold.is_some() { WireState::Held } else { WireState::Free },
             token: self.token,
@@ -152,6 +155,7 @@ impl LeaseRecord {
             lock: hold.and_then(|h| h.lock.as_deref()).map(Cow::Borrowed),
             holder: Cow::Borrowed(&self.holder),
             past: Cow::Borrowed(&self.past),
+            more: Cow::Borrowed(&self.more),
             write: self.write,
             instance: Cow::Borrowed(&self.instance),
         };
@@ -175,8 +179,11 @@ impl LeaseRecord {
         if wire.leasehold > FORMAT {
             return Err(BadRecord::Newer(wire.leasehold));
         }
-        if wire.leasehold < FORMAT {
+        if wire.leasehold < 1 {
             return Err(damaged(format!("unknown format {}", wire.leasehold)));
+        }
+        if !more::fits(wire.leasehold, &wire.more) {
+            return Err(damaged(more::UNFIT.into()));
         }
         if wire.lease != lease.as_str() {
             return Err(BadRecord::OtherLease(wire.lease.into_owned()));
@@ -201,6 +208,7 @@ impl LeaseRecord {
             hold,
             holder: wire.holder.into_owned(),
             past: wire.past.into_owned(),
+            more: wire.more.into_owned(),
         })
     }
 
@@ -237,6 +245,7 @@ mod tests {
                 slot: None,
             },
             past: vec!["41 ok 0 1200 2026-11-15T14:00:00Z gemilab mac/8001".into()],
+            more: More::new(),
         }
     }
 
@@ -265,8 +274,16 @@ mod tests {
 
     #[test]
     fn a_newer_format_is_named_even_with_fields_we_do_not_know() {
-        let text = text(&record()).replace("{\"leasehold\":1,", "{\"leasehold\":2,\"colour\":\"red\",");
-        assert_eq!(decode(&text), Err(BadRecord::Newer(2)));
+        let text = text(&record()).replace("{\"leasehold\":1,", "{\"leasehold\":3,\"colour\":\"red\",");
+        assert_eq!(decode(&text), Err(BadRecord::Newer(3)));
+    }
+
+    #[test]
+    fn additions_are_carried_along() {
+        let with = LeaseRecord { more: more::some(), ..record() };
+        let stored = text(&with);
+        assert!(stored.starts_with(r#"{"leasehold":2,"#), "an older reader is told so: {stored}");
+        assert_eq!(decode(&stored), Ok(with));
     }
 
     #[test]
@@ -283,6 +300,7 @@ mod tests {
             good.replace("\"state\":\"held\"", "\"state\":\"free\""),
             good.replace("\"state\":\"held\"", "\"state\":\"Held\""),
             good.replace("\"leasehold\":1", "\"leasehold\":0"),
+            good.replace("\"write\"", "\"more\":{\"colour\":\"red\"},\"write\""),
             good.replace("\"ttl_ms\":90000", "\"ttl_ms\":0"),
             good.replace("\"ttl_ms\":90000", "\"ttl_ms\":18446744073709551615"),
             format!("{good} {{}}"),

@@ -10,6 +10,7 @@ use core::hash::Hash;
 use core::time::Duration;
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
+use crate::more::More;
 use crate::name::Name;
 use crate::past;
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
@@ -234,6 +235,7 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         match record.token.after(steps) {
             Some(token) => Decision::Take(LeaseRecord {
                 past: past::inherited(record, &claim.holder.since),
+                more: record.more.clone(),
                 ..granted(claim, record.epoch, token, view.instance)
             }),
             None => Decision::Refuse(Refusal::Exhausted),
@@ -291,6 +293,7 @@ pub fn granted(claim: &Claim, epoch: Epoch, token: Token, instance: &str) -> Lea
         hold: Some(Hold { grant: claim.grant, ttl: claim.ttl, revoke: false, lock: claim.lock.clone() }),
         holder: claim.holder.clone(),
         past: Vec::new(),
+        more: More::new(),
     }
 }
 

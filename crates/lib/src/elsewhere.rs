@@ -237,7 +237,8 @@ fn line(name: &str, seen: Sighting) -> String {
 
 fn parsed(line: &str) -> Option<(String, Sighting)> {
     let words: Vec<&str> = line.split(' ').collect();
-    let [name, at, until] = words[..] else { return None };
+    // What follows are additions of later versions.
+    let [name, at, until, ..] = words[..] else { return None };
     let until = if until == "-" { None } else { Some(until.parse().ok()?) };
     let whole = name.len() == 33 && name.starts_with(['k', 'j']);
     whole.then_some((name.into(), Sighting { at: at.parse().ok()?, until }))
@@ -257,12 +258,14 @@ fn later(name: &str, before: Sighting, after: Sighting) -> Sighting {
     if is_job(name) && before.at > after.at { before } else { after }
 }
 
-/// What counts of each name.
-fn newest(text: &str) -> BTreeMap<String, Sighting> {
-    let mut all: BTreeMap<String, Sighting> = BTreeMap::new();
-    for (name, seen) in text.lines().filter_map(parsed) {
-        let counts = all.get(&name).map_or(seen, |before| later(&name, *before, seen));
-        all.insert(name, counts);
+/// What counts of each name, and the line that says so.
+fn newest(text: &str) -> BTreeMap<String, (Sighting, &str)> {
+    let mut all: BTreeMap<String, (Sighting, &str)> = BTreeMap::new();
+    for line in text.lines() {
+        let Some((name, seen)) = parsed(line) else { continue };
+        if all.get(&name).is_none_or(|(before, _)| later(&name, *before, seen) != *before) {
+            all.insert(name, (seen, line));
+        }
     }
     all
 }
@@ -275,16 +278,21 @@ fn seen(file: &Path, name: &str) -> Option<Sighting> {
 }
 
 fn all_in(dir: &Path) -> BTreeMap<String, Sighting> {
-    "0123456789abcdef".chars().flat_map(|shard| newest(&lines(&dir.join(shard.to_string())))).collect()
+    let mut all = BTreeMap::new();
+    for shard in "0123456789abcdef".chars() {
+        let text = lines(&dir.join(shard.to_string()));
+        all.extend(newest(&text).into_iter().map(|(name, (seen, _))| (name, seen)));
+    }
+    all
 }
 
 /// Leaves one line for each name that is still needed. If another process adds a line meanwhile, it is left for another time.
 fn tidy(file: &Path) -> io::Result<()> {
     let (text, now) = (lines(file), now());
     let needed: String = newest(&text)
-        .into_iter()
-        .filter(|(_, seen)| !seen.is_over(now))
-        .map(|(name, seen)| format!("\n{}", line(&name, seen)))
+        .into_values()
+        .filter(|(seen, _)| !seen.is_over(now))
+        .map(|(_, line)| format!("\n{line}"))
         .collect();
     let unchanged = std::fs::metadata(file)?.len() == text.len() as u64;
     if unchanged && needed.len() < text.len() { write_private(file, needed.as_bytes()) } else { Ok(()) }
@@ -395,8 +403,25 @@ mod tests {
         // Cut off in the middle of its name; the next line is whole.
         append_private(&file, b"\nk00000000").unwrap();
         saw(&a, "x", Sighting { at: 6, until: None });
-        assert_eq!(newest(&lines(&file)), BTreeMap::from([(name, Sighting { at: 6, until: None })]));
+        let (text, line) = (lines(&file), line(&name, Sighting { at: 6, until: None }));
+        let counts = (Sighting { at: 6, until: None }, line.as_str());
+        assert_eq!(newest(&text), BTreeMap::from([(name, counts)]));
         assert_eq!(b.others(&key("x"), None), ["dir:/a"]);
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn additions_of_later_versions_are_carried_along() {
+        let place = place();
+        let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
+        saw(&a, "y", Sighting { at: 5, until: None });
+        let name = name_of(&key("x")).unwrap();
+        let file = a.all.join(&a.dir).join(shard(&name));
+        append_private(&file, format!("\n{name} 3 -\n{name} 5 - red 7").as_bytes()).unwrap();
+        assert_eq!(b.others(&key("x"), None), ["dir:/a"]);
+        tidy(&file).unwrap();
+        let text = lines(&file);
+        assert!(text.contains(&format!("\n{name} 5 - red 7")) && !text.contains(" 3 -"), "{text}");
         std::fs::remove_dir_all(place).unwrap();
     }
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use leasehold_core::ids::{Epoch, Token, WriteId};
+use leasehold_core::more::More;
 use leasehold_core::name::Name;
 use leasehold_core::rules::Seen;
 use leasehold_core::session::{Choice, Watched};
@@ -21,6 +22,9 @@ use crate::state::{StateDir, read_private, write_private};
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Page {
     stores: BTreeMap<String, Entry>,
+    /// Additions of later versions, carried along unread.
+    #[serde(default, skip_serializing_if = "More::is_empty")]
+    more: More,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,6 +41,9 @@ struct Entry {
     /// It was said that the lease ran there before, when no store was named.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     told: bool,
+    /// As above.
+    #[serde(default, skip_serializing_if = "More::is_empty")]
+    more: More,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -206,6 +213,27 @@ mod tests {
         assert_eq!((kept.seen, kept.watched), (seen(1, 6), watched), "of a run that was overtaken");
         memory.remember(&lease, seen(2, 1), None);
         assert_eq!(memory.recall(&lease).seen, seen(2, 1), "another life of the record begins anew");
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn additions_are_carried_along() {
+        let place = std::env::temp_dir().join(format!("leasehold-memory-{:032x}", crate::random::seed()));
+        let state = StateDir::at(place.clone());
+        state.ensure().unwrap();
+        let (memory, lease) = (Memory::new(state, "dir:/x"), Name::new("site").unwrap());
+        let file = memory.file(&lease).unwrap();
+        write_private(&file, br#"{"stores":{"dir:/x":{"more":{"colour":"red"}}},"more":{"size":7}}"#)
+            .unwrap();
+        memory.enrol(&lease, true).unwrap();
+        let seen = Seen { epoch: Epoch::first(1), token: Token::new(6).unwrap() };
+        memory.remember(&lease, Some(seen), None);
+        memory.forget(&lease).unwrap();
+        let text = String::from_utf8(read_private(&file).unwrap().unwrap()).unwrap();
+        assert!(
+            text.contains(r#""more":{"colour":"red"}"#) && text.contains(r#""more":{"size":7}"#),
+            "{text}"
+        );
         std::fs::remove_dir_all(place).unwrap();
     }
 }

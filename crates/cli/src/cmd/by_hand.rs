@@ -8,6 +8,7 @@ use leasehold::byhand::{self, Ask};
 use leasehold::core::errand::{ErrandOutcome, Verb, describe};
 use leasehold::core::fence::Bearer;
 use leasehold::core::ids::{Epoch, Grant, Token};
+use leasehold::core::more::More;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::{Busy, Granted, Outcome, lease_key};
@@ -32,6 +33,9 @@ use crate::out::{self, Out};
 #[derive(Default, Serialize, Deserialize)]
 struct Kept {
     stores: BTreeMap<String, KeptGrant>,
+    /// Additions of later versions, carried along unread.
+    #[serde(default, skip_serializing_if = "More::is_empty")]
+    more: More,
 }
 
 #[derive(Serialize, Deserialize)]

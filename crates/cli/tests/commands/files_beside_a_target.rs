@@ -48,6 +48,17 @@ fn a_plain_redirection_is_told_at_the_end() {
 
 /// A link that a deployment swaps: the fence stays where it pointed to.
 #[test]
+fn a_refused_write_leaves_nothing_behind() {
+    let world = World::new();
+    world.write("site/index.html", "old");
+    let write = "echo new | leasehold write file:site/new.txt";
+    let write = write.replace("leasehold", crate::world::binary().to_str().unwrap());
+    let before = world.snapshot("site");
+    world.run(&["run", "site", "--", "sh", "-c", &write]).is(76, "never sealed");
+    assert_eq!(world.snapshot("site"), before);
+}
+
+#[test]
 fn a_link_on_the_way_to_a_target_is_told() {
     let world = World::new();
     fs::create_dir_all(world.path("releases/1")).unwrap();

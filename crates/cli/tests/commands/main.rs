@@ -15,6 +15,7 @@ mod damaged_state_is_never_acted_on;
 mod demo;
 mod dir_on_a_mount;
 mod doctor;
+mod earlier_versions;
 mod every_store_is_the_same;
 mod files_beside_a_target;
 mod gates;

@@ -104,4 +104,7 @@ fn a_skip_of_a_run_is_not_recorded() {
     world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "--key", "k", "--", "touch", "ran"]).is(0, "");
     assert_eq!(world.run(&["--json", "history", "--only", "skipped"]).quiet().json()["reason"], "done");
     assert!(!world.path("ran").exists());
+    // What is said of it is true.
+    let help = world.run(&["history", "--help"]).out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("A run that finds the lease held writes nothing, with --slot too"), "{help}");
 }

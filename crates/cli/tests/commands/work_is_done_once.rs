@@ -190,6 +190,15 @@ fn bad_input_runs_nothing() {
     world.run(&["history"]).is(0, "");
 }
 
+/// A crontab has no line for every 45 minutes: `*/45` is due at :00 and :45, and now/45m would name other slots.
+#[test]
+fn only_slots_that_a_crontab_can_have_are_advised() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).unwrap();
+    for text in [World::new().run(&["run", "--help"]).out, readme] {
+        assert!(text.contains("now/15m") && !text.contains("now/45m"), "{text}");
+    }
+}
+
 /// A script that knows how to call us.
 fn job(text: &str) -> String {
     text.replace("LEASEHOLD ", &format!("{} ", binary().display()))

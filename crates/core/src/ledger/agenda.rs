@@ -16,8 +16,9 @@ use super::{
     Alive, Ask, BadEntry, Claim, Ending, Entry, Found, Reason, Seen, State, Subject, Verdict, begin,
 };
 use crate::ids::{Epoch, Grant, WriteId};
+use crate::more::{self, More};
 use crate::name::Name;
-use crate::record::{Holder, LeaseRecord, More};
+use crate::record::{Holder, LeaseRecord};
 use crate::rules::Standing;
 use crate::update::Record;
 
@@ -202,6 +203,9 @@ impl Agenda {
         let agenda: Self = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
         let orderly = |range: &Range| range.first <= range.last && range.last <= agenda.settled;
         let comparable = agenda.leasehold_job == 1 || agenda.key.is_some();
+        if !more::fits(agenda.leasehold_job, &agenda.more) {
+            return Err(damaged(more::UNFIT.into()));
+        }
         if agenda.leasehold_job < 1 || !comparable || !agenda.dropped.iter().all(orderly) {
             return Err(damaged("its parts contradict each other".into()));
         }

@@ -27,8 +27,9 @@ pub use pair::{key_if_unknown, slot_without_key};
 pub use record::{BadEntry, ENTRY_MAX};
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
+use crate::more::More;
 use crate::name::Name;
-use crate::record::{Holder, LeaseRecord, More};
+use crate::record::{Holder, LeaseRecord};
 use crate::rules::{Rules, Standard, Standing, View};
 use crate::store::Stored;
 
@@ -314,7 +315,9 @@ pub fn begin(found: Option<Found<'_>>, ask: &Ask, alive: Option<Alive>, write: W
     let Some(found) = found else { return Verdict::Begin(first(ask, write)) };
     let entry = found.entry;
     match entry.state {
-        State::Ok if outlived(found, ask.keep) => Verdict::Begin(first(ask, write)),
+        State::Ok if outlived(found, ask.keep) => {
+            Verdict::Begin(Entry { more: entry.more.clone(), ..first(ask, write) })
+        }
         State::Ok => Verdict::Done,
         State::Skipped => Verdict::Skipped,
         State::Planned => Verdict::Begin(again(found, ask, write)),
@@ -441,7 +444,9 @@ pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
         // One that was waved off has been there all the same.
         _ => {
             let attempt = found.attempt.max(1);
-            Some(Entry { state: State::Planned, failures: 0, silences: 0, attempt, ..found.clone() })
+            // Why it was settled is for people now: it is settled no longer.
+            let ending = found.ending.clone().map(|end| Ending { said: end.told(), reason: None, ..end });
+            Some(Entry { state: State::Planned, failures: 0, silences: 0, attempt, ending, ..found.clone() })
         }
     }
 }

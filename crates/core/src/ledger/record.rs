@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Claim, Ending, Entry, KEY_MAX, Reason, State, Step, Subject};
 use crate::ids::WriteId;
+use crate::more::{self, More};
 use crate::name::Name;
-use crate::record::More;
 
-/// The format this version writes. It reads format 1 as well.
+/// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
+/// where there is a reason, or there are additions. A reason is of what is settled: so what an older version cannot
+/// read, and therefore leaves alone, is nothing that it would have to see to.
 const FORMAT: u64 = 2;
 /// Longest record, and so the most that the output of its steps may be.
 pub const ENTRY_MAX: usize = 60 * 1024;
@@ -90,7 +92,7 @@ impl Entry {
     /// The bytes to store; nothing if that is more than a record may be.
     pub fn encode(&self) -> Option<Vec<u8>> {
         let wire = Wire {
-            leasehold_item: FORMAT,
+            leasehold_item: self.format(),
             item: self.subject.clone(),
             state: self.state,
             job: self.job.clone(),
@@ -109,6 +111,13 @@ impl Entry {
         serde_json::to_vec(&wire).ok().filter(|body| body.len() <= ENTRY_MAX)
     }
 
+    /// The oldest format that can say this.
+    fn format(&self) -> u64 {
+        let by_text = |ending: &Ending| from_format_1(self.state, ending.clone()) != *ending;
+        let says_why = |ending: &Ending| ending.reason.is_some() || by_text(ending);
+        if self.ending.as_ref().is_some_and(says_why) { 2 } else { more::format(&self.more) }
+    }
+
     /// Reads whatever item a body tells of. Anything out of the ordinary is refused.
     pub fn decode(body: &[u8]) -> Result<Self, BadEntry> {
         let damaged = |why: String| BadEntry::Damaged(why);
@@ -125,6 +134,9 @@ impl Entry {
         let mut wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
         if wire.leasehold_item == 1 {
             wire.ending = wire.ending.map(|ending| from_format_1(wire.state, ending));
+        }
+        if !more::fits(format.leasehold_item, &wire.more) {
+            return Err(damaged(more::UNFIT.into()));
         }
         if matches!(&wire.item, Subject::Key(key) if key.is_empty() || key.len() > KEY_MAX) {
             return Err(damaged("a key that cannot be one".into()));

@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use super::{Change, Illegal, Offer, RESOLUTION, legal};
 use crate::ids::{Epoch, Grant, Token, WriteId};
+use crate::more::More;
 use crate::name::Name;
 use crate::past;
 use crate::record::{BODY_MAX, Hold, Holder, LeaseRecord};
@@ -108,7 +109,40 @@ fn base() -> Option<LeaseRecord> {
             slot: Some("2026-11-15T14:00:00Z".into()),
         },
         past: Vec::new(),
+        more: More::new(),
     })
+}
+
+/// What a later version may have added.
+const MORE: &str =
+    r#"{"a":null,"colour":"röt \u0001","deep":[[],{"x":{"y":[-9007199254740991]}}],"on":true}"#;
+
+/// What none does.
+const NO_MORE: &[&str] = &[
+    "{}",
+    "null",
+    "[]",
+    "7",
+    r#"{"a":1.5}"#,
+    r#"{"a":1.0}"#,
+    r#"{"a":-0}"#,
+    r#"{"a":1e3}"#,
+    r#"{"a":9007199254740992}"#,
+    r#"{"a":"\ud800"}"#,
+    r#"{"a":1,"a":1}"#,
+    r#"{"b":1,"a":1}"#,
+    r#"{"a": 1}"#,
+    r#"{"A":1}"#,
+    r#"{"7":1}"#,
+    r#"{"":1}"#,
+    r#"{"__proto__":1}"#,
+    r#"{"a":[{"b-c":1}]}"#,
+    r#"{"a":[[[[[[[[[1]]]]]]]]]}"#,
+    r#"{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"a":1}}}}}}}}}}"#,
+];
+
+fn with_more(base: &LeaseRecord) -> LeaseRecord {
+    LeaseRecord { more: serde_json::from_str(MORE).unwrap_or_default(), ..base.clone() }
 }
 
 fn stored(base: &LeaseRecord) -> Vec<Option<Vec<u8>>> {
@@ -132,6 +166,8 @@ fn stored(base: &LeaseRecord) -> Vec<Option<Vec<u8>>> {
             states.push(Some(LeaseRecord { hold, past: past.clone(), ..base.clone() }.encode()));
         }
     }
+    let more = with_more(base);
+    states.extend([LeaseRecord { hold: None, ..more.clone() }, more].map(|record| Some(record.encode())));
     states
 }
 
@@ -211,6 +247,12 @@ fn offered(base: &LeaseRecord) -> Vec<Vec<u8>> {
         let hold = stopping.clone();
         bodies.push(LeaseRecord { write: NEW_WRITE, hold, past, ..base.clone() }.encode());
     }
+    // Additions come, stay and go with any of them.
+    for (token, hold) in [(5, None), (5, Some(hold(0x50))), (6, Some(hold(0x60))), (1, Some(hold(0x60)))] {
+        let record =
+            Token::new(token).map(|token| LeaseRecord { write: NEW_WRITE, token, hold, ..with_more(base) });
+        bodies.extend(record.map(|record| record.encode()));
+    }
     bodies
 }
 
@@ -275,6 +317,12 @@ fn malformed(base: &LeaseRecord) -> Vec<Vec<u8>> {
     let good = String::from_utf8(good.encode()).unwrap_or_default();
     let mut bodies: Vec<Vec<u8>> =
         SWAPS.iter().map(|(from, to)| good.replacen(from, to, 1).into_bytes()).collect();
+    let more = |format: u64, more: &str| {
+        let text = good.replacen("\"leasehold\":1", &format!("\"leasehold\":{format}"), 1);
+        text.replacen("\"write\"", &format!("\"more\":{more},\"write\""), 1).into_bytes()
+    };
+    bodies.extend(NO_MORE.iter().map(|text| more(2, text)));
+    bodies.extend([more(1, MORE), more(3, MORE), more(2, r#"{"a":[[[[[[[[1]]]]]]]]}"#)]);
     let long = good.replacen("häuschen", &"h".repeat(BODY_MAX), 1);
     let shorter = "h".repeat(BODY_MAX - good.len() + "häuschen".len());
     let longest = good.replacen("häuschen", &shorter, 1);

@@ -110,6 +110,7 @@ fn record(hold: Option<Hold>, token: u64, write: u128) -> LeaseRecord {
             slot: None,
         },
         past: Vec::new(),
+        more: Default::default(),
     }
 }
 

@@ -27,6 +27,7 @@ fn held(token: u64) -> LeaseRecord {
         hold: Some(Hold { grant: Grant(1), ttl: Duration::from_secs(90), revoke: false, lock: None }),
         holder: holder(),
         past: Vec::new(),
+        more: Default::default(),
     }
 }
 

@@ -11,8 +11,10 @@ use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::ids::WriteId;
+use leasehold_core::more::More;
 use leasehold_core::name::Name;
 use pollster::block_on;
+use serde::{Deserialize, Serialize};
 
 use crate::backends::known_as;
 use crate::random;
@@ -22,6 +24,19 @@ use crate::stores::{Store, Version};
 const GOOD_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long the store may take to answer. Without it the server is asked again, and that is all.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The format of what is kept.
+const FORMAT: u64 = 1;
+
+/// What is kept of a server that did well.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    v: u64,
+    server: String,
+    /// Additions of later versions, carried along unread.
+    #[serde(default, skip_serializing_if = "More::is_empty")]
+    more: More,
+}
 
 type Open = dyn Fn() -> Option<Box<dyn Store>> + Send;
 
@@ -43,6 +58,7 @@ pub(super) struct Unasked {
     key: String,
     server: String,
     before: Option<Version>,
+    more: More,
 }
 
 impl Examined {
@@ -62,19 +78,25 @@ impl Examined {
         let key = format!("examined/{lease}/{}", known_as(&server));
         let read = self.store.as_mut().and_then(|store| block_on(store.read(&key)).ok());
         let found = read.flatten();
+        // What a later version keeps in another way tells nothing here.
+        let kept = found.as_ref().and_then(|found| serde_json::from_slice::<Kept>(&found.body).ok());
+        let kept = kept.filter(|kept| kept.v == FORMAT && kept.server == server);
         // A store that cannot tell the age cannot tell that it was lately.
-        if found.as_ref().and_then(|found| found.age).is_some_and(|age| age < GOOD_FOR) {
+        let lately = found.as_ref().and_then(|found| found.age).is_some_and(|age| age < GOOD_FOR);
+        if kept.is_some() && lately {
             return None;
         }
-        Some(Unasked { key, server, before: found.map(|found| found.version) })
+        let more = kept.map(|kept| kept.more).unwrap_or_default();
+        Some(Unasked { key, server, before: found.map(|found| found.version), more })
     }
 
     /// It did well. Failing to note that costs another exam next time.
     pub(super) fn did_well(&mut self, asked: &Unasked) {
         let Some(store) = &mut self.store else { return };
-        let body = serde_json::json!({ "v": 1, "server": asked.server }).to_string();
+        let kept = Kept { v: FORMAT, server: asked.server.clone(), more: asked.more.clone() };
+        let Ok(body) = serde_json::to_vec(&kept) else { return };
         let write = WriteId(random::seed());
-        drop(block_on(store.cas(&asked.key, asked.before.as_ref(), write, body.as_bytes())));
+        drop(block_on(store.cas(&asked.key, asked.before.as_ref(), write, &body)));
     }
 }
 
@@ -170,6 +192,28 @@ mod tests {
         let mine = |key: &&String| team("team-a/").place(key).is_some();
         assert_eq!(keys(&store).iter().filter(mine).count(), 2);
         assert!(keys(&store).iter().filter(mine).all(|key| team("team-b/").place(key).is_none()));
+    }
+
+    #[test]
+    fn what_a_later_version_keeps_is_carried_along_or_tells_nothing() {
+        let store = MemoryStore::with_manual_clock().unwrap();
+        let mut far = Far { server: Some("far"), ..Far::default() };
+        run(&mut far, "site", &store).unwrap();
+        let key = &keys(&store)[0];
+        let put = |body: &str| {
+            let before = block_on(store.clone().read(key)).unwrap().map(|stored| stored.version);
+            drop(block_on(store.clone().cas(key, before.as_ref(), WriteId(random::seed()), body.as_bytes())));
+        };
+        put(r#"{"v":1,"server":"far","more":{"colour":"red"}}"#);
+        run(&mut far, "site", &store).unwrap();
+        assert_eq!(far.sealed, (1, 1), "spared");
+        store.set_time(BootTime(GOOD_FOR));
+        run(&mut far, "site", &store).unwrap();
+        let body = block_on(store.clone().read(key)).unwrap().unwrap().body;
+        assert_eq!(String::from_utf8(body).unwrap(), r#"{"v":1,"server":"far","more":{"colour":"red"}}"#);
+        put(r#"{"v":2,"server":"far"}"#);
+        run(&mut far, "site", &store).unwrap();
+        assert_eq!(far.sealed, (1, 3), "asked again");
     }
 
     #[test]

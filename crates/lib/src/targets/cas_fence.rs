@@ -95,7 +95,7 @@ pub(crate) fn seal<C: CasFence>(
             (None, Exam::Wanted) => (cell.examine(), None),
             (Some((fence, let_in)), _) => {
                 let payload = old.and_then(|old| old.payload.clone());
-                let record = FenceRecord::done(fence).with_payload(payload);
+                let record = FenceRecord::done(fence).after(old).with_payload(payload);
                 let swap = match exam {
                     Exam::Spared => cell.swap(at, &record, None),
                     Exam::Wanted => cell.swap_examined(at, &record),
@@ -223,7 +223,7 @@ pub(crate) fn write<C: CasFence>(
             return Err(unsure(cell, &doubt, contended(cell, "write")));
         }
         let payload = cell.payload(&Fence { seq, digest: digest.into(), ..next.clone() });
-        let record = FenceRecord::done(next).with_payload(payload);
+        let record = FenceRecord::done(next).after(old).with_payload(payload);
         match cell.swap(at, &record, Some(content)).map_err(|e| unsure(cell, &doubt, e))? {
             Swap::Done => return Ok(Written { seq, repeat: false, let_in }),
             Swap::Conflict => {}

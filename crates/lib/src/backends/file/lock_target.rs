@@ -169,7 +169,7 @@ impl<A: FileKind> LockTarget<A> {
                 return Err(TargetError::Refused(Box::new(refusal)));
             }
         };
-        let record = FenceRecord::done(next);
+        let record = FenceRecord::done(next).after(stored.as_ref());
         self.beside.replace_fence(&mut inside, &record.encode()).map_err(|e| self.io("enter", e))?;
         Ok((inside, Written { seq, repeat: false, let_in }))
     }
@@ -211,7 +211,7 @@ impl<A: FileKind> LockTarget<A> {
     ) -> Result<(), TargetError> {
         let over = Some(self.beside.identity().map_err(|e| self.io("look at", e))?);
         let pending = Pending { temp: payload.name.clone(), before: before.fence.digest.clone(), over };
-        let record = FenceRecord::pending(fence, pending);
+        let record = FenceRecord::pending(fence, pending).after(Some(before));
         let announced = self.beside.replace_fence(inside, &record.encode());
         let said = announced.is_ok();
         let place = |()| self.artefact.place(&self.beside, inside, &payload.name, &record.fence);
@@ -378,7 +378,7 @@ impl<A: FileKind> Target for LockTarget<A> {
         let Some((next, let_in)) = sealing(fence, bearer, mode, &self.shown)? else {
             return Ok(Sealed { let_in: None });
         };
-        let record = FenceRecord::done(next);
+        let record = FenceRecord::done(next).after(stored.as_ref());
         self.beside.replace_fence(&mut inside, &record.encode()).map_err(|e| self.io("seal", e))?;
         self.beside.sweep();
         // Also later: a repository may be made around it.
@@ -421,7 +421,7 @@ impl<A: FileKind> Target for LockTarget<A> {
                 Ok(written(false, None))
             }
             (Verdict::Repeat, Some(_)) => Ok(written(true, None)),
-            (Verdict::LetIn(reason, counted), Some(_)) => {
+            (Verdict::LetIn(reason, counted), Some(stored)) => {
                 let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
                 let as_if =
                     Fence { seq, digest: payload.digest.clone(), token: bearer.token, ..counted.clone() };
@@ -435,7 +435,8 @@ impl<A: FileKind> Target for LockTarget<A> {
                     why: format!("it is in place, and may not be after a power cut ({e})"),
                 })?;
                 // Counted after the fact: a watched write must not fail for the sake of its count.
-                let _ = self.beside.replace_fence(&mut inside, &FenceRecord::done(counted).encode());
+                let record = FenceRecord::done(counted).after(Some(stored));
+                let _ = self.beside.replace_fence(&mut inside, &record.encode());
                 Ok(written(false, Some(refusal)))
             }
             (Verdict::Refuse(reason), _) => refused(reason, fence),
@@ -486,7 +487,7 @@ impl<A: FileKind> Target for LockTarget<A> {
     fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
         let mut inside = self.go_in()?;
         let Some(record) = self.settled(&mut inside)? else { return Err(never_sealed(&self.shown)) };
-        let record = FenceRecord::done(Fence { mode, ..record.fence });
+        let record = FenceRecord { fence: Fence { mode, ..record.fence }, ..record };
         self.beside.replace_fence(&mut inside, &record.encode()).map_err(|e| self.io("change the mode of", e))
     }
 }

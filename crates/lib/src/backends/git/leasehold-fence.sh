@@ -40,7 +40,7 @@ fence_in() {
     rest=${rest#*"$nl$nl"}
     eval "$1=\${rest%%\"\$nl\"*}"
     case $rest in
-        '{"leasehold_fence":1,'*) ;;
+        '{"leasehold_fence":1,'* | '{"leasehold_fence":2,'*) ;;
         *) return 1 ;;
     esac
 }

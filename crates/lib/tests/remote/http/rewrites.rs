@@ -49,6 +49,7 @@ fn first(store: &mut dyn Store, lease: &str) -> LeaseRecord {
             slot: None,
         },
         past: Vec::new(),
+        more: Default::default(),
     }
 }
 

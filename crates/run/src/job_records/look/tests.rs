@@ -70,6 +70,7 @@ fn held(lease: &Name) -> LeaseRecord {
         hold: Some(hold),
         holder,
         past: Vec::new(),
+        more: Default::default(),
     }
 }
 
