@@ -171,7 +171,7 @@ impl Elsewhere {
         let Some(name) = name_of(subject) else { return Ok(()) };
         let file = self.all.join(&self.dir).join(shard(&name));
         let known = self::seen(&file, &name);
-        if known.is_some_and(|known| later(&name, known, seen) == known) {
+        if known.is_some_and(|known| both(known, seen) == known) {
             return Ok(());
         }
         self.append(shard(&name), &line(&name, seen))?;
@@ -251,16 +251,21 @@ fn lines(file: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What counts of two lines: of a key the later one, of a job its newest slot.
-fn later(name: &str, before: Sighting, after: Sighting) -> Sighting {
-    if is_job(name) && before.at > after.at { before } else { after }
+/// What counts of two lines, unless the second takes the first back: the later time, and the longer of two that they
+/// are needed for. A run that only found a key done ends nobody else's note of it.
+fn both(before: Sighting, after: Sighting) -> Sighting {
+    if after == TAKEN_BACK {
+        return after;
+    }
+    let until = before.until.zip(after.until).map(|(before, after)| before.max(after));
+    Sighting { at: before.at.max(after.at), until }
 }
 
 /// What counts of each name.
 fn newest(text: &str) -> BTreeMap<String, Sighting> {
     let mut all: BTreeMap<String, Sighting> = BTreeMap::new();
     for (name, seen) in text.lines().filter_map(parsed) {
-        let counts = all.get(&name).map_or(seen, |before| later(&name, *before, seen));
+        let counts = all.get(&name).map_or(seen, |before| both(*before, seen));
         all.insert(name, counts);
     }
     all
@@ -270,7 +275,7 @@ fn newest(text: &str) -> BTreeMap<String, Sighting> {
 fn seen(file: &Path, name: &str) -> Option<Sighting> {
     let text = lines(file);
     let named = text.lines().filter(|line| line.starts_with(name)).filter_map(parsed);
-    named.map(|(_, seen)| seen).reduce(|before, after| later(name, before, after))
+    named.map(|(_, seen)| seen).reduce(both)
 }
 
 fn all_in(dir: &Path) -> BTreeMap<String, Sighting> {
@@ -369,7 +374,23 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_the_last_line_counts_and_of_a_job_its_newest_slot() {
+    fn what_a_run_only_found_done_ends_no_note_of_it() {
+        let place = place();
+        let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
+        for (text, untils) in
+            [("x", [None, Some(6)]), ("y", [Some(i64::MAX), Some(6)]), ("z", [Some(6), None])]
+        {
+            untils.into_iter().for_each(|until| saw(&a, text, Sighting { at: 5, until }));
+            assert_eq!(b.others(&key(text), None), ["dir:/a"], "{text}");
+        }
+        // Two notes that are over are over together.
+        [6, 7].into_iter().for_each(|until| saw(&a, "w", Sighting { at: 5, until: Some(until) }));
+        assert!(b.others(&key("w"), None).is_empty());
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn a_key_is_taken_back_and_of_a_job_its_newest_slot_counts() {
         let place = place();
         let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
         saw(&a, "x", Sighting { at: i64::MAX, until: None });
