@@ -2,10 +2,12 @@
 //! here before it does something that its own store does not know.
 //!
 //! Each store has a directory: `store` says which one it is, `new` on which others its runs need not look, and sixteen files of
-//! lines say what was seen there. A line is added by one write, without a lock: lines of two processes never mix, and one
-//! that a full disk cut off is passed over. A lost line lets a change of store do that work again, and does nothing else.
+//! lines say what was seen there. A line is added by one write: lines of two processes never mix, and one that a full disk
+//! cut off is passed over. Who adds lines shares the lock of the directory, so that nobody leaves them out who tidies
+//! meanwhile. A lost line lets a change of store do that work again, and does nothing else.
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,6 +22,11 @@ use crate::{agenda, clock, host, ledger, random};
 
 /// One line in so many has its file looked through for what is not needed any more.
 const TIDY_ONE_IN: u128 = 256;
+
+/// So often a process looks whether another has come to an end with tidying, and waits so long before the next look. One
+/// that was frozen over it is not waited for.
+const LOOKS: u32 = 200;
+const LOCKED: Duration = Duration::from_millis(10);
 
 /// Of a key that was begun and not done: over at any time.
 const TAKEN_BACK: Sighting = Sighting { at: 0, until: Some(0) };
@@ -176,7 +183,7 @@ impl Elsewhere {
         }
         self.append(shard(&name), &line(&name, seen))?;
         if random::seed().is_multiple_of(TIDY_ONE_IN) {
-            tidy(&file)?;
+            self.tidy(&file)?;
         }
         Ok(())
     }
@@ -189,7 +196,38 @@ impl Elsewhere {
         if !store.exists() {
             write_private(&store, self.here.as_bytes())?;
         }
-        append_private(&dir.join(file), format!("\n{line}").as_bytes())
+        let lock = self.lock()?;
+        for _ in 0..LOOKS {
+            match lock.try_lock_shared() {
+                Ok(()) => return append_private(&dir.join(file), format!("\n{line}").as_bytes()),
+                Err(TryLockError::WouldBlock) => std::thread::park_timeout(LOCKED),
+                Err(TryLockError::Error(e)) => return Err(e),
+            }
+        }
+        let said = "another process that tidies these notes does not come to an end";
+        Err(io::Error::new(io::ErrorKind::TimedOut, said))
+    }
+
+    fn lock(&self) -> io::Result<File> {
+        let path = self.all.join(&self.dir).join("lock");
+        append_private(&path, b"")?;
+        File::open(path)
+    }
+
+    /// Leaves one line for each name that is still needed. If another process adds a line meanwhile, it is left for another
+    /// time.
+    fn tidy(&self, file: &Path) -> io::Result<()> {
+        let lock = self.lock()?;
+        if lock.try_lock().is_err() {
+            return Ok(());
+        }
+        let (text, now) = (lines(file), now());
+        let needed: String = newest(&text)
+            .into_iter()
+            .filter(|(_, seen)| !seen.is_over(now))
+            .map(|(name, seen)| format!("\n{}", line(&name, seen)))
+            .collect();
+        if needed.len() < text.len() { write_private(file, needed.as_bytes()) } else { Ok(()) }
     }
 }
 
@@ -280,18 +318,6 @@ fn seen(file: &Path, name: &str) -> Option<Sighting> {
 
 fn all_in(dir: &Path) -> BTreeMap<String, Sighting> {
     "0123456789abcdef".chars().flat_map(|shard| newest(&lines(&dir.join(shard.to_string())))).collect()
-}
-
-/// Leaves one line for each name that is still needed. If another process adds a line meanwhile, it is left for another time.
-fn tidy(file: &Path) -> io::Result<()> {
-    let (text, now) = (lines(file), now());
-    let needed: String = newest(&text)
-        .into_iter()
-        .filter(|(_, seen)| !seen.is_over(now))
-        .map(|(name, seen)| format!("\n{}", line(&name, seen)))
-        .collect();
-    let unchanged = std::fs::metadata(file)?.len() == text.len() as u64;
-    if unchanged && needed.len() < text.len() { write_private(file, needed.as_bytes()) } else { Ok(()) }
 }
 
 /// When a run ended, or now, by a wall clock.
@@ -421,6 +447,37 @@ mod tests {
     }
 
     #[test]
+    fn no_line_is_lost_to_one_who_tidies() {
+        let place = place();
+        let a = at(&place, "dir:/a");
+        saw(&a, "first", Sighting { at: 5, until: None });
+        let done = std::sync::atomic::AtomicUsize::new(0);
+        let text = |thread: usize, n: usize| format!("{thread}/{n}");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (a, done) = (&a, &done);
+                scope.spawn(move || {
+                    for n in 0..500 {
+                        saw(a, &text(thread, n), Sighting { at: 5, until: None });
+                        saw(a, "again", Sighting { at: i64::try_from(n).unwrap(), until: None });
+                    }
+                    done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                });
+            }
+            let files = "0123456789abcdef".chars().map(|c| a.all.join(&a.dir).join(c.to_string()));
+            let files: Vec<PathBuf> = files.collect();
+            while done.load(std::sync::atomic::Ordering::SeqCst) < 4 {
+                files.iter().for_each(|file| a.tidy(file).unwrap());
+            }
+        });
+        let known = all_in(&a.all.join(&a.dir));
+        let lost = |text: &String| !known.contains_key(&name_of(&key(text)).unwrap());
+        let all = (0..4).flat_map(|thread| (0..500).map(move |n| text(thread, n)));
+        assert_eq!(all.filter(lost).collect::<Vec<_>>(), Vec::<String>::new());
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
     fn files_do_not_grow_with_what_is_over_or_said_twice() {
         let place = place();
         let a = at(&place, "dir:/a");
@@ -435,7 +492,7 @@ mod tests {
         let files: Vec<PathBuf> = "0123456789abcdef".chars().map(|c| dir.join(c.to_string())).collect();
         let count = || files.iter().map(|file| lines(file).lines().count().saturating_sub(1)).sum::<usize>();
         assert!(count() <= 800, "what is noted already is not noted again: {}", count());
-        files.iter().for_each(|file| tidy(file).unwrap());
+        files.iter().for_each(|file| a.tidy(file).unwrap());
         assert_eq!(count(), 200);
         let b = at(&place, "dir:/b");
         assert!(
