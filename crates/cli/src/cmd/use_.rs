@@ -82,7 +82,8 @@ fn warn_of_before(old: &str, unknown: &[Unknown], chosen: &Chosen, state: &State
     let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
     let before = table.get("store").or(table.get("store_file")).and_then(toml::Value::as_str);
     let before = before.or((unnamed && state.database().exists()).then_some(embedded.as_str()));
-    if let Some(before) = before.filter(|url| *url != chosen.url).map(masked) {
+    let same = before == Some(chosen.url.as_str());
+    if let Some(before) = before.filter(|_| !same).map(masked) {
         out.warn(&format!(
             "until now it was {before}: what holds leases there is not seen on this one, so nothing may be left running"
         ));
@@ -97,7 +98,7 @@ fn warn_of_before(old: &str, unknown: &[Unknown], chosen: &Chosen, state: &State
     }
     // A gate lies in the store itself.
     let known = state.targets().iter().filter(|target| gate::named(target).is_none()).count();
-    if known > 0 && !old.contains(chosen.url.as_str()) {
+    if known > 0 && !same {
         let were = if known == 1 { "1 target was".into() } else { format!("{known} targets were") };
         out.warn(&format!(
             "{were} sealed from here. Where that was by a run on another store, runs on this one are refused (79): when no run \

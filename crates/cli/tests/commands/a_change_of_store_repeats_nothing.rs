@@ -469,6 +469,17 @@ fn use_tells_what_is_not_known_on_the_new_store() {
     machine.world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "true"]).quiet();
 }
 
+/// The name of one store may begin with that of another.
+#[test]
+fn use_tells_of_sealed_targets_whatever_the_stores_are_called() {
+    let world = World::new();
+    let store = |name: &str| format!("dir:{}", world.at(name));
+    world.run(&["use", &store("leases2")]).is(0, "").lacks("sealed from here");
+    world.run(&["run", "site", "--fence", "file:page", "true"]).is(0, "");
+    world.run(&["use", &store("leases2")]).is(0, "").lacks("sealed from here");
+    world.run(&["use", &store("leases")]).is(0, "1 target was sealed from here");
+}
+
 /// Without a key or a slot there is nothing that could be new.
 #[test]
 fn the_flag_goes_with_a_key_or_a_slot() {
