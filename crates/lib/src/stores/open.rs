@@ -1,5 +1,6 @@
 //! From a URL to a store. Adding a store adds one line to [`SCHEMES`].
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -18,14 +19,30 @@ const ELSEWHERE: [&str; 7] = [
     "GOOGLE_BASE_URL",
 ];
 
+/// The same for URLs that begin so. Counted only where they are set: what was noted without them is found.
+const ELSEWHERE_BY_KIND: [(&str, &str); 3] =
+    [("az", "AZURE_STORAGE_ACCOUNT"), ("az", "AZURE_STORAGE_ACCOUNT_NAME"), ("postgres", "PGUSER")];
+
 /// A short name for what a URL means here: the same URL is another place where a variable sends it elsewhere.
 pub(crate) fn known_as(url: &str) -> String {
+    known_with(url, |name| std::env::var_os(name))
+}
+
+fn known_with(url: &str, variable: impl Fn(&str) -> Option<OsString>) -> String {
     let mut digest = Sha256::new();
     digest.update(url.as_bytes());
     for name in ELSEWHERE {
-        let value = std::env::var_os(name).unwrap_or_default();
+        let value = variable(name).unwrap_or_default();
         digest.update([0]);
         digest.update(value.as_encoded_bytes());
+    }
+    for (_, name) in ELSEWHERE_BY_KIND.iter().filter(|(kind, _)| url.starts_with(kind)) {
+        if let Some(value) = variable(name) {
+            digest.update([0]);
+            digest.update(name);
+            digest.update([0]);
+            digest.update(value.as_encoded_bytes());
+        }
     }
     digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -218,6 +235,22 @@ mod tests {
     fn memory_opens() {
         assert_eq!(open("memory:").ok().unwrap().facts().url, "memory:");
         assert!(refused("memory:x").contains("nothing after the colon"));
+    }
+
+    #[test]
+    fn a_variable_that_leads_elsewhere_makes_another_place() {
+        let with = |url: &str, name: &str| {
+            known_with(url, |asked| (asked == name).then(|| "other".into())) != known_with(url, |_| None)
+        };
+        for (url, name) in [
+            ("s3://box/leases", "AWS_ENDPOINT_URL"),
+            ("az://box/leases", "AZURE_STORAGE_ACCOUNT"),
+            ("az://box/leases", "AZURE_STORAGE_ACCOUNT_NAME"),
+            ("postgres://db/ops", "PGUSER"),
+        ] {
+            assert!(with(url, name), "{url} {name}");
+        }
+        assert!(!with("sqlite:/a", "PGUSER"), "it is nothing to that store");
     }
 
     #[test]
