@@ -2,10 +2,12 @@
 //! here before it does something that its own store does not know.
 //!
 //! Each store has a directory: `store` says which one it is, `new` on which others its runs need not look, and sixteen files of
-//! lines say what was seen there. A line is added by one write, without a lock: lines of two processes never mix, and one
-//! that a full disk cut off is passed over. A lost line lets a change of store do that work again, and does nothing else.
+//! lines say what was seen there. A line is added by one write: lines of two processes never mix, and one that a full disk
+//! cut off is passed over. Who adds lines shares the lock of the directory, so that nobody leaves them out who tidies
+//! meanwhile. A lost line lets a change of store do that work again, and does nothing else.
 
 use std::collections::BTreeMap;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,6 +23,11 @@ use crate::{clock, host, ledger, random};
 
 /// One line in so many has its file looked through for what is not needed any more.
 const TIDY_ONE_IN: u128 = 256;
+
+/// So often a process looks whether another has come to an end with tidying, and waits so long before the next look. One
+/// that was frozen over it is not waited for.
+const LOOKS: u32 = 200;
+const LOCKED: Duration = Duration::from_millis(10);
 
 /// Of a key that was begun and not done: over at any time.
 const TAKEN_BACK: Sighting = Sighting { at: 0, until: Some(0) };
@@ -172,12 +179,12 @@ impl Elsewhere {
         let Some(name) = name_of(subject) else { return Ok(()) };
         let file = self.all.join(&self.dir).join(shard(&name));
         let known = self::seen(&file, &name);
-        if known.is_some_and(|known| later(&name, known, seen) == known) {
+        if known.is_some_and(|known| both(known, seen) == known) {
             return Ok(());
         }
         self.append(shard(&name), &line(&name, seen))?;
         if random::seed().is_multiple_of(TIDY_ONE_IN) {
-            tidy(&file)?;
+            self.tidy(&file)?;
         }
         Ok(())
     }
@@ -190,7 +197,38 @@ impl Elsewhere {
         if !store.exists() {
             write_private(&store, self.here.as_bytes())?;
         }
-        append_private(&dir.join(file), format!("\n{line}").as_bytes())
+        let lock = self.lock()?;
+        for _ in 0..LOOKS {
+            match lock.try_lock_shared() {
+                Ok(()) => return append_private(&dir.join(file), format!("\n{line}").as_bytes()),
+                Err(TryLockError::WouldBlock) => std::thread::park_timeout(LOCKED),
+                Err(TryLockError::Error(e)) => return Err(e),
+            }
+        }
+        let said = "another process that tidies these notes does not come to an end";
+        Err(io::Error::new(io::ErrorKind::TimedOut, said))
+    }
+
+    fn lock(&self) -> io::Result<File> {
+        let path = self.all.join(&self.dir).join("lock");
+        append_private(&path, b"")?;
+        File::open(path)
+    }
+
+    /// Leaves one line for each name that is still needed. If another process adds a line meanwhile, it is left for another
+    /// time.
+    fn tidy(&self, file: &Path) -> io::Result<()> {
+        let lock = self.lock()?;
+        if lock.try_lock().is_err() {
+            return Ok(());
+        }
+        let (text, now) = (lines(file), now());
+        let needed: String = newest(&text)
+            .into_iter()
+            .filter(|(_, (seen, _))| !seen.is_over(now))
+            .map(|(name, (seen, added))| format!("\n{}{added}", line(&name, seen)))
+            .collect();
+        if needed.len() < text.len() { write_private(file, needed.as_bytes()) } else { Ok(()) }
     }
 }
 
@@ -244,6 +282,11 @@ fn parsed(line: &str) -> Option<(String, Sighting)> {
     whole.then_some((name.into(), Sighting { at: at.parse().ok()?, until }))
 }
 
+/// What follows in a line on what this version writes, with the space before it.
+fn additions(line: &str) -> &str {
+    line.match_indices(' ').nth(2).map_or("", |(at, _)| &line[at..])
+}
+
 /// What cannot be read says nothing.
 fn lines(file: &Path) -> String {
     let mut bytes = Vec::new();
@@ -253,19 +296,23 @@ fn lines(file: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What counts of two lines: of a key the later one, of a job its newest slot.
-fn later(name: &str, before: Sighting, after: Sighting) -> Sighting {
-    if is_job(name) && before.at > after.at { before } else { after }
+/// What counts of two lines, unless the second takes the first back: the later time, and the longer of two that they
+/// are needed for. A run that only found a key done ends nobody else's note of it.
+fn both(before: Sighting, after: Sighting) -> Sighting {
+    if after == TAKEN_BACK {
+        return after;
+    }
+    let until = before.until.zip(after.until).map(|(before, after)| before.max(after));
+    Sighting { at: before.at.max(after.at), until }
 }
 
-/// What counts of each name, and the line that says so.
+/// What counts of each name, and what later versions have added to the line that was written last.
 fn newest(text: &str) -> BTreeMap<String, (Sighting, &str)> {
     let mut all: BTreeMap<String, (Sighting, &str)> = BTreeMap::new();
     for line in text.lines() {
         let Some((name, seen)) = parsed(line) else { continue };
-        if all.get(&name).is_none_or(|(before, _)| later(&name, *before, seen) != *before) {
-            all.insert(name, (seen, line));
-        }
+        let counts = all.get(&name).map_or(seen, |(before, _)| both(*before, seen));
+        all.insert(name, (counts, additions(line)));
     }
     all
 }
@@ -274,7 +321,7 @@ fn newest(text: &str) -> BTreeMap<String, (Sighting, &str)> {
 fn seen(file: &Path, name: &str) -> Option<Sighting> {
     let text = lines(file);
     let named = text.lines().filter(|line| line.starts_with(name)).filter_map(parsed);
-    named.map(|(_, seen)| seen).reduce(|before, after| later(name, before, after))
+    named.map(|(_, seen)| seen).reduce(both)
 }
 
 fn all_in(dir: &Path) -> BTreeMap<String, Sighting> {
@@ -284,18 +331,6 @@ fn all_in(dir: &Path) -> BTreeMap<String, Sighting> {
         all.extend(newest(&text).into_iter().map(|(name, (seen, _))| (name, seen)));
     }
     all
-}
-
-/// Leaves one line for each name that is still needed. If another process adds a line meanwhile, it is left for another time.
-fn tidy(file: &Path) -> io::Result<()> {
-    let (text, now) = (lines(file), now());
-    let needed: String = newest(&text)
-        .into_values()
-        .filter(|(seen, _)| !seen.is_over(now))
-        .map(|(_, line)| format!("\n{line}"))
-        .collect();
-    let unchanged = std::fs::metadata(file)?.len() == text.len() as u64;
-    if unchanged && needed.len() < text.len() { write_private(file, needed.as_bytes()) } else { Ok(()) }
 }
 
 /// When a run ended, or now, by a wall clock.
@@ -378,7 +413,23 @@ mod tests {
     }
 
     #[test]
-    fn of_a_key_the_last_line_counts_and_of_a_job_its_newest_slot() {
+    fn what_a_run_only_found_done_ends_no_note_of_it() {
+        let place = place();
+        let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
+        for (text, untils) in
+            [("x", [None, Some(6)]), ("y", [Some(i64::MAX), Some(6)]), ("z", [Some(6), None])]
+        {
+            untils.into_iter().for_each(|until| saw(&a, text, Sighting { at: 5, until }));
+            assert_eq!(b.others(&key(text), None), ["dir:/a"], "{text}");
+        }
+        // Two notes that are over are over together.
+        [6, 7].into_iter().for_each(|until| saw(&a, "w", Sighting { at: 5, until: Some(until) }));
+        assert!(b.others(&key("w"), None).is_empty());
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn a_key_is_taken_back_and_of_a_job_its_newest_slot_counts() {
         let place = place();
         let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
         saw(&a, "x", Sighting { at: i64::MAX, until: None });
@@ -419,9 +470,40 @@ mod tests {
         let file = a.all.join(&a.dir).join(shard(&name));
         append_private(&file, format!("\n{name} 3 -\n{name} 5 - red 7").as_bytes()).unwrap();
         assert_eq!(b.others(&key("x"), None), ["dir:/a"]);
-        tidy(&file).unwrap();
+        a.tidy(&file).unwrap();
         let text = lines(&file);
         assert!(text.contains(&format!("\n{name} 5 - red 7")) && !text.contains(" 3 -"), "{text}");
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn no_line_is_lost_to_one_who_tidies() {
+        let place = place();
+        let a = at(&place, "dir:/a");
+        saw(&a, "first", Sighting { at: 5, until: None });
+        let done = std::sync::atomic::AtomicUsize::new(0);
+        let text = |thread: usize, n: usize| format!("{thread}/{n}");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (a, done) = (&a, &done);
+                scope.spawn(move || {
+                    for n in 0..500 {
+                        saw(a, &text(thread, n), Sighting { at: 5, until: None });
+                        saw(a, "again", Sighting { at: i64::try_from(n).unwrap(), until: None });
+                    }
+                    done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                });
+            }
+            let files = "0123456789abcdef".chars().map(|c| a.all.join(&a.dir).join(c.to_string()));
+            let files: Vec<PathBuf> = files.collect();
+            while done.load(std::sync::atomic::Ordering::SeqCst) < 4 {
+                files.iter().for_each(|file| a.tidy(file).unwrap());
+            }
+        });
+        let known = all_in(&a.all.join(&a.dir));
+        let lost = |text: &String| !known.contains_key(&name_of(&key(text)).unwrap());
+        let all = (0..4).flat_map(|thread| (0..500).map(move |n| text(thread, n)));
+        assert_eq!(all.filter(lost).collect::<Vec<_>>(), Vec::<String>::new());
         std::fs::remove_dir_all(place).unwrap();
     }
 
@@ -440,7 +522,7 @@ mod tests {
         let files: Vec<PathBuf> = "0123456789abcdef".chars().map(|c| dir.join(c.to_string())).collect();
         let count = || files.iter().map(|file| lines(file).lines().count().saturating_sub(1)).sum::<usize>();
         assert!(count() <= 800, "what is noted already is not noted again: {}", count());
-        files.iter().for_each(|file| tidy(file).unwrap());
+        files.iter().for_each(|file| a.tidy(file).unwrap());
         assert_eq!(count(), 200);
         let b = at(&place, "dir:/b");
         assert!(

@@ -76,6 +76,7 @@ impl Leases {
             wishes: Wishes::default(),
             wait: Duration::ZERO,
             job: None,
+            run_id: None,
             fences: Vec::new(),
             history: true,
         }
@@ -91,6 +92,7 @@ pub struct Ask {
     wishes: Wishes,
     wait: Duration,
     job: Option<String>,
+    run_id: Option<String>,
     fences: Vec<String>,
     history: bool,
 }
@@ -172,6 +174,12 @@ impl Ask {
         self
     }
 
+    /// What the run is called that it is for, if that has a name of its own already.
+    pub fn run_id(mut self, id: &str) -> Self {
+        self.run_id = Some(id.into());
+        self
+    }
+
     /// Asks for it.
     pub async fn acquire(self) -> Result<Acquired, Error> {
         let (reply, answer) = oneshot::channel();
@@ -224,7 +232,7 @@ impl Ask {
             by_hand: false,
             force: false,
             lock: None,
-            holder: host::holder(&host::fresh_run_id(None), &job),
+            holder: host::holder(&self.run_id.unwrap_or_else(|| host::fresh_run_id(None)), &job),
             within: Within::default(),
         };
         let mut shell = Shell::new(plan, store, self.leases.memory, None)?;

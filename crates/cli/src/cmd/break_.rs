@@ -29,6 +29,8 @@ use crate::out::Out;
 const STANDS: &str = "The request stands: it stops at its next renewal";
 /// Nobody has seen the old job stop.
 const MAY_RUN: &str = "Its old job may still be running: only a fence at the target protects you from it";
+/// Whether somebody has it by now is not looked up: it may change at any time.
+const NEXT: &str = "whoever waits for it has it, or the next who asks";
 /// Between two looks at the lease.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -60,9 +62,10 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
     let answer = answer(&lease, &record, &hold, args.wait, &mut opened, &mut signals)?;
     let holder = format!("{}/{} (token {})", record.holder.host, record.holder.pid, record.token);
     let (word, text, code) = match answer {
-        Answer::Stopped => ("freed", format!("{holder} has stopped: {lease} is free"), exit::OK),
+        Answer::Stopped => ("freed", format!("{holder} has stopped and gave {lease} back: {NEXT}"), exit::OK),
         Answer::RanOut => {
-            let text = format!("{holder} did not answer and its lease has ended: {lease} is free. {MAY_RUN}");
+            let text =
+                format!("{holder} did not answer, and its lease of {lease} has ended: {NEXT}. {MAY_RUN}");
             ("expired", text, exit::OK)
         }
         Answer::Holds => ("held", format!("{lease} is still held by {holder}. {STANDS}"), exit::BUSY),
@@ -201,7 +204,13 @@ fn free_at_once(granted: &Granted, chosen: &Chosen, out: &Out) -> Result<u8, Fai
             ),
         ));
     }
-    tell(lease, "freed", None, &format!("{lease} is free. {MAY_RUN}"), out);
+    tell(
+        lease,
+        "freed",
+        None,
+        &format!("{lease} was taken from its holder and given back: {NEXT}. {MAY_RUN}"),
+        out,
+    );
     Ok(exit::OK)
 }
 

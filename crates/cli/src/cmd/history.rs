@@ -40,7 +40,7 @@ pub struct Row {
     /// As it is recorded.
     pub entry: Entry,
     /// Its outcome, or whether a run is at it now.
-    pub word: &'static str,
+    pub state: State,
 }
 
 impl Row {
@@ -115,7 +115,7 @@ enum Line {
 impl Line {
     fn word(&self) -> &str {
         match self {
-            Self::Item(row) => row.word,
+            Self::Item(row) => row.state.word(),
             Self::Run(run) => &run.word,
             Self::Dropped(_) => DROPPED,
         }
@@ -234,18 +234,17 @@ pub fn recorded(opened: &mut Opened) -> Result<Recorded, Failed> {
         job_records::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
     unreadable.extend(bad);
     let rows = job_records::told(rows, &agendas).into_iter().map(|entry| {
-        let word = word(opened.store.as_mut(), &entry).map_err(|f| store_failed(&f, &opened.chosen))?;
-        Ok(Row { entry, word })
+        let state = state(opened.store.as_mut(), &entry).map_err(|f| store_failed(&f, &opened.chosen))?;
+        Ok(Row { entry, state })
     });
     Ok(Recorded { rows: rows.collect::<Result<_, Failed>>()?, agendas, unreadable })
 }
 
 /// The outcome of an item, or whether a run is at it now.
-pub fn word(store: &mut dyn Store, entry: &Entry) -> Result<&'static str, leasehold::stores::Failure> {
+pub fn state(store: &mut dyn Store, entry: &Entry) -> Result<State, leasehold::stores::Failure> {
     Ok(match entry.state {
-        State::Started if alive(store, &entry.claim.lease, entry.claim.grant)? != Alive::No => "started",
-        State::Started => "unknown",
-        state => state.word(),
+        State::Started if alive(store, &entry.claim.lease, entry.claim.grant)? == Alive::No => State::Unknown,
+        state => state,
     })
 }
 
@@ -324,7 +323,8 @@ fn cells(row: &Row) -> Vec<String> {
         item,
         job.to_string(),
         claim.lease.to_string(),
-        row.reason().map_or_else(|| row.word.into(), |reason| format!("{} ({reason})", row.word)),
+        row.reason()
+            .map_or_else(|| row.state.word().into(), |reason| format!("{} ({reason})", row.state.word())),
         ago,
         took,
         ending.as_ref().and_then(|e| e.exit).map_or_else(dash, |exit| exit.to_string()),
@@ -344,7 +344,7 @@ pub fn object(row: &Row) -> Value {
         Subject::Latest(job) => ("cooldown", job.as_str()),
     };
     json!({
-        "v": 1, "kind": kind, "item": item, "job": job.as_str(), "outcome": row.word,
+        "v": 1, "kind": kind, "item": item, "job": job.as_str(), "outcome": row.state.word(),
         "reason": row.reason(), "time": row.when(),
         "exit": ending.as_ref().and_then(|e| e.exit),
         "duration_s": ending.as_ref().map(|e| Duration::from_millis(e.took_ms).as_secs_f64()),

@@ -219,7 +219,7 @@ mod tests {
             more: serde_json::Map::new(),
             write: WriteId(1),
         };
-        Row { entry, word: state.word() }
+        Row { entry, state }
     }
 
     /// A row about another hold hides none: of a record's other life, or of a slot that gave way to this very hold.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leasehold::core::ledger::{Entry, Subject};
+use leasehold::core::ledger::{Entry, State, Subject};
 use leasehold::core::stop::Text;
 use leasehold_run::jobs::{self, Job};
 use leasehold_run::schedule::Slot;
@@ -18,7 +18,7 @@ use crate::out::{self, Out};
 /// One job, as it stands.
 struct Row<'a> {
     job: &'a Job,
-    last: Option<(Entry, &'static str)>,
+    last: Option<(Entry, State)>,
     standing: String,
     next: Vec<Slot>,
 }
@@ -63,9 +63,9 @@ fn row<'a>(opened: &mut Opened, job: &'a Job, now: Timestamp, next: u8) -> Resul
 fn cells(row: &Row<'_>, now: Timestamp) -> Vec<Vec<String>> {
     let last = row.last.as_ref().map_or_else(
         || "-".into(),
-        |(entry, word)| match &entry.subject {
-            Subject::Slot { id, .. } => format!("{word} {id}"),
-            Subject::Key(_) | Subject::Latest(_) => (*word).into(),
+        |(entry, state)| match &entry.subject {
+            Subject::Slot { id, .. } => format!("{} {id}", state.word()),
+            Subject::Key(_) | Subject::Latest(_) => state.word().into(),
         },
     );
     let next = |slot: &Slot| {
@@ -87,9 +87,9 @@ fn cells(row: &Row<'_>, now: Timestamp) -> Vec<Vec<String>> {
 fn object(row: &Row<'_>) -> serde_json::Value {
     json!({
         "v": 1, "job": row.job.name.as_str(), "schedule": row.job.written, "standing": row.standing,
-        "last": row.last.as_ref().map(|(entry, word)| json!({
+        "last": row.last.as_ref().map(|(entry, state)| json!({
             "slot": match &entry.subject { Subject::Slot { id, .. } => Some(id.as_str()), _ => None },
-            "outcome": word,
+            "outcome": state.word(),
         })),
         "next": row.next.iter().map(|slot| slot.due().to_string()).collect::<Vec<_>>(),
     })

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold::core::ledger::agenda::{Agenda, Range, Why, stuck};
-use leasehold::core::ledger::{Entry, Subject};
+use leasehold::core::ledger::{Entry, State, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::past::UNSEALED;
 use leasehold::core::record::LeaseRecord;
@@ -25,12 +25,17 @@ const LOOK_BACK: i64 = 30 * 86_400;
 /// What did not end well, as `history --only` takes it.
 const BAD_WORDS: &str = "failed,unknown,lost,killed";
 
+/// The same.
+fn is_bad(state: State) -> bool {
+    matches!(state, State::Failed | State::Unknown | State::Lost | State::Killed)
+}
+
 /// What is known of a job.
 pub struct Stood {
     /// Its record; nothing if no machine has seen it.
     pub agenda: Option<Agenda>,
     /// The slot that a run is at, or else the newest that has a record; and what came of it.
-    pub last: Option<(Entry, &'static str)>,
+    pub last: Option<(Entry, State)>,
     pub standing: Standing,
 }
 
@@ -53,7 +58,7 @@ pub enum Standing {
     /// A run is at it.
     Running(String),
     /// Its newest slot ended so, and that is not well.
-    Ended(&'static str),
+    Ended(State),
     /// Slots are due, and this run, its last, could not seal its targets; for how long it is overdue, if it is.
     Unsealed(Box<Run>, Option<(Duration, u64)>),
     /// So many slots are due that nobody has begun, the oldest for so long.
@@ -90,7 +95,7 @@ impl Standing {
                 Text(*limit)
             ),
             Self::Running(by) => format!("running, begun by {by}"),
-            Self::Ended(word) => format!("last slot {word}: leasehold why {job}"),
+            Self::Ended(state) => format!("last slot {}: leasehold why {job}", state.word()),
             Self::Unsealed(run, late) => {
                 let Run { lease, token, .. } = &**run;
                 let lease = if lease == job { String::new() } else { format!("{lease}, ") };
@@ -123,14 +128,14 @@ pub fn stood(opened: &mut Opened, name: &Name, job: Option<&Job>, now: Timestamp
     let (entries, _) = job_records::recorded(store, name, from, i64::MAX).map_err(failed)?;
     let entries: Vec<Entry> = entries.into_iter().map(|(entry, _)| entry).collect();
     let entries = job_records::told(entries, agenda.as_slice());
-    let mut words = Vec::new();
+    let mut states = Vec::new();
     for entry in &entries {
-        words.push(history::word(store, entry).map_err(failed)?);
+        states.push(history::state(store, entry).map_err(failed)?);
     }
-    let recorded: Vec<(&Entry, &'static str)> = entries.iter().zip(words).collect();
+    let recorded: Vec<(&Entry, State)> = entries.iter().zip(states).collect();
     // A run may be at one although newer ones gave way to it.
-    let running = recorded.iter().rev().find(|(_, word)| *word == "started");
-    let last = running.or(recorded.last()).map(|(entry, word)| ((*entry).clone(), *word));
+    let running = recorded.iter().rev().find(|(_, state)| *state == State::Started);
+    let last = running.or(recorded.last()).map(|(entry, state)| ((*entry).clone(), *state));
     let mut standing = standing(job, agenda.as_ref(), &recorded, now);
     // Only where it matters: this asks the store once more for each lease.
     let may_be = matches!(
@@ -162,7 +167,7 @@ fn unsealed(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Optio
 fn standing(
     job: Option<&Job>,
     agenda: Option<&Agenda>,
-    recorded: &[(&Entry, &'static str)],
+    recorded: &[(&Entry, State)],
     now: Timestamp,
 ) -> Standing {
     let Some(agenda) = agenda else { return Standing::Unseen };
@@ -175,7 +180,7 @@ fn standing(
     if let Some(upto) = agenda.ahead(now.as_second(), Duration::ZERO) {
         return Standing::Ahead(upto);
     }
-    let running = recorded.iter().rev().find(|(_, word)| *word == "started");
+    let running = recorded.iter().rev().find(|(_, state)| *state == State::Started);
     let by = running.map(|(entry, _)| items::by_whom(entry));
     if let Some(overrun) = job.zip(running).and_then(|(job, (entry, _))| overrun(job, entry, now)) {
         return overrun;
@@ -189,13 +194,12 @@ fn standing(
     if let Some((late, slots)) = job.and_then(|job| overdue(job, unbegun(job, agenda, recorded, now)?)) {
         return Standing::Overdue(late, slots);
     }
-    let bad = |word: &str| BAD_WORDS.split(',').any(|bad| bad == word);
-    if let Some((_, word)) = recorded.last().filter(|(_, word)| bad(word)) {
-        return Standing::Ended(word);
+    if let Some((_, state)) = recorded.last().filter(|(_, state)| is_bad(*state)) {
+        return Standing::Ended(*state);
     }
     // What is open is looked at again without anybody.
     let waits = |entry: &Entry| at(entry).is_none_or(|at| !agenda.open.contains(&at));
-    match recorded.iter().filter(|(entry, word)| bad(word) && waits(entry)).count() {
+    match recorded.iter().filter(|(entry, state)| is_bad(*state) && waits(entry)).count() {
         0 => Standing::Fine,
         slots => Standing::Waiting(slots),
     }
@@ -213,7 +217,7 @@ fn overrun(job: &Job, entry: &Entry, now: Timestamp) -> Option<Standing> {
 fn unbegun(
     job: &Job,
     agenda: &Agenda,
-    recorded: &[(&Entry, &'static str)],
+    recorded: &[(&Entry, State)],
     now: Timestamp,
 ) -> Option<(Duration, u64)> {
     let settled = Timestamp::from_second(agenda.settled).ok()?;

@@ -55,10 +55,7 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     out.note(&format!("{} {made}works (a test record was written and compared); {kept}", chosen.shown));
     let named_before = match &place {
         Place::Project(_) => !created,
-        Place::User { old, .. } => {
-            warn_of_before(old, &chosen, &state, out);
-            old.contains(chosen.url.as_str())
-        }
+        Place::User { old, .. } => warn_of_before(old, &chosen, &state, out),
     };
     warn_of_others(&unknown, named_before, &state, out);
     if let Some(other) = config::overriding(flags, &chosen) {
@@ -110,20 +107,22 @@ impl Place {
     }
 }
 
-/// What was until now, and is not seen on this store.
-fn warn_of_before(old: &str, chosen: &Chosen, state: &StateDir, out: &Out) {
+/// Tells what was until now, and is not seen on this store. True: it was this store.
+fn warn_of_before(old: &str, chosen: &Chosen, state: &StateDir, out: &Out) -> bool {
     let embedded = embedded(&state.database());
     let table = toml::from_str::<toml::Table>(old).unwrap_or_default();
     let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
     let text = |key: &str| table.get(key).and_then(toml::Value::as_str);
     let url = text("store").or((unnamed && state.database().exists()).then_some(embedded.as_str()));
-    let before = url.filter(|url| *url != chosen.url).map(shown);
+    let same = url == Some(chosen.url.as_str());
+    let before = url.filter(|_| !same).map(shown);
     // What stands in a file of its own may be a secret; where that is does not.
     if let Some(before) = before.or_else(|| text("store_file").map(str::to_owned)) {
         out.warn(&format!(
             "until now it was {before}: what holds leases there is not seen on this one, so nothing may be left running"
         ));
     }
+    same
 }
 
 /// What was done on other stores, or may have been.

@@ -316,6 +316,21 @@ fn a_run_that_never_reported_counts_as_begun() {
     assert_eq!(machine.charges(), 1);
 }
 
+#[test]
+fn a_slot_that_failed_here_and_was_done_elsewhere_is_not_done_again() {
+    let machine = Machine::new();
+    let (a, b, charge) = (&machine.a, &machine.b, machine.charge());
+    let slot = |store: &str, flag: &[&str], command: &str| {
+        let named = ["run", "site", "--slot", "2026-11-16T05:45Z"];
+        machine.on(store, &[&named[..], flag, &["--", "sh", "-c", command]].concat())
+    };
+    slot(a, &[], "false").is(1, "");
+    slot(b, &["--new-here"], &charge).is(0, "");
+    refused(slot(a, &[], &charge), b);
+    slot(b, &[], &charge).is(0, "skipped");
+    assert_eq!(machine.charges(), 1);
+}
+
 /// The store in use knows that it failed there, which is no answer to whether it was done on another one.
 #[test]
 fn what_failed_here_and_was_done_elsewhere_is_not_done_again() {
@@ -389,6 +404,8 @@ fn a_run_that_waited_looks_again() {
         std::fs::remove_file(flag).unwrap();
         holder.wait().unwrap();
         assert_eq!(waiting.wait().unwrap().code(), Some(78), "{}", said());
+        // What it had begun and did not run is no answer to the next.
+        refused(machine.on(b, &[&["run", "site"], item, &["--", "sh", "-c", &charge]].concat()), a);
         assert_eq!(machine.charges(), 1, "{}", said());
     }
 }
@@ -501,6 +518,17 @@ fn a_store_that_refused_a_run_is_not_one_that_it_ran_on() {
     World::new().run(&["--store", b, "run", "site", "--key", "done", "true"]).is(0, "");
     machine.on(b, &["run", "site", "--key", "done", "true"]).is(0, "skipped");
     machine.world.run(&["run", "site", "true"]).is(0, &format!("site ran on {b} before"));
+}
+
+/// The name of one store may begin with that of another.
+#[test]
+fn use_tells_of_sealed_targets_whatever_the_stores_are_called() {
+    let world = World::new();
+    let store = |name: &str| format!("dir:{}", world.at(name));
+    world.run(&["use", &store("leases2")]).is(0, "").lacks("sealed from here");
+    world.run(&["run", "site", "--fence", "file:page", "true"]).is(0, "");
+    world.run(&["use", &store("leases2")]).is(0, "").lacks("sealed from here");
+    world.run(&["use", &store("leases")]).is(0, "1 target was sealed from here");
 }
 
 /// Without a key or a slot there is nothing that could be new.

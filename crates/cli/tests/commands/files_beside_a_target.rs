@@ -46,6 +46,19 @@ fn a_plain_redirection_is_told_at_the_end() {
     }
 }
 
+/// What was never sealed is refused without a trace.
+#[test]
+fn a_write_that_is_refused_leaves_no_lock() {
+    let world = World::new();
+    let line = format!("echo x | {} write file:page", binary().display());
+    world.run(&["run", "site", "sh", "-c", &line]).is(76, "was never sealed");
+    let names = |dir: &str| fs::read_dir(world.path(dir)).unwrap().count();
+    fs::create_dir(world.path("empty")).unwrap();
+    let line = line.replace("file:page", "file:empty/page");
+    world.run(&["run", "site", "sh", "-c", &line]).is(76, "");
+    assert_eq!(names("empty"), 0);
+}
+
 /// A link that a deployment swaps: the fence stays where it pointed to.
 #[test]
 fn a_refused_write_leaves_nothing_behind() {

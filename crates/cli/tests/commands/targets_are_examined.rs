@@ -115,7 +115,9 @@ fn who_did_well_is_remembered_with_the_lease() {
         // Where there is no fence there is nothing to examine, and nothing is made.
         let other = There::bucket("S3", "test");
         let (code, said) = examined(&other.world(), &other.target);
-        assert_eq!((code, &said["usable"]), (0, &true.into()), "{said}");
+        assert_eq!((code, &said["usable"]), (0, &Value::Null), "{said}");
+        let said = other.world().run(&["doctor", "--target", &other.target]).out;
+        assert!(said.contains("not examined") && said.contains("leasehold run NAME --fence s3:"), "{said}");
         assert_eq!(other.world().run(&["--json", "fence", "ls", &other.target]).json()["token"], Value::Null);
     }
 }

@@ -31,16 +31,11 @@ pub fn sighting(entry: &Entry, ended: i64, keep: Option<Duration>) -> Option<Sig
     }
 }
 
-/// Whether an entry of the store in use answers for its item, so that other stores need not be asked: of a key, that it was
-/// done or may have been; of a slot any, for its attempts are counted there.
+/// Whether an entry of the store in use answers for its item, so that other stores need not be asked: it was done there, or
+/// may have been. That it is planned there or failed says nothing of the others.
 pub fn answers(entry: &Entry, ended: i64, keep: Option<Duration>, now: i64) -> bool {
-    match &entry.subject {
-        Subject::Key(_) => {
-            sighting(entry, ended, None).is_some_and(|seen| refuses(&entry.subject, seen, keep, now))
-        }
-        Subject::Slot { .. } => true,
-        Subject::Latest(_) => false,
-    }
+    let undone = matches!(entry.state, State::Planned | State::Failed);
+    !undone && sighting(entry, ended, None).is_some_and(|seen| refuses(&entry.subject, seen, keep, now))
 }
 
 /// Whether an item that was seen on another store may not be begun, if the store in use does not answer for it. `keep`: of the

@@ -43,6 +43,8 @@ impl Masking {
                 format!("endpoint={}", WEB.shown(url))
             }
             Some((key, _)) if !self.harmless.contains(&key) => format!("{key}={MASK}"),
+            // Without a value it may be the secret itself.
+            None if !pair.is_empty() && !self.harmless.contains(&pair) => MASK.into(),
             _ => pair.to_owned(),
         };
         format!("?{}", query.split('&').map(shown).collect::<Vec<_>>().join("&"))
@@ -91,6 +93,9 @@ mod tests {
         assert_eq!(masked("az://box/key?sig=s3cret&account=a"), "az://box/key?sig=***&account=a");
         assert_eq!(masked("s3://b/p?endpoint=http://u:s3cret@h"), "s3://b/p?endpoint=http://***@h");
         assert_eq!(masked("git:https://h/r?private_token=s3cret"), "git:https://h/r?private_token=***");
+        assert_eq!(masked("git:https://h/r.git?glpat-s3cret"), "git:https://h/r.git?***");
+        assert_eq!(masked("postgres://db/a?s3cret&user=a"), "postgres://db/a?***&user=a");
+        assert_eq!(masked("s3://b/p?"), "s3://b/p?");
         assert_eq!(masked("rediss://h?cert=a&key=b"), "rediss://h?cert=a&key=b");
         assert_eq!(masked("az://box?key=s3cret"), "az://box?key=***");
         assert_eq!(masked("https://h/l?access_TOKEN=s3cret"), "https://h/l?access_TOKEN=***");

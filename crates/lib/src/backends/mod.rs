@@ -277,14 +277,22 @@ pub fn shown(url: &str) -> String {
 
 /// A short name for what a URL means here: the same URL is another place where a variable sends it elsewhere.
 pub(crate) fn known_as(url: &str) -> String {
+    known_with(url, |name| std::env::var_os(name))
+}
+
+fn known_with(url: &str, variable: impl Fn(&str) -> Option<OsString>) -> String {
     let mut digest = Sha256::new();
     digest.update(url.as_bytes());
-    // In one order, or the name would be another after the list has changed.
-    let names: BTreeSet<&str> = BACKENDS.iter().flat_map(|backend| backend.variables).copied().collect();
-    for name in names {
-        let value = std::env::var_os(name).unwrap_or_default();
-        digest.update([0]);
-        digest.update(value.as_encoded_bytes());
+    let of_url = |backend: &&Backend| backend.store.as_ref().is_some_and(|store| is_of(store.schemes, url));
+    // In one order, or the name would be another after the list has changed. One that is not set counts for nothing.
+    let names = BACKENDS.iter().filter(of_url).flat_map(|backend| backend.variables);
+    for name in names.copied().collect::<BTreeSet<&str>>() {
+        if let Some(value) = variable(name) {
+            for part in [name.as_bytes(), value.as_encoded_bytes()] {
+                digest.update([0]);
+                digest.update(part);
+            }
+        }
     }
     digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
@@ -522,6 +530,23 @@ mod tests {
             assert!(refused(url).ends_with('.'), "{url}");
         }
         assert!(refused("/a/path").ends_with("did you mean dir:/a/path?"));
+    }
+
+    #[test]
+    #[cfg(all(feature = "object", feature = "postgres", feature = "sqlite"))]
+    fn a_variable_that_leads_elsewhere_makes_another_place() {
+        let with = |url: &str, name: &str| {
+            known_with(url, |asked| (asked == name).then(|| "other".into())) != known_with(url, |_| None)
+        };
+        for (url, name) in [
+            ("s3://box/leases", "AWS_ENDPOINT_URL"),
+            ("az://box/leases", "AZURE_STORAGE_ACCOUNT"),
+            ("az://box/leases", "AZURE_STORAGE_ACCOUNT_NAME"),
+            ("postgres://db/ops", "PGUSER"),
+        ] {
+            assert!(with(url, name), "{url} {name}");
+        }
+        assert!(!with("sqlite:/a", "PGUSER"), "it is nothing to that store");
     }
 
     #[test]

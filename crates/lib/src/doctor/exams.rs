@@ -112,7 +112,9 @@ fn judged(
     match done {
         Ok(()) => visit.found(about, Verdict::Good, good),
         Err(Broken { failure: Some(failure), .. }) => return Err(failure),
-        Err(Broken { text, .. }) => visit.found(about, Verdict::Unsafe, text),
+        Err(Broken { text, many_winners, .. }) => {
+            visit.found_in_race(about, Verdict::Unsafe, text, many_winners);
+        }
     }
     Ok(())
 }

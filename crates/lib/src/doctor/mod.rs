@@ -22,7 +22,6 @@ use leasehold_core::time::BootTime;
 
 use crate::clock::boot_time;
 use crate::runner::poll::{self, Timer};
-use crate::stores::conformance::MANY_WINNERS;
 use crate::stores::{Examine, Facts, Failure, FailureKind, Verdict};
 
 /// How further handles on a store are opened. Called from several threads.
@@ -55,6 +54,8 @@ pub struct Finding {
     pub text: String,
     /// How long it took to find out.
     pub took: Duration,
+    /// Several writers won one race, which says most of all that can go wrong.
+    pub many_winners: bool,
 }
 
 /// How an examination goes on.
@@ -193,10 +194,9 @@ pub fn examine(
 /// again explain whatever else went wrong.
 fn refusal(findings: &[Finding]) -> Ended {
     let bad = || findings.iter().filter(|f| f.verdict == Verdict::Unsafe);
-    let many = |f: &&Finding| f.about == exams::RACES && f.text.contains(MANY_WINNERS);
     let cause =
         || ["reads", "recreated", "versions"].iter().find_map(|cause| bad().find(|f| f.about == *cause));
-    let worst = bad().find(many).or_else(cause).or_else(|| bad().next());
+    let worst = bad().find(|f| f.many_winners).or_else(cause).or_else(|| bad().next());
     match worst {
         None => Ended::Usable,
         Some(f) => Ended::Refused { breaks: f.breaks.unwrap_or("P1"), why: f.text.clone() },
@@ -222,9 +222,19 @@ impl Visit<'_> {
     }
 
     fn found(&mut self, about: &'static str, verdict: Verdict, text: impl Into<String>) {
+        self.found_in_race(about, verdict, text, false);
+    }
+
+    fn found_in_race(
+        &mut self,
+        about: &'static str,
+        verdict: Verdict,
+        text: impl Into<String>,
+        many_winners: bool,
+    ) {
         let breaks = (verdict == Verdict::Unsafe).then_some(exams::promise(about));
         let took = boot_time().since(self.since);
-        let finding = Finding { about, verdict, breaks, text: text.into(), took };
+        let finding = Finding { about, verdict, breaks, text: text.into(), took, many_winners };
         (self.tell)(Progress::Found(&finding));
         self.diagnosis.findings.push(finding);
         self.since = boot_time();

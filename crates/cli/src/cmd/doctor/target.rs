@@ -28,18 +28,21 @@ pub fn run(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
     });
     let ended = ended.map_err(|error| targets::failed(&error));
     if out.json {
-        let code = ended.as_ref().map_or_else(|failed| failed.code(), |()| exit::OK);
+        let code = ended.as_ref().map_or_else(|failed| failed.code(), |_| exit::OK);
+        // Of what was not examined nobody knows.
+        let usable = ended.as_ref().map_or(Some(false), |examined| examined.then_some(true));
         out.object(&json!({
-            "v": 1, "target": target.shown(), "class": target.class().word(), "usable": code == exit::OK, "exit": code,
+            "v": 1, "target": target.shown(), "class": target.class().word(), "usable": usable, "exit": code,
         }));
     }
-    ended.map(|()| exit::OK)
+    ended.map(|_| exit::OK)
 }
 
 /// What was looked at, how it was found, and one sentence.
 type Tell<'a> = &'a mut dyn FnMut(&str, Verdict, &str);
 
-fn examine(target: &mut dyn Target, tell: Tell<'_>) -> Result<(), TargetError> {
+/// Whether it was examined, and did well.
+fn examine(target: &mut dyn Target, tell: Tell<'_>) -> Result<bool, TargetError> {
     let sealed = target.show()?;
     tell("reach", Verdict::Good, "answers, and its fence can be read");
     tell("class", Verdict::Good, target.class().word());
@@ -56,12 +59,13 @@ fn examine(target: &mut dyn Target, tell: Tell<'_>) -> Result<(), TargetError> {
     if target.server()?.is_none() {
         let text = "compared on this machine, in the lease's own store, or by a trigger in the database";
         tell("conditions", Verdict::Good, text);
-        return Ok(());
+        return Ok(true);
     }
     if sealed.is_none() {
-        let text = "not examined: there is no fence yet. The first run with --fence examines it";
-        tell("conditions", Verdict::Weak, text);
-        return Ok(());
+        let run = format!("leasehold run NAME --fence {} true", target.shown());
+        let text = format!("not examined, for there is no fence yet. To seal and examine it: {run}");
+        tell("conditions", Verdict::Weak, &text);
+        return Ok(false);
     }
     match target.examine() {
         Ok(()) => tell("conditions", Verdict::Good, "a write whose condition cannot hold is refused"),
@@ -69,6 +73,7 @@ fn examine(target: &mut dyn Target, tell: Tell<'_>) -> Result<(), TargetError> {
         Err(TargetError::Remote { failure, .. }) if failure.kind == FailureKind::Denied => {
             let text = format!("not examined: {}", failure.message.trim_end_matches('.'));
             tell("conditions", Verdict::Weak, &format!("{text}. The next run with --fence examines it"));
+            return Ok(false);
         }
         Err(error) => {
             if matches!(error, TargetError::Unfit { .. }) {
@@ -77,5 +82,5 @@ fn examine(target: &mut dyn Target, tell: Tell<'_>) -> Result<(), TargetError> {
             return Err(error);
         }
     }
-    Ok(())
+    Ok(true)
 }

@@ -138,7 +138,7 @@ fn close(book: &mut Book, store: &mut dyn Store, code: u8, lasted: Duration) -> 
 /// What was seen.
 struct Notes {
     seen: Vec<Value>,
-    /// Who had the lease when this run began.
+    /// The run that had the lease when this one began.
     held_by: Option<String>,
     out: Out,
 }
@@ -165,12 +165,13 @@ impl Notes {
         let leases = Leases::on(move || opener().map_err(OpenError::Store))
             .remember_in(Memory::new(state.clone(), chosen.shown.clone()));
         let lease = &spec.leases[0];
-        let ask = leases.lease(lease.as_str()).ttl(spec.timing.ttl).job(spec.job.as_str());
+        let ask =
+            leases.lease(lease.as_str()).ttl(spec.timing.ttl).job(spec.job.as_str()).run_id(&spec.run_id);
         let ask = if spec.history { ask } else { ask.no_history() };
         match pollster::block_on(ask.acquire()) {
             Ok(Acquired::Lease(lease)) => return Some(lease),
             Ok(Acquired::Busy(busy)) => {
-                self.held_by = Some(format!("{}/{}", busy.holder.host, busy.holder.pid));
+                self.held_by = Some(busy.holder.run.clone());
                 self.add("overlap", format!("{lease} is {}; this run goes on beside it", held_by(&busy)));
             }
             Err(error) => self.without_lease(&error.to_string()),

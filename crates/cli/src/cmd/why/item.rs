@@ -35,20 +35,20 @@ fn sentence(row: &Row, job: Option<&Job>) -> String {
     let took = took.map(|took| format!(" in {}", Text(took))).unwrap_or_default();
     let attempt = if entry.attempt > 1 { format!(", at attempt {}", entry.attempt) } else { String::new() };
     let scheduled = job.filter(|_| matches!(entry.subject, Subject::Slot { .. }));
-    let next = match (row.word, &entry.subject) {
-        ("ok", Subject::Latest(_)) => "runs with --cooldown are skipped until that is over".into(),
-        ("ok", _) => "it is not run again".into(),
-        ("started", _) => "it is being done now, and others are skipped".into(),
-        ("planned", _) => "the next run begins it".into(),
-        ("skipped", _) => {
+    let next = match (row.state, &entry.subject) {
+        (State::Ok, Subject::Latest(_)) => "runs with --cooldown are skipped until that is over".into(),
+        (State::Ok, _) => "it is not run again".into(),
+        (State::Started, _) => "it is being done now, and others are skipped".into(),
+        (State::Planned, _) => "the next run begins it".into(),
+        (State::Skipped, _) => {
             let told = entry.ending.as_ref().map(Ending::told).unwrap_or_default();
             format!("it is not run ({told})")
         }
-        (word, _) => scheduled
-            .map_or_else(|| unscheduled(entry, word), |job| badly(entry, job, &name, super::super::now())),
+        (state, _) => scheduled
+            .map_or_else(|| unscheduled(entry, state), |job| badly(entry, job, &name, super::super::now())),
     };
     let word = match entry.state {
-        State::Started if row.word == "unknown" => "begun and never reported",
+        State::Started if row.state == State::Unknown => "begun and never reported",
         State::Planned => "to be tried again",
         state => state.word(),
     };
@@ -60,16 +60,16 @@ fn sentence(row: &Row, job: Option<&Job>) -> String {
     format!("{name}: {word}, by {by}{took}{exit}{attempt}; {next}.")
 }
 
-fn unscheduled(entry: &Entry, word: &str) -> String {
+fn unscheduled(entry: &Entry, state: State) -> String {
     let slot = matches!(entry.subject, Subject::Slot { .. });
-    match word {
-        "failed" if matches!(entry.subject, Subject::Latest(_)) => "the next run tries again".into(),
-        "failed" if entry.failures < ATTEMPTS => {
+    match state {
+        State::Failed if matches!(entry.subject, Subject::Latest(_)) => "the next run tries again".into(),
+        State::Failed if entry.failures < ATTEMPTS => {
             let n = entry.failures;
             let times = if n == 1 { "once".into() } else { format!("{n} times") };
             format!("it failed {times}, and the next run tries again, unless it says --attempts {n}")
         }
-        "failed" => {
+        State::Failed => {
             let (name, n) = (items::shown(&entry.subject), entry.failures);
             let more = n.saturating_add(1);
             format!(

@@ -81,10 +81,16 @@ pub trait FileKind: fmt::Debug + Send {
     }
 }
 
-/// The last link on the way to this directory that this user could point elsewhere. Others, as /var/run, stay as they are.
+/// Where the links are the system's own and stay as they are: /home, /var/run. Root may write there as well.
+const SYSTEM: [&str; 3] = ["/", "/usr", "/var"];
+
+/// The last link on the way to this directory that this user could point elsewhere.
 fn link_above(dir: &Path) -> Option<PathBuf> {
     let whole = std::path::absolute(dir).ok()?;
-    let ours = |above: &Path| rustix::fs::access(above, Access::WRITE_OK).is_ok();
+    let ours = |above: &Path| {
+        let system = SYSTEM.iter().any(|system| above == Path::new(system));
+        !system && rustix::fs::access(above, Access::WRITE_OK).is_ok()
+    };
     whole.ancestors().find(|path| path.is_symlink() && path.parent().is_some_and(ours)).map(Path::to_owned)
 }
 
@@ -489,5 +495,24 @@ impl<A: FileKind> Target for LockTarget<A> {
         let Some(record) = self.settled(&mut inside)? else { return Err(never_sealed(&self.shown)) };
         let record = FenceRecord { fence: Fence { mode, ..record.fence }, ..record };
         self.beside.replace_fence(&mut inside, &record.encode()).map_err(|e| self.io("change the mode of", e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_of_the_system_are_not_told() {
+        let dir = std::env::temp_dir().join(format!("leasehold-link-{:032x}", crate::random::seed()));
+        std::fs::create_dir(&dir).unwrap();
+        let link = dir.join("current");
+        std::os::unix::fs::symlink("/", &link).unwrap();
+        assert_eq!(link_above(&link.join("tmp")), Some(link.clone()));
+        std::fs::remove_dir_all(&dir).unwrap();
+        // Of those that there are on most machines: root may replace them, and does not.
+        for system in ["/var/run", "/var/lock", "/bin", "/lib", "/usr/tmp"] {
+            assert_eq!(link_above(Path::new(system)), None);
+        }
     }
 }

@@ -44,7 +44,12 @@ pub(super) const GOOGLE: Backend = backend(
 
 /// What it says of Azure Blob Storage.
 pub(super) const AZURE: Backend = backend(
-    &["AZURE_STORAGE_ENDPOINT", "AZURE_STORAGE_USE_EMULATOR"],
+    &[
+        "AZURE_STORAGE_ACCOUNT",
+        "AZURE_STORAGE_ACCOUNT_NAME",
+        "AZURE_STORAGE_ENDPOINT",
+        "AZURE_STORAGE_USE_EMULATOR",
+    ],
     as_store(&[Scheme { name: Provider::Azure.scheme(), example: "az://CONTAINER/PREFIX" }], |url, _, _| {
         stored(Provider::Azure, url)
     }),

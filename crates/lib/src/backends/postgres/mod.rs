@@ -22,7 +22,7 @@ use super::{AsStore, AsTarget, Backend, OpenError, Reach, Scheme};
 /// What the list of backends says of it.
 pub(super) const BACKEND: Backend = Backend {
     show: shown,
-    variables: &[],
+    variables: &["PGUSER"],
     store: Some(AsStore {
         schemes: &[
             Scheme { name: "postgres", example: "postgres://USER@HOST/DATABASE" },

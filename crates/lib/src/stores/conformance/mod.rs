@@ -34,11 +34,13 @@ pub struct Broken {
     /// The store failed in a call, and what it would have answered cannot be told. Nothing: it answered,
     /// and the answer is wrong.
     pub failure: Option<Failure>,
+    /// Of a race: several were told that they won it.
+    pub many_winners: bool,
 }
 
 impl From<String> for Broken {
     fn from(text: String) -> Self {
-        Self { text, failure: None }
+        Self { text, failure: None, many_winners: false }
     }
 }
 
@@ -60,7 +62,7 @@ impl Broken {
         match got {
             Cas::Unknown(failure) => {
                 let text = format!("{what} got no answer: {}", failure.message);
-                Self { text, failure: Some(failure.clone()) }
+                Self { failure: Some(failure.clone()), ..text.into() }
             }
             Cas::Conflict => format!("{what} was refused.").into(),
             Cas::Written { .. } => format!("{what} was accepted.").into(),
@@ -69,7 +71,7 @@ impl Broken {
 
     fn failed(what: &str, failure: Failure) -> Self {
         let text = format!("{what} failed: {}", failure.message);
-        Self { text, failure: Some(failure) }
+        Self { failure: Some(failure), ..text.into() }
     }
 }
 

@@ -15,9 +15,6 @@ const KEY: &str = "leases/raced";
 /// Fewer rounds than this show nothing, however little time there is.
 const LEAST: usize = 3;
 
-/// What is said of a race that several won.
-pub const MANY_WINNERS: &str = "writers won the same round";
-
 /// One attempt of one thread.
 type Attempt = (WriteId, Cas);
 
@@ -94,10 +91,13 @@ fn judge(harness: &Harness, all: &[Vec<Attempt>], key: &dyn Fn(usize) -> String)
         .map(|round| of_round(round).filter(|a| matches!(a.1, Cas::Written { .. })).count())
         .collect();
     let many = winners.iter().filter(|won| **won > 1).count();
-    ensure(many == 0, || {
+    if many > 0 {
         let (most, writers) = (winners.iter().max().unwrap_or(&0), all.len());
-        format!("{most} of {writers} {MANY_WINNERS}; {many} of {rounds} rounds had more than one winner.")
-    })?;
+        let text = format!(
+            "{most} of {writers} writers won the same round; {many} of {rounds} rounds had more than one winner."
+        );
+        return Err(Broken { many_winners: true, ..text.into() });
+    }
     let mut store = harness.open();
     for (round, won) in winners.iter().enumerate() {
         let attempts: Vec<&Attempt> = of_round(round).collect();

@@ -69,10 +69,10 @@ impl Beside {
         Self { last, newer: begun.into_iter().map(|line| line["run_id"].clone()).collect() }
     }
 
-    /// What is to be told of them. `held_by` is told already.
+    /// What is to be told of them. Of the run that held the lease it is told already.
     pub fn seen(&self, left: &[Left], held_by: Option<&str>) -> Vec<Seen> {
         let text = |line: &Value, key: &str| line[key].as_str().unwrap_or("?").to_owned();
-        let unknown = self.last.iter().filter(|line| line["holder"].as_str() != held_by);
+        let unknown = self.last.iter().filter(|line| line["run_id"].as_str() != held_by);
         let overlap = |line: &Value| {
             let (lease, holder) = (text(line, "lease"), text(line, "holder"));
             ("overlap", format!("{lease} was run by {holder} beside this run"))
@@ -94,5 +94,19 @@ impl Beside {
             }
         });
         unknown.map(overlap).chain(overwritten.map(|text| ("overwritten", text))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two machines may have one name, and a number comes again.
+    #[test]
+    fn runs_are_told_apart_by_their_ids() {
+        let line = |run: &str| json!({"run_id": run, "lease": "site", "holder": "box/7"});
+        let beside = Beside { last: vec![line("a"), line("b")], newer: Vec::new() };
+        assert_eq!(beside.seen(&[], Some("a")).len(), 1);
+        assert_eq!(beside.seen(&[], None).len(), 2);
     }
 }

@@ -3,6 +3,7 @@
 use leasehold_core::fence::{Bearer, Reason};
 use leasehold_core::ids::Token;
 use leasehold_core::name::Name;
+use serde::Deserialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, GenericClient, Transaction};
 
@@ -97,6 +98,13 @@ fn copies(target: &str, said: &str) -> TargetError {
     }
 }
 
+/// What the guard tells of its fence, as the detail of its error.
+#[derive(Deserialize)]
+struct Said {
+    lease: String,
+    token: u64,
+}
+
 /// A refusal by the guard, as the rule's own answer.
 fn ruled(target: &str, bearer: &Bearer, error: &Error) -> Option<TargetError> {
     let reason = match error.code()?.code() {
@@ -114,12 +122,10 @@ fn ruled(target: &str, bearer: &Bearer, error: &Error) -> Option<TargetError> {
         }
         _ => return None,
     };
+    // The rest of the fence is not for those who may only write the table.
     let detail = error.as_db_error().and_then(|e| e.detail()).unwrap_or_default();
-    // "The fence says: lease site, token 34." The rest of it is not for those who may only write the table.
-    let said = detail.strip_prefix("The fence says: lease ").and_then(|rest| rest.split_once(", token "));
-    let fence = said.and_then(|(lease, token)| {
-        let token = token.trim_end_matches('.').parse().ok().and_then(Token::new)?;
-        Some(SealedBy { lease: Name::new(lease).ok()?, token })
+    let fence = serde_json::from_str::<Said>(detail).ok().and_then(|said| {
+        Some(SealedBy { lease: Name::new(&said.lease).ok()?, token: Token::new(said.token)? })
     });
     let refused = Refused { fence, ..Refused::new(Attempt::Write, reason, target, bearer, None) };
     Some(TargetError::Refused(Box::new(refused)))

@@ -200,7 +200,7 @@ BEGIN
         RETURN;
     END IF;
     RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, HINT = hint,
-        DETAIL = CASE WHEN fence.token IS NULL THEN '' ELSE format('The fence says: lease %s, token %s.', fence.lease, fence.token) END;
+        DETAIL = CASE WHEN fence.token IS NULL THEN '' ELSE json_build_object('lease', fence.lease, 'token', fence.token)::text END;
 END
 $guard$;
 "
