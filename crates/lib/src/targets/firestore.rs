@@ -68,7 +68,6 @@ impl FirestoreTarget {
 }
 
 impl Cell for FirestoreTarget {
-    type Version = Version;
     type Content = [u8];
 
     fn shown(&self) -> &str {

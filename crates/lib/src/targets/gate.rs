@@ -147,7 +147,6 @@ fn unreachable(message: &str) -> Failure {
 }
 
 impl Cell for StoreGate {
-    type Version = Version;
     type Content = ();
 
     fn shown(&self) -> &str {

@@ -268,7 +268,6 @@ impl ObjectTarget {
 }
 
 impl Cell for ObjectTarget {
-    type Version = Version;
     type Content = [u8];
 
     fn shown(&self) -> &str {
