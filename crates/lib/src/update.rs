@@ -21,18 +21,81 @@ pub fn nothing(_: &mut dyn Store, pause: Duration) {
     std::thread::park_timeout(pause);
 }
 
-/// How long a store is left alone that did not answer: longer each time.
+/// How long a place is left alone that did not answer, or where others were faster: longer each time.
 #[derive(Clone, Copy, Debug)]
-struct Backoff(Duration);
+pub(crate) struct Backoff(Duration);
 
 impl Backoff {
-    const FIRST: Self = Self(Duration::from_millis(50));
+    pub(crate) const FIRST: Self = Self(Duration::from_millis(50));
     const LONGEST: Duration = Duration::from_secs(1);
 
-    fn next(&mut self) -> Duration {
+    pub(crate) fn next(&mut self) -> Duration {
         let pause = self.0;
         self.0 = (pause * 2).min(Self::LONGEST);
         pause
+    }
+}
+
+/// Where one record is read and changed: a key of a store, or the fence of a target.
+pub(crate) trait Place {
+    /// What is to be there.
+    type Body;
+    /// What a read came to.
+    type Found;
+    /// What a compare-and-set came to.
+    type Swapped;
+
+    /// Reads it.
+    fn read(&mut self) -> Self::Found;
+
+    /// Changes it, if this is what is there; nothing: no record.
+    fn cas(&mut self, expected: Option<&Version>, write: WriteId, body: Self::Body) -> Self::Swapped;
+
+    /// Why the next call had better come a little later; nothing: it may come at once.
+    fn unsettled(&self, answer: &Answer<Self::Found, Self::Swapped>) -> Option<Failure>;
+
+    /// Lets some time pass, this long at most; an error if there is none left.
+    fn pause(&mut self, at_most: Duration, unsettled: Failure) -> Result<(), Failure>;
+}
+
+/// A record in a store.
+struct Keyed<'a, 'b> {
+    store: &'a mut dyn Store,
+    key: &'a str,
+    patience: Option<Patience<'b>>,
+}
+
+impl Place for Keyed<'_, '_> {
+    type Body = Option<Vec<u8>>;
+    type Found = Result<Option<Stored>, Failure>;
+    type Swapped = Cas;
+
+    fn read(&mut self) -> Self::Found {
+        block_on(self.store.read(self.key))
+    }
+
+    fn cas(&mut self, expected: Option<&Version>, write: WriteId, body: Self::Body) -> Cas {
+        match body {
+            Some(body) => block_on(self.store.cas(self.key, expected, write, &body)),
+            None => Cas::Unknown(too_large()),
+        }
+    }
+
+    fn unsettled(&self, answer: &Answer) -> Option<Failure> {
+        match answer {
+            Answer::Read(Err(failure)) | Answer::Cas(Cas::Unknown(failure)) => Some(failure.clone()),
+            Answer::Read(Ok(_)) | Answer::Cas(_) => None,
+        }
+    }
+
+    fn pause(&mut self, at_most: Duration, unsettled: Failure) -> Result<(), Failure> {
+        let Some(patience) = &mut self.patience else { return Ok(()) };
+        let left = patience.until.since(clock::boot_time());
+        if left.is_zero() {
+            return Err(unsettled);
+        }
+        (patience.between)(self.store, at_most.min(left));
+        Ok(())
     }
 }
 
@@ -45,7 +108,7 @@ pub struct Patience<'a> {
 }
 
 /// The next call, or the end.
-pub enum Then<T> {
+pub enum Then<T, B = Option<Vec<u8>>> {
     /// Read the record.
     Read,
     /// Compare and set it.
@@ -54,16 +117,16 @@ pub enum Then<T> {
         expected: Option<Version>,
         /// This attempt.
         write: WriteId,
-        /// What is to be there; nothing: it is too large for a record.
-        body: Option<Vec<u8>>,
+        /// What is to be there; of a store nothing, if it is too large for a record.
+        body: B,
     },
     /// Finished.
     Done(T),
 }
 
-impl<R: Record, S> Then<Done<R, S>> {
+impl<R: Record, S, B> Then<Done<R, S>, B> {
     /// What follows in a change.
-    pub fn of(next: Next<R, S>, encode: impl FnOnce(&R) -> Option<Vec<u8>>) -> Self {
+    pub fn of(next: Next<R, S>, encode: impl FnOnce(&R) -> B) -> Self {
         match next {
             Next::Read => Self::Read,
             Next::Cas { expected, record } => {
@@ -86,12 +149,12 @@ impl From<errand::Next> for Then<errand::ErrandOutcome> {
     }
 }
 
-/// What the store said to a call.
-pub enum Answer {
+/// What was said to a call.
+pub enum Answer<F = Result<Option<Stored>, Failure>, S = Cas> {
     /// To a read.
-    Read(Result<Option<Stored>, Failure>),
+    Read(F),
     /// To a compare-and-set.
-    Cas(Cas),
+    Cas(S),
 }
 
 /// Makes the calls, and tells each answer to whoever decides on the next. `Err`: the store stayed silent for longer
@@ -100,31 +163,30 @@ pub fn drive<T>(
     store: &mut dyn Store,
     key: &str,
     first: Then<T>,
-    mut patience: Option<Patience<'_>>,
+    patience: Option<Patience<'_>>,
     mut told: impl FnMut(&mut dyn Store, Answer) -> Then<T>,
+) -> Result<T, Failure> {
+    let mut place = Keyed { store, key, patience };
+    drive_at(&mut place, first, |place, answer| told(place.store, answer))
+}
+
+/// The same anywhere.
+pub(crate) fn drive_at<P: Place, T>(
+    place: &mut P,
+    first: Then<T, P::Body>,
+    mut told: impl FnMut(&mut P, Answer<P::Found, P::Swapped>) -> Then<T, P::Body>,
 ) -> Result<T, Failure> {
     let (mut then, mut backoff) = (first, Backoff::FIRST);
     loop {
         let answer = match then {
             Then::Done(done) => return Ok(done),
-            Then::Read => Answer::Read(block_on(store.read(key))),
-            Then::Cas { expected, write, body: Some(body) } => {
-                Answer::Cas(block_on(store.cas(key, expected.as_ref(), write, &body)))
-            }
-            Then::Cas { body: None, .. } => Answer::Cas(Cas::Unknown(too_large())),
+            Then::Read => Answer::Read(place.read()),
+            Then::Cas { expected, write, body } => Answer::Cas(place.cas(expected.as_ref(), write, body)),
         };
-        let silent = match &answer {
-            Answer::Read(Err(failure)) | Answer::Cas(Cas::Unknown(failure)) => Some(failure.clone()),
-            Answer::Read(Ok(_)) | Answer::Cas(_) => None,
-        };
-        then = told(store, answer);
-        if let (Some(failure), Some(patience), false) = (silent, &mut patience, matches!(then, Then::Done(_)))
-        {
-            let left = patience.until.since(clock::boot_time());
-            if left.is_zero() {
-                return Err(failure);
-            }
-            (patience.between)(store, backoff.next().min(left));
+        let unsettled = place.unsettled(&answer);
+        then = told(place, answer);
+        if let (Some(unsettled), false) = (unsettled, matches!(then, Then::Done(_))) {
+            place.pause(backoff.next(), unsettled)?;
         }
     }
 }

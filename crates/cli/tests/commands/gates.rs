@@ -300,6 +300,26 @@ fn by_hand_a_gate_is_sealed_by_who_enters() {
     refused(enter(&first, &here));
 }
 
+/// Each of them moves the fence, so all but one have to try again, and all but one of those.
+#[test]
+fn many_enter_at_once() {
+    let world = World::new();
+    let taken = world.run(&["-q", "acquire", "site", "--ttl", "5m", "--eval"]);
+    world.write("grant", &taken.out);
+    let line = job("set -a; . ./grant; LEASEHOLD gate mail -- sh -c 'echo sent >> sent'");
+    let all: Vec<Running> = (0..32)
+        .map(|_| {
+            let mut command = world.program("sh");
+            command.args(["-c", &line]);
+            Running::new(command)
+        })
+        .collect();
+    let codes: Vec<i32> = all.into_iter().map(|entering| entering.ended().code).collect();
+    assert_eq!(codes, [0; 32]);
+    assert_eq!(fs::read_to_string(world.path("sent")).unwrap().lines().count(), 32);
+    assert_eq!(world.run(&["--json", "fence", "ls", "gate:mail"]).json()["seq"], 32);
+}
+
 /// Inside a run, a lease that was taken by hand is another matter than the run's own.
 #[test]
 fn a_lease_by_hand_inside_a_run_is_asked_by_hand() {

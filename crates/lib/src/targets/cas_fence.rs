@@ -3,35 +3,36 @@
 //! Reading, the rule and a conditional replacement, again after a conflict. What a target adds is how it
 //! reads its fence, and how it puts fence and content in place in one step.
 
+use std::time::Duration;
+
 use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
 use leasehold_core::fence_record::FenceRecord;
-use leasehold_core::store::{Failure, FailureKind};
+use leasehold_core::ids::WriteId;
+use leasehold_core::store::{Cas, Failure, FailureKind, Version};
+use leasehold_core::update::{self, Decision, Done, Found, TRIES, Update};
 
 use super::{Asked, Attempt, Refused, Sealed, TargetError, Written, sealing};
-
-/// How often a replacement is tried against others before we say that it is busy.
-const TRIES: u32 = 10;
+use crate::random;
+use crate::update::{Answer, Backoff, Place, Then, drive_at};
 
 /// How often a server is asked to show that it compares before we say that it does not answer.
 const EXAMS: u32 = 5;
 
 /// One fence that can be read, and replaced under a condition.
 pub(crate) trait CasFence {
-    /// What tells one stored fence from every other.
-    type Version;
     /// What a write brings besides its fence.
     type Content: ?Sized;
 
     /// As people may see it.
     fn shown(&self) -> &str;
 
-    /// The fence and its version; nothing: it was never sealed.
-    fn load(&mut self) -> Result<Option<(FenceRecord, Self::Version)>, TargetError>;
+    /// The fence, and what tells it from every other that is or was stored; nothing: it was never sealed.
+    fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError>;
 
     /// In one step: if the fence is still at this version, replaces it and puts the content in place.
     fn swap(
         &mut self,
-        at: Option<&Self::Version>,
+        at: Option<&Version>,
         record: &FenceRecord,
         content: Option<&Self::Content>,
     ) -> Result<Swap, TargetError>;
@@ -40,16 +41,10 @@ pub(crate) trait CasFence {
     /// conditions that cannot hold. `Done`: it refused. `Conflict`: there is no such fence now.
     fn examine(&mut self) -> Result<Swap, TargetError>;
 
-    /// [`CasFence::swap`] of the fence alone and [`CasFence::examine`] in one. `Done`: both went well.
-    fn swap_examined(
-        &mut self,
-        at: Option<&Self::Version>,
-        record: &FenceRecord,
-    ) -> Result<Swap, TargetError> {
-        match self.swap(at, record, None)? {
-            Swap::Done => self.examine(),
-            other => Ok(other),
-        }
+    /// [`CasFence::swap`] of the fence alone and [`CasFence::examine`] in one, for a server that lets nobody replace a fence by
+    /// the same. `Done`: both went well. Nothing: they are two things here.
+    fn swap_examined(&mut self, _at: Option<&Version>, _: &FenceRecord) -> Option<Result<Swap, TargetError>> {
+        None
     }
 
     /// Where the content of this write will lie, for targets that keep it apart from the fence.
@@ -76,6 +71,147 @@ pub(crate) enum Exam {
     Spared,
 }
 
+/// An attempt that may have landed or may still land.
+struct Doubt {
+    /// Which write it was.
+    seq: u64,
+    /// What was heard of it.
+    why: String,
+    /// It was only let in: no fence will tell that it landed, but for being another.
+    let_in: bool,
+    /// The fence that it was conditional on.
+    on: Option<FenceRecord>,
+}
+
+/// What a verb wants of the fence that is there.
+#[allow(clippy::large_enum_variant)] // one at a time, for as long as it takes to take it apart
+enum Want<T> {
+    /// This one in its place, as write number `seq`; then the answer is `then`.
+    Put { record: FenceRecord, seq: u64, let_in: bool, then: T },
+    /// Nothing: this is the answer.
+    Nothing(T),
+}
+
+/// A fence that was offered. What is found has no id of its own: the rule tells whether an attempt has landed.
+#[derive(Clone)]
+struct Sent {
+    write: WriteId,
+    record: FenceRecord,
+}
+
+impl update::Record for Sent {
+    fn write(&self) -> WriteId {
+        self.write
+    }
+}
+
+/// A cell, and what goes with the fence.
+struct At<'a, C: CasFence> {
+    cell: &'a mut C,
+    content: Option<&'a C::Content>,
+    /// Whether an exam was passed on the way, where one is wanted.
+    exam: Option<&'a mut bool>,
+}
+
+impl<C: CasFence> Place for At<'_, C> {
+    type Body = FenceRecord;
+    type Found = Result<Option<(FenceRecord, Version)>, TargetError>;
+    type Swapped = Result<Swap, TargetError>;
+
+    fn read(&mut self) -> Self::Found {
+        self.cell.load()
+    }
+
+    fn cas(&mut self, expected: Option<&Version>, _: WriteId, record: FenceRecord) -> Self::Swapped {
+        if let Some(passed) = &mut self.exam
+            && let Some(swapped) = self.cell.swap_examined(expected, &record)
+        {
+            **passed = matches!(swapped, Ok(Swap::Done));
+            return swapped;
+        }
+        self.cell.swap(expected, &record, self.content)
+    }
+
+    fn unsettled(&self, answer: &Answer<Self::Found, Self::Swapped>) -> Option<Failure> {
+        matches!(answer, Answer::Cas(Ok(Swap::Conflict | Swap::Unknown(_)))).then(busy)
+    }
+
+    /// Nobody as long as another: those who met here would meet again. Each call has its own limit.
+    fn pause(&mut self, at_most: Duration, _: Failure) -> Result<(), Failure> {
+        pause(at_most);
+        Ok(())
+    }
+}
+
+fn pause(at_most: Duration) {
+    let part = u32::try_from(random::seed() % 1000).unwrap_or_default();
+    std::thread::park_timeout(at_most * part / 1000);
+}
+
+/// Reads the fence, asks what is wanted of it, and replaces it; again, if it was another by then.
+fn change<C: CasFence, T>(
+    mut at: At<'_, C>,
+    (asked, doing): (Asked, &'static str),
+    mut want: impl FnMut(&C, Option<&FenceRecord>, &mut Option<Doubt>) -> Result<Want<T>, TargetError>,
+) -> Result<T, TargetError> {
+    let mut update = Update::<Sent>::new(random::seed());
+    let mut doubt: Option<Doubt> = None;
+    // What is to be said if the attempt under way lands; and what to doubt if nobody hears of it.
+    let mut offered: Option<(T, Doubt)> = None;
+    let done = drive_at(&mut at, Then::Read, |at, answer| {
+        let unsure = |doubt: Option<&Doubt>, error| Then::Done(Err(in_doubt(at.cell, asked, doubt, error)));
+        let next = match answer {
+            Answer::Read(Err(error)) | Answer::Cas(Err(error)) => return unsure(doubt.as_ref(), error),
+            Answer::Read(Ok(loaded)) => {
+                let found = loaded.map(|(record, version)| Found { record: Err(record), version, age: None });
+                update.on_read(Ok(found), |found, write| {
+                    let old = found.and_then(|found| found.record.err());
+                    match want(at.cell, old.as_ref(), &mut doubt) {
+                        Ok(Want::Put { record, seq, let_in, then }) => {
+                            let why = String::new();
+                            offered = Some((then, Doubt { seq, why, let_in, on: old }));
+                            Decision::Write(Sent { write, record })
+                        }
+                        Ok(Want::Nothing(then)) => Decision::Stop(Ok(then)),
+                        Err(error) => Decision::Stop(Err(error)),
+                    }
+                })
+            }
+            Answer::Cas(Ok(swap)) => {
+                let (then, attempt) = offered.take().unzip();
+                let cas = match (swap, then) {
+                    (Swap::Done, Some(then)) => return Then::Done(Ok(then)),
+                    (Swap::Unknown(why), then) => {
+                        if let (true, Some(then)) = (asked == Asked::Seal && let_in(&attempt), then) {
+                            // What was only to be counted may be missing in the count.
+                            return Then::Done(Ok(then));
+                        }
+                        let failure = Failure::new(FailureKind::Unreachable, why.as_str());
+                        doubt = attempt.map(|attempt| Doubt { why, ..attempt });
+                        Cas::Unknown(failure)
+                    }
+                    _ => Cas::Conflict,
+                };
+                update.on_cas(cas)
+            }
+        };
+        match Then::of(next, |sent| sent.record.clone()) {
+            Then::Read => Then::Read,
+            Then::Cas { expected, write, body } => Then::Cas { expected, write, body },
+            Then::Done(Done::Stopped(answer)) => Then::Done(answer),
+            Then::Done(_) => {
+                let others = remote(at.cell, doing, busy());
+                unsure(doubt.as_ref(), others)
+            }
+        }
+    });
+    done.unwrap_or_else(|failure| Err(remote(at.cell, doing, failure)))
+}
+
+fn let_in(attempt: &Option<Doubt>) -> bool {
+    attempt.as_ref().is_some_and(|attempt| attempt.let_in)
+}
+
 /// [`super::Target::seal`] and [`super::Target::seal_examined`] for a cell.
 pub(crate) fn seal<C: CasFence>(
     cell: &mut C,
@@ -83,79 +219,56 @@ pub(crate) fn seal<C: CasFence>(
     mode: Mode,
     exam: Exam,
 ) -> Result<Sealed, TargetError> {
-    // What was heard of an attempt that may have landed or may still land.
-    let mut doubt: Option<String> = None;
-    for _ in 0..TRIES {
-        let stored = cell.load().map_err(|e| in_doubt(cell, Asked::Seal, doubt.as_ref(), e))?;
-        let (old, at) = parts(stored.as_ref());
+    let mut passed = exam == Exam::Spared;
+    let at = At { cell, content: None, exam: (!passed).then_some(&mut passed) };
+    let sealed = change(at, (Asked::Seal, "seal"), |cell, old, _| {
         // A refusal is no doubt: whatever became of an attempt, it stands no longer, and wrote nothing.
         let sealing = sealing(old.and_then(FenceRecord::standing), bearer, mode, cell.shown())?;
-        let (swap, let_in) = match (sealing, exam) {
-            (None, Exam::Spared) => (Ok(Swap::Done), None),
-            (None, Exam::Wanted) => (cell.examine(), None),
-            (Some((fence, let_in)), _) => {
-                let payload = old.and_then(|old| old.payload.clone());
-                let record = FenceRecord::done(fence).after(old).with_payload(payload);
-                let swap = match exam {
-                    Exam::Spared => cell.swap(at, &record, None),
-                    Exam::Wanted => cell.swap_examined(at, &record),
-                };
-                (swap, let_in)
-            }
-        };
-        match swap.map_err(|e| in_doubt(cell, Asked::Seal, doubt.as_ref(), e))? {
-            Swap::Done => return Ok(Sealed { let_in }),
-            Swap::Conflict => {}
-            // What was only to be counted may be missing in the count.
-            Swap::Unknown(_) if let_in.is_some() && exam == Exam::Spared => return Ok(Sealed { let_in }),
-            Swap::Unknown(said) => doubt = Some(said),
-        }
+        let Some((fence, let_in)) = sealing else { return Ok(Want::Nothing(Sealed { let_in: None })) };
+        let payload = old.and_then(|old| old.payload.clone());
+        let record = FenceRecord::done(fence).after(old).with_payload(payload);
+        Ok(Want::Put { record, seq: 0, let_in: let_in.is_some(), then: Sealed { let_in } })
+    })?;
+    if !passed {
+        // The fence stands, whatever becomes of this.
+        examine(cell)?;
     }
-    Err(in_doubt(cell, Asked::Seal, doubt.as_ref(), contended(cell, "seal")))
+    Ok(sealed)
 }
 
 /// [`CasFence::examine`] for a server that is told the version to compare with: `never` is one that no fence ever had.
 /// A fence is there, so creating one and replacing that one must both be refused, whatever others do meanwhile.
 #[cfg(any(feature = "object", feature = "redis"))]
-pub(crate) fn refuses<C: CasFence>(cell: &mut C, never: &C::Version) -> Result<Swap, TargetError> {
-    let mut wanted = vec![Some(never), None];
-    let mut heard = String::new();
-    for _ in 0..EXAMS {
-        let Some((record, _)) = cell.load()? else { return Ok(Swap::Conflict) };
-        while let Some(impossible) = wanted.last() {
-            match cell.swap(*impossible, &record, None)? {
-                Swap::Conflict => drop(wanted.pop()),
-                Swap::Done => return Err(liar(cell.shown())),
-                Swap::Unknown(said) => {
-                    heard = said;
-                    break;
-                }
-            }
-        }
-        if wanted.is_empty() {
-            return Ok(Swap::Done);
+pub(crate) fn refuses<C: CasFence>(cell: &mut C, never: &Version) -> Result<Swap, TargetError> {
+    let Some((record, _)) = cell.load()? else { return Ok(Swap::Conflict) };
+    for impossible in [None, Some(never)] {
+        match cell.swap(impossible, &record, None)? {
+            Swap::Conflict => {}
+            Swap::Done => return Err(liar(cell.shown())),
+            unknown @ Swap::Unknown(_) => return Ok(unknown),
         }
     }
-    Err(unexamined(cell, heard))
+    Ok(Swap::Done)
 }
 
 /// [`super::Target::examine`] for a cell.
 pub(crate) fn examine<C: CasFence>(cell: &mut C) -> Result<(), TargetError> {
     let mut heard = "others replace its fence all the time".into();
+    let mut backoff = Backoff::FIRST;
     for _ in 0..EXAMS {
         match cell.examine()? {
             Swap::Done => return Ok(()),
             Swap::Conflict => {}
             Swap::Unknown(said) => heard = said,
         }
+        pause(backoff.next());
     }
     Err(unexamined(cell, heard))
 }
 
 /// Nobody knows yet whether the server compares.
 fn unexamined<C: CasFence>(cell: &C, message: String) -> TargetError {
-    let failure = Failure::new(FailureKind::Unreachable, message);
-    TargetError::Remote { target: cell.shown().into(), doing: "examine", failure }
+    remote(cell, "examine", Failure::new(FailureKind::Unreachable, message))
 }
 
 /// The server said yes where it had to say no.
@@ -169,17 +282,6 @@ pub(crate) fn liar(target: &str) -> TargetError {
     }
 }
 
-/// An attempt to write that may have landed or may still land.
-struct Doubt {
-    seq: u64,
-    /// What was heard of it.
-    why: String,
-    /// It was only let in: no fence will tell that it landed, but for being another.
-    let_in: bool,
-    /// The fence that it was conditional on.
-    on: Option<FenceRecord>,
-}
-
 /// [`super::Target::write`] for a cell.
 pub(crate) fn write<C: CasFence>(
     cell: &mut C,
@@ -188,13 +290,8 @@ pub(crate) fn write<C: CasFence>(
     digest: &str,
     content: &C::Content,
 ) -> Result<Written, TargetError> {
-    let mut doubt: Option<Doubt> = None;
-    let unsure = |cell: &C, doubt: &Option<Doubt>, error: TargetError| {
-        in_doubt(cell, Asked::Write, doubt.as_ref().map(|doubt| &doubt.why), error)
-    };
-    for _ in 0..TRIES {
-        let stored = cell.load().map_err(|e| unsure(cell, &doubt, e))?;
-        let (old, at) = parts(stored.as_ref());
+    let at = At { cell, content: Some(content), exam: None };
+    change(at, (Asked::Write, "write"), |cell, old, doubt| {
         let fence = old.and_then(FenceRecord::standing);
         // Another write of this run has taken exactly that place, so the attempt can no longer land.
         if let (Some(Doubt { seq: number, let_in: false, .. }), Some(fence), None) = (&doubt, fence, seq)
@@ -202,76 +299,56 @@ pub(crate) fn write<C: CasFence>(
             && fence.seq == *number
             && fence.digest != digest
         {
-            doubt = None;
+            *doubt = None;
         }
+        let unsure = |error| in_doubt(cell, Asked::Write, doubt.as_ref(), error);
         let next = fence.map_or(1, |fence| fence.seq.saturating_add(1));
         let seq = seq.or(doubt.as_ref().map(|doubt| doubt.seq)).unwrap_or(next);
         let refusal = |reason| Refused::new(Attempt::Write, reason, cell.shown(), bearer, fence);
         let (next, let_in) = match verdict(fence, bearer, &Offer::Write { seq, digest: digest.into() }) {
             Verdict::Accept(next) => (next, None),
-            Verdict::Repeat => return Ok(Written { seq, repeat: doubt.is_none(), let_in: None }),
-            Verdict::Refuse(reason) => {
-                let refused = TargetError::Refused(Box::new(refusal(reason)));
-                return Err(unsure(cell, &doubt, refused));
+            Verdict::Repeat => {
+                return Ok(Want::Nothing(Written { seq, repeat: doubt.is_none(), let_in: None }));
             }
+            Verdict::Refuse(reason) => return Err(unsure(TargetError::Refused(Box::new(refusal(reason))))),
             Verdict::LetIn(reason, next) => (next, Some(refusal(reason))),
         };
         // Once more is only safe on the very fence that the attempt was conditional on: then one of the two
         // lands. Where the rule numbers the writes, it tells the rest.
-        let moved = doubt.as_ref().filter(|d| (d.let_in || let_in.is_some()) && d.on.as_ref() != old);
-        if moved.is_some() {
-            return Err(unsure(cell, &doubt, contended(cell, "write")));
+        let moved = |doubt: &Doubt| (doubt.let_in || let_in.is_some()) && doubt.on.as_ref() != old;
+        if doubt.as_ref().is_some_and(moved) {
+            return Err(unsure(remote(cell, "write", busy())));
         }
         let payload = cell.payload(&Fence { seq, digest: digest.into(), ..next.clone() });
         let record = FenceRecord::done(next).after(old).with_payload(payload);
-        match cell.swap(at, &record, Some(content)).map_err(|e| unsure(cell, &doubt, e))? {
-            Swap::Done => return Ok(Written { seq, repeat: false, let_in }),
-            Swap::Conflict => {}
-            Swap::Unknown(why) => {
-                doubt = Some(Doubt { seq, why, let_in: let_in.is_some(), on: old.cloned() });
-            }
-        }
-    }
-    Err(unsure(cell, &doubt, contended(cell, "write")))
+        let counted = let_in.is_some();
+        Ok(Want::Put { record, seq, let_in: counted, then: Written { seq, repeat: false, let_in } })
+    })
 }
 
 /// [`super::Target::set_mode`] for a cell.
 pub(crate) fn set_mode<C: CasFence>(cell: &mut C, mode: Mode) -> Result<(), TargetError> {
-    let mut doubt: Option<String> = None;
-    for _ in 0..TRIES {
-        let stored = cell.load().map_err(|e| in_doubt(cell, Asked::Mode, doubt.as_ref(), e))?;
-        let Some((record, at)) = stored.filter(|(record, _)| !record.forgotten) else {
+    let at = At { cell, content: None, exam: None };
+    change(at, (Asked::Mode, "change the mode of"), |cell, old, doubt| {
+        let Some(record) = old.filter(|record| !record.forgotten) else {
             return Err(in_doubt(cell, Asked::Mode, doubt.as_ref(), never_sealed(cell.shown())));
         };
         if record.fence.mode == mode {
-            return Ok(());
+            return Ok(Want::Nothing(()));
         }
-        let record = FenceRecord { fence: Fence { mode, ..record.fence.clone() }, ..record };
-        let swap = cell.swap(Some(&at), &record, None);
-        match swap.map_err(|e| in_doubt(cell, Asked::Mode, doubt.as_ref(), e))? {
-            Swap::Done => return Ok(()),
-            Swap::Conflict => {}
-            Swap::Unknown(said) => doubt = Some(said),
-        }
-    }
-    Err(in_doubt(cell, Asked::Mode, doubt.as_ref(), contended(cell, "change the mode of")))
+        let record = FenceRecord { fence: Fence { mode, ..record.fence.clone() }, ..record.clone() };
+        Ok(Want::Put { record, seq: 0, let_in: false, then: () })
+    })
 }
 
 /// [`super::Target::forget`] for a cell: the fence stays where it is, for it may tell where the content lies.
 pub(crate) fn forget<C: CasFence>(cell: &mut C) -> Result<Option<Fence>, TargetError> {
-    let mut doubt: Option<String> = None;
-    for _ in 0..TRIES {
-        let stored = cell.load().map_err(|e| in_doubt(cell, Asked::Reset, doubt.as_ref(), e))?;
-        let Some((record, at)) = stored.filter(|(record, _)| !record.forgotten) else { return Ok(None) };
-        let fence = record.fence.clone();
-        let swap = cell.swap(Some(&at), &record.forgotten(), None);
-        match swap.map_err(|e| in_doubt(cell, Asked::Reset, doubt.as_ref(), e))? {
-            Swap::Done => return Ok(Some(fence)),
-            Swap::Conflict => {}
-            Swap::Unknown(said) => doubt = Some(said),
-        }
-    }
-    Err(in_doubt(cell, Asked::Reset, doubt.as_ref(), contended(cell, "reset the fence of")))
+    let at = At { cell, content: None, exam: None };
+    change(at, (Asked::Reset, "reset the fence of"), |_, old, _| {
+        let Some(record) = old.filter(|record| !record.forgotten) else { return Ok(Want::Nothing(None)) };
+        let (then, record) = (Some(record.fence.clone()), record.clone().forgotten());
+        Ok(Want::Put { record, seq: 0, let_in: false, then })
+    })
 }
 
 /// There is no fence whose mode could be changed.
@@ -283,21 +360,21 @@ pub(crate) fn never_sealed(target: &str) -> TargetError {
     }
 }
 
-fn parts<V>(stored: Option<&(FenceRecord, V)>) -> (Option<&FenceRecord>, Option<&V>) {
-    (stored.map(|(record, _)| record), stored.map(|(_, version)| version))
-}
-
 /// After an attempt that may have landed, "nothing was changed" would be a guess.
-fn in_doubt<C: CasFence>(cell: &C, asked: Asked, doubt: Option<&String>, error: TargetError) -> TargetError {
+fn in_doubt<C: CasFence>(cell: &C, asked: Asked, doubt: Option<&Doubt>, error: TargetError) -> TargetError {
     match doubt {
-        Some(why) => TargetError::InDoubt { target: cell.shown().into(), asked, why: why.clone() },
+        Some(Doubt { why, .. }) => {
+            TargetError::InDoubt { target: cell.shown().into(), asked, why: why.clone() }
+        }
         None => error,
     }
 }
 
-fn contended<C: CasFence>(cell: &C, doing: &'static str) -> TargetError {
-    let message = format!("others changed it {TRIES} times in between");
-    let failure = Failure::new(FailureKind::Unreachable, message);
+fn busy() -> Failure {
+    Failure::new(FailureKind::Unreachable, format!("others changed it {TRIES} times in between"))
+}
+
+fn remote<C: CasFence>(cell: &C, doing: &'static str, failure: Failure) -> TargetError {
     TargetError::Remote { target: cell.shown().into(), doing, failure }
 }
 

@@ -1,14 +1,17 @@
 //! Servers that claim atomic pushes and do not compare; and honest ones, beside a successor that seals at any moment.
 
+use std::io::Write;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use leasehold::backends::git::{FENCE_REF, GitTarget, Update, hook};
 use leasehold::core::fence::Mode;
+use leasehold::core::store::FailureKind;
 use leasehold::targets::{Asked, Target, TargetError};
 use leasehold::{clock, random};
 use leasehold_testkit::count;
-use leasehold_testkit::git::{Server, WAYS, Way, Yard};
+use leasehold_testkit::git::{Server, WAYS, Way, Yard, script};
 use leasehold_testkit::proxy::{Fault, Proxy};
 
 use crate::kit::{at, bearer, commit, plant, state, stored, target, yard};
@@ -50,6 +53,23 @@ fn a_liar_is_refused_when_it_is_first_sealed() {
         assert!(matches!(error, TargetError::Unfit { .. }), "{how}: {error}");
         assert_eq!((stored(&yard).fence.token.get(), stored(&yard).fence.seq), (33, 0), "{how}");
     }
+}
+
+/// Then nobody knows whether the server compares, and everybody knows that the fence stands.
+#[test]
+fn an_exam_without_an_answer_leaves_no_doubt_of_the_seal() {
+    let yard = yard();
+    let bare = yard.bare();
+    assert!(Command::new("mkfifo").arg(bare.join("never")).status().unwrap().success());
+    let stands = "#!/bin/sh\nif [ -e sealed ]; then read -r _ <never; fi\n: >sealed\n";
+    script(&bare.join("hooks/pre-receive"), stands);
+    let mut impatient = at(&yard).giving_up_after(Duration::from_secs(8));
+    let error = impatient.seal_examined(&bearer(33), Mode::Enforce).unwrap_err();
+    let TargetError::Remote { failure, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(failure.kind, FailureKind::Unreachable, "{error}");
+    assert_eq!(stored(&yard).fence.token.get(), 33);
+    // Whoever waits there may go.
+    std::fs::OpenOptions::new().write(true).open(bare.join("never")).unwrap().write_all(b"\n").unwrap();
 }
 
 /// A fence that is there already is examined without a lease, and stays what it is.

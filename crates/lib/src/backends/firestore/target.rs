@@ -73,7 +73,6 @@ impl FirestoreTarget {
 }
 
 impl CasFence for FirestoreTarget {
-    type Version = Version;
     type Content = [u8];
 
     fn shown(&self) -> &str {

@@ -144,7 +144,6 @@ fn unreachable(message: &str) -> Failure {
 }
 
 impl CasFence for StoreGate {
-    type Version = Version;
     type Content = ();
 
     fn shown(&self) -> &str {

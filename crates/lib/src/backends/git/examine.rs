@@ -13,14 +13,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use leasehold_core::fence_record::FenceRecord;
+use leasehold_core::store::FailureKind;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::push_output::{self, Status};
 use super::remote::{At, Remote, took};
 use super::tool::Said;
 use super::unfit;
-use crate::random;
 use crate::targets::TargetError;
 use crate::targets::cas_fence::{Swap, liar};
+use crate::{clock, random};
 
 impl Remote {
     /// Moves the fence from `old` to `new`, in the middle of a push that has to be refused therefore.
@@ -34,8 +36,15 @@ impl Remote {
         let hook = Hook::new(self.git.run_dir.path(), &self.pushing(old, new, None, None))
             .map_err(|e| self.system("examine", &e))?;
         let command = self.pushing(old, &late, None, Some(&hook.dir));
+        let begun = clock::boot_time();
         let outer = self.git.run(command, b"").map_err(|e| self.system("examine", &e))?;
-        let Some(inner) = hook.said(|err| self.git.hidden(err)) else {
+        let inner = hook.said(|err| self.git.hidden(err));
+        if outer.late {
+            hook.end();
+            // What the fence is now can still be found out.
+            self.git.until = self.git.until.map(|until| until.plus(clock::boot_time().since(begun)));
+        }
+        let Some(inner) = inner else {
             // It was not sent at all, or it was the only one.
             if took(&outer, &late) {
                 return Err(not_run(&self.shown));
@@ -46,6 +55,9 @@ impl Remote {
             return Err(liar(&self.shown));
         }
         match self.judged(old, new, None, &inner)? {
+            Swap::Done if outer.late => {
+                Err(self.failed("examine", FailureKind::Unreachable, outer.complaint()))
+            }
             // Where the server has not said no, nothing was shown.
             Swap::Done if !is(&outer, &late, Status::refused) => Ok(Swap::Unknown(outer.complaint())),
             swap => Ok(swap),
@@ -87,13 +99,26 @@ impl Hook {
             script.extend(sign.as_bytes());
             script.extend(quoted(hook.dir.join(name).as_os_str().as_bytes()));
         }
-        script.extend(b"\necho $? >");
+        script.extend(b"&\necho $! >");
+        script.extend(quoted(hook.dir.join("pid").as_os_str().as_bytes()));
+        script.extend(b"\nwait $!\necho $? >");
         script.extend(quoted(hook.dir.join("code").as_os_str().as_bytes()));
         script.push(b'\n');
         let path = hook.dir.join("pre-push");
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?.write_all(&script)?;
         fs::set_permissions(&path, Permissions::from_mode(0o700))?;
         Ok(hook)
+    }
+
+    /// Ends its command, which does not end with the push that ran the hook.
+    fn end(&self) {
+        let pid = fs::read_to_string(self.dir.join("pid")).ok().and_then(|pid| pid.trim().parse().ok());
+        // As long as there is no code, the hook waits for that very process.
+        if let Some(pid) = pid.and_then(Pid::from_raw)
+            && !self.dir.join("code").exists()
+        {
+            let _ = kill_process(pid, Signal::KILL);
+        }
     }
 
     /// What its command came to; nothing: it was not run.
@@ -134,5 +159,20 @@ mod tests {
         let said = said().unwrap();
         assert!(said.ok && !said.late, "{said:?}");
         assert_eq!(said.out, b"it's|two words|$HOME||a\nb|");
+    }
+
+    #[test]
+    fn a_hook_whose_command_does_not_end_is_ended() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "kill -STOP $$"]);
+        let hook = Hook::new(&std::env::temp_dir(), &command).unwrap();
+        let mut run = Command::new(hook.dir.join("pre-push")).spawn().unwrap();
+        let pid = hook.dir.join("pid");
+        while fs::read_to_string(&pid).unwrap_or_default().is_empty() {
+            std::thread::yield_now();
+        }
+        hook.end();
+        assert!(run.wait().unwrap().success(), "the hook itself goes on");
+        assert_eq!(fs::read(hook.dir.join("code")).unwrap(), b"137\n");
     }
 }

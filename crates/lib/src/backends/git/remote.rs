@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use leasehold_core::fence_record::{BODY_MAX, FenceRecord};
-use leasehold_core::store::{Failure, FailureKind};
+use leasehold_core::store::{Failure, FailureKind, Version};
 
 use super::push_output::{self, Status};
 use super::tool::{self, Git, Said, THERE};
@@ -423,6 +423,10 @@ impl Remote {
     }
 }
 
+fn parsed(at: Option<&Version>) -> Option<At> {
+    at.and_then(|Version(line)| At::parse(line))
+}
+
 /// Whether git says that the fence was taken.
 pub(super) fn took(said: &Said, new: &At) -> bool {
     let statuses = push_output::statuses(&said.out);
@@ -430,37 +434,42 @@ pub(super) fn took(said: &Said, new: &At) -> bool {
 }
 
 impl CasFence for Remote {
-    type Version = At;
     type Content = Push;
 
     fn shown(&self) -> &str {
         &self.shown
     }
 
-    fn load(&mut self) -> Result<Option<(FenceRecord, At)>, TargetError> {
-        match self.hint.take() {
-            Some(hint) => Ok(Some(hint)),
-            None => self.fetch(),
-        }
+    /// The version is the ref and its commit, as [`At::parse`] reads it.
+    fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
+        let found = match self.hint.take() {
+            Some(hint) => Some(hint),
+            None => self.fetch()?,
+        };
+        Ok(found.map(|(record, at)| (record, Version(at.to_string()))))
     }
 
     fn swap(
         &mut self,
-        at: Option<&At>,
+        at: Option<&Version>,
         record: &FenceRecord,
         content: Option<&Push>,
     ) -> Result<Swap, TargetError> {
         // Nothing but the fence: that needs no clone around us.
         let content = content.filter(|content| !content.refspecs.is_empty());
-        self.replaced(at, record, content, Exam::Spared)
+        self.replaced(parsed(at).as_ref(), record, content, Exam::Spared)
     }
 
     fn examine(&mut self) -> Result<Swap, TargetError> {
         let Some((record, at)) = self.fetch()? else { return Ok(Swap::Conflict) };
-        self.swap_examined(Some(&at), &record)
+        self.replaced(Some(&at), &record, None, Exam::Wanted)
     }
 
-    fn swap_examined(&mut self, at: Option<&At>, record: &FenceRecord) -> Result<Swap, TargetError> {
-        self.replaced(at, record, None, Exam::Wanted)
+    fn swap_examined(
+        &mut self,
+        at: Option<&Version>,
+        record: &FenceRecord,
+    ) -> Option<Result<Swap, TargetError>> {
+        Some(self.replaced(parsed(at).as_ref(), record, None, Exam::Wanted))
     }
 }

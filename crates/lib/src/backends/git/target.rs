@@ -204,8 +204,8 @@ impl GitTarget {
             source,
         })?;
         found.detour = Some(detour);
-        found.remote.git.until = Some(clock::boot_time().plus(patience));
         found.remote.listed = None;
+        found.remote.git.until = Some(clock::boot_time().plus(patience));
         let sealed = cas_fence::seal(&mut found.remote, bearer, mode, exam);
         found.remote.git.until = None;
         let sealed = sealed?;

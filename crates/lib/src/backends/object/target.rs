@@ -265,7 +265,6 @@ impl ObjectTarget {
 }
 
 impl CasFence for ObjectTarget {
-    type Version = Version;
     type Content = [u8];
 
     fn shown(&self) -> &str {

@@ -14,7 +14,7 @@ use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::fence_record::FenceRecord;
-use leasehold_core::store::{Failure, FailureKind, Landed};
+use leasehold_core::store::{Failure, FailureKind, Landed, Version};
 
 pub(super) use self::scripts::Keys;
 use self::scripts::{Looked, Swapped, Wanted};
@@ -152,15 +152,14 @@ fn fence_of(key: &str) -> Option<String> {
 }
 
 impl CasFence for RedisTarget {
-    /// The bytes of the fence.
-    type Version = Vec<u8>;
     type Content = [u8];
 
     fn shown(&self) -> &str {
         &self.shown
     }
 
-    fn load(&mut self) -> Result<Option<(FenceRecord, Vec<u8>)>, TargetError> {
+    /// The version is the fence itself.
+    fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
         let looked = self.look(0, Wanted::Fence, "read the fence of")?;
         // Whoever looks again after a failover may see a fence that was replaced since the first look, and would
         // pass it: one verb is for one history.
@@ -172,18 +171,21 @@ impl CasFence for RedisTarget {
             (None, Some(_)) => self.history.clone_from(&looked.history),
             _ => {}
         }
-        looked.fence.map(|bytes| Ok((self.decode(&bytes)?, bytes))).transpose()
+        let Some(bytes) = looked.fence else { return Ok(None) };
+        let record = self.decode(&bytes)?;
+        // What was decoded is UTF-8.
+        Ok(Some((record, Version(String::from_utf8_lossy(&bytes).into_owned()))))
     }
 
     fn swap(
         &mut self,
-        at: Option<&Vec<u8>>,
+        at: Option<&Version>,
         record: &FenceRecord,
         content: Option<&[u8]>,
     ) -> Result<Swap, TargetError> {
         let (keys, bytes) = (&self.keys, record.encode());
-        let work =
-            async |redis: &mut Connection| redis.swap(keys, at.map(Vec::as_slice), &bytes, content).await;
+        let at = at.map(|Version(bytes)| bytes.as_bytes());
+        let work = async |redis: &mut Connection| redis.swap(keys, at, &bytes, content).await;
         match self.calls.call(content.map_or(0, <[u8]>::len), work, Err) {
             Ok(Swapped::Done) => Ok(Swap::Done),
             Ok(Swapped::Conflict) => Ok(Swap::Conflict),
@@ -199,7 +201,7 @@ impl CasFence for RedisTarget {
 
     fn examine(&mut self) -> Result<Swap, TargetError> {
         // No fence is that short.
-        cas_fence::refuses(self, &b"-".to_vec())
+        cas_fence::refuses(self, &Version("-".into()))
     }
 }
 

@@ -57,21 +57,20 @@ fn no(doing: &'static str, kind: FailureKind) -> TargetError {
 }
 
 impl CasFence for Fake {
-    type Version = u64;
     type Content = [u8];
 
     fn shown(&self) -> &str {
         "fake:"
     }
 
-    fn load(&mut self) -> Result<Option<(FenceRecord, u64)>, TargetError> {
+    fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
         self.looks = self.looks.checked_sub(1).ok_or_else(|| no("read", FailureKind::Unreachable))?;
-        Ok(self.stored.clone())
+        Ok(self.stored.clone().map(|(record, version)| (record, Version(version.to_string()))))
     }
 
     fn swap(
         &mut self,
-        at: Option<&u64>,
+        at: Option<&Version>,
         record: &FenceRecord,
         content: Option<&[u8]>,
     ) -> Result<Swap, TargetError> {
@@ -81,7 +80,10 @@ impl CasFence for Fake {
         }
         let now = self.stored.as_ref().map(|(_, version)| *version);
         let lie = if at.is_none() { Lie::Create } else { Lie::Replace };
-        if now.as_ref() != at && fate != Fate::Vanished && self.lies != Some(lie) {
+        if now.map(|now| Version(now.to_string())).as_ref() != at
+            && fate != Fate::Vanished
+            && self.lies != Some(lie)
+        {
             return Ok(Swap::Conflict);
         }
         if fate != Fate::Vanished {
@@ -93,7 +95,7 @@ impl CasFence for Fake {
     }
 
     fn examine(&mut self) -> Result<Swap, TargetError> {
-        refuses(self, &u64::MAX)
+        refuses(self, &Version("never".into()))
     }
 }
 
