@@ -3,7 +3,6 @@
 //! A version that does not know an addition carries it along unread: whoever writes the record again writes that down
 //! again. A record with additions has format 2 or later, so that a reader that knows of no such place says so.
 
-use alloc::borrow::Cow;
 use alloc::string::String;
 
 use serde_json::Value;
@@ -30,10 +29,6 @@ pub(crate) fn format(more: &More) -> u64 {
 /// them down again byte for byte.
 pub(crate) fn fits(format: u64, more: &More) -> bool {
     more.is_empty() || format >= FORMAT && named(more, DEPTH)
-}
-
-pub(crate) fn is_none(more: &Cow<'_, More>) -> bool {
-    more.is_empty()
 }
 
 fn named(more: &More, depth: u32) -> bool {
@@ -69,13 +64,8 @@ mod tests {
     #[test]
     fn what_others_could_not_write_down_again_is_refused() {
         assert!(fits(2, &some()) && fits(1, &More::new()) && !fits(1, &some()));
-        let nested = |depth: usize| {
-            alloc::format!(
-                r#"{{"a":{}{}}}"#,
-                r#"{"a":"#.repeat(depth),
-                alloc::format!("1{}", "}".repeat(depth))
-            )
-        };
+        let nested =
+            |depth: usize| alloc::format!("{{\"a\":{}1{}}}", "{\"a\":".repeat(depth), "}".repeat(depth));
         let read = |text: &str| serde_json::from_str::<More>(text).unwrap();
         assert!(fits(2, &read(&nested(8))));
         for bad in [

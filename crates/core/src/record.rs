@@ -120,7 +120,7 @@ struct Wire<'a> {
     holder: Cow<'a, Holder>,
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     past: Cow<'a, [String]>,
-    #[serde(default, skip_serializing_if = "more::is_none")]
+    #[serde(default, skip_serializing_if = "More::is_empty")]
     more: Cow<'a, More>,
     write: WriteId,
     instance: Cow<'a, str>,

@@ -85,11 +85,12 @@ impl Desk {
             }
             Request::OpenItem(granted) => {
                 let book = self.book.as_mut()?;
-                Some(Input::ItemOpened(book.open(self.store.as_mut(), &granted)))
+                Some(Input::ItemOpened(Box::new(book.open(self.store.as_mut(), &granted))))
             }
             Request::RecordItem { state, ending, until } => {
                 let book = self.book.as_mut()?;
-                Some(Input::ItemRecorded(book.record(self.store.as_mut(), state, ending, until)))
+                let recorded = book.record(self.store.as_mut(), state, ending, until);
+                Some(Input::ItemRecorded(Box::new(recorded)))
             }
             Request::Probe { grant, run, lock } => {
                 Some(Input::Probed { gone: probe(self.store.as_ref(), grant, &run, &lock) })
@@ -263,11 +264,12 @@ impl Task {
             Request::OpenItem(_) => {
                 let item = Opened::Failed { failure, sent: false };
                 let (key, other_store, unnoted, recorded) = (None, None, Vec::new(), None);
-                Some(Input::ItemOpened(ItemOpened { item, key, other_store, unnoted, recorded }))
+                let opened = ItemOpened { item, key, other_store, unnoted, recorded };
+                Some(Input::ItemOpened(Box::new(opened)))
             }
             Request::RecordItem { .. } => {
                 let item = Some(Amended::Failed(failure));
-                Some(Input::ItemRecorded(ItemRecorded { item, ..ItemRecorded::default() }))
+                Some(Input::ItemRecorded(Box::new(ItemRecorded { item, ..ItemRecorded::default() })))
             }
             // The timer comes all the same.
             Request::Watch { .. } | Request::Discard(_) | Request::Remember { .. } => None,

@@ -1,5 +1,6 @@
 //! Keeping a lease: sealing, opening the item, starting the job, renewals and doubt.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use core::time::Duration;
 
@@ -114,7 +115,7 @@ impl<R: Rules> Session<R> {
         self.stage = Stage::Holding(Held { part: Part::Opening { interrupted: None }, ..held });
     }
 
-    pub(super) fn on_item_opened(&mut self, opened: ItemOpened, step: &mut Step) {
+    pub(super) fn on_item_opened(&mut self, opened: Box<ItemOpened>, step: &mut Step) {
         let (held, signal) = match self.leave_stage() {
             Stage::Holding(held) => match held.part {
                 Part::Opening { interrupted } => (held, interrupted),

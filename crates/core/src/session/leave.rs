@@ -1,5 +1,6 @@
 //! Leaving: the end of the item is recorded, then the lease is given back.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use core::time::Duration;
 
@@ -140,7 +141,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    pub(super) fn on_item_recorded(&mut self, recorded: ItemRecorded, step: &mut Step) {
+    pub(super) fn on_item_recorded(&mut self, recorded: Box<ItemRecorded>, step: &mut Step) {
         match self.leave_stage() {
             Stage::Holding(held) => {
                 step.tell(Event::ItemRecorded(recorded));

@@ -1,5 +1,6 @@
 //! What goes into a session and what comes out of it.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -212,9 +213,9 @@ pub enum Input {
     /// Targets are sealed, or why not.
     Sealed(Result<(), String>),
     /// What came of opening the item.
-    ItemOpened(ItemOpened),
+    ItemOpened(Box<ItemOpened>),
     /// What came of recording its end.
-    ItemRecorded(ItemRecorded),
+    ItemRecorded(Box<ItemRecorded>),
     /// The main process ended, or was never executed.
     JobExited {
         /// How.
@@ -386,9 +387,9 @@ pub enum Event {
     /// The record's life changed since this host last saw it.
     EpochChanged,
     /// What came of opening the item.
-    ItemOpened(ItemOpened),
+    ItemOpened(Box<ItemOpened>),
     /// What came of recording its end.
-    ItemRecorded(ItemRecorded),
+    ItemRecorded(Box<ItemRecorded>),
 }
 
 /// Why the job is being ended.

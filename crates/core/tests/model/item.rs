@@ -2,8 +2,8 @@
 
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::{
-    Ask, Claim, Ending, Entry, Found, IfUnknown, ItemOpened, ItemRecorded, Opened, State as Word, Subject,
-    Verdict, begin, finish,
+    Ask, Claim, Ending, Entry, Found, IfUnknown, ItemOpened, Opened, State as Word, Subject, Verdict, begin,
+    finish,
 };
 use leasehold_core::record::Holder;
 use leasehold_core::rules::Rules;
@@ -44,7 +44,7 @@ pub(crate) struct Item {
 
 fn opened(item: Opened) -> Input {
     let (key, other_store, unnoted, recorded) = (None, None, Vec::new(), None);
-    Input::ItemOpened(ItemOpened { item, key, other_store, unnoted, recorded })
+    Input::ItemOpened(Box::new(ItemOpened { item, key, other_store, unnoted, recorded }))
 }
 
 fn begun(entry: &Entry) -> Input {
@@ -121,7 +121,7 @@ impl<R: Rules> State<R> {
                 }
                 if model.flaw != Flaw::RecordsLast {
                     self.item.ended.push(c);
-                    self.step(model, c, Input::ItemRecorded(ItemRecorded::default()));
+                    self.step(model, c, Input::ItemRecorded(Box::default()));
                 }
             }
             task => self.client(c).task = task,
@@ -135,13 +135,13 @@ impl<R: Rules> State<R> {
                 let ended = Entry { write, ..finish(&entry, state, ending) };
                 self.client(c).task = Task::Record(entry.write, Box::new(ended));
                 if model.flaw == Flaw::RecordsLast {
-                    self.step(model, c, Input::ItemRecorded(ItemRecorded::default()));
+                    self.step(model, c, Input::ItemRecorded(Box::default()));
                 }
             }
             // It was never begun.
             _ => {
                 self.item.ended.push(c);
-                self.step(model, c, Input::ItemRecorded(ItemRecorded::default()));
+                self.step(model, c, Input::ItemRecorded(Box::default()));
             }
         }
     }

@@ -183,7 +183,7 @@ impl<R: Rules> World<R> {
         task.work = Work::Recording(Box::new(amending), until);
         let late = self.mutant == Mutant::RecordedAfterRelease;
         if late {
-            self.input_after(0, owner, Input::ItemRecorded(ItemRecorded::default()));
+            self.input_after(0, owner, Input::ItemRecorded(Box::default()));
         }
         self.send_item(
             owner,
@@ -197,7 +197,7 @@ impl<R: Rules> World<R> {
             task.work = Work::Idle;
             task.answered = true;
         }
-        self.deliver(owner, Input::ItemRecorded(recorded));
+        self.deliver(owner, Input::ItemRecorded(Box::new(recorded)));
     }
 
     fn tell_opened(&mut self, owner: Owner, item: Opened) {
@@ -209,7 +209,10 @@ impl<R: Rules> World<R> {
             _ => {}
         }
         let (key, other_store, unnoted, recorded) = (None, None, Vec::new(), None);
-        self.deliver(owner, Input::ItemOpened(ItemOpened { item, key, other_store, unnoted, recorded }));
+        self.deliver(
+            owner,
+            Input::ItemOpened(Box::new(ItemOpened { item, key, other_store, unnoted, recorded })),
+        );
         self.go_on_recording(owner);
     }
 
@@ -228,7 +231,7 @@ impl<R: Rules> World<R> {
             let begun = Opened::Begun(entry, version);
             let (key, other_store, unnoted, recorded) = (None, None, Vec::new(), None);
             let opened = ItemOpened { item: begun, key, other_store, unnoted, recorded };
-            self.input_after(0, owner, Input::ItemOpened(opened));
+            self.input_after(0, owner, Input::ItemOpened(Box::new(opened)));
         }
         let latency = self.config.latency;
         let there = wait + self.items.rng.between(latency / 20, latency);

@@ -453,8 +453,8 @@ impl Job for Process<'_> {
     fn tell(&mut self, event: &Event) {
         match event {
             Event::Granted(granted) => self.granted = Some(granted.clone()),
-            Event::ItemOpened(opened) => self.opened = Some(opened.clone()),
-            Event::ItemRecorded(recorded) => self.recorded = Some(recorded.clone()),
+            Event::ItemOpened(opened) => self.opened = Some((**opened).clone()),
+            Event::ItemRecorded(recorded) => self.recorded = Some((**recorded).clone()),
             _ => {}
         }
         if *event == Event::Survivors {

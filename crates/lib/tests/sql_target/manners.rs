@@ -90,6 +90,26 @@ fn watching_lets_everybody_in_and_counts() {
     assert_eq!((place.content("plain", 1), place.content("plain", 2)), ("new".into(), "theirs".into()));
 }
 
+/// No statement names all columns, so what a later version adds stays as it is.
+#[test]
+fn columns_of_later_versions_are_carried_along() {
+    let place = Place::new().guarded("plain", Others::Refuse);
+    let raw = place.raw();
+    raw.sql("ALTER TABLE leasehold_guard.fences ADD COLUMN colour text DEFAULT 'none'");
+    raw.sql("UPDATE leasehold_guard.fences SET colour = 'red'");
+    let mut target = place.target("plain");
+    target.seal(&bearer(33), Mode::Observe).unwrap();
+    target.set_mode(Mode::Enforce).unwrap();
+    seal(&place, "plain", 34);
+    let holder = place.raw();
+    holder.sql(&format!("SET application_name = '{}'", carrier(&bearer(34))));
+    holder.sql(WRITE);
+    let stale = place.raw();
+    stale.sql(&format!("SET application_name = '{}'", carrier(&bearer(33))));
+    assert_eq!(stale.attempt(WRITE).unwrap_err().0, "LH001");
+    assert_eq!(raw.one("SELECT colour FROM leasehold_guard.fences"), "red");
+}
+
 #[test]
 fn two_writes_of_one_run_at_once() {
     let place = Place::new().guarded("plain", Others::Refuse);

@@ -52,6 +52,21 @@ fn code_of(reason: Reason) -> &'static str {
     }
 }
 
+/// No statement names all columns, so what a later version adds stays as it is.
+#[test]
+fn columns_of_later_versions_are_carried_along() {
+    let file = File::guarded("WAL", Others::Refuse);
+    file.db().execute_batch("ALTER TABLE leasehold_fences ADD COLUMN colour TEXT DEFAULT 'red'").unwrap();
+    let mut target = file.target("plain");
+    target.seal(&bearer(33), Mode::Observe).unwrap();
+    target.set_mode(Mode::Enforce).unwrap();
+    file.seal(34).unwrap();
+    assert_eq!(target.show().unwrap().unwrap().fence.token.get(), 34);
+    let colour: String =
+        file.db().query_row("SELECT colour FROM leasehold_fences", [], |row| row.get(0)).unwrap();
+    assert_eq!(colour, "red");
+}
+
 /// Writes, as plain SQL against the triggers and as a check in Rust. Seals go by core's own rule; here and in
 /// the tests of PostgreSQL their codec is the same.
 #[test]
