@@ -125,6 +125,7 @@ impl Desk {
 
 type Reply = Box<dyn Fn(Input) + Send>;
 
+#[allow(clippy::large_enum_variant)] // there is one of them
 enum Place {
     /// Not yet on a thread; with what is left to be done when there is time for it.
     Here(Desk, Reply, Vec<Task>),
