@@ -1,6 +1,7 @@
 //! A fence whose answers are lost, one after the other as the test says.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Barrier, Mutex};
 
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::name::Name;
@@ -214,4 +215,54 @@ fn a_server_that_does_not_answer_is_no_liar() {
     let error = exam(&[Fate::Vanished; EXAMS as usize]).unwrap_err();
     let TargetError::Remote { failure, .. } = error else { panic!("{error}") };
     assert_eq!(failure.kind, FailureKind::Unreachable);
+}
+
+/// The same fence to all who have one, on a way that takes a while.
+#[derive(Clone)]
+struct Far(Arc<Mutex<Fake>>);
+
+impl Cell for Far {
+    type Content = [u8];
+
+    fn shown(&self) -> &str {
+        "far:"
+    }
+
+    fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
+        let found = self.0.lock().unwrap().load();
+        std::thread::park_timeout(Duration::from_millis(2));
+        found
+    }
+
+    fn swap(
+        &mut self,
+        at: Option<&Version>,
+        record: &FenceRecord,
+        content: Option<&[u8]>,
+    ) -> Result<Swap, TargetError> {
+        self.0.lock().unwrap().swap(at, record, content)
+    }
+
+    fn examine(&mut self) -> Result<Swap, TargetError> {
+        Ok(Swap::Done)
+    }
+}
+
+/// Who lost a race does not meet the same others again at once: without that one would win each round, and most would
+/// have lost all of theirs.
+#[test]
+fn many_at_once_take_turns() {
+    const MANY: usize = 32;
+    let far = Far(Arc::new(Mutex::new(Fake::new(Some(sealed(33, Mode::Enforce)), &[], usize::MAX))));
+    let together = Barrier::new(MANY);
+    std::thread::scope(|scope| {
+        for n in 0..MANY {
+            let (mut far, together) = (far.clone(), &together);
+            scope.spawn(move || {
+                together.wait();
+                write(&mut far, &bearer(33), None, &n.to_string(), b"new").unwrap();
+            });
+        }
+    });
+    assert_eq!(far.0.lock().unwrap().fence().seq, MANY as u64);
 }
