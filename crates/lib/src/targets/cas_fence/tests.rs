@@ -221,7 +221,7 @@ fn a_server_that_does_not_answer_is_no_liar() {
 #[derive(Clone)]
 struct Far(Arc<Mutex<Fake>>);
 
-impl Cell for Far {
+impl CasFence for Far {
     type Content = [u8];
 
     fn shown(&self) -> &str {
