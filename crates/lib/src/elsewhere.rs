@@ -480,23 +480,18 @@ mod tests {
     fn no_line_is_lost_to_one_who_tidies() {
         let place = place();
         let a = at(&place, "dir:/a");
-        saw(&a, "first", Sighting { at: 5, until: None });
-        let done = std::sync::atomic::AtomicUsize::new(0);
         let text = |thread: usize, n: usize| format!("{thread}/{n}");
         std::thread::scope(|scope| {
             for thread in 0..4 {
-                let (a, done) = (&a, &done);
+                let a = &a;
                 scope.spawn(move || {
                     for (n, at) in (0..200).flat_map(|n| [(n, 5), (n, 6)]) {
-                        saw(a, &text(thread, n), Sighting { at, until: None });
+                        let text = text(thread, n);
+                        saw(a, &text, Sighting { at, until: None });
+                        let name = name_of(&key(&text)).unwrap();
+                        a.tidy(&a.all.join(&a.dir).join(shard(&name))).unwrap();
                     }
-                    done.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                 });
-            }
-            let files = "0123456789abcdef".chars().map(|c| a.all.join(&a.dir).join(c.to_string()));
-            let files: Vec<PathBuf> = files.collect();
-            while done.load(std::sync::atomic::Ordering::SeqCst) < 4 {
-                files.iter().for_each(|file| a.tidy(file).unwrap());
             }
         });
         let known = all_in(&a.all.join(&a.dir));
