@@ -454,9 +454,8 @@ mod tests {
         // Cut off in the middle of its name; the next line is whole.
         append_private(&file, b"\nk00000000").unwrap();
         saw(&a, "x", Sighting { at: 6, until: None });
-        let (text, line) = (lines(&file), line(&name, Sighting { at: 6, until: None }));
-        let counts = (Sighting { at: 6, until: None }, line.as_str());
-        assert_eq!(newest(&text), BTreeMap::from([(name, counts)]));
+        let text = lines(&file);
+        assert_eq!(newest(&text), BTreeMap::from([(name, (Sighting { at: 6, until: None }, ""))]));
         assert_eq!(b.others(&key("x"), None), ["dir:/a"]);
         std::fs::remove_dir_all(place).unwrap();
     }

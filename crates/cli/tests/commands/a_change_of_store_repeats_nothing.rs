@@ -4,6 +4,7 @@
 use std::process::Command;
 
 use crate::schedules::kit::{NOTE, RARE, Site, job, lines};
+use crate::world::places::{fresh, places};
 use crate::world::{Ended, World, binary, until};
 
 /// How a command comes to another store.
@@ -434,15 +435,19 @@ fn of_two_runs_on_two_stores_at_most_one_does_it() {
 /// One URL and two servers: the variable says which.
 #[test]
 fn a_variable_that_names_another_server_makes_another_store() {
-    let machine = Machine::new();
-    machine.once(&machine.a, "invoice").is(0, "");
-    let args = ["once", "invoice", "--", "sh", "-c", &machine.charge()];
-    let mut other = machine.command("", Way::Flag, &machine.a, &args);
-    other.env("AWS_ENDPOINT_URL", "http://127.0.0.1:1");
-    // The store is the same file, so it answers for itself; what was noted is told apart.
-    Ended::from(other.output().unwrap()).is(0, "skipped");
-    let notes = std::fs::read_dir(machine.world.state().join("done")).unwrap().count();
-    assert_eq!((notes, machine.charges()), (2, 1));
+    let place = places().into_iter().find(|place| place.name == "s3").unwrap();
+    let (world, url, key) = (place.world(), place.url(), fresh("invoice"));
+    let once = |endpoint: Option<&str>| {
+        let mut command = world.program(binary());
+        command.args(["--store", &url, "once", &key, "--", "sh", "-c", "echo x >> charged"]);
+        endpoint.map(|endpoint| command.env("AWS_ENDPOINT_URL", endpoint));
+        Ended::from(command.output().unwrap())
+    };
+    once(None).is(0, "");
+    // The URL names its server, so the store is the same and answers for itself; the notes are told apart.
+    once(Some("http://127.0.0.1:1")).is(0, "skipped");
+    let notes = std::fs::read_dir(world.state().join("done")).unwrap().count();
+    assert_eq!((notes, std::fs::read_to_string(world.path("charged")).unwrap().as_str()), (2, "x\n"));
 }
 
 /// A share that is not mounted looks like a directory in which nothing was ever done.

@@ -259,11 +259,11 @@ fn records_that_must_not_be_acted_on() {
             assert_eq!(status.code, 0, "status shows the rest: {status:#?}");
             rewrite(&store, |_| old.borrow().clone());
         }
-        rewrite(&store, |body| body.replace("\"leasehold\":1", "\"leasehold\":2"));
+        rewrite(&store, |body| body.replace("\"leasehold\":1", "\"leasehold\":3"));
         world.unchanged(run).is(78, "Upgrade leasehold on this machine");
         let release = ["--store", &store, "break", "site"];
         world.unchanged(|| world.run(&release)).is(78, "Upgrade leasehold on this machine");
-        rewrite(&store, |body| body.replace("\"leasehold\":2", "\"leasehold\":1"));
+        rewrite(&store, |body| body.replace("\"leasehold\":3", "\"leasehold\":1"));
         run().quiet();
     }
 }

@@ -196,7 +196,7 @@ fn a_store_that_does_not_answer_for_the_key_runs_nothing() {
     let history = world.run(&["--store", &url, "--json", "history", &job]).is(0, "").json();
     assert_eq!(history["outcome"], "failed");
     assert_eq!(history["said"], format!("{key}: the store did not answer"));
-    run(&url).is(0, "");
+    run(&through).is(0, "");
     assert_eq!(done(&world), format!("{FIRST} {key}\n"));
 }
 

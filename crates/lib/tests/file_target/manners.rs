@@ -114,7 +114,7 @@ fn damaged_fences_refuse_everybody() {
     let pending = good
         .replace("\"state\":\"done\"", "\"state\":\"pending\"")
         .replace("}\n", ",\"temp\":\"other.json\",\"before\":\"\"}\n");
-    let newer = good.replace("_fence\":1", "_fence\":2");
+    let newer = good.replace("_fence\":1", "_fence\":3");
     let half = &good[..good.len() / 2];
     let others_file = place.dir().join("other.json");
     fs::write(&others_file, "good").unwrap();

@@ -83,7 +83,7 @@ pub fn an_unreadable_fence_lets_nobody_in(make: Maker<'_>) {
     seal(site.open().as_mut(), 33);
     write(site.open().as_mut(), 33, "report").unwrap();
     let good = String::from_utf8(site.fence().unwrap()).unwrap();
-    let newer = good.replace("\"leasehold_fence\":1,", "\"leasehold_fence\":2,\"colour\":\"red\",");
+    let newer = good.replace("\"leasehold_fence\":1,", "\"leasehold_fence\":3,\"colour\":\"red\",");
     assert_ne!(newer, good);
     refuses(site.as_ref(), b"", "empty");
     refuses(site.as_ref(), &good.as_bytes()[..good.len() / 2], "cut");
@@ -92,7 +92,7 @@ pub fn an_unreadable_fence_lets_nobody_in(make: Maker<'_>) {
     refuses(site.as_ref(), newer.as_bytes(), "newer");
     site.set_fence(Some(newer.as_bytes()));
     let said = site.open().show().unwrap_err().to_string();
-    assert!(said.contains("format 2") && said.contains("this version reads 1"), "{said}");
+    assert!(said.contains("format 3") && said.contains("this version reads"), "{said}");
     // And as it was, it works as it did.
     site.set_fence(Some(good.as_bytes()));
     write(site.open().as_mut(), 33, "report 2").unwrap();
