@@ -29,8 +29,8 @@ const TIDY_ONE_IN: u128 = 256;
 const LOOKS: u32 = 200;
 const LOCKED: Duration = Duration::from_millis(10);
 
-/// Of a key that was begun and not done: over at any time.
-const TAKEN_BACK: Sighting = Sighting { at: 0, until: Some(0) };
+/// Of a key or a slot that was begun and not done: over at any time.
+const TAKEN_BACK: Option<i64> = Some(0);
 
 /// What was seen on other stores, for the runs on this one.
 #[derive(Clone, Debug)]
@@ -85,12 +85,15 @@ impl Elsewhere {
         }
     }
 
-    /// Notes an entry of this store. Of a key that was not done after all, the note is taken back.
+    /// Notes an entry of this store. Of what was not done after all, the note is taken back.
     pub fn note(&self, entry: &Entry, keep: Option<Duration>) -> io::Result<()> {
         match (sighting(entry, ended(entry), keep), &entry.subject) {
             (Some(seen), subject) => self.add(subject, seen),
-            (None, Subject::Key(_)) => self.add(&entry.subject, TAKEN_BACK),
-            _ => Ok(()),
+            (None, Subject::Key(_)) => self.add(&entry.subject, Sighting { at: 0, until: TAKEN_BACK }),
+            (None, Subject::Slot { at, .. }) => {
+                self.add(&entry.subject, Sighting { at: *at, until: TAKEN_BACK })
+            }
+            (None, Subject::Latest(_)) => Ok(()),
         }
     }
 
@@ -179,7 +182,7 @@ impl Elsewhere {
         let Some(name) = name_of(subject) else { return Ok(()) };
         let file = self.all.join(&self.dir).join(shard(&name));
         let known = self::seen(&file, &name);
-        if known.is_some_and(|known| both(known, seen) == known) {
+        if known.is_some_and(|known| both(&name, Some(known), seen) == known) {
             return Ok(());
         }
         self.append(shard(&name), &line(&name, seen))?;
@@ -298,12 +301,19 @@ fn lines(file: &Path) -> String {
 
 /// What counts of two lines, unless the second takes the first back: the later time, and the longer of two that they
 /// are needed for. A run that only found a key done ends nobody else's note of it.
-fn both(before: Sighting, after: Sighting) -> Sighting {
-    if after == TAKEN_BACK {
-        return after;
+fn both(name: &str, before: Option<Sighting>, after: Sighting) -> Sighting {
+    match before {
+        // Slots before it stay as they are, and later ones tell nothing of it.
+        _ if after.until == TAKEN_BACK && is_job(name) => {
+            let newest = before.map_or(after.at, |before| before.at);
+            Sighting { at: if newest == after.at { newest.saturating_sub(1) } else { newest }, until: None }
+        }
+        Some(before) if after.until != TAKEN_BACK => {
+            let until = before.until.zip(after.until).map(|(before, after)| before.max(after));
+            Sighting { at: before.at.max(after.at), until }
+        }
+        _ => after,
     }
-    let until = before.until.zip(after.until).map(|(before, after)| before.max(after));
-    Sighting { at: before.at.max(after.at), until }
 }
 
 /// What counts of each name, and what later versions have added to the line that was written last.
@@ -311,7 +321,7 @@ fn newest(text: &str) -> BTreeMap<String, (Sighting, &str)> {
     let mut all: BTreeMap<String, (Sighting, &str)> = BTreeMap::new();
     for line in text.lines() {
         let Some((name, seen)) = parsed(line) else { continue };
-        let counts = all.get(&name).map_or(seen, |(before, _)| both(*before, seen));
+        let counts = both(&name, all.get(&name).map(|(before, _)| *before), seen);
         all.insert(name, (counts, additions(line)));
     }
     all
@@ -321,7 +331,7 @@ fn newest(text: &str) -> BTreeMap<String, (Sighting, &str)> {
 fn seen(file: &Path, name: &str) -> Option<Sighting> {
     let text = lines(file);
     let named = text.lines().filter(|line| line.starts_with(name)).filter_map(parsed);
-    named.map(|(_, seen)| seen).reduce(both)
+    named.fold(None, |before, (_, seen)| Some(both(name, before, seen)))
 }
 
 fn all_in(dir: &Path) -> BTreeMap<String, Sighting> {
@@ -433,13 +443,20 @@ mod tests {
         let place = place();
         let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
         saw(&a, "x", Sighting { at: i64::MAX, until: None });
-        saw(&a, "x", TAKEN_BACK);
+        saw(&a, "x", Sighting { at: 0, until: TAKEN_BACK });
         assert!(b.others(&key("x"), None).is_empty(), "begun and not done");
         let job = leasehold_core::name::Name::new("site").unwrap();
         let slot = |at| Subject::Slot { job: job.clone(), at, id: "x".into() };
         a.add(&slot(600), Sighting { at: 600, until: None }).unwrap();
         a.add(&slot(300), Sighting { at: 300, until: None }).unwrap();
         assert_eq!((b.others(&slot(600), None), b.others(&slot(601), None)), (vec!["dir:/a".into()], vec![]));
+        // One that is not the newest takes nothing back: nobody knows of which the others are.
+        a.add(&slot(300), Sighting { at: 300, until: TAKEN_BACK }).unwrap();
+        assert_eq!(b.others(&slot(300), None).len(), 1);
+        a.add(&slot(600), Sighting { at: 600, until: TAKEN_BACK }).unwrap();
+        assert_eq!((b.others(&slot(600), None).len(), b.others(&slot(599), None).len()), (0, 1));
+        a.add(&slot(600), Sighting { at: 600, until: None }).unwrap();
+        assert_eq!(b.others(&slot(600), None).len(), 1, "begun once more");
         std::fs::remove_dir_all(place).unwrap();
     }
 

@@ -25,7 +25,7 @@ impl Sighting {
 /// Nothing if the work was not done, and cannot have been.
 pub fn sighting(entry: &Entry, ended: i64, keep: Option<Duration>) -> Option<Sighting> {
     match (&entry.subject, entry.state) {
-        (_, State::Planned) | (Subject::Key(_), State::Failed) | (Subject::Latest(_), _) => None,
+        (_, State::Planned | State::Failed) | (Subject::Latest(_), _) => None,
         (Subject::Key(_), _) => Some(Sighting { at: ended, until: keep.map(|keep| after(ended, keep)) }),
         (Subject::Slot { at, .. }, _) => Some(Sighting { at: *at, until: None }),
     }
@@ -34,8 +34,7 @@ pub fn sighting(entry: &Entry, ended: i64, keep: Option<Duration>) -> Option<Sig
 /// Whether an entry of the store in use answers for its item, so that other stores need not be asked: it was done there, or
 /// may have been. That it is planned there or failed says nothing of the others.
 pub fn answers(entry: &Entry, ended: i64, keep: Option<Duration>, now: i64) -> bool {
-    let undone = matches!(entry.state, State::Planned | State::Failed);
-    !undone && sighting(entry, ended, None).is_some_and(|seen| refuses(&entry.subject, seen, keep, now))
+    sighting(entry, ended, None).is_some_and(|seen| refuses(&entry.subject, seen, keep, now))
 }
 
 /// Whether an item that was seen on another store may not be begun, if the store in use does not answer for it. `keep`: of the
