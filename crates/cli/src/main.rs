@@ -13,7 +13,7 @@ use out::Out;
 
 fn main() -> ExitCode {
     // Or a limit on the size of files would end us in the middle of a write, and leave the job alone.
-    leasehold::runner::spawn::outlive_full_files();
+    leasehold_run::runner::spawn::outlive_full_files();
     if let Some(code) = cmd::push::as_helper() {
         return ExitCode::from(code);
     }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use leasehold::runner::poll::takes_a_line;
+use leasehold::poll::takes_a_line;
 use leasehold::text::{escaped, one_line};
 use serde_json::{Value, json};
 

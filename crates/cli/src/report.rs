@@ -7,8 +7,8 @@ use std::path::Path;
 
 use leasehold::core::ledger::{Opened, State};
 use leasehold::core::session::{Outcome, StopReason};
-use leasehold::runner::run::{Ran, Spec};
 use leasehold::{host, state};
+use leasehold_run::runner::run::{Ran, Spec};
 use serde_json::{Value, json};
 
 use crate::args::Reports;

@@ -1,6 +1,5 @@
 //! Leases by hand: acquire, renew, release and revoke without a job. For scripts and operators.
 
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use leasehold_core::errand::{Errand, ErrandOutcome, Verb};
@@ -9,15 +8,13 @@ use leasehold_core::name::Name;
 use leasehold_core::past::{End, RELEASED};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::session::{
-    Event, Exit, Granted, History, Input, NotStarted, Outcome, Plan, Reading, Signal, Within, lease_key,
+    Event, Exit, Granted, History, Outcome, Plan, Reading, Signal, Within, lease_key,
 };
 use leasehold_core::stop::{StoreClock, Timing};
 use leasehold_core::time::BootTime;
 
 use crate::keeper::reading;
 use crate::memory::Memory;
-use crate::runner::run::named;
-use crate::runner::signals::Signals;
 use crate::shell::{InputSender, Job, Shell};
 use crate::stores::Store;
 use crate::update::{Answer, Then, drive};
@@ -42,23 +39,15 @@ pub struct Ask {
 
 /// Acquires a lease that nobody renews: [`Outcome::Granted`], [`Outcome::Busy`] or not at all.
 pub fn acquire(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Result<Outcome> {
-    let mut shell = Shell::new(plan(ask, &memory), store, memory, None)?;
+    let mut shell = session(ask, store, memory)?;
     let outcome = shell.drive(&mut NoJob, |_, _| true)?;
     shell.finish(&outcome);
     Ok(outcome)
 }
 
-/// The same for a program that is nothing but this: the signals that end a process end the waiting instead.
-pub fn acquire_alone(
-    ask: &Ask,
-    store: Box<dyn Store>,
-    memory: Memory,
-    signals: Signals,
-) -> std::io::Result<Outcome> {
-    let mut shell = Shell::new(plan(ask, &memory), store, memory, None)?;
-    let outcome = heeding(&mut shell, signals)?;
-    shell.finish(&outcome);
-    Ok(outcome)
+/// The session that does so, not started yet; its job is [`NoJob`].
+pub fn session(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Result<Shell> {
+    Shell::new(plan(ask, &memory), store, memory, None)
 }
 
 fn plan(ask: &Ask, memory: &Memory) -> Plan {
@@ -76,34 +65,6 @@ fn plan(ask: &Ask, memory: &Memory) -> Plan {
         lock: None,
         holder: host::holder(&host::fresh_run_id(None), &ask.job),
         within: ask.within.clone(),
-    }
-}
-
-/// Drives the session; a signal ends the waiting, so that it can be said what was done until then, and a
-/// claim that is under way is given back. The second ends it whatever is under way.
-fn heeding(shell: &mut Shell, mut signals: Signals) -> std::io::Result<Outcome> {
-    let mut inputs = vec![Input::Start];
-    let mut heard = 0;
-    loop {
-        for input in inputs {
-            if let Some(outcome) = shell.step(input, &mut NoJob) {
-                return Ok(outcome);
-            }
-        }
-        let (more, signalled) = shell.wait(Some(signals.as_fd()))?;
-        inputs = more;
-        if !signalled {
-            continue;
-        }
-        let mut ending =
-            signals.pending().forward.into_iter().filter_map(named).filter(|signal| signal.ends());
-        // Those that come together (TERM and HUP, as from systemd) are one word.
-        let Some(signal) = ending.next() else { continue };
-        heard += 1;
-        if heard > 1 {
-            return Ok(Outcome::NotStarted(NotStarted::Interrupted { signal, in_doubt: true }));
-        }
-        inputs.push(Input::Signal(signal));
     }
 }
 
@@ -136,7 +97,8 @@ fn end(lease: &Name, found: Option<&Reading>) -> End {
 }
 
 /// There is no job by hand; the session ends with the grant and asks nothing of one.
-struct NoJob;
+#[derive(Debug)]
+pub struct NoJob;
 
 impl Job for NoJob {
     fn start(&mut self, _granted: &Granted, _: BootTime) -> Result<(), Exit> {

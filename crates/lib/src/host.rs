@@ -21,6 +21,29 @@ pub fn fresh_run_id(label: Option<&str>) -> String {
     format!("{label}-{:016x}", random::seed() as u64)
 }
 
+/// The variable that marks every process of a run.
+pub const RUN_ID: &str = "LEASEHOLD_RUN_ID";
+
+/// A shorter run id could be somebody else's too; an empty one is everybody's.
+pub const RUN_ID_SHORTEST: usize = 16;
+
+/// The run ids of the enclosing runs, outermost first, then this one. A run inside a run replaces
+/// [`RUN_ID`], and what is left of it must still be recognised as part of the outer run.
+pub const RUN_CHAIN: &str = "LEASEHOLD_RUN_CHAIN";
+
+/// The ids of the runs that this process was started under, outermost first.
+pub fn outer_runs() -> Vec<String> {
+    let outer = std::env::var(RUN_CHAIN).or_else(|_| std::env::var(RUN_ID)).unwrap_or_default();
+    outer.split(' ').filter(|run| !run.is_empty()).map(str::to_owned).collect()
+}
+
+/// The value of [`RUN_CHAIN`] for a run started from this environment.
+pub fn run_chain(run_id: &str) -> String {
+    let mut chain = outer_runs();
+    chain.push(run_id.to_owned());
+    chain.join(" ")
+}
+
 /// Ourselves as the holder of a lease.
 pub fn holder(run_id: &str, job: &Name) -> Holder {
     Holder {

@@ -18,9 +18,9 @@ use leasehold_core::time::BootTime;
 
 use crate::clock;
 use crate::ledger::Book;
+use crate::liveness::lock;
+use crate::liveness::{self, Probe};
 use crate::memory::Memory;
-use crate::runner::evidence::{self, Probe};
-use crate::runner::lock;
 use crate::stores::{Cas, Failure, FailureKind, Store, Stored};
 use crate::update::{Between, nothing};
 
@@ -307,5 +307,5 @@ pub(crate) fn reading(store: &dyn Store, stored: Option<Stored>) -> Reading {
 
 fn probe(store: &dyn Store, grant: Grant, run: &str, text: &str) -> bool {
     let Some(dir) = store.facts().lock_dir else { return false };
-    evidence::probe(&dir, grant, run, text) == Probe::Gone
+    liveness::probe(&dir, grant, run, text) == Probe::Gone
 }

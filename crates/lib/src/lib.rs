@@ -19,8 +19,8 @@
 //! ```
 //!
 //! The rules are in [`leasehold_core`], re-exported as [`core`](crate::core); everything that touches
-//! the world is here. [`backends`] are where leases live and what they fence, [`runner`] is `leasehold
-//! run`, [`lease`] is the API above.
+//! the world is here. [`backends`] are where leases live and what they fence, [`lease`] is the API
+//! above. Commands under a lease are run by another crate, `leasehold-run`.
 
 pub mod backends;
 pub mod byhand;
@@ -34,14 +34,15 @@ pub mod host;
 pub mod keeper;
 pub mod lease;
 pub mod ledger;
-pub mod memory;
-mod owned;
-pub mod random;
 #[cfg(unix)]
-pub mod runner;
+pub mod liveness;
+pub mod memory;
+pub mod owned;
+#[cfg(unix)]
+pub mod poll;
+pub mod random;
 pub mod shell;
 pub mod state;
-pub mod steps;
 pub mod stores;
 pub mod targets;
 pub mod text;

@@ -7,12 +7,12 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// The lock of what is at `path`.
-pub(crate) fn lock_of(path: &Path) -> PathBuf {
+pub fn lock_of(path: &Path) -> PathBuf {
     path.with_extension("lock")
 }
 
 /// The lock of what is to be at `path`, held; nothing: somebody has swept it away before it was.
-pub(crate) fn own(path: &Path) -> io::Result<Option<File>> {
+pub fn own(path: &Path) -> io::Result<Option<File>> {
     let path = lock_of(path);
     let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
         // The last one has gone, and the directory with it.
@@ -31,7 +31,7 @@ pub(crate) fn own(path: &Path) -> io::Result<Option<File>> {
 
 /// Removes what runs have left that ended without a chance to do it themselves: names of so many hexadecimal
 /// digits. Best effort, and it waits for nobody.
-pub(crate) fn sweep(dir: &Path, digits: usize, remove: impl Fn(&Path)) {
+pub fn sweep(dir: &Path, digits: usize, remove: impl Fn(&Path)) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {
         let lock = path.extension().is_some_and(|extension| extension == "lock");

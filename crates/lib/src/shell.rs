@@ -14,7 +14,7 @@ use leasehold_core::time::BootTime;
 use crate::keeper::{Keeper, StepTask, Task};
 use crate::ledger::Book;
 use crate::memory::Memory;
-use crate::runner::poll::{self, Timer, Wake};
+use crate::poll::{self, Timer, Wake};
 use crate::stores::Store;
 use crate::{clock, random};
 
@@ -69,8 +69,7 @@ pub struct StepSender {
 
 impl StepSender {
     /// One without a shell, and what it is sent.
-    #[cfg(test)]
-    pub(crate) fn alone() -> io::Result<(Self, Receiver<StepTask>)> {
+    pub fn alone() -> io::Result<(Self, Receiver<StepTask>)> {
         let (steps, inbox) = mpsc::channel();
         Ok((Self { steps, wake: Wake::new()? }, inbox))
     }

@@ -11,9 +11,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::runner::lookup::{LookupError, Program, lookup};
 pub use busy::Busy;
 use leasehold::backends::{shown, target_of, target_schemes};
-use leasehold::runner::lookup::{LookupError, Program, lookup};
 use leasehold::text::did_you_mean;
 use leasehold_core::ledger::agenda::JobSchedule;
 use leasehold_core::name::Name;

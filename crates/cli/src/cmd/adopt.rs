@@ -4,7 +4,7 @@ use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::rules::{Seen, rewound};
 use leasehold::core::session::lease_key;
-use leasehold::runner;
+use leasehold_run::runner;
 use serde_json::json;
 
 use super::{Opened, RUN_STORE, bad_record, elsewhere, names, store_failed};

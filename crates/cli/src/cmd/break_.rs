@@ -12,10 +12,10 @@ use leasehold::core::record::{Hold, LeaseRecord};
 use leasehold::core::session::{Granted, Within, lease_key};
 use leasehold::core::stop::{Text, Wishes};
 use leasehold::ledger::alive;
-use leasehold::runner::evidence::{self, Probe};
-use leasehold::runner::poll::{self, Timer};
-use leasehold::runner::signals::Signals;
+use leasehold::liveness::{self, Probe};
+use leasehold::poll::{self, Timer};
 use leasehold::stores::Store;
+use leasehold_run::runner::signals::Signals;
 use serde_json::json;
 
 use super::by_hand::{Taken, holds, left, not_acquired, print, released, signals, system, take};
@@ -111,7 +111,7 @@ fn answer(
         }
         // Nothing of its run is left on this machine: the next run here gets the lease.
         let lock = hold.lock.as_deref().zip(opened.store.facts().lock_dir);
-        let probed = lock.map(|(lock, dir)| evidence::probe(&dir, hold.grant, &record.holder.run, lock));
+        let probed = lock.map(|(lock, dir)| liveness::probe(&dir, hold.grant, &record.holder.run, lock));
         if probed == Some(Probe::Gone) {
             return Ok(Answer::Stopped);
         }

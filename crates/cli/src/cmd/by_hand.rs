@@ -15,9 +15,9 @@ use leasehold::core::session::{Busy, Granted, Outcome, lease_key};
 use leasehold::core::stop::{Text, Wishes};
 use leasehold::host::{Enclosing, SUPERVISOR, grant_text, parse_supervisor_text};
 use leasehold::random;
-use leasehold::runner::is_above_us;
-use leasehold::runner::signals::Signals;
 use leasehold::state::{StateDir, is_denial, read_private, write_private};
+use leasehold_run::runner::is_above_us;
+use leasehold_run::runner::signals::Signals;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -161,7 +161,8 @@ pub enum Taken {
 /// Acquires, and keeps the grant for `renew` and `release`.
 pub fn take(ask: &Ask, opened: Opened, signals: Signals, out: &Out) -> Result<Taken, Failed> {
     let Opened { chosen, store, memory, state } = opened;
-    let outcome = byhand::acquire_alone(ask, store, memory.clone(), signals).map_err(|e| system(&e))?;
+    let outcome =
+        leasehold_run::by_hand::acquire(ask, store, memory.clone(), signals).map_err(|e| system(&e))?;
     match outcome {
         Outcome::Granted(granted) => {
             keep(&state, &granted, &chosen)?;

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use leasehold::clock;
 use leasehold::core::name::Name;
-use leasehold::runner::poll::{self, ClockSet, Timer};
-use leasehold::runner::signals::Signals;
+use leasehold::poll::{self, ClockSet, Timer};
 use leasehold::stores::Store;
 use leasehold_run::jobs::{self, Job};
+use leasehold_run::runner::signals::Signals;
 use leasehold_run::scheduler::{Millis, Mode, Scheduler, Starter, TakeError};
 use messages::{Messages, clock_failed};
 use rustix::process::Signal;

@@ -8,10 +8,10 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use leasehold::backends;
 use leasehold::doctor::{self, Depth, Diagnosis, Ended, Finding, Latency, Notes, Progress};
-use leasehold::runner::signals::Interrupt;
 use leasehold::state::StateDir;
 use leasehold::stores::Verdict;
 use leasehold::text::one_line;
+use leasehold_run::runner::signals::Interrupt;
 use serde_json::{Value, json};
 
 use super::store_failed;

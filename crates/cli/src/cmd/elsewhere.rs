@@ -3,8 +3,8 @@
 use leasehold::core::ledger::Subject;
 use leasehold::elsewhere::{Elsewhere, Unknown, answered};
 use leasehold::ledger::Item;
-use leasehold::runner::run::Spec;
 use leasehold::state::StateDir;
+use leasehold_run::runner::run::Spec;
 
 use super::{Opened, by_kind, items};
 use crate::config::Chosen;

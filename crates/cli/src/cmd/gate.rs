@@ -10,10 +10,10 @@ use leasehold::clock;
 use leasehold::core::fence::{Bearer, Reason};
 use leasehold::core::name::Name;
 use leasehold::core::store::Failure;
-use leasehold::runner::lookup::lookup;
-use leasehold::runner::plain;
-use leasehold::steps::{self, Answer, Ask, SOCKET};
 use leasehold::targets::{Attempt, Refused, TargetError};
+use leasehold_run::runner::lookup::lookup;
+use leasehold_run::runner::plain;
+use leasehold_run::steps::{self, Answer, Ask, SOCKET};
 
 use super::step::{NOT_RUN, unheard};
 use super::{by_hand, by_kind, targets};

@@ -46,11 +46,11 @@ use leasehold::core::store::{Failure, FailureKind};
 use leasehold::doctor::{FirstUse, Notes, Tell};
 use leasehold::host::{self, Enclosing};
 use leasehold::memory::Memory;
-use leasehold::runner;
-use leasehold::runner::outcome::Survivor;
-use leasehold::runner::run::signal_number;
 use leasehold::state::{StateDir, is_denial};
 use leasehold::stores::Store;
+use leasehold_run::runner;
+use leasehold_run::runner::outcome::Survivor;
+use leasehold_run::runner::signals::signal_number;
 
 use crate::args::Everywhere;
 use crate::config::{self, Chosen, Missing};
@@ -60,7 +60,7 @@ use crate::out::Out;
 /// The runs around this process, and the lease that the script around it took by hand.
 pub fn within() -> Within {
     let by_hand = Enclosing::from_env(|name| std::env::var(name).ok());
-    Within { runs: runner::outer_runs(), grant: by_hand.map(|outer| outer.grant) }
+    Within { runs: host::outer_runs(), grant: by_hand.map(|outer| outer.grant) }
 }
 
 /// The variable that says which store a run's lease is on, as it is shown: one of the same name on another store is another.

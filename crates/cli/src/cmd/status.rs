@@ -11,7 +11,7 @@ use leasehold::core::rules::{Rules, Standard, Standing, View};
 use leasehold::core::session::{LEASE_PREFIX, lease_key};
 use leasehold::core::stop::Text;
 use leasehold::core::store::Stored;
-use leasehold::runner::poll::{self, Timer};
+use leasehold::poll::{self, Timer};
 use leasehold::stores::{Facts, Store, each_stored};
 use serde_json::json;
 

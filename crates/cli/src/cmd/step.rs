@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use leasehold::core::ledger::STEP_NAME_MAX;
 use leasehold::host::Enclosing;
-use leasehold::runner::lookup::{Program, lookup};
-use leasehold::runner::plain;
-use leasehold::steps::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
+use leasehold_run::runner::lookup::{Program, lookup};
+use leasehold_run::runner::plain;
+use leasehold_run::steps::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
 use super::by_hand;

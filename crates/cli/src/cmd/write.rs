@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use leasehold::core::fence::Bearer;
-use leasehold::runner::lookup::lookup;
-use leasehold::runner::plain;
 use leasehold::targets::{Content, Target, TargetError, Written};
+use leasehold_run::runner::lookup::lookup;
+use leasehold_run::runner::plain;
 use serde_json::json;
 
 use super::targets;

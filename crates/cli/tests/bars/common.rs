@@ -15,7 +15,7 @@ use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::lease_key;
 use leasehold::core::time::BootTime;
-use leasehold::runner::poll::{Timer, wait};
+use leasehold::poll::{Timer, wait};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 

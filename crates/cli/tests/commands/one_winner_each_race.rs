@@ -19,8 +19,8 @@ use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::{Outcome, Within, lease_key};
 use leasehold::core::stop::{StoreClock, Timing, Wishes};
+use leasehold::liveness;
 use leasehold::memory::Memory;
-use leasehold::runner::evidence;
 use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version, memory::MemoryStore};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
@@ -171,7 +171,7 @@ impl Lane {
         let hold = record.hold?;
         let lock = hold.lock.unwrap_or_default();
         let dir = store.facts().lock_dir?;
-        Some(format!("{:?}", evidence::explain(&dir, hold.grant, &record.holder.run, &lock)))
+        Some(format!("{:?}", liveness::explain(&dir, hold.grant, &record.holder.run, &lock)))
     }
 
     fn release(&self, token: u64) {

@@ -21,7 +21,7 @@ pub use first_use::{FirstUse, Notes, Tell};
 use leasehold_core::time::BootTime;
 
 use crate::clock::boot_time;
-use crate::runner::poll::{self, Timer};
+use crate::poll::{self, Timer};
 use crate::stores::{Examine, Facts, Failure, FailureKind, Verdict};
 
 /// How further handles on a store are opened. Called from several threads.

@@ -15,10 +15,10 @@ use leasehold::core::fence::{Bearer, Mode};
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::core::stop::Text;
-use leasehold::runner::signals::Signals;
 use leasehold::state::StateDir;
 use leasehold::targets::Target;
 use leasehold::{clock, host, random};
+use leasehold_run::runner::signals::Signals;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use leasehold::backends;
 use leasehold::core::time::BootTime;
-use leasehold::runner::poll::{self, Timer};
-use leasehold::runner::signals::Signals;
+use leasehold::poll::{self, Timer};
 use leasehold::{clock, random};
+use leasehold_run::runner::signals::Signals;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// The whole story takes a few seconds; something hangs if this is not enough.

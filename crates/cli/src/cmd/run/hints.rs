@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use leasehold::runner::lookup::lookup;
+use leasehold_run::runner::lookup::lookup;
 
 use crate::args::Run;
 use crate::exit::Failed;

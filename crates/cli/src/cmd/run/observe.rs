@@ -19,13 +19,13 @@ use leasehold::elsewhere::Elsewhere;
 use leasehold::lease::{Acquired, Lease, Leases};
 use leasehold::ledger::{Book, Item};
 use leasehold::memory::Memory;
-use leasehold::runner::plain;
-use leasehold::runner::run::{Spec, environment};
 use leasehold::state::{StateDir, append_private};
-use leasehold::steps::{Desk, SOCKET, Steps};
 use leasehold::stores::{OpenError, Store};
 use leasehold::targets::Target;
 use leasehold_run::placeholders::Moment;
+use leasehold_run::runner::plain;
+use leasehold_run::runner::run::{Spec, environment};
+use leasehold_run::steps::{Desk, SOCKET, Steps};
 use serde_json::{Value, json};
 
 use self::diary::Beside;

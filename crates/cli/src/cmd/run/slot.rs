@@ -7,10 +7,10 @@ use leasehold::core::name::Name;
 use leasehold::core::stop::Wishes;
 use leasehold::fences::Fences;
 use leasehold::ledger::Item;
-use leasehold::runner::run::{Ran, Spec};
 use leasehold_run::handoff::{
     self, Description, NotBegun, Outcome, ReceiveError, Recorded, SlotOutcome, VERSION,
 };
+use leasehold_run::runner::run::{Ran, Spec};
 
 use super::{Asked, carry_out, find, on_store};
 use crate::args::{Color, Everywhere, Reports};

@@ -5,8 +5,9 @@ use leasehold::core::name::Name;
 use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, Signal, StopReason};
 use leasehold::core::stop::Text;
 use leasehold::core::time::BootTime;
-use leasehold::runner::outcome::Survivor;
-use leasehold::runner::run::{Listener, Ran, Spec, signal_number};
+use leasehold_run::runner::outcome::Survivor;
+use leasehold_run::runner::run::{Listener, Ran, Spec};
+use leasehold_run::runner::signals::signal_number;
 
 use crate::cmd::{Silence, held_by, names, targets};
 use crate::config::{Chosen, scope};

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
-use leasehold::runner::poll::{self, Timer};
+use leasehold::poll::{self, Timer};
 use rustix::process::{Pid, Signal};
 
 /// How long anything may take before a test fails: long, for busy machines.

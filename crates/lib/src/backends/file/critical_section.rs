@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::dir_fence::{DirFence, PLAIN, plain};
 use crate::clock;
-use crate::runner::poll::{self, Timer};
+use crate::poll::{self, Timer};
 use crate::targets::LOOKS;
 
 const PAUSE_FIRST: Duration = Duration::from_millis(1);

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use leasehold::host;
-use leasehold::runner::run::Spec;
+use leasehold_run::runner::run::Spec;
 use serde_json::{Map, Value, json};
 
 use super::super::watch::{Left, Seen};

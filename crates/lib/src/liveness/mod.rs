@@ -1,6 +1,10 @@
 //! Is the holder on this machine gone? Asked by a contender, to take over at once after a crash
 //! instead of waiting for the lease to expire. In doubt the answer is [`Probe::Unsure`].
 
+pub mod lock;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub mod proc;
+
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -23,7 +27,7 @@ const UNTOLD: &str = "-";
 
 /// What the lease record says about a lock file, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Text {
+struct Text {
     boot: String,
     pid_ns: String,
     time_ns: String,
@@ -63,7 +67,7 @@ impl Text {
 }
 
 /// Asks whether anything of the run lives that holds `grant` by the lock file that `text`, from
-/// [`super::lock::HolderLock::describe`], names. Only for a holder on a store that is local to this
+/// [`lock::HolderLock::describe`], names. Only for a holder on a store that is local to this
 /// machine. Disturbs nobody.
 pub fn probe(dir: &Path, grant: Grant, run_id: &str, text: &str) -> Probe {
     explain(dir, grant, run_id, text).0
@@ -74,7 +78,7 @@ mod here {
     use super::{Grant, Path, Probe, Text, UNTOLD, io};
 
     impl Text {
-        pub(in super::super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
+        pub(super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
             let none = || UNTOLD.to_owned();
             Ok(Self { boot: none(), pid_ns: none(), time_ns: none(), dev, ino, born: 0, mark })
         }
@@ -94,13 +98,13 @@ mod here {
     use std::os::unix::fs::MetadataExt;
     use std::time::Duration;
 
-    use super::super::lock;
-    use super::super::proc::{self, Carries, Stat};
+    use super::lock;
+    use super::proc::{self, Carries, Stat};
     use super::{Grant, Path, Probe, Text, UNTOLD, io};
 
     impl Text {
         /// Describes a file just made by this process.
-        pub(in super::super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
+        pub(super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
             let none = || UNTOLD.to_owned();
             let pid_ns = std::fs::read_link("/proc/self/ns/pid");
             let boot = crate::clock::boot_id().ok_or(rustix::io::Errno::NOENT)?;
@@ -135,7 +139,7 @@ mod here {
     }
 
     fn question(dir: &Path, grant: Grant, run_id: &str, text: &str) -> Result<(), (Probe, &'static str)> {
-        if run_id.len() < super::super::RUN_ID_SHORTEST {
+        if run_id.len() < crate::host::RUN_ID_SHORTEST {
             return Err(unsure("the run id is too short"));
         }
         let said = Text::parse(text).ok_or(unsure("the record describes no lock we know"))?;

@@ -10,48 +10,54 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// One process as `/proc/PID/stat` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) pid: i32,
-    pub(super) state: u8,
-    pub(super) parent: i32,
-    pub(super) group: i32,
-    pub(super) session: i32,
+pub struct Stat {
+    /// Its id.
+    pub pid: i32,
+    state: u8,
+    /// Its parent's id.
+    pub parent: i32,
+    /// The id of its process group.
+    pub group: i32,
+    /// The id of its session.
+    pub session: i32,
     flags: u64,
     threads: u64,
     /// Clock ticks after boot. With the pid it names a process for good: a pid is not reused
     /// within one tick.
-    pub(super) start: u64,
+    pub start: u64,
     memory: u64,
 }
 
 impl Stat {
     /// Dead but not reaped. A leader that ended before its threads shows as a zombie too, and the
     /// process lives on in them.
-    pub(super) fn dead(&self) -> bool {
+    pub fn dead(&self) -> bool {
         matches!(self.state, b'X' | b'x') || (self.zombie() && self.threads <= 1)
     }
 
     /// The leader is a zombie, whatever its threads do.
-    pub(super) fn zombie(&self) -> bool {
+    pub fn zombie(&self) -> bool {
         self.state == b'Z'
     }
 
     /// Has given its memory back and can run no more code of its own. A process that is just
     /// executing has memory, though no environment yet.
-    pub(super) fn dying(&self) -> bool {
+    pub fn dying(&self) -> bool {
         self.memory == 0 && self.threads <= 1
     }
 
     /// Stopped by a signal.
-    pub(super) fn stopped(&self) -> bool {
+    pub fn stopped(&self) -> bool {
         self.state == b'T'
     }
 
-    pub(super) fn kernel(&self) -> bool {
+    /// A thread of the kernel.
+    pub fn kernel(&self) -> bool {
         self.flags & PF_KTHREAD != 0
     }
 
-    pub(super) fn same(&self, other: &Stat) -> bool {
+    /// The same process, not just the same pid.
+    pub fn same(&self, other: &Stat) -> bool {
         self.pid == other.pid && self.start == other.start
     }
 }
@@ -63,7 +69,7 @@ fn small<'a>(path: &str, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
 }
 
 /// The process of that number.
-pub(super) fn stat(pid: i32) -> io::Result<Stat> {
+pub fn stat(pid: i32) -> io::Result<Stat> {
     let mut buffer = [0; 1024];
     let text = small(&format!("/proc/{pid}/stat"), &mut buffer)?;
     parse(pid, text).ok_or_else(|| Errno::SRCH.into())
@@ -101,7 +107,7 @@ fn numbers(dir: &str) -> io::Result<Vec<i32>> {
 
 /// Every process that may be looked at, in the order of their numbers, and whether some may not.
 /// Those that end meanwhile are left out.
-pub(super) fn all() -> io::Result<(Vec<Stat>, bool)> {
+pub fn all() -> io::Result<(Vec<Stat>, bool)> {
     let mut found = Vec::new();
     let mut hidden = false;
     for pid in numbers("/proc")? {
@@ -120,17 +126,21 @@ fn vanished(e: &io::Error) -> bool {
 
 /// What an environment says about a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Carries {
+pub enum Carries {
+    /// It names the run.
     Yes,
+    /// It does not.
     No,
     /// Nothing there: started with an empty environment, just executing, or about to end.
     Empty,
+    /// It may not be read.
     Unreadable,
+    /// The process has gone.
     Vanished,
 }
 
-/// Whether the process was started with this run id in [`super::RUN_ID`] or [`super::RUN_CHAIN`].
-pub(super) fn carries(stat: &Stat, run_id: &str) -> Carries {
+/// Whether the process was started with this run id in [`crate::host::RUN_ID`] or [`crate::host::RUN_CHAIN`].
+pub fn carries(stat: &Stat, run_id: &str) -> Carries {
     if !stat.zombie() {
         return environ(&format!("/proc/{}/environ", stat.pid), run_id);
     }
@@ -150,7 +160,7 @@ pub(super) fn carries(stat: &Stat, run_id: &str) -> Carries {
 }
 
 /// Whether the process was started with all of these in its environment.
-pub(super) fn started_with(stat: &Stat, entries: &[String]) -> bool {
+pub fn started_with(stat: &Stat, entries: &[String]) -> bool {
     let environ = large(&format!("/proc/{}/environ", stat.pid)).unwrap_or_default();
     entries.iter().all(|entry| environ.split(|byte| *byte == 0).any(|own| own == entry.as_bytes()))
 }
@@ -167,7 +177,7 @@ fn large(path: &str) -> io::Result<Vec<u8>> {
 
 /// The living children of all threads of a process, as the kernel keeps them: without a look at
 /// anybody else, and none where the kernel does not tell. While they fork it may miss some.
-pub(super) fn children(of: i32) -> Vec<Stat> {
+pub fn children(of: i32) -> Vec<Stat> {
     let mut found = Vec::new();
     for thread in numbers(&format!("/proc/{of}/task")).unwrap_or_default() {
         let list = large(&format!("/proc/{of}/task/{thread}/children")).unwrap_or_default();
@@ -194,15 +204,15 @@ fn environ(path: &str, run_id: &str) -> Carries {
 fn names(environ: &[u8], run_id: &str) -> bool {
     environ.split(|b| *b == 0).any(|entry| {
         let value = |key: &str| entry.strip_prefix(key.as_bytes())?.strip_prefix(b"=");
-        value(super::RUN_ID) == Some(run_id.as_bytes())
-            || value(super::RUN_CHAIN)
+        value(crate::host::RUN_ID) == Some(run_id.as_bytes())
+            || value(crate::host::RUN_CHAIN)
                 .is_some_and(|ids| ids.split(|b| *b == b' ').any(|id| id == run_id.as_bytes()))
     })
 }
 
 /// The soft limit of real-time CPU time, which may be a mark ([`super::lock`]). Readable for
 /// everybody's processes.
-pub(super) fn mark(pid: i32) -> Option<u64> {
+pub fn mark(pid: i32) -> Option<u64> {
     let mut buffer = [0; 4096];
     let text = small(&format!("/proc/{pid}/limits"), &mut buffer).ok()?;
     let text = std::str::from_utf8(text).ok()?;
@@ -211,7 +221,7 @@ pub(super) fn mark(pid: i32) -> Option<u64> {
 }
 
 /// The command line for people to read, on one line.
-pub(super) fn command(pid: i32) -> String {
+pub fn command(pid: i32) -> String {
     const LONGEST: usize = 200;
     let mut buffer = [0; 4096];
     let args = small(&format!("/proc/{pid}/cmdline"), &mut buffer).unwrap_or_default();
@@ -230,7 +240,7 @@ pub(super) fn command(pid: i32) -> String {
 }
 
 /// The signals this thread blocks and this process ignores: bit `n - 1` for signal `n`.
-pub(super) fn signal_state() -> Option<(u64, u64)> {
+pub fn signal_state() -> Option<(u64, u64)> {
     let mut buffer = [0; 4096];
     let text = small("/proc/thread-self/status", &mut buffer).ok()?;
     // Every run asks for this: no search line by line.
@@ -246,7 +256,7 @@ pub(super) fn signal_state() -> Option<(u64, u64)> {
 }
 
 /// Whether this `/proc` shows every process of our own pid namespace.
-pub(super) fn complete() -> bool {
+pub fn complete() -> bool {
     let me = rustix::process::getpid().as_raw_pid();
     let own = std::fs::read_link("/proc/self").ok();
     if own.is_none_or(|own| own.as_os_str() != me.to_string().as_str()) || stat(1).is_err() {

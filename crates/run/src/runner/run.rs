@@ -22,23 +22,22 @@ use leasehold_core::session::{
 };
 use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
-use rustix::process::Signal as OsSignal;
 
-use super::lock::{HolderLock, new_mark};
 use super::lookup::Program;
 use super::outcome::{self, Survivor};
-use super::signals::Signals;
+use super::signals::{Signals, named, os};
 use super::tail::Tail;
 use super::tree::Tree;
-use crate::backends::gate::Gates;
-use crate::elsewhere::Elsewhere;
-use crate::fences::{Ended, Fences};
-use crate::ledger::{Book, Item};
-use crate::memory::Memory;
-use crate::shell::{InputSender, Job, Shell, StepSender};
 use crate::steps::Steps;
-use crate::stores::Store;
-use crate::{clock, host, random};
+use leasehold::backends::gate::Gates;
+use leasehold::elsewhere::Elsewhere;
+use leasehold::fences::{Ended, Fences};
+use leasehold::ledger::{Book, Item};
+use leasehold::liveness::lock::{HolderLock, new_mark};
+use leasehold::memory::Memory;
+use leasehold::shell::{InputSender, Job, Shell, StepSender};
+use leasehold::stores::Store;
+use leasehold::{clock, host, random};
 
 /// What to run, and under which leases.
 #[derive(Debug)]
@@ -215,8 +214,8 @@ pub fn environment(bearer: &Bearer, spec: &Spec) -> Vec<(OsString, OsString)> {
         ("LEASEHOLD_TOKEN", bearer.token.to_string()),
         ("LEASEHOLD_GRANT", host::grant_text(bearer)),
         (host::SUPERVISOR, host::supervisor_text(bearer.grant)),
-        (super::RUN_ID, spec.run_id.clone()),
-        (super::RUN_CHAIN, super::run_chain(&spec.run_id)),
+        (host::RUN_ID, spec.run_id.clone()),
+        (host::RUN_CHAIN, host::run_chain(&spec.run_id)),
     ];
     values.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
 }
@@ -305,25 +304,6 @@ impl Loop<'_> {
 
 /// What a shell would say of a job that died of KILL.
 const KILLED: i32 = 128 + 9;
-
-const SIGNALS: [(OsSignal, Signal); 6] = [
-    (OsSignal::INT, Signal::Int),
-    (OsSignal::TERM, Signal::Term),
-    (OsSignal::HUP, Signal::Hup),
-    (OsSignal::QUIT, Signal::Quit),
-    (OsSignal::USR1, Signal::Usr1),
-    (OsSignal::USR2, Signal::Usr2),
-];
-
-pub(crate) fn named(signal: OsSignal) -> Option<Signal> {
-    SIGNALS.iter().find(|(os, _)| *os == signal).map(|(_, name)| *name)
-}
-
-/// The number of a signal, for exit codes.
-pub fn signal_number(signal: Signal) -> u8 {
-    let os = SIGNALS.iter().find(|(_, name)| *name == signal).map_or(0, |(os, _)| os.as_raw());
-    u8::try_from(os).unwrap_or(0)
-}
 
 /// The job as a process tree.
 struct Process<'a> {
@@ -425,7 +405,7 @@ impl Job for Process<'_> {
         match tree.kill() {
             Ok(sweep) => self.refused = sweep.refused,
             // `/proc` went away under us: what can be reached without it.
-            Err(_) => drop(tree.signal_group(OsSignal::KILL)),
+            Err(_) => drop(tree.signal_group(rustix::process::Signal::KILL)),
         }
     }
 
@@ -444,9 +424,8 @@ impl Job for Process<'_> {
     fn forward(&mut self, signal: Signal) {
         // A terminal sends its own INT and QUIT to the whole foreground group.
         let by_terminal = self.spec.foreground && matches!(signal, Signal::Int | Signal::Quit);
-        let os = SIGNALS.iter().find(|(_, name)| *name == signal).map(|(os, _)| *os);
-        if let (Some(tree), Some(os), false) = (self.tree.as_mut(), os, by_terminal) {
-            let _ = tree.signal_group(os);
+        if let Some(tree) = self.tree.as_mut().filter(|_| !by_terminal) {
+            let _ = tree.signal_group(os(signal));
         }
     }
 

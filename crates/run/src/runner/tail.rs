@@ -14,9 +14,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::poll::{self, Wake};
 use super::signals::Signals;
-use crate::text::harmless;
+use leasehold::poll::{self, Wake};
+use leasehold::text::harmless;
 
 /// Most that is kept, in bytes.
 pub const TAIL_MAX: usize = 2 * 1024;

@@ -8,7 +8,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use leasehold_core::ids::Grant;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::evidence::Text;
+use super::Text;
 
 /// How long the lock file of a run that nobody took over is kept.
 const KEPT: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
@@ -92,10 +92,6 @@ impl HolderLock {
     /// Removes the file, at the clean end of a run, after the release.
     pub fn remove(self) -> io::Result<()> {
         std::fs::remove_file(&self.path)
-    }
-
-    pub(super) fn raw_fd(&self) -> RawFd {
-        self.file.as_raw_fd()
     }
 }
 
@@ -189,11 +185,11 @@ pub fn new_mark(_: Grant) -> Option<u64> {
 
 /// Puts the mark on the calling process, between fork and exec. Without it the job runs as well.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn put_mark(mark: u64) {
+pub fn put_mark(mark: u64) {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let limit = Rlimit { current: Some(mark), maximum: None };
     let _ = setrlimit(Resource::Rttime, limit);
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn put_mark(_: u64) {}
+pub fn put_mark(_: u64) {}

@@ -16,8 +16,8 @@ use rustix::process::{
 };
 
 pub use super::outcome::{Exit, Reaped, Survivor, Sweep};
-use super::proc::{self, Carries, Stat};
 use super::spawn::{self, Job, SpawnError};
+use leasehold::liveness::proc::{self, Carries, Stat};
 
 /// Passes over `/proc` before giving up on a tree that forks faster than it can be stopped.
 const PASSES: usize = 100;
@@ -48,7 +48,7 @@ impl Tree {
     /// `run_id` must be new and hard to guess: a process that carries it in its environment is
     /// taken for ours, and killed as such.
     pub fn become_subreaper(run_id: &str) -> io::Result<Self> {
-        if run_id.len() < super::RUN_ID_SHORTEST {
+        if run_id.len() < leasehold::host::RUN_ID_SHORTEST {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the run id is too short"));
         }
         let me = rustix::process::getpid();

@@ -28,12 +28,12 @@ use leasehold_core::time::BootTime;
 use rustix::event::{self, PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::backends::gate::Gates;
-use crate::keeper::StepTask;
-use crate::runner::poll;
-use crate::shell::StepSender;
-use crate::targets::{Refused, TargetError};
-use crate::{clock, owned, random};
+use leasehold::backends::gate::Gates;
+use leasehold::keeper::StepTask;
+use leasehold::poll;
+use leasehold::shell::StepSender;
+use leasehold::targets::{Refused, TargetError};
+use leasehold::{clock, owned, random};
 
 /// Where a job finds the socket.
 pub const SOCKET: &str = "LEASEHOLD_SOCKET";

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use leasehold::clock;
 use leasehold::core::ids::Grant;
-use leasehold::runner::evidence::{Probe, explain, probe};
-use leasehold::runner::lock::{self, HolderLock};
+use leasehold::liveness::lock::{self, HolderLock};
+use leasehold::liveness::{Probe, explain, probe};
 
 use crate::dead::{HEADLESS, SETSID};
 use crate::driver::{Dir, Driven, Seen, eventually, new_run, supervisor};

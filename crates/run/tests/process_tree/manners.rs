@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use leasehold::clock;
-use leasehold::runner::lookup::{LookupError, lookup};
-use leasehold::runner::poll::{Timer, Wake, wait};
+use leasehold::poll::{Timer, Wake, wait};
+use leasehold_run::runner::lookup::{LookupError, lookup};
 use std::os::fd::AsFd;
 use std::time::Duration;
 

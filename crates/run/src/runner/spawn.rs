@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
@@ -10,10 +10,10 @@ use leasehold_core::time::BootTime;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::Pid;
 
-use super::lock::HolderLock;
 use super::lookup::Program;
 use super::tail::Ends;
-use crate::clock::boot_time;
+use leasehold::clock::boot_time;
+use leasehold::liveness::lock::HolderLock;
 
 /// What to start, and how.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Job<'a> {
     pub foreground: bool,
     /// The lock the job inherits, as evidence that it lives.
     pub lock: Option<&'a HolderLock>,
-    /// What all its processes are marked with, also those that got away ([`super::lock::new_mark`]).
+    /// What all its processes are marked with, also those that got away ([`leasehold::liveness::lock::new_mark`]).
     pub mark: Option<u64>,
     /// Where it prints to, if not to our own output and error.
     pub output: Option<&'a Ends>,
@@ -128,7 +128,7 @@ const LOCK_FD: RawFd = 100;
 #[allow(unsafe_code)]
 fn forked(mut command: Command, job: &Job<'_>) -> io::Result<Child> {
     let (parent, mark) = (rustix::process::getpid(), job.mark);
-    let fd = job.lock.map(HolderLock::raw_fd);
+    let fd = job.lock.map(|lock| lock.as_fd().as_raw_fd());
     let by = job.by;
     // SAFETY: between fork and exec the closure only makes system calls and formats two integers
     // on the stack: no allocation, no lock, no memory shared with the parent. The descriptor is
@@ -137,7 +137,7 @@ fn forked(mut command: Command, job: &Job<'_>) -> io::Result<Child> {
         command.pre_exec(move || {
             die_with(parent)?;
             if let Some(mark) = mark {
-                super::lock::put_mark(mark);
+                leasehold::liveness::lock::put_mark(mark);
             }
             if let Some(fd) = fd {
                 leave_evidence(BorrowedFd::borrow_raw(fd))?;

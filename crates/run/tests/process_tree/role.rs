@@ -7,13 +7,13 @@ use std::path::PathBuf;
 
 use leasehold::clock;
 use leasehold::core::ids::Grant;
-use leasehold::runner::lock::{HolderLock, new_mark};
-use leasehold::runner::lookup::lookup;
-use leasehold::runner::poll;
-use leasehold::runner::signals::Signals;
-use leasehold::runner::spawn::Job;
-use leasehold::runner::tree::{Sweep, Tree};
-use leasehold::runner::{RUN_CHAIN, RUN_ID, run_chain};
+use leasehold::host::{RUN_CHAIN, RUN_ID, run_chain};
+use leasehold::liveness::lock::{HolderLock, new_mark};
+use leasehold::poll;
+use leasehold_run::runner::lookup::lookup;
+use leasehold_run::runner::signals::Signals;
+use leasehold_run::runner::spawn::Job;
+use leasehold_run::runner::tree::{Sweep, Tree};
 use rustix::process::{Signal, kill_process, kill_process_group};
 
 pub(crate) const ROLE: &str = "LEASEHOLD_TEST_ROLE";

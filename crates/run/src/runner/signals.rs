@@ -6,14 +6,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use leasehold_core::session;
 use rustix::process::Signal;
 use signal_hook::flag;
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
-
-/// What the wrapper passes on to the job.
-const FORWARDED: [Signal; 6] =
-    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2];
 
 /// The signals that arrived since the last look, without order; repeats count once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,8 +38,8 @@ impl Signals {
         let (blocked, ignored) = inherited();
         let (read, write) = UnixStream::pair()?;
         // CHLD gets a handler in any case: while it is ignored the kernel throws exit statuses away.
-        let wanted =
-            FORWARDED.iter().filter(|s| !contains(ignored, **s)).chain([&Signal::CHILD]).map(|s| s.as_raw());
+        let forwarded = FORWARDED.into_iter().map(os).filter(|signal| !contains(ignored, *signal));
+        let wanted = forwarded.chain([Signal::CHILD]).map(Signal::as_raw);
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, wanted)?;
         let deaf = contains(blocked, Signal::CHILD) || contains(blocked, Signal::TERM);
         Ok(Self { delivery, deaf })
@@ -115,7 +112,7 @@ impl Interrupt {
 /// Asked through `/proc` because the system call is not to be had without `unsafe`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn inherited() -> (u64, u64) {
-    super::proc::signal_state().unwrap_or((0, 0))
+    leasehold::liveness::proc::signal_state().unwrap_or((0, 0))
 }
 
 /// Elsewhere nothing says so without `unsafe`.
@@ -126,4 +123,36 @@ fn inherited() -> (u64, u64) {
 
 fn contains(set: u64, signal: Signal) -> bool {
     set & (1 << (signal.as_raw() - 1)) != 0
+}
+
+/// The signals that are passed on, as a session calls them.
+const FORWARDED: [session::Signal; 6] = [
+    session::Signal::Int,
+    session::Signal::Term,
+    session::Signal::Hup,
+    session::Signal::Quit,
+    session::Signal::Usr1,
+    session::Signal::Usr2,
+];
+
+/// What the system calls it.
+pub(super) fn os(signal: session::Signal) -> Signal {
+    match signal {
+        session::Signal::Int => Signal::INT,
+        session::Signal::Term => Signal::TERM,
+        session::Signal::Hup => Signal::HUP,
+        session::Signal::Quit => Signal::QUIT,
+        session::Signal::Usr1 => Signal::USR1,
+        session::Signal::Usr2 => Signal::USR2,
+    }
+}
+
+/// What a session calls it.
+pub(crate) fn named(signal: Signal) -> Option<session::Signal> {
+    FORWARDED.into_iter().find(|forwarded| os(*forwarded) == signal)
+}
+
+/// The number of a signal, for exit codes.
+pub fn signal_number(signal: session::Signal) -> u8 {
+    u8::try_from(os(signal).as_raw()).unwrap_or(0)
 }

@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::lookup::Program;
-use super::poll::{self, Timer};
 use super::signals::Signals;
-use crate::clock::boot_time;
+use leasehold::clock::boot_time;
+use leasehold::poll::{self, Timer};
 
 /// How often one looks whose child's end nobody tells.
 const LOOK: Duration = Duration::from_millis(100);

@@ -7,12 +7,12 @@ use leasehold_core::name::Name;
 use leasehold_core::session::Granted;
 
 use super::*;
-use crate::backends::memory::MemoryStore;
-use crate::host;
-use crate::ledger::{Book, Item};
-use crate::state::StateDir;
-use crate::targets::{Attempt, Target};
-use crate::update::nothing;
+use leasehold::backends::memory::MemoryStore;
+use leasehold::host;
+use leasehold::ledger::{Book, Item};
+use leasehold::state::StateDir;
+use leasehold::targets::{Attempt, Target};
+use leasehold::update::nothing;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -4,14 +4,9 @@
 //! thread that owns the process: it is the subreaper, the only waiter, and the parent whose death
 //! the kernel reports to the job.
 
-pub mod evidence;
-pub mod lock;
 pub mod lookup;
 pub mod outcome;
 pub mod plain;
-pub mod poll;
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod proc;
 pub mod run;
 pub mod signals;
 pub mod spawn;
@@ -24,7 +19,11 @@ pub mod tree;
 
 use std::process::Command;
 
-use crate::backends::shown;
+use leasehold::backends::shown;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use leasehold::host::RUN_ID_SHORTEST;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+use leasehold::liveness::proc;
 
 /// A job gets no store credentials, whether it has a lease or not. The rest of the URL stays: without it a run inside
 /// this one would quietly use another store.
@@ -54,22 +53,6 @@ fn parent(of: i32) -> Option<i32> {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn parent(_: i32) -> Option<i32> {
     None
-}
-
-/// The variable that marks every process of a run.
-pub const RUN_ID: &str = "LEASEHOLD_RUN_ID";
-
-/// A shorter run id could be somebody else's too; an empty one is everybody's.
-pub const RUN_ID_SHORTEST: usize = 16;
-
-/// The run ids of the enclosing runs, outermost first, then this one. A run inside a run replaces
-/// [`RUN_ID`], and what is left of it must still be recognised as part of the outer run.
-pub const RUN_CHAIN: &str = "LEASEHOLD_RUN_CHAIN";
-
-/// The ids of the runs that this process was started under, outermost first.
-pub fn outer_runs() -> Vec<String> {
-    let outer = std::env::var(RUN_CHAIN).or_else(|_| std::env::var(RUN_ID)).unwrap_or_default();
-    outer.split(' ').filter(|run| !run.is_empty()).map(str::to_owned).collect()
 }
 
 /// What is left on this machine of a run whose wrapper was this process, if that is gone: for people. Where processes
@@ -103,11 +86,4 @@ pub fn started_with(entries: &[String]) -> Vec<outcome::Survivor> {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn started_with(_entries: &[String]) -> Vec<outcome::Survivor> {
     Vec::new()
-}
-
-/// The value of [`RUN_CHAIN`] for a run started from this environment.
-pub fn run_chain(run_id: &str) -> String {
-    let mut chain = outer_runs();
-    chain.push(run_id.to_owned());
-    chain.join(" ")
 }
