@@ -22,6 +22,8 @@
 //! the world is here. [`backends`] are where leases live and what they fence, [`lease`] is the API
 //! above. Commands under a lease are run by another crate, `leasehold-run`.
 
+#![forbid(unsafe_code)]
+
 pub mod backends;
 pub mod byhand;
 pub mod clock;

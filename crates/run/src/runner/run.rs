@@ -3,7 +3,6 @@
 //! The main thread is one poll loop over a boot-time timer, the keeper's wake-up and the signals. It
 //! starts the job, holds the deadline, and never touches the store while a job lives.
 
-mod item;
 mod start;
 
 use std::ffi::OsString;
@@ -190,18 +189,13 @@ pub fn run(
         lock,
         fences,
         keeper: shell.step_sender(),
-        steps: None,
-        tail: None,
         listener,
-        tree: None,
         granted: None,
         opened: None,
-        recorded: None,
-        survivors: Vec::new(),
+        running: None,
         spawn_error: None,
-        started: None,
-        killing: false,
-        refused: Vec::new(),
+        survivors: Vec::new(),
+        recorded: None,
     };
     Loop { shell, job, signals }.run()
 }
@@ -247,18 +241,20 @@ impl Loop<'_> {
         };
         self.shell.finish(&outcome);
         // All else is done: a reader that stands still keeps nobody from the lease.
-        let unwritten = self.job.tail.take().and_then(|tail| tail.finish(&mut self.signals));
+        let tail = self.job.running.as_mut().and_then(|running| running.tail.take());
+        let unwritten = tail.and_then(|tail| tail.finish(&mut self.signals));
         // The process ends next; taking the handlers down one by one would cost 3 % of a short run.
         std::mem::forget(self.signals);
         Ok(Ran { unwritten, ..self.job.ran(outcome) })
     }
 
     fn inputs(&mut self) -> io::Result<Vec<Input>> {
-        if let (Some(steps), Some(at)) = (&self.job.steps, self.shell.stop_at()) {
+        let steps = self.job.running.as_ref().and_then(|running| running.steps.as_ref());
+        if let (Some(steps), Some(at)) = (steps, self.shell.stop_at()) {
             steps.ours_until(at);
         }
         let (mut inputs, signalled) = self.shell.wait(Some(self.signals.as_fd()))?;
-        let mut reap = self.job.killing;
+        let mut reap = self.job.running.as_ref().is_some_and(|running| running.killed.is_some());
         if signalled {
             let pending = self.signals.pending();
             inputs.extend(pending.forward.into_iter().filter_map(named).map(Input::Signal));
@@ -268,8 +264,8 @@ impl Loop<'_> {
         if reap {
             // Whoever comes next must not meet them. After a clean end they are none of our business.
             let stopped = self.shell.stopped().is_some_and(|why| *why != StopReason::Survivors);
-            if let Some(tree) = self.job.tree.as_mut().filter(|_| stopped) {
-                tree.await_strays();
+            if let Some(running) = self.job.running.as_mut().filter(|_| stopped) {
+                running.tree.await_strays();
             }
             inputs.extend(self.job.reap()?);
         }
@@ -279,7 +275,7 @@ impl Loop<'_> {
     /// The system fails us. Whatever runs is ended first: nobody would watch over it any more. Nothing new is asked of the
     /// system for that, for it may be what there is no more of.
     fn give_up(mut self, error: io::Error) -> io::Result<Ran> {
-        if self.job.tree.is_none() {
+        if self.job.running.is_none() {
             return Err(error);
         }
         let mut status = KILLED;
@@ -314,33 +310,36 @@ struct Process<'a> {
     fences: Fences,
     /// For its steps, which the keeper records.
     keeper: StepSender,
-    /// Where its steps and gates ask, while it runs.
-    steps: Option<Steps>,
-    /// What it prints, if that passes through us.
-    tail: Option<Tail>,
     listener: &'a mut dyn Listener,
-    /// Its processes, once it was started.
-    tree: Option<Tree>,
     /// The grant, from when there is one.
     granted: Option<Granted>,
     /// What came of opening its item.
     opened: Option<ItemOpened>,
+    /// Its processes, once it was started.
+    running: Option<Running>,
+    /// Why it was not started.
+    spawn_error: Option<String>,
+    survivors: Vec<Survivor>,
     /// What came of recording its end.
     recorded: Option<ItemRecorded>,
-    survivors: Vec<Survivor>,
-    spawn_error: Option<String>,
-    /// When it was started, if it was.
-    started: Option<BootTime>,
-    /// KILL was sent.
-    killing: bool,
-    /// Processes that may not be signalled: they run as somebody else.
-    refused: Vec<Survivor>,
+}
+
+/// A job that was started.
+struct Running {
+    tree: Tree,
+    since: BootTime,
+    /// Where its steps and gates ask, if it has any.
+    steps: Option<Steps>,
+    /// What it prints, if that passes through us, until all of it is written.
+    tail: Option<Tail>,
+    /// KILL was sent; these processes may not be signalled, they run as somebody else.
+    killed: Option<Vec<Survivor>>,
 }
 
 impl Process<'_> {
     fn reap(&mut self) -> io::Result<Option<Input>> {
-        let Some(tree) = self.tree.as_mut() else { return Ok(None) };
-        let reaped = tree.reap()?;
+        let Some(running) = self.running.as_mut() else { return Ok(None) };
+        let reaped = running.tree.reap()?;
         let exit = reaped.main.map(|main| match main {
             outcome::Exit::Signal(_) => Exit::Signal(main.code().into()),
             outcome::Exit::Code(_) => Exit::Code(main.code().into()),
@@ -363,7 +362,7 @@ impl Process<'_> {
         if let Some(lock) = self.lock {
             let _ = lock.remove();
         }
-        let lasted = self.started.map_or(Duration::ZERO, |at| clock::boot_time().since(at));
+        let lasted = self.running.map_or(Duration::ZERO, |job| clock::boot_time().since(job.since));
         let Self { granted, survivors, spawn_error, fences, opened, recorded, .. } = self;
         let fences = fences.finish(granted.as_ref());
         let unwritten = None;
@@ -373,15 +372,11 @@ impl Process<'_> {
 
 impl Job for Process<'_> {
     fn start(&mut self, granted: &Granted, by: BootTime) -> Result<(), Exit> {
-        self.started = Some(clock::boot_time());
-        self.tree = Some(self.spawn(granted, by).map_err(|(error, exit)| {
-            if let Exit::TooLate(_) = exit {
-                // Then it is as if it had never been tried.
-                self.started = None;
-            }
+        let spawned = self.spawn(granted, by).map_err(|(error, exit)| {
             self.spawn_error = Some(error);
             exit
-        })?);
+        });
+        self.running = Some(spawned?);
         Ok(())
     }
 
@@ -390,20 +385,21 @@ impl Job for Process<'_> {
     }
 
     fn printed(&mut self, state: State) -> String {
-        let printed = self.tail.as_ref().map(Tail::stop).filter(|_| state != State::Ok);
+        let tail = self.running.as_ref().and_then(|running| running.tail.as_ref());
+        let printed = tail.map(Tail::stop).filter(|_| state != State::Ok);
         self.spawn_error.clone().or(printed).unwrap_or_default()
     }
 
     // What a sweep could not reach is tried again: the session repeats KILL until the tree is empty.
     fn term(&mut self) {
-        let _ = self.tree.as_mut().map(Tree::terminate);
+        let _ = self.running.as_mut().map(|running| running.tree.terminate());
     }
 
     fn kill(&mut self) {
-        self.killing = true;
-        let Some(tree) = self.tree.as_mut() else { return };
+        let Some(Running { tree, killed, .. }) = self.running.as_mut() else { return };
+        let refused = killed.get_or_insert_default();
         match tree.kill() {
-            Ok(sweep) => self.refused = sweep.refused,
+            Ok(sweep) => *refused = sweep.refused,
             // `/proc` went away under us: what can be reached without it.
             Err(_) => drop(tree.signal_group(rustix::process::Signal::KILL)),
         }
@@ -411,21 +407,21 @@ impl Job for Process<'_> {
 
     fn freeze(&mut self) {
         // A job that cannot be held still may not go on past its lease.
-        let still = self.tree.as_mut().map(Tree::freeze);
+        let still = self.running.as_mut().map(|running| running.tree.freeze());
         if !still.is_some_and(|sweep| sweep.is_ok_and(|sweep| sweep.settled && sweep.refused.is_empty())) {
             self.kill();
         }
     }
 
     fn thaw(&mut self) {
-        let _ = self.tree.as_mut().map(Tree::thaw);
+        let _ = self.running.as_mut().map(|running| running.tree.thaw());
     }
 
     fn forward(&mut self, signal: Signal) {
         // A terminal sends its own INT and QUIT to the whole foreground group.
         let by_terminal = self.spec.foreground && matches!(signal, Signal::Int | Signal::Quit);
-        if let Some(tree) = self.tree.as_mut().filter(|_| !by_terminal) {
-            let _ = tree.signal_group(os(signal));
+        if let Some(running) = self.running.as_mut().filter(|_| !by_terminal) {
+            let _ = running.tree.signal_group(os(signal));
         }
     }
 
@@ -437,11 +433,13 @@ impl Job for Process<'_> {
             _ => {}
         }
         if *event == Event::Survivors {
-            self.survivors = self.tree.as_ref().and_then(|t| t.survivors().ok()).unwrap_or_default();
+            let survivors = self.running.as_ref().and_then(|running| running.tree.survivors().ok());
+            self.survivors = survivors.unwrap_or_default();
             self.listener.survivors(&self.survivors);
         }
-        if *event == Event::StopUnconfirmed && !self.refused.is_empty() {
-            return self.listener.untouchable(&self.refused);
+        let refused = self.running.as_ref().and_then(|running| running.killed.as_deref());
+        if let (Event::StopUnconfirmed, Some(refused @ [_, ..])) = (event, refused) {
+            return self.listener.untouchable(refused);
         }
         self.listener.event(event);
     }

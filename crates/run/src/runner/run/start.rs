@@ -1,23 +1,52 @@
 //! The command of a run: what it finds in its environment, and how it is started.
 
 use std::ffi::OsString;
+use std::io;
+use std::path::Path;
 
+use leasehold::clock;
+use leasehold_core::ledger::Subject;
 use leasehold_core::session::{Exit, Granted};
 use leasehold_core::time::BootTime;
 
-use super::{Bearer, Process, environment};
+use super::{Bearer, Process, Running, environment};
 use crate::runner::spawn;
 use crate::runner::tail::Tail;
 use crate::runner::tree::Tree;
-use crate::steps::{Desk, Steps};
+use crate::steps::{self, Desk, Steps};
 
 impl Process<'_> {
-    fn environment(&mut self, granted: &Granted) -> Vec<(OsString, Option<OsString>)> {
+    fn environment(&mut self, granted: &Granted, steps: Option<&Steps>) -> Vec<(OsString, Option<OsString>)> {
         let ours = environment(&Bearer::from(granted), self.spec);
         let fences = self.fences.environment(granted, &|name| self.spec.variable(name));
         let all = self.spec.env.iter().cloned().chain(ours).chain(fences);
         let all = all.map(|(key, value)| (key, Some(value)));
-        all.chain(self.about()).collect()
+        all.chain(self.about(steps)).collect()
+    }
+
+    /// What the job's environment says about its item. What an outer run said about its own is removed, also if this
+    /// one has none: its job would take that key for its own, and do its steps in that run's name.
+    fn about(&self, steps: Option<&Steps>) -> Vec<(OsString, Option<OsString>)> {
+        let entry = self.entry();
+        let beside = self.spec.key.as_ref().map(|item| &item.subject);
+        let (mut key, mut slot) = (None, None);
+        for subject in entry.iter().map(|entry| &entry.subject).chain(beside) {
+            match subject {
+                Subject::Key(text) => key = Some(text.into()),
+                Subject::Slot { id, .. } => slot = Some(id.into()),
+                Subject::Latest(_) => {}
+            }
+        }
+        let attempt = entry.map(|entry| entry.attempt.to_string().into());
+        let socket = steps.map(|steps| steps.path().into());
+        let all = [
+            ("LEASEHOLD_KEY", key),
+            ("LEASEHOLD_SLOT", slot),
+            ("LEASEHOLD_ATTEMPT", attempt),
+            ("LEASEHOLD_STEP", None),
+            (steps::SOCKET, socket),
+        ];
+        all.map(|(name, value)| (name.into(), value)).into()
     }
 
     fn desk(&self, granted: &Granted) -> Desk {
@@ -32,18 +61,24 @@ impl Process<'_> {
         desk
     }
 
-    pub(super) fn spawn(&mut self, granted: &Granted, by: BootTime) -> Result<Tree, (String, Exit)> {
+    fn listen(&self, dir: &Path, granted: &Granted, by: BootTime) -> io::Result<Steps> {
+        let steps = Steps::listen(dir, self.desk(granted))?;
+        steps.ours_until(by);
+        Ok(steps)
+    }
+
+    pub(super) fn spawn(&mut self, granted: &Granted, by: BootTime) -> Result<Running, (String, Exit)> {
         const CANNOT: Exit = Exit::Failed(126);
-        if let Some(dir) = &self.spec.sockets {
+        let since = clock::boot_time();
+        let sockets = self.spec.sockets.as_ref();
+        let steps = sockets.map(|dir| {
             let failed = |e| (format!("cannot listen for the job's steps in {}: {e}", dir.display()), CANNOT);
-            let steps = Steps::listen(dir, self.desk(granted)).map_err(failed)?;
-            steps.ours_until(by);
-            self.steps = Some(steps);
-        }
+            self.listen(dir, granted, by).map_err(failed)
+        });
+        let steps = steps.transpose()?;
         let failed = |e| (format!("what the job prints cannot be passed on: {e}"), CANNOT);
         let (tail, ends) = self.spec.tail.then(Tail::start).transpose().map_err(failed)?.unzip();
-        self.tail = tail;
-        let env = self.environment(granted);
+        let env = self.environment(granted, steps.as_ref());
         let job = spawn::Job {
             program: &self.spec.program,
             args: &self.spec.args,
@@ -60,6 +95,6 @@ impl Process<'_> {
             let status = e.exit_code().into();
             (e.to_string(), if e.is_too_late() { Exit::TooLate(status) } else { Exit::Failed(status) })
         })?;
-        Ok(tree)
+        Ok(Running { tree, since, steps, tail, killed: None })
     }
 }
