@@ -1,4 +1,4 @@
-//! Bugs found in core by the simulator; see `docs/bugs.md`.
+//! Bugs that the simulator found in core. What bugs taught: `docs/lessons.md`.
 
 use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::{Grant, Token, WriteId};
