@@ -1,8 +1,8 @@
 //! The command line. Help texts here are the documentation people read first.
 
-mod by_hand;
 mod fence;
 mod items;
+mod manual;
 mod store;
 mod typed;
 
@@ -10,8 +10,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::by_hand::{Acquire, Break, ByHand, token};
 pub use self::fence::{Fence, FenceVerb, Gate};
+pub use self::manual::{Acquire, Break, ByHand, token};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use items::{ATTEMPTS, Doing, History, IfUnknown, NewHere, Once, Pause, Plan, Retry, Step, Why};
 use items::{DAEMON_HELP, TICK_HELP};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use leasehold::backends::{self, EMBEDDED, Holders, embedded, shown};
 use leasehold::core::name::Name;
 use leasehold::doctor;
-use leasehold::memory::{Memory, Other};
+use leasehold::seen_tokens::{Memory, Other};
 use leasehold::state::StateDir;
 use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
 use leasehold::text::MASK;

@@ -12,7 +12,7 @@ use leasehold_run::runner::run::{Ran, Spec};
 use serde_json::{Value, json};
 
 use crate::args::Reports;
-use crate::cmd::items::{self, SKIPPED};
+use crate::cmd::item_args::{self, SKIPPED};
 use crate::cmd::run::Asked;
 use crate::exit::{Failed, Kind};
 use crate::out::{self, Out};
@@ -104,10 +104,10 @@ pub fn early(args: &Asked<'_>, failed: &Failed) -> Value {
 
 /// A run whose item is not to be run now.
 pub fn item(spec: &Spec, opened: &Opened, told: &Result<u8, Failed>) -> Value {
-    let (outcome, reason) = items::outcome(opened);
+    let (outcome, reason) = item_args::outcome(opened);
     json!({
         "v": 1,
-        "time": items::now(),
+        "time": item_args::now(),
         "job": spec.job.as_str(),
         "lease": spec.leases[0].as_str(),
         "run_id": spec.run_id,

@@ -10,9 +10,9 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::additions::{self, More};
 use crate::fence::{Fence, Mode};
 use crate::ids::{Epoch, Grant, Token};
-use crate::more::{self, More};
 use crate::name::Name;
 
 /// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
@@ -176,7 +176,7 @@ impl FenceRecord {
         let fence = &self.fence;
         let pending = self.pending.as_ref();
         let wire = Wire {
-            leasehold_fence: more::format(&self.more),
+            leasehold_fence: additions::format(&self.more),
             lease: fence.lease.as_str().into(),
             token: fence.token,
             seq: fence.seq,
@@ -222,8 +222,8 @@ impl FenceRecord {
             return Err(damaged(format!("unknown format {}", format.leasehold_fence)));
         }
         let wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
-        if !more::fits(format.leasehold_fence, &wire.more) {
-            return Err(damaged(more::UNFIT.into()));
+        if !additions::fits(format.leasehold_fence, &wire.more) {
+            return Err(damaged(additions::UNFIT.into()));
         }
         let lease = Name::new(&wire.lease).map_err(|e| damaged(e.to_string()))?;
         let forgotten = matches!(wire.state, WireState::Forgotten);
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn additions_are_carried_along() {
-        let with = FenceRecord { more: more::some(), ..pending() };
+        let with = FenceRecord { more: additions::some(), ..pending() };
         assert!(text(&with).starts_with(r#"{"leasehold_fence":2,"#), "an older reader is told so");
         assert_eq!(decode(&text(&with)), Ok(with.clone()));
         for next in [with.finished(), with.taken_back(), FenceRecord::done(fence()).after(Some(&with))] {

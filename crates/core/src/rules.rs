@@ -9,10 +9,10 @@ use core::fmt::{self, Debug};
 use core::hash::Hash;
 use core::time::Duration;
 
+use crate::additions::More;
+use crate::history;
 use crate::ids::{Epoch, Grant, Token, WriteId};
-use crate::more::More;
 use crate::name::Name;
-use crate::past;
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
 use crate::store::Version;
 use crate::time::BootTime;
@@ -234,7 +234,7 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         let steps = if record.instance == view.instance { 1 } else { INSTANCE_SKIP };
         match record.token.after(steps) {
             Some(token) => Decision::Take(LeaseRecord {
-                past: past::inherited(record, &claim.holder.since),
+                past: history::inherited(record, &claim.holder.since),
                 more: record.more.clone(),
                 ..granted(claim, record.epoch, token, view.instance)
             }),

@@ -9,16 +9,16 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold::byhand::{self, Ask};
 use leasehold::clock::boot_time;
 use leasehold::core::ids::WriteId;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::rules::{Rules, Standard};
 use leasehold::core::session::{Outcome, Within, lease_key};
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
-use leasehold::memory::Memory;
+use leasehold::core::timing::{StoreClock, Timing, Wishes};
+use leasehold::manual::{self, Ask};
+use leasehold::seen_tokens::Memory;
 use leasehold::stores::{self, Cas, Facts, Failure, Listed, Store, Stored, Version};
 use leasehold::{Leases, random};
 use pollster::block_on;
@@ -117,7 +117,7 @@ fn hand_over(url: &str) -> Duration {
         force: false,
         within: Within::default(),
     };
-    let granted = byhand::acquire(&ask, open(url), Memory::none()).unwrap();
+    let granted = manual::acquire(&ask, open(url), Memory::none()).unwrap();
     assert!(matches!(granted, Outcome::Granted(_)), "{granted:?}");
 
     let (told, waits) = mpsc::channel();

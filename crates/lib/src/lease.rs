@@ -17,16 +17,16 @@ use leasehold_core::session::{
     Busy, Event, Exit, Granted, History, Input, NotStarted, Outcome, Plan, Release, Signal, StopReason,
     Within,
 };
-use leasehold_core::stop::Wishes;
 use leasehold_core::time::BootTime;
+use leasehold_core::timing::Wishes;
 use thiserror::Error;
 
 use crate::backends::gate::{Gates, named};
 use crate::backends::memory::MemoryStore;
 use crate::backends::{Reach, store_of};
-use crate::fences::Fences;
-use crate::memory::Memory;
-use crate::shell::{InputSender, Job, Shell};
+use crate::driver::{InputSender, Job, Shell};
+use crate::run_fences::Fences;
+use crate::seen_tokens::Memory;
 use crate::stores::{self, Failure, OpenError, Store};
 use crate::targets::{Target, TargetError, open as open_target};
 use crate::{clock, host, random};

@@ -19,7 +19,7 @@ use leasehold_core::time::BootTime;
 use pollster::block_on;
 use sha2::{Digest, Sha256};
 
-use crate::elsewhere::Elsewhere;
+use crate::other_stores::Elsewhere;
 use crate::stores::Store;
 use crate::update::{Answer, Between, Patience, Then, drive, nothing};
 use crate::{clock, host, random};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::errand;
 use leasehold_core::ids::WriteId;
+use leasehold_core::one_shot;
 use leasehold_core::session::Op;
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold_core::time::BootTime;
@@ -137,14 +137,14 @@ impl<R: Record, S, B> Then<Done<R, S>, B> {
     }
 }
 
-impl From<errand::Next> for Then<errand::ErrandOutcome> {
-    fn from(next: errand::Next) -> Self {
+impl From<one_shot::Next> for Then<one_shot::ErrandOutcome> {
+    fn from(next: one_shot::Next) -> Self {
         match next {
-            errand::Next::Ask(Op::Read) => Self::Read,
-            errand::Next::Ask(Op::Cas { expected, write, body }) => {
+            one_shot::Next::Ask(Op::Read) => Self::Read,
+            one_shot::Next::Ask(Op::Cas { expected, write, body }) => {
                 Self::Cas { expected, write, body: Some(body) }
             }
-            errand::Next::Done(outcome) => Self::Done(outcome),
+            one_shot::Next::Done(outcome) => Self::Done(outcome),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The records of jobs in a store: what is due of a job now, and what is done about the rest.
 //!
-//! The decisions are [`leasehold_core::ledger::agenda`]'s and the times are [`crate::schedule`]'s; here are the calls.
+//! The decisions are [`leasehold_core::ledger::job_record`]'s and the times are [`crate::schedule`]'s; here are the calls.
 
-mod look;
+mod due_now;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use due_now::due_now;
 use jiff::Timestamp;
 use leasehold::ledger::job::decoded;
 pub use leasehold::ledger::job::{PREFIX, agenda_key, read};
@@ -15,14 +16,13 @@ use leasehold::stores::{Store, Write, each_stored};
 use leasehold::update::{Answer, Then, drive};
 use leasehold::{clock, host, random};
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::agenda::{Agenda, JobSchedule, Range, seen};
-pub use leasehold_core::ledger::due::ON_TIME;
-use leasehold_core::ledger::due::{Calendar, CatchUp, Gap, asked_by_itself, listed_first};
+pub use leasehold_core::ledger::catch_up::ON_TIME;
+use leasehold_core::ledger::catch_up::{Calendar, CatchUp, Gap, asked_by_itself, listed_first};
+use leasehold_core::ledger::job_record::{Agenda, JobSchedule, Range, seen};
 use leasehold_core::ledger::{Ask, BadEntry, Claim, Entry, Subject, unknown_slot};
 use leasehold_core::name::Name;
 use leasehold_core::store::{Cas, Failure, Stored};
 use leasehold_core::update::{Decision, Done, Found, Next, Update};
-pub use look::look;
 use pollster::block_on;
 
 use crate::schedule::{Schedule, Slot};
@@ -299,7 +299,7 @@ fn not_over(
     let (entries, _) = recorded(store, &terms.job, agenda.settled, now)?;
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for (entry, stored) in &entries {
-        all.push((due_at(entry), look::stands(store, terms, now, entry, stored, &mut notes)?));
+        all.push((due_at(entry), due_now::stands(store, terms, now, entry, stored, &mut notes)?));
     }
     Ok(listed_first(all.into_iter()))
 }

@@ -1,10 +1,10 @@
 //! The schedules of leasehold.toml: every job, checked as a whole before any of it is acted on.
 
-mod busy;
-mod due;
-mod fill;
+mod leases;
+mod templates;
 #[cfg(test)]
 mod tests;
+mod when;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::runner::lookup::{LookupError, Program, lookup};
-pub use busy::Busy;
 use leasehold::backends::{shown, target_of, target_schemes};
 use leasehold::text::did_you_mean;
-use leasehold_core::ledger::agenda::JobSchedule;
+use leasehold_core::ledger::job_record::JobSchedule;
 use leasehold_core::name::Name;
-use leasehold_core::stop::{DEFAULT_TTL, StoreClock, Timing, Wishes};
+use leasehold_core::timing::{DEFAULT_TTL, StoreClock, Timing, Wishes};
+pub use leases::Busy;
 
 use crate::config_file::{self, BadFile, Reader, Section};
 use crate::duration;
@@ -205,7 +205,7 @@ struct Said<'a> {
     defaults: &'a Section<'a>,
     /// For all, at the top of the file.
     zone: Option<&'a str>,
-    patterns: &'a due::Patterns,
+    patterns: &'a when::Patterns,
 }
 
 impl Said<'_> {
@@ -229,14 +229,14 @@ pub(crate) fn parse(
     path: &Path,
     wrong: impl Fn(&Job) -> Option<String>,
 ) -> Result<Vec<Job>, BadFile> {
-    parse_with(text, path, wrong, &due::Patterns::default())
+    parse_with(text, path, wrong, &when::Patterns::default())
 }
 
 fn parse_with(
     text: &str,
     path: &Path,
     wrong: impl Fn(&Job) -> Option<String>,
-    patterns: &due::Patterns,
+    patterns: &when::Patterns,
 ) -> Result<Vec<Job>, BadFile> {
     let reader = Reader::new(text, path);
     let file = reader.file()?;
@@ -247,9 +247,9 @@ fn parse_with(
     let in_a_job: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
     let zone = file.text("timezone")?;
     for section in [&file, &defaults] {
-        section.parsed("timezone", due::zone)?;
+        section.parsed("timezone", when::zone)?;
     }
-    busy::check_defaults(&defaults)?;
+    leases::check_defaults(&defaults)?;
     let base = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut jobs: Vec<Job> = Vec::new();
     let (mut names, mut keys) = (BTreeSet::new(), BTreeMap::new());
@@ -284,8 +284,8 @@ fn job(said: &Said<'_>, base: &Path) -> Result<Job, BadFile> {
     let own = &said.own;
     let name = own.name("name")?;
     let name = name.ok_or_else(|| own.bad("", "this job has no name: name = \"publish\""))?;
-    let (leases, busy) = busy::leases(said, &name)?;
-    let due = due::due(said, busy)?;
+    let (leases, busy) = leases::leases(said, &name)?;
+    let due = when::due(said, busy)?;
     if let Some(home) = own.text("dir")?.filter(|dir| dir.starts_with('~')) {
         return Err(own.bad("dir", &format!("~ is not expanded in dir = {home:?}: write the whole path")));
     }
@@ -314,13 +314,13 @@ fn job(said: &Said<'_>, base: &Path) -> Result<Job, BadFile> {
         name,
         dir,
     };
-    if let Some(why) = fill::wrong_key(&job) {
+    if let Some(why) = templates::wrong_key(&job) {
         return Err(own.bad("key", &why));
     }
-    if let Some(why) = fill::wrong_run(&job) {
+    if let Some(why) = templates::wrong_run(&job) {
         return Err(own.bad("run", &why));
     }
-    let fence = |template: &String| fill::wrong_fence(template, &job.leases[0], &job.name);
+    let fence = |template: &String| templates::wrong_fence(template, &job.leases[0], &job.name);
     match job.fence.iter().find_map(fence) {
         Some(why) => Err(own.bad("fence", &why)),
         None => Ok(job),
@@ -338,7 +338,7 @@ fn retry(section: &Section<'_>) -> Result<Option<bool>, BadFile> {
 fn at_least(section: &Section<'_>, key: &str, least: Duration) -> Result<Option<Duration>, BadFile> {
     section.parsed(key, |text| match duration::parse(text)? {
         short if short < least => {
-            let least = leasehold_core::stop::Text(least);
+            let least = leasehold_core::human_duration::HumanDuration(least);
             Err(format!("{text:?} is too short: write at least {least}"))
         }
         enough => Ok(enough),

@@ -332,7 +332,7 @@ impl<'a> Scheduler<'a> {
         }
         let upto = if self.mode == Mode::Once { self.began } else { now };
         let due = (upto - state.delay).div_euclid(1000);
-        match job_records::look(self.store.as_mut(), &state.terms, due, state.tried()) {
+        match job_records::due_now(self.store.as_mut(), &state.terms, due, state.tried()) {
             Ok(look) => {
                 if std::mem::take(&mut self.silent) > 0 {
                     (self.tell)(&Event::StoreAnswers);

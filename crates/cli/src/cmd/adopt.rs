@@ -7,7 +7,7 @@ use leasehold::core::session::lease_key;
 use leasehold_run::runner;
 use serde_json::json;
 
-use super::{Opened, RUN_STORE, bad_record, elsewhere, names, store_failed};
+use super::{Opened, RUN_STORE, bad_record, names, other_stores, store_failed};
 use crate::args::{Adopt, Everywhere};
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
@@ -30,7 +30,7 @@ pub fn run(flags: &Everywhere, args: &Adopt, out: &Out) -> Result<u8, Failed> {
             );
             return Err(Failed::new(Kind::Busy, "busy", message));
         }
-        elsewhere::set_aside(&opened.chosen, &opened.state)?;
+        other_stores::set_aside(&opened.chosen, &opened.state)?;
         opened.memory.forget(&lease).map_err(|e| {
             let why = format!("{} cannot be written: {e}. Nothing was changed", opened.memory.place(&lease));
             Failed::new(Kind::Config, "state", why)

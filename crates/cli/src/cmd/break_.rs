@@ -3,22 +3,23 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use leasehold::byhand::{self, Ask};
 use leasehold::clock;
-use leasehold::core::errand::{ErrandOutcome, Verb, describe};
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::Alive;
 use leasehold::core::name::Name;
+use leasehold::core::one_shot::{ErrandOutcome, Verb, describe};
 use leasehold::core::record::{Hold, LeaseRecord};
 use leasehold::core::session::{Granted, Within, lease_key};
-use leasehold::core::stop::{Text, Wishes};
+use leasehold::core::timing::Wishes;
 use leasehold::ledger::alive;
 use leasehold::liveness::{self, Probe};
+use leasehold::manual::{self, Ask};
 use leasehold::poll::{self, Timer};
 use leasehold::stores::Store;
 use leasehold_run::runner::signals::Signals;
 use serde_json::json;
 
-use super::by_hand::{Taken, holds, left, not_acquired, print, released, signals, system, take};
+use super::manual::{Taken, holds, left, not_acquired, print, released, signals, system, take};
 use super::{Opened, bad_record, held_by, store_failed, unconfirmed};
 use crate::args::{Break, Everywhere};
 use crate::config::Chosen;
@@ -186,7 +187,7 @@ fn yours(granted: &Granted, now: bool, chosen: &Chosen, out: &Out) -> Result<u8,
     out.note(&format!(
         "{lease} is yours: nobody else can run {lease} until you release it (\"leasehold release {lease} \
          --token {token}\") or {} have passed",
-        Text(left(granted))
+        HumanDuration(left(granted))
     ));
     Ok(exit::OK)
 }
@@ -200,7 +201,7 @@ fn free_at_once(granted: &Granted, chosen: &Chosen, out: &Out) -> Result<u8, Fai
             "store_unreachable",
             format!(
                 "{lease} was taken from its holder, and could not be given back: it is free in {}. {MAY_RUN}",
-                Text(left(granted))
+                HumanDuration(left(granted))
             ),
         ));
     }
@@ -229,7 +230,7 @@ fn refuse_unknown(lease: &Name, opened: &mut Opened) -> Result<(), Failed> {
 
 /// Asks the holder to stop; who that is, if there is one.
 fn ask_holder(lease: &Name, opened: &mut Opened, out: &Out) -> Result<Option<(LeaseRecord, Hold)>, Failed> {
-    match byhand::errand(Verb::Revoke, lease, opened.store.as_mut()) {
+    match manual::errand(Verb::Revoke, lease, opened.store.as_mut()) {
         ErrandOutcome::Done { record, .. } | ErrandOutcome::Revoked(record) => {
             let Some(hold) = record.hold.clone() else { return Ok(None) };
             let holder = &record.holder;
@@ -238,7 +239,7 @@ fn ask_holder(lease: &Name, opened: &mut Opened, out: &Out) -> Result<Option<(Le
                 holder.host,
                 holder.pid,
                 record.token,
-                Text(hold.ttl)
+                HumanDuration(hold.ttl)
             ));
             Ok(Some((record, hold)))
         }

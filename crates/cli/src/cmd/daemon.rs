@@ -18,7 +18,7 @@ use messages::{Messages, clock_failed};
 use rustix::process::Signal;
 use watch::Watch;
 
-use super::{Opened, elsewhere, enrol, open_tested, store_failed};
+use super::{Opened, enrol, open_tested, other_stores, store_failed};
 use crate::args::{Everywhere, NewHere};
 use crate::config::Chosen;
 use crate::exit::{self, Failed, Kind};
@@ -126,7 +126,7 @@ fn begin<'a>(
 ) -> Result<(Scheduler<'a>, Chosen), Failed> {
     let jobs = jobs::load(path)?;
     let opened = open_tested(flags, &leases(&jobs))?;
-    elsewhere::told_by_file(&opened)?;
+    other_stores::told_by_file(&opened)?;
     enrol(&opened, &leases(&jobs))?;
     timed(&jobs, opened.store.as_ref())?;
     let number = jobs.len();
@@ -182,7 +182,7 @@ fn reloaded(
 ) -> bool {
     let checked = jobs::load(path).map_err(Failed::from).and_then(|jobs| {
         let opened = super::open(flags, &leases(&jobs))?;
-        elsewhere::told_by_file(&opened)?;
+        other_stores::told_by_file(&opened)?;
         enrol(&opened, &leases(&jobs))?;
         if opened.chosen.url != chosen.url {
             out.warn(&format!(

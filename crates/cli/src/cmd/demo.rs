@@ -5,18 +5,18 @@
 
 pub mod actor;
 mod columns;
+mod fixture;
 pub mod git;
-mod stage;
 
 use std::time::Duration;
 
 use leasehold::clock;
-use leasehold::core::stop::Text;
+use leasehold::core::human_duration::HumanDuration;
 use serde_json::{Value, json};
 
 use self::actor::{READY, REFUSED, WRITTEN};
 use self::columns::{Screen, bad, good, plain, quoted};
-use self::stage::{ARTEFACT, Actor, LEASE, Side, Stage, TTL, Trouble};
+use self::fixture::{ARTEFACT, Actor, LEASE, Side, Stage, TTL, Trouble};
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
@@ -232,7 +232,7 @@ fn take_over(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(),
     facts.check(code == 0, || format!("the run that took over ended with exit {code}: {}", next.said()));
     screen.step(
         &[
-            plain(format!("It waits {} until the silent lease has expired.", Text(facts.waited))),
+            plain(format!("It waits {} until the silent lease has expired.", HumanDuration(facts.waited))),
             good(format!("It gets token {second}, seals the file with it and publishes {TEN}.")),
         ],
         &[plain(format!("It publishes {TEN}."))],
@@ -310,5 +310,8 @@ fn farewell(screen: Screen, elapsed: Duration) {
         screen.command(command, what);
     }
     screen.gap();
-    screen.say(&plain(format!("(That took {}; every process and file of it is gone.)", Text(elapsed))));
+    screen.say(&plain(format!(
+        "(That took {}; every process and file of it is gone.)",
+        HumanDuration(elapsed)
+    )));
 }

@@ -9,7 +9,7 @@ use leasehold::text::MASK;
 use serde_json::{Value, json};
 
 use super::run::diary;
-use super::targets;
+use super::target_args;
 use crate::args::{self, Everywhere, FenceVerb};
 use crate::config;
 use crate::exit::{self, Failed, Kind};
@@ -22,7 +22,7 @@ pub fn run(flags: &Everywhere, args: &args::Fence, out: &Out) -> Result<u8, Fail
         // One that is no target at all is said as everywhere else.
         FenceVerb::Ls { targets: named } => match &named[..] {
             [one] if !one.contains(MASK) => {
-                targets::opened(one, flags, &mut None).and_then(|_| list(flags, named, out))
+                target_args::opened(one, flags, &mut None).and_then(|_| list(flags, named, out))
             }
             _ => list(flags, named, out),
         },
@@ -63,7 +63,7 @@ fn look(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Row {
     if url.contains(MASK) {
         return bad("its password was not kept; name it with the password to see it".into());
     }
-    let mut opened = match targets::opened(url, flags, gates) {
+    let mut opened = match target_args::opened(url, flags, gates) {
         Ok(opened) => opened,
         Err(failed) => return bad(failed.message),
     };
@@ -167,8 +167,8 @@ fn observed(state: &StateDir, out: &Out) -> Result<u8, Failed> {
 
 /// Forgets a fence, unless its lease is held on the store in use.
 fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
-    let mut target = targets::opened(url, flags, &mut None)?;
-    let failed = |error| targets::failed(&error);
+    let mut target = target_args::opened(url, flags, &mut None)?;
+    let failed = |error| target_args::failed(&error);
     let shown = target.shown().to_owned();
     let Some(record) = target.show().map_err(failed)? else {
         out.note(&format!("{shown} has no fence: nothing to reset"));
@@ -203,8 +203,8 @@ fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
 }
 
 fn set(flags: &Everywhere, url: &str, wanted: Mode, out: &Out) -> Result<u8, Failed> {
-    let mut target = targets::opened(url, flags, &mut None)?;
-    target.set_mode(wanted).map_err(|error| targets::failed(&error))?;
+    let mut target = target_args::opened(url, flags, &mut None)?;
+    target.set_mode(wanted).map_err(|error| target_args::failed(&error))?;
     let shown = target.shown();
     out.note(&match wanted {
         Mode::Enforce => format!("{shown} refuses stale writes from now on"),

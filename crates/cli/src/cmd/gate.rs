@@ -11,12 +11,12 @@ use leasehold::core::fence::{Bearer, Reason};
 use leasehold::core::name::Name;
 use leasehold::core::store::Failure;
 use leasehold::targets::{Attempt, Refused, TargetError};
+use leasehold_run::runner::exec;
 use leasehold_run::runner::lookup::lookup;
-use leasehold_run::runner::plain;
-use leasehold_run::steps::{self, Answer, Ask, SOCKET};
+use leasehold_run::step_server::{self, Answer, Ask, SOCKET};
 
 use super::step::{NOT_RUN, unheard};
-use super::{by_hand, by_kind, targets};
+use super::{by_kind, manual, target_args};
 use crate::args::{Everywhere, Gate};
 use crate::config;
 use crate::exit::{Failed, Kind};
@@ -35,7 +35,7 @@ struct Entry {
 
 /// Runs it; the exit code is its own, or 76.
 pub fn run(flags: &Everywhere, args: &Gate, out: &Out) -> Result<u8, Failed> {
-    let bearer = targets::enclosing("gate")?;
+    let bearer = target_args::enclosing("gate")?;
     let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
         Failed::new(Kind::Command(e.exit_code()), "command", format!("{e}. Nothing was run."))
     })?;
@@ -48,7 +48,7 @@ pub fn run(flags: &Everywhere, args: &Gate, out: &Out) -> Result<u8, Failed> {
         Some(name) => by_name(flags, &super::name(name)?, &bearer)?,
     };
     if let Some(refused) = &entry.let_in {
-        out.warn(&format!("this command {}", targets::let_in(refused)));
+        out.warn(&format!("this command {}", target_args::let_in(refused)));
     }
     // What outlives the command stays inside: the next start waits for it.
     entry.inside.as_ref().map_or(Ok(()), Inside::inherited).map_err(refused)?;
@@ -56,8 +56,8 @@ pub fn run(flags: &Everywhere, args: &Gate, out: &Out) -> Result<u8, Failed> {
     if entry.by.is_some_and(|by| clock::boot_time().0 >= by) {
         return Err(late(&shown));
     }
-    let mut child = plain::start(&program, &args.command[1..], |_| {}).map_err(refused)?;
-    child.wait().map(plain::code).map_err(refused)
+    let mut child = exec::start(&program, &args.command[1..], |_| {}).map_err(refused)?;
+    child.wait().map(exec::code).map_err(refused)
 }
 
 /// The lease may be another run's by now.
@@ -78,13 +78,13 @@ pub fn absolute(path: &str) -> String {
 fn by_path(path: &str, bearer: &Bearer) -> Result<Entry, Failed> {
     let gate = GateTarget::open(absolute(path));
     let entered = gate.and_then(|mut gate| gate.enter(bearer));
-    let (inside, entered) = entered.map_err(|error| targets::failed(&error))?;
+    let (inside, entered) = entered.map_err(|error| target_args::failed(&error))?;
     Ok(Entry { let_in: entered.let_in, inside: Some(inside), by: None })
 }
 
 /// Inside a run the run asks the store, for its job has no credentials for it. By hand there is nobody but us.
 fn by_name(flags: &Everywhere, name: &Name, bearer: &Bearer) -> Result<Entry, Failed> {
-    let in_a_run = by_hand::supervisor().is_some_and(|(_, grant)| grant == bearer.grant);
+    let in_a_run = manual::supervisor().is_some_and(|(_, grant)| grant == bearer.grant);
     match in_a_run {
         true => ask(name, bearer),
         false => enter_by_hand(flags, name, bearer),
@@ -102,12 +102,12 @@ fn ask(name: &Name, bearer: &Bearer) -> Result<Entry, Failed> {
         token: bearer.token,
         fence: None,
     };
-    let refused = |refused| Err(targets::failed(&TargetError::Refused(Box::new(refused))));
+    let refused = |refused| Err(target_args::failed(&TargetError::Refused(Box::new(refused))));
     let Some(socket) = std::env::var_os(SOCKET) else { return refused(not_named()) };
     let asked = UnixStream::connect(socket).and_then(|stream| {
-        steps::send(&stream, &Ask::Enter { gate: name.clone(), grant: bearer.grant })?;
+        step_server::send(&stream, &Ask::Enter { gate: name.clone(), grant: bearer.grant })?;
         // However long it is paused: it alone knows whether the lease is still its own.
-        steps::receive(&mut BufReader::new(&stream))
+        step_server::receive(&mut BufReader::new(&stream))
     });
     match asked.map_err(|e| unheard(&target, NOT_RUN, &e))? {
         Answer::Entered { by, let_in } => Ok(Entry { by, let_in, inside: None }),
@@ -115,7 +115,7 @@ fn ask(name: &Name, bearer: &Bearer) -> Result<Entry, Failed> {
         Answer::Unentered { failure } => Err(unentered(&target, &failure)),
         Answer::Late => Err(late(&target)),
         Answer::BadFence { fence, why } => {
-            Err(targets::failed(&TargetError::BadFence { target, fence, why }))
+            Err(target_args::failed(&TargetError::BadFence { target, fence, why }))
         }
         _ => refused(not_named()),
     }
@@ -126,7 +126,7 @@ fn enter_by_hand(flags: &Everywhere, name: &Name, bearer: &Bearer) -> Result<Ent
     let target = gate::url(name.as_str());
     let mut opened = super::open(flags, std::slice::from_ref(&bearer.lease))?;
     // On another store this token would seal out those who hold the lease there.
-    if !by_hand::holds(&bearer.lease, bearer.grant, &mut opened)? {
+    if !manual::holds(&bearer.lease, bearer.grant, &mut opened)? {
         let (lease, token, store) = (&bearer.lease, bearer.token, &opened.chosen.shown);
         return Err(Failed::new(
             Kind::Refused,
@@ -140,7 +140,7 @@ fn enter_by_hand(flags: &Everywhere, name: &Name, bearer: &Bearer) -> Result<Ent
     match Gates::new(config::opener(&opened.chosen)).gate(name).enter_by_hand(bearer) {
         Ok(entered) => Ok(Entry { let_in: entered.let_in, ..Entry::default() }),
         Err(TargetError::Remote { failure, .. }) => Err(unentered(&target, &failure)),
-        Err(error) => Err(targets::failed(&error)),
+        Err(error) => Err(target_args::failed(&error)),
     }
 }
 

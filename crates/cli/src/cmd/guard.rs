@@ -6,7 +6,7 @@ use leasehold::core::fence::{Fence, Mode};
 use leasehold::targets::guard::{Done, Others, Report, ShownBy};
 use serde_json::json;
 
-use super::targets::failed;
+use super::target_args::failed;
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 

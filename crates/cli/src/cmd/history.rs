@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use leasehold::core::ledger::agenda::{Agenda, Range};
+use leasehold::core::history::{RELEASED, UNSEALED};
+use leasehold::core::human_duration::HumanDuration;
+use leasehold::core::ledger::job_record::{Agenda, Range};
 use leasehold::core::ledger::{Alive, Ending, Entry, Reason, State, Subject};
 use leasehold::core::name::Name;
-use leasehold::core::past::{RELEASED, UNSEALED};
 use leasehold::core::session::LEASE_PREFIX;
-use leasehold::core::stop::Text;
 use leasehold::ledger::{PREFIXES, alive};
 use leasehold::stores::{Store, each_stored};
 use leasehold::text::did_you_mean;
@@ -16,8 +16,8 @@ use leasehold_run::job_records::{self, Unreadable};
 use leasehold_run::jobs;
 use serde_json::{Value, json};
 
-use super::past::{self, Run};
-use super::{Opened, daemon, held_for, items, standing, store_failed};
+use super::past_runs::{self, Run};
+use super::{Opened, daemon, held_for, item_args, job_status, store_failed};
 use crate::args::{Everywhere, History};
 use crate::config::scope;
 use crate::exit::{self, Failed, Kind};
@@ -47,7 +47,7 @@ impl Row {
     /// Whether it belongs to this job, key or slot.
     pub fn is_about(&self, name: &str) -> bool {
         let slot = matches!(&self.entry.subject, Subject::Slot { id, .. } if id == name);
-        self.entry.job.as_str() == name || items::shown(&self.entry.subject) == name || slot
+        self.entry.job.as_str() == name || item_args::shown(&self.entry.subject) == name || slot
     }
 
     /// Whether it was run under this lease, or found that one held.
@@ -89,8 +89,8 @@ impl Dropped {
     fn slots(&self) -> String {
         let Range { first, last, .. } = self.range;
         match first == last {
-            true => standing::time(first),
-            false => format!("{} … {}", standing::time(first), standing::time(last)),
+            true => job_status::time(first),
+            false => format!("{} … {}", job_status::time(first), job_status::time(last)),
         }
     }
 
@@ -99,8 +99,8 @@ impl Dropped {
         let Range { first, last, count, why, .. } = self.range;
         json!({
             "v": 1, "kind": DROPPED, "job": self.job.as_str(), "outcome": DROPPED, "reason": why.word(),
-            "first": standing::time(first), "last": standing::time(last), "count": count,
-            "time": standing::time(last),
+            "first": job_status::time(first), "last": job_status::time(last), "count": count,
+            "time": job_status::time(last),
         })
     }
 }
@@ -125,7 +125,7 @@ impl Line {
         match self {
             Self::Item(row) => row.when().to_owned(),
             Self::Run(run) => run.when.clone(),
-            Self::Dropped(dropped) => standing::time(dropped.range.last),
+            Self::Dropped(dropped) => job_status::time(dropped.range.last),
         }
     }
 
@@ -151,7 +151,7 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
     }
     let mut opened = super::open(flags, &[])?;
     let Recorded { rows, agendas, mut unreadable } = recorded(&mut opened)?;
-    let past::Runs { runs, leases, unreadable: bad } = past::runs(&mut opened, &rows)?;
+    let past_runs::Runs { runs, leases, unreadable: bad } = past_runs::runs(&mut opened, &rows)?;
     unreadable.extend(bad);
     let jobs: Vec<Name> = agendas.iter().map(|agenda| agenda.job.clone()).collect();
     let dropped = agendas.into_iter().flat_map(|agenda| {
@@ -301,8 +301,8 @@ fn counted(lines: &[Line]) -> String {
 
 fn dropped_cells(dropped: &Dropped) -> Vec<String> {
     let Range { last, count, why, .. } = dropped.range;
-    let last = standing::time(last);
-    let ago = held_for(&last).map_or(last, |d| format!("{} ago", Text(d)));
+    let last = job_status::time(last);
+    let ago = held_for(&last).map_or(last, |d| format!("{} ago", HumanDuration(d)));
     let outcome = format!("{DROPPED} ({count} {})", why.word());
     let mut cells = vec![dropped.slots(), dropped.job.to_string(), "-".into(), outcome, ago];
     cells.resize(11, "-".into());
@@ -312,13 +312,15 @@ fn dropped_cells(dropped: &Dropped) -> Vec<String> {
 fn cells(row: &Row) -> Vec<String> {
     let Entry { subject, job, ending, claim, attempt, steps, .. } = &row.entry;
     let dash = || "-".to_owned();
-    let ago = held_for(row.when()).map_or_else(|| row.when().to_owned(), |d| format!("{} ago", Text(d)));
+    let ago =
+        held_for(row.when()).map_or_else(|| row.when().to_owned(), |d| format!("{} ago", HumanDuration(d)));
     let item = match subject {
         Subject::Key(key) => key.clone(),
         Subject::Slot { id, .. } => id.clone(),
         Subject::Latest(_) => "(cooldown)".into(),
     };
-    let took = ending.as_ref().map_or_else(dash, |e| Text(Duration::from_millis(e.took_ms)).to_string());
+    let took =
+        ending.as_ref().map_or_else(dash, |e| HumanDuration(Duration::from_millis(e.took_ms)).to_string());
     vec![
         item,
         job.to_string(),

@@ -2,20 +2,21 @@
 
 pub mod adopt;
 pub mod break_;
-pub mod by_hand;
 pub mod daemon;
 pub mod demo;
 pub mod dispatch;
 pub mod doctor;
-pub mod elsewhere;
 pub mod fence;
 pub mod gate;
 pub mod guard;
 pub mod help;
 pub mod history;
-pub mod items;
+pub mod item_args;
+pub mod job_status;
+pub mod manual;
 pub mod once;
-pub mod past;
+pub mod other_stores;
+pub mod past_runs;
 pub mod pause;
 pub mod plan;
 pub mod push;
@@ -24,10 +25,9 @@ pub mod retry;
 pub mod run;
 #[cfg(feature = "http")]
 pub mod serve;
-pub mod standing;
 pub mod status;
 pub mod step;
-pub mod targets;
+pub mod target_args;
 pub mod use_;
 pub mod why;
 pub mod write;
@@ -37,20 +37,21 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use leasehold::backends::{self, Holders};
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::name::Name;
 use leasehold::core::record::BadRecord;
 use leasehold::core::rules::Refusal;
 use leasehold::core::session::{Busy, NotStarted, Within};
-use leasehold::core::stop::{Text, Timing, Wishes};
 use leasehold::core::store::{Failure, FailureKind};
+use leasehold::core::timing::{Timing, Wishes};
 use leasehold::doctor::{FirstUse, Notes, Tell};
 use leasehold::host::{self, Enclosing};
-use leasehold::memory::Memory;
+use leasehold::seen_tokens::Memory;
 use leasehold::state::{StateDir, is_denial};
 use leasehold::stores::Store;
 use leasehold_run::runner;
-use leasehold_run::runner::outcome::Survivor;
 use leasehold_run::runner::signals::signal_number;
+use leasehold_run::runner::tree_types::Survivor;
 
 use crate::args::Everywhere;
 use crate::config::{self, Chosen, Missing};
@@ -204,10 +205,10 @@ const LONG: Duration = Duration::from_secs(3);
 pub fn held_by(busy: &Busy) -> String {
     let holder = &busy.holder;
     let since = held_for(&holder.since).filter(|d| !d.is_zero());
-    let since = since.map(|d| format!(" for {}", Text(d))).unwrap_or_default();
+    let since = since.map(|d| format!(" for {}", HumanDuration(d))).unwrap_or_default();
     let ends = match busy.ends_in {
-        Some(left) => format!("lease ends in {} if not renewed", Text(left)),
-        None => format!("it can be taken over once it has not changed for {}", Text(busy.ttl)),
+        Some(left) => format!("lease ends in {} if not renewed", HumanDuration(left)),
+        None => format!("it can be taken over once it has not changed for {}", HumanDuration(busy.ttl)),
     };
     let a_run_here = busy.evident && holder.host == host::name();
     let orphans = if a_run_here { runner::orphans(holder.pid, &holder.run) } else { Vec::new() };

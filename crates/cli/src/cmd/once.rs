@@ -4,7 +4,7 @@ use leasehold::core::name::Name;
 use leasehold::ledger;
 use leasehold_run::placeholders::{Moment, filled, literal};
 
-use super::{items, run};
+use super::{item_args, run};
 use crate::args::{Everywhere, Once, Run};
 use crate::exit::Failed;
 use crate::out::Out;
@@ -38,5 +38,5 @@ fn key(args: &Once) -> Result<String, Failed> {
     }
     let nobody = Name::new("once").map_err(|e| Failed::usage(e.to_string()))?;
     let key = filled(&args.key, &nobody, &nobody, &Moment::at(super::now()))?;
-    items::checked(key)
+    item_args::checked(key)
 }

@@ -8,7 +8,7 @@ use leasehold::core::name::Name;
 use leasehold_run::job_records::{self, Terms};
 use leasehold_run::jobs::{self, Job};
 
-use super::standing::time;
+use super::job_status::time;
 use super::{daemon, name, open, store_failed};
 use crate::args::{Everywhere, Pause};
 use crate::exit::{self, Failed};

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::{Entry, State, Subject};
-use leasehold::core::stop::Text;
 use leasehold_run::jobs::{self, Job};
 use leasehold_run::schedule::Slot;
 use serde_json::json;
 
-use super::standing::{Stood, stood};
+use super::job_status::{Stood, stood};
 use super::{Opened, daemon, open};
 use crate::args::{Everywhere, Plan};
 use crate::exit::{self, Failed};
@@ -70,7 +70,7 @@ fn cells(row: &Row<'_>, now: Timestamp) -> Vec<Vec<String>> {
     );
     let next = |slot: &Slot| {
         let wait = Duration::from_secs(u64::try_from(slot.number() - now.as_second()).unwrap_or(0));
-        format!("{slot} (in {})", Text(wait))
+        format!("{slot} (in {})", HumanDuration(wait))
     };
     let mut nexts = row.next.iter().map(next);
     let first = vec![

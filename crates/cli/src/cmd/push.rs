@@ -13,7 +13,7 @@ use leasehold::random;
 use leasehold::targets::TargetError;
 use serde_json::{Value, json};
 
-use super::targets;
+use super::target_args;
 use crate::args::Push;
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
@@ -30,7 +30,7 @@ pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
     if let Some(dir) = &args.install_hook {
         return install(dir, out);
     }
-    targets::enclosing("push").map_err(|failed| Failed {
+    target_args::enclosing("push").map_err(|failed| Failed {
         message:
             "there is no run in the environment, so there is no token to push with. Nothing was pushed. \
                   `leasehold push` works inside a run that names the repository: leasehold run NAME --fence \
@@ -193,7 +193,7 @@ pub fn as_helper() -> Option<u8> {
     }
     let url = args.nth(1).and_then(|url| url.into_string().ok()).unwrap_or_default();
     let mut tell = |told: Told<'_>| match told {
-        Told::LetIn(refused) => Out::plain().warn(&format!("this push {}", targets::let_in(refused))),
+        Told::LetIn(refused) => Out::plain().warn(&format!("this push {}", target_args::let_in(refused))),
         Told::Failed(error) => told_failure(error),
     };
     match remote_helper::serve(&url, io::stdin().lock(), io::stdout().lock(), &mut tell) {
@@ -207,8 +207,8 @@ pub fn as_helper() -> Option<u8> {
 }
 
 fn told_failure(error: &TargetError) {
-    let Failed { kind, message, .. } = targets::failed(error);
-    let (outcome, word) = targets::outcome(error);
+    let Failed { kind, message, .. } = target_args::failed(error);
+    let (outcome, word) = target_args::outcome(error);
     if !report(&json!({"code": kind.code(), "word": word, "message": message, "outcome": outcome})) {
         Out::plain().warn(&message);
     }

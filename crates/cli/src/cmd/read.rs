@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use leasehold::targets::{Target, TargetError};
 
-use super::targets;
+use super::target_args;
 use crate::args::Read;
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
@@ -18,7 +18,7 @@ pub fn run(args: &Read, out: &Out) -> Result<u8, Failed> {
             "what is read is handed on as it is, so there is no --json here. Leave it out",
         ));
     }
-    let mut target = targets::with_content(&args.target)?;
+    let mut target = target_args::with_content(&args.target)?;
     match &args.to {
         None => {
             target.read(&mut io::stdout().lock()).map_err(|error| unread(&error))?;
@@ -49,7 +49,7 @@ fn to_file(target: &mut dyn Target, path: &Path) -> Result<(), Failed> {
 
 /// Whoever only reads need not hear that nothing was written.
 fn unread(error: &TargetError) -> Failed {
-    let failed = targets::failed(error);
+    let failed = target_args::failed(error);
     let message =
         failed.message.replace(" Nothing was written.", "").replace(". Nothing was changed there", "");
     Failed { message, ..failed }

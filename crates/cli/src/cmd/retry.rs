@@ -2,20 +2,20 @@
 
 use jiff::Timestamp;
 use leasehold::core::ids::{Epoch, Grant, Token};
-use leasehold::core::ledger::agenda::OPEN_MAX;
+use leasehold::core::ledger::job_record::OPEN_MAX;
 use leasehold::core::ledger::{
     self, Alive, Amended, Amending, Ask, Claim, Entry, IfUnknown, State, Subject, done_by_hand, retry, settle,
 };
 use leasehold::core::name::Name;
-use leasehold::elsewhere::Elsewhere;
 use leasehold::host;
 use leasehold::ledger::{alive, amend, key_of, lease_of, open};
+use leasehold::other_stores::Elsewhere;
 use leasehold::random;
 use leasehold::stores::{Failure, Store, Version};
 use leasehold_run::job_records;
 use leasehold_run::jobs;
 
-use super::{Opened, by_kind, daemon, elsewhere, items, store_failed};
+use super::{Opened, by_kind, daemon, item_args, other_stores, store_failed};
 use crate::args::{Everywhere, Retry};
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
@@ -65,7 +65,8 @@ fn found_at(opened: &mut Opened, subject: &Subject) -> Result<Option<(Entry, Ver
     let Some(stored) = stored.map_err(|failure| store_failed(&failure, &opened.chosen))? else {
         return Ok(None);
     };
-    let bad = |bad| Failed::new(Kind::NeedsYou, "bad_record", format!("{}: {bad}", items::shown(subject)));
+    let bad =
+        |bad| Failed::new(Kind::NeedsYou, "bad_record", format!("{}: {bad}", item_args::shown(subject)));
     let entry = Entry::decode_of(subject, &stored.body).map_err(bad)?;
     let agenda = match subject {
         Subject::Slot { job, .. } => job_records::read(opened.store.as_mut(), job),
@@ -94,7 +95,7 @@ fn seen_elsewhere(subjects: &[Subject], opened: &mut Opened) -> Result<Option<(E
         grant: Grant(seed),
         holder: host::holder(&host::fresh_run_id(None), &job),
     };
-    let (name, subject) = (items::shown(subject), subject.clone());
+    let (name, subject) = (item_args::shown(subject), subject.clone());
     let ask = Ask { subject, job, claim, if_unknown: IfUnknown::Refuse, attempts: 1, keep: None };
     match open(opened.store.as_mut(), ask).0 {
         ledger::Opened::Begun(entry, version) => Ok(Some((entry, version))),
@@ -111,10 +112,10 @@ fn changed(name: &str) -> Failed {
 
 /// Records what was said about one item.
 fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: &Out) -> Result<(), Failed> {
-    let (name, store) = (items::shown(&entry.subject), opened.store.as_mut());
+    let (name, store) = (item_args::shown(&entry.subject), opened.store.as_mut());
     let failed = |failure| store_failed(&failure, &opened.chosen);
     let lives = alive(store, &entry.claim.lease, entry.claim.grant).map_err(failed)? != Alive::No;
-    let ending = || done_by_hand(&who(), items::now());
+    let ending = || done_by_hand(&who(), item_args::now());
     let next = if done { settle(&entry, lives, ending()) } else { retry(&entry, lives) };
     let Some(next) = next else {
         let why = match entry.state {
@@ -132,7 +133,7 @@ fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: 
         Amended::Done(entry, _) if done => {
             let seen = Elsewhere::new(&opened.state, &opened.chosen.shown);
             if let Err(e) = seen.note(&entry, None) {
-                elsewhere::warn_unnoted(&entry.subject, &e, out);
+                other_stores::warn_unnoted(&entry.subject, &e, out);
             }
             out.note(&format!("{name} is recorded as done"));
         }
@@ -179,7 +180,7 @@ fn listed(store: &mut dyn Store, entry: &Entry) -> Result<String, Failure> {
 fn subjects(flags: &Everywhere, text: &str) -> Vec<Subject> {
     let slot = text.rsplit_once('@').and_then(|(job, slot)| {
         let (job, at) = (Name::new(job).ok()?, slot.parse::<Timestamp>().ok()?);
-        items::slot_here(flags, slot, &job, at).ok()
+        item_args::slot_here(flags, slot, &job, at).ok()
     });
     slot.into_iter().chain([Subject::Key(text.into())]).collect()
 }

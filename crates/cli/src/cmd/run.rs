@@ -12,10 +12,10 @@ use std::io::IsTerminal;
 use leasehold::backends::gate::Gates;
 use leasehold::core::name::Name;
 use leasehold::core::session::{NotStarted, Outcome};
-use leasehold::core::stop::Wishes;
-use leasehold::elsewhere::Elsewhere;
-use leasehold::fences::Fences;
+use leasehold::core::timing::Wishes;
 use leasehold::host;
+use leasehold::other_stores::Elsewhere;
+use leasehold::run_fences::Fences;
 use leasehold::stores::Store;
 use leasehold_run::duration;
 use leasehold_run::placeholders::Moment;
@@ -26,7 +26,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr}
 pub use slot::slot;
 use voice::Voice;
 
-use super::{Aim, Opened, Silence, elsewhere, fence, forgetful, items, not_started, targets};
+use super::{Aim, Opened, Silence, fence, forgetful, item_args, not_started, other_stores, target_args};
 use crate::args::{Everywhere, Reports, Run};
 use crate::config;
 use crate::exit::{Failed, Kind};
@@ -79,7 +79,7 @@ fn carry_out(
     if let Some(nothing) = nothing_to_do(args, &spec, &mut opened, out) {
         return nothing;
     }
-    elsewhere::refuse(&mut spec, &mut opened, args.new_here).map_err(early)?;
+    other_stores::refuse(&mut spec, &mut opened, args.new_here).map_err(early)?;
     // Now: it did not run on a store that refused it.
     super::enrol(&opened, &spec.leases).map_err(early)?;
     let Opened { chosen, store, memory, state } = opened;
@@ -89,7 +89,7 @@ fn carry_out(
     let shared = !store.facts().this_machine_only;
     let silence = shared.then(|| Silence::begin(out, &chosen));
     for (target, class, caution) in fences.classes() {
-        targets::tell_class(target, class, shared, out);
+        target_args::tell_class(target, class, shared, out);
         if let Some(caution) = caution {
             out.note(caution);
         }
@@ -109,12 +109,12 @@ fn carry_out(
     fence::remember(&state, &ran.fences.sealed);
     forgetful(&memory, &chosen, out);
     if let (Some(item), Some(opened)) = (&spec.item, &ran.opened) {
-        items::check_recorded(opened, ran.recorded.as_ref(), item.if_unknown, out);
+        item_args::check_recorded(opened, ran.recorded.as_ref(), item.if_unknown, out);
         let recorded = ran.recorded.as_ref().or(opened.recorded.as_ref());
         let unnoted = opened.unnoted.iter().chain(recorded.iter().flat_map(|recorded| &recorded.unnoted));
-        unnoted.for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));
+        unnoted.for_each(|(subject, why)| other_stores::warn_unnoted(subject, why, out));
         if let Some((subject, other)) = &opened.other_store {
-            let failed = elsewhere::refusal(subject, other, &chosen);
+            let failed = other_stores::refusal(subject, other, &chosen);
             report::write(args.reports, out, || report::early(args, &failed));
             return Err(failed);
         }
@@ -122,13 +122,13 @@ fn carry_out(
         if let Some(held_off) = opened.held_off().filter(|_| not_run) {
             // It is the key, where there is one that was asked for.
             let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
-            let told = items::not_run(held_off, item, args.skip_exit, &chosen, out);
+            let told = item_args::not_run(held_off, item, args.skip_exit, &chosen, out);
             report::write(args.reports, out, || report::item(&spec, held_off, &told));
             return told;
         }
     }
     let refusal = |why: &NotStarted| match (why, &ran.fences.failed) {
-        (NotStarted::Seal { release, .. }, Some(error)) => targets::not_sealed(error, *release),
+        (NotStarted::Seal { release, .. }, Some(error)) => target_args::not_sealed(error, *release),
         _ => not_started(why, &chosen, &spec.leases[0], Aim::Run),
     };
     let told = voice.ended(&ran, args.skip_exit, refusal);
@@ -152,9 +152,9 @@ fn nothing_to_do(
         return Some(Err(failed));
     }
     if let Some(Err(e)) = spec.seen.as_ref().map(|seen| seen.note_opened(&item.subject, item.keep, &found)) {
-        elsewhere::warn_unnoted(&item.subject, &e, out);
+        other_stores::warn_unnoted(&item.subject, &e, out);
     }
-    let told = items::not_run(&found, item, args.skip_exit, &opened.chosen, out);
+    let told = item_args::not_run(&found, item, args.skip_exit, &opened.chosen, out);
     report::write(args.reports, out, || report::item(spec, &found, &told));
     Some(told)
 }
@@ -164,8 +164,8 @@ fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Fai
     // Before anything is spent: a typo must not cost a token or block another machine.
     let order = Order::read(args)?;
     // Once: opening the store may take until the next slot, or past midnight.
-    let when = items::moment(flags, args, &order.job)?;
-    let fences = targets::fences(&args.manner.fence, &order.leases, &order.job, &when, flags)?;
+    let when = item_args::moment(flags, args, &order.job)?;
+    let fences = target_args::fences(&args.manner.fence, &order.leases, &order.job, &when, flags)?;
     on_store(flags, fences, &order.leases.clone(), |store| order.spec(args, store, &when))
 }
 
@@ -186,7 +186,7 @@ fn on_store(
     if spec.item.is_some() || spec.gates.is_some() {
         spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(e.to_string()))?);
     }
-    elsewhere::told_by_file(&opened)?;
+    other_stores::told_by_file(&opened)?;
     Ok((spec, fences, opened))
 }
 
@@ -214,8 +214,8 @@ impl Order {
         let max_run = duration::parse_or_none(&args.manner.max_run)
             .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
         let timing = &args.manner.timing;
-        let (item, key) = items::item(args, &leases, &job, when)?;
-        item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
+        let (item, key) = item_args::item(args, &leases, &job, when)?;
+        item.as_ref().map_or(Ok(()), |item| item_args::check_clock(item, &store.facts()))?;
         let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
         Ok(Spec {
             timing: super::timing(wishes, store)?,

@@ -4,7 +4,7 @@
 //! One thread owns the store and does one call after the other; the requests wait for it in a runtime
 //! on the main thread.
 
-mod desk;
+mod store_worker;
 mod tokens;
 mod web;
 
@@ -12,10 +12,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use leasehold::backends::Holders;
-use leasehold::core::legal::Rights;
+use leasehold::core::write_policy::Rights;
 use serde_json::json;
 
-use self::desk::Desk;
+use self::store_worker::Desk;
 use self::tokens::Tokens;
 use self::web::Shared;
 use super::{open_for, store_failed, tested};

@@ -5,11 +5,11 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use leasehold::clock;
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::name::Name;
 use leasehold::core::record::{BadRecord, LeaseRecord};
 use leasehold::core::rules::{Rules, Standard, Standing, View};
 use leasehold::core::session::{LEASE_PREFIX, lease_key};
-use leasehold::core::stop::Text;
 use leasehold::core::store::Stored;
 use leasehold::poll::{self, Timer};
 use leasehold::stores::{Facts, Store, each_stored};
@@ -232,7 +232,7 @@ fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
 /// What a run would find of this lease now; nothing if there is no such lease.
 pub fn sentence(opened: &mut Opened, lease: &Name) -> Result<Option<String>, Failed> {
     let rows = rows(opened.store.as_mut(), &opened.chosen, Some(lease))?;
-    let time = |d: Option<Duration>| d.map(|d| Text(Duration::from_secs(d.as_secs())).to_string());
+    let time = |d: Option<Duration>| d.map(|d| HumanDuration(Duration::from_secs(d.as_secs())).to_string());
     Ok(rows.first().map(|row| match (row.state, &row.holder, row.token) {
         (LeaseState::Held | LeaseState::Revoked, Some(holder), Some(token)) => {
             let held = time(row.held).map(|d| format!(" for {d}")).unwrap_or_default();
@@ -259,8 +259,9 @@ fn vanished(lease: &Name, opened: &Opened) -> Option<Row> {
 
 fn cells(row: &Row, jobs: bool, slots: bool) -> Vec<String> {
     let dash = || "-".to_owned();
-    let time =
-        |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
+    let time = |d: Option<Duration>| {
+        d.map_or_else(dash, |d| HumanDuration(Duration::from_secs(d.as_secs())).to_string())
+    };
     let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", time(Some(d))));
     let state = if row.state == LeaseState::Revoked { "asked to stop" } else { row.state.word() };
     let mut cells = vec![

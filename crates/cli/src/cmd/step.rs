@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 
 use leasehold::core::ledger::STEP_NAME_MAX;
 use leasehold::host::Enclosing;
+use leasehold_run::runner::exec;
 use leasehold_run::runner::lookup::{Program, lookup};
-use leasehold_run::runner::plain;
-use leasehold_run::steps::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
+use leasehold_run::step_server::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
-use super::by_hand;
+use super::manual;
 use crate::args::Step;
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
@@ -34,9 +34,9 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
     let stream = UnixStream::connect(socket).map_err(early)?;
     let mut lines = BufReader::new(&stream);
     // A script may have taken another lease since (`acquire --eval`): the run says who it is in a variable of its own.
-    let grant = by_hand::supervisor().map_or(run.grant, |(_, grant)| grant);
-    steps::send(&stream, &Ask::Begin { step: name.clone(), grant }).map_err(early)?;
-    match steps::receive(&mut lines).map_err(early)? {
+    let grant = manual::supervisor().map_or(run.grant, |(_, grant)| grant);
+    step_server::send(&stream, &Ask::Begin { step: name.clone(), grant }).map_err(early)?;
+    match step_server::receive(&mut lines).map_err(early)? {
         Answer::Begin => {}
         Answer::Done { token, output } => {
             // A reader that went away has seen enough.
@@ -71,8 +71,8 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
     }
     let output = printed.and_then(|printed| kept(printed, name, out));
     let late = |e| unheard(&of, NOT_RECORDED, &e);
-    steps::send(&stream, &Ask::Done { output }).map_err(late)?;
-    match steps::receive(&mut lines).map_err(late)? {
+    step_server::send(&stream, &Ask::Done { output }).map_err(late)?;
+    match step_server::receive(&mut lines).map_err(late)? {
         Answer::Recorded { left_out } => {
             if left_out {
                 let why = "the record of its item is nearly full";
@@ -160,10 +160,10 @@ fn execute(args: &Step, program: &Program) -> Result<(u8, Option<Vec<u8>>), Fail
             command.stdout(Stdio::piped());
         }
     };
-    let mut child = plain::start(program, &args.command[1..], prepare).map_err(failed)?;
+    let mut child = exec::start(program, &args.command[1..], prepare).map_err(failed)?;
     let printed = child.stdout.take().map(passed_on).transpose().map_err(failed)?;
     let status = child.wait().map_err(failed)?;
-    Ok((plain::code(status), printed))
+    Ok((exec::code(status), printed))
 }
 
 /// As text, if it can be kept. That it is done counts for more: it is recorded all the same.

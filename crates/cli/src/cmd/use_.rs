@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use leasehold::backends::{self, EMBEDDED, embedded, gate, shown};
 use leasehold::doctor::{Depth, Progress};
-use leasehold::elsewhere::{Elsewhere, Unknown};
+use leasehold::other_stores::{Elsewhere, Unknown};
 use leasehold::state::{StateDir, write_private};
 use leasehold::stores::Verdict;
 use serde_json::json;
 
-use super::{Silence, doctor, elsewhere};
+use super::{Silence, doctor, other_stores};
 use crate::args::{Everywhere, Use};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed, Kind};
@@ -32,7 +32,7 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     examined(&chosen, &state, out).map_err(left)?;
     place.write(&chosen)?;
     if created {
-        elsewhere::set_aside(&chosen, &state)?;
+        other_stores::set_aside(&chosen, &state)?;
     }
     let unknown = unknown_here(args, &chosen, &state)?;
     if out.json {
@@ -131,7 +131,7 @@ fn warn_of_others(unknown: &[Unknown], named_before: bool, state: &StateDir, out
         out.warn(&format!(
             "this machine saw {} begun or done on {}, and not on this one: that is refused here (78). If it is to be done again \
              here: the same with --new-here",
-            elsewhere::counted(unknown),
+            other_stores::counted(unknown),
             unknown.store
         ));
     }
@@ -172,7 +172,7 @@ fn unknown_here(args: &Use, chosen: &Chosen, state: &StateDir) -> Result<Vec<Unk
         return Ok(unknown);
     }
     let stores: Vec<String> = unknown.into_iter().map(|unknown| unknown.store).collect();
-    elsewhere::tell(&here, &stores, chosen).map(|()| Vec::new())
+    other_stores::tell(&here, &stores, chosen).map(|()| Vec::new())
 }
 
 /// A directory that was begun is not removed: another machine may be making the same store.

@@ -9,18 +9,18 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::AmbiguousOffset;
 use leasehold::backends::shown;
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::Subject;
-use leasehold::core::ledger::agenda::{Agenda, Range};
+use leasehold::core::ledger::job_record::{Agenda, Range};
 use leasehold::core::name::Name;
-use leasehold::core::stop::Text;
 use leasehold_run::jobs::{self, Job};
 use leasehold_run::schedule::SlotError;
 use serde_json::json;
 
 use super::history::{self, Dropped, Row};
-use super::past::{self, Run};
-use super::standing::{self, Standing, Stood, is_at};
-use super::{Opened, daemon, items, status};
+use super::job_status::{self, Standing, Stood, is_at};
+use super::past_runs::{self, Run};
+use super::{Opened, daemon, item_args, status};
 use crate::args::{Everywhere, Why};
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
@@ -68,7 +68,7 @@ impl<'a> Question<'a> {
 
     /// Whether an item is what was asked about.
     fn is_about(&self, row: &Row, asked: Option<&Asked>, job: Option<&Job>) -> bool {
-        if items::shown(&row.entry.subject) == self.whole {
+        if item_args::shown(&row.entry.subject) == self.whole {
             return true;
         }
         let then = asked.is_none_or(|asked| asked.second().is_some_and(|at| is_at(&row.entry, at)));
@@ -110,14 +110,14 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
     let asked = question.time.map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let mut rows = history::recorded(&mut opened)?.rows;
-    let mut runs = past::runs(&mut opened, &rows)?.runs;
+    let mut runs = past_runs::runs(&mut opened, &rows)?.runs;
     runs.retain(|run| run.is_about(question.name));
     let last = last_run(&runs, &question, &rows, job);
     let slots = rows.iter().any(|row| row.is_about(question.name) && row.is_slot());
     rows.retain(|row| question.is_about(row, asked.as_ref(), job));
     let more = newest(&mut rows);
     let stood = match Name::new(question.name) {
-        Ok(name) => Some(standing::stood(&mut opened, &name, job, now)?),
+        Ok(name) => Some(job_status::stood(&mut opened, &name, job, now)?),
         Err(_) => None,
     };
     let users = jobs.iter().filter(|job| needs(job, question.name)).map(|j| j.name.as_str()).collect();
@@ -201,7 +201,7 @@ impl Known<'_> {
         }
         match (asked, self.range()) {
             (None, Some(range)) => {
-                out::line(&format!("dropped last of {name}, {}.", standing::dropped(range)))
+                out::line(&format!("dropped last of {name}, {}.", job_status::dropped(range)))
             }
             (None, None) if rows.is_empty() && last.is_none() => out::line(&nothing(name, agenda, *job)),
             (Some(asked), range) if rows.is_empty() => out::line(&self.unrun(asked, range, now)),
@@ -217,7 +217,7 @@ impl Known<'_> {
             Asked::At(at) => *at,
         };
         if let Some(range) = range {
-            return format!("{name}@{time} was dropped, of {}.", standing::dropped(range));
+            return format!("{name}@{time} was dropped, of {}.", job_status::dropped(range));
         }
         match (self.agenda(), self.job) {
             (Some(agenda), _) if at <= agenda.settled => format!(
@@ -252,7 +252,7 @@ impl Known<'_> {
         let job = agenda.zip(self.stood).map(|(agenda, stood)| {
             json!({
                 "v": 1, "kind": "job", "job": agenda.job.as_str(), "schedule": agenda.schedule,
-                "standing": stood.standing.in_words(&agenda.job), "settled": standing::time(agenda.settled),
+                "standing": stood.standing.in_words(&agenda.job), "settled": job_status::time(agenda.settled),
                 "paused": agenda.paused.as_ref().map(|paused| json!({"by": paused.by, "since": paused.at})),
             })
         });
@@ -326,7 +326,7 @@ fn skipped_by_the_clock(time: &str, job: &Job) -> Option<String> {
 fn asked(time: &str, name: &str, job: Option<&Job>, now: Timestamp) -> Result<Asked, Failed> {
     let plain = || {
         let name = Name::new(name).map_err(|e| Failed::usage(e.to_string()))?;
-        match items::slot_of(time, &name, now) {
+        match item_args::slot_of(time, &name, now) {
             Ok(Subject::Slot { at, .. }) => Ok(at),
             Ok(Subject::Key(_) | Subject::Latest(_)) => Ok(0),
             Err(_) => Err(Failed::usage(format!(
@@ -384,7 +384,7 @@ fn stands(stood: &Stood, agenda: &Agenda, job: Option<&Job>, whole: bool, now: T
 /// "in 3m" or "3m ago"
 fn within(second: i64, now: Timestamp) -> String {
     let seconds = second - now.as_second();
-    let time = Text(Duration::from_secs(seconds.unsigned_abs()));
+    let time = HumanDuration(Duration::from_secs(seconds.unsigned_abs()));
     if seconds >= 0 { format!("in {time}") } else { format!("{time} ago") }
 }
 

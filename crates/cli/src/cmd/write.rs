@@ -9,19 +9,19 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use leasehold::core::fence::Bearer;
 use leasehold::targets::{Content, Target, TargetError, Written};
+use leasehold_run::runner::exec;
 use leasehold_run::runner::lookup::lookup;
-use leasehold_run::runner::plain;
 use serde_json::json;
 
-use super::targets;
+use super::target_args;
 use crate::args::Write;
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
 /// Writes it as part of the run that we are in.
 pub fn run(args: &Write, out: &Out) -> Result<u8, Failed> {
-    let bearer = targets::enclosing("write")?;
-    let mut target = targets::with_content(&args.target)?;
+    let bearer = target_args::enclosing("write")?;
+    let mut target = target_args::with_content(&args.target)?;
     let written = match (&args.from, &args.command[..]) {
         (Some(path), _) => from_path(target.as_mut(), &bearer, path),
         (None, []) => from_input(target.as_mut(), &bearer),
@@ -30,7 +30,7 @@ pub fn run(args: &Write, out: &Out) -> Result<u8, Failed> {
     told(target.shown(), &bearer, &written, out);
     let written = written.map_err(|unwritten| unwritten.failed)?;
     if let Some(refused) = &written.let_in {
-        out.warn(&format!("this write {}", targets::let_in(refused)));
+        out.warn(&format!("this write {}", target_args::let_in(refused)));
     } else if written.repeat {
         out.chat(&format!("{} had this write already (number {})", target.shown(), written.seq));
     } else {
@@ -53,7 +53,10 @@ impl Unwritten {
 }
 
 fn taken(answer: Result<Written, TargetError>) -> Result<Written, Unwritten> {
-    answer.map_err(|error| Unwritten { outcome: targets::outcome(&error).0, failed: targets::failed(&error) })
+    answer.map_err(|error| Unwritten {
+        outcome: target_args::outcome(&error).0,
+        failed: target_args::failed(&error),
+    })
 }
 
 fn from_path(target: &mut dyn Target, bearer: &Bearer, path: &Path) -> Result<Written, Unwritten> {
@@ -134,7 +137,7 @@ impl Producer {
         let piped = |command: &mut Command| {
             command.stdout(Stdio::piped());
         };
-        let mut child = plain::start(&program, &command[1..], piped).map_err(system)?;
+        let mut child = exec::start(&program, &command[1..], piped).map_err(system)?;
         let Some(stdout) = child.stdout.take() else {
             return Err(system(io::Error::other("its output cannot be read")));
         };
@@ -153,7 +156,7 @@ impl Producer {
             "{} {how}, so nothing was written to {target}: what it had printed until then may be half of it",
             self.name
         );
-        Some(Failed::new(Kind::Command(plain::code(status)), "command", message))
+        Some(Failed::new(Kind::Command(exec::code(status)), "command", message))
     }
 }
 

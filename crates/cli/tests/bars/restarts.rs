@@ -14,7 +14,7 @@ use std::time::Duration;
 use leasehold::clock::boot_time;
 use leasehold::core::name::Name;
 use leasehold::core::session::lease_key;
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
+use leasehold::core::timing::{StoreClock, Timing, Wishes};
 use rustix::process::Signal;
 
 use crate::common::{Home, LEASE, Stalls, Started, alone, carriers, deaths, record, rounds};

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use leasehold::core::additions::More;
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::WriteId;
 use leasehold::core::ledger::Entry;
-use leasehold::core::ledger::agenda::Agenda;
-use leasehold::core::more::More;
+use leasehold::core::ledger::job_record::Agenda;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::ledger::key_of;

@@ -12,15 +12,15 @@ use std::thread;
 
 use crate::world::{Ended, PATIENCE, Running, World, kill, lives, until};
 use async_trait::async_trait;
-use leasehold::byhand::{self, Ask};
 use leasehold::clock::boot_time;
 use leasehold::core::ids::WriteId;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::{Outcome, Within, lease_key};
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
+use leasehold::core::timing::{StoreClock, Timing, Wishes};
 use leasehold::liveness;
-use leasehold::memory::Memory;
+use leasehold::manual::{self, Ask};
+use leasehold::seen_tokens::Memory;
 use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version, memory::MemoryStore};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
@@ -283,7 +283,7 @@ fn race_in_threads(open: impl Fn() -> Box<dyn Store>) -> Vec<Fared> {
                 let wait = std::time::Duration::ZERO;
                 let ask =
                     Ask { job: lease.clone(), lease, timing, wait, force: false, within: Within::default() };
-                match byhand::acquire(&ask, store, Memory::none()).unwrap() {
+                match manual::acquire(&ask, store, Memory::none()).unwrap() {
                     Outcome::Granted(granted) => Fared::Won { token: granted.token.get(), pid: 0 },
                     Outcome::Busy(busy) => {
                         Fared::Lost { code: 11, said: format!("/0 (token {})", busy.token) }

@@ -5,14 +5,14 @@
 //! its lease before it begins an item, and writes `started` before the command is executed. So a record
 //! that says `started` while that lease is with nobody, or somebody else, tells of a run that never reported.
 
-pub mod agenda;
-mod ahead;
-mod drive;
-pub mod due;
-pub mod elsewhere;
+pub mod catch_up;
+mod clock_skew;
 mod item;
-mod pair;
+pub mod job_record;
+pub mod other_stores;
 mod record;
+mod slot_key;
+mod transitions;
 
 use alloc::format;
 use alloc::string::String;
@@ -21,13 +21,13 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use drive::{Amended, Amending, Call, Next, Opened, Opening};
 pub use item::{ItemOpened, ItemRecorded, classify};
-pub use pair::{key_if_unknown, slot_without_key};
 pub use record::{BadEntry, ENTRY_MAX};
+pub use slot_key::{key_if_unknown, slot_without_key};
+pub use transitions::{Amended, Amending, Call, Next, Opened, Opening};
 
+use crate::additions::More;
 use crate::ids::{Epoch, Grant, Token, WriteId};
-use crate::more::More;
 use crate::name::Name;
 use crate::record::{Holder, LeaseRecord};
 use crate::rules::{Rules, Standard, Standing, View};

@@ -9,8 +9,8 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Claim, Ending, Entry, KEY_MAX, Reason, State, Step, Subject};
+use crate::additions::{self, More};
 use crate::ids::WriteId;
-use crate::more::{self, More};
 use crate::name::Name;
 
 /// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
@@ -115,7 +115,7 @@ impl Entry {
     fn format(&self) -> u64 {
         let by_text = |ending: &Ending| from_format_1(self.state, ending.clone()) != *ending;
         let says_why = |ending: &Ending| ending.reason.is_some() || by_text(ending);
-        if self.ending.as_ref().is_some_and(says_why) { 2 } else { more::format(&self.more) }
+        if self.ending.as_ref().is_some_and(says_why) { 2 } else { additions::format(&self.more) }
     }
 
     /// Reads whatever item a body tells of. Anything out of the ordinary is refused.
@@ -135,8 +135,8 @@ impl Entry {
         if wire.leasehold_item == 1 {
             wire.ending = wire.ending.map(|ending| from_format_1(wire.state, ending));
         }
-        if !more::fits(format.leasehold_item, &wire.more) {
-            return Err(damaged(more::UNFIT.into()));
+        if !additions::fits(format.leasehold_item, &wire.more) {
+            return Err(damaged(additions::UNFIT.into()));
         }
         if matches!(&wire.item, Subject::Key(key) if key.is_empty() || key.len() > KEY_MAX) {
             return Err(damaged("a key that cannot be one".into()));

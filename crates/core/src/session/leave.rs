@@ -8,8 +8,8 @@ use super::hold::{Held, Part};
 use super::{
     Event, Exit, History, NotStarted, Outcome, Reach, Release, Request, Session, Stage, Step, StopReason,
 };
+use crate::history::{self, End};
 use crate::ledger::{Ending, ItemRecorded, State, classify};
-use crate::past::{self, End};
 use crate::record::LeaseRecord;
 use crate::rules::{Rules, Settled};
 use crate::store::{Cas, Failure, Version};
@@ -65,7 +65,8 @@ impl<R: Rules> Session<R> {
     pub(super) fn leave_unstarted(&mut self, held: Held, outcome: Outcome, step: &mut Step) {
         let unsealed = matches!(outcome, Outcome::NotStarted(NotStarted::Seal { .. }));
         let kept = unsealed && self.plan.history != History::Nothing;
-        let end = kept.then(|| End { outcome: past::UNSEALED, exit: None, took: None, at: utc(step.wall) });
+        let end =
+            kept.then(|| End { outcome: history::UNSEALED, exit: None, took: None, at: utc(step.wall) });
         let left = self.left(&held, How::Unstarted(outcome), end, step);
         self.release(held.recording(left, step.now), step);
     }
@@ -92,7 +93,7 @@ impl<R: Rules> Session<R> {
                 Some(End { outcome: state.word(), exit: Some(exit.status()), took: Some(took), at })
             }
             History::Release => {
-                let outcome = if state == State::Lost { past::LOST } else { past::RELEASED };
+                let outcome = if state == State::Lost { history::LOST } else { history::RELEASED };
                 Some(End { outcome, exit: None, took: Some(took), at })
             }
         };
@@ -179,7 +180,7 @@ impl<R: Rules> Session<R> {
             return self.ask_read(step);
         }
         let write = self.fresh_write();
-        let freed = past::noted(self.rules.release(&held.record, write), left.end.as_ref());
+        let freed = history::noted(self.rules.release(&held.record, write), left.end.as_ref());
         let version = held.version.clone();
         self.stage = Stage::Holding(held);
         self.ask_write(freed, version, step);

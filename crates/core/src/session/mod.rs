@@ -310,7 +310,7 @@ impl<R: Rules> Session<R> {
             FailureKind::Unreachable,
             alloc::format!(
                 "no answer within {}; see that the store runs and that its address is right",
-                crate::stop::Text(timeout)
+                crate::human_duration::HumanDuration(timeout)
             ),
         );
         match pending.what {

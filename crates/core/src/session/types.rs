@@ -11,9 +11,9 @@ use crate::ledger::{Ending, ItemOpened, ItemRecorded, State};
 use crate::name::Name;
 use crate::record::Holder;
 use crate::rules::{Refusal, Seen};
-use crate::stop::Timing;
 use crate::store::{Cas, Failure, Stored, Version};
 use crate::time::BootTime;
+use crate::timing::Timing;
 
 /// The store key of a lease.
 pub fn lease_key(lease: &Name) -> String {

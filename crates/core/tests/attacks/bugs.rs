@@ -1,16 +1,16 @@
 //! Bugs found in core by the simulator; see `docs/bugs.md`.
 
-use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::{Grant, Token, WriteId};
 use leasehold_core::ledger::State;
 use leasehold_core::name::Name;
+use leasehold_core::one_shot::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Refusal;
 use leasehold_core::session::{
     Choice, Exit, Input, NotStarted, Op, Outcome, Plan, Release, RequestId, Signal, StopReason, Within,
 };
-use leasehold_core::stop::StoreClock;
 use leasehold_core::store::{Cas, Failure, FailureKind};
+use leasehold_core::timing::StoreClock;
 use std::time::Duration;
 
 use crate::hand::{Hand, plan, reading, revoked, secs, silence, site};

@@ -9,9 +9,9 @@ use leasehold_core::session::{
     Choice, Effect, Event, History, Input, Op, Outcome, Plan, Reading, Request, RequestId, Session,
     StopReason, Within,
 };
-use leasehold_core::stop::{StoreClock, Timing, Wishes};
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold_core::time::{BootTime, Now};
+use leasehold_core::timing::{StoreClock, Timing, Wishes};
 
 pub(crate) fn secs(s: u64) -> Duration {
     Duration::from_secs(s)

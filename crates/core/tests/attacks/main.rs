@@ -4,15 +4,15 @@ mod bugs;
 mod hand;
 mod past;
 
-use leasehold_core::errand::{Errand, ErrandOutcome, Found, Next, Verb};
 use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
 use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
 use leasehold_core::ledger::State;
 use leasehold_core::name::Name;
+use leasehold_core::one_shot::{Errand, ErrandOutcome, Found, Next, Verb};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::{Refusal, Seen};
 use leasehold_core::session::{Effect, Exit, Input, NotStarted, Outcome, Release, Request, StopReason};
-use leasehold_core::stop::StoreClock;
+use leasehold_core::timing::StoreClock;
 use std::time::Duration;
 
 use hand::{Hand, plan, reading, revoked, secs, site};

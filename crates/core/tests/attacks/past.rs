@@ -2,7 +2,7 @@
 
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::session::{Exit, History, Input, Plan};
-use leasehold_core::stop::StoreClock;
+use leasehold_core::timing::StoreClock;
 
 use crate::hand::{Hand, plan, revoked, secs};
 

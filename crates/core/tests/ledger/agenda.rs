@@ -1,11 +1,11 @@
 //! The record of a job: what has a past, what is settled, and what a scheduler does about a slot.
 
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::agenda::{
+use leasehold_core::ledger::job_record::{
     Account, Agenda, OPEN_MAX, Paused, RANGES_MAX, Range, Turn, Way, Why, seen, stuck, turn, way,
 };
 
-use leasehold_core::ledger::due::{Counted, never_begun};
+use leasehold_core::ledger::catch_up::{Counted, never_begun};
 use leasehold_core::ledger::{Alive, Reason, Seen, alive};
 use leasehold_core::store::{Stored, Version};
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::agenda::{Agenda, Range, Why, seen};
-use leasehold_core::ledger::due::{
+use leasehold_core::ledger::catch_up::{
     Calendar, CatchUp, Counted, Due, Gap, ON_TIME, Stands, account, asked_by_itself, counted, listed_first,
     never_begun,
 };
+use leasehold_core::ledger::job_record::{Agenda, Range, Why, seen};
 
 use super::*;
 

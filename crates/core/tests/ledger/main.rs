@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold_core::ids::{Epoch, Grant, Ids, Token};
-use leasehold_core::ledger::agenda::{JobSchedule, ScheduleKey};
+use leasehold_core::ledger::job_record::{JobSchedule, ScheduleKey};
 use leasehold_core::ledger::{
     Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Step,
     Subject, finish,

@@ -1,7 +1,7 @@
 //! Single decisions, and the record.
 
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::agenda::{Prospect, prospect};
+use leasehold_core::ledger::job_record::{Prospect, prospect};
 use leasehold_core::ledger::{
     BadEntry, Doubt, ENTRY_MAX, Found, Reason, SILENCES, StepStands, Verdict, begin, key_if_unknown, retry,
     slot_without_key, step_done, step_stands,

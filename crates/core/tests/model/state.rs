@@ -13,9 +13,9 @@ use leasehold_core::session::{
     Choice, Effect, Event, Exit, Granted, History, Input, Op, Phase, Plan, Reach, Reading, Request,
     RequestId, Session, Within,
 };
-use leasehold_core::stop::{StoreClock, Timing};
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold_core::time::{BootTime, Now};
+use leasehold_core::timing::{StoreClock, Timing};
 
 use crate::Leases;
 use crate::item::{Item, Task};

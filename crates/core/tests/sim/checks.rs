@@ -5,8 +5,8 @@ use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::{Rules, Seen};
 use leasehold_core::session::{Effect, Event, NotStarted, Outcome, Plan, Release, StopReason, Watched};
-use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
+use leasehold_core::timing::Timing;
 
 use crate::faults::{Fault, Loss, nanos};
 use crate::mutants::Mutant;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::errand::Next;
 use leasehold_core::ids::Grant;
+use leasehold_core::one_shot::Next;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::stop::{DRIFT_PPM, StoreClock, Timing, Wishes};
+use leasehold_core::timing::{DRIFT_PPM, StoreClock, Timing, Wishes};
 
 /// splitmix64: small, seeded, good enough to choose schedules.
 #[derive(Clone)]

@@ -1,10 +1,10 @@
 //! Every write that lands must be one that a server of our protocol would have let through.
 
-use leasehold_core::legal::{Illegal, Offer, legal};
-use leasehold_core::past::{End, Past};
+use leasehold_core::history::{End, Past};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::Rules;
 use leasehold_core::session::lease_key;
+use leasehold_core::write_policy::{Illegal, Offer, legal};
 
 use crate::faults::Fault;
 use crate::mutants::Mutant;

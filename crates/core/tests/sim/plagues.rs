@@ -1,6 +1,6 @@
 //! The large faults: crashes, pauses, sleep, partitions, and a store that breaks its word.
 
-use leasehold_core::errand::{Errand, Verb};
+use leasehold_core::one_shot::{Errand, Verb};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{Input, Signal};
 

@@ -5,9 +5,9 @@ use std::collections::BinaryHeap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use leasehold_core::errand::Errand;
 use leasehold_core::fence::Fence;
 use leasehold_core::name::Name;
+use leasehold_core::one_shot::Errand;
 use leasehold_core::rules::{Rules, Seen};
 use leasehold_core::session::{Input, Op, RequestId, Session, Watched};
 use leasehold_core::time::BootTime;

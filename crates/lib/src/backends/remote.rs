@@ -9,8 +9,8 @@ use std::sync::Once;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::ids::WriteId;
-use leasehold_core::stop::Text;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::stores::{
@@ -64,7 +64,7 @@ impl<S> Remote<S> {
             Ok(answer) => answer,
             Err(_) => gave_up(Failure::new(
                 FailureKind::Unreachable,
-                format!("the server did not answer within {}; {SILENT}", Text(limit)),
+                format!("the server did not answer within {}; {SILENT}", HumanDuration(limit)),
             )),
         }
     }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use serde::{Deserialize, Serialize};
 
-use super::exams::RACES;
+use super::checks::RACES;
 use super::{Depth, Ended, Opener, examine, unusable};
 use crate::backends::known_as;
 use crate::clock::wall;

@@ -4,10 +4,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use leasehold_core::stop::{DEFAULT_TTL, StoreClock, Text, least_ttl};
+use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::time::BootTime;
+use leasehold_core::timing::{DEFAULT_TTL, StoreClock, least_ttl};
 
-use super::exams::{ENOUGH, text, write};
+use super::checks::{ENOUGH, text, write};
 use super::{Depth, Latency, Visit};
 use crate::clock::{boot_time, wall};
 use crate::clock_offset::ahead_of;
@@ -243,7 +244,7 @@ fn clock(visit: &mut Visit<'_>, ahead_ms: i64) {
     let verdict = if apart >= CLOCK_OFF { Verdict::Weak } else { Verdict::Good };
     let line = format!(
         "this machine's clock is {} {way} the store's: no effect on leases, only on what people read",
-        Text(apart)
+        HumanDuration(apart)
     );
     visit.found("clock", verdict, line);
 }
@@ -291,8 +292,10 @@ pub(super) fn push(visit: &mut Visit<'_>) -> Result<(), Failure> {
             visit.found("push", Verdict::Good, line);
         }
         None => {
-            let line =
-                format!("a waiter was not told of a change within {}: waiters poll instead", Text(PUSH));
+            let line = format!(
+                "a waiter was not told of a change within {}: waiters poll instead",
+                HumanDuration(PUSH)
+            );
             visit.found("push", Verdict::Weak, line);
         }
     }
@@ -307,10 +310,12 @@ pub(super) fn ttl(visit: &mut Visit<'_>, worst: Duration) {
     visit.diagnosis.figures.least_ttl = least;
     let (verdict, line) = match least.map(rounded) {
         Some(least) if least <= DEFAULT_TTL => {
-            let default = Text(DEFAULT_TTL);
-            (Verdict::Good, format!("from {} on; the default of {default} leaves room", Text(least)))
+            let default = HumanDuration(DEFAULT_TTL);
+            (Verdict::Good, format!("from {} on; the default of {default} leaves room", HumanDuration(least)))
         }
-        Some(least) => (Verdict::Weak, format!("use --ttl {} or more: calls are slow here", Text(least))),
+        Some(least) => {
+            (Verdict::Weak, format!("use --ttl {} or more: calls are slow here", HumanDuration(least)))
+        }
         None => (
             Verdict::Weak,
             format!("calls take up to {}, too long for any lease to be renewed in time", text(worst)),

@@ -5,20 +5,20 @@
 //! the store under a name of its own, so that a store in use is not disturbed, and sweeps it afterwards.
 //! Nothing is printed here: whoever asks is told of each examination as it ends.
 
-mod corner;
-mod exams;
+mod checks;
 mod first_use;
 mod measure;
 mod paths;
+mod scratch;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use corner::Corner;
 pub use first_use::{FirstUse, Notes, Tell};
 use leasehold_core::time::BootTime;
+use scratch::Corner;
 
 use crate::clock::boot_time;
 use crate::poll::{self, Timer};
@@ -172,7 +172,7 @@ pub fn examine(
             left: Vec::new(),
         },
     };
-    let seen = exams::all(&mut visit);
+    let seen = checks::all(&mut visit);
     let Visit { corner, mut diagnosis, .. } = visit;
     diagnosis.left = corner.sweep();
     if depth == Depth::Full && seen.is_ok() {
@@ -232,7 +232,7 @@ impl Visit<'_> {
         text: impl Into<String>,
         many_winners: bool,
     ) {
-        let breaks = (verdict == Verdict::Unsafe).then_some(exams::promise(about));
+        let breaks = (verdict == Verdict::Unsafe).then_some(checks::promise(about));
         let took = boot_time().since(self.since);
         let finding = Finding { about, verdict, breaks, text: text.into(), took, many_winners };
         (self.tell)(Progress::Found(&finding));

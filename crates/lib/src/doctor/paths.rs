@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use leasehold_core::stop::Text;
+use leasehold_core::human_duration::HumanDuration;
 
 use super::Visit;
-use super::corner::{Corner, clear};
-use super::exams::{WRITERS, text, write};
+use super::checks::{WRITERS, text, write};
+use super::scratch::{Corner, clear};
 use crate::clock::boot_time;
 use crate::stores::{Failure, Store, Verdict, Version};
 
@@ -93,7 +93,7 @@ fn late(corner: &Corner, reader: &mut dyn Store, there: Option<&Version>) -> Res
             return Ok(Some(format!("seen only after {}", text(boot_time().since(begun)))));
         }
     }
-    Ok(Some(format!("not seen within {}", Text(PATIENCE))))
+    Ok(Some(format!("not seen within {}", HumanDuration(PATIENCE))))
 }
 
 /// Whether this version is the one that is read, and the record is listed if there is one.

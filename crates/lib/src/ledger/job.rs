@@ -1,6 +1,6 @@
 //! The record of a job that is due again and again, as far as whoever begins one of its slots needs it.
 
-use leasehold_core::ledger::agenda::Agenda;
+use leasehold_core::ledger::job_record::Agenda;
 use leasehold_core::name::Name;
 use leasehold_core::store::{Failure, FailureKind};
 use pollster::block_on;

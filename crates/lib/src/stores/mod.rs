@@ -14,9 +14,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::ids::WriteId;
-use leasehold_core::stop::{StoreClock, Text, Timing, Wishes};
 pub use leasehold_core::store::{Cas, Failure, FailureKind, Landed, Stored, Version};
+use leasehold_core::timing::{StoreClock, Timing, Wishes};
 
 pub use crate::backends::{OpenError, Opener, memory, open_store as open};
 
@@ -117,11 +118,11 @@ pub fn timing(wishes: Wishes, store: &dyn Store) -> Result<Timing, String> {
         return Err(format!(
             "a ttl of {} with a heartbeat of {} is too short for {}, which limits how often one record may be \
              written: the ttl must be at least {} and the heartbeat at least {}",
-            Text(timing.ttl),
-            Text(timing.heartbeat),
+            HumanDuration(timing.ttl),
+            HumanDuration(timing.heartbeat),
             facts.url,
-            Text(least),
-            Text(facts.spacing),
+            HumanDuration(least),
+            HumanDuration(facts.spacing),
         ));
     }
     Ok(timing)

@@ -1,6 +1,6 @@
 //! What targets behind a network have in common: an end to every call, and to all calls of one verb.
 //!
-//! Calls block, so they are not for the inside of an async runtime: [`crate::fences`] has a thread for them.
+//! Calls block, so they are not for the inside of an async runtime: [`crate::run_fences`] has a thread for them.
 
 use std::fmt;
 use std::io::{Read, Write};

@@ -5,9 +5,9 @@ use std::io;
 use std::time::Duration;
 
 use leasehold_core::fence::{Bearer, Fence, Reason};
+use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::ids::Token;
 use leasehold_core::name::Name;
-use leasehold_core::stop::Text;
 use leasehold_core::store::Failure;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -113,7 +113,7 @@ fn busy(target: &str, waited: Duration, holder: Option<u32>) -> String {
     };
     format!(
         "{who} inside the lock of {target} and did not leave within {}. Nothing was written. Try again{evict}",
-        Text(waited)
+        HumanDuration(waited)
     )
 }
 

@@ -9,10 +9,10 @@ use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::name::Name;
 use leasehold::core::session::{Event, Exit, Granted, History, Input, Outcome, Plan, Signal, Within};
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
-use leasehold::memory::Memory;
-use leasehold::shell::{InputSender, Job, Shell};
+use leasehold::core::timing::{StoreClock, Timing, Wishes};
+use leasehold::driver::{InputSender, Job, Shell};
+use leasehold::seen_tokens::Memory;
 use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
 use leasehold::{host, random};
 

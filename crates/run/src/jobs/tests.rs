@@ -320,7 +320,7 @@ fn leases_to_switch_between() {
     assert_eq!(one(&with("lease = \"repo\"")).leases[0].as_str(), "repo");
 }
 
-fn filled(more: &str) -> fill::Filled {
+fn filled(more: &str) -> templates::Filled {
     let due = "2026-03-28T23:30:00Z".parse().unwrap();
     one(&format!("[[job]]\nname = \"a\"\nevery = \"30m\"\n{more}\n"))
         .filled("2026-03-28T23:30:00Z", due)
@@ -489,7 +489,7 @@ fn a_pattern_that_many_jobs_have_is_read_once() {
         )
     };
     let text: String = (0..1000).map(job).collect();
-    let patterns = due::Patterns::default();
+    let patterns = when::Patterns::default();
     let all = parse_with(&text, Path::new("/srv/leasehold.toml"), |_| None, &patterns).unwrap_or_default();
     assert_eq!((all.len(), patterns.count()), (1000, 7));
     assert_eq!((all[0].schedule == all[14].schedule, all[0].schedule == all[7].schedule), (true, false));

@@ -19,22 +19,22 @@ use leasehold_core::record::Holder;
 use leasehold_core::session::{
     Event, Exit, Granted, History, Input, Outcome, Plan, Reach, Signal, StopReason, Within,
 };
-use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
+use leasehold_core::timing::Timing;
 
 use super::lookup::Program;
-use super::outcome::{self, Survivor};
 use super::signals::{Signals, named, os};
-use super::tail::Tail;
+use super::tee::Tail;
 use super::tree::Tree;
-use crate::steps::Steps;
+use super::tree_types::{self, Survivor};
+use crate::step_server::Steps;
 use leasehold::backends::gate::Gates;
-use leasehold::elsewhere::Elsewhere;
-use leasehold::fences::{Ended, Fences};
+use leasehold::driver::{InputSender, Job, Shell, StepSender};
 use leasehold::ledger::{Book, Item};
 use leasehold::liveness::lock::{HolderLock, new_mark};
-use leasehold::memory::Memory;
-use leasehold::shell::{InputSender, Job, Shell, StepSender};
+use leasehold::other_stores::Elsewhere;
+use leasehold::run_fences::{Ended, Fences};
+use leasehold::seen_tokens::Memory;
 use leasehold::stores::Store;
 use leasehold::{clock, host, random};
 
@@ -341,8 +341,8 @@ impl Process<'_> {
         let Some(running) = self.running.as_mut() else { return Ok(None) };
         let reaped = running.tree.reap()?;
         let exit = reaped.main.map(|main| match main {
-            outcome::Exit::Signal(_) => Exit::Signal(main.code().into()),
-            outcome::Exit::Code(_) => Exit::Code(main.code().into()),
+            tree_types::Exit::Signal(_) => Exit::Signal(main.code().into()),
+            tree_types::Exit::Code(_) => Exit::Code(main.code().into()),
         });
         Ok(match exit {
             Some(exit) => Some(Input::JobExited { exit, tree_empty: reaped.empty }),

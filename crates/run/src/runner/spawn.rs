@@ -11,7 +11,7 @@ use rustix::io::{Errno, FdFlags};
 use rustix::process::Pid;
 
 use super::lookup::Program;
-use super::tail::Ends;
+use super::tee::Ends;
 use leasehold::clock::boot_time;
 use leasehold::liveness::lock::HolderLock;
 

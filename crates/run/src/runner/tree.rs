@@ -15,8 +15,8 @@ use rustix::process::{
     pidfd_open, pidfd_send_signal, set_child_subreaper, wait, waitid,
 };
 
-pub use super::outcome::{Exit, Reaped, Survivor, Sweep};
 use super::spawn::{self, Job, SpawnError};
+pub use super::tree_types::{Exit, Reaped, Survivor, Sweep};
 use leasehold::liveness::proc::{self, Carries, Stat};
 
 /// Passes over `/proc` before giving up on a tree that forks faster than it can be stopped.

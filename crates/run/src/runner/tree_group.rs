@@ -8,8 +8,8 @@ use rustix::process::{
     Pid, Signal, WaitOptions, kill_process, kill_process_group, test_kill_process_group, waitpid,
 };
 
-pub use super::outcome::{Exit, Reaped, Survivor, Sweep};
 use super::spawn::{self, Job, SpawnError};
+pub use super::tree_types::{Exit, Reaped, Survivor, Sweep};
 
 /// The processes of one run.
 #[derive(Debug)]

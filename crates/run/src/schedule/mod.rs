@@ -35,7 +35,7 @@ mod wall;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use leasehold_core::ledger::agenda::ScheduleKey;
+use leasehold_core::ledger::job_record::ScheduleKey;
 
 pub use cron::Cron;
 pub use every::{Every, EveryError};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use leasehold_core::stop::DEFAULT_TTL;
+use leasehold_core::timing::DEFAULT_TTL;
 
 use super::start::{Ended, Running};
 use super::{Millis, Mode};

@@ -1,7 +1,7 @@
 //! Whether, in the end, every slot came to exactly one end.
 
 use leasehold::core::ledger::State;
-use leasehold::core::ledger::agenda::Range;
+use leasehold::core::ledger::job_record::Range;
 use leasehold_run::job_records;
 
 use crate::plan::{Job, dues};
@@ -18,7 +18,7 @@ pub fn last_look(me: &Me, upto: i64) {
 
 fn is_quiet(store: &mut Turned, job: &Job, now: i64) -> bool {
     let found = job_records::read(store, &job.name).unwrap();
-    let look = job_records::look(store, &job.terms(), now, job_records::Tried::Nothing).unwrap();
+    let look = job_records::due_now(store, &job.terms(), now, job_records::Tried::Nothing).unwrap();
     let after = job_records::read(store, &job.name).unwrap();
     let closed = after.as_ref().is_some_and(|agenda| {
         agenda.open.is_empty()

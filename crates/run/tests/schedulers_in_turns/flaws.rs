@@ -1,7 +1,7 @@
 //! Broken variants, of the store and of what is around the rules: the checks must catch each of them.
 
 use leasehold::core::ids::WriteId;
-use leasehold::core::ledger::agenda::{Account, Agenda};
+use leasehold::core::ledger::job_record::{Account, Agenda};
 use leasehold::core::store::Stored;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

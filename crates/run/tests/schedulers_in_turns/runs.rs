@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use leasehold::core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::ledger::{Amending, Ending, Opened, State, Subject, finish, unknown_slot};
 use leasehold::core::name::Name;
+use leasehold::core::one_shot::{Errand, ErrandOutcome, Next, Verb};
 use leasehold::core::record::{Holder, LeaseRecord};
 use leasehold::core::rules::{Claim, Decision, Rules, Standard, View};
 use leasehold::core::session::{Granted, Op, Reading, lease_key};
-use leasehold::core::stop::StoreClock;
 use leasehold::core::store::Cas;
 use leasehold::core::time::BootTime;
+use leasehold::core::timing::StoreClock;
 use leasehold::ledger::{Book, Item, amend_until, peek};
 use leasehold::random;
 use leasehold::stores::Store as _;

@@ -181,7 +181,7 @@ impl Scheduler<'_> {
         if self.flaw == Flaw::CatchesUpAll {
             (terms.catch_up, terms.max_age) = (terms.catch_up + 4, None);
         }
-        match job_records::look(&mut self.store, &terms, upto, tried) {
+        match job_records::due_now(&mut self.store, &terms, upto, tried) {
             Ok(look) => {
                 self.follow(n, &look, upto);
                 true

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::WriteId;
 use leasehold::core::ledger::Entry;
-use leasehold::core::ledger::agenda::Agenda;
+use leasehold::core::ledger::job_record::Agenda;
 use leasehold::core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold::stores::{Facts, Listed, Store};
 use pollster::block_on;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leasehold::core::ids::Grant;
-use leasehold::core::ledger::agenda::{Agenda, Range, Why};
+use leasehold::core::ledger::job_record::{Agenda, Range, Why};
 use leasehold::core::ledger::{Entry, State, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::session::Granted;

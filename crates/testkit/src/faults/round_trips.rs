@@ -7,9 +7,9 @@ use async_trait::async_trait;
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::session::{Event, Exit, Granted, Input, Outcome, Plan, Signal};
 use leasehold::core::time::BootTime;
-use leasehold::memory::Memory;
+use leasehold::driver::{InputSender, Job, Shell};
 use leasehold::random;
-use leasehold::shell::{InputSender, Job, Shell};
+use leasehold::seen_tokens::Memory;
 use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
 use pollster::block_on;
 

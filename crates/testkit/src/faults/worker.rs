@@ -7,10 +7,10 @@ use leasehold::core::ids::Grant;
 use leasehold::core::session::{
     Event, Exit, Granted, History, Input, NotStarted, Outcome, Plan, Release, Signal, Within,
 };
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
-use leasehold::memory::Memory;
-use leasehold::shell::{InputSender, Job, Shell};
+use leasehold::core::timing::{StoreClock, Timing, Wishes};
+use leasehold::driver::{InputSender, Job, Shell};
+use leasehold::seen_tokens::Memory;
 use leasehold::stores::{FailureKind, Store};
 use leasehold::{host, random};
 

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use leasehold::core::ledger::agenda::STUCK;
+use leasehold::core::human_duration::HumanDuration;
+use leasehold::core::ledger::job_record::STUCK;
 use leasehold::core::ledger::{Entry, State};
 use leasehold::core::name::Name;
-use leasehold::core::stop::Text;
 use leasehold::stores::Failure;
 use leasehold_run::job_records::{Note, Start};
 use leasehold_run::schedule::Slot;
 use leasehold_run::scheduler::{Became, ClockError, Event, RunEnded, StartError};
 use serde_json::{Value, json};
 
-use crate::cmd::standing::{ahead, dropped_of, time};
-use crate::cmd::{held_for, items, store_failed};
+use crate::cmd::job_status::{ahead, dropped_of, time};
+use crate::cmd::{held_for, item_args, store_failed};
 use crate::config::Chosen;
 use crate::exit::Failed;
 use crate::out::Out;
@@ -141,7 +141,8 @@ impl<'a> Messages<'a> {
             }
             Note::WavedOff(entry) => {
                 let (lease, holder) = (&entry.claim.lease, &entry.claim.holder);
-                let held = held_for(&holder.since).map(|d| format!(" for {}", Text(d))).unwrap_or_default();
+                let held =
+                    held_for(&holder.since).map(|d| format!(" for {}", HumanDuration(d))).unwrap_or_default();
                 let by = format!("{}/{}", holder.host, holder.pid);
                 let token = entry.claim.token;
                 let text = format!("skipped {}: {lease} is held by {by} (token {token}){held}", shown(entry));
@@ -155,10 +156,10 @@ impl<'a> Messages<'a> {
                 let text = format!(
                     "{job} is stuck: {STUCK} slots in a row found its lease held; see: leasehold plan {job}"
                 );
-                ("stuck", items::shown(slot), text, json!({"count": STUCK}))
+                ("stuck", item_args::shown(slot), text, json!({"count": STUCK}))
             }
             Note::Silent(entry) => {
-                let by = items::by_whom(entry);
+                let by = item_args::by_whom(entry);
                 let text = format!(
                     "{} was begun by {by} and never reported; see: leasehold why {job}",
                     shown(entry)
@@ -221,7 +222,7 @@ pub fn clock_failed(error: &ClockError, chosen: &Chosen) -> Failed {
         ClockError::Off(ahead) => *ahead,
         ClockError::Store(failure) => return store_failed(failure, chosen),
     };
-    let off = Text(Duration::from_millis(ahead.unsigned_abs()));
+    let off = HumanDuration(Duration::from_millis(ahead.unsigned_abs()));
     let way = if ahead > 0 { "ahead of" } else { "behind" };
     Failed::config(format!(
         "this machine's clock is {off} {way} that of {}. Nothing was started: jobs would run at wrong times. Set \
@@ -231,7 +232,7 @@ pub fn clock_failed(error: &ClockError, chosen: &Chosen) -> Failed {
 }
 
 fn shown(entry: &Entry) -> String {
-    items::shown(&entry.subject)
+    item_args::shown(&entry.subject)
 }
 
 /// What is said of a run that has ended.

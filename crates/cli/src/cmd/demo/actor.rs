@@ -9,7 +9,7 @@ use leasehold::host::Enclosing;
 use leasehold::targets::{Content, Target, TargetError};
 
 use crate::args::DemoActor;
-use crate::cmd::targets::failed;
+use crate::cmd::target_args::failed;
 use crate::exit::{self, Failed, Kind};
 use crate::out;
 

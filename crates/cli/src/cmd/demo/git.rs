@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use leasehold::backends::git::GitTarget;
 use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
-use leasehold::core::stop::Text;
 use leasehold::state::StateDir;
 use leasehold::targets::Target;
 use leasehold::{clock, host, random};
@@ -23,7 +23,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::columns::{Screen, bad, good, plain, quoted};
-use super::stage::Trouble;
+use super::fixture::Trouble;
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
 
@@ -157,7 +157,7 @@ fn farewell(screen: Screen, with: &Facts, elapsed: Duration) {
         "({} runs were skipped, {} refused; that took {}; every file of it is gone.)",
         with.skipped,
         with.refused,
-        Text(elapsed)
+        HumanDuration(elapsed)
     )));
 }
 

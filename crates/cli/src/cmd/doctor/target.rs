@@ -7,13 +7,13 @@ use serde_json::json;
 
 use super::{Table, word};
 use crate::args::Everywhere;
-use crate::cmd::targets;
+use crate::cmd::target_args;
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
 /// Examines the target and says what was found; the exit code says whether to use it.
 pub fn run(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
-    let mut target = targets::opened(url, flags, &mut None)?;
+    let mut target = target_args::opened(url, flags, &mut None)?;
     let table = Table::new(out);
     if !out.json && !out.quiet {
         out::line(&format!("{:<11} {}", "target", target.shown()));
@@ -26,7 +26,7 @@ pub fn run(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
             table.line(about, verdict, text);
         }
     });
-    let ended = ended.map_err(|error| targets::failed(&error));
+    let ended = ended.map_err(|error| target_args::failed(&error));
     if out.json {
         let code = ended.as_ref().map_or_else(|failed| failed.code(), |_| exit::OK);
         // Of what was not examined nobody knows.

@@ -15,23 +15,23 @@ use leasehold::backends::gate::{self, Gates};
 use leasehold::backends::memory::MemoryStore;
 use leasehold::core::fence::Bearer;
 use leasehold::core::ledger::{Ending, ItemRecorded, Opened, State, Subject};
-use leasehold::elsewhere::Elsewhere;
 use leasehold::lease::{Acquired, Lease, Leases};
 use leasehold::ledger::{Book, Item};
-use leasehold::memory::Memory;
+use leasehold::other_stores::Elsewhere;
+use leasehold::seen_tokens::Memory;
 use leasehold::state::{StateDir, append_private};
 use leasehold::stores::{OpenError, Store};
 use leasehold::targets::Target;
 use leasehold_run::placeholders::Moment;
-use leasehold_run::runner::plain;
+use leasehold_run::runner::exec;
 use leasehold_run::runner::run::{Spec, environment};
-use leasehold_run::steps::{Desk, SOCKET, Steps};
+use leasehold_run::step_server::{Desk, SOCKET, Steps};
 use serde_json::{Value, json};
 
 use self::diary::Beside;
 use super::watch::{self, Seen};
 use crate::args::{Everywhere, Run};
-use crate::cmd::{RUN_STORE, elsewhere, held_by, items, targets};
+use crate::cmd::{RUN_STORE, held_by, item_args, other_stores, target_args};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
@@ -48,7 +48,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     let advice =
         MemoryStore::new().map_err(|failure| Failed::new(Kind::Config, "system", failure.message))?;
     let order = super::Order::read(args)?;
-    let when = items::moment(flags, args, &order.job)?;
+    let when = item_args::moment(flags, args, &order.job)?;
     let mut spec = order.spec(args, &advice, &when)?;
     let mut notes = Notes { seen: Vec::new(), held_by: None, out: *out };
     let state = notes.found(config::state_dir());
@@ -81,13 +81,13 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     let desk = bearer.clone().zip(gates).map(|(run, gates)| Desk::new(run).with_gates(gates, gate::ALL));
     let steps = desk.zip(state.as_ref()).and_then(|(desk, state)| notes.listen(desk, state));
     env.extend(steps.iter().map(|steps| (SOCKET.into(), steps.path().into())));
-    let ran = plain::run(&spec.program, &spec.args, &env, spec.foreground);
+    let ran = exec::run(&spec.program, &spec.args, &env, spec.foreground);
     let code = *ran.as_ref().unwrap_or(&NOT_EXECUTED);
     let lasted = leasehold::clock::boot_time().since(started);
     let left = notes.told(watch::after(watched, bearer));
     if let Some((book, store)) = &mut item {
         let recorded = close(book, store.as_mut(), code, lasted);
-        recorded.unnoted.iter().for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));
+        recorded.unnoted.iter().for_each(|(subject, why)| other_stores::warn_unnoted(subject, why, out));
     }
     if let Some(lease) = lease {
         notes.give_back(lease);
@@ -131,7 +131,7 @@ fn close(book: &mut Book, store: &mut dyn Store, code: u8, lasted: Duration) -> 
     let state = if code == 0 { State::Ok } else { State::Failed };
     let took_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
     let ending =
-        Ending { exit: Some(code.into()), took_ms, at: items::now(), reason: None, said: String::new() };
+        Ending { exit: Some(code.into()), took_ms, at: item_args::now(), reason: None, said: String::new() };
     book.record(store, state, ending, leasehold::clock::boot_time().plus(RECORD_PATIENCE))
 }
 
@@ -199,7 +199,7 @@ impl Notes {
         let mut book = spec.book()?;
         let opened = book.open(store.as_mut(), lease?.granted());
         for (subject, why) in &opened.unnoted {
-            elsewhere::warn_unnoted(subject, why, &self.out);
+            other_stores::warn_unnoted(subject, why, &self.out);
         }
         let Some(held_off) = opened.held_off() else { return Some((book, store)) };
         let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
@@ -208,12 +208,12 @@ impl Notes {
     }
 
     fn would_not_run(&mut self, opened: &Opened, item: &Item, chosen: &Chosen) {
-        let name = items::shown(&item.subject);
-        match items::skip_reason(opened, item) {
+        let name = item_args::shown(&item.subject);
+        match item_args::skip_reason(opened, item) {
             Some(why) => self.add("skipped", format!("{name} would have been skipped: {why}")),
             None => {
                 if let Err(Failed { kind, word, .. }) =
-                    items::not_run(opened, item, exit::OK, chosen, &self.out)
+                    item_args::not_run(opened, item, exit::OK, chosen, &self.out)
                 {
                     self.add("not_run", format!("{name} would not have been run ({word}, {})", kind.code()));
                 }
@@ -229,7 +229,8 @@ impl Notes {
         when: &Moment,
     ) -> (Vec<Box<dyn Target>>, Option<Gates>) {
         let mut gates = None;
-        let opened = targets::named(&args.manner.fence, &spec.leases[0], &spec.job, when, flags, &mut gates);
+        let opened =
+            target_args::named(&args.manner.fence, &spec.leases[0], &spec.job, when, flags, &mut gates);
         let (good, bad): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
         for failed in bad.into_iter().filter_map(Result::err) {
             self.add("target", failed.message);

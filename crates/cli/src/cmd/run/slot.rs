@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 
 use leasehold::core::ledger::{Amended, IfUnknown, Subject, unknown_slot};
 use leasehold::core::name::Name;
-use leasehold::core::stop::Wishes;
-use leasehold::fences::Fences;
+use leasehold::core::timing::Wishes;
 use leasehold::ledger::Item;
+use leasehold::run_fences::Fences;
 use leasehold_run::handoff::{
     self, Description, NotBegun, Outcome, ReceiveError, Recorded, SlotOutcome, VERSION,
 };
@@ -14,7 +14,7 @@ use leasehold_run::runner::run::{Ran, Spec};
 
 use super::{Asked, carry_out, find, on_store};
 use crate::args::{Color, Everywhere, Reports};
-use crate::cmd::{self, targets, timing, within};
+use crate::cmd::{self, target_args, timing, within};
 use crate::exit::{Failed, Kind};
 use crate::out::Out;
 
@@ -80,9 +80,9 @@ fn prepare(flags: &Everywhere, described: &Description) -> Result<(Spec, Fences,
     let own = described.env.get("PATH").map(Into::into);
     let path = own.or_else(|| std::env::var_os("PATH"));
     let program = find(OsStr::new(command), path.as_deref(), lease, || None)?;
-    let fences = targets::fences_of(&leases, |lease, gates| {
+    let fences = target_args::fences_of(&leases, |lease, gates| {
         let of_lease = described.leases.iter().filter(|each| each.lease == *lease);
-        of_lease.flat_map(|each| &each.targets).map(|url| targets::opened(url, flags, gates)).collect()
+        of_lease.flat_map(|each| &each.targets).map(|url| target_args::opened(url, flags, gates)).collect()
     })?;
     let item = |subject, if_unknown| Item { subject, if_unknown, attempts: described.attempts, keep: None };
     let slot = Subject::Slot { job: described.job.clone(), at: described.at, id: described.slot.clone() };

@@ -1,15 +1,15 @@
 //! What a run says, while it runs and at its end.
 
 use leasehold::clock;
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::name::Name;
 use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, Signal, StopReason};
-use leasehold::core::stop::Text;
 use leasehold::core::time::BootTime;
-use leasehold_run::runner::outcome::Survivor;
 use leasehold_run::runner::run::{Listener, Ran, Spec};
 use leasehold_run::runner::signals::signal_number;
+use leasehold_run::runner::tree_types::Survivor;
 
-use crate::cmd::{Silence, held_by, names, targets};
+use crate::cmd::{Silence, held_by, names, target_args};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, Failed, Kind};
 use crate::out::Out;
@@ -65,13 +65,13 @@ impl Listener for Voice<'_> {
                 "{} token {}, lease {}, renew every {} ({}){}",
                 granted.lease,
                 granted.token,
-                Text(timing.ttl),
-                Text(timing.heartbeat),
+                HumanDuration(timing.ttl),
+                HumanDuration(timing.heartbeat),
                 self.shown,
                 self.scope
             )),
             Event::Waiting(busy) => {
-                let patience = Text(self.spec.wait);
+                let patience = HumanDuration(self.spec.wait);
                 out.chat(&format!("waiting up to {patience} for {}: {}", busy.lease, held_by(busy)));
             }
             Event::Unheard { message } => {
@@ -89,7 +89,7 @@ impl Listener for Voice<'_> {
                 let message = message.trim_end_matches('.');
                 let line = format!(
                     "a renewal failed: {message}. The job goes on; unless a renewal succeeds it is stopped in {}",
-                    Text(*left)
+                    HumanDuration(*left)
                 );
                 // Once, however often it is tried again.
                 match std::mem::replace(&mut self.failing, true) {
@@ -166,7 +166,7 @@ impl Voice<'_> {
         refusal: impl Fn(&NotStarted) -> Failed,
     ) -> Result<u8, Failed> {
         for refused in &ran.fences.let_in {
-            self.out.warn(&format!("this run {}", targets::let_in(refused)));
+            self.out.warn(&format!("this run {}", target_args::let_in(refused)));
         }
         for sentence in &ran.fences.went_round {
             self.out.warn(sentence);
@@ -209,7 +209,8 @@ impl Voice<'_> {
             )));
         }
         let Spec { leases, job, wait, .. } = self.spec;
-        let waited = if wait.is_zero() { String::new() } else { format!(" after waiting {}", Text(*wait)) };
+        let waited =
+            if wait.is_zero() { String::new() } else { format!(" after waiting {}", HumanDuration(*wait)) };
         let which = match &leases[..] {
             [only] if only == job => String::new(),
             [only] => format!("{only} is "),
@@ -234,7 +235,7 @@ impl Voice<'_> {
             "killed" => "stopped after",
             _ => "failed after",
         };
-        let line = format!("{} {how} {} (exit {code}), {end}", granted.lease, Text(ran.lasted));
+        let line = format!("{} {how} {} (exit {code}), {end}", granted.lease, HumanDuration(ran.lasted));
         match release {
             Release::Unconfirmed => self.out.note(&line),
             _ => self.out.chat(&line),
@@ -243,7 +244,7 @@ impl Voice<'_> {
 
     fn stopping(&self, why: &StopReason) -> String {
         let (lease, spec) = (self.lease, self.spec);
-        let politely = format!("(TERM, then KILL after {})", Text(spec.timing.grace));
+        let politely = format!("(TERM, then KILL after {})", HumanDuration(spec.timing.grace));
         match why {
             StopReason::Deadline if self.paused => format!(
                 "{lease}'s lease ran out while this job was paused; another run may have started. What is left of the job is stopped"
@@ -261,7 +262,8 @@ impl Voice<'_> {
                 format!("the store's clock ran ahead, so {lease} may end early; stopping the job {politely}")
             }
             StopReason::MaxRun => {
-                let limit = spec.max_run.map(|limit| format!(" than {}", Text(limit))).unwrap_or_default();
+                let limit =
+                    spec.max_run.map(|limit| format!(" than {}", HumanDuration(limit))).unwrap_or_default();
                 format!(
                     "{lease} ran longer{limit} (--max-run; \"none\" for no limit); stopping it {politely}"
                 )
@@ -287,7 +289,7 @@ impl Voice<'_> {
         };
         let how =
             [Some(how), ran.spawn_error.clone()].into_iter().flatten().collect::<Vec<String>>().join(": ");
-        let (lasted, gave_up) = (Text(ran.lasted), *why == StopReason::Interrupted);
+        let (lasted, gave_up) = (HumanDuration(ran.lasted), *why == StopReason::Interrupted);
         let job = match status {
             None => "The job was not started.".into(),
             Some(_) if ran.spawn_error.is_some() && !gave_up => "The job was not executed.".into(),

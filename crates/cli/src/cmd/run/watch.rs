@@ -5,10 +5,10 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::core::fence::{Bearer, Mode};
-use leasehold::core::stop::Text;
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::targets::Target;
 
-use crate::cmd::targets;
+use crate::cmd::target_args;
 
 /// How long the job, or its end, waits for its targets.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -80,8 +80,10 @@ fn in_time<T: Default + Send + 'static>(
     let begun = thread::Builder::new().name("targets".into()).spawn(move || drop(done.send(work())));
     let answer = begun.ok().and_then(|_| waiting.recv_timeout(PATIENCE).ok());
     answer.unwrap_or_else(|| {
-        let text =
-            format!("the targets did not answer within {}; this run goes on without them", Text(PATIENCE));
+        let text = format!(
+            "the targets did not answer within {}; this run goes on without them",
+            HumanDuration(PATIENCE)
+        );
         (T::default(), vec![("target", text)])
     })
 }
@@ -97,7 +99,7 @@ fn look(target: &mut dyn Target, bearer: Option<&Bearer>, seen: &mut Vec<Seen>) 
     }
     match bearer.map(|bearer| target.seal(bearer, Mode::Observe)) {
         Some(Ok(sealed)) => seen.extend(
-            sealed.let_in.map(|refused| ("refused", format!("this run {}", targets::let_in(&refused)))),
+            sealed.let_in.map(|refused| ("refused", format!("this run {}", target_args::let_in(&refused)))),
         ),
         Some(Err(error)) => seen.push(("refused", error.to_string())),
         None => {}

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use leasehold::core::legal::Rights;
+use leasehold::core::write_policy::Rights;
 use sha2::{Digest, Sha256};
 
 use crate::exit::{Failed, Kind};

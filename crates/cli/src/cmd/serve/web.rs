@@ -16,15 +16,15 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use leasehold::core::ids::WriteId;
-use leasehold::core::legal::{self, Listing, Rights};
 use leasehold::core::store::FailureKind;
+use leasehold::core::write_policy::{self, Listing, Rights};
 use leasehold::stores::{Listed, Version};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::desk::{Call, Job, Reply, Told};
+use super::store_worker::{Call, Job, Reply, Told};
 use super::tokens::Tokens;
 use crate::out::Out;
 
@@ -161,7 +161,7 @@ async fn handle(request: Request<Incoming>, shared: &Shared) -> Result<Answer, R
     let call = match *request.method() {
         Method::GET => Call::Read { key: key.clone() },
         Method::DELETE => {
-            if !legal::removable(&key) {
+            if !write_policy::removable(&key) {
                 return Err(refuse(422, "kept", "lease records are never removed"));
             }
             Call::Remove { key: key.clone(), version: version(request.headers())? }

@@ -1,13 +1,13 @@
 //! A time at which no slot is recorded: what is known of the runs around it.
 
-use leasehold::core::past::MOST;
+use leasehold::core::history::MOST;
 
-use super::super::past::Run;
-use super::super::standing;
+use super::super::job_status;
+use super::super::past_runs::Run;
 
 /// The runs that ended last before this second and first after it. `runs` are in order.
 pub fn around(runs: &[Run], at: i64) -> &[Run] {
-    let time = standing::time(at);
+    let time = job_status::time(at);
     let after = runs.iter().position(|run| run.when > time).unwrap_or(runs.len());
     &runs[after.saturating_sub(1)..runs.len().min(after + 1)]
 }
@@ -24,7 +24,7 @@ pub fn reach(name: &str, time: &str, at: i64, oldest: Option<&Run>, slots: bool)
     let kept = match oldest {
         None if slots => String::new(),
         None => format!("whether {name} ran at {time} is not known: no run of it is kept. "),
-        Some(oldest) if standing::time(at) < oldest.when => format!(
+        Some(oldest) if job_status::time(at) < oldest.when => format!(
             "whether {name} ran at {time} is not known: the last {MOST} runs are kept, and the oldest of them ended at {}. ",
             oldest.when
         ),

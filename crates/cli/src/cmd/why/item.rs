@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ids::WriteId;
-use leasehold::core::ledger::agenda::{Prospect, prospect};
+use leasehold::core::ledger::job_record::{Prospect, prospect};
 use leasehold::core::ledger::{Alive, Ending, Entry, Found, State, Subject};
-use leasehold::core::stop::Text;
 use leasehold::random;
 use leasehold_run::jobs::Job;
 
 use super::super::history::Row;
-use super::super::{held_for, items};
+use super::super::{held_for, item_args};
 use crate::args::ATTEMPTS;
 use crate::out;
 
@@ -26,13 +26,13 @@ pub fn tell(row: &Row, job: Option<&Job>) {
 
 fn sentence(row: &Row, job: Option<&Job>) -> String {
     let entry = &row.entry;
-    let name = items::shown(&entry.subject);
-    let by = items::by_whom(entry);
+    let name = item_args::shown(&entry.subject);
+    let by = item_args::by_whom(entry);
     let exit =
         entry.ending.as_ref().and_then(|e| e.exit).map(|exit| format!(" (exit {exit})")).unwrap_or_default();
     let took = entry.ending.as_ref().filter(|_| entry.done_by_hand().is_none());
     let took = took.map(|e| Duration::from_millis(e.took_ms));
-    let took = took.map(|took| format!(" in {}", Text(took))).unwrap_or_default();
+    let took = took.map(|took| format!(" in {}", HumanDuration(took))).unwrap_or_default();
     let attempt = if entry.attempt > 1 { format!(", at attempt {}", entry.attempt) } else { String::new() };
     let scheduled = job.filter(|_| matches!(entry.subject, Subject::Slot { .. }));
     let next = match (row.state, &entry.subject) {
@@ -54,7 +54,7 @@ fn sentence(row: &Row, job: Option<&Job>) -> String {
     };
     if entry.state == State::Skipped {
         // The claim is of whoever was in its way.
-        let ago = held_for(row.when()).map(|d| format!(" {} ago", Text(d))).unwrap_or_default();
+        let ago = held_for(row.when()).map(|d| format!(" {} ago", HumanDuration(d))).unwrap_or_default();
         return format!("{name}: {word}{ago}; {next}.");
     }
     format!("{name}: {word}, by {by}{took}{exit}{attempt}; {next}.")
@@ -70,7 +70,7 @@ fn unscheduled(entry: &Entry, state: State) -> String {
             format!("it failed {times}, and the next run tries again, unless it says --attempts {n}")
         }
         State::Failed => {
-            let (name, n) = (items::shown(&entry.subject), entry.failures);
+            let (name, n) = (item_args::shown(&entry.subject), entry.failures);
             let more = n.saturating_add(1);
             format!(
                 "it failed {n} times, and waits for you (79), unless a run says --attempts {more}: leasehold retry {name}"

@@ -1,7 +1,7 @@
 //! What becomes of slots that are not simply run: none is given up too early, none is told wrongly, and one that
 //! cannot be begun keeps no other from it.
 
-use leasehold::core::ledger::agenda::{Range, Why};
+use leasehold::core::ledger::job_record::{Range, Why};
 
 use super::kit::{NOTE, RARE, Site, drained, job, named, now, rare_slot};
 use crate::world::{Running, until};

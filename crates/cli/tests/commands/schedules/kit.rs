@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use leasehold::core::ids::WriteId;
-use leasehold::core::ledger::agenda::Agenda;
+use leasehold::core::ledger::job_record::Agenda;
 use leasehold::core::name::Name;
 use leasehold::core::store::Cas;
 use leasehold::stores;

@@ -1,6 +1,6 @@
 //! Jobs that are paused, and jobs whose schedule is changed.
 
-use leasehold::core::ledger::agenda::Why;
+use leasehold::core::ledger::job_record::Why;
 use rustix::process::Signal;
 
 use super::kit::{NOTE, RARE, Site, drained, job, named, now, rare_slot, second};

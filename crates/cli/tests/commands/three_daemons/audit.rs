@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use leasehold::core::ledger::agenda::Range;
+use leasehold::core::ledger::job_record::Range;
 use leasehold::core::ledger::{State, Subject};
 use leasehold::core::name::Name;
 use leasehold::stores::Store;

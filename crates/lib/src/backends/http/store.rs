@@ -190,7 +190,7 @@ impl Store for HttpStore {
             url: self.config.shown.clone(),
             instance: self.instance.clone(),
             clock: Clock::Server,
-            resolution: leasehold_core::legal::RESOLUTION,
+            resolution: leasehold_core::write_policy::RESOLUTION,
             jump: Duration::from_secs(1),
             this_machine_only: false,
             lock_dir: None,

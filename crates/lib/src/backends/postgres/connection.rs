@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use leasehold_core::stop::Text;
+use leasehold_core::human_duration::HumanDuration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::task::JoinHandle;
@@ -60,7 +60,7 @@ pub(crate) async fn connect(config: &Config, limit: Duration) -> Result<Link, Fa
             Err(errors::unreachable(format!(
                 "PostgreSQL at {} did not answer within {}. Check the host and the network.",
                 host.shown(),
-                Text(share)
+                HumanDuration(share)
             )))
         });
         match attempt {

@@ -1,8 +1,8 @@
 //! The worker's copy of core's rule says what core says, case by case, on workerd itself.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use leasehold::core::legal::{Listing, Rights, removable, table};
 use leasehold::core::name::{NAME_MAX, Name};
+use leasehold::core::write_policy::{Listing, Rights, removable, table};
 use serde_json::{Value, json};
 
 use super::kit::Workerd;

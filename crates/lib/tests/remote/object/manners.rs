@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use leasehold::core::ids::WriteId;
-use leasehold::core::stop::Wishes;
+use leasehold::core::timing::Wishes;
 use leasehold::stores::{Cas, Failure, FailureKind, Store, Version, timing};
 use leasehold_testkit::proxy::{Fault, Proxy};
 use leasehold_testkit::server;

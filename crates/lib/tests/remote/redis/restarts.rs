@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use leasehold::byhand::{self, Ask};
 use leasehold::clock::boot_time;
-use leasehold::core::errand::{ErrandOutcome, Verb};
 use leasehold::core::name::Name;
+use leasehold::core::one_shot::{ErrandOutcome, Verb};
 use leasehold::core::rules::Refusal;
 use leasehold::core::session::{Granted, NotStarted, Outcome, StopReason, Within, lease_key};
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
-use leasehold::memory::Memory;
+use leasehold::core::timing::{StoreClock, Timing, Wishes};
+use leasehold::manual::{self, Ask};
+use leasehold::seen_tokens::Memory;
 use leasehold::state::StateDir;
 use leasehold::stores::{self, Cas, FailureKind, Landed};
 use leasehold::{Error, Leases};
@@ -36,7 +36,7 @@ fn acquire(url: &str, memory: &Memory) -> Outcome {
         force: false,
         within: Within::default(),
     };
-    byhand::acquire(&ask, store(url), memory.clone()).unwrap()
+    manual::acquire(&ask, store(url), memory.clone()).unwrap()
 }
 
 fn granted(url: &str, memory: &Memory) -> Granted {
@@ -47,7 +47,7 @@ fn granted(url: &str, memory: &Memory) -> Granted {
 }
 
 fn done(verb: Verb, url: &str) {
-    let outcome = byhand::errand(verb, &name(), store(url).as_mut());
+    let outcome = manual::errand(verb, &name(), store(url).as_mut());
     assert!(matches!(outcome, ErrandOutcome::Done { .. }), "{outcome:?}");
 }
 

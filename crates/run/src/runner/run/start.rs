@@ -11,9 +11,9 @@ use leasehold_core::time::BootTime;
 
 use super::{Bearer, Process, Running, environment};
 use crate::runner::spawn;
-use crate::runner::tail::Tail;
+use crate::runner::tee::Tail;
 use crate::runner::tree::Tree;
-use crate::steps::{self, Desk, Steps};
+use crate::step_server::{self, Desk, Steps};
 
 impl Process<'_> {
     fn environment(&mut self, granted: &Granted, steps: Option<&Steps>) -> Vec<(OsString, Option<OsString>)> {
@@ -44,7 +44,7 @@ impl Process<'_> {
             ("LEASEHOLD_SLOT", slot),
             ("LEASEHOLD_ATTEMPT", attempt),
             ("LEASEHOLD_STEP", None),
-            (steps::SOCKET, socket),
+            (step_server::SOCKET, socket),
         ];
         all.map(|(name, value)| (name.into(), value)).into()
     }

@@ -215,7 +215,7 @@ fn credentials_that_cannot_be_used_are_not_repeated() {
 /// As the README says.
 #[test]
 fn the_shortest_lease_is_what_is_told() {
-    use leasehold_core::stop::Wishes;
+    use leasehold_core::timing::Wishes;
     let store = FirestoreStore::new("firestore://demo/leases?endpoint=http://127.0.0.1:1").unwrap();
     let with = |millis| {
         let ttl = Some(Duration::from_millis(millis));
