@@ -8,7 +8,7 @@ use alloc::string::String;
 use serde_json::Value;
 
 /// Additions by name.
-pub type More = serde_json::Map<String, Value>;
+pub type Additions = serde_json::Map<String, Value>;
 
 /// The oldest format that has a place for additions.
 const FORMAT: u64 = 2;
@@ -21,17 +21,17 @@ const NUMBER_MAX: i64 = (1 << 53) - 1;
 pub(crate) const UNFIT: &str = "additions that no version makes";
 
 /// The oldest format that can say this.
-pub(crate) fn format(more: &More) -> u64 {
+pub(crate) fn format(more: &Additions) -> u64 {
     if more.is_empty() { 1 } else { FORMAT }
 }
 
 /// Whether a record of this format may have these. Whatever reads them, in whichever language, must be able to write
 /// them down again byte for byte.
-pub(crate) fn fits(format: u64, more: &More) -> bool {
+pub(crate) fn fits(format: u64, more: &Additions) -> bool {
     more.is_empty() || format >= FORMAT && named(more, DEPTH)
 }
 
-fn named(more: &More, depth: u32) -> bool {
+fn named(more: &Additions, depth: u32) -> bool {
     // In other languages a name of digits only would come before the others.
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let name =
@@ -52,7 +52,7 @@ fn plain(value: &Value, depth: u32) -> bool {
 
 /// Additions of every kind, for tests.
 #[cfg(test)]
-pub(crate) fn some() -> More {
+pub(crate) fn some() -> Additions {
     let text = r#"{"colour":"rot \u0001","deep":{"list":[null,true,-7,{"x":9007199254740991}]}}"#;
     serde_json::from_str(text).unwrap_or_default()
 }
@@ -63,10 +63,10 @@ mod tests {
 
     #[test]
     fn what_others_could_not_write_down_again_is_refused() {
-        assert!(fits(2, &some()) && fits(1, &More::new()) && !fits(1, &some()));
+        assert!(fits(2, &some()) && fits(1, &Additions::new()) && !fits(1, &some()));
         let nested =
             |depth: usize| alloc::format!("{{\"a\":{}1{}}}", "{\"a\":".repeat(depth), "}".repeat(depth));
-        let read = |text: &str| serde_json::from_str::<More>(text).unwrap();
+        let read = |text: &str| serde_json::from_str::<Additions>(text).unwrap();
         assert!(fits(2, &read(&nested(8))));
         for bad in [
             r#"{"a":1.5}"#,

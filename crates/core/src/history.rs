@@ -29,7 +29,7 @@ pub const UNKNOWN: &str = "unknown";
 
 /// How a hold ended, as told by whoever ended it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct End {
+pub struct HoldEnd {
     /// In a word.
     pub outcome: &'static str,
     /// The exit code, if a command ran and had one.
@@ -41,13 +41,13 @@ pub struct End {
 }
 
 /// The past of a lease once the hold in `record` has ended like this.
-pub fn after(record: &LeaseRecord, end: &End) -> Vec<String> {
+pub fn after(record: &LeaseRecord, end: &HoldEnd) -> Vec<String> {
     let spare = record.past.len().saturating_sub(MOST - 1);
     record.past.iter().skip(spare).cloned().chain([line(record, end)]).collect()
 }
 
 /// A record that was just freed, with how its hold ended if that is to be kept.
-pub fn noted(freed: LeaseRecord, end: Option<&End>) -> LeaseRecord {
+pub fn noted(freed: LeaseRecord, end: Option<&HoldEnd>) -> LeaseRecord {
     match end {
         Some(end) => LeaseRecord { past: after(&freed, end), ..freed },
         None => freed,
@@ -59,14 +59,14 @@ pub fn noted(freed: LeaseRecord, end: Option<&End>) -> LeaseRecord {
 pub fn inherited(record: &LeaseRecord, at: &str) -> Vec<String> {
     match &record.hold {
         Some(_) if record.holder.slot.is_none() => {
-            after(record, &End { outcome: UNKNOWN, exit: None, took: None, at: at.into() })
+            after(record, &HoldEnd { outcome: UNKNOWN, exit: None, took: None, at: at.into() })
         }
         _ => record.past.clone(),
     }
 }
 
 /// `TOKEN OUTCOME EXIT MILLISECONDS TIME JOB HOST/PID`; what is not known is a dash.
-fn line(record: &LeaseRecord, end: &End) -> String {
+fn line(record: &LeaseRecord, end: &HoldEnd) -> String {
     let dash = |text: Option<String>| text.map_or(Cow::Borrowed("-"), Cow::Owned);
     let exit = dash(end.exit.map(|code| code.to_string()));
     let took = end.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
@@ -108,7 +108,7 @@ pub fn follows(old: &LeaseRecord, new: &[String]) -> bool {
 
 /// A line, read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Past<'a> {
+pub struct PastHold<'a> {
     /// The token of the hold.
     pub token: u64,
     /// How it ended, in a word.
@@ -125,7 +125,7 @@ pub struct Past<'a> {
     pub holder: &'a str,
 }
 
-impl<'a> Past<'a> {
+impl<'a> PastHold<'a> {
     /// Reads a line; nothing if it is none of ours.
     pub fn read(line: &'a str) -> Option<Self> {
         let mut words = line.split(' ');

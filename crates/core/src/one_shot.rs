@@ -7,19 +7,19 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::history::{self, End};
+use crate::history::{self, HoldEnd};
 use crate::ids::{Grant, Token, WriteId};
 use crate::name::Name;
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
-use crate::rules::{Rules, Standard, Standing, View};
+use crate::rules::{LeaseStanding, Rules, Standard, View};
 use crate::session::{Op, Reading};
 use crate::store::{Cas, Failure};
 use crate::timing::StoreClock;
-use crate::update::{self, Decision, Done, Update};
+use crate::update::{self, Update, UpdateDecision, UpdateOutcome};
 
 /// What to do with the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub enum OneShotVerb {
     /// Keep it for another TTL, if this grant still holds it.
     Renew(Grant),
     /// Give it back, if this grant still holds it.
@@ -31,7 +31,7 @@ pub enum Verb {
 /// What came of it.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ErrandOutcome {
+pub enum OneShotOutcome {
     /// Done.
     Done {
         /// The record as it now is.
@@ -40,11 +40,11 @@ pub enum ErrandOutcome {
         late: bool,
     },
     /// Not ours any more: free, expired, or somebody else's.
-    NotOurs(Found),
+    NotOurs(FoundInstead),
     /// Ours, but someone asked us to stop.
     Revoked(LeaseRecord),
     /// Nothing to revoke: free or expired.
-    Idle(Found),
+    Idle(FoundInstead),
     /// The record must not be acted on.
     Bad(BadRecord),
     /// The store did not answer. `sent`: the change may have landed, or may yet.
@@ -58,7 +58,7 @@ pub enum ErrandOutcome {
 
 /// What was found instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundInstead {
     /// No record at all.
     Absent,
     /// Free, with its last token.
@@ -72,21 +72,21 @@ pub enum Found {
 /// What the driver does next.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum OneShotNext {
     /// Call the store and answer.
     Ask(Op),
     /// Finished.
-    Done(ErrandOutcome),
+    Done(OneShotOutcome),
 }
 
 /// One errand.
 #[derive(Clone, Debug)]
-pub struct Errand {
-    verb: Verb,
+pub struct OneShot {
+    verb: OneShotVerb,
     lease: Name,
     clock: StoreClock,
     /// How the hold ended, should this give it back; for people.
-    end: Option<End>,
+    end: Option<HoldEnd>,
     update: Update<LeaseRecord>,
     /// The writes that give back what had run out.
     late: Vec<WriteId>,
@@ -98,14 +98,14 @@ impl update::Record for LeaseRecord {
     }
 }
 
-impl Errand {
+impl OneShot {
     /// An errand; `seed` must be random.
-    pub fn new(verb: Verb, lease: Name, clock: StoreClock, seed: u128) -> Self {
+    pub fn new(verb: OneShotVerb, lease: Name, clock: StoreClock, seed: u128) -> Self {
         Self { verb, lease, clock, end: None, update: Update::new(seed), late: Vec::new() }
     }
 
     /// How the hold ended, for people: a release puts it into the record.
-    pub fn ends(&mut self, end: End) {
+    pub fn ends(&mut self, end: HoldEnd) {
         self.end = Some(end);
     }
 
@@ -115,87 +115,91 @@ impl Errand {
     }
 
     /// A read was answered.
-    pub fn on_read(&mut self, result: Result<Reading, Failure>) -> Next {
+    pub fn on_read(&mut self, result: Result<Reading, Failure>) -> OneShotNext {
         let (stored, instance) = match result {
             Ok(reading) => (Ok(reading.stored), reading.instance),
             Err(failure) => (Err(failure), String::new()),
         };
-        let decode = |stored| update::Found::of(stored, |body| LeaseRecord::decode(&self.lease, body));
+        let decode = |stored| update::FoundRecord::of(stored, |body| LeaseRecord::decode(&self.lease, body));
         let found = match self.update.look(stored.map(|stored| stored.map(decode))) {
             Ok(found) => found,
             Err(next) => return self.next(next),
         };
-        let Some(found) = found else { return Next::Done(self.nothing(Found::Absent)) };
+        let Some(found) = found else { return OneShotNext::Done(self.nothing(FoundInstead::Absent)) };
         let record = match found.record {
             Ok(record) => record,
-            Err(bad) => return Next::Done(ErrandOutcome::Bad(bad)),
+            Err(bad) => return OneShotNext::Done(OneShotOutcome::Bad(bad)),
         };
         let view = View::at_a_glance(&record, found.age, self.clock.resolution, &instance);
         let standing = Standard.standing(&record, &view);
         let write = self.update.fresh();
         match self.decide(&record, standing, write) {
-            Decision::Write(next) => {
-                if matches!(self.verb, Verb::Release(_)) && standing == Standing::Expired {
+            UpdateDecision::Write(next) => {
+                if matches!(self.verb, OneShotVerb::Release(_)) && standing == LeaseStanding::Expired {
                     self.late.push(write);
                 }
                 let next = self.update.offer(Some(found.version), next);
                 self.next(next)
             }
-            Decision::Stop(outcome) => Next::Done(outcome),
+            UpdateDecision::Stop(outcome) => OneShotNext::Done(outcome),
         }
     }
 
     /// A conditional write was answered.
-    pub fn on_cas(&mut self, result: Cas) -> Next {
+    pub fn on_cas(&mut self, result: Cas) -> OneShotNext {
         let next = self.update.on_cas(result);
         self.next(next)
     }
 
-    fn next(&self, next: update::Next<LeaseRecord, ErrandOutcome>) -> Next {
+    fn next(&self, next: update::UpdateNext<LeaseRecord, OneShotOutcome>) -> OneShotNext {
         match next {
-            update::Next::Read => Next::Ask(Op::Read),
-            update::Next::Cas { expected, record } => {
-                Next::Ask(Op::Cas { expected, write: record.write, body: record.encode() })
+            update::UpdateNext::Read => OneShotNext::Ask(Op::Read),
+            update::UpdateNext::Cas { expected, record } => {
+                OneShotNext::Ask(Op::Cas { expected, write: record.write, body: record.encode() })
             }
-            update::Next::Done(Done::Landed { record, .. }) => {
+            update::UpdateNext::Done(UpdateOutcome::Landed { record, .. }) => {
                 let late = self.late.contains(&record.write);
-                Next::Done(ErrandOutcome::Done { record, late })
+                OneShotNext::Done(OneShotOutcome::Done { record, late })
             }
-            update::Next::Done(Done::Stopped(outcome)) => Next::Done(outcome),
-            update::Next::Done(Done::Failed { failure, open }) => {
-                Next::Done(ErrandOutcome::Failed { failure, sent: open })
+            update::UpdateNext::Done(UpdateOutcome::Stopped(outcome)) => OneShotNext::Done(outcome),
+            update::UpdateNext::Done(UpdateOutcome::Failed { failure, open }) => {
+                OneShotNext::Done(OneShotOutcome::Failed { failure, sent: open })
             }
         }
     }
 
-    fn nothing(&self, found: Found) -> ErrandOutcome {
+    fn nothing(&self, found: FoundInstead) -> OneShotOutcome {
         match self.verb {
-            Verb::Renew(_) | Verb::Release(_) => ErrandOutcome::NotOurs(found),
-            Verb::Revoke => ErrandOutcome::Idle(found),
+            OneShotVerb::Renew(_) | OneShotVerb::Release(_) => OneShotOutcome::NotOurs(found),
+            OneShotVerb::Revoke => OneShotOutcome::Idle(found),
         }
     }
 
     fn decide(
         &self,
         record: &LeaseRecord,
-        standing: Standing,
+        standing: LeaseStanding,
         write: WriteId,
-    ) -> Decision<LeaseRecord, ErrandOutcome> {
-        let stop = Decision::Stop;
-        let Some(hold) = &record.hold else { return stop(self.nothing(Found::Free(record.token))) };
-        let expired = standing == Standing::Expired;
+    ) -> UpdateDecision<LeaseRecord, OneShotOutcome> {
+        let stop = UpdateDecision::Stop;
+        let Some(hold) = &record.hold else { return stop(self.nothing(FoundInstead::Free(record.token))) };
+        let expired = standing == LeaseStanding::Expired;
         match self.verb {
-            Verb::Renew(grant) | Verb::Release(grant) if hold.grant != grant => {
-                stop(self.nothing(Found::Held(record.token, record.holder.clone())))
+            OneShotVerb::Renew(grant) | OneShotVerb::Release(grant) if hold.grant != grant => {
+                stop(self.nothing(FoundInstead::Held(record.token, record.holder.clone())))
             }
-            Verb::Renew(_) | Verb::Revoke if expired => stop(self.nothing(Found::Expired(record.token))),
-            Verb::Renew(_) if hold.revoke => stop(ErrandOutcome::Revoked(record.clone())),
-            Verb::Renew(_) => Decision::Write(Standard.renew(record, write)),
-            Verb::Release(_) => {
-                Decision::Write(history::noted(Standard.release(record, write), self.end.as_ref()))
+            OneShotVerb::Renew(_) | OneShotVerb::Revoke if expired => {
+                stop(self.nothing(FoundInstead::Expired(record.token)))
             }
-            Verb::Revoke if hold.revoke => stop(ErrandOutcome::Done { record: record.clone(), late: false }),
-            Verb::Revoke => Decision::Write(revoked(record, hold, standing, self.clock, write)),
+            OneShotVerb::Renew(_) if hold.revoke => stop(OneShotOutcome::Revoked(record.clone())),
+            OneShotVerb::Renew(_) => UpdateDecision::Write(Standard.renew(record, write)),
+            OneShotVerb::Release(_) => {
+                UpdateDecision::Write(history::noted(Standard.release(record, write), self.end.as_ref()))
+            }
+            OneShotVerb::Revoke if hold.revoke => {
+                stop(OneShotOutcome::Done { record: record.clone(), late: false })
+            }
+            OneShotVerb::Revoke => UpdateDecision::Write(revoked(record, hold, standing, self.clock, write)),
         }
     }
 
@@ -211,13 +215,13 @@ impl Errand {
 fn revoked(
     record: &LeaseRecord,
     hold: &Hold,
-    standing: Standing,
+    standing: LeaseStanding,
     clock: StoreClock,
     write: WriteId,
 ) -> LeaseRecord {
     let left = match standing {
-        Standing::Held { ends_in: Some(left) } => left.saturating_add(clock.jump),
-        Standing::Held { ends_in: None } | Standing::Free | Standing::Expired => hold.ttl,
+        LeaseStanding::Held { ends_in: Some(left) } => left.saturating_add(clock.jump),
+        LeaseStanding::Held { ends_in: None } | LeaseStanding::Free | LeaseStanding::Expired => hold.ttl,
     };
     let ttl = left.clamp(Duration::from_millis(1), hold.ttl);
     let hold = Hold { revoke: true, ttl, ..hold.clone() };
@@ -225,12 +229,12 @@ fn revoked(
 }
 
 /// A sentence for people about what was found instead.
-pub fn describe(found: &Found) -> String {
+pub fn describe(found: &FoundInstead) -> String {
     match found {
-        Found::Absent => "the store has no such lease".into(),
-        Found::Free(token) => alloc::format!("it is free (last token {token})"),
-        Found::Expired(token) => alloc::format!("token {token} has expired"),
-        Found::Held(token, holder) => {
+        FoundInstead::Absent => "the store has no such lease".into(),
+        FoundInstead::Free(token) => alloc::format!("it is free (last token {token})"),
+        FoundInstead::Expired(token) => alloc::format!("token {token} has expired"),
+        FoundInstead::Held(token, holder) => {
             alloc::format!("{}/{} holds it now (token {token})", holder.host, holder.pid)
         }
     }

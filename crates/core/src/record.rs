@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::additions::{self, More};
+use crate::additions::{self, Additions};
 use crate::history;
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
@@ -74,7 +74,7 @@ pub struct LeaseRecord {
     /// How the last few holds ended, the newest last ([`history`]). For people to read; never compared, never decided by.
     pub past: Vec<String>,
     /// Additions of later versions, carried along unread.
-    pub more: More,
+    pub more: Additions,
 }
 
 /// Why a body is not a lease record we may act on.
@@ -120,8 +120,8 @@ struct Wire<'a> {
     holder: Cow<'a, Holder>,
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     past: Cow<'a, [String]>,
-    #[serde(default, skip_serializing_if = "More::is_empty")]
-    more: Cow<'a, More>,
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Cow<'a, Additions>,
     write: WriteId,
     instance: Cow<'a, str>,
 }
@@ -245,7 +245,7 @@ mod tests {
                 slot: None,
             },
             past: vec!["41 ok 0 1200 2026-11-15T14:00:00Z gemilab mac/8001".into()],
-            more: More::new(),
+            more: Additions::new(),
         }
     }
 

@@ -24,7 +24,7 @@ const SLACK_MIN: Duration = Duration::from_millis(50);
 
 /// What a user may set; the rest follows from the TTL and the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Wishes {
+pub struct TimingWishes {
     /// How long a silent holder keeps the lease.
     pub ttl: Option<Duration>,
     /// Time between renewals.
@@ -86,7 +86,7 @@ fn scaled(x: Duration) -> Duration {
 impl Timing {
     /// Fills in what was not asked for and checks that one renewal may fail without loss:
     /// two heartbeats and one store call must fit before the job has to begin stopping.
-    pub fn new(wishes: Wishes, clock: StoreClock) -> Result<Self, BadTiming> {
+    pub fn new(wishes: TimingWishes, clock: StoreClock) -> Result<Self, BadTiming> {
         let ttl = wishes.ttl.unwrap_or(DEFAULT_TTL);
         if ttl < TTL_MIN || ttl > TTL_MAX {
             return Err(BadTiming(format!(
@@ -109,7 +109,7 @@ impl Timing {
     }
 
     /// Whatever was not asked for follows from the ttl.
-    fn filled(ttl: Duration, wishes: Wishes, clock: StoreClock) -> Self {
+    fn filled(ttl: Duration, wishes: TimingWishes, clock: StoreClock) -> Self {
         let heartbeat = wishes.heartbeat.unwrap_or(ttl / 3);
         let slack = scaled(ttl.saturating_sub(clock.jump)).saturating_sub(heartbeat * 2);
         // Shares of the slack: 2/5 grace, 1/5 kill margin, 2/5 one store call; each capped.
@@ -124,7 +124,7 @@ impl Timing {
         slack >= SLACK_MIN && self.timeout >= SLACK_MIN / 5
     }
 
-    fn does_not_fit(&self, wishes: Wishes) -> BadTiming {
+    fn does_not_fit(&self, wishes: TimingWishes) -> BadTiming {
         let jump = match self.clock.jump {
             Duration::ZERO => String::new(),
             jump => format!(" less {} for the store's clock", HumanDuration(jump)),
@@ -179,7 +179,7 @@ impl Timing {
 /// leave that long for a renewal. Nothing if no TTL does, because no call is given more than a few seconds.
 pub fn least_ttl(call: Duration, clock: StoreClock) -> Option<Duration> {
     first(|ttl| {
-        let timing = Timing::filled(ttl, Wishes::default(), clock);
+        let timing = Timing::filled(ttl, TimingWishes::default(), clock);
         timing.fits() && timing.timeout >= call
     })
 }
@@ -211,13 +211,13 @@ mod tests {
         Duration::from_secs(s)
     }
 
-    fn with_ttl(ttl: Duration) -> Wishes {
-        Wishes { ttl: Some(ttl), ..Wishes::default() }
+    fn with_ttl(ttl: Duration) -> TimingWishes {
+        TimingWishes { ttl: Some(ttl), ..TimingWishes::default() }
     }
 
     #[test]
     fn the_defaults_are_the_articles() {
-        let t = Timing::new(Wishes::default(), StoreClock::default()).unwrap();
+        let t = Timing::new(TimingWishes::default(), StoreClock::default()).unwrap();
         assert_eq!((t.ttl, t.heartbeat, t.grace, t.margin), (secs(90), secs(30), secs(5), secs(1)));
         assert!(t.trusted_for() < secs(84) && t.trusted_for() > secs(83));
     }
@@ -244,18 +244,18 @@ mod tests {
 
     #[test]
     fn impossible_settings_are_refused_with_numbers() {
-        let wishes = Wishes { ttl: Some(secs(10)), grace: Some(secs(5)), ..Wishes::default() };
+        let wishes = TimingWishes { ttl: Some(secs(10)), grace: Some(secs(5)), ..TimingWishes::default() };
         let error = Timing::new(wishes, StoreClock::default()).unwrap_err().to_string();
         assert!(error.contains("ttl of 10s") && error.contains("5.6s to stop the job"), "{error}");
         let three = StoreClock { jump: secs(3), resolution: secs(2) };
         assert!(Timing::new(with_ttl(secs(8)), three).is_err());
-        let wishes = Wishes { heartbeat: Some(secs(60)), ..Wishes::default() };
+        let wishes = TimingWishes { heartbeat: Some(secs(60)), ..TimingWishes::default() };
         assert!(Timing::new(wishes, StoreClock::default()).is_err());
         for odd in [Duration::ZERO, Duration::MAX] {
-            let wishes = Wishes { heartbeat: Some(odd), ..Wishes::default() };
+            let wishes = TimingWishes { heartbeat: Some(odd), ..TimingWishes::default() };
             assert!(Timing::new(wishes, StoreClock::default()).is_err());
         }
-        let wishes = Wishes { grace: Some(Duration::MAX), ..Wishes::default() };
+        let wishes = TimingWishes { grace: Some(Duration::MAX), ..TimingWishes::default() };
         assert!(Timing::new(wishes, StoreClock::default()).is_err());
         assert!(Timing::new(with_ttl(secs(0)), StoreClock::default()).is_err());
         assert!(Timing::new(with_ttl(secs(3_000_000_000)), StoreClock::default()).is_err());
@@ -263,15 +263,15 @@ mod tests {
 
     #[test]
     fn what_the_error_says_is_enough_really_is() {
-        let wishes = Wishes { ttl: Some(secs(30)), heartbeat: Some(secs(10)), grace: Some(secs(15)) };
+        let wishes = TimingWishes { ttl: Some(secs(30)), heartbeat: Some(secs(10)), grace: Some(secs(15)) };
         let error = Timing::new(wishes, StoreClock::default()).unwrap_err().to_string();
         assert!(error.contains("at least 36.1s"), "{error}");
-        let wishes = Wishes { ttl: Some(Duration::from_millis(36_100)), ..wishes };
+        let wishes = TimingWishes { ttl: Some(Duration::from_millis(36_100)), ..wishes };
         assert!(Timing::new(wishes, StoreClock::default()).is_ok(), "{error}");
         // Also where nothing is left for the job, or next to nothing.
         for (ttl, heartbeat) in [(2_000, 1_000), (2_030, 1_000), (40_000, 20_000), (600, 400)] {
             let heartbeat = Some(Duration::from_millis(heartbeat));
-            let wishes = Wishes { ttl: Some(Duration::from_millis(ttl)), heartbeat, grace: None };
+            let wishes = TimingWishes { ttl: Some(Duration::from_millis(ttl)), heartbeat, grace: None };
             let error = Timing::new(wishes, StoreClock::default()).unwrap_err().to_string();
             assert!(!error.contains(" 0s"), "{error}");
             let enough = error.split("at least ").nth(1).and_then(|rest| rest.split_once(','));
@@ -280,7 +280,7 @@ mod tests {
                 Some(millis) => millis.parse().map(Duration::from_millis).unwrap(),
                 None => Duration::from_secs_f64(enough.strip_suffix('s').unwrap().parse().unwrap()),
             };
-            let wishes = Wishes { ttl: Some(ttl), ..wishes };
+            let wishes = TimingWishes { ttl: Some(ttl), ..wishes };
             assert!(Timing::new(wishes, StoreClock::default()).is_ok(), "{error}");
         }
         // The heartbeat follows the ttl: what was enough for the old one is not for the new.

@@ -15,7 +15,7 @@ use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
-pub use table::{Case, Table, table};
+pub use table::{PolicyCase, PolicyTable, table};
 
 use crate::history;
 use crate::ids::{Token, WriteId};
@@ -29,7 +29,7 @@ pub const RESOLUTION: Duration = Duration::from_millis(1);
 
 /// A write that a client wants to make.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer<'a> {
+pub struct WriteOffer<'a> {
     /// Where.
     pub key: &'a str,
     /// What is stored there.
@@ -50,7 +50,7 @@ pub struct Offer<'a> {
 
 /// What a legal write does to a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Change {
+pub enum LeaseChange {
     /// Not a lease: versions decide alone.
     Free,
     /// The first grant of a new record.
@@ -69,7 +69,7 @@ pub enum Change {
     Release,
 }
 
-impl Change {
+impl LeaseChange {
     /// One word for it.
     pub fn word(self) -> &'static str {
         match self {
@@ -163,8 +163,8 @@ impl fmt::Display for Illegal {
 }
 
 /// Whether `offer` is a write that the rules could have made.
-pub fn legal(offer: &Offer<'_>) -> Result<Change, Illegal> {
-    let Some(name) = offer.key.strip_prefix(LEASE_PREFIX) else { return Ok(Change::Free) };
+pub fn legal(offer: &WriteOffer<'_>) -> Result<LeaseChange, Illegal> {
+    let Some(name) = offer.key.strip_prefix(LEASE_PREFIX) else { return Ok(LeaseChange::Free) };
     let name = Name::new(name).map_err(|_| Illegal::Name)?;
     let new = exact(&name, offer.new).ok_or(Illegal::Record)?;
     if new.write != offer.write {
@@ -176,7 +176,7 @@ pub fn legal(offer: &Offer<'_>) -> Result<Change, Illegal> {
             Some(_) if new.token != Token::FIRST || new.epoch.generation != 1 => Err(Illegal::First),
             Some(_) if !new.past.is_empty() => Err(Illegal::First),
             Some(_) if new.instance != offer.instance => Err(Illegal::Instance),
-            Some(_) => Ok(Change::Create),
+            Some(_) => Ok(LeaseChange::Create),
             None => Err(Illegal::First),
         };
     };
@@ -189,7 +189,7 @@ pub fn legal(offer: &Offer<'_>) -> Result<Change, Illegal> {
     }
     let change = match (&old.hold, &new.hold) {
         (None, None) => Err(Illegal::Idle),
-        (Some(_), None) => kept(&old, &new).map(|()| Change::Release),
+        (Some(_), None) => kept(&old, &new).map(|()| LeaseChange::Release),
         (Some(was), Some(is)) if was.grant == is.grant => {
             kept(&old, &new)?;
             same_grant(&old, was, is, offer)
@@ -197,7 +197,7 @@ pub fn legal(offer: &Offer<'_>) -> Result<Change, Illegal> {
         (before, Some(is)) => granted(&old, before.as_ref(), &new, is, offer),
     }?;
     // Where a hold ends, a line about it may be added to the past.
-    let ends = matches!(change, Change::Release | Change::TakeOver | Change::Force);
+    let ends = matches!(change, LeaseChange::Release | LeaseChange::TakeOver | LeaseChange::Force);
     let kept = new.past == old.past || ends && history::follows(&old, &new.past);
     if kept { Ok(change) } else { Err(Illegal::Changed) }
 }
@@ -217,17 +217,22 @@ fn kept(old: &LeaseRecord, new: &LeaseRecord) -> Result<(), Illegal> {
 }
 
 /// How old the record is, where the store can tell: an instance that may have lost writes cannot.
-fn age(old: &LeaseRecord, offer: &Offer<'_>) -> Option<Duration> {
+fn age(old: &LeaseRecord, offer: &WriteOffer<'_>) -> Option<Duration> {
     offer.age.filter(|_| old.instance == offer.instance)
 }
 
-fn same_grant(old: &LeaseRecord, was: &Hold, is: &Hold, offer: &Offer<'_>) -> Result<Change, Illegal> {
+fn same_grant(
+    old: &LeaseRecord,
+    was: &Hold,
+    is: &Hold,
+    offer: &WriteOffer<'_>,
+) -> Result<LeaseChange, Illegal> {
     if is.lock != was.lock {
         return Err(Illegal::Changed);
     }
     match (was.revoke, is.revoke) {
         (true, _) => Err(Illegal::Revoked),
-        (false, false) if is.ttl == was.ttl => Ok(Change::Renew),
+        (false, false) if is.ttl == was.ttl => Ok(LeaseChange::Renew),
         (false, false) => Err(Illegal::Changed),
         (false, true) => {
             // Written in whole milliseconds, so a fraction of one may be missing.
@@ -235,7 +240,7 @@ fn same_grant(old: &LeaseRecord, was: &Hold, is: &Hold, offer: &Offer<'_>) -> Re
             let left = age(old, offer).map_or(was.ttl, |age| end.saturating_sub(age).min(was.ttl));
             let fits = is.ttl <= was.ttl && is.ttl.saturating_add(RESOLUTION) >= left;
             match fits {
-                true => Ok(Change::Revoke),
+                true => Ok(LeaseChange::Revoke),
                 // What is left was reckoned by ages that the instance asked now cannot vouch for.
                 false if old.instance != offer.instance => Err(Illegal::Instance),
                 false => Err(Illegal::Early),
@@ -249,8 +254,8 @@ fn granted(
     before: Option<&Hold>,
     new: &LeaseRecord,
     is: &Hold,
-    offer: &Offer<'_>,
-) -> Result<Change, Illegal> {
+    offer: &WriteOffer<'_>,
+) -> Result<LeaseChange, Illegal> {
     if is.revoke {
         return Err(Illegal::Revoked);
     }
@@ -261,12 +266,12 @@ fn granted(
     if Some(new.token) != old.token.after(steps) {
         return Err(Illegal::Token);
     }
-    let Some(was) = before else { return Ok(Change::Grant) };
+    let Some(was) = before else { return Ok(LeaseChange::Grant) };
     // Where no age is known the client has watched for a whole TTL, which nobody else can check.
     let expired = age(old, offer).is_none_or(|age| age >= was.ttl.saturating_add(offer.resolution));
     match (expired, offer.admin) {
-        (true, _) => Ok(Change::TakeOver),
-        (false, true) => Ok(Change::Force),
+        (true, _) => Ok(LeaseChange::TakeOver),
+        (false, true) => Ok(LeaseChange::Force),
         (false, false) => Err(Illegal::Held),
     }
 }
@@ -288,7 +293,7 @@ pub struct Rights {
 
 /// What a bearer gets to see of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listing {
+pub enum AllowedListing {
     /// Everything with this prefix.
     Prefix(String),
     /// Nothing of that is its own.
@@ -320,16 +325,16 @@ impl Rights {
     }
 
     /// What to list when it asks for `prefix`.
-    pub fn listing(&self, prefix: &str) -> Listing {
+    pub fn listing(&self, prefix: &str) -> AllowedListing {
         if let Some(place) = self.place(prefix) {
-            return Listing::Prefix(place);
+            return AllowedListing::Prefix(place);
         }
         match prefix.split_once('/') {
             Some((kind, name)) if self.prefix.starts_with(name) => {
-                Listing::Prefix(format!("{kind}/{}", self.prefix))
+                AllowedListing::Prefix(format!("{kind}/{}", self.prefix))
             }
-            Some(_) => Listing::Nothing,
-            None => Listing::Refused,
+            Some(_) => AllowedListing::Nothing,
+            None => AllowedListing::Refused,
         }
     }
 }

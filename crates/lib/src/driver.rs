@@ -5,28 +5,29 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-use leasehold_core::ledger::State;
+use leasehold_core::ledger::ItemState;
 use leasehold_core::session::{
-    Effect, Event, Exit, Granted, Input, Outcome, Plan, Release, Request, Session, Signal, StopReason,
+    Effect, Event, Granted, Input, JobExit, Outcome, Release, Request, Session, SessionPlan, Signal,
+    StopReason,
 };
 use leasehold_core::time::BootTime;
 
-use crate::ledger::Book;
+use crate::ledger::ItemRecorder;
 use crate::poll::{self, Timer, Wake};
-use crate::seen_tokens::Memory;
-use crate::store_thread::{Keeper, StepTask, Task};
+use crate::seen_tokens::SeenTokens;
+use crate::store_thread::{StepTask, StoreThread, Task};
 use crate::stores::Store;
 use crate::{clock, random};
 
 /// What a session can do to the work it protects. Two things are: a process tree and a future.
-pub trait Job {
+pub trait ProtectedWork {
     /// Starts it, by then or not at all.
-    fn start(&mut self, granted: &Granted, by: BootTime) -> Result<(), Exit>;
+    fn start(&mut self, granted: &Granted, by: BootTime) -> Result<(), JobExit>;
     /// Begins to raise the fences of the targets named beforehand; it may take as long as the lease is
     /// renewed. The session waits for [`Input::Sealed`].
     fn seal(&mut self, granted: &Granted, session: InputSender);
     /// What its item's record keeps of what it printed, or of why it could not be executed.
-    fn printed(&mut self, _state: State) -> String {
+    fn printed(&mut self, _state: ItemState) -> String {
         String::new()
     }
     /// Asks all of it to end.
@@ -45,9 +46,9 @@ pub trait Job {
 
 /// A session with its keeper and what wakes it: a boot-time alarm and an inbox.
 #[derive(Debug)]
-pub struct Shell {
+pub struct Driver {
     session: Session,
-    keeper: Keeper,
+    keeper: StoreThread,
     /// Something may have to be stopped in time.
     job_lives: bool,
     alarm: Option<BootTime>,
@@ -103,20 +104,20 @@ impl InputSender {
     }
 }
 
-impl Shell {
+impl Driver {
     /// A session about to start, and the keeper of its store and of its item.
     pub fn new(
-        plan: Plan,
+        plan: SessionPlan,
         mut store: Box<dyn Store>,
-        memory: Memory,
-        book: Option<Book>,
+        memory: SeenTokens,
+        book: Option<ItemRecorder>,
     ) -> io::Result<Self> {
         store.limit_calls(plan.timing.timeout);
         let (timer, wake) = (Timer::new()?, Wake::new()?);
         let (inputs, inbox) = mpsc::channel();
         let inputs = InputSender { inputs, wake: wake.clone() };
         let replies = inputs.clone();
-        let keeper = Keeper::new(store, memory, book, move |input| replies.send(input));
+        let keeper = StoreThread::new(store, memory, book, move |input| replies.send(input));
         let (sender, steps) = mpsc::channel();
         let step_sender = StepSender { steps: sender, wake: wake.clone() };
         let session = Session::new(plan, random::seed());
@@ -169,7 +170,7 @@ impl Shell {
     }
 
     /// Steps the session and carries out what it says; the outcome once it is over.
-    pub fn step(&mut self, input: Input, job: &mut dyn Job) -> Option<Outcome> {
+    pub fn step(&mut self, input: Input, job: &mut dyn ProtectedWork) -> Option<Outcome> {
         let mut inputs = VecDeque::from([input]);
         let mut outcome = None;
         while let Some(input) = inputs.pop_front() {
@@ -212,7 +213,7 @@ impl Shell {
 
     /// Runs the session to its end. `each` sees the shell and the job after every step that did not
     /// end it; if it says no, the session is interrupted.
-    pub fn drive<J: Job>(
+    pub fn drive<J: ProtectedWork>(
         &mut self,
         job: &mut J,
         mut each: impl FnMut(&Self, &mut J) -> bool,

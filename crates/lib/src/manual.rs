@@ -2,27 +2,27 @@
 
 use std::time::Duration;
 
-use leasehold_core::history::{End, RELEASED};
+use leasehold_core::history::{HoldEnd, RELEASED};
 use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
-use leasehold_core::one_shot::{Errand, ErrandOutcome, Verb};
+use leasehold_core::one_shot::{OneShot, OneShotOutcome, OneShotVerb};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::session::{
-    Event, Exit, Granted, History, Outcome, Plan, Reading, Signal, Within, lease_key,
+    Event, Granted, HistoryPolicy, JobExit, Outcome, Reading, SessionPlan, Signal, Within, lease_key,
 };
 use leasehold_core::time::BootTime;
 use leasehold_core::timing::{StoreClock, Timing};
 
-use crate::driver::{InputSender, Job, Shell};
-use crate::seen_tokens::Memory;
+use crate::driver::{Driver, InputSender, ProtectedWork};
+use crate::seen_tokens::SeenTokens;
 use crate::store_thread::reading;
 use crate::stores::Store;
-use crate::update::{Answer, Then, drive};
+use crate::update::{NextCall, StoreAnswer, drive};
 use crate::{clock, host, random};
 
 /// What to acquire.
 #[derive(Debug)]
-pub struct Ask {
+pub struct AcquireRequest {
     /// The lease.
     pub lease: Name,
     /// What the work is called.
@@ -38,7 +38,7 @@ pub struct Ask {
 }
 
 /// Acquires a lease that nobody renews: [`Outcome::Granted`], [`Outcome::Busy`] or not at all.
-pub fn acquire(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Result<Outcome> {
+pub fn acquire(ask: &AcquireRequest, store: Box<dyn Store>, memory: SeenTokens) -> std::io::Result<Outcome> {
     let mut shell = session(ask, store, memory)?;
     let outcome = shell.drive(&mut NoJob, |_, _| true)?;
     shell.finish(&outcome);
@@ -46,12 +46,12 @@ pub fn acquire(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Res
 }
 
 /// The session that does so, not started yet; its job is [`NoJob`].
-pub fn session(ask: &Ask, store: Box<dyn Store>, memory: Memory) -> std::io::Result<Shell> {
-    Shell::new(plan(ask, &memory), store, memory, None)
+pub fn session(ask: &AcquireRequest, store: Box<dyn Store>, memory: SeenTokens) -> std::io::Result<Driver> {
+    Driver::new(plan(ask, &memory), store, memory, None)
 }
 
-fn plan(ask: &Ask, memory: &Memory) -> Plan {
-    Plan {
+fn plan(ask: &AcquireRequest, memory: &SeenTokens) -> SessionPlan {
+    SessionPlan {
         leases: vec![memory.recall(&ask.lease)],
         grant: Grant(random::seed()),
         timing: ask.timing,
@@ -59,7 +59,7 @@ fn plan(ask: &Ask, memory: &Memory) -> Plan {
         max_run: None,
         seal: false,
         item: None,
-        history: History::Nothing,
+        history: HistoryPolicy::Nothing,
         by_hand: true,
         force: ask.force,
         lock: None,
@@ -69,40 +69,40 @@ fn plan(ask: &Ask, memory: &Memory) -> Plan {
 }
 
 /// Renews, releases or revokes.
-pub fn errand(verb: Verb, lease: &Name, store: &mut dyn Store) -> ErrandOutcome {
+pub fn errand(verb: OneShotVerb, lease: &Name, store: &mut dyn Store) -> OneShotOutcome {
     let facts = store.facts();
     let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
-    let mut errand = Errand::new(verb, lease.clone(), clock, random::seed());
-    let outcome = drive(store, &lease_key(lease), Then::Read, None, |store, answer| {
-        Then::from(match answer {
-            Answer::Read(read) => {
+    let mut errand = OneShot::new(verb, lease.clone(), clock, random::seed());
+    let outcome = drive(store, &lease_key(lease), NextCall::Read, None, |store, answer| {
+        NextCall::from(match answer {
+            StoreAnswer::Read(read) => {
                 let read = read.map(|stored| reading(store, stored));
                 errand.ends(end(lease, read.as_ref().ok()));
                 errand.on_read(read)
             }
-            Answer::Cas(cas) => errand.on_cas(cas),
+            StoreAnswer::Cas(cas) => errand.on_cas(cas),
         })
     });
-    outcome.unwrap_or_else(|failure| ErrandOutcome::Failed { failure, sent: true })
+    outcome.unwrap_or_else(|failure| OneShotOutcome::Failed { failure, sent: true })
 }
 
 /// How a hold ends that is given back by hand. Only its holder's wall clock knows how long it was.
-fn end(lease: &Name, found: Option<&Reading>) -> End {
+fn end(lease: &Name, found: Option<&Reading>) -> HoldEnd {
     let now = clock::wall().as_secs();
     let record = found.and_then(|found| LeaseRecord::decode(lease, &found.stored.as_ref()?.body).ok());
     let since = record.and_then(|record| record.holder.since.parse::<jiff::Timestamp>().ok());
     let since = since.and_then(|since| u64::try_from(since.as_second()).ok());
     let took = since.and_then(|since| now.checked_sub(since)).map(Duration::from_secs);
-    End { outcome: RELEASED, exit: None, took, at: host::utc(now) }
+    HoldEnd { outcome: RELEASED, exit: None, took, at: host::utc(now) }
 }
 
 /// There is no job by hand; the session ends with the grant and asks nothing of one.
 #[derive(Debug)]
 pub struct NoJob;
 
-impl Job for NoJob {
-    fn start(&mut self, _granted: &Granted, _: BootTime) -> Result<(), Exit> {
-        Err(Exit::Failed(126))
+impl ProtectedWork for NoJob {
+    fn start(&mut self, _granted: &Granted, _: BootTime) -> Result<(), JobExit> {
+        Err(JobExit::Failed(126))
     }
     // By hand there is nothing to seal, and nothing asks for it.
     fn seal(&mut self, _granted: &Granted, _session: InputSender) {}

@@ -34,7 +34,7 @@ const TAKEN_BACK: Option<i64> = Some(0);
 
 /// What was seen on other stores, for the runs on this one.
 #[derive(Clone, Debug)]
-pub struct Elsewhere {
+pub struct OtherStores {
     all: PathBuf,
     /// The name of this store's directory.
     dir: String,
@@ -46,7 +46,7 @@ pub struct Elsewhere {
 
 /// What was seen on another store and not here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unknown {
+pub struct UnknownHere {
     /// That store, as it is shown.
     pub store: String,
     /// So many keys.
@@ -55,7 +55,7 @@ pub struct Unknown {
     pub jobs: usize,
 }
 
-impl Elsewhere {
+impl OtherStores {
     /// For runs on the store that is shown so. That is several stores where a variable says which server is meant.
     pub fn new(state: &StateDir, here: &str) -> Self {
         Self { all: state.done(), dir: known_as(here), here: here.into(), passed: Some(Vec::new()) }
@@ -136,7 +136,7 @@ impl Elsewhere {
     }
 
     /// What was seen on each other store and, as far as this machine knows, is not known here.
-    pub fn unknown_here(&self) -> Vec<Unknown> {
+    pub fn unknown_here(&self) -> Vec<UnknownHere> {
         let here = all_in(&self.all.join(&self.dir));
         let now = now();
         let unknown = |(dir, store): (PathBuf, String)| {
@@ -149,7 +149,7 @@ impl Elsewhere {
                     keys += usize::from(ours.is_none_or(|ours| ours.is_over(now)) && !seen.is_over(now));
                 }
             }
-            Unknown { store, keys, jobs }
+            UnknownHere { store, keys, jobs }
         };
         let all = self.stores().into_iter().map(unknown);
         all.filter(|unknown| unknown.keys + unknown.jobs > 0).collect()
@@ -357,15 +357,15 @@ fn now() -> i64 {
 mod tests {
     use super::*;
 
-    fn at(place: &Path, store: &str) -> Elsewhere {
-        Elsewhere::new(&StateDir::at(place), store)
+    fn at(place: &Path, store: &str) -> OtherStores {
+        OtherStores::new(&StateDir::at(place), store)
     }
 
     fn key(text: &str) -> Subject {
         Subject::Key(text.into())
     }
 
-    fn saw(here: &Elsewhere, text: &str, seen: Sighting) {
+    fn saw(here: &OtherStores, text: &str, seen: Sighting) {
         here.add(&key(text), seen).unwrap();
     }
 
@@ -385,7 +385,7 @@ mod tests {
         b.new_here(&["dir:/a".into()]).unwrap();
         assert!(b.others(&key("x"), None).is_empty() && b.unknown_here().is_empty());
         assert_eq!(c.others(&key("x"), None), ["dir:/a"], "it was said of one pair");
-        assert_eq!(c.unknown_here(), [Unknown { store: "dir:/a".into(), keys: 1, jobs: 0 }]);
+        assert_eq!(c.unknown_here(), [UnknownHere { store: "dir:/a".into(), keys: 1, jobs: 0 }]);
         saw(&b, "x", Sighting { at: 9, until: None });
         assert_eq!(a.others(&key("x"), None), ["dir:/b"], "and of one direction");
         std::fs::remove_dir_all(place).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use leasehold_core::fence::{Bearer, Mode};
+use leasehold_core::fence::{Bearer, FenceMode};
 use leasehold_core::name::Name;
 use leasehold_core::session::{Granted, Input};
 
@@ -21,7 +21,7 @@ use crate::targets::{Class, Refused, Sealed, Target, TargetError, Variables};
 #[derive(Debug)]
 pub struct Fences {
     /// In what mode a target starts that was never fenced.
-    mode: Mode,
+    mode: FenceMode,
     /// For each lease that may be granted, its targets.
     wanted: Vec<(Name, Vec<Box<dyn Target>>)>,
     examined: Examined,
@@ -47,11 +47,11 @@ struct Sealing {
 impl Fences {
     /// Nothing to seal.
     pub fn none() -> Self {
-        Self::new(Mode::Enforce)
+        Self::new(FenceMode::Enforce)
     }
 
     /// Nothing to seal yet; targets that were never fenced start in this mode.
-    pub fn new(mode: Mode) -> Self {
+    pub fn new(mode: FenceMode) -> Self {
         let (wanted, sealed, let_in) = (Vec::new(), Vec::new(), Vec::new());
         let (said, examined) = (Arc::default(), Examined::default());
         Self { mode, wanted, examined, sealing: None, said, sealed, failed: None, let_in }
@@ -121,7 +121,7 @@ impl Fences {
     }
 
     /// The end: what each target has to say about the time in between.
-    pub fn finish(mut self, granted: Option<&Granted>) -> Ended {
+    pub fn finish(mut self, granted: Option<&Granted>) -> SealReport {
         // A session that was stopped while it sealed does not wait for the rest of it.
         let ended = self.sealing.as_ref().is_some_and(JoinHandle::is_finished);
         if ended || self.said.load(Ordering::Acquire) {
@@ -133,7 +133,7 @@ impl Fences {
         let each = |target: &mut Box<dyn Target>| target.aftermath(bearer.as_ref()?);
         let went_round = self.sealed.iter_mut().filter_map(each).collect();
         let sealed = self.sealed.iter().filter(|_| whole).map(|target| target.shown().into()).collect();
-        Ended { sealed, failed: self.failed, let_in: self.let_in, went_round }
+        SealReport { sealed, failed: self.failed, let_in: self.let_in, went_round }
     }
 }
 
@@ -163,7 +163,7 @@ impl Drop for LastWord {
 
 /// What the fences of a run have to tell.
 #[derive(Debug)]
-pub struct Ended {
+pub struct SealReport {
     /// What was sealed.
     pub sealed: Vec<String>,
     /// Why a target could not be sealed.
@@ -175,7 +175,7 @@ pub struct Ended {
 }
 
 impl Sealing {
-    fn run(&mut self, bearer: &Bearer, mode: Mode) {
+    fn run(&mut self, bearer: &Bearer, mode: FenceMode) {
         for target in &mut self.targets {
             match sealed(target.as_mut(), &mut self.examined, bearer, mode) {
                 Ok(sealed) => self.let_in.extend(sealed.let_in),
@@ -192,7 +192,7 @@ fn sealed(
     target: &mut dyn Target,
     examined: &mut Examined,
     bearer: &Bearer,
-    mode: Mode,
+    mode: FenceMode,
 ) -> Result<Sealed, TargetError> {
     let unasked = target.server()?.and_then(|server| examined.unasked(&bearer.lease, server));
     let Some(unasked) = unasked else { return target.seal(bearer, mode) };
@@ -232,7 +232,7 @@ mod tests {
         fn class(&self) -> Class {
             Class::Atomic
         }
-        fn seal(&mut self, _: &Bearer, _: Mode) -> Result<Sealed, TargetError> {
+        fn seal(&mut self, _: &Bearer, _: FenceMode) -> Result<Sealed, TargetError> {
             assert!(!self.panics, "as a bug would");
             Err(Self::error())
         }
@@ -242,7 +242,7 @@ mod tests {
         fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
             Err(Self::error())
         }
-        fn set_mode(&mut self, _: Mode) -> Result<(), TargetError> {
+        fn set_mode(&mut self, _: FenceMode) -> Result<(), TargetError> {
             Err(Self::error())
         }
         fn aftermath(&mut self, _: &Bearer) -> Option<String> {

@@ -6,11 +6,11 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use leasehold_core::additions::More;
+use leasehold_core::additions::Additions;
 use leasehold_core::ids::{Epoch, Token, WriteId};
 use leasehold_core::name::Name;
-use leasehold_core::rules::Seen;
-use leasehold_core::session::{Choice, Watched};
+use leasehold_core::rules::SeenToken;
+use leasehold_core::session::{LeaseChoice, WatchedRecord};
 use leasehold_core::time::BootTime;
 use serde::{Deserialize, Serialize};
 
@@ -20,15 +20,15 @@ use crate::state::{StateDir, read_private, write_private};
 
 /// One lease's file. A help only: if it is lost or unreadable, the store alone decides.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Page {
-    stores: BTreeMap<String, Entry>,
+struct LeaseFile {
+    stores: BTreeMap<String, TokenEntry>,
     /// Additions of later versions, carried along unread.
-    #[serde(default, skip_serializing_if = "More::is_empty")]
-    more: More,
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Additions,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Entry {
+struct TokenEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     epoch: Option<Epoch>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,8 +42,8 @@ struct Entry {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     told: bool,
     /// As above.
-    #[serde(default, skip_serializing_if = "More::is_empty")]
-    more: More,
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Additions,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ struct EntryWatched {
 
 /// Another store that a lease ran on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Other {
+pub struct OtherStore {
     /// As it is shown.
     pub store: String,
     /// Other machines use it too.
@@ -67,14 +67,14 @@ pub struct Other {
 
 /// What is remembered about leases on one store.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct SeenTokens {
     state: Option<StateDir>,
     store: String,
     /// What kept us from remembering, the first time; shared by all copies.
     trouble: Arc<OnceLock<String>>,
 }
 
-impl Memory {
+impl SeenTokens {
     /// Memory in `state` about the store named `store` (without secrets).
     pub fn new(state: StateDir, store: impl Into<String>) -> Self {
         Self { state: Some(state), store: store.into(), trouble: Arc::default() }
@@ -89,35 +89,34 @@ impl Memory {
         self.state.as_ref().map(|state| state.memory_file(lease))
     }
 
-    fn page(&self, lease: &Name) -> Page {
+    fn page(&self, lease: &Name) -> LeaseFile {
         let bytes = self.file(lease).and_then(|path| read_private(&path).ok().flatten());
         bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
 
     /// The lease with what is remembered of it.
-    pub fn recall(&self, lease: &Name) -> Choice {
+    pub fn recall(&self, lease: &Name) -> LeaseChoice {
         let entry = self.page(lease).stores.remove(&self.store).unwrap_or_default();
         let seen = match (entry.epoch, entry.token) {
-            (Some(epoch), Some(token)) => Some(Seen { epoch, token }),
+            (Some(epoch), Some(token)) => Some(SeenToken { epoch, token }),
             _ => None,
         };
         // A reading of another boot's clock says nothing today.
         let watched =
-            entry.watched.filter(|w| clock_domain().as_deref() == Some(w.clock.as_str())).map(|w| Watched {
-                write: w.write,
-                since: BootTime(std::time::Duration::from_nanos(w.since_ns)),
+            entry.watched.filter(|w| clock_domain().as_deref() == Some(w.clock.as_str())).map(|w| {
+                WatchedRecord { write: w.write, since: BootTime(std::time::Duration::from_nanos(w.since_ns)) }
             });
-        Choice { lease: lease.clone(), seen, watched }
+        LeaseChoice { lease: lease.clone(), seen, watched }
     }
 
     /// Other stores this lease ran on, from this user's point of view.
-    pub fn others(&self, lease: &Name) -> Vec<Other> {
+    pub fn others(&self, lease: &Name) -> Vec<OtherStore> {
         let others = self.page(lease).stores.into_iter().filter(|(store, _)| *store != self.store);
         // Of most kinds nobody knows it unless it was noted.
         let kind = |store: &str| store_of(store).map_or(Reach::Machines, |kind| kind.reach);
-        let shared = |store: &str, entry: &Entry| entry.shared.unwrap_or(kind(store) == Reach::Machines);
+        let shared = |store: &str, entry: &TokenEntry| entry.shared.unwrap_or(kind(store) == Reach::Machines);
         others
-            .map(|(store, entry)| Other { shared: shared(&store, &entry), told: entry.told, store })
+            .map(|(store, entry)| OtherStore { shared: shared(&store, &entry), told: entry.told, store })
             .collect()
     }
 
@@ -144,7 +143,7 @@ impl Memory {
     }
 
     /// Forgets which token was seen on this store: the record there counts as it is. Gives what was forgotten.
-    pub fn forget(&self, lease: &Name) -> io::Result<Option<Seen>> {
+    pub fn forget(&self, lease: &Name) -> io::Result<Option<SeenToken>> {
         let seen = self.recall(lease).seen;
         let mut page = self.page(lease);
         let (Some(path), Some(entry)) = (self.file(lease), page.stores.get_mut(&self.store)) else {
@@ -160,13 +159,13 @@ impl Memory {
     }
 
     /// Remembers a token or a watched version. Failing to is no reason to stop a job, and is told by
-    /// [`Memory::trouble`].
-    pub fn remember(&self, lease: &Name, seen: Option<Seen>, watched: Option<Watched>) {
+    /// [`SeenTokens::trouble`].
+    pub fn remember(&self, lease: &Name, seen: Option<SeenToken>, watched: Option<WatchedRecord>) {
         let Some(path) = self.file(lease) else { return };
         let mut page = self.page(lease);
         let entry = page.stores.entry(self.store.clone()).or_default();
         // A run that was overtaken may come to write its note after the one that overtook it.
-        let outdated = |seen: &Seen| entry.epoch == Some(seen.epoch) && entry.token > Some(seen.token);
+        let outdated = |seen: &SeenToken| entry.epoch == Some(seen.epoch) && entry.token > Some(seen.token);
         if seen.as_ref().is_some_and(outdated) {
             return;
         }
@@ -189,7 +188,7 @@ impl Memory {
     }
 }
 
-fn write(path: &std::path::Path, page: &Page) -> io::Result<()> {
+fn write(path: &std::path::Path, page: &LeaseFile) -> io::Result<()> {
     write_private(path, &serde_json::to_vec(page)?)
 }
 
@@ -202,10 +201,10 @@ mod tests {
         let place = std::env::temp_dir().join(format!("leasehold-memory-{:032x}", crate::random::seed()));
         let state = StateDir::at(place.clone());
         state.ensure().unwrap();
-        let (memory, lease) = (Memory::new(state, "dir:/x"), Name::new("site").unwrap());
+        let (memory, lease) = (SeenTokens::new(state, "dir:/x"), Name::new("site").unwrap());
         let seen =
-            |epoch, token| Some(Seen { epoch: Epoch::first(epoch), token: Token::new(token).unwrap() });
-        let watched = Some(Watched { write: WriteId(9), since: crate::clock::boot_time() });
+            |epoch, token| Some(SeenToken { epoch: Epoch::first(epoch), token: Token::new(token).unwrap() });
+        let watched = Some(WatchedRecord { write: WriteId(9), since: crate::clock::boot_time() });
         memory.remember(&lease, seen(1, 6), None);
         memory.remember(&lease, None, watched);
         memory.remember(&lease, seen(1, 5), None);
@@ -221,12 +220,12 @@ mod tests {
         let place = std::env::temp_dir().join(format!("leasehold-memory-{:032x}", crate::random::seed()));
         let state = StateDir::at(place.clone());
         state.ensure().unwrap();
-        let (memory, lease) = (Memory::new(state, "dir:/x"), Name::new("site").unwrap());
+        let (memory, lease) = (SeenTokens::new(state, "dir:/x"), Name::new("site").unwrap());
         let file = memory.file(&lease).unwrap();
         write_private(&file, br#"{"stores":{"dir:/x":{"more":{"colour":"red"}}},"more":{"size":7}}"#)
             .unwrap();
         memory.enrol(&lease, true).unwrap();
-        let seen = Seen { epoch: Epoch::first(1), token: Token::new(6).unwrap() };
+        let seen = SeenToken { epoch: Epoch::first(1), token: Token::new(6).unwrap() };
         memory.remember(&lease, Some(seen), None);
         memory.forget(&lease).unwrap();
         let text = String::from_utf8(read_private(&file).unwrap().unwrap()).unwrap();

@@ -17,10 +17,10 @@ use leasehold_core::session::{Input, Op, Reading, Request, RequestId, lease_key}
 use leasehold_core::time::BootTime;
 
 use crate::clock;
-use crate::ledger::Book;
+use crate::ledger::ItemRecorder;
 use crate::liveness::lock;
 use crate::liveness::{self, Probe};
-use crate::seen_tokens::Memory;
+use crate::seen_tokens::SeenTokens;
 use crate::stores::{Cas, Failure, FailureKind, Store, Stored};
 use crate::update::{Between, nothing};
 
@@ -57,13 +57,13 @@ pub enum StepTask {
 }
 
 /// What the work is done with.
-struct Desk {
+struct Worker {
     store: Box<dyn Store>,
-    memory: Memory,
-    book: Option<Book>,
+    memory: SeenTokens,
+    book: Option<ItemRecorder>,
 }
 
-impl Desk {
+impl Worker {
     fn perform(&mut self, task: Task, between: Between<'_>) -> Option<Input> {
         match task {
             Task::Request(request) => self.request(request),
@@ -123,63 +123,66 @@ impl Desk {
     }
 }
 
-type Reply = Box<dyn Fn(Input) + Send>;
+type SendInput = Box<dyn Fn(Input) + Send>;
 
 #[allow(clippy::large_enum_variant)] // there is one of them
-enum Place {
+enum Location {
     /// Not yet on a thread; with what is left to be done when there is time for it.
-    Here(Desk, Reply, Vec<Task>),
+    Here(Worker, SendInput, Vec<Task>),
     Away(Sender<Task>, JoinHandle<()>),
 }
 
 /// The keeper of one session.
-pub struct Keeper {
+pub struct StoreThread {
     /// Nothing only while it is being changed.
-    place: Option<Place>,
+    place: Option<Location>,
     /// The store is on this machine, so that a call takes no longer than its files do.
     near: bool,
 }
 
-impl Keeper {
+impl StoreThread {
     /// A keeper without a thread yet; `reply` gets what the thread answers.
     pub fn new(
         store: Box<dyn Store>,
-        memory: Memory,
-        book: Option<Book>,
+        memory: SeenTokens,
+        book: Option<ItemRecorder>,
         reply: impl Fn(Input) + Send + 'static,
     ) -> Self {
         let near = store.facts().this_machine_only;
-        Self { place: Some(Place::Here(Desk { store, memory, book }, Box::new(reply), Vec::new())), near }
+        Self {
+            place: Some(Location::Here(Worker { store, memory, book }, Box::new(reply), Vec::new())),
+            near,
+        }
     }
 
     /// Does the work now and answers, if nothing has to be stopped in time; hands it over otherwise.
     /// What nobody waits for is left until there is other work, or the end: nothing depends on it.
     pub fn give(&mut self, work: Task, job_lives: bool) -> Option<Input> {
         match self.place.take()? {
-            Place::Here(desk, reply, mut notes) if job_lives && work.is_note() => {
+            Location::Here(desk, reply, mut notes) if job_lives && work.is_note() => {
                 notes.push(work);
-                self.place = Some(Place::Here(desk, reply, notes));
+                self.place = Some(Location::Here(desk, reply, notes));
                 None
             }
-            Place::Here(mut desk, reply, notes) if self.near && !job_lives => {
+            Location::Here(mut desk, reply, notes) if self.near && !job_lives => {
                 notes.into_iter().for_each(|note| drop(desk.perform(note, &mut nothing)));
                 let answer = desk.perform(work, &mut nothing);
-                self.place = Some(Place::Here(desk, reply, Vec::new()));
+                self.place = Some(Location::Here(desk, reply, Vec::new()));
                 answer
             }
-            Place::Here(desk, reply, notes) => self.go_away(desk, reply, notes, work),
-            Place::Away(thread, handle) => {
+            Location::Here(desk, reply, notes) => self.go_away(desk, reply, notes, work),
+            Location::Away(thread, handle) => {
                 let _ = thread.send(work);
-                self.place = Some(Place::Away(thread, handle));
+                self.place = Some(Location::Away(thread, handle));
                 None
             }
         }
     }
 
     /// Starts the thread. If the system refuses one, the call is answered so, and tried again next time.
-    fn go_away(&mut self, desk: Desk, reply: Reply, notes: Vec<Task>, work: Task) -> Option<Input> {
+    fn go_away(&mut self, desk: Worker, reply: SendInput, notes: Vec<Task>, work: Task) -> Option<Input> {
         let (sender, inbox) = mpsc::channel();
-        let (hand, over) = mpsc::channel::<(Desk, Reply)>();
+        let (hand, over) = mpsc::channel::<(Worker, SendInput)>();
         // TLS and HTTP go deep; files do not.
         let stack = if self.near { 256 * 1024 } else { 4 * 1024 * 1024 };
         let builder = thread::Builder::new().name("keeper".into()).stack_size(stack);
@@ -199,11 +202,11 @@ impl Keeper {
             Ok(handle) => {
                 let _ = hand.send((desk, reply));
                 notes.into_iter().chain([work]).for_each(|work| drop(sender.send(work)));
-                self.place = Some(Place::Away(sender, handle));
+                self.place = Some(Location::Away(sender, handle));
                 None
             }
             Err(e) => {
-                self.place = Some(Place::Here(desk, reply, notes));
+                self.place = Some(Location::Here(desk, reply, notes));
                 work.refused(&format!("no thread could be started to call the store ({e})"))
             }
         }
@@ -212,13 +215,13 @@ impl Keeper {
     /// Lets the keeper finish what it was given, unless it hangs in a call.
     pub fn finish(self, wait: bool) {
         match self.place {
-            Some(Place::Away(work, thread)) => {
+            Some(Location::Away(work, thread)) => {
                 drop(work);
                 if wait {
                     let _ = thread.join();
                 }
             }
-            Some(Place::Here(mut desk, _, notes)) => {
+            Some(Location::Here(mut desk, _, notes)) => {
                 notes.into_iter().for_each(|note| drop(desk.perform(note, &mut nothing)))
             }
             None => {}
@@ -231,7 +234,7 @@ fn renew_meanwhile(
     store: &mut dyn Store,
     pause: Duration,
     inbox: &Receiver<Task>,
-    reply: &Reply,
+    reply: &SendInput,
     later: &mut VecDeque<Task>,
 ) {
     let end = clock::boot_time().plus(pause);
@@ -278,7 +281,7 @@ impl Task {
     }
 }
 
-impl std::fmt::Debug for Keeper {
+impl std::fmt::Debug for StoreThread {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Keeper").field("near", &self.near).finish_non_exhaustive()
     }

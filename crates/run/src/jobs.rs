@@ -16,8 +16,8 @@ use leasehold::backends::{shown, target_of, target_schemes};
 use leasehold::text::did_you_mean;
 use leasehold_core::ledger::job_record::JobSchedule;
 use leasehold_core::name::Name;
-use leasehold_core::timing::{DEFAULT_TTL, StoreClock, Timing, Wishes};
-pub use leases::Busy;
+use leasehold_core::timing::{DEFAULT_TTL, StoreClock, Timing, TimingWishes};
+pub use leases::IfBusy;
 
 use crate::config_file::{self, BadFile, Reader, Section};
 use crate::duration;
@@ -48,11 +48,11 @@ pub struct Job {
     /// What is sealed before it starts, with placeholders. Paths are absolute.
     pub fence: Vec<String>,
     /// Timing of its lease.
-    pub wishes: Wishes,
+    pub wishes: TimingWishes,
     /// Ended after this long.
     pub max_run: Option<Duration>,
     /// What a slot does that finds its lease busy.
-    pub busy: Busy,
+    pub busy: IfBusy,
     /// How many missed slots are run when there is somebody to run them.
     pub catch_up: usize,
     /// … and none that is older than this.
@@ -78,7 +78,7 @@ impl Job {
             schedule: self.schedule.clone(),
             named: self.named(),
             leases: self.leases.clone(),
-            skips: self.busy != Busy::Open,
+            skips: self.busy != IfBusy::Open,
             catch_up: self.catch_up,
             max_age: self.catch_up_max_age,
             retry: self.retry,
@@ -200,7 +200,7 @@ fn from_file(path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<
 }
 
 /// What a table may say, and what is said for all.
-struct Said<'a> {
+struct JobTable<'a> {
     own: Section<'a>,
     defaults: &'a Section<'a>,
     /// For all, at the top of the file.
@@ -208,7 +208,7 @@ struct Said<'a> {
     patterns: &'a when::Patterns,
 }
 
-impl Said<'_> {
+impl JobTable<'_> {
     /// By the job, or else for all.
     fn either<T>(
         &self,
@@ -255,7 +255,7 @@ fn parse_with(
     let (mut names, mut keys) = (BTreeSet::new(), BTreeMap::new());
     for own in file.sections("job")? {
         own.only(&in_a_job)?;
-        let said = Said { own, defaults: &defaults, zone: zone.as_deref(), patterns };
+        let said = JobTable { own, defaults: &defaults, zone: zone.as_deref(), patterns };
         let job = job(&said, base)?;
         if let Some(why) = wrong(&job) {
             let place = if job.dir.is_dir() { "run" } else { "dir" };
@@ -280,7 +280,7 @@ fn parse_with(
     Ok(jobs)
 }
 
-fn job(said: &Said<'_>, base: &Path) -> Result<Job, BadFile> {
+fn job(said: &JobTable<'_>, base: &Path) -> Result<Job, BadFile> {
     let own = &said.own;
     let name = own.name("name")?;
     let name = name.ok_or_else(|| own.bad("", "this job has no name: name = \"publish\""))?;
@@ -359,8 +359,8 @@ fn run(own: &Section<'_>) -> Result<Vec<String>, BadFile> {
 }
 
 /// Timing as far as it can be checked without a store.
-fn wishes(said: &Said<'_>) -> Result<Wishes, BadFile> {
-    let wishes = Wishes {
+fn wishes(said: &JobTable<'_>) -> Result<TimingWishes, BadFile> {
+    let wishes = TimingWishes {
         ttl: Some(said.duration("ttl")?.unwrap_or(DEFAULT_TTL)),
         heartbeat: said.duration("heartbeat")?,
         grace: said.duration("grace")?,

@@ -2,9 +2,9 @@
 
 use std::os::fd::AsFd;
 
-use leasehold::driver::Shell;
-use leasehold::manual::{self, Ask, NoJob};
-use leasehold::seen_tokens::Memory;
+use leasehold::driver::Driver;
+use leasehold::manual::{self, AcquireRequest, NoJob};
+use leasehold::seen_tokens::SeenTokens;
 use leasehold::stores::Store;
 use leasehold_core::session::{Input, NotStarted, Outcome};
 
@@ -12,9 +12,9 @@ use crate::runner::signals::{Signals, named};
 
 /// Acquires a lease that nobody renews. The signals that end a process end the waiting instead.
 pub fn acquire(
-    ask: &Ask,
+    ask: &AcquireRequest,
     store: Box<dyn Store>,
-    memory: Memory,
+    memory: SeenTokens,
     signals: Signals,
 ) -> std::io::Result<Outcome> {
     let mut shell = manual::session(ask, store, memory)?;
@@ -25,7 +25,7 @@ pub fn acquire(
 
 /// Drives the session; a signal ends the waiting, so that it can be said what was done until then, and a
 /// claim that is under way is given back. The second ends it whatever is under way.
-fn heeding(shell: &mut Shell, mut signals: Signals) -> std::io::Result<Outcome> {
+fn heeding(shell: &mut Driver, mut signals: Signals) -> std::io::Result<Outcome> {
     let mut inputs = vec![Input::Start];
     let mut heard = 0;
     loop {

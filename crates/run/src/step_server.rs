@@ -45,7 +45,7 @@ const LINE_MAX: u64 = 64 * 1024;
 /// What a process of the job asks, or tells.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase")]
-pub enum Ask {
+pub enum StepRequest {
     /// Is this step to be done?
     Begin {
         /// Which.
@@ -70,7 +70,7 @@ pub enum Ask {
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "lowercase")]
-pub enum Answer {
+pub enum StepAnswer {
     /// Do it.
     Begin,
     /// It is done already.
@@ -133,7 +133,7 @@ pub enum Answer {
 
 /// The socket of one run; gone with it, and so is who answers there.
 #[derive(Debug)]
-pub struct Steps {
+pub struct StepServer {
     place: PathBuf,
     /// A directory that was made for it alone, if it is not at its place.
     own: Option<PathBuf>,
@@ -149,7 +149,7 @@ pub struct Steps {
 /// Until when the lease is surely ours, as the run that keeps it says; nothing: it is not said.
 type OursUntil = Arc<Mutex<Option<BootTime>>>;
 
-impl Drop for Steps {
+impl Drop for StepServer {
     fn drop(&mut self) {
         if let Some(own) = &self.own {
             let _ = std::fs::remove_file(&self.path).and_then(|()| std::fs::remove_dir(own));
@@ -158,9 +158,9 @@ impl Drop for Steps {
     }
 }
 
-impl Steps {
+impl StepServer {
     /// Listens in this private directory, and answers what is asked at this desk.
-    pub fn listen(dir: &Path, desk: Desk) -> io::Result<Self> {
+    pub fn listen(dir: &Path, desk: StepResponder) -> io::Result<Self> {
         sweep(dir);
         let (open, over) = UnixStream::pair()?;
         let (place, lock) = place(dir);
@@ -185,7 +185,7 @@ impl Steps {
 }
 
 /// Everybody who comes has a thread, until the run is over: whatever still holds a connection then keeps none.
-fn answer(listener: &UnixListener, over: &UnixStream, desk: &Desk) {
+fn answer(listener: &UnixListener, over: &UnixStream, desk: &StepResponder) {
     let mut connected: Vec<Weak<UnixStream>> = Vec::new();
     while poll::wait(&[listener.as_fd(), over.as_fd()]).is_ok_and(|ready| !ready.has(1)) {
         let Ok((stream, _)) = listener.accept() else {
@@ -269,17 +269,17 @@ fn remove(place: &Path) {
 
 /// Who answers.
 #[derive(Clone, Debug)]
-pub struct Desk {
+pub struct StepResponder {
     /// Whose run it is.
     run: Bearer,
     ours_until: OursUntil,
-    steps: Option<StepDesk>,
+    steps: Option<ItemSteps>,
     gates: Option<Gates>,
     /// How long the store is asked about a gate.
     gate_patience: Duration,
 }
 
-impl Desk {
+impl StepResponder {
     /// For this run, which has neither an item nor a gate yet.
     pub fn new(run: Bearer) -> Self {
         let (ours_until, gate_patience) = (OursUntil::default(), Duration::ZERO);
@@ -291,7 +291,7 @@ impl Desk {
     #[must_use]
     pub fn with_steps(self, keeper: StepSender, patience: Duration) -> Self {
         let (grant, under_way) = (self.run.grant, Arc::default());
-        Self { steps: Some(StepDesk { grant, keeper, patience, under_way }), ..self }
+        Self { steps: Some(ItemSteps { grant, keeper, patience, under_way }), ..self }
     }
 
     /// It has sealed gates. Their store is asked for so long.
@@ -303,30 +303,30 @@ impl Desk {
     fn serve(&self, stream: &UnixStream) -> io::Result<()> {
         let mut lines = BufReader::new(stream);
         match (receive(&mut lines)?, &self.steps) {
-            (Ask::Begin { step, grant }, Some(desk)) => desk.serve(&step, grant, lines),
-            (Ask::Begin { .. }, None) => send(stream, &Answer::NoItem),
-            (Ask::Enter { gate, grant }, _) => send(stream, &self.enter(&gate, grant)),
-            (Ask::Done { .. }, _) => Ok(()),
+            (StepRequest::Begin { step, grant }, Some(desk)) => desk.serve(&step, grant, lines),
+            (StepRequest::Begin { .. }, None) => send(stream, &StepAnswer::NoItem),
+            (StepRequest::Enter { gate, grant }, _) => send(stream, &self.enter(&gate, grant)),
+            (StepRequest::Done { .. }, _) => Ok(()),
         }
     }
 
     /// Compares and sets the gate.
-    fn enter(&self, gate: &Name, grant: Grant) -> Answer {
+    fn enter(&self, gate: &Name, grant: Grant) -> StepAnswer {
         let Some(gates) = self.gates.as_ref().filter(|_| grant == self.run.grant) else {
-            return Answer::NoGate;
+            return StepAnswer::NoGate;
         };
         let entered = gates.gate(gate).enter(&self.run, self.gate_patience);
         // Known only now: the lease may have been renewed meanwhile.
         let by = *self.ours_until.lock().unwrap_or_else(PoisonError::into_inner);
         match entered {
-            Ok(entered) => Answer::Entered { by: by.map(|by| by.0), let_in: entered.let_in },
-            Err(TargetError::Refused(refused)) => Answer::Barred { refused: *refused },
+            Ok(entered) => StepAnswer::Entered { by: by.map(|by| by.0), let_in: entered.let_in },
+            Err(TargetError::Refused(refused)) => StepAnswer::Barred { refused: *refused },
             // Paused in the middle of the call: the store is not to blame.
-            Err(_) if by.is_some_and(|by| clock::boot_time() >= by) => Answer::Late,
-            Err(TargetError::Remote { failure, .. }) => Answer::Unentered { failure },
-            Err(TargetError::BadFence { fence, why, .. }) => Answer::BadFence { fence, why },
+            Err(_) if by.is_some_and(|by| clock::boot_time() >= by) => StepAnswer::Late,
+            Err(TargetError::Remote { failure, .. }) => StepAnswer::Unentered { failure },
+            Err(TargetError::BadFence { fence, why, .. }) => StepAnswer::BadFence { fence, why },
             Err(other) => {
-                Answer::Unentered { failure: Failure::new(FailureKind::Unreachable, other.to_string()) }
+                StepAnswer::Unentered { failure: Failure::new(FailureKind::Unreachable, other.to_string()) }
             }
         }
     }
@@ -334,7 +334,7 @@ impl Desk {
 
 /// Who answers about the steps of an item.
 #[derive(Clone, Debug)]
-struct StepDesk {
+struct ItemSteps {
     grant: Grant,
     keeper: StepSender,
     /// How long a store that does not answer is asked again: renewals wait meanwhile.
@@ -343,26 +343,26 @@ struct StepDesk {
 }
 
 /// Somebody is at a step, until this is dropped.
-struct AtIt<'a> {
-    desk: &'a StepDesk,
+struct StepGuard<'a> {
+    desk: &'a ItemSteps,
     step: &'a str,
 }
 
-impl Drop for AtIt<'_> {
+impl Drop for StepGuard<'_> {
     fn drop(&mut self) {
         self.desk.under_way().remove(self.step);
     }
 }
 
-impl StepDesk {
+impl ItemSteps {
     fn serve(&self, step: &str, grant: Grant, mut lines: BufReader<&UnixStream>) -> io::Result<()> {
         let stream = *lines.get_ref();
         let at_it = match self.begin(step, grant) {
             Ok(at_it) => at_it,
             Err(answer) => return send(stream, &answer),
         };
-        send(stream, &Answer::Begin)?;
-        let Ask::Done { output } = receive(&mut lines)? else { return Ok(()) };
+        send(stream, &StepAnswer::Begin)?;
+        let StepRequest::Done { output } = receive(&mut lines)? else { return Ok(()) };
         let answer = self.done(step, output);
         // Before the answer: whoever has heard it may ask again.
         drop(at_it);
@@ -374,31 +374,33 @@ impl StepDesk {
     }
 
     /// The step is the asker's to do; or what else is to be answered.
-    fn begin<'a>(&'a self, step: &'a str, grant: Grant) -> Result<AtIt<'a>, Answer> {
+    fn begin<'a>(&'a self, step: &'a str, grant: Grant) -> Result<StepGuard<'a>, StepAnswer> {
         if grant != self.grant {
-            return Err(Answer::Superseded);
+            return Err(StepAnswer::Superseded);
         }
         if step.is_empty() || step.len() > STEP_NAME_MAX {
-            return Err(Answer::BadName);
+            return Err(StepAnswer::BadName);
         }
         // First, and only then it is looked at: whoever was at it before has left it as it is now.
         let nobody_else = self.under_way().insert(step.into());
-        let at_it = nobody_else.then(|| AtIt { desk: self, step });
+        let at_it = nobody_else.then(|| StepGuard { desk: self, step });
         let (told, answer) = mpsc::channel();
         self.keeper.send(StepTask::Stands { name: step.into(), told });
-        match answer.recv().map_err(|_| ended())?.ok_or(Answer::NoItem)? {
-            StepStands::Full => Err(Answer::Full),
-            StepStands::Done(done) => Err(Answer::Done { token: done.token.get(), output: done.output }),
-            StepStands::Open => at_it.ok_or(Answer::Busy),
-            StepStands::Unrecorded(_) if at_it.is_none() => Err(Answer::Busy),
+        match answer.recv().map_err(|_| ended())?.ok_or(StepAnswer::NoItem)? {
+            StepStands::Full => Err(StepAnswer::Full),
+            StepStands::Done(done) => Err(StepAnswer::Done { token: done.token.get(), output: done.output }),
+            StepStands::Open => at_it.ok_or(StepAnswer::Busy),
+            StepStands::Unrecorded(_) if at_it.is_none() => Err(StepAnswer::Busy),
             StepStands::Unrecorded(done) => Err(match self.done(step, done.output.clone()) {
-                Answer::Recorded { .. } => Answer::Done { token: done.token.get(), output: done.output },
+                StepAnswer::Recorded { .. } => {
+                    StepAnswer::Done { token: done.token.get(), output: done.output }
+                }
                 other => other,
             }),
         }
     }
 
-    fn done(&self, step: &str, output: Option<String>) -> Answer {
+    fn done(&self, step: &str, output: Option<String>) -> StepAnswer {
         let (told, answer) = mpsc::channel();
         let to_keep = output.is_some();
         // From here on, so that many together take no longer than one.
@@ -407,17 +409,17 @@ impl StepDesk {
         match answer.recv() {
             Ok(Amended::Done(entry, _)) => {
                 let kept = entry.steps.iter().any(|done| done.name == step && done.output.is_some());
-                Answer::Recorded { left_out: to_keep && !kept }
+                StepAnswer::Recorded { left_out: to_keep && !kept }
             }
-            Ok(Amended::Superseded(_)) => Answer::Superseded,
-            Ok(Amended::Failed(failure)) => Answer::Failed { message: failure.message },
+            Ok(Amended::Superseded(_)) => StepAnswer::Superseded,
+            Ok(Amended::Failed(failure)) => StepAnswer::Failed { message: failure.message },
             Err(_) => ended(),
         }
     }
 }
 
-fn ended() -> Answer {
-    Answer::Failed { message: "the run has ended".into() }
+fn ended() -> StepAnswer {
+    StepAnswer::Failed { message: "the run has ended".into() }
 }
 
 /// One line from the other side.

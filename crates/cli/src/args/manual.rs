@@ -16,7 +16,7 @@ Examples:
   leasehold release NAME --token \"$T\"
 
 Nothing renews in between: renew before the ttl ends, or use `leasehold run`, which does.")]
-pub struct Acquire {
+pub struct AcquireArgs {
     /// The thing that must not be touched twice
     pub name: String,
     /// How long the lease lasts unless renewed
@@ -35,7 +35,7 @@ pub struct Acquire {
 
 /// `renew` and `release`
 #[derive(Debug, Args)]
-pub struct ByHand {
+pub struct ManualArgs {
     /// The lease
     pub name: String,
     /// The token that acquire printed [env: LEASEHOLD_TOKEN]
@@ -56,7 +56,7 @@ The holder is asked to stop: at its next renewal it ends its job and gives the l
 answer, its lease ends by itself. Then the lease is free, and the exit code is 0; with --take it is yours, as if \
 acquired by hand. With --now nobody is waited for, and the old job may still be running: only a fence at the \
 target protects you then.")]
-pub struct Break {
+pub struct BreakArgs {
     /// The lease
     pub name: String,
     /// Hold the lease afterwards, instead of leaving it free; prints the token

@@ -6,34 +6,34 @@ use jiff::{SignedDuration, Timestamp, Zoned};
 use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::{
-    Amended, Doubt, Ending, Entry, IfUnknown, ItemOpened, ItemRecorded, KEY_MAX, Opened, State, Subject,
-    unknown_slot,
+    Amended, Ending, Entry, IfUnknown, ItemOpened, ItemRecorded, ItemState, KEY_MAX, Opened, RetryDoubt,
+    Subject, unknown_slot,
 };
 use leasehold::core::name::Name;
 use leasehold::ledger::Item;
-use leasehold::stores::{Clock, Facts};
+use leasehold::stores::{Clock, StoreFacts};
 use leasehold_run::placeholders::{Moment, filled};
 use leasehold_run::{duration, jobs};
 
 use super::{by_kind, daemon, held_for};
-use crate::args::{self, Doing, Everywhere, Run};
+use crate::args::{self, Everywhere, ItemArgs, RunArgs};
 use crate::config::Chosen;
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// What a run is to do once, if it said so; and with a slot, the key beside it.
 pub fn item(
-    args: &Run,
+    args: &RunArgs,
     leases: &[Name],
     job: &Name,
     when: &Moment,
 ) -> Result<(Option<Item>, Option<Item>), Failed> {
-    let Doing { if_unknown, provider_keeps, attempts, keep, tail, new_here } = args.doing;
+    let ItemArgs { if_unknown, provider_keeps, attempts, keep, tail, new_here } = args.doing;
     let if_unknown = match (if_unknown, provider_keeps) {
-        (args::IfUnknown::Refuse, None) => IfUnknown::Refuse,
-        (args::IfUnknown::Retry, None) => IfUnknown::Retry,
-        (args::IfUnknown::Retry, Some(keeps)) => IfUnknown::RetryWithin(keeps),
-        (args::IfUnknown::Refuse, Some(_)) => {
+        (args::IfUnknownArg::Refuse, None) => IfUnknown::Refuse,
+        (args::IfUnknownArg::Retry, None) => IfUnknown::Retry,
+        (args::IfUnknownArg::Retry, Some(keeps)) => IfUnknown::RetryWithin(keeps),
+        (args::IfUnknownArg::Refuse, Some(_)) => {
             let why = "--provider-keeps says how long a retry is safe: it goes with --if-unknown retry";
             return Err(Failed::usage(format!("{why}. Nothing was run.")));
         }
@@ -75,7 +75,7 @@ fn key_of(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<Str
 
 /// What placeholders of a run stand for: its slot and the day on which that was due, or today. A slot that is run late
 /// is about the same targets and keys as one that is run in time.
-pub fn moment(flags: &Everywhere, args: &Run, job: &Name) -> Result<Moment, Failed> {
+pub fn moment(flags: &Everywhere, args: &RunArgs, job: &Name) -> Result<Moment, Failed> {
     let today = Moment::at(super::now());
     let Some(slot) = args.slot.as_deref() else { return Ok(today) };
     Ok(match slot_here(flags, slot, job, today.at)? {
@@ -149,7 +149,7 @@ pub fn slot_of(text: &str, job: &Name, now: Timestamp) -> Result<Subject, Failed
 }
 
 /// Refuses what this store's clock cannot tell.
-pub fn check_clock(item: &Item, facts: &Facts) -> Result<(), Failed> {
+pub fn check_clock(item: &Item, facts: &StoreFacts) -> Result<(), Failed> {
     let timed = item.keep.is_some() || matches!(item.if_unknown, IfUnknown::RetryWithin(_));
     if facts.clock != Clock::Observed || !timed {
         return Ok(());
@@ -231,7 +231,7 @@ pub fn not_run(
     out: &Out,
 ) -> Result<u8, Failed> {
     let name = shown(&item.subject);
-    let needs_you = |word, message| Err(Failed::new(Kind::NeedsYou, word, message));
+    let needs_you = |word, message| Err(Failed::new(FailKind::NeedsYou, word, message));
     if let Some(why) = skip_reason(opened, item) {
         out.note(&format!("skipped {name}: {why}"));
         return Ok(skip_exit);
@@ -271,22 +271,22 @@ pub fn not_run(
     }
 }
 
-fn unknown(entry: &Entry, doubt: Doubt, name: &str) -> String {
+fn unknown(entry: &Entry, doubt: RetryDoubt, name: &str) -> String {
     let how = match entry.state {
-        State::Lost => "was stopped half way because its lease was lost",
-        State::Killed => "was stopped half way",
+        ItemState::Lost => "was stopped half way because its lease was lost",
+        ItemState::Killed => "was stopped half way",
         _ => "never said how it ended: it was killed, its machine died, or could not reach the store",
     };
     let why = match doubt {
-        Doubt::NotAsked => String::new(),
-        Doubt::TooLate { since_first } => {
+        RetryDoubt::NotAsked => String::new(),
+        RetryDoubt::TooLate { since_first } => {
             format!(
                 " It was first begun {} ago, and by now the other side may have forgotten the key.",
                 HumanDuration(since_first)
             )
         }
-        Doubt::NoClock => " The store cannot tell how long ago it was first begun.".into(),
-        Doubt::TooOften { silences } => {
+        RetryDoubt::NoClock => " The store cannot tell how long ago it was first begun.".into(),
+        RetryDoubt::TooOften { silences } => {
             format!(" So did {silences} runs of it in a row: it is not begun again by itself.")
         }
     };

@@ -6,17 +6,17 @@ use std::time::Duration;
 use jiff::Timestamp;
 use leasehold::core::history::UNSEALED;
 use leasehold::core::human_duration::HumanDuration;
-use leasehold::core::ledger::job_record::{Agenda, Range, Why, stuck};
-use leasehold::core::ledger::{Entry, State, Subject};
+use leasehold::core::ledger::job_record::{DropReason, DroppedRange, JobRecord, stuck};
+use leasehold::core::ledger::{Entry, ItemState, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::lease_key;
 use leasehold::stores::{Failure, Store};
 use leasehold_run::job_records::{self, ON_TIME};
-use leasehold_run::jobs::{Busy, Job};
+use leasehold_run::jobs::{IfBusy, Job};
 
-use super::past_runs::Run;
-use super::{Opened, history, item_args, store_failed};
+use super::past_runs::PastRun;
+use super::{OpenedStore, history, item_args, store_failed};
 use crate::exit::Failed;
 
 /// Records that are looked at lie at most this far, in seconds, before what is settled.
@@ -26,21 +26,21 @@ const LOOK_BACK: i64 = 30 * 86_400;
 const BAD_WORDS: &str = "failed,unknown,lost,killed";
 
 /// The same.
-fn is_bad(state: State) -> bool {
-    matches!(state, State::Failed | State::Unknown | State::Lost | State::Killed)
+fn is_bad(state: ItemState) -> bool {
+    matches!(state, ItemState::Failed | ItemState::Unknown | ItemState::Lost | ItemState::Killed)
 }
 
 /// What is known of a job.
-pub struct Stood {
+pub struct KnownJob {
     /// Its record; nothing if no machine has seen it.
-    pub agenda: Option<Agenda>,
+    pub agenda: Option<JobRecord>,
     /// The slot that a run is at, or else the newest that has a record; and what came of it.
-    pub last: Option<(Entry, State)>,
-    pub standing: Standing,
+    pub last: Option<(Entry, ItemState)>,
+    pub standing: JobStatus,
 }
 
 /// How it stands.
-pub enum Standing {
+pub enum JobStatus {
     /// No scheduler has seen it.
     Unseen,
     Paused {
@@ -58,9 +58,9 @@ pub enum Standing {
     /// A run is at it.
     Running(String),
     /// Its newest slot ended so, and that is not well.
-    Ended(State),
+    Ended(ItemState),
     /// Slots are due, and this run, its last, could not seal its targets; for how long it is overdue, if it is.
-    Unsealed(Box<Run>, Option<(Duration, u64)>),
+    Unsealed(Box<PastRun>, Option<(Duration, u64)>),
     /// So many slots are due that nobody has begun, the oldest for so long.
     Overdue(Duration, u64),
     /// The newest went well, and so many before it did not.
@@ -68,9 +68,9 @@ pub enum Standing {
     Fine,
 }
 
-impl Standing {
+impl JobStatus {
     /// The run that could not seal its targets, if that is how it stands.
-    pub fn unsealed(&self) -> Option<&Run> {
+    pub fn unsealed(&self) -> Option<&PastRun> {
         match self {
             Self::Unsealed(run, _) => Some(run),
             _ => None,
@@ -97,7 +97,7 @@ impl Standing {
             Self::Running(by) => format!("running, begun by {by}"),
             Self::Ended(state) => format!("last slot {}: leasehold why {job}", state.word()),
             Self::Unsealed(run, late) => {
-                let Run { lease, token, .. } = &**run;
+                let PastRun { lease, token, .. } = &**run;
                 let lease = if lease == job { String::new() } else { format!("{lease}, ") };
                 let late =
                     late.map_or("not run".into(), |(late, _)| format!("overdue for {}", HumanDuration(late)));
@@ -122,7 +122,12 @@ impl Standing {
 }
 
 /// Looks. Without the job itself, only what is recorded of it can be told.
-pub fn stood(opened: &mut Opened, name: &Name, job: Option<&Job>, now: Timestamp) -> Result<Stood, Failed> {
+pub fn stood(
+    opened: &mut OpenedStore,
+    name: &Name,
+    job: Option<&Job>,
+    now: Timestamp,
+) -> Result<KnownJob, Failed> {
     let chosen = opened.chosen.clone();
     let failed = |failure| store_failed(&failure, &chosen);
     let store = opened.store.as_mut();
@@ -135,32 +140,32 @@ pub fn stood(opened: &mut Opened, name: &Name, job: Option<&Job>, now: Timestamp
     for entry in &entries {
         states.push(history::state(store, entry).map_err(failed)?);
     }
-    let recorded: Vec<(&Entry, State)> = entries.iter().zip(states).collect();
+    let recorded: Vec<(&Entry, ItemState)> = entries.iter().zip(states).collect();
     // A run may be at one although newer ones gave way to it.
-    let running = recorded.iter().rev().find(|(_, state)| *state == State::Started);
+    let running = recorded.iter().rev().find(|(_, state)| *state == ItemState::Started);
     let last = running.or(recorded.last()).map(|(entry, state)| ((*entry).clone(), *state));
     let mut standing = standing(job, agenda.as_ref(), &recorded, now);
     // Only where it matters: this asks the store once more for each lease.
     let may_be = matches!(
         standing,
-        Standing::Overdue(..) | Standing::Ended(_) | Standing::Waiting(_) | Standing::Fine
+        JobStatus::Overdue(..) | JobStatus::Ended(_) | JobStatus::Waiting(_) | JobStatus::Fine
     );
     if let (true, Some(job), Some(agenda)) = (may_be, job, agenda.as_ref())
         && let Some(late) = unbegun(job, agenda, &recorded, now)
         && let Some(run) = unsealed(store, job, &entries).map_err(failed)?
     {
-        standing = Standing::Unsealed(Box::new(run), overdue(job, late));
+        standing = JobStatus::Unsealed(Box::new(run), overdue(job, late));
     }
-    Ok(Stood { agenda, last, standing })
+    Ok(KnownJob { agenda, last, standing })
 }
 
 /// The job's newest run, if that could not seal its targets.
-fn unsealed(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Option<Run>, Failure> {
-    let mut newest: Option<Run> = None;
+fn unsealed(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Option<PastRun>, Failure> {
+    let mut newest: Option<PastRun> = None;
     for lease in &job.leases {
         let Some(stored) = pollster::block_on(store.read(&lease_key(lease)))? else { continue };
         let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { continue };
-        let runs = record.past.iter().rev().filter_map(|line| Run::of(&record, line));
+        let runs = record.past.iter().rev().filter_map(|line| PastRun::of(&record, line));
         let last = runs.into_iter().find(|run| run.is_of(&job.name));
         newest = newest.into_iter().chain(last).max_by(|a, b| a.when.cmp(&b.when));
     }
@@ -169,58 +174,58 @@ fn unsealed(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Optio
 
 fn standing(
     job: Option<&Job>,
-    agenda: Option<&Agenda>,
-    recorded: &[(&Entry, State)],
+    agenda: Option<&JobRecord>,
+    recorded: &[(&Entry, ItemState)],
     now: Timestamp,
-) -> Standing {
-    let Some(agenda) = agenda else { return Standing::Unseen };
+) -> JobStatus {
+    let Some(agenda) = agenda else { return JobStatus::Unseen };
     if let Some(paused) = agenda.paused.clone().filter(|paused| paused.until.is_none()) {
-        return Standing::Paused { by: paused.by, at: paused.at };
+        return JobStatus::Paused { by: paused.by, at: paused.at };
     }
     if job.is_some_and(|job| !agenda.goes_by(&job.named())) {
-        return Standing::Elsewhere(agenda.schedule.clone());
+        return JobStatus::Elsewhere(agenda.schedule.clone());
     }
     if let Some(upto) = agenda.ahead(now.as_second(), Duration::ZERO) {
-        return Standing::Ahead(upto);
+        return JobStatus::Ahead(upto);
     }
-    let running = recorded.iter().rev().find(|(_, state)| *state == State::Started);
+    let running = recorded.iter().rev().find(|(_, state)| *state == ItemState::Started);
     let by = running.map(|(entry, _)| item_args::by_whom(entry));
     if let Some(overrun) = job.zip(running).and_then(|(job, (entry, _))| overrun(job, entry, now)) {
         return overrun;
     }
     if let Some(waved_off) = stuck(recorded.iter().rev().map(|(entry, _)| *entry)) {
-        return Standing::Stuck(waved_off, by);
+        return JobStatus::Stuck(waved_off, by);
     }
     if let Some(by) = by {
-        return Standing::Running(by);
+        return JobStatus::Running(by);
     }
     if let Some((late, slots)) = job.and_then(|job| overdue(job, unbegun(job, agenda, recorded, now)?)) {
-        return Standing::Overdue(late, slots);
+        return JobStatus::Overdue(late, slots);
     }
     if let Some((_, state)) = recorded.last().filter(|(_, state)| is_bad(*state)) {
-        return Standing::Ended(*state);
+        return JobStatus::Ended(*state);
     }
     // What is open is looked at again without anybody.
     let waits = |entry: &Entry| at(entry).is_none_or(|at| !agenda.open.contains(&at));
     match recorded.iter().filter(|(entry, state)| is_bad(*state) && waits(entry)).count() {
-        0 => Standing::Fine,
-        slots => Standing::Waiting(slots),
+        0 => JobStatus::Fine,
+        slots => JobStatus::Waiting(slots),
     }
 }
 
 /// A run that goes on for longer than it may, and longer than it takes to end one.
-fn overrun(job: &Job, entry: &Entry, now: Timestamp) -> Option<Standing> {
+fn overrun(job: &Job, entry: &Entry, now: Timestamp) -> Option<JobStatus> {
     let (limit, begun) = (job.max_run?, entry.claim.holder.since.parse::<Timestamp>().ok()?);
     let so_far = Duration::from_secs(u64::try_from(now.as_second() - begun.as_second()).ok()?);
     let grace = job.wishes.grace.unwrap_or_default() + ON_TIME;
-    (so_far > limit + grace).then(|| Standing::Overrun(item_args::by_whom(entry), so_far, limit))
+    (so_far > limit + grace).then(|| JobStatus::Overrun(item_args::by_whom(entry), so_far, limit))
 }
 
 /// For how long the oldest slot is due that nobody has begun, recorded or dropped, and how many are.
 fn unbegun(
     job: &Job,
-    agenda: &Agenda,
-    recorded: &[(&Entry, State)],
+    agenda: &JobRecord,
+    recorded: &[(&Entry, ItemState)],
     now: Timestamp,
 ) -> Option<(Duration, u64)> {
     let settled = Timestamp::from_second(agenda.settled).ok()?;
@@ -235,7 +240,7 @@ fn unbegun(
 /// The same, if that is longer than it may be.
 fn overdue(job: &Job, (late, slots): (Duration, u64)) -> Option<(Duration, u64)> {
     // A run that waits for its lease has begun nothing yet.
-    let wait = if let Busy::Wait(wait) = job.busy { wait } else { Duration::ZERO };
+    let wait = if let IfBusy::Wait(wait) = job.busy { wait } else { Duration::ZERO };
     (late > ON_TIME + job.stagger + wait).then_some((late, slots))
 }
 
@@ -266,7 +271,7 @@ pub fn ahead(job: &Name, upto: i64) -> String {
 }
 
 /// Which slots were dropped, and why.
-pub fn dropped(range: &Range) -> String {
+pub fn dropped(range: &DroppedRange) -> String {
     let which = match (range.first == range.last, range.count) {
         (true, _) => format!("the slot {}", time(range.first)),
         (false, count) => format!("{count} slots from {} to {}", time(range.first), time(range.last)),
@@ -275,18 +280,18 @@ pub fn dropped(range: &Range) -> String {
 }
 
 /// "dropped 525597 slots of minutely, from … to …: …"
-pub fn dropped_of(job: &Name, range: &Range) -> String {
+pub fn dropped_of(job: &Name, range: &DroppedRange) -> String {
     let slots = if range.count == 1 { "slot" } else { "slots" };
     let (first, last) = (time(range.first), time(range.last));
     format!("dropped {} {slots} of {job}, from {first} to {last}: {}", range.count, because(range.why))
 }
 
-fn because(why: Why) -> &'static str {
+fn because(why: DropReason) -> &'static str {
     match why {
-        Why::Missed => {
+        DropReason::Missed => {
             "not begun in time (nobody tried, or what tried could not begin), and catch_up and catch_up_max_age, which say \
              what is run later, ask for no more"
         }
-        Why::Paused => "the job was paused, and what is due in a pause is not caught up",
+        DropReason::Paused => "the job was paused, and what is due in a pause is not caught up",
     }
 }

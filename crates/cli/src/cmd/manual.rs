@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use leasehold::core::additions::More;
+use leasehold::core::additions::Additions;
 use leasehold::core::fence::Bearer;
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
-use leasehold::core::one_shot::{ErrandOutcome, Verb, describe};
+use leasehold::core::one_shot::{OneShotOutcome, OneShotVerb, describe};
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::{Busy, Granted, Outcome, lease_key};
-use leasehold::core::timing::Wishes;
+use leasehold::core::timing::TimingWishes;
 use leasehold::host::{Enclosing, SUPERVISOR, grant_text, parse_supervisor_text};
-use leasehold::manual::{self, Ask};
+use leasehold::manual::{self, AcquireRequest};
 use leasehold::random;
 use leasehold::state::{StateDir, is_denial, read_private, write_private};
 use leasehold_run::runner::is_above_us;
@@ -23,20 +23,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Aim, Opened, bad_record, forgetful, held_by, is_on_the_runs_store, not_started, store_failed, unconfirmed,
+    Aim, OpenedStore, bad_record, forgetful, held_by, is_on_the_runs_store, not_started, store_failed,
+    unconfirmed,
 };
-use crate::args::{Acquire, ByHand, Everywhere, token};
+use crate::args::{AcquireArgs, Everywhere, ManualArgs, token};
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::{self, Out};
 
 /// What is kept privately between `acquire` and `release`: the last grant on each store.
 #[derive(Default, Serialize, Deserialize)]
-struct Kept {
+struct KeptGrants {
     stores: BTreeMap<String, KeptGrant>,
     /// Additions of later versions, carried along unread.
-    #[serde(default, skip_serializing_if = "More::is_empty")]
-    more: More,
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Additions,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -47,7 +48,7 @@ struct KeptGrant {
 }
 
 /// `leasehold acquire NAME`
-pub fn acquire(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed> {
+pub fn acquire(flags: &Everywhere, args: &AcquireArgs, out: &Out) -> Result<u8, Failed> {
     let told = acquired(flags, args, out);
     let code = told.as_ref().map_or_else(|failed| failed.code(), |code| *code);
     if args.eval && code != exit::OK {
@@ -57,18 +58,18 @@ pub fn acquire(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Fail
     told
 }
 
-fn acquired(flags: &Everywhere, args: &Acquire, out: &Out) -> Result<u8, Failed> {
+fn acquired(flags: &Everywhere, args: &AcquireArgs, out: &Out) -> Result<u8, Failed> {
     let lease = super::name(&args.name)?;
     let job = args.job.as_deref().map_or_else(|| Ok(lease.clone()), super::name)?;
     let opened = super::open_tested(flags, std::slice::from_ref(&lease))?;
-    let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
+    let wishes = TimingWishes { ttl: Some(args.ttl), ..TimingWishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
     super::enrol(&opened, std::slice::from_ref(&lease))?;
     let (wait, within) = (args.wait.unwrap_or_default(), super::within());
-    let ask = Ask { lease, job, timing, wait, force: false, within };
+    let ask = AcquireRequest { lease, job, timing, wait, force: false, within };
     let (granted, chosen) = match take(&ask, opened, signals()?, out)? {
-        Taken::Granted(granted, chosen) => (granted, chosen),
-        Taken::Busy(busy) => {
+        ManualClaim::Granted(granted, chosen) => (granted, chosen),
+        ManualClaim::Busy(busy) => {
             if out.json {
                 out.object(&not_acquired(&busy));
             }
@@ -132,7 +133,7 @@ pub fn print(granted: &Granted, eval: bool, chosen: &Chosen, out: &Out) -> Resul
     }
     let end = give_back(granted, chosen);
     let message = format!("{lease} was acquired (token {token}), but the token could not be printed, {end}");
-    Err(Failed::new(Kind::Config, "output", message))
+    Err(Failed::new(FailKind::Config, "output", message))
 }
 
 /// Releases what nobody could use; what came of it, as the end of a sentence.
@@ -147,14 +148,14 @@ fn give_back(granted: &Granted, chosen: &Chosen) -> String {
 
 /// Releases it; whether it is not ours any more.
 pub fn released(granted: &Granted, chosen: &Chosen) -> bool {
-    let verb = Verb::Release(granted.grant);
+    let verb = OneShotVerb::Release(granted.grant);
     let released = config::open(chosen, Missing::Refuse)
         .map(|mut store| manual::errand(verb, &granted.lease, store.as_mut()));
-    matches!(released, Ok(ErrandOutcome::Done { .. } | ErrandOutcome::NotOurs(_) | ErrandOutcome::Idle(_)))
+    matches!(released, Ok(OneShotOutcome::Done { .. } | OneShotOutcome::NotOurs(_) | OneShotOutcome::Idle(_)))
 }
 
 /// A claim by hand, decided.
-pub enum Taken {
+pub enum ManualClaim {
     /// Ours, and remembered; with the store it is on.
     Granted(Granted, Chosen),
     /// Somebody else's.
@@ -162,21 +163,26 @@ pub enum Taken {
 }
 
 /// Acquires, and keeps the grant for `renew` and `release`.
-pub fn take(ask: &Ask, opened: Opened, signals: Signals, out: &Out) -> Result<Taken, Failed> {
-    let Opened { chosen, store, memory, state } = opened;
+pub fn take(
+    ask: &AcquireRequest,
+    opened: OpenedStore,
+    signals: Signals,
+    out: &Out,
+) -> Result<ManualClaim, Failed> {
+    let OpenedStore { chosen, store, memory, state } = opened;
     let outcome =
         leasehold_run::manual::acquire(ask, store, memory.clone(), signals).map_err(|e| system(&e))?;
     match outcome {
         Outcome::Granted(granted) => {
             keep(&state, &granted, &chosen)?;
             forgetful(&memory, &chosen, out);
-            Ok(Taken::Granted(granted, chosen))
+            Ok(ManualClaim::Granted(granted, chosen))
         }
-        Outcome::Busy(busy) => Ok(Taken::Busy(busy)),
+        Outcome::Busy(busy) => Ok(ManualClaim::Busy(busy)),
         Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &ask.lease, Aim::Take)),
         // A session by hand ends with the grant.
         Outcome::Finished { .. } | Outcome::Lost { .. } => Err(Failed::new(
-            Kind::Lost,
+            FailKind::Lost,
             "lost",
             format!(
                 "{} was yours and had run out, or was asked back, before the answer came here. It was given back; try \
@@ -193,7 +199,7 @@ pub fn signals() -> Result<Signals, Failed> {
 }
 
 pub fn system(error: &std::io::Error) -> Failed {
-    Failed::new(Kind::Unreachable, "system", format!("the system refused: {error}"))
+    Failed::new(FailKind::Unreachable, "system", format!("the system refused: {error}"))
 }
 
 fn keep(state: &StateDir, granted: &Granted, chosen: &Chosen) -> Result<(), Failed> {
@@ -209,7 +215,7 @@ fn keep(state: &StateDir, granted: &Granted, chosen: &Chosen) -> Result<(), Fail
     let bytes = serde_json::to_vec(&kept).unwrap_or_default();
     write_private(&path, &bytes).map_err(|e| {
         let (lease, path, end) = (&granted.lease, path.display(), give_back(granted, chosen));
-        let kind = if is_denial(&e) { Kind::Denied } else { Kind::Config };
+        let kind = if is_denial(&e) { FailKind::Denied } else { FailKind::Config };
         let message = format!(
             "{lease} was acquired (token {token}), but the grant could not be kept in {path} ({e}), without which it \
              can be neither renewed nor released, {end}. Make room there"
@@ -218,13 +224,13 @@ fn keep(state: &StateDir, granted: &Granted, chosen: &Chosen) -> Result<(), Fail
     })
 }
 
-fn kept(path: &Path) -> Kept {
+fn kept(path: &Path) -> KeptGrants {
     let bytes = read_private(path).ok().flatten();
     bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
 /// `leasehold renew NAME`
-pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed> {
+pub fn renew(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, Failed> {
     if let Some(run) = supervised(flags, args) {
         let (lease, token) = (&run.lease, run.token);
         if out.json {
@@ -238,9 +244,9 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
     }
     let (lease, mut opened) = begin(flags, args)?;
     let grant = grant(&lease, args, &opened)?;
-    let outcome = manual::errand(Verb::Renew(grant), &lease, opened.store.as_mut());
+    let outcome = manual::errand(OneShotVerb::Renew(grant), &lease, opened.store.as_mut());
     match outcome {
-        ErrandOutcome::Done { record, .. } => {
+        OneShotOutcome::Done { record, .. } => {
             let ttl = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
             if out.json {
                 out.object(&json!({
@@ -251,29 +257,29 @@ pub fn renew(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed>
             out.note(&format!("renewed {lease} (token {}) for {}", record.token, HumanDuration(ttl)));
             Ok(exit::OK)
         }
-        ErrandOutcome::Revoked(record) => Err(Failed::new(
-            Kind::Lost,
+        OneShotOutcome::Revoked(record) => Err(Failed::new(
+            FailKind::Lost,
             "revoked",
             format!(
                 "{lease} (token {}) was asked back: stop your work, then run: leasehold release {lease} --token {}",
                 record.token, record.token
             ),
         )),
-        ErrandOutcome::NotOurs(found) | ErrandOutcome::Idle(found) => Err(Failed::new(
-            Kind::Lost,
+        OneShotOutcome::NotOurs(found) | OneShotOutcome::Idle(found) => Err(Failed::new(
+            FailKind::Lost,
             "lost",
             format!(
                 "{lease} is not yours any more: {}. Stop your work: another may be doing it",
                 describe(&found)
             ),
         )),
-        ErrandOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
-        ErrandOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, &lease, &opened.chosen)),
+        OneShotOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
+        OneShotOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, &lease, &opened.chosen)),
     }
 }
 
 /// `leasehold release NAME`
-pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Failed> {
+pub fn release(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, Failed> {
     let ours = |lease: &Name| {
         Failed::usage(format!(
             "{lease} is held by the run we are in, and something of it is still at work. Nothing was changed: \
@@ -290,8 +296,8 @@ pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Faile
     if of_a_run && holds(&lease, grant, &mut opened)? {
         return Err(ours(&lease));
     }
-    match manual::errand(Verb::Release(grant), &lease, opened.store.as_mut()) {
-        ErrandOutcome::Done { record, late } => {
+    match manual::errand(OneShotVerb::Release(grant), &lease, opened.store.as_mut()) {
+        OneShotOutcome::Done { record, late } => {
             let late = match late {
                 true => {
                     ". It had run out before; nobody took it meanwhile, but somebody could have. Renew it more often"
@@ -302,7 +308,7 @@ pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Faile
             Ok(exit::OK)
         }
         // Twice, late or after a takeover: nothing to do is no error.
-        ErrandOutcome::NotOurs(found) | ErrandOutcome::Idle(found) => {
+        OneShotOutcome::NotOurs(found) | OneShotOutcome::Idle(found) => {
             say(
                 out,
                 &lease,
@@ -311,14 +317,14 @@ pub fn release(flags: &Everywhere, args: &ByHand, out: &Out) -> Result<u8, Faile
             );
             Ok(exit::OK)
         }
-        ErrandOutcome::Revoked(_) => Ok(exit::OK),
-        ErrandOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
-        ErrandOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, &lease, &opened.chosen)),
+        OneShotOutcome::Revoked(_) => Ok(exit::OK),
+        OneShotOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
+        OneShotOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, &lease, &opened.chosen)),
     }
 }
 
 /// Whether the record says that this grant has it, however old it is.
-pub fn holds(lease: &Name, grant: Grant, opened: &mut Opened) -> Result<bool, Failed> {
+pub fn holds(lease: &Name, grant: Grant, opened: &mut OpenedStore) -> Result<bool, Failed> {
     let stored = pollster::block_on(opened.store.read(&lease_key(lease)));
     let Some(stored) = stored.map_err(|failure| store_failed(&failure, &opened.chosen))? else {
         return Ok(false);
@@ -336,7 +342,7 @@ fn say(out: &Out, lease: &Name, word: &str, text: &str) {
 
 /// The run that holds the lease in question, if we are a part of it and it is there to renew it. Then there is nothing to
 /// ask the store, whose password a job does not have.
-fn supervised(flags: &Everywhere, args: &ByHand) -> Option<Enclosing> {
+fn supervised(flags: &Everywhere, args: &ManualArgs) -> Option<Enclosing> {
     let run = Enclosing::from_env(|name| std::env::var(name).ok())?;
     let asked = run.lease.as_str() == args.name && args.token.is_none_or(|token| token == run.token);
     let (pid, grant) = supervisor()?;
@@ -347,7 +353,7 @@ fn supervised(flags: &Everywhere, args: &ByHand) -> Option<Enclosing> {
 /// Whether what is asked about is a lease of the same name, and maybe of the same token, on another store: that one is
 /// named, or the token was granted there by hand. Without its password a store cannot always be named: then it is the
 /// run's.
-fn is_elsewhere(flags: &Everywhere, args: &ByHand, run: &Enclosing) -> bool {
+fn is_elsewhere(flags: &Everywhere, args: &ManualArgs, run: &Enclosing) -> bool {
     let Ok(state) = config::state_dir() else { return false };
     let Ok(Chosen { shown, .. }) = config::choose(flags, &state) else { return false };
     let by_hand = || {
@@ -362,14 +368,14 @@ pub fn supervisor() -> Option<(i32, Grant)> {
     std::env::var(SUPERVISOR).ok().and_then(|text| parse_supervisor_text(&text))
 }
 
-fn begin(flags: &Everywhere, args: &ByHand) -> Result<(Name, Opened), Failed> {
+fn begin(flags: &Everywhere, args: &ManualArgs) -> Result<(Name, OpenedStore), Failed> {
     let lease = super::name(&args.name)?;
     let opened = super::open(flags, std::slice::from_ref(&lease))?;
     Ok((lease, opened))
 }
 
 /// The grant that goes with the token: from the run we are in, or kept by `acquire`.
-fn grant(lease: &Name, args: &ByHand, opened: &Opened) -> Result<Grant, Failed> {
+fn grant(lease: &Name, args: &ManualArgs, opened: &OpenedStore) -> Result<Grant, Failed> {
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let enclosing = Enclosing::from_env(env).filter(|run| run.lease == *lease);
     // Nor does a run's grant on another store.

@@ -2,18 +2,18 @@
 
 use leasehold::core::ledger::Subject;
 use leasehold::ledger::Item;
-use leasehold::other_stores::{Elsewhere, Unknown, answered};
+use leasehold::other_stores::{OtherStores, UnknownHere, answered};
 use leasehold::state::StateDir;
-use leasehold_run::runner::run::Spec;
+use leasehold_run::runner::run::RunSpec;
 
-use super::{Opened, by_kind, item_args};
+use super::{OpenedStore, by_kind, item_args};
 use crate::config::Chosen;
-use crate::exit::{Failed, Kind};
+use crate::exit::{FailKind, Failed};
 use crate::out::Out;
 
 /// Refuses a key or a slot that this machine saw on another store, unless the store in use answers for it. `new_here`:
 /// somebody says that it is to be done here; then it is not asked again for these stores.
-pub fn refuse(spec: &mut Spec, opened: &mut Opened, new_here: bool) -> Result<(), Failed> {
+pub fn refuse(spec: &mut RunSpec, opened: &mut OpenedStore, new_here: bool) -> Result<(), Failed> {
     let Some(elsewhere) = &mut spec.seen else { return Ok(()) };
     for Item { subject, keep, .. } in [&spec.item, &spec.key].into_iter().flatten() {
         let others = elsewhere.others(subject, *keep);
@@ -44,20 +44,20 @@ pub fn refusal(subject: &Subject, other: &str, chosen: &Chosen) -> Failed {
          new_here = [{other:?}] beside store in leasehold.toml",
         item_args::quoted(&name)
     );
-    Failed::new(Kind::Config, "other_store", message)
+    Failed::new(FailKind::Config, "other_store", message)
 }
 
 /// What the file says that names the store, for the runs of a scheduler too: they do not read the file.
-pub fn told_by_file(opened: &Opened) -> Result<(), Failed> {
-    let Opened { chosen, state, .. } = opened;
+pub fn told_by_file(opened: &OpenedStore) -> Result<(), Failed> {
+    let OpenedStore { chosen, state, .. } = opened;
     match &chosen.new_here[..] {
         [] => Ok(()),
-        others => tell(&Elsewhere::new(state, &chosen.shown), others, chosen),
+        others => tell(&OtherStores::new(state, &chosen.shown), others, chosen),
     }
 }
 
 /// Remembers that what was seen on these stores is new on this one.
-pub fn tell(elsewhere: &Elsewhere, others: &[String], chosen: &Chosen) -> Result<(), Failed> {
+pub fn tell(elsewhere: &OtherStores, others: &[String], chosen: &Chosen) -> Result<(), Failed> {
     elsewhere.new_here(others).map_err(|e| {
         let message = format!(
             "this machine cannot note that what was done on {} is new on {}: {e}. Nothing was run. Make room or give the rights \
@@ -65,19 +65,19 @@ pub fn tell(elsewhere: &Elsewhere, others: &[String], chosen: &Chosen) -> Result
             others.join(", "),
             chosen.shown
         );
-        Failed::new(Kind::Config, "state", message)
+        Failed::new(FailKind::Config, "state", message)
     })
 }
 
 /// What this machine saw on the store in use is refused from now on, unless the store still knows it.
 pub fn set_aside(chosen: &Chosen, state: &StateDir) -> Result<(), Failed> {
-    Elsewhere::new(state, &chosen.shown).set_aside().map_err(|e| {
+    OtherStores::new(state, &chosen.shown).set_aside().map_err(|e| {
         let message = format!(
             "this machine cannot note that {} may have lost what was done there: {e}. Make room or give the rights in the state \
              directory",
             chosen.shown
         );
-        Failed::new(Kind::Config, "state", message)
+        Failed::new(FailKind::Config, "state", message)
     })
 }
 
@@ -90,7 +90,7 @@ pub fn warn_unnoted<E: std::fmt::Display>(subject: &Subject, why: &E, out: &Out)
 }
 
 /// "3 keys and slots of 2 jobs"
-pub fn counted(unknown: &Unknown) -> String {
+pub fn counted(unknown: &UnknownHere) -> String {
     let many = |n: usize, one: &str, more: &str| match n {
         0 => None,
         1 => Some(format!("1 {one}")),

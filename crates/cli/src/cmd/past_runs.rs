@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use leasehold::core::history::{Past, RELEASED, UNKNOWN, UNSEALED, word};
+use leasehold::core::history::{PastHold, RELEASED, UNKNOWN, UNSEALED, word};
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ids::Epoch;
-use leasehold::core::ledger::{Entry, State};
+use leasehold::core::ledger::{Entry, ItemState};
 use leasehold::core::name::Name;
 use leasehold::core::record::{BadRecord, LeaseRecord};
 use leasehold::core::session::LEASE_PREFIX;
@@ -14,12 +14,12 @@ use leasehold::stores::each_stored;
 use leasehold_run::job_records::Unreadable;
 use serde_json::{Value, json};
 
-use super::history::{Row, when};
-use super::{Opened, held_for, store_failed};
+use super::history::{ItemRow, when};
+use super::{OpenedStore, held_for, store_failed};
 use crate::exit::Failed;
 
 /// One hold that is over.
-pub struct Run {
+pub struct PastRun {
     pub lease: Name,
     epoch: Epoch,
     pub token: u64,
@@ -34,19 +34,19 @@ pub struct Run {
 }
 
 /// One hold of a lease: no two have the same.
-type Hold<'a> = (&'a Name, Epoch, u64);
+type HoldId<'a> = (&'a Name, Epoch, u64);
 
 /// The holds that have rows of their own in the ledger. The claim in one that was skipped is of whoever was in its way.
-fn holds(rows: &[Row]) -> HashSet<Hold<'_>> {
-    let claims = rows.iter().filter(|row| row.entry.state != State::Skipped).map(|row| &row.entry.claim);
+fn holds(rows: &[ItemRow]) -> HashSet<HoldId<'_>> {
+    let claims = rows.iter().filter(|row| row.entry.state != ItemState::Skipped).map(|row| &row.entry.claim);
     claims.map(|claim| (&claim.lease, claim.epoch, claim.token.get())).collect()
 }
 
 /// What the records of leases tell.
 #[derive(Default)]
-pub struct Runs {
+pub struct PastRuns {
     /// Those that are over, the oldest first.
-    pub runs: Vec<Run>,
+    pub runs: Vec<PastRun>,
     /// Every lease that has a record.
     pub leases: Vec<Name>,
     /// What is no record.
@@ -54,14 +54,14 @@ pub struct Runs {
 }
 
 /// Reads them all. What has a row of its own in the ledger is not told twice.
-pub fn runs(opened: &mut Opened, rows: &[Row]) -> Result<Runs, Failed> {
-    let (mut all, told) = (Runs::default(), holds(rows));
+pub fn runs(opened: &mut OpenedStore, rows: &[ItemRow]) -> Result<PastRuns, Failed> {
+    let (mut all, told) = (PastRuns::default(), holds(rows));
     let found = each_stored(opened.store.as_mut(), LEASE_PREFIX, "", |key, stored| {
         let name = Name::new(key.strip_prefix(LEASE_PREFIX).unwrap_or(&key));
         let name = name.map_err(|e| BadRecord::Damaged(e.to_string()));
         match name.and_then(|name| LeaseRecord::decode(&name, &stored.body)) {
             Ok(record) => {
-                let over = record.past.iter().filter_map(|line| Run::of(&record, line));
+                let over = record.past.iter().filter_map(|line| PastRun::of(&record, line));
                 all.runs.extend(over.filter(|run| !told.contains(&run.hold())));
                 all.leases.push(record.lease);
             }
@@ -74,10 +74,10 @@ pub fn runs(opened: &mut Opened, rows: &[Row]) -> Result<Runs, Failed> {
     Ok(all)
 }
 
-impl Run {
+impl PastRun {
     /// A line of a lease's record.
     pub fn of(record: &LeaseRecord, line: &str) -> Option<Self> {
-        let Past { token, outcome, exit, took, at, job, holder } = Past::read(line)?;
+        let PastHold { token, outcome, exit, took, at, job, holder } = PastHold::read(line)?;
         Some(Self {
             lease: record.lease.clone(),
             epoch: record.epoch,
@@ -91,7 +91,7 @@ impl Run {
         })
     }
 
-    fn hold(&self) -> Hold<'_> {
+    fn hold(&self) -> HoldId<'_> {
         (&self.lease, self.epoch, self.token)
     }
 
@@ -102,7 +102,7 @@ impl Run {
             true => claim.token.get() > self.token,
             false => when(entry) > self.when.as_str(),
         };
-        later && entry.state != State::Skipped
+        later && entry.state != ItemState::Skipped
     }
 
     /// Whether it was a run of this job.
@@ -194,18 +194,18 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use leasehold::core::ids::{Grant, Token, WriteId};
-    use leasehold::core::ledger::{Claim, Entry, Subject};
+    use leasehold::core::ledger::{Entry, ItemClaim, Subject};
     use leasehold::core::record::Holder;
 
     use super::*;
 
-    fn row(state: State, epoch: u128, token: u64) -> Row {
+    fn row(state: ItemState, epoch: u128, token: u64) -> ItemRow {
         let (host, run, job, since) = ("h".into(), "r".into(), "site".into(), "then".into());
         let holder = Holder { host, pid: 1, run, job, since, slot: None };
         let lease = Name::new("site").unwrap();
         let token = Token::new(token).unwrap();
         let claim =
-            Claim { lease: lease.clone(), epoch: Epoch::first(epoch), token, grant: Grant(1), holder };
+            ItemClaim { lease: lease.clone(), epoch: Epoch::first(epoch), token, grant: Grant(1), holder };
         let entry = Entry {
             subject: Subject::Key("k".into()),
             job: lease,
@@ -220,13 +220,13 @@ mod tests {
             more: serde_json::Map::new(),
             write: WriteId(1),
         };
-        Row { entry, state }
+        ItemRow { entry, state }
     }
 
     /// A row about another hold hides none: of a record's other life, or of a slot that gave way to this very hold.
     #[test]
     fn a_hold_is_in_the_ledger_only_if_the_row_is_its_own() {
-        let run = Run {
+        let run = PastRun {
             lease: Name::new("site").unwrap(),
             epoch: Epoch::first(1),
             token: 7,
@@ -237,9 +237,9 @@ mod tests {
             word: "ok".into(),
             when: "then".into(),
         };
-        assert!(holds(&[row(State::Ok, 1, 7)]).contains(&run.hold()));
-        assert!(!holds(&[row(State::Ok, 1, 8)]).contains(&run.hold()));
-        assert!(!holds(&[row(State::Ok, 2, 7)]).contains(&run.hold()));
-        assert!(!holds(&[row(State::Skipped, 1, 7)]).contains(&run.hold()));
+        assert!(holds(&[row(ItemState::Ok, 1, 7)]).contains(&run.hold()));
+        assert!(!holds(&[row(ItemState::Ok, 1, 8)]).contains(&run.hold()));
+        assert!(!holds(&[row(ItemState::Ok, 2, 7)]).contains(&run.hold()));
+        assert!(!holds(&[row(ItemState::Skipped, 1, 7)]).contains(&run.hold()));
     }
 }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use leasehold::targets::{Target, TargetError};
 
 use super::target_args;
-use crate::args::Read;
-use crate::exit::{self, Failed, Kind};
+use crate::args::ReadArgs;
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// Hands it on, to standard output or to a file.
-pub fn run(args: &Read, out: &Out) -> Result<u8, Failed> {
+pub fn run(args: &ReadArgs, out: &Out) -> Result<u8, Failed> {
     if out.json {
         return Err(Failed::usage(
             "what is read is handed on as it is, so there is no --json here. Leave it out",
@@ -58,5 +58,5 @@ fn unread(error: &TargetError) -> Failed {
 fn unwritten(to: &str, error: &io::Error) -> Failed {
     let message =
         format!("cannot write to {to}: {error}. The target was not changed; name another place with --to");
-    Failed::new(Kind::Usage, "to", message)
+    Failed::new(FailKind::Usage, "to", message)
 }

@@ -2,7 +2,7 @@
 
 use leasehold::backends::gate::{self, Gates};
 use leasehold::backends::{open_target, target_of};
-use leasehold::core::fence::{Bearer, Reason};
+use leasehold::core::fence::{Bearer, RefusalReason};
 use leasehold::core::name::Name;
 use leasehold::core::session::Release;
 use leasehold::core::store::FailureKind;
@@ -11,7 +11,7 @@ use leasehold::targets::{Class, Refused, Target, TargetError};
 use leasehold_run::placeholders::{Moment, filled};
 
 use crate::args::Everywhere;
-use crate::exit::{Failed, Kind};
+use crate::exit::{FailKind, Failed};
 use crate::out::Out;
 
 /// The run that we are part of; without one there is no token to write with.
@@ -86,7 +86,7 @@ pub fn opened(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Resul
 /// Opens a target that can be written or read.
 pub fn with_content(url: &str) -> Result<Box<dyn Target>, Failed> {
     if gate::named(url).is_some() {
-        return Err(Failed::new(Kind::Usage, "content", format!("{url}: {}", gate::HOLDS_NOTHING)));
+        return Err(Failed::new(FailKind::Usage, "content", format!("{url}: {}", gate::HOLDS_NOTHING)));
     }
     let url = match gate::given(url) {
         Some(path) => gate::url(&super::gate::absolute(path)),
@@ -118,22 +118,22 @@ pub fn tell_class(target: &str, class: Class, shared: bool, out: &Out) {
 /// A target that did not do it, as a failure.
 pub fn failed(error: &TargetError) -> Failed {
     let (kind, word) = match error {
-        TargetError::Refused(refused) => (Kind::Refused, refused.reason.word()),
-        TargetError::BadFence { .. } => (Kind::NeedsYou, "bad_fence"),
-        TargetError::Unknown { .. } | TargetError::InDoubt { .. } => (Kind::NeedsYou, "unknown"),
-        TargetError::Unfit { .. } => (Kind::Config, "unfit"),
-        TargetError::Busy { .. } => (Kind::Unreachable, "target_busy"),
-        TargetError::Io { source, .. } if denied(source) => (Kind::Denied, "denied"),
+        TargetError::Refused(refused) => (FailKind::Refused, refused.reason.word()),
+        TargetError::BadFence { .. } => (FailKind::NeedsYou, "bad_fence"),
+        TargetError::Unknown { .. } | TargetError::InDoubt { .. } => (FailKind::NeedsYou, "unknown"),
+        TargetError::Unfit { .. } => (FailKind::Config, "unfit"),
+        TargetError::Busy { .. } => (FailKind::Unreachable, "target_busy"),
+        TargetError::Io { source, .. } if denied(source) => (FailKind::Denied, "denied"),
         // A directory for a file, a file for a tree, anything for a gate.
         TargetError::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidInput => {
-            (Kind::Usage, "content")
+            (FailKind::Usage, "content")
         }
-        TargetError::Io { .. } => (Kind::Unreachable, "target"),
-        TargetError::Lost { .. } => (Kind::Unreachable, "target_unreachable"),
+        TargetError::Io { .. } => (FailKind::Unreachable, "target"),
+        TargetError::Lost { .. } => (FailKind::Unreachable, "target_unreachable"),
         TargetError::Remote { failure, .. } => match failure.kind {
-            FailureKind::Unreachable => (Kind::Unreachable, "target_unreachable"),
-            FailureKind::Denied => (Kind::Denied, "denied"),
-            FailureKind::Unusable => (Kind::Config, "target_unusable"),
+            FailureKind::Unreachable => (FailKind::Unreachable, "target_unreachable"),
+            FailureKind::Denied => (FailKind::Denied, "denied"),
+            FailureKind::Unusable => (FailKind::Config, "target_unusable"),
         },
     };
     Failed::new(kind, word, error.to_string())
@@ -166,10 +166,10 @@ pub fn not_sealed(error: &TargetError, release: Release) -> Failed {
     match error {
         TargetError::Refused(refused) => match refused.reason {
             // The lease was ours to the end, so the store has forgotten what the fence has seen.
-            Reason::Stale if release == Release::Done => rewound(refused),
-            Reason::Stale => Failed::new(Kind::Lost, "lost", message),
-            Reason::OtherLease => Failed::new(Kind::Config, word, message),
-            _ => Failed::new(Kind::NeedsYou, word, message),
+            RefusalReason::Stale if release == Release::Done => rewound(refused),
+            RefusalReason::Stale => Failed::new(FailKind::Lost, "lost", message),
+            RefusalReason::OtherLease => Failed::new(FailKind::Config, word, message),
+            _ => Failed::new(FailKind::NeedsYou, word, message),
         },
         _ => Failed { kind, word, message },
     }
@@ -184,7 +184,7 @@ fn rewound(refused: &Refused) -> Failed {
         None => format!("leasehold fence reset {target}"),
     };
     Failed::new(
-        Kind::NeedsYou,
+        FailKind::NeedsYou,
         "store_rewound",
         format!(
             "{target} was sealed with token {sealed} and the store has just granted {token} for {lease}: the \

@@ -4,7 +4,7 @@ use super::*;
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
 use crate::record::{BODY_MAX, Hold, Holder};
-use crate::rules::{Claim, Decision, Rules, Standard, View};
+use crate::rules::{Claim, ClaimDecision, Rules, Standard, View};
 
 fn holder() -> Holder {
     Holder {
@@ -31,11 +31,11 @@ fn held(token: u64) -> LeaseRecord {
     }
 }
 
-fn end(outcome: &'static str, exit: Option<i32>) -> End {
-    End { outcome, exit, took: Some(Duration::from_millis(1_200)), at: "2026-11-15T14:02:11Z".into() }
+fn end(outcome: &'static str, exit: Option<i32>) -> HoldEnd {
+    HoldEnd { outcome, exit, took: Some(Duration::from_millis(1_200)), at: "2026-11-15T14:02:11Z".into() }
 }
 
-fn released(record: &LeaseRecord, end: Option<&End>) -> LeaseRecord {
+fn released(record: &LeaseRecord, end: Option<&HoldEnd>) -> LeaseRecord {
     noted(Standard.release(record, WriteId(2)), end)
 }
 
@@ -52,7 +52,7 @@ fn claimed(record: &LeaseRecord, age: u64) -> LeaseRecord {
     };
     let view = View::at_a_glance(record, Some(Duration::from_secs(age)), Duration::ZERO, "i");
     match Standard.acquire(&view, &claim) {
-        Decision::Take(taken) => taken,
+        ClaimDecision::Take(taken) => taken,
         other => panic!("{other:?}"),
     }
 }
@@ -61,7 +61,7 @@ fn claimed(record: &LeaseRecord, age: u64) -> LeaseRecord {
 fn a_release_says_how_the_hold_ended() {
     let freed = released(&held(42), Some(&end("failed", Some(3))));
     assert_eq!(freed.past, ["42 failed 3 1200 2026-11-15T14:02:11Z site mac/8123"]);
-    let read = Past::read(&freed.past[0]).unwrap();
+    let read = PastHold::read(&freed.past[0]).unwrap();
     assert_eq!((read.token, read.outcome, read.exit), (42, "failed", Some(3)));
     assert_eq!((read.took, read.at), (Some(Duration::from_millis(1_200)), "2026-11-15T14:02:11Z"));
     assert_eq!((read.job, read.holder), ("site", "mac/8123"));
@@ -101,7 +101,7 @@ fn the_newest_are_kept() {
         record = released(&record, Some(&end("ok", Some(0))));
         assert!(fits(&record.past));
     }
-    let tokens: Vec<u64> = record.past.iter().map(|line| Past::read(line).unwrap().token).collect();
+    let tokens: Vec<u64> = record.past.iter().map(|line| PastHold::read(line).unwrap().token).collect();
     assert_eq!(tokens, [13, 14, 15, 16, 17, 18, 19, 20]);
 }
 
@@ -113,13 +113,13 @@ fn texts_are_cut_so_that_a_record_stays_readable() {
         let holder = Holder { host: long.clone(), job: long.clone(), pid: u32::MAX, ..holder() };
         record = LeaseRecord { past: record.past, holder, ..held(token) };
         let took = Some(Duration::MAX);
-        let end = End { outcome: "released", exit: Some(i32::MIN), took, at: long.clone() };
+        let end = HoldEnd { outcome: "released", exit: Some(i32::MIN), took, at: long.clone() };
         record = released(&record, Some(&end));
     }
     assert_eq!(record.past.len(), MOST);
     assert!(fits(&record.past), "{:?}", record.past);
     for line in &record.past {
-        let read = Past::read(line).unwrap();
+        let read = PastHold::read(line).unwrap();
         assert!(read.job.starts_with("ä_____ä") && read.job.len() <= TEXT_MAX, "{line}");
         assert_eq!(read.took, Some(Duration::from_millis(u64::MAX)));
     }
@@ -145,6 +145,6 @@ fn what_is_no_line_of_ours_is_not_read() {
     for line in
         ["", "42", "x ok 0 1 t j h/1", "42 ok 0 1 t j", "42 ok zero 1 t j h/1", "42 ok 0 1 t j h/1 more"]
     {
-        assert_eq!(Past::read(line), None, "{line}");
+        assert_eq!(PastHold::read(line), None, "{line}");
     }
 }

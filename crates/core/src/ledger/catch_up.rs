@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::time::Duration;
 
-use super::job_record::{Account, Agenda, Range, Why};
-use super::{Ask, IfUnknown};
+use super::job_record::{Account, DropReason, DroppedRange, JobRecord};
+use super::{IfUnknown, ItemRequest};
 
 /// A slot is on time for this long, or until the next one is due.
 pub const ON_TIME: Duration = Duration::from_secs(300);
@@ -22,14 +22,14 @@ pub trait Calendar {
     /// The first slot after a second.
     fn next(&self, after: i64) -> Option<i64>;
     /// The slots after one second, up to and with another, however many.
-    fn gap(&self, after: i64, upto: i64) -> Option<Gap>;
+    fn gap(&self, after: i64, upto: i64) -> Option<SlotGap>;
     /// Of those: the newest so many that were due at most `max_age` before `upto`, the oldest first.
     fn newest_of(&self, after: i64, upto: i64, most: usize, max_age: Option<Duration>) -> Vec<i64>;
 }
 
 /// Slots in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gap {
+pub struct SlotGap {
     /// The oldest.
     pub first: i64,
     /// The newest.
@@ -49,7 +49,7 @@ pub struct CatchUp {
 
 /// What became due of a job since everything was settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Due {
+pub struct DueSlots {
     /// To be run, the oldest first.
     pub run: Vec<i64>,
     /// The newest, whether it is run or not.
@@ -58,9 +58,9 @@ pub struct Due {
     paused: bool,
 }
 
-impl Due {
+impl DueSlots {
     /// Nothing if nothing became due.
-    pub fn of(calendar: &dyn Calendar, agenda: &Agenda, catch_up: CatchUp, now: i64) -> Option<Self> {
+    pub fn of(calendar: &dyn Calendar, agenda: &JobRecord, catch_up: CatchUp, now: i64) -> Option<Self> {
         let newest = calendar.newest(now).filter(|newest| *newest > agenda.settled)?;
         let on_time = now - newest <= ON_TIME.as_secs().cast_signed();
         let paused = agenda.is_paused();
@@ -91,14 +91,14 @@ impl Due {
     }
 
     /// Why those before are not run.
-    pub fn why(&self) -> Why {
-        if self.paused { Why::Paused } else { Why::Missed }
+    pub fn why(&self) -> DropReason {
+        if self.paused { DropReason::Paused } else { DropReason::Missed }
     }
 }
 
 /// How a slot stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stands {
+pub enum SlotStanding {
     /// It may be begun.
     Open,
     /// A run is at it.
@@ -111,10 +111,12 @@ pub enum Stands {
 
 /// What a scheduler asks of a slot: one that is too old to be caught up is too old to be tried again, unless a person
 /// said so.
-pub fn asked_by_itself(ask: Ask, max_age: Option<Duration>, at: i64, now: i64) -> Ask {
+pub fn asked_by_itself(ask: ItemRequest, max_age: Option<Duration>, at: i64, now: i64) -> ItemRequest {
     let age = Duration::from_secs(u64::try_from(now - at).unwrap_or(0));
     match max_age {
-        Some(most) if age > most.max(ON_TIME) => Ask { if_unknown: IfUnknown::Refuse, attempts: 0, ..ask },
+        Some(most) if age > most.max(ON_TIME) => {
+            ItemRequest { if_unknown: IfUnknown::Refuse, attempts: 0, ..ask }
+        }
         _ => ask,
     }
 }
@@ -123,10 +125,10 @@ pub fn asked_by_itself(ask: Ask, max_age: Option<Duration>, at: i64, now: i64) -
 /// `stands` are those with a record. Nothing if there is nothing that had to be written down.
 pub fn account(
     calendar: &dyn Calendar,
-    agenda: &Agenda,
+    agenda: &JobRecord,
     upto: i64,
-    stands: &BTreeMap<i64, Stands>,
-    why: Why,
+    stands: &BTreeMap<i64, SlotStanding>,
+    why: DropReason,
 ) -> Option<Account> {
     if upto <= agenda.settled {
         return None;
@@ -136,7 +138,7 @@ pub fn account(
     // A range ends where a record is.
     for end in recorded().map(|(at, _)| *at).chain([upto + 1]) {
         let gap = calendar.gap(from, end - 1);
-        dropped.extend(gap.map(|Gap { first, last, count }| Range {
+        dropped.extend(gap.map(|SlotGap { first, last, count }| DroppedRange {
             first,
             last,
             count,
@@ -146,7 +148,7 @@ pub fn account(
         from = end;
     }
     // Nobody looks at one that is not over unless it is listed.
-    let unseen = recorded().any(|(_, stands)| matches!(stands, Stands::Open | Stands::Taken));
+    let unseen = recorded().any(|(_, stands)| matches!(stands, SlotStanding::Open | SlotStanding::Taken));
     if dropped.is_empty() && !unseen && recorded().count() < ROW {
         return None;
     }
@@ -156,16 +158,17 @@ pub fn account(
 
 /// Slots that are not over, in the order in which they are to be listed where there is no room for all: what a run is at,
 /// then the newest.
-pub fn listed_first(slots: impl Iterator<Item = (i64, Stands)>) -> Vec<i64> {
-    let mut open: Vec<(i64, Stands)> = slots.filter(|(_, stands)| *stands != Stands::Settled).collect();
-    open.sort_unstable_by_key(|(at, stands)| (*stands == Stands::Open, Reverse(*at)));
+pub fn listed_first(slots: impl Iterator<Item = (i64, SlotStanding)>) -> Vec<i64> {
+    let mut open: Vec<(i64, SlotStanding)> =
+        slots.filter(|(_, stands)| *stands != SlotStanding::Settled).collect();
+    open.sort_unstable_by_key(|(at, stands)| (*stands == SlotStanding::Open, Reverse(*at)));
     open.into_iter().map(|(at, _)| at).collect()
 }
 
 /// One slot that was listed and never came as far as a record, as a range. It may lie within another: then it was not
 /// counted there, for it was listed.
-pub fn never_begun(at: i64) -> Range {
-    Range { first: at, last: at, count: 1, why: Why::Missed, counting: true }
+pub fn never_begun(at: i64) -> DroppedRange {
+    DroppedRange { first: at, last: at, count: 1, why: DropReason::Missed, counting: true }
 }
 
 /// What turned out about a range of dropped slots.
@@ -181,11 +184,12 @@ pub struct Counted {
 
 /// Counts a range. `stands` are the slots of it that turned out to have a record: there was none when the range was
 /// made. Nothing while a run is at one of them: it may yet withdraw.
-pub fn counted(range: &Range, stands: &BTreeMap<i64, Stands>) -> Option<Counted> {
-    if stands.values().any(|stands| *stands == Stands::Taken) {
+pub fn counted(range: &DroppedRange, stands: &BTreeMap<i64, SlotStanding>) -> Option<Counted> {
+    if stands.values().any(|stands| *stands == SlotStanding::Taken) {
         return None;
     }
-    let open = stands.iter().filter(|(_, stands)| **stands == Stands::Open).map(|(at, _)| *at).collect();
+    let open =
+        stands.iter().filter(|(_, stands)| **stands == SlotStanding::Open).map(|(at, _)| *at).collect();
     let count = range.count.saturating_sub(stands.len() as u64);
     Some(Counted { count, recorded: stands.keys().copied().collect(), open })
 }

@@ -3,10 +3,10 @@
 use core::time::Duration;
 
 use super::catch_up::{Calendar, ON_TIME};
-use super::job_record::{Agenda, Paused, Range};
+use super::job_record::{DroppedRange, JobRecord, Paused};
 use crate::ids::WriteId;
 
-impl Agenda {
+impl JobRecord {
     /// Up to when nothing becomes due, if that lies further ahead of `now` than clocks may differ: then one of them was
     /// wrong, or this one is. Whoever asks may be this much `late`, on purpose.
     pub fn ahead(&self, now: i64, late: Duration) -> Option<i64> {
@@ -40,20 +40,27 @@ impl Agenda {
     }
 
     /// A range up to `now`. Those of its slots that have a record are taken off the count by the next look.
-    fn cut(&self, range: &Range, calendar: &dyn Calendar, now: i64) -> Option<Range> {
+    fn cut(&self, range: &DroppedRange, calendar: &dyn Calendar, now: i64) -> Option<DroppedRange> {
         if range.last <= now {
             return Some(*range);
         }
         // The schedule was changed while it was ahead, so this is of the one before, by which nobody can count any more:
         // what was counted then stands.
         if self.since > now && range.first <= self.since {
-            return Some(Range { last: now, ..*range });
+            return Some(DroppedRange { last: now, ..*range });
         }
         let gap = calendar.gap(range.first - 1, now)?;
         // One that was listed, and never begun, has a range of its own.
-        let own = |other: &&Range| *other != range && other.first >= range.first && other.last <= gap.last;
+        let own =
+            |other: &&DroppedRange| *other != range && other.first >= range.first && other.last <= gap.last;
         let told: u64 = self.dropped.iter().filter(own).map(|other| other.count).sum();
         let count = gap.count.saturating_sub(told);
-        (count > 0).then_some(Range { first: gap.first, last: gap.last, count, counting: true, ..*range })
+        (count > 0).then_some(DroppedRange {
+            first: gap.first,
+            last: gap.last,
+            count,
+            counting: true,
+            ..*range
+        })
     }
 }

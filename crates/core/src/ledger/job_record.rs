@@ -1,8 +1,8 @@
 //! A job that is due again and again: which of its slots are settled, and why some were never run.
 //!
-//! There is one record of it in the store ([`Agenda`]), changed by compare-and-set like all others. What lies after
-//! [`Agenda::settled`] is looked at again and again. What lies before is accounted for: by a record of its own, by
-//! the range it was dropped in, or in [`Agenda::open`] if it is not over yet. Records are removed only where they
+//! There is one record of it in the store ([`JobRecord`]), changed by compare-and-set like all others. What lies after
+//! [`JobRecord::settled`] is looked at again and again. What lies before is accounted for: by a record of its own, by
+//! the range it was dropped in, or in [`JobRecord::open`] if it is not over yet. Records are removed only where they
 //! are accounted for.
 
 use alloc::format;
@@ -13,13 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use super::catch_up::{Calendar, Counted};
 use super::{
-    Alive, Ask, BadEntry, Claim, Ending, Entry, Found, Reason, Seen, State, Subject, Verdict, begin,
+    Alive, BadEntry, Ending, Entry, FoundEntry, ItemClaim, ItemRequest, ItemState, ItemVerdict, LeaseSeen,
+    SettleReason, Subject, begin,
 };
-use crate::additions::{self, More};
+use crate::additions::{self, Additions};
 use crate::ids::{Epoch, Grant, WriteId};
 use crate::name::Name;
 use crate::record::{Holder, LeaseRecord};
-use crate::rules::Standing;
+use crate::rules::LeaseStanding;
 use crate::update::Record;
 
 /// The format this version writes. It reads format 1 as well.
@@ -38,7 +39,7 @@ const BODY_MAX: usize = 60 * 1024;
 /// What is known of a job in this store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Agenda {
+pub struct JobRecord {
     leasehold_job: u64,
     /// The job itself, so that a record copied under another key is noticed.
     pub job: Name,
@@ -60,13 +61,13 @@ pub struct Agenda {
     pub paused: Option<Paused>,
     /// Slots that were not run, the newest range last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub dropped: Vec<Range>,
+    pub dropped: Vec<DroppedRange>,
     /// Slots between the first and the last of a range that were not dropped: they have a record of their own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<i64>,
     /// Additions of later versions, carried along unread.
-    #[serde(default, skip_serializing_if = "More::is_empty")]
-    pub more: More,
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    pub more: Additions,
     /// The write that stored this.
     pub write: WriteId,
 }
@@ -125,7 +126,7 @@ pub struct Account {
     /// Up to and with this second.
     pub upto: i64,
     /// Not run, the oldest first.
-    pub dropped: Vec<Range>,
+    pub dropped: Vec<DroppedRange>,
     /// Not over.
     pub open: Vec<i64>,
 }
@@ -133,7 +134,7 @@ pub struct Account {
 /// Slots that were not run, however many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Range {
+pub struct DroppedRange {
     /// When the oldest was due, in seconds since 1970.
     pub first: i64,
     /// When the newest was.
@@ -141,7 +142,7 @@ pub struct Range {
     /// How many of them have no record of their own.
     pub count: u64,
     /// Why.
-    pub why: Why,
+    pub why: DropReason,
     /// A run may have begun one of them just before they were settled: the count is not yet certain.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub counting: bool,
@@ -150,14 +151,14 @@ pub struct Range {
 /// Why slots were dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Why {
+pub enum DropReason {
     /// Nobody was there to run them in time, and there are newer ones.
     Missed,
     /// The job was paused.
     Paused,
 }
 
-impl Why {
+impl DropReason {
     /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
@@ -167,13 +168,13 @@ impl Why {
     }
 }
 
-impl Record for Agenda {
+impl Record for JobRecord {
     fn write(&self) -> WriteId {
         self.write
     }
 }
 
-impl Agenda {
+impl JobRecord {
     /// The bytes to store.
     pub fn encode(&self) -> Vec<u8> {
         // Texts and numbers: there is nothing that could fail.
@@ -201,7 +202,7 @@ impl Agenda {
             return Err(BadEntry::Newer(format.leasehold_job));
         }
         let agenda: Self = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
-        let orderly = |range: &Range| range.first <= range.last && range.last <= agenda.settled;
+        let orderly = |range: &DroppedRange| range.first <= range.last && range.last <= agenda.settled;
         let comparable = agenda.leasehold_job == 1 || agenda.key.is_some();
         if !additions::fits(agenda.leasehold_job, &agenda.more) {
             return Err(damaged(additions::UNFIT.into()));
@@ -253,7 +254,7 @@ impl Agenda {
     pub fn with_count(
         &self,
         calendar: &dyn Calendar,
-        range: &Range,
+        range: &DroppedRange,
         counted: &Counted,
         write: WriteId,
     ) -> Option<Self> {
@@ -333,9 +334,9 @@ impl Agenda {
     }
 
     /// Whether the record of a slot may be removed: it says how the slot ended, and nobody looks at it again.
-    pub fn may_forget(&self, at: i64, state: State) -> bool {
+    pub fn may_forget(&self, at: i64, state: ItemState) -> bool {
         let counting = self.range_of(at).is_some_and(|range| range.counting);
-        let ended = !matches!(state, State::Started | State::Planned);
+        let ended = !matches!(state, ItemState::Started | ItemState::Planned);
         self.is_void(at) || self.is_settled(at) && !counting && ended
     }
 
@@ -348,12 +349,12 @@ impl Agenda {
     }
 
     /// The range that a slot was dropped in.
-    pub fn range_of(&self, at: i64) -> Option<&Range> {
+    pub fn range_of(&self, at: i64) -> Option<&DroppedRange> {
         self.dropped.iter().find(|range| range.spans(at))
     }
 }
 
-impl Range {
+impl DroppedRange {
     fn spans(&self, at: i64) -> bool {
         (self.first..=self.last).contains(&at)
     }
@@ -362,15 +363,15 @@ impl Range {
 /// What is to be stored when a machine loads a schedule: a job that nobody saw before, and one whose schedule was
 /// changed, has no past but what is `not_over`, as far as there is room. Nothing if all is as it was.
 pub fn seen(
-    found: Option<&Agenda>,
+    found: Option<&JobRecord>,
     job: &Name,
     wanted: &JobSchedule,
     now: i64,
     not_over: &[i64],
     write: WriteId,
-) -> Option<Agenda> {
+) -> Option<JobRecord> {
     let Some(agenda) = found else {
-        return Some(Agenda {
+        return Some(JobRecord {
             leasehold_job: FORMAT,
             job: job.clone(),
             schedule: wanted.written.clone(),
@@ -381,31 +382,32 @@ pub fn seen(
             paused: None,
             dropped: Vec::new(),
             beside: Vec::new(),
-            more: More::new(),
+            more: Additions::new(),
             write,
         });
     };
     let (schedule, key) = (wanted.written.clone(), Some(wanted.key.clone()));
     if agenda.goes_by(wanted) {
-        let upgraded = || Agenda { leasehold_job: FORMAT, schedule, key, write, ..agenda.clone() };
+        let upgraded = || JobRecord { leasehold_job: FORMAT, schedule, key, write, ..agenda.clone() };
         return agenda.key.is_none().then(upgraded);
     }
     let since = agenda.settled.max(now);
     let listed = agenda.listing_some(not_over, write);
-    Some(Agenda { leasehold_job: FORMAT, schedule, key, since, settled: since, ..listed })
+    Some(JobRecord { leasehold_job: FORMAT, schedule, key, since, settled: since, ..listed })
 }
 
 /// Whether a job is stuck: so many of its newest slots, the newest first, gave way one after the other.
 pub fn stuck<'a>(newest_first: impl Iterator<Item = &'a Entry>) -> Option<usize> {
-    let gave_way =
-        |entry: &&Entry| entry.ending.as_ref().is_some_and(|ending| ending.reason == Some(Reason::Overlap));
+    let gave_way = |entry: &&Entry| {
+        entry.ending.as_ref().is_some_and(|ending| ending.reason == Some(SettleReason::Overlap))
+    };
     let waved_off = newest_first.take_while(gave_way).count();
     (waved_off >= STUCK).then_some(waved_off)
 }
 
 /// Who has a lease, as a slot sees it that wants to be run under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum LeaseForSlot {
     /// Nobody, as far as can be seen.
     Free,
     /// A run of this very slot.
@@ -419,19 +421,19 @@ pub enum Way {
 }
 
 /// Who has it.
-pub fn way(lease: &Seen, job: &Name, slot: &str) -> Way {
+pub fn way(lease: &LeaseSeen, job: &Name, slot: &str) -> LeaseForSlot {
     let (record, standing) = match lease {
-        Seen::Absent => return Way::Free,
-        Seen::Unreadable => return Way::Unreadable,
-        Seen::Stands(record, standing) => (record, standing),
+        LeaseSeen::Absent => return LeaseForSlot::Free,
+        LeaseSeen::Unreadable => return LeaseForSlot::Unreadable,
+        LeaseSeen::Stands(record, standing) => (record, standing),
     };
     let Holder { job: theirs, slot: at, .. } = &record.holder;
     let ours = theirs == job.as_str() && at.as_deref() == Some(slot);
     match standing {
-        Standing::Free | Standing::Expired => Way::Free,
-        Standing::Held { .. } if !ours => Way::Other,
-        Standing::Held { ends_in: Some(_) } => Way::Ours,
-        Standing::Held { ends_in: None } => Way::OursPerhaps,
+        LeaseStanding::Free | LeaseStanding::Expired => LeaseForSlot::Free,
+        LeaseStanding::Held { .. } if !ours => LeaseForSlot::Other,
+        LeaseStanding::Held { ends_in: Some(_) } => LeaseForSlot::Ours,
+        LeaseStanding::Held { ends_in: None } => LeaseForSlot::OursPerhaps,
     }
 }
 
@@ -452,28 +454,30 @@ pub enum Prospect {
 }
 
 /// What a scheduler may do about a slot that has a record. `ask` is what a run of it would ask.
-pub fn prospect(found: Found<'_>, ask: &Ask, alive: Option<Alive>, write: WriteId) -> Prospect {
+pub fn prospect(found: FoundEntry<'_>, ask: &ItemRequest, alive: Option<Alive>, write: WriteId) -> Prospect {
     match begin(Some(found), ask, alive, write) {
-        Verdict::Begin(_) => Prospect::Open,
-        Verdict::AskLease(lease, grant) => Prospect::AskLease(lease, grant),
+        ItemVerdict::Begin(_) => Prospect::Open,
+        ItemVerdict::AskLease(lease, grant) => Prospect::AskLease(lease, grant),
         // A run that watches finds out; a scheduler that only looks never would.
-        Verdict::InProgress if alive == Some(Alive::Perhaps) => Prospect::Open,
-        Verdict::InProgress => Prospect::Taken,
-        Verdict::Unknown(entry, _) if entry != *found.entry => Prospect::Silent(entry),
-        Verdict::Done | Verdict::Skipped | Verdict::Quarantined | Verdict::Unknown(..) => Prospect::Settled,
+        ItemVerdict::InProgress if alive == Some(Alive::Perhaps) => Prospect::Open,
+        ItemVerdict::InProgress => Prospect::Taken,
+        ItemVerdict::Unknown(entry, _) if entry != *found.entry => Prospect::Silent(entry),
+        ItemVerdict::Done | ItemVerdict::Skipped | ItemVerdict::Quarantined | ItemVerdict::Unknown(..) => {
+            Prospect::Settled
+        }
     }
 }
 
-impl Claim {
+impl ItemClaim {
     /// The claim of nobody: whoever is at an item is somebody else.
-    pub fn nobody(like: &Claim, seed: u128) -> Self {
+    pub fn nobody(like: &ItemClaim, seed: u128) -> Self {
         Self { grant: Grant(seed), epoch: Epoch::first(seed), ..like.clone() }
     }
 }
 
 /// What a scheduler does about one slot that is due and wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum SlotAction {
     /// Start a run of it: only a run can tell for certain whether the lease is to be had.
     Start,
     /// Leave it, and look again.
@@ -484,31 +488,31 @@ pub enum Turn {
 
 /// Whether to start a run of a slot that may be begun. `tried`: a run of it was started, and found no free lease;
 /// `begun`: it has a record; `skips`: it gives way to whatever holds its lease.
-pub fn turn(ways: &[Way], tried: bool, begun: bool, skips: bool) -> Turn {
-    if ways.contains(&Way::Ours) {
-        return Turn::Wait;
+pub fn turn(ways: &[LeaseForSlot], tried: bool, begun: bool, skips: bool) -> SlotAction {
+    if ways.contains(&LeaseForSlot::Ours) {
+        return SlotAction::Wait;
     }
-    if ways.contains(&Way::OursPerhaps) {
-        return Turn::Start;
+    if ways.contains(&LeaseForSlot::OursPerhaps) {
+        return SlotAction::Start;
     }
-    match tried && !ways.contains(&Way::Free) {
-        false => Turn::Start,
+    match tried && !ways.contains(&LeaseForSlot::Free) {
+        false => SlotAction::Start,
         // To what nobody can read it does not give way: a person has to look first.
-        true if skips && !begun && !ways.contains(&Way::Unreadable) => Turn::WaveOff,
-        true => Turn::Wait,
+        true if skips && !begun && !ways.contains(&LeaseForSlot::Unreadable) => SlotAction::WaveOff,
+        true => SlotAction::Wait,
     }
 }
 
 /// Whether a lease is held by a run of this job for a slot that was begun before, as its record says: such runs take turns
 /// with what is due, which does not give way to them.
 pub fn takes_turns(held: &LeaseRecord, job: &Name, its_slot: Option<&Entry>) -> bool {
-    let first = |entry: &Entry| entry.state == State::Started && entry.attempt <= 1;
+    let first = |entry: &Entry| entry.state == ItemState::Started && entry.attempt <= 1;
     held.holder.job == job.as_str() && its_slot.is_some_and(|entry| !first(entry))
 }
 
 /// Whether a slot gave way before any run had begun it.
 pub fn is_waved_off(entry: &Entry) -> bool {
-    entry.state == State::Skipped && entry.attempt == 0
+    entry.state == ItemState::Skipped && entry.attempt == 0
 }
 
 /// The record of a slot that gave way to the run that holds this lease.
@@ -520,7 +524,7 @@ pub fn waved_off(
     write: WriteId,
 ) -> Option<Entry> {
     let hold = held.hold.as_ref()?;
-    let claim = Claim {
+    let claim = ItemClaim {
         lease: held.lease.clone(),
         epoch: held.epoch,
         token: held.token,
@@ -531,15 +535,15 @@ pub fn waved_off(
     Some(Entry {
         subject,
         job: job.clone(),
-        state: State::Skipped,
+        state: ItemState::Skipped,
         attempt: 0,
         failures: 0,
         silences: 0,
         claim,
         since_first: None,
-        ending: Some(Ending { exit: None, took_ms: 0, at, reason: Some(Reason::Overlap), said }),
+        ending: Some(Ending { exit: None, took_ms: 0, at, reason: Some(SettleReason::Overlap), said }),
         steps: Vec::new(),
-        more: More::new(),
+        more: Additions::new(),
         write,
     })
 }

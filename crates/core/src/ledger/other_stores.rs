@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use super::{Entry, State, Subject};
+use super::{Entry, ItemState, Subject};
 
 /// What is noted of a key, or of the slots of a job, on one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Sighting {
 /// Nothing if the work was not done, and cannot have been.
 pub fn sighting(entry: &Entry, ended: i64, keep: Option<Duration>) -> Option<Sighting> {
     match (&entry.subject, entry.state) {
-        (_, State::Planned | State::Failed) | (Subject::Latest(_), _) => None,
+        (_, ItemState::Planned | ItemState::Failed) | (Subject::Latest(_), _) => None,
         (Subject::Key(_), _) => Some(Sighting { at: ended, until: keep.map(|keep| after(ended, keep)) }),
         (Subject::Slot { at, .. }, _) => Some(Sighting { at: *at, until: None }),
     }

@@ -5,7 +5,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use super::{Entry, IfUnknown, Opened, Reason, State};
+use super::{Entry, IfUnknown, ItemState, Opened, SettleReason};
 
 /// How the key is asked about a run that never reported. `silent`: the slot was begun again after one.
 pub fn key_if_unknown(own: IfUnknown, silent: bool) -> IfUnknown {
@@ -19,15 +19,19 @@ pub fn key_if_unknown(own: IfUnknown, silent: bool) -> IfUnknown {
 
 /// What is recorded of the slot when its key is not begun with it: its state, and why. Nothing where the key
 /// is begun.
-pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(State, Option<Reason>, String)> {
-    let skipped = |reason, said| (State::Skipped, Some(reason), said);
-    let failed = |said| (State::Failed, None, said);
+pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(ItemState, Option<SettleReason>, String)> {
+    let skipped = |reason, said| (ItemState::Skipped, Some(reason), said);
+    let failed = |said| (ItemState::Failed, None, said);
     Some(match opened {
         Opened::Begun(..) => return None,
-        Opened::Done(entry) => skipped(Reason::Done, format!("{key}, by {}", by_whom(entry))),
+        Opened::Done(entry) => skipped(SettleReason::Done, format!("{key}, by {}", by_whom(entry))),
         // Only slots are settled without a record.
-        Opened::Settled | Opened::Skipped(_) => skipped(Reason::Skipped, format!("{key} is not to be run")),
-        Opened::InProgress(entry) => skipped(Reason::InProgress, format!("{key}, by {}", by_whom(entry))),
+        Opened::Settled | Opened::Skipped(_) => {
+            skipped(SettleReason::Skipped, format!("{key} is not to be run"))
+        }
+        Opened::InProgress(entry) => {
+            skipped(SettleReason::InProgress, format!("{key}, by {}", by_whom(entry)))
+        }
         Opened::Unknown(entry, _) => {
             failed(format!("{key} never reported: it was begun by {}", by_whom(entry)))
         }

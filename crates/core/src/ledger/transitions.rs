@@ -4,11 +4,13 @@
 
 use core::time::Duration;
 
-use super::{Alive, Ask, BadEntry, Doubt, Entry, Found, State, Subject, Verdict, begin};
+use super::{
+    Alive, BadEntry, Entry, FoundEntry, ItemRequest, ItemState, ItemVerdict, RetryDoubt, Subject, begin,
+};
 use crate::ids::{Grant, WriteId};
 use crate::name::Name;
 use crate::store::{Cas, Failure, Stored, Version};
-use crate::update::{self, Decision, Done, Record, Update};
+use crate::update::{self, Record, Update, UpdateDecision, UpdateOutcome};
 
 impl Record for Entry {
     fn write(&self) -> WriteId {
@@ -19,7 +21,7 @@ impl Record for Entry {
 /// A call to the store.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum ItemCall {
     /// Read the item's record.
     Read,
     /// Is this lease still with this grant?
@@ -40,9 +42,9 @@ pub enum Call {
 /// What to do next.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next<T> {
+pub enum ItemNext<T> {
     /// Call the store and answer.
-    Call(Call),
+    Call(ItemCall),
     /// Finished.
     Done(T),
 }
@@ -60,7 +62,7 @@ pub enum Opened {
     /// Another run is at it.
     InProgress(Entry),
     /// A run began it and never said how it ended.
-    Unknown(Entry, Doubt),
+    Unknown(Entry, RetryDoubt),
     /// It failed too often.
     Quarantined(Entry),
     /// It was settled without a record, or its record was removed since: nothing is left of it but that.
@@ -99,21 +101,21 @@ impl Opened {
 /// Beginning one item.
 #[derive(Clone, Debug)]
 pub struct Opening {
-    ask: Ask,
+    ask: ItemRequest,
     update: Update<Entry>,
-    found: Option<Seen>,
+    found: Option<ReadEntry>,
     /// What is told once the record says so: the item is left alone.
-    noting: Option<Doubt>,
+    noting: Option<RetryDoubt>,
     silent: bool,
     /// What is begun if its slot turns out not to be settled.
-    unless_settled: Option<Pending>,
+    unless_settled: Option<PendingSettlement>,
     /// What is told once our record is taken back.
     taking_back: Option<Opened>,
 }
 
 /// The record as it was read.
 #[derive(Clone, Debug)]
-struct Seen {
+struct ReadEntry {
     entry: Entry,
     version: Version,
     age: Option<Duration>,
@@ -122,7 +124,7 @@ struct Seen {
 /// What waits for whether a slot is settled.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug)]
-enum Pending {
+enum PendingSettlement {
     /// A record that we have created.
     Created(Entry, Version),
     /// What is to follow the record that is there.
@@ -132,8 +134,8 @@ enum Pending {
 }
 
 impl Opening {
-    /// `seed` must be random. The first call is [`Call::Read`].
-    pub fn new(ask: Ask, seed: u128) -> Self {
+    /// `seed` must be random. The first call is [`ItemCall::Read`].
+    pub fn new(ask: ItemRequest, seed: u128) -> Self {
         Self {
             ask,
             update: Update::new(seed),
@@ -151,22 +153,22 @@ impl Opening {
     }
 
     /// The record was read.
-    pub fn on_read(&mut self, result: Result<Option<Stored>, Failure>) -> Next<Opened> {
+    pub fn on_read(&mut self, result: Result<Option<Stored>, Failure>) -> ItemNext<Opened> {
         let found = result.map(|stored| stored.map(|stored| decoded(&self.ask.subject, stored)));
         let found = match self.update.look(found) {
             Ok(found) => found,
             Err(next) => return self.next(next),
         };
         self.found = match found.map(|found| (found.record, found.version, found.age)) {
-            Some((Ok(entry), version, age)) => Some(Seen { entry, version, age }),
-            Some((Err(bad), ..)) => return Next::Done(Opened::Bad(bad)),
+            Some((Ok(entry), version, age)) => Some(ReadEntry { entry, version, age }),
+            Some((Err(bad), ..)) => return ItemNext::Done(Opened::Bad(bad)),
             None => None,
         };
         self.decide(None)
     }
 
     /// It was found out whether the lease is still with the grant.
-    pub fn on_lease(&mut self, alive: Result<Alive, Failure>) -> Next<Opened> {
+    pub fn on_lease(&mut self, alive: Result<Alive, Failure>) -> ItemNext<Opened> {
         match alive {
             Ok(alive) => self.decide(Some(alive)),
             Err(failure) => self.failed(failure),
@@ -174,82 +176,93 @@ impl Opening {
     }
 
     /// The replacement was answered.
-    pub fn on_cas(&mut self, result: Cas) -> Next<Opened> {
+    pub fn on_cas(&mut self, result: Cas) -> ItemNext<Opened> {
         // Put back or not: nothing was executed.
         if let Some(opened) = self.taking_back.take() {
-            return Next::Done(opened);
+            return ItemNext::Done(opened);
         }
         let next = self.update.on_cas(result);
         self.next(next)
     }
 
-    fn next(&mut self, next: update::Next<Entry, Opened>) -> Next<Opened> {
+    fn next(&mut self, next: update::UpdateNext<Entry, Opened>) -> ItemNext<Opened> {
         match next {
-            update::Next::Read => Next::Call(Call::Read),
-            update::Next::Cas { expected, record } => Next::Call(Call::Cas { expected, entry: record }),
-            update::Next::Done(Done::Landed { record, version, .. }) => self.landed(record, version),
-            update::Next::Done(Done::Stopped(opened)) => Next::Done(opened),
-            update::Next::Done(Done::Failed { failure, .. }) => self.failed(failure),
+            update::UpdateNext::Read => ItemNext::Call(ItemCall::Read),
+            update::UpdateNext::Cas { expected, record } => {
+                ItemNext::Call(ItemCall::Cas { expected, entry: record })
+            }
+            update::UpdateNext::Done(UpdateOutcome::Landed { record, version, .. }) => {
+                self.landed(record, version)
+            }
+            update::UpdateNext::Done(UpdateOutcome::Stopped(opened)) => ItemNext::Done(opened),
+            update::UpdateNext::Done(UpdateOutcome::Failed { failure, .. }) => self.failed(failure),
         }
     }
 
     /// It was found out whether the slot is settled.
-    pub fn on_settled(&mut self, settled: Result<bool, Failure>) -> Next<Opened> {
+    pub fn on_settled(&mut self, settled: Result<bool, Failure>) -> ItemNext<Opened> {
         match (self.unless_settled.take(), settled) {
-            (Some(Pending::Offer(_)), Ok(true)) => Next::Done(Opened::Settled),
-            (Some(Pending::Offer(entry)), Ok(false)) => self.offer(entry),
-            (Some(Pending::Created(entry, version) | Pending::Followed(entry, version)), Ok(false)) => {
-                Next::Done(Opened::Begun(entry, version))
-            }
+            (Some(PendingSettlement::Offer(_)), Ok(true)) => ItemNext::Done(Opened::Settled),
+            (Some(PendingSettlement::Offer(entry)), Ok(false)) => self.offer(entry),
+            (
+                Some(
+                    PendingSettlement::Created(entry, version) | PendingSettlement::Followed(entry, version),
+                ),
+                Ok(false),
+            ) => ItemNext::Done(Opened::Begun(entry, version)),
             // Nothing was executed, so what may be one account too many is taken back.
-            (Some(Pending::Created(_, version)), over) => {
+            (Some(PendingSettlement::Created(_, version)), over) => {
                 self.taking_back = Some(taken_back(over));
-                Next::Call(Call::Remove(version))
+                ItemNext::Call(ItemCall::Remove(version))
             }
-            (Some(Pending::Followed(_, version)), over) => self.put_back(version, taken_back(over)),
-            (Some(Pending::Offer(_)) | None, Err(failure)) => self.failed(failure),
+            (Some(PendingSettlement::Followed(_, version)), over) => self.put_back(version, taken_back(over)),
+            (Some(PendingSettlement::Offer(_)) | None, Err(failure)) => self.failed(failure),
             (None, Ok(_)) => self.failed(update::busy()),
         }
     }
 
     /// The record says again what it said before we went on with it.
-    fn put_back(&mut self, expected: Version, opened: Opened) -> Next<Opened> {
-        let Some(before) = &self.found else { return Next::Done(opened) };
+    fn put_back(&mut self, expected: Version, opened: Opened) -> ItemNext<Opened> {
+        let Some(before) = &self.found else { return ItemNext::Done(opened) };
         let entry = Entry { write: self.update.fresh(), ..before.entry.clone() };
         self.taking_back = Some(opened);
-        Next::Call(Call::Cas { expected: Some(expected), entry })
+        ItemNext::Call(ItemCall::Cas { expected: Some(expected), entry })
     }
 
     /// The record was removed, or not: nothing was executed, and nobody looks at it again.
-    pub fn on_removed(&mut self) -> Next<Opened> {
-        Next::Done(self.taking_back.take().unwrap_or(Opened::Settled))
+    pub fn on_removed(&mut self) -> ItemNext<Opened> {
+        ItemNext::Done(self.taking_back.take().unwrap_or(Opened::Settled))
     }
 
-    fn landed(&mut self, entry: Entry, version: Version) -> Next<Opened> {
+    fn landed(&mut self, entry: Entry, version: Version) -> ItemNext<Opened> {
         if let Some(doubt) = self.noting {
-            return Next::Done(Opened::Unknown(entry, doubt));
+            return ItemNext::Done(Opened::Unknown(entry, doubt));
         }
         match &entry.subject {
             // There was no record: nobody came so far, or it was removed because its slot is settled. Whoever removes
             // records has said so before. Or there was one, and the slot was settled while we went on with it: were
             // we to die now, nobody would look at it again.
             Subject::Slot { job, at, .. } => {
-                let call = Call::ReadSettled(job.clone(), *at);
-                let pending = if self.found.is_none() { Pending::Created } else { Pending::Followed };
+                let call = ItemCall::ReadSettled(job.clone(), *at);
+                let pending = if self.found.is_none() {
+                    PendingSettlement::Created
+                } else {
+                    PendingSettlement::Followed
+                };
                 self.unless_settled = Some(pending(entry, version));
-                Next::Call(call)
+                ItemNext::Call(call)
             }
-            Subject::Key(_) | Subject::Latest(_) => Next::Done(Opened::Begun(entry, version)),
+            Subject::Key(_) | Subject::Latest(_) => ItemNext::Done(Opened::Begun(entry, version)),
         }
     }
 
-    fn decide(&mut self, alive: Option<Alive>) -> Next<Opened> {
+    fn decide(&mut self, alive: Option<Alive>) -> ItemNext<Opened> {
         let write = self.update.fresh();
-        let found = self.found.as_ref().map(|found| Found { entry: &found.entry, age: found.age });
+        let found = self.found.as_ref().map(|found| FoundEntry { entry: &found.entry, age: found.age });
         let verdict = begin(found, &self.ask, alive, write);
         let entry = self.found.as_ref().map(|found| found.entry.clone());
         match (verdict, entry) {
-            (Verdict::Begin(entry), _) => {
+            (ItemVerdict::Begin(entry), _) => {
                 self.noting = None;
                 let others =
                     |found: &Entry| found.state.is_silent() && found.claim.grant != self.ask.claim.grant;
@@ -257,37 +270,37 @@ impl Opening {
                 match &self.ask.subject {
                     // The record may have been created after its slot was settled: by a write that landed late.
                     Subject::Slot { job, at, .. } if self.found.is_some() => {
-                        self.unless_settled = Some(Pending::Offer(entry));
-                        Next::Call(Call::ReadSettled(job.clone(), *at))
+                        self.unless_settled = Some(PendingSettlement::Offer(entry));
+                        ItemNext::Call(ItemCall::ReadSettled(job.clone(), *at))
                     }
                     _ => self.offer(entry),
                 }
             }
-            (Verdict::AskLease(lease, grant), _) => Next::Call(Call::ReadLease(lease, grant)),
-            (Verdict::Unknown(entry, doubt), Some(found)) if entry == found => {
-                Next::Done(Opened::Unknown(entry, doubt))
+            (ItemVerdict::AskLease(lease, grant), _) => ItemNext::Call(ItemCall::ReadLease(lease, grant)),
+            (ItemVerdict::Unknown(entry, doubt), Some(found)) if entry == found => {
+                ItemNext::Done(Opened::Unknown(entry, doubt))
             }
-            (Verdict::Unknown(entry, doubt), _) => {
+            (ItemVerdict::Unknown(entry, doubt), _) => {
                 self.noting = Some(doubt);
                 self.offer(entry)
             }
-            (Verdict::Done, Some(found)) => Next::Done(Opened::Done(found)),
-            (Verdict::Skipped, Some(found)) => Next::Done(Opened::Skipped(found)),
-            (Verdict::InProgress, Some(found)) => Next::Done(Opened::InProgress(found)),
-            (Verdict::Quarantined, Some(found)) => Next::Done(Opened::Quarantined(found)),
+            (ItemVerdict::Done, Some(found)) => ItemNext::Done(Opened::Done(found)),
+            (ItemVerdict::Skipped, Some(found)) => ItemNext::Done(Opened::Skipped(found)),
+            (ItemVerdict::InProgress, Some(found)) => ItemNext::Done(Opened::InProgress(found)),
+            (ItemVerdict::Quarantined, Some(found)) => ItemNext::Done(Opened::Quarantined(found)),
             // Without a record there is nothing but to begin.
             (_, None) => self.failed(update::busy()),
         }
     }
 
-    fn offer(&mut self, entry: Entry) -> Next<Opened> {
+    fn offer(&mut self, entry: Entry) -> ItemNext<Opened> {
         let expected = self.found.as_ref().map(|found| found.version.clone());
         let next = self.update.offer(expected, entry);
         self.next(next)
     }
 
-    fn failed(&self, failure: Failure) -> Next<Opened> {
-        Next::Done(Opened::Failed { failure, sent: self.update.is_open() })
+    fn failed(&self, failure: Failure) -> ItemNext<Opened> {
+        ItemNext::Done(Opened::Failed { failure, sent: self.update.is_open() })
     }
 }
 
@@ -314,13 +327,13 @@ pub enum Amended {
 /// Changing one item that is ours.
 #[derive(Clone, Debug)]
 pub struct Amending {
-    change: Change,
+    change: AmendStep,
     update: Update<Entry>,
 }
 
 /// What is to follow what.
 #[derive(Clone, Debug)]
-struct Change {
+struct AmendStep {
     expected: Version,
     entry: Entry,
     /// The run that is at it, if it is the one that changes it.
@@ -331,14 +344,14 @@ impl Amending {
     /// From what stands at `expected` to `entry`; `seed` must be random. Whatever else is written meanwhile has
     /// gone over it.
     pub fn new(expected: Version, entry: Entry, seed: u128) -> Self {
-        Self { change: Change { expected, entry, run: None }, update: Update::new(seed) }
+        Self { change: AmendStep { expected, entry, run: None }, update: Update::new(seed) }
     }
 
     /// The same by the run that began it. What this run wrote before, without an answer, may be found instead of
     /// what was expected: then it is gone on from there. It is tried for as long as the store is called.
     pub fn by_run(expected: Version, entry: Entry, seed: u128) -> Self {
         let run = Some(entry.claim.grant);
-        Self { change: Change { expected, entry, run }, update: Update::outlasting_silence(seed) }
+        Self { change: AmendStep { expected, entry, run }, update: Update::outlasting_silence(seed) }
     }
 
     /// The item.
@@ -347,66 +360,75 @@ impl Amending {
     }
 
     /// The first call.
-    pub fn start(&mut self) -> Call {
+    pub fn start(&mut self) -> ItemCall {
         let (write, expected) = (self.update.fresh(), self.change.expected.clone());
         let entry = Entry { write, ..self.change.entry.clone() };
-        let _: update::Next<Entry, Amended> = self.update.offer(Some(expected.clone()), entry.clone());
-        Call::Cas { expected: Some(expected), entry }
+        let _: update::UpdateNext<Entry, Amended> = self.update.offer(Some(expected.clone()), entry.clone());
+        ItemCall::Cas { expected: Some(expected), entry }
     }
 
     /// The replacement was answered.
-    pub fn on_cas(&mut self, result: Cas) -> Next<Amended> {
+    pub fn on_cas(&mut self, result: Cas) -> ItemNext<Amended> {
         amended(self.update.on_cas(result))
     }
 
     /// The record was read back.
-    pub fn on_read(&mut self, result: Result<Option<Stored>, Failure>) -> Next<Amended> {
+    pub fn on_read(&mut self, result: Result<Option<Stored>, Failure>) -> ItemNext<Amended> {
         let found = result.map(|stored| stored.map(|stored| decoded(&self.change.entry.subject, stored)));
         amended(self.update.on_read(found, |found, write| self.change.decide(found, write)))
     }
 }
 
-impl Change {
+impl AmendStep {
     fn decide(
         &mut self,
-        found: Option<update::Found<Entry, BadEntry>>,
+        found: Option<update::FoundRecord<Entry, BadEntry>>,
         write: WriteId,
-    ) -> Decision<Entry, Amended> {
-        let Some(found) = found else { return Decision::Stop(Amended::Superseded(None)) };
+    ) -> UpdateDecision<Entry, Amended> {
+        let Some(found) = found else { return UpdateDecision::Stop(Amended::Superseded(None)) };
         if found.version == self.expected {
-            return Decision::Write(Entry { write, ..self.entry.clone() });
+            return UpdateDecision::Write(Entry { write, ..self.entry.clone() });
         }
         match found.record {
-            Ok(entry) if entry.state == State::Started && self.run == Some(entry.claim.grant) => {
+            Ok(entry) if entry.state == ItemState::Started && self.run == Some(entry.claim.grant) => {
                 self.go_on_from(entry, found.version, write)
             }
-            entry => Decision::Stop(Amended::Superseded(entry.ok())),
+            entry => UpdateDecision::Stop(Amended::Superseded(entry.ok())),
         }
     }
 
     /// Only this run writes `started` with its grant: an earlier write of ours has landed.
-    fn go_on_from(&mut self, found: Entry, version: Version, write: WriteId) -> Decision<Entry, Amended> {
+    fn go_on_from(
+        &mut self,
+        found: Entry,
+        version: Version,
+        write: WriteId,
+    ) -> UpdateDecision<Entry, Amended> {
         let ours = core::mem::take(&mut self.entry.steps);
         let fresh = ours.into_iter().filter(|step| !found.steps.iter().any(|there| there.name == step.name));
         self.entry.steps = found.steps.iter().cloned().chain(fresh).collect();
         if (Entry { write: found.write, ..self.entry.clone() }) == found {
-            return Decision::Stop(Amended::Done(found, version));
+            return UpdateDecision::Stop(Amended::Done(found, version));
         }
         self.expected = version;
-        Decision::Write(Entry { write, ..self.entry.clone() })
+        UpdateDecision::Write(Entry { write, ..self.entry.clone() })
     }
 }
 
-fn amended(next: update::Next<Entry, Amended>) -> Next<Amended> {
-    Next::Done(match next {
-        update::Next::Read => return Next::Call(Call::Read),
-        update::Next::Cas { expected, record } => return Next::Call(Call::Cas { expected, entry: record }),
-        update::Next::Done(Done::Landed { record, version, .. }) => Amended::Done(record, version),
-        update::Next::Done(Done::Stopped(amended)) => amended,
-        update::Next::Done(Done::Failed { failure, .. }) => Amended::Failed(failure),
+fn amended(next: update::UpdateNext<Entry, Amended>) -> ItemNext<Amended> {
+    ItemNext::Done(match next {
+        update::UpdateNext::Read => return ItemNext::Call(ItemCall::Read),
+        update::UpdateNext::Cas { expected, record } => {
+            return ItemNext::Call(ItemCall::Cas { expected, entry: record });
+        }
+        update::UpdateNext::Done(UpdateOutcome::Landed { record, version, .. }) => {
+            Amended::Done(record, version)
+        }
+        update::UpdateNext::Done(UpdateOutcome::Stopped(amended)) => amended,
+        update::UpdateNext::Done(UpdateOutcome::Failed { failure, .. }) => Amended::Failed(failure),
     })
 }
 
-fn decoded(subject: &Subject, stored: Stored) -> update::Found<Entry, BadEntry> {
-    update::Found::of(stored, |body| Entry::decode_of(subject, body))
+fn decoded(subject: &Subject, stored: Stored) -> update::FoundRecord<Entry, BadEntry> {
+    update::FoundRecord::of(stored, |body| Entry::decode_of(subject, body))
 }

@@ -7,8 +7,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Change, Illegal, Offer, RESOLUTION, legal};
-use crate::additions::More;
+use super::{Illegal, LeaseChange, RESOLUTION, WriteOffer, legal};
+use crate::additions::Additions;
 use crate::history;
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
@@ -24,7 +24,7 @@ const NEW_WRITE: WriteId = WriteId(0xb2);
 
 /// What the cases are made of: every stored body, at every age, against every new body, by everyone.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct PolicyTable {
     /// The key they are all about.
     pub key: String,
     /// The instance that is asked.
@@ -41,21 +41,21 @@ pub struct Table {
 
 /// One case.
 #[derive(Clone, Copy, Debug)]
-pub struct Case<'a> {
+pub struct PolicyCase<'a> {
     /// What is offered, on what.
-    pub offer: Offer<'a>,
+    pub offer: WriteOffer<'a>,
     /// What a server must say.
-    pub verdict: Result<Change, Illegal>,
+    pub verdict: Result<LeaseChange, Illegal>,
 }
 
-impl Table {
+impl PolicyTable {
     /// All of them: by stored body, then age, then by a plain client and an admin, then by new body.
-    pub fn cases(&self) -> impl Iterator<Item = Case<'_>> {
+    pub fn cases(&self) -> impl Iterator<Item = PolicyCase<'_>> {
         let pairs = self.stored.iter().flat_map(|old| self.ages.iter().map(move |age| (old, age)));
         let triples = pairs.flat_map(|(old, age)| [false, true].map(|admin| (old, age, admin)));
         triples.flat_map(move |(old, age, admin)| {
             self.offered.iter().map(move |new| {
-                let offer = Offer {
+                let offer = WriteOffer {
                     key: &self.key,
                     old: old.as_deref(),
                     age: *age,
@@ -65,20 +65,20 @@ impl Table {
                     write: self.write,
                     new,
                 };
-                Case { offer, verdict: legal(&offer) }
+                PolicyCase { offer, verdict: legal(&offer) }
             })
         })
     }
 }
 
 /// The cases for replay.
-pub fn table() -> Table {
+pub fn table() -> PolicyTable {
     let base = base();
     let stored: Vec<Option<Vec<u8>>> = base.iter().flat_map(stored).collect();
     let mut offered: Vec<Vec<u8>> = base.iter().flat_map(offered).collect();
     offered.extend(base.iter().flat_map(malformed));
     let ages = [0, 45_000, 90_000, 90_001].map(|ms| Some(Duration::from_millis(ms)));
-    Table {
+    PolicyTable {
         key: base.map_or_else(String::new, |b| lease_key(&b.lease)),
         instance: HERE.into(),
         write: NEW_WRITE,
@@ -109,7 +109,7 @@ fn base() -> Option<LeaseRecord> {
             slot: Some("2026-11-15T14:00:00Z".into()),
         },
         past: Vec::new(),
-        more: More::new(),
+        more: Additions::new(),
     })
 }
 

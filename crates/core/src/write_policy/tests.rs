@@ -6,7 +6,7 @@ use crate::ids::{Epoch, Grant};
 use crate::record::Holder;
 
 /// What must hold of every write that is let through, written without looking at the rule's branches.
-fn promise(case: &Case<'_>) -> Result<(), &'static str> {
+fn promise(case: &PolicyCase<'_>) -> Result<(), &'static str> {
     let name = Name::new("site").unwrap();
     let new = LeaseRecord::decode(&name, case.offer.new).map_err(|_| "not a record")?;
     if new.write != case.offer.write {
@@ -60,7 +60,7 @@ fn the_table_keeps_the_promises() {
     let (mut cases, mut kept) = (0, 0);
     for case in table.cases() {
         cases += 1;
-        words.insert(case.verdict.map_or_else(Illegal::word, Change::word));
+        words.insert(case.verdict.map_or_else(Illegal::word, LeaseChange::word));
         match case.verdict {
             Ok(_) => assert_eq!(promise(&case), Ok(()), "{case:?}"),
             Err(_) => kept += usize::from(promise(&case).is_err()),
@@ -118,9 +118,9 @@ fn held(grant: u128) -> Option<Hold> {
     Some(Hold { grant: Grant(grant), ttl: Duration::from_secs(90), revoke: false, lock: None })
 }
 
-fn ask(old: Option<&LeaseRecord>, age: u64, new: &LeaseRecord, admin: bool) -> Result<Change, Illegal> {
+fn ask(old: Option<&LeaseRecord>, age: u64, new: &LeaseRecord, admin: bool) -> Result<LeaseChange, Illegal> {
     let (old, new_body) = (old.map(LeaseRecord::encode), new.encode());
-    legal(&Offer {
+    legal(&WriteOffer {
         key: "leases/site",
         old: old.as_deref(),
         age: Some(Duration::from_secs(age)),
@@ -135,17 +135,17 @@ fn ask(old: Option<&LeaseRecord>, age: u64, new: &LeaseRecord, admin: bool) -> R
 #[test]
 fn the_life_of_a_lease_is_legal() {
     let first = record(held(1), 1, 1);
-    assert_eq!(ask(None, 0, &first, false), Ok(Change::Create));
+    assert_eq!(ask(None, 0, &first, false), Ok(LeaseChange::Create));
     let renewed = LeaseRecord { write: WriteId(2), ..first.clone() };
-    assert_eq!(ask(Some(&first), 30, &renewed, false), Ok(Change::Renew));
+    assert_eq!(ask(Some(&first), 30, &renewed, false), Ok(LeaseChange::Renew));
     let freed = record(None, 1, 3);
-    assert_eq!(ask(Some(&renewed), 30, &freed, false), Ok(Change::Release));
+    assert_eq!(ask(Some(&renewed), 30, &freed, false), Ok(LeaseChange::Release));
     let second = record(held(2), 2, 4);
-    assert_eq!(ask(Some(&freed), 1, &second, false), Ok(Change::Grant));
+    assert_eq!(ask(Some(&freed), 1, &second, false), Ok(LeaseChange::Grant));
     let third = record(held(3), 3, 5);
     assert_eq!(ask(Some(&second), 89, &third, false), Err(Illegal::Held));
-    assert_eq!(ask(Some(&second), 91, &third, false), Ok(Change::TakeOver));
-    assert_eq!(ask(Some(&second), 1, &third, true), Ok(Change::Force));
+    assert_eq!(ask(Some(&second), 91, &third, false), Ok(LeaseChange::TakeOver));
+    assert_eq!(ask(Some(&second), 1, &third, true), Ok(LeaseChange::Force));
 }
 
 #[test]
@@ -160,20 +160,20 @@ fn a_line_is_left_by_the_hold_that_ends_and_by_no_other() {
     let freed = |past: &[u64]| with(record(None, 9, 2), past);
     let taken = |past: &[u64]| with(record(held(2), 10, 2), past);
     for (old, age, new, admin, verdict) in [
-        (&stored, 1, renewed(&[7, 8]), false, Ok(Change::Renew)),
+        (&stored, 1, renewed(&[7, 8]), false, Ok(LeaseChange::Renew)),
         (&stored, 1, renewed(&[7, 8, 9]), false, Err(Illegal::Changed)),
         (&stored, 1, renewed(&[8]), false, Err(Illegal::Changed)),
-        (&stored, 1, freed(&[7, 8]), false, Ok(Change::Release)),
-        (&stored, 1, freed(&[7, 8, 9]), false, Ok(Change::Release)),
+        (&stored, 1, freed(&[7, 8]), false, Ok(LeaseChange::Release)),
+        (&stored, 1, freed(&[7, 8, 9]), false, Ok(LeaseChange::Release)),
         (&stored, 1, freed(&[7, 8, 90]), false, Err(Illegal::Changed)),
         (&stored, 1, freed(&[8, 9]), false, Err(Illegal::Changed)),
         (&stored, 1, freed(&[7, 8, 9, 9]), false, Err(Illegal::Changed)),
         (&stored, 1, freed(&[]), false, Err(Illegal::Changed)),
-        (&stored, 91, taken(&[7, 8, 9]), false, Ok(Change::TakeOver)),
-        (&stored, 91, taken(&[7, 8]), false, Ok(Change::TakeOver)),
+        (&stored, 91, taken(&[7, 8, 9]), false, Ok(LeaseChange::TakeOver)),
+        (&stored, 91, taken(&[7, 8]), false, Ok(LeaseChange::TakeOver)),
         (&stored, 91, taken(&[7, 8, 10]), false, Err(Illegal::Changed)),
-        (&stored, 1, taken(&[7, 8, 9]), true, Ok(Change::Force)),
-        (&free, 1, taken(&[7, 8]), false, Ok(Change::Grant)),
+        (&stored, 1, taken(&[7, 8, 9]), true, Ok(LeaseChange::Force)),
+        (&free, 1, taken(&[7, 8]), false, Ok(LeaseChange::Grant)),
         (&free, 1, taken(&[7, 8, 9]), false, Err(Illegal::Changed)),
     ] {
         assert_eq!(ask(Some(old), age, &new, admin), verdict, "{:?} after {:?}", new.past, old.past);
@@ -197,7 +197,7 @@ fn a_revocation_from_before_a_new_instance_is_a_conflict() {
 #[test]
 fn other_keys_are_free_and_odd_names_are_not() {
     let body = b"anything";
-    let offer = Offer {
+    let offer = WriteOffer {
         key: "runs/site/1",
         old: None,
         age: None,
@@ -207,9 +207,9 @@ fn other_keys_are_free_and_odd_names_are_not() {
         write: WriteId(1),
         new: body,
     };
-    assert_eq!(legal(&offer), Ok(Change::Free));
+    assert_eq!(legal(&offer), Ok(LeaseChange::Free));
     for key in ["leases/", "leases/../x", "leases/A", "leases/a b"] {
-        assert_eq!(legal(&Offer { key, ..offer }), Err(Illegal::Name), "{key}");
+        assert_eq!(legal(&WriteOffer { key, ..offer }), Err(Illegal::Name), "{key}");
     }
     assert!(removable("runs/x/1") && !removable("leases/x"));
 }
@@ -237,11 +237,11 @@ fn a_bearer_sees_its_own_names() {
         assert_eq!(rights("").place(key).as_deref(), Some(key));
         assert_eq!(rights("").called(key), key);
     }
-    let prefix = |text: &str| Listing::Prefix(text.into());
+    let prefix = |text: &str| AllowedListing::Prefix(text.into());
     assert_eq!(team.listing("leases/"), prefix("leases/team-a/"));
     assert_eq!(team.listing("leases/team-a/x"), prefix("leases/team-a/x"));
-    assert_eq!(team.listing("leases/team-b/"), Listing::Nothing);
+    assert_eq!(team.listing("leases/team-b/"), AllowedListing::Nothing);
     assert_eq!(team.listing("doctor/"), prefix("doctor/team-a/"));
-    assert_eq!(team.listing(""), Listing::Refused);
+    assert_eq!(team.listing(""), AllowedListing::Refused);
     assert_eq!(rights("").listing(""), prefix(""));
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::measure::Ages;
 use super::{Depth, Progress, Visit, measure, paths, unusable};
 use crate::clock::boot_time;
-use crate::stores::conformance::{self as suite, Broken, Check, Effort, Harness};
-use crate::stores::{Cas, Failure, FailureKind, Verdict};
+use crate::stores::conformance::{self as suite, BrokenRule, Check, Effort, Harness};
+use crate::stores::{Cas, Failure, FailureKind, RemarkLevel};
 use leasehold_core::human_duration::HumanDuration;
 
 /// The examination whose result says most about a store that lies.
@@ -61,13 +61,13 @@ pub(super) fn all(visit: &mut Visit<'_>) -> Result<(), Failure> {
     }
     let mut ages = reach(visit)?;
     paths::compare(visit)?;
-    if visit.diagnosis.verdict() == Verdict::Unsafe {
+    if visit.diagnosis.verdict() == RemarkLevel::Unsafe {
         return Ok(());
     }
     let writers = crowd(visit)?;
     rules(visit, writers, &mut ages)?;
     races(visit, writers, &mut ages)?;
-    if visit.diagnosis.verdict() == Verdict::Unsafe {
+    if visit.diagnosis.verdict() == RemarkLevel::Unsafe {
         // How fast it lies is of no use to anyone.
         return Ok(());
     }
@@ -82,13 +82,13 @@ pub(super) fn all(visit: &mut Visit<'_>) -> Result<(), Failure> {
 /// Finds a store that looks first and writes later, which one caller alone cannot.
 fn short_race(visit: &mut Visit<'_>) -> Result<(), Failure> {
     let (writers, refused) = visit.corner.crowd(8, Duration::from_secs(1));
-    if visit.diagnosis.verdict() == Verdict::Unsafe {
+    if visit.diagnosis.verdict() == RemarkLevel::Unsafe {
         return Ok(());
     }
     visit.begin(RACES);
     if writers < 2 {
         let why = refused.map(|failure| format!(": {}", failure.message)).unwrap_or_default();
-        visit.found(RACES, Verdict::Weak, format!("not raced, for too few connections were let in{why}"));
+        visit.found(RACES, RemarkLevel::Weak, format!("not raced, for too few connections were let in{why}"));
         return Ok(());
     }
     let until = Some(boot_time().plus(Duration::from_millis(1_500)));
@@ -106,14 +106,14 @@ fn harness(visit: &Visit<'_>, part: &'static str) -> Harness {
 fn judged(
     visit: &mut Visit<'_>,
     about: &'static str,
-    done: Result<(), Broken>,
+    done: Result<(), BrokenRule>,
     good: &str,
 ) -> Result<(), Failure> {
     match done {
-        Ok(()) => visit.found(about, Verdict::Good, good),
-        Err(Broken { failure: Some(failure), .. }) => return Err(failure),
-        Err(Broken { text, many_winners, .. }) => {
-            visit.found_in_race(about, Verdict::Unsafe, text, many_winners);
+        Ok(()) => visit.found(about, RemarkLevel::Good, good),
+        Err(BrokenRule { failure: Some(failure), .. }) => return Err(failure),
+        Err(BrokenRule { text, many_winners, .. }) => {
+            visit.found_in_race(about, RemarkLevel::Unsafe, text, many_winners);
         }
     }
     Ok(())
@@ -134,9 +134,9 @@ fn reach(visit: &mut Visit<'_>) -> Result<Ages, Failure> {
     visit.diagnosis.facts = Some(facts.clone());
     let far = if ages.far() { ": far away, so it is asked for less" } else { "" };
     let line = format!("answers and may be written; first answer after {}{far}", text(first));
-    visit.found("reach", Verdict::Good, line);
+    visit.found("reach", RemarkLevel::Good, line);
     if let Some(caution) = facts.caution {
-        visit.found("caution", Verdict::Weak, caution);
+        visit.found("caution", RemarkLevel::Weak, caution);
     }
     Ok(ages)
 }
@@ -187,7 +187,7 @@ fn crowd(visit: &mut Visit<'_>) -> Result<usize, Failure> {
     }
     let text =
         format!("only {let_in} of {WRITERS} connections were let in, so that many race: {}", why.message);
-    visit.found("crowd", Verdict::Weak, text);
+    visit.found("crowd", RemarkLevel::Weak, text);
     Ok(let_in)
 }
 
@@ -222,7 +222,7 @@ fn races(visit: &mut Visit<'_>, writers: usize, ages: &mut Ages) -> Result<(), F
         Err(_) => String::new(),
     };
     judged(visit, RACES, raced.map(drop), &good)?;
-    if spaced || visit.diagnosis.verdict() == Verdict::Unsafe {
+    if spaced || visit.diagnosis.verdict() == RemarkLevel::Unsafe {
         return Ok(());
     }
     ages.sample()?;
@@ -240,7 +240,7 @@ fn remarks(visit: &mut Visit<'_>) {
     match pollster::block_on(handle.examine()) {
         Ok(remarks) if remarks.is_empty() => {
             let durability = visit.diagnosis.facts.as_ref().map_or("", |facts| facts.durability);
-            visit.found("durability", Verdict::Good, durability);
+            visit.found("durability", RemarkLevel::Good, durability);
         }
         Ok(remarks) => {
             for remark in remarks {
@@ -249,7 +249,7 @@ fn remarks(visit: &mut Visit<'_>) {
         }
         Err(failure) => {
             let text = format!("The store could not be asked about its settings: {}", failure.message);
-            visit.found("durability", Verdict::Weak, text);
+            visit.found("durability", RemarkLevel::Weak, text);
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{Opener, pause};
 use crate::clock::boot_time;
 use crate::stores::prefixed::Prefixed;
 use crate::stores::{
-    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Version,
+    Cas, Clock, Examine, Failure, FailureKind, Listed, Remark, Store, StoreFacts, Stored, Version,
 };
 
 /// Where every corner is.
@@ -30,7 +30,7 @@ const FEW: usize = 8;
 
 /// A corner with a name of its own, and the handles that were opened on it.
 #[derive(Clone)]
-pub(super) struct Corner(Arc<Shared>);
+pub(super) struct Scratch(Arc<Shared>);
 
 struct Shared {
     open: Opener,
@@ -49,7 +49,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Corner {
+impl Scratch {
     /// A new corner; nothing is opened yet. No call in it takes longer than `limit`.
     pub(super) fn new(open: Opener, stop: Arc<AtomicBool>, limit: Duration) -> Self {
         let prefix = format!("{PLACE}{:016x}/", crate::random::seed() as u64);
@@ -62,7 +62,7 @@ impl Corner {
         let idle = lock(&self.0.idle).pop();
         match idle.map_or_else(|| self.opened(), Ok) {
             Ok(store) => {
-                Box::new(Part { corner: self.clone(), part: format!("{part}/"), store: Some(store) })
+                Box::new(ScratchPart { corner: self.clone(), part: format!("{part}/"), store: Some(store) })
             }
             Err(failure) => Box::new(Shut(failure)),
         }
@@ -230,14 +230,14 @@ fn swept(store: &mut dyn Examine, keys: &[Listed], until: BootTime) -> Vec<Strin
 }
 
 /// A handle on a part of the corner. It goes back among the idle ones when it is dropped.
-struct Part {
-    corner: Corner,
+struct ScratchPart {
+    corner: Scratch,
     part: String,
     /// Nothing only while it is dropped.
     store: Option<Box<dyn Examine>>,
 }
 
-impl Part {
+impl ScratchPart {
     fn inner(&mut self) -> Result<&mut Box<dyn Examine>, Failure> {
         let refuse = self.corner.interrupted();
         let gone = || Failure::new(FailureKind::Unreachable, "the handle is gone");
@@ -245,15 +245,15 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for ScratchPart {
     fn drop(&mut self) {
         lock(&self.corner.0.idle).extend(self.store.take());
     }
 }
 
 #[async_trait(?Send)]
-impl Store for Part {
-    fn facts(&self) -> Facts {
+impl Store for ScratchPart {
+    fn facts(&self) -> StoreFacts {
         self.store.as_ref().map_or_else(no_facts, |store| store.facts())
     }
 
@@ -310,7 +310,7 @@ impl Store for Part {
 }
 
 #[async_trait(?Send)]
-impl Examine for Part {
+impl Examine for ScratchPart {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         self.inner()?.examine().await
     }
@@ -321,7 +321,7 @@ struct Shut(Failure);
 
 #[async_trait(?Send)]
 impl Store for Shut {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         no_facts()
     }
 
@@ -345,8 +345,8 @@ impl Store for Shut {
 #[async_trait(?Send)]
 impl Examine for Shut {}
 
-fn no_facts() -> Facts {
-    Facts {
+fn no_facts() -> StoreFacts {
+    StoreFacts {
         url: String::new(),
         instance: String::new(),
         clock: Clock::Observed,

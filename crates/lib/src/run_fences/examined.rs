@@ -10,7 +10,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::additions::More;
+use leasehold_core::additions::Additions;
 use leasehold_core::ids::WriteId;
 use leasehold_core::name::Name;
 use pollster::block_on;
@@ -30,12 +30,12 @@ const FORMAT: u64 = 1;
 
 /// What is kept of a server that did well.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct KeptExam {
     v: u64,
     server: String,
     /// Additions of later versions, carried along unread.
-    #[serde(default, skip_serializing_if = "More::is_empty")]
-    more: More,
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Additions,
 }
 
 type Open = dyn Fn() -> Option<Box<dyn Store>> + Send;
@@ -58,7 +58,7 @@ pub(super) struct Unasked {
     key: String,
     server: String,
     before: Option<Version>,
-    more: More,
+    more: Additions,
 }
 
 impl Examined {
@@ -79,7 +79,7 @@ impl Examined {
         let read = self.store.as_mut().and_then(|store| block_on(store.read(&key)).ok());
         let found = read.flatten();
         // What a later version keeps in another way tells nothing here.
-        let kept = found.as_ref().and_then(|found| serde_json::from_slice::<Kept>(&found.body).ok());
+        let kept = found.as_ref().and_then(|found| serde_json::from_slice::<KeptExam>(&found.body).ok());
         let kept = kept.filter(|kept| kept.v == FORMAT && kept.server == server);
         // A store that cannot tell the age cannot tell that it was lately.
         let lately = found.as_ref().and_then(|found| found.age).is_some_and(|age| age < GOOD_FOR);
@@ -93,7 +93,7 @@ impl Examined {
     /// It did well. Failing to note that costs another exam next time.
     pub(super) fn did_well(&mut self, asked: &Unasked) {
         let Some(store) = &mut self.store else { return };
-        let kept = Kept { v: FORMAT, server: asked.server.clone(), more: asked.more.clone() };
+        let kept = KeptExam { v: FORMAT, server: asked.server.clone(), more: asked.more.clone() };
         let Ok(body) = serde_json::to_vec(&kept) else { return };
         let write = WriteId(random::seed());
         drop(block_on(store.cas(&asked.key, asked.before.as_ref(), write, &body)));
@@ -102,7 +102,7 @@ impl Examined {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::fence::{Bearer, Mode};
+    use leasehold_core::fence::{Bearer, FenceMode};
     use leasehold_core::fence_record::FenceRecord;
     use leasehold_core::ids::{Epoch, Grant, Token};
     use leasehold_core::time::BootTime;
@@ -136,11 +136,11 @@ mod tests {
         fn server(&mut self) -> Result<Option<String>, TargetError> {
             Ok(self.server.map(str::to_owned))
         }
-        fn seal(&mut self, _: &Bearer, _: Mode) -> Result<Sealed, TargetError> {
+        fn seal(&mut self, _: &Bearer, _: FenceMode) -> Result<Sealed, TargetError> {
             self.sealed.0 += 1;
             Ok(Sealed { let_in: None })
         }
-        fn seal_examined(&mut self, _: &Bearer, _: Mode) -> Result<Sealed, TargetError> {
+        fn seal_examined(&mut self, _: &Bearer, _: FenceMode) -> Result<Sealed, TargetError> {
             self.sealed.1 += 1;
             if self.lies { Err(no()) } else { Ok(Sealed { let_in: None }) }
         }
@@ -150,7 +150,7 @@ mod tests {
         fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
             Err(no())
         }
-        fn set_mode(&mut self, _: Mode) -> Result<(), TargetError> {
+        fn set_mode(&mut self, _: FenceMode) -> Result<(), TargetError> {
             Err(no())
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     fn run(far: &mut Far, lease: &str, store: &MemoryStore) -> Result<Sealed, TargetError> {
         let store = store.clone();
         let mut examined = Examined::kept_in(move || Some(Box::new(store.clone())));
-        sealed(far, &mut examined, &bearer(lease), Mode::Enforce)
+        sealed(far, &mut examined, &bearer(lease), FenceMode::Enforce)
     }
 
     fn keys(store: &MemoryStore) -> Vec<String> {
@@ -229,11 +229,11 @@ mod tests {
     fn what_lies_on_this_machine_asks_no_store() {
         let mut examined = Examined::kept_in(|| panic!("then it would cost something"));
         let (mut far, bearer) = (Far::default(), bearer("site"));
-        sealed(&mut far, &mut examined, &bearer, Mode::Enforce).unwrap();
+        sealed(&mut far, &mut examined, &bearer, FenceMode::Enforce).unwrap();
         assert_eq!(far.sealed, (1, 0));
         // A store that is not to be had keeps nobody from being examined.
         far.server = Some("far");
-        sealed(&mut far, &mut Examined::kept_in(|| None), &bearer, Mode::Enforce).unwrap();
+        sealed(&mut far, &mut Examined::kept_in(|| None), &bearer, FenceMode::Enforce).unwrap();
         assert_eq!(far.sealed, (1, 1));
     }
 }

@@ -5,21 +5,23 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use leasehold::ledger::{self, alive, amend, key_of};
 use leasehold::stores::Store;
-use leasehold::update::{Answer, Then, drive};
+use leasehold::update::{NextCall, StoreAnswer, drive};
 use leasehold::{clock, host, random};
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::catch_up::{self, Due, Stands, counted, never_begun};
+use leasehold_core::ledger::catch_up::{self, DueSlots, SlotStanding, counted, never_begun};
 use leasehold_core::ledger::job_record::{
-    Account, Agenda, Prospect, Range, STUCK, Turn, Way, Why, is_waved_off, prospect, stuck, takes_turns,
-    turn, waved_off, way,
+    Account, DropReason, DroppedRange, JobRecord, LeaseForSlot, Prospect, STUCK, SlotAction, is_waved_off,
+    prospect, stuck, takes_turns, turn, waved_off, way,
 };
-use leasehold_core::ledger::{Amended, Amending, Entry, Found, Seen};
+use leasehold_core::ledger::{Amended, Amending, Entry, FoundEntry, LeaseSeen};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::store::{Failure, Stored};
-use leasehold_core::update::{self, Decision, Done, Update};
+use leasehold_core::update::{self, Update, UpdateDecision, UpdateOutcome};
 use pollster::block_on;
 
-use super::{Broken, Changed, Look, Note, Start, Terms, Tried, change, due_at, read, recorded, register};
+use super::{
+    Changed, DueNow, JobNote, LookFailed, SlotToStart, Terms, Tried, change, due_at, read, recorded, register,
+};
 use crate::schedule::Slot;
 
 /// More that nobody has begun are not offered to be started: the first will do, unless it has to wait.
@@ -31,34 +33,34 @@ struct Looking<'a> {
     terms: &'a Terms,
     now: i64,
     tried: Tried,
-    agenda: Agenda,
+    agenda: JobRecord,
     /// The leases, once they were read.
-    leases: Option<Vec<Seen>>,
-    look: Look,
+    leases: Option<Vec<LeaseSeen>>,
+    look: DueNow,
 }
 
 /// Looks what is due of a job, settles what can be settled, and says what to start.
-pub fn due_now(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Result<Look, Broken> {
-    let broken = |failure| Broken { failure, notes: Vec::new() };
+pub fn due_now(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Result<DueNow, LookFailed> {
+    let broken = |failure| LookFailed { failure, notes: Vec::new() };
     let Some(agenda) = read(store, &terms.job).map_err(broken)? else {
         // Removed by hand: it is as if nobody had ever seen it.
         register(store, &[terms], now).map_err(broken)?;
-        return Ok(Look::default());
+        return Ok(DueNow::default());
     };
     if !agenda.goes_by(&terms.named) {
-        return Ok(Look { notes: vec![Note::Elsewhere(agenda.schedule)], ..Look::default() });
+        return Ok(DueNow { notes: vec![JobNote::Elsewhere(agenda.schedule)], ..DueNow::default() });
     }
-    let mut looking = Looking { store, terms, now, tried, agenda, leases: None, look: Look::default() };
+    let mut looking = Looking { store, terms, now, tried, agenda, leases: None, look: DueNow::default() };
     match looking.all() {
         Ok(()) => Ok(looking.look),
-        Err(failure) => Err(Broken { failure, notes: looking.look.notes }),
+        Err(failure) => Err(LookFailed { failure, notes: looking.look.notes }),
     }
 }
 
 impl Looking<'_> {
     fn all(&mut self) -> Result<(), Failure> {
         if let Some(upto) = self.agenda.ahead(self.now, self.terms.stagger) {
-            self.look.notes.push(Note::Ahead(upto));
+            self.look.notes.push(JobNote::Ahead(upto));
             // Nothing is due, and nothing more is to be settled by that time.
             return self.still_open();
         }
@@ -67,7 +69,7 @@ impl Looking<'_> {
             return Ok(());
         }
         self.count_dropped()?;
-        let due = Due::of(&self.terms.schedule, &self.agenda, self.terms.catch_up(), self.now);
+        let due = DueSlots::of(&self.terms.schedule, &self.agenda, self.terms.catch_up(), self.now);
         let stands = match &due {
             Some(due) => self.settle(due)?,
             None => BTreeMap::new(),
@@ -82,9 +84,10 @@ impl Looking<'_> {
             return Ok(true);
         };
         let stands = self.recorded_stands(until)?;
-        let account = catch_up::account(&self.terms.schedule, &self.agenda, until, &stands, Why::Paused);
+        let account =
+            catch_up::account(&self.terms.schedule, &self.agenda, until, &stands, DropReason::Paused);
         let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
-        let as_seen = |agenda: &&Agenda| agenda.settled == before && agenda.paused == paused;
+        let as_seen = |agenda: &&JobRecord| agenda.settled == before && agenda.paused == paused;
         let changed =
             self.change(|found, write| Some(found.filter(as_seen)?.without_pause(account.as_ref(), write)))?;
         self.changed(&changed, account.iter().flat_map(|account| &account.dropped));
@@ -94,16 +97,16 @@ impl Looking<'_> {
     /// Changes the record of the job, unless its schedule was changed meanwhile: then all of this is for another look.
     fn change(
         &mut self,
-        rule: impl Fn(Option<&Agenda>, WriteId) -> Option<Agenda>,
+        rule: impl Fn(Option<&JobRecord>, WriteId) -> Option<JobRecord>,
     ) -> Result<Changed, Failure> {
-        let ours = |agenda: &&Agenda| agenda.goes_by(&self.terms.named);
+        let ours = |agenda: &&JobRecord| agenda.goes_by(&self.terms.named);
         change(self.store, &self.terms.job, |found, write| rule(found.filter(ours), write))
     }
 
     /// Takes over what the record says now, and tells of ranges that we have put there.
-    fn changed<'r>(&mut self, changed: &Changed, dropped: impl Iterator<Item = &'r Range>) {
+    fn changed<'r>(&mut self, changed: &Changed, dropped: impl Iterator<Item = &'r DroppedRange>) {
         if changed.by_us {
-            self.look.notes.extend(dropped.map(|range| Note::Dropped(*range)));
+            self.look.notes.extend(dropped.map(|range| JobNote::Dropped(*range)));
         }
         if let Some(agenda) = &changed.agenda {
             self.agenda = agenda.clone();
@@ -121,16 +124,16 @@ impl Looking<'_> {
                     over.push(at);
                     unseen.push(never_begun(at));
                 }
-                Some(Stands::Open) if !self.agenda.is_paused() => self.advance(slot, true, true)?,
-                Some(Stands::Open) => {}
-                Some(Stands::Taken | Stands::Starting) => self.look.unsettled = true,
-                Some(Stands::Settled) => over.push(at),
+                Some(SlotStanding::Open) if !self.agenda.is_paused() => self.advance(slot, true, true)?,
+                Some(SlotStanding::Open) => {}
+                Some(SlotStanding::Taken | SlotStanding::Starting) => self.look.unsettled = true,
+                Some(SlotStanding::Settled) => over.push(at),
             }
         }
         if over.is_empty() {
             return Ok(());
         }
-        let listed = |agenda: &&Agenda| over.iter().all(|at| agenda.open.contains(at));
+        let listed = |agenda: &&JobRecord| over.iter().all(|at| agenda.open.contains(at));
         let changed = self.change(|found, write| {
             let agenda = found.filter(listed)?.without_open(&over, write);
             let account = Account { upto: agenda.settled, dropped: unseen.clone(), open: Vec::new() };
@@ -141,33 +144,33 @@ impl Looking<'_> {
     }
 
     /// How one slot stands; nothing if it has no record, and no run of ours is at it.
-    fn stands_at(&mut self, slot: &Slot) -> Result<Option<Stands>, Failure> {
+    fn stands_at(&mut self, slot: &Slot) -> Result<Option<SlotStanding>, Failure> {
         let subject = self.terms.subject(slot);
         let Some(stored) = block_on(self.store.read(&key_of(&subject)))? else {
-            return Ok((self.tried == Tried::Running(slot.number())).then_some(Stands::Starting));
+            return Ok((self.tried == Tried::Running(slot.number())).then_some(SlotStanding::Starting));
         };
         match Entry::decode_of(&subject, &stored.body) {
             Ok(entry) => self.stands(&entry, &stored).map(Some),
             Err(bad) => {
-                self.look.notes.push(Note::Bad(format!(
+                self.look.notes.push(JobNote::Bad(format!(
                     "the record of {}@{}: {bad}",
                     self.terms.job,
                     slot.due()
                 )));
-                Ok(Some(Stands::Settled))
+                Ok(Some(SlotStanding::Settled))
             }
         }
     }
 
     /// Accounts for what became due and is not wanted any more. Gives how the slots with a record stand.
-    fn settle(&mut self, due: &Due) -> Result<BTreeMap<i64, Stands>, Failure> {
+    fn settle(&mut self, due: &DueSlots) -> Result<BTreeMap<i64, SlotStanding>, Failure> {
         let stands = self.recorded_stands(self.now)?;
         let upto = due.account_upto(self.now);
         if let Some(account) = catch_up::account(&self.terms.schedule, &self.agenda, upto, &stands, due.why())
         {
             let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
             // Whoever was faster has accounted for them, and said so; or has paused the job, or let it go on.
-            let as_seen = |agenda: &&Agenda| agenda.settled == before && agenda.paused == paused;
+            let as_seen = |agenda: &&JobRecord| agenda.settled == before && agenda.paused == paused;
             let changed =
                 self.change(|found, write| Some(found.filter(as_seen)?.with_account(&account, write)))?;
             self.look.unsettled |= !changed.by_us;
@@ -178,14 +181,14 @@ impl Looking<'_> {
     }
 
     /// Offers what is due and wanted to be started.
-    fn offer(&mut self, due: &Due, stands: &BTreeMap<i64, Stands>) -> Result<(), Failure> {
+    fn offer(&mut self, due: &DueSlots, stands: &BTreeMap<i64, SlotStanding>) -> Result<(), Failure> {
         for at in &due.run {
             let (Some(slot), begun) = (self.terms.slot(*at), stands.get(at).copied()) else { continue };
-            let taken = matches!(begun, Some(Stands::Taken | Stands::Starting));
+            let taken = matches!(begun, Some(SlotStanding::Taken | SlotStanding::Starting));
             match begun {
-                Some(Stands::Settled) => continue,
-                Some(Stands::Open) | None => self.advance(slot, begun.is_some(), due.is_late(*at))?,
-                Some(Stands::Taken | Stands::Starting) => self.look.unsettled = true,
+                Some(SlotStanding::Settled) => continue,
+                Some(SlotStanding::Open) | None => self.advance(slot, begun.is_some(), due.is_late(*at))?,
+                Some(SlotStanding::Taken | SlotStanding::Starting) => self.look.unsettled = true,
             }
             // The oldest first: where every slot counts, nothing is begun past one that a run is at.
             let fresh = self.look.start.iter().filter(|start| !start.again).count();
@@ -197,29 +200,35 @@ impl Looking<'_> {
     }
 
     /// How the slots stand that have a record and are not accounted for, up to a second.
-    fn recorded_stands(&mut self, upto: i64) -> Result<BTreeMap<i64, Stands>, Failure> {
+    fn recorded_stands(&mut self, upto: i64) -> Result<BTreeMap<i64, SlotStanding>, Failure> {
         let settled = self.agenda.settled;
         let mut all = self.all_stands(settled, upto, false)?;
         if let Tried::Running(at) = self.tried
             && at > settled
             && at <= upto
         {
-            all.entry(at).or_insert(Stands::Starting);
+            all.entry(at).or_insert(SlotStanding::Starting);
         }
         Ok(all)
     }
 
     /// How the slots with a record stand, after one second, up to and with another. What cannot be read is left alone.
     /// Of those that were `dropped`, what was waved off since is taken back, as whoever did it would, if not dead.
-    fn all_stands(&mut self, after: i64, upto: i64, dropped: bool) -> Result<BTreeMap<i64, Stands>, Failure> {
+    fn all_stands(
+        &mut self,
+        after: i64,
+        upto: i64,
+        dropped: bool,
+    ) -> Result<BTreeMap<i64, SlotStanding>, Failure> {
         let (entries, bad) = recorded(self.store, &self.terms.job, after, upto)?;
-        let mut all: BTreeMap<i64, Stands> = bad.iter().map(|(at, _)| (*at, Stands::Settled)).collect();
-        self.look.notes.extend(bad.into_iter().map(|(_, why)| Note::Bad(why)));
+        let mut all: BTreeMap<i64, SlotStanding> =
+            bad.iter().map(|(at, _)| (*at, SlotStanding::Settled)).collect();
+        self.look.notes.extend(bad.into_iter().map(|(_, why)| JobNote::Bad(why)));
         for (entry, stored) in &entries {
             let stands = if dropped && is_waved_off(entry) {
                 block_on(self.store.remove(&key_of(&entry.subject), &stored.version));
                 // Counted once it is gone.
-                Stands::Taken
+                SlotStanding::Taken
             } else {
                 self.stands(entry, stored)?
             };
@@ -231,7 +240,7 @@ impl Looking<'_> {
     /// Counts once more what was dropped. A run that began one of them before they were settled has left a record by
     /// now; whatever is begun later is withdrawn.
     fn count_dropped(&mut self) -> Result<(), Failure> {
-        let counting: Vec<Range> =
+        let counting: Vec<DroppedRange> =
             self.agenda.dropped.iter().filter(|range| range.counting).copied().collect();
         for range in counting {
             let stands = self.all_stands(range.first - 1, range.last, true)?;
@@ -246,7 +255,7 @@ impl Looking<'_> {
         Ok(())
     }
 
-    fn stands(&mut self, entry: &Entry, stored: &Stored) -> Result<Stands, Failure> {
+    fn stands(&mut self, entry: &Entry, stored: &Stored) -> Result<SlotStanding, Failure> {
         stands(self.store, self.terms, self.now, entry, stored, &mut self.look.notes)
     }
 
@@ -256,19 +265,19 @@ impl Looking<'_> {
         let (mut ways, mut held) = (Vec::new(), None);
         for lease in self.leases()? {
             ways.push(way(&lease, &self.terms.job, &id));
-            if let (Seen::Stands(record, _), None) = (lease, &held) {
+            if let (LeaseSeen::Stands(record, _), None) = (lease, &held) {
                 held = Some(record);
             }
         }
         match (turn(&ways, self.tried.has(slot.number()), begun, self.terms.skips), held) {
-            (Turn::Start, _) => {
-                let free = ways.contains(&Way::Free);
-                self.look.start.push(Start { slot, late, again: begun, free });
+            (SlotAction::Start, _) => {
+                let free = ways.contains(&LeaseForSlot::Free);
+                self.look.start.push(SlotToStart { slot, late, again: begun, free });
                 self.look.unsettled = true;
             }
-            (Turn::WaveOff, Some(held)) if self.is_made_up(&held)? => self.look.unsettled = true,
-            (Turn::WaveOff, Some(held)) => self.wave_off(&slot, &held)?,
-            (Turn::Wait | Turn::WaveOff, _) => self.look.unsettled = true,
+            (SlotAction::WaveOff, Some(held)) if self.is_made_up(&held)? => self.look.unsettled = true,
+            (SlotAction::WaveOff, Some(held)) => self.wave_off(&slot, &held)?,
+            (SlotAction::Wait | SlotAction::WaveOff, _) => self.look.unsettled = true,
         }
         Ok(())
     }
@@ -282,7 +291,7 @@ impl Looking<'_> {
     }
 
     /// The leases as they are now.
-    fn leases(&mut self) -> Result<Vec<Seen>, Failure> {
+    fn leases(&mut self) -> Result<Vec<LeaseSeen>, Failure> {
         if let Some(leases) = &self.leases {
             return Ok(leases.clone());
         }
@@ -300,38 +309,39 @@ impl Looking<'_> {
         let (key, mut update) = (key_of(&subject), Update::new(random::seed()));
         let entry = waved_off(subject, &self.terms.job, held, at, update.fresh());
         let Some(entry) = entry.filter(|entry| entry.encode().is_some()) else { return Ok(()) };
-        let first = Then::of(update.offer(None, entry.clone()), Entry::encode);
+        let first = NextCall::of(update.offer(None, entry.clone()), Entry::encode);
         let done = drive(self.store, &key, first, None, |_, answer| {
-            let decode = |stored| update::Found::of(stored, |body| Entry::decode_of(&entry.subject, body));
+            let decode =
+                |stored| update::FoundRecord::of(stored, |body| Entry::decode_of(&entry.subject, body));
             let next = match answer {
-                Answer::Read(read) => {
+                StoreAnswer::Read(read) => {
                     update.on_read(read.map(|stored| stored.map(decode)), |found, write| match found {
-                        Some(_) => Decision::Stop(()),
-                        None => Decision::Write(Entry { write, ..entry.clone() }),
+                        Some(_) => UpdateDecision::Stop(()),
+                        None => UpdateDecision::Write(Entry { write, ..entry.clone() }),
                     })
                 }
-                Answer::Cas(cas) => update.on_cas(cas),
+                StoreAnswer::Cas(cas) => update.on_cas(cas),
             };
-            Then::of(next, Entry::encode)
+            NextCall::of(next, Entry::encode)
         })?;
         let (entry, version) = match done {
-            Done::Landed { record, version, .. } => (record, version),
+            UpdateOutcome::Landed { record, version, .. } => (record, version),
             // Somebody has, or has begun it: seen with the next look.
-            Done::Stopped(()) => {
+            UpdateOutcome::Stopped(()) => {
                 self.look.unsettled = true;
                 return Ok(());
             }
-            Done::Failed { failure, .. } => return Err(failure),
+            UpdateOutcome::Failed { failure, .. } => return Err(failure),
         };
         // Somebody may have dropped it before there was a record: that stands. What is settled otherwise is so
         // by what this record says; so where nobody can tell, it stays.
         let at = slot.number();
-        let dropped = |agenda: Agenda| agenda.is_settled(at) && agenda.range_of(at).is_some();
+        let dropped = |agenda: JobRecord| agenda.is_settled(at) && agenda.range_of(at).is_some();
         if read(self.store, &self.terms.job)?.is_some_and(dropped) {
             block_on(self.store.remove(&key, &version));
             return Ok(());
         }
-        self.look.notes.push(Note::WavedOff(entry));
+        self.look.notes.push(JobNote::WavedOff(entry));
         self.tell_if_stuck(slot)
     }
 
@@ -347,7 +357,7 @@ impl Looking<'_> {
             }
         }
         if stuck(entries.iter()) == Some(STUCK) {
-            self.look.notes.push(Note::Stuck(self.terms.subject(slot)));
+            self.look.notes.push(JobNote::Stuck(self.terms.subject(slot)));
         }
         Ok(())
     }
@@ -360,26 +370,26 @@ pub(super) fn stands(
     now: i64,
     entry: &Entry,
     stored: &Stored,
-    notes: &mut Vec<Note>,
-) -> Result<Stands, Failure> {
-    let found = Found { entry, age: stored.age };
+    notes: &mut Vec<JobNote>,
+) -> Result<SlotStanding, Failure> {
+    let found = FoundEntry { entry, age: stored.age };
     let ask = terms.ask(entry, now);
     let mut lives = None;
     loop {
         match prospect(found, &ask, lives, WriteId(random::seed())) {
             Prospect::AskLease(lease, grant) => lives = Some(alive(store, &lease, grant)?),
-            Prospect::Taken => return Ok(Stands::Taken),
-            Prospect::Settled => return Ok(Stands::Settled),
-            Prospect::Open => return Ok(Stands::Open),
+            Prospect::Taken => return Ok(SlotStanding::Taken),
+            Prospect::Settled => return Ok(SlotStanding::Settled),
+            Prospect::Open => return Ok(SlotStanding::Open),
             Prospect::Silent(silent) => {
                 let amending = Amending::new(stored.version.clone(), silent.clone(), random::seed());
                 return Ok(match amend(store, amending) {
                     Amended::Done(..) => {
-                        notes.push(Note::Silent(silent));
-                        Stands::Settled
+                        notes.push(JobNote::Silent(silent));
+                        SlotStanding::Settled
                     }
                     // Somebody else has: seen with the next look.
-                    Amended::Superseded(_) => Stands::Taken,
+                    Amended::Superseded(_) => SlotStanding::Taken,
                     Amended::Failed(failure) => return Err(failure),
                 });
             }

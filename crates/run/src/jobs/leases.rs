@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use leasehold_core::name::Name;
 
-use super::{CATCH_UP_MOST, Said};
+use super::{CATCH_UP_MOST, JobTable};
 use crate::config_file::{BadFile, Section};
 
 /// What a slot does that finds its lease busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Busy {
+pub enum IfBusy {
     /// It is skipped, for good.
     Skip,
     /// It waits this long, then it is skipped.
@@ -48,8 +48,8 @@ pub fn check_defaults(defaults: &Section<'_>) -> Result<(), BadFile> {
 }
 
 /// The leases that would do, and what if none is free.
-pub fn leases(said: &Said<'_>, name: &Name) -> Result<(Vec<Name>, Busy), BadFile> {
-    let Said { own, defaults, .. } = said;
+pub fn leases(said: &JobTable<'_>, name: &Name) -> Result<(Vec<Name>, IfBusy), BadFile> {
+    let JobTable { own, defaults, .. } = said;
     check(own)?;
     let on_busy = said.either(|section| section.choice("on_busy", &WORDS))?;
     let leases = named(own, on_busy, name)?;
@@ -69,7 +69,7 @@ pub fn leases(said: &Said<'_>, name: &Name) -> Result<(Vec<Name>, Busy), BadFile
     Ok((leases, busy(said, wait.filter(|_| waits))?))
 }
 
-fn busy(said: &Said<'_>, wait: Option<Duration>) -> Result<Busy, BadFile> {
+fn busy(said: &JobTable<'_>, wait: Option<Duration>) -> Result<IfBusy, BadFile> {
     let otherwise = |section: &Section<'_>| section.has("on_busy") || section.has("wait");
     let (own, defaults) = (&said.own, said.defaults);
     // The table that says how many are caught up, and every more particular one.
@@ -78,9 +78,9 @@ fn busy(said: &Said<'_>, wait: Option<Duration>) -> Result<Busy, BadFile> {
         false => every_slot_counts(defaults)? && !otherwise(own) && !otherwise(defaults),
     };
     Ok(match (open, wait) {
-        (true, _) => Busy::Open,
-        (false, Some(wait)) => Busy::Wait(wait),
-        (false, None) => Busy::Skip,
+        (true, _) => IfBusy::Open,
+        (false, Some(wait)) => IfBusy::Wait(wait),
+        (false, None) => IfBusy::Skip,
     })
 }
 

@@ -10,7 +10,7 @@ use crate::placeholders::{self, BadTemplate, Moment};
 
 /// What a job does for one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filled {
+pub struct FilledJob {
     /// The command.
     pub run: Vec<String>,
     /// Under which key it is done, if under one.
@@ -37,7 +37,7 @@ impl Job {
     ///
     /// Fails only if the records of a time zone have gone since the job was read: another date would be another
     /// key, and the work be done twice.
-    pub fn filled(&self, slot_id: &str, due: Timestamp) -> Result<Filled, BadTemplate> {
+    pub fn filled(&self, slot_id: &str, due: Timestamp) -> Result<FilledJob, BadTemplate> {
         let when = Moment { slot: Some(slot_id.into()), at: due };
         let key = self.key_at(&when)?;
         let fill = |word: &str| match word {
@@ -45,7 +45,7 @@ impl Job {
             _ => placeholders::filled(word, &self.leases[0], &self.name, &when),
         };
         let run = self.run.iter().map(|argument| each(argument, fill)).collect::<Result<_, _>>()?;
-        Ok(Filled { run, key })
+        Ok(FilledJob { run, key })
     }
 
     /// Which lease will be granted is not known yet: `{lease}` is the first, whichever it is.

@@ -8,7 +8,7 @@ use jiff::tz::{self, TimeZone};
 use leasehold::text::did_you_mean;
 use leasehold_core::human_duration::HumanDuration;
 
-use super::{Busy, Said};
+use super::{IfBusy, JobTable};
 use crate::config_file::BadFile;
 use crate::schedule::{Cron, CronError, Every, Gap, Overlap, Policy, Schedule};
 
@@ -16,7 +16,7 @@ use crate::schedule::{Cron, CronError, Every, Gap, Overlap, Policy, Schedule};
 const STAGGER_MOST: Duration = Duration::from_secs(3600);
 
 /// When.
-pub struct Due {
+pub struct JobTimes {
     pub schedule: Schedule,
     pub written: String,
     pub stagger: Duration,
@@ -58,7 +58,7 @@ pub fn zone(name: &str) -> Result<TimeZone, String> {
 }
 
 /// What a job says of it.
-pub fn due(said: &Said<'_>, busy: Busy) -> Result<Due, BadFile> {
+pub fn due(said: &JobTable<'_>, busy: IfBusy) -> Result<JobTimes, BadFile> {
     let own = &said.own;
     let stagger = own.duration("stagger")?.unwrap_or_default();
     let (schedule, written, within) = match (own.has("every"), own.has("cron")) {
@@ -80,7 +80,7 @@ pub fn due(said: &Said<'_>, busy: Busy) -> Result<Due, BadFile> {
             &format!("a stagger of {} is too long: it must be {bound}", HumanDuration(stagger)),
         ));
     }
-    if let (Busy::Wait(wait), Some(interval)) = (busy, within)
+    if let (IfBusy::Wait(wait), Some(interval)) = (busy, within)
         && wait >= interval
     {
         let why = "a slot that waits would be overtaken by the next one";
@@ -90,12 +90,12 @@ pub fn due(said: &Said<'_>, busy: Busy) -> Result<Due, BadFile> {
         let section = if own.has("wait") { own } else { said.defaults };
         return Err(section.bad("wait", &why));
     }
-    Ok(Due { schedule, written, stagger })
+    Ok(JobTimes { schedule, written, stagger })
 }
 
-type Found = (Schedule, String, Option<Duration>);
+type ReadSchedule = (Schedule, String, Option<Duration>);
 
-fn every(said: &Said<'_>) -> Result<Found, BadFile> {
+fn every(said: &JobTable<'_>) -> Result<ReadSchedule, BadFile> {
     let own = &said.own;
     if let Some(wrong) = ["timezone", "gap", "overlap"].into_iter().find(|key| own.has(key)) {
         let why = format!(
@@ -112,7 +112,7 @@ fn every(said: &Said<'_>) -> Result<Found, BadFile> {
     Ok((Schedule::every(every), every.to_string(), Some(interval)))
 }
 
-fn cron(said: &Said<'_>) -> Result<Found, BadFile> {
+fn cron(said: &JobTable<'_>) -> Result<ReadSchedule, BadFile> {
     let own = &said.own;
     if own.has("offset") {
         return Err(own.bad("offset", "offset goes with every; with cron, write the minute"));

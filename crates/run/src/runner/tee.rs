@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The job's ends of both pipes. Closed here once the job has them, or the end would never be seen.
 #[derive(Debug)]
-pub struct Ends {
+pub struct PipeEnds {
     /// For its standard output.
     pub out: PipeWriter,
     /// For its standard error.
@@ -38,13 +38,13 @@ pub struct Ends {
 
 /// What passes through.
 #[derive(Debug)]
-pub struct Tail {
+pub struct Tee {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<TeeState>,
     changed: Condvar,
     /// The job is gone: what is in the pipes is all. Never taken, so that both threads see it.
     stop: Wake,
@@ -53,7 +53,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct TeeState {
     last: Last,
     reading: usize,
     writing: usize,
@@ -62,19 +62,19 @@ struct State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, TeeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, change: impl FnOnce(&mut State)) {
+    fn note(&self, change: impl FnOnce(&mut TeeState)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
 }
 
-impl Tail {
+impl Tee {
     /// Starts to pass on to our own output and error whatever is written to the ends.
-    pub fn start() -> io::Result<(Self, Ends)> {
+    pub fn start() -> io::Result<(Self, PipeEnds)> {
         let ((from_out, out), (from_err, err)) = (io::pipe()?, io::pipe()?);
         let (state, stop, written) = (Mutex::default(), Wake::new()?, Wake::new()?);
         let shared = Arc::new(Shared { state, changed: Condvar::new(), stop, written });
@@ -89,7 +89,7 @@ impl Tail {
             };
             thread::Builder::new().name(name.into()).stack_size(128 * 1024).spawn(pass)?;
         }
-        Ok((Self { shared }, Ends { out, err }))
+        Ok((Self { shared }, PipeEnds { out, err }))
     }
 
     /// The job is gone. The last of what it printed.

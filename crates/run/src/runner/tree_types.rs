@@ -4,14 +4,14 @@ use rustix::process::WaitStatus;
 
 /// How the job's own process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum ProcessExit {
     /// It exited with this code.
     Code(u8),
     /// This signal ended it.
     Signal(u8),
 }
 
-impl Exit {
+impl ProcessExit {
     /// Reads a wait status; nothing for a child that has only stopped.
     pub(super) fn of(status: WaitStatus) -> Option<Self> {
         let small = |n: i32| u8::try_from(n & 0xff).unwrap_or(u8::MAX);
@@ -32,7 +32,7 @@ impl Exit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reaped {
     /// The job's own process ended, and how. Said once.
-    pub main: Option<Exit>,
+    pub main: Option<ProcessExit>,
     /// Nothing of the tree is left.
     pub empty: bool,
 }

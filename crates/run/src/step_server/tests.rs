@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use leasehold_core::fence::{Mode, Reason};
+use leasehold_core::fence::{FenceMode, RefusalReason};
 use leasehold_core::ids::{Epoch, Token};
 use leasehold_core::ledger::{IfUnknown, Subject};
 use leasehold_core::name::Name;
@@ -9,20 +9,20 @@ use leasehold_core::session::Granted;
 use super::*;
 use leasehold::backends::memory::MemoryStore;
 use leasehold::host;
-use leasehold::ledger::{Book, Item};
+use leasehold::ledger::{Item, ItemRecorder};
 use leasehold::state::StateDir;
-use leasehold::targets::{Attempt, Target};
+use leasehold::targets::{RefusedAction, Target};
 use leasehold::update::nothing;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A run that has begun its item; a keeper without a session records its steps.
-fn desk() -> StepDesk {
+fn desk() -> ItemSteps {
     watched_desk().0
 }
 
 /// The same, and what ends when nobody is left who could ask the keeper.
-fn watched_desk() -> (StepDesk, mpsc::Receiver<()>) {
+fn watched_desk() -> (ItemSteps, mpsc::Receiver<()>) {
     let (name, grant) = (Name::new("site").unwrap(), Grant(7));
     let item = Item {
         subject: Subject::Key("order".into()),
@@ -30,7 +30,7 @@ fn watched_desk() -> (StepDesk, mpsc::Receiver<()>) {
         attempts: 3,
         keep: None,
     };
-    let mut book = Book::new(item, None, name.clone(), host::holder("run", &name));
+    let mut book = ItemRecorder::new(item, None, name.clone(), host::holder("run", &name));
     let (epoch, token, ttl) = (Epoch::first(7), Token::new(1).unwrap(), Duration::from_secs(9));
     let granted = Granted { lease: name.clone(), epoch, token, grant, ttl };
     let mut store = MemoryStore::new().unwrap();
@@ -48,7 +48,7 @@ fn watched_desk() -> (StepDesk, mpsc::Receiver<()>) {
             }
         }
     });
-    (StepDesk { grant, keeper, patience: PATIENCE, under_way: Arc::default() }, end)
+    (ItemSteps { grant, keeper, patience: PATIENCE, under_way: Arc::default() }, end)
 }
 
 fn run(token: u64) -> Bearer {
@@ -57,17 +57,17 @@ fn run(token: u64) -> Bearer {
 }
 
 /// All that is answered in a run that has an item and no gate.
-fn whole(steps: StepDesk) -> Desk {
-    Desk { steps: Some(steps), ..Desk::new(run(1)) }
+fn whole(steps: ItemSteps) -> StepResponder {
+    StepResponder { steps: Some(steps), ..StepResponder::new(run(1)) }
 }
 
 /// What is answered to whoever asks for the step now, and goes away again.
-fn asked(desk: &StepDesk) -> Answer {
-    desk.begin("charge", desk.grant).map_or_else(|answer| answer, |_| Answer::Begin)
+fn asked(desk: &ItemSteps) -> StepAnswer {
+    desk.begin("charge", desk.grant).map_or_else(|answer| answer, |_| StepAnswer::Begin)
 }
 
-fn done() -> Answer {
-    Answer::Done { token: 1, output: None }
+fn done() -> StepAnswer {
+    StepAnswer::Done { token: 1, output: None }
 }
 
 /// Waits until a thread of this process sleeps.
@@ -96,7 +96,7 @@ fn a_step_is_not_begun_by_who_looked_before_it_was_done() {
             asked(&desk)
         });
         asleep(told.recv().unwrap());
-        assert_eq!(desk.done("charge", None), Answer::Recorded { left_out: false });
+        assert_eq!(desk.done("charge", None), StepAnswer::Recorded { left_out: false });
         held.remove("charge");
         drop(held);
         assert_eq!(second.join().unwrap(), done());
@@ -120,7 +120,7 @@ fn of_many_that_come_at_once_one_does_it() {
                             begun.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                             desk.done("charge", None);
                         }
-                        Err(Answer::Busy) => std::thread::yield_now(),
+                        Err(StepAnswer::Busy) => std::thread::yield_now(),
                         Err(answer) => return assert_eq!(answer, done()),
                     }
                 }
@@ -134,12 +134,12 @@ fn of_many_that_come_at_once_one_does_it() {
 #[test]
 fn who_goes_away_leaves_the_step_to_others() {
     let desk = desk();
-    let begin = Ask::Begin { step: "charge".into(), grant: desk.grant };
+    let begin = StepRequest::Begin { step: "charge".into(), grant: desk.grant };
     let (ours, theirs) = UnixStream::pair().unwrap();
     send(&theirs, &begin).unwrap();
     drop(theirs);
     whole(desk.clone()).serve(&ours).unwrap_err();
-    assert_eq!(asked(&desk), Answer::Begin);
+    assert_eq!(asked(&desk), StepAnswer::Begin);
     std::thread::scope(|scope| {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let serving = scope.spawn({
@@ -147,12 +147,12 @@ fn who_goes_away_leaves_the_step_to_others() {
             move || desk.serve(&ours).is_err()
         });
         send(&theirs, &begin).unwrap();
-        assert_eq!(receive::<Answer>(&mut BufReader::new(&theirs)).unwrap(), Answer::Begin);
-        assert_eq!(asked(&desk), Answer::Busy);
+        assert_eq!(receive::<StepAnswer>(&mut BufReader::new(&theirs)).unwrap(), StepAnswer::Begin);
+        assert_eq!(asked(&desk), StepAnswer::Busy);
         drop(theirs);
         assert!(serving.join().unwrap());
     });
-    assert_eq!(asked(&desk), Answer::Begin);
+    assert_eq!(asked(&desk), StepAnswer::Begin);
 }
 
 /// What a command has left behind may hold its connection for ever: who answers ends with the run, and so does who
@@ -162,18 +162,18 @@ fn who_answers_ends_with_the_run() {
     let dir = fresh("ends");
     let (desk, end) = watched_desk();
     let grant = desk.grant;
-    let steps = Steps::listen(&dir, whole(desk)).unwrap();
+    let steps = StepServer::listen(&dir, whole(desk)).unwrap();
     let held = ["done", "begun"].map(|step| {
         let held = UnixStream::connect(steps.path()).unwrap();
-        send(&held, &Ask::Begin { step: step.into(), grant }).unwrap();
-        assert_eq!(receive::<Answer>(&mut BufReader::new(&held)).unwrap(), Answer::Begin);
+        send(&held, &StepRequest::Begin { step: step.into(), grant }).unwrap();
+        assert_eq!(receive::<StepAnswer>(&mut BufReader::new(&held)).unwrap(), StepAnswer::Begin);
         held
     });
-    send(&held[0], &Ask::Done { output: None }).unwrap();
+    send(&held[0], &StepRequest::Done { output: None }).unwrap();
     let mut first = BufReader::new(&held[0]);
-    assert_eq!(receive::<Answer>(&mut first).unwrap(), Answer::Recorded { left_out: false });
+    assert_eq!(receive::<StepAnswer>(&mut first).unwrap(), StepAnswer::Recorded { left_out: false });
     // After that nothing is kept of it.
-    assert_eq!(receive::<Answer>(&mut first).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    assert_eq!(receive::<StepAnswer>(&mut first).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     drop(steps);
     assert_eq!(end.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
     drop(held);
@@ -184,9 +184,9 @@ fn who_answers_ends_with_the_run() {
 fn what_cannot_be_begun_is_not_told_as_done() {
     let desk = desk();
     for name in ["", &"x".repeat(STEP_NAME_MAX + 1)] {
-        assert_eq!(desk.begin(name, desk.grant).err(), Some(Answer::BadName));
+        assert_eq!(desk.begin(name, desk.grant).err(), Some(StepAnswer::BadName));
     }
-    assert_eq!(desk.begin("charge", Grant(8)).err(), Some(Answer::Superseded));
+    assert_eq!(desk.begin("charge", Grant(8)).err(), Some(StepAnswer::Superseded));
     let (keeper, inbox) = StepSender::alone().unwrap();
     std::thread::spawn(move || {
         for step in inbox {
@@ -194,8 +194,8 @@ fn what_cannot_be_begun_is_not_told_as_done() {
             let _ = told.send(None);
         }
     });
-    let desk = StepDesk { keeper, ..desk };
-    assert_eq!(asked(&desk), Answer::NoItem);
+    let desk = ItemSteps { keeper, ..desk };
+    assert_eq!(asked(&desk), StepAnswer::NoItem);
     assert!(desk.under_way().is_empty());
 }
 
@@ -283,23 +283,23 @@ fn a_gate_is_entered_only_by_its_own_run_and_in_time() {
     let store = MemoryStore::new().unwrap();
     let gates = Gates::new(Arc::new(move || Ok(Box::new(store.clone()))));
     let mail = Name::new("mail").unwrap();
-    let desk = Desk::new(run(1)).with_gates(gates.clone(), PATIENCE);
+    let desk = StepResponder::new(run(1)).with_gates(gates.clone(), PATIENCE);
     let refused = |answer| match answer {
-        Answer::Barred { refused } => (refused.attempt, refused.reason),
+        StepAnswer::Barred { refused } => (refused.attempt, refused.reason),
         other => panic!("{other:?}"),
     };
-    assert_eq!(refused(desk.enter(&mail, Grant(7))), (Attempt::Enter, Reason::NotSealed));
-    gates.gate(&mail).seal(&run(1), Mode::Enforce).unwrap();
-    assert_eq!(desk.enter(&mail, Grant(7)), Answer::Entered { by: None, let_in: None });
+    assert_eq!(refused(desk.enter(&mail, Grant(7))), (RefusedAction::Enter, RefusalReason::NotSealed));
+    gates.gate(&mail).seal(&run(1), FenceMode::Enforce).unwrap();
+    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Entered { by: None, let_in: None });
     let by = Duration::from_secs(5);
     *desk.ours_until.lock().unwrap() = Some(BootTime(by));
-    assert_eq!(desk.enter(&mail, Grant(7)), Answer::Entered { by: Some(by), let_in: None });
+    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Entered { by: Some(by), let_in: None });
     // Neither for another run, nor in a run that has named none.
-    assert_eq!(desk.enter(&mail, Grant(8)), Answer::NoGate);
-    assert_eq!(whole(self::desk()).enter(&mail, Grant(7)), Answer::NoGate);
+    assert_eq!(desk.enter(&mail, Grant(8)), StepAnswer::NoGate);
+    assert_eq!(whole(self::desk()).enter(&mail, Grant(7)), StepAnswer::NoGate);
     let next = Bearer { grant: Grant(9), ..run(2) };
-    gates.gate(&mail).seal(&next, Mode::Enforce).unwrap();
-    assert_eq!(refused(desk.enter(&mail, Grant(7))), (Attempt::Enter, Reason::Stale));
+    gates.gate(&mail).seal(&next, FenceMode::Enforce).unwrap();
+    assert_eq!(refused(desk.enter(&mail, Grant(7))), (RefusedAction::Enter, RefusalReason::Stale));
 }
 
 /// A store that is not there, and one that has no more time: no answer is a start.
@@ -309,18 +309,18 @@ fn a_store_that_does_not_answer_lets_nobody_in() {
     let failure = Failure::new(FailureKind::Denied, "no");
     let said = failure.clone();
     let gates = Gates::new(Arc::new(move || Err(said.clone())));
-    let desk = Desk::new(run(1)).with_gates(gates, PATIENCE);
-    assert_eq!(desk.enter(&mail, Grant(7)), Answer::Unentered { failure: failure.clone() });
+    let desk = StepResponder::new(run(1)).with_gates(gates, PATIENCE);
+    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Unentered { failure: failure.clone() });
     // A run that was paused past its lease blames no store.
     let now = clock::boot_time();
     *desk.ours_until.lock().unwrap() = Some(now);
-    assert_eq!(desk.enter(&mail, Grant(7)), Answer::Late);
+    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Late);
     *desk.ours_until.lock().unwrap() = Some(now.plus(PATIENCE));
-    assert_eq!(desk.enter(&mail, Grant(7)), Answer::Unentered { failure });
+    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Unentered { failure });
     let store = MemoryStore::new().unwrap();
     let gates = Gates::new(Arc::new(move || Ok(Box::new(store.clone()))));
-    gates.gate(&mail).seal(&run(1), Mode::Enforce).unwrap();
-    let desk = Desk::new(run(1)).with_gates(gates, Duration::ZERO);
+    gates.gate(&mail).seal(&run(1), FenceMode::Enforce).unwrap();
+    let desk = StepResponder::new(run(1)).with_gates(gates, Duration::ZERO);
     let answer = desk.enter(&mail, Grant(7));
-    assert!(matches!(answer, Answer::Unentered { .. }), "{answer:?}");
+    assert!(matches!(answer, StepAnswer::Unentered { .. }), "{answer:?}");
 }

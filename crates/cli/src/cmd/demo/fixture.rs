@@ -46,7 +46,7 @@ const NOT_OURS: [&str; 9] = [
 
 /// Why the story could not go on.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum DemoError {
     /// It went otherwise.
     Different(String),
     /// Somebody ended it: the signal's number.
@@ -55,7 +55,7 @@ pub enum Trouble {
     System(io::Error),
 }
 
-impl<E: Into<io::Error>> From<E> for Trouble {
+impl<E: Into<io::Error>> From<E> for DemoError {
     fn from(e: E) -> Self {
         Self::System(e.into())
     }
@@ -98,32 +98,32 @@ impl Actor {
     }
 
     /// Stops everything of it, as a closed lid or a stalled machine would.
-    pub fn freeze(&self) -> Result<(), Trouble> {
+    pub fn freeze(&self) -> Result<(), DemoError> {
         self.signal_wrapper(Signal::STOP)?;
         self.signal_job(Signal::STOP)
     }
 
     /// Lets the job go on, and the wrapper stand still for now.
-    pub fn thaw_job(&self) -> Result<(), Trouble> {
+    pub fn thaw_job(&self) -> Result<(), DemoError> {
         self.signal_job(Signal::CONT)
     }
 
     /// Lets the wrapper go on.
-    pub fn thaw_wrapper(&self) -> Result<(), Trouble> {
+    pub fn thaw_wrapper(&self) -> Result<(), DemoError> {
         self.signal_wrapper(Signal::CONT)
     }
 
-    fn signal_wrapper(&self, signal: Signal) -> Result<(), Trouble> {
+    fn signal_wrapper(&self, signal: Signal) -> Result<(), DemoError> {
         // Not waited for yet, so the number is still its own.
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    fn signal_job(&self, signal: Signal) -> Result<(), Trouble> {
+    fn signal_job(&self, signal: Signal) -> Result<(), DemoError> {
         self.group.map_or(Ok(()), |group| Ok(kill_process_group(group, signal)?))
     }
 
     /// Tells the job to write. A frozen one finds it when it wakes.
-    pub fn go(&mut self) -> Result<(), Trouble> {
+    pub fn go(&mut self) -> Result<(), DemoError> {
         let line = format!("{}\n", super::actor::GO);
         self.stdin.as_mut().map_or(Ok(()), |stdin| Ok(stdin.write_all(line.as_bytes())?))
     }
@@ -146,7 +146,7 @@ impl Actor {
         Some(String::from_utf8_lossy(&line).trim().to_owned())
     }
 
-    fn hear(&mut self) -> Result<(), Trouble> {
+    fn hear(&mut self) -> Result<(), DemoError> {
         let mut block = [0; 1024];
         match self.stdout.read(&mut block) {
             Ok(0) => self.silent = true,
@@ -158,7 +158,7 @@ impl Actor {
     }
 
     /// The process group and token of a job that says it is ready.
-    pub fn ready(&mut self, line: &str) -> Result<u64, Trouble> {
+    pub fn ready(&mut self, line: &str) -> Result<u64, DemoError> {
         let words: Vec<&str> = line.split(' ').collect();
         let ready = match words[..] {
             [super::actor::READY, group, token] => {
@@ -177,10 +177,10 @@ impl Actor {
     }
 
     /// It did something that is not in the story.
-    pub fn different(&self, what: &str) -> Trouble {
+    pub fn different(&self, what: &str) -> DemoError {
         let said = self.said();
         let said = if said.is_empty() { "nothing".into() } else { said };
-        Trouble::Different(format!("{}: {what:?}; it said: {said}", self.label))
+        DemoError::Different(format!("{}: {what:?}; it said: {said}", self.label))
     }
 }
 
@@ -199,7 +199,7 @@ impl Drop for Actor {
 
 /// Where it all happens.
 #[derive(Debug)]
-pub struct Stage {
+pub struct Fixture {
     dir: PathBuf,
     exe: PathBuf,
     signals: Signals,
@@ -208,9 +208,9 @@ pub struct Stage {
     count: u32,
 }
 
-impl Stage {
+impl Fixture {
     /// A fresh directory; from here on an interrupt is noticed, not obeyed.
-    pub fn set() -> Result<Self, Trouble> {
+    pub fn set() -> Result<Self, DemoError> {
         let exe = std::env::current_exe()?;
         let signals = Signals::install()?;
         let timer = Timer::new()?;
@@ -242,7 +242,7 @@ impl Stage {
     }
 
     /// Starts a run that will publish `content`.
-    pub fn start(&mut self, side: Side, label: &str, content: &str, wait: bool) -> Result<Actor, Trouble> {
+    pub fn start(&mut self, side: Side, label: &str, content: &str, wait: bool) -> Result<Actor, DemoError> {
         self.count += 1;
         let files = self.dir.join(format!("process-{}", self.count));
         let mut command = Command::new(&self.exe);
@@ -268,14 +268,14 @@ impl Stage {
         command.stderr(File::create(files.with_extension("stderr"))?);
         let mut child = command.spawn()?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Trouble::Different("a process without pipes".into()));
+            return Err(DemoError::Different("a process without pipes".into()));
         };
         let (label, stdin) = (label.to_owned(), Some(stdin));
         Ok(Actor { label, child, stdin, stdout, heard: Vec::new(), silent: false, group: None, files })
     }
 
     /// The next line of whichever speaks first; nothing: that one will not speak again.
-    pub fn next_line(&mut self, actors: &mut [&mut Actor]) -> Result<(usize, Option<String>), Trouble> {
+    pub fn next_line(&mut self, actors: &mut [&mut Actor]) -> Result<(usize, Option<String>), DemoError> {
         loop {
             for (who, actor) in actors.iter_mut().enumerate() {
                 if let Some(line) = actor.line() {
@@ -296,7 +296,7 @@ impl Stage {
     }
 
     /// The next line of this one, which must begin so.
-    pub fn expect(&mut self, actor: &mut Actor, prefix: &str) -> Result<String, Trouble> {
+    pub fn expect(&mut self, actor: &mut Actor, prefix: &str) -> Result<String, DemoError> {
         match self.next_line(&mut [actor])?.1 {
             Some(line) if line.starts_with(prefix) => Ok(line),
             other => Err(actor.different(&other.unwrap_or_else(|| format!("ended without {prefix:?}")))),
@@ -304,7 +304,7 @@ impl Stage {
     }
 
     /// Waits until it has ended; its exit code, as a shell would say it.
-    pub fn end(&mut self, actor: &mut Actor) -> Result<i32, Trouble> {
+    pub fn end(&mut self, actor: &mut Actor) -> Result<i32, DemoError> {
         loop {
             if let Some(status) = actor.child.try_wait()? {
                 actor.job_over();
@@ -315,7 +315,7 @@ impl Stage {
     }
 
     /// Sleeps until one of these is ready, or a child has changed.
-    fn wait(&mut self, fds: &[BorrowedFd<'_>], actors: &[&mut Actor]) -> Result<Vec<usize>, Trouble> {
+    fn wait(&mut self, fds: &[BorrowedFd<'_>], actors: &[&mut Actor]) -> Result<Vec<usize>, DemoError> {
         let mut all = fds.to_vec();
         all.extend([self.timer.as_fd(), self.signals.as_fd()]);
         let ready = poll::wait(&all)?;
@@ -323,20 +323,20 @@ impl Stage {
             let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
             let pending = self.signals.pending();
             if let Some(signal) = pending.forward.iter().find(|signal| ends.contains(signal)) {
-                return Err(Trouble::Signal(signal.as_raw()));
+                return Err(DemoError::Signal(signal.as_raw()));
             }
         }
         if ready.has(fds.len()) {
             let late = format!("nothing more happened within {} s", PATIENCE.as_secs());
             return Err(actors
                 .first()
-                .map_or_else(|| Trouble::Different(late.clone()), |a| a.different(&late)));
+                .map_or_else(|| DemoError::Different(late.clone()), |a| a.different(&late)));
         }
         Ok((0..fds.len()).filter(|n| ready.has(*n)).collect())
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }

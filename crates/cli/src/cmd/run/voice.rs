@@ -5,13 +5,13 @@ use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::name::Name;
 use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, Signal, StopReason};
 use leasehold::core::time::BootTime;
-use leasehold_run::runner::run::{Listener, Ran, Spec};
+use leasehold_run::runner::run::{Listener, RunResult, RunSpec};
 use leasehold_run::runner::signals::signal_number;
 use leasehold_run::runner::tree_types::Survivor;
 
-use crate::cmd::{Silence, held_by, names, target_args};
+use crate::cmd::{SlowStoreNotice, held_by, names, target_args};
 use crate::config::{Chosen, scope};
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 use crate::report;
 
@@ -20,13 +20,13 @@ pub struct Voice<'a> {
     out: &'a Out,
     /// For what is said while the job runs.
     live: Out,
-    spec: &'a Spec,
+    spec: &'a RunSpec,
     shown: &'a str,
     scope: &'static str,
     /// The last renewal failed, which was told.
     failing: bool,
     /// Until the first event.
-    silence: Option<Silence>,
+    silence: Option<SlowStoreNotice>,
     /// Which of the leases it is.
     lease: &'a Name,
     /// When the store last confirmed that the lease is ours.
@@ -38,7 +38,12 @@ pub struct Voice<'a> {
 }
 
 impl<'a> Voice<'a> {
-    pub fn new(out: &'a Out, spec: &'a Spec, chosen: &'a Chosen, silence: Option<Silence>) -> Self {
+    pub fn new(
+        out: &'a Out,
+        spec: &'a RunSpec,
+        chosen: &'a Chosen,
+        silence: Option<SlowStoreNotice>,
+    ) -> Self {
         Self {
             out,
             live: out.hurried(),
@@ -161,7 +166,7 @@ impl Voice<'_> {
     /// The last line and the exit code.
     pub fn ended(
         &self,
-        ran: &Ran,
+        ran: &RunResult,
         skip_exit: u8,
         refusal: impl Fn(&NotStarted) -> Failed,
     ) -> Result<u8, Failed> {
@@ -175,7 +180,7 @@ impl Voice<'_> {
             Outcome::Busy(busy) => self.skipped(busy, skip_exit),
             Outcome::NotStarted(why) => Err(refusal(why)),
             Outcome::Lost { why, status } => {
-                Err(Failed::new(Kind::Lost, "lost", self.lost(why, *status, ran)))
+                Err(Failed::new(FailKind::Lost, "lost", self.lost(why, *status, ran)))
             }
             Outcome::Finished { status, release, stopped, .. } => {
                 let code = match (*status, stopped) {
@@ -186,7 +191,7 @@ impl Voice<'_> {
                 };
                 if let Some(error) = &ran.spawn_error {
                     return Err(Failed::new(
-                        Kind::Command(code),
+                        FailKind::Command(code),
                         "command",
                         format!("{error}. The lease was given back."),
                     ));
@@ -208,7 +213,7 @@ impl Voice<'_> {
                  another name, or just run the command: it is under that lease already."
             )));
         }
-        let Spec { leases, job, wait, .. } = self.spec;
+        let RunSpec { leases, job, wait, .. } = self.spec;
         let waited =
             if wait.is_zero() { String::new() } else { format!(" after waiting {}", HumanDuration(*wait)) };
         let which = match &leases[..] {
@@ -223,7 +228,7 @@ impl Voice<'_> {
         Ok(skip_exit)
     }
 
-    fn finished(&self, ran: &Ran, code: u8, release: Release) {
+    fn finished(&self, ran: &RunResult, code: u8, release: Release) {
         let Some(granted) = &ran.granted else { return };
         let end = match release {
             Release::Done => "released",
@@ -273,7 +278,7 @@ impl Voice<'_> {
         }
     }
 
-    fn lost(&self, why: &StopReason, status: Option<i32>, ran: &Ran) -> String {
+    fn lost(&self, why: &StopReason, status: Option<i32>, ran: &RunResult) -> String {
         let lease = self.lease;
         let token = ran.granted.as_ref().map(|g| format!(" (token {})", g.token)).unwrap_or_default();
         let how = match why {

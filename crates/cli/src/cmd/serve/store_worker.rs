@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use leasehold::core::ids::WriteId;
 use leasehold::core::session::LEASE_PREFIX;
-use leasehold::core::write_policy::{self, Illegal, Offer, RESOLUTION};
-use leasehold::stores::{Cas, Clock, Facts, Failure, Listed, Store, Stored, Version};
+use leasehold::core::write_policy::{self, Illegal, RESOLUTION, WriteOffer};
+use leasehold::stores::{Cas, Clock, Failure, Listed, Store, StoreFacts, Stored, Version};
 use pollster::block_on;
 use tokio::sync::oneshot;
 
-use crate::exit::{Failed, Kind};
+use crate::exit::{FailKind, Failed};
 
 /// How many requests may wait for the store before others are turned away.
 const QUEUE: usize = 256;
@@ -21,7 +21,7 @@ const LANDED: usize = 1_000;
 const JUMP: Duration = Duration::from_secs(1);
 
 /// What is asked of the store.
-pub enum Call {
+pub enum StoreCall {
     Read { key: String },
     Write { key: String, expected: Option<Version>, write: WriteId, body: Vec<u8>, admin: bool },
     Remove { key: String, version: Version },
@@ -29,7 +29,7 @@ pub enum Call {
 }
 
 /// What it says.
-pub enum Told {
+pub enum StoreResult {
     Found(Option<Stored>),
     Written { version: Version, time: Option<Duration> },
     Removed,
@@ -40,25 +40,25 @@ pub enum Told {
 }
 
 /// An answer, and who gave it.
-pub struct Reply {
+pub struct StoreReply {
     pub instance: String,
-    pub told: Told,
+    pub told: StoreResult,
 }
 
 /// A request on its way.
-pub struct Job {
-    pub call: Call,
-    pub answer: oneshot::Sender<Reply>,
+pub struct StoreRequest {
+    pub call: StoreCall,
+    pub answer: oneshot::Sender<StoreReply>,
 }
 
 /// The store and its rules.
-pub struct Desk {
+pub struct StoreWorker {
     store: Box<dyn Store>,
     /// What landed, newest last.
     landed: VecDeque<(String, WriteId, Version)>,
 }
 
-impl Desk {
+impl StoreWorker {
     pub fn new(store: Box<dyn Store>) -> Self {
         Self { store, landed: VecDeque::new() }
     }
@@ -69,44 +69,46 @@ impl Desk {
     }
 
     /// Begins to work.
-    pub fn start(mut self) -> Result<SyncSender<Job>, Failed> {
-        let (sender, jobs): (SyncSender<Job>, Receiver<Job>) = sync_channel(QUEUE);
+    pub fn start(mut self) -> Result<SyncSender<StoreRequest>, Failed> {
+        let (sender, jobs): (SyncSender<StoreRequest>, Receiver<StoreRequest>) = sync_channel(QUEUE);
         let work = move || {
             for job in jobs {
                 // Nobody waits any more: a read is not needed, a write was promised to nobody.
                 if !job.answer.is_closed() {
                     let told = self.perform(job.call);
                     let instance = self.store.facts().instance;
-                    drop(job.answer.send(Reply { instance, told }));
+                    drop(job.answer.send(StoreReply { instance, told }));
                 }
             }
         };
         let started = std::thread::Builder::new().name("store".into()).spawn(work);
         started.map(|_| sender).map_err(|e| {
             Failed::new(
-                Kind::Unreachable,
+                FailKind::Unreachable,
                 "serve",
                 format!("cannot start a thread: {e}. Nothing was started"),
             )
         })
     }
 
-    fn perform(&mut self, call: Call) -> Told {
+    fn perform(&mut self, call: StoreCall) -> StoreResult {
         match call {
-            Call::Read { key } => self.read(&key).map_or_else(Told::Failed, Told::Found),
-            Call::Write { key, expected, write, body, admin } => {
+            StoreCall::Read { key } => self.read(&key).map_or_else(StoreResult::Failed, StoreResult::Found),
+            StoreCall::Write { key, expected, write, body, admin } => {
                 self.write(&key, expected.as_ref(), write, &body, admin)
             }
-            Call::Remove { key, version } => match block_on(self.store.remove(&key, &version)) {
-                Cas::Written { .. } => Told::Removed,
-                Cas::Conflict => Told::Conflict,
-                Cas::Unknown(failure) => Told::Failed(failure),
+            StoreCall::Remove { key, version } => match block_on(self.store.remove(&key, &version)) {
+                Cas::Written { .. } => StoreResult::Removed,
+                Cas::Conflict => StoreResult::Conflict,
+                Cas::Unknown(failure) => StoreResult::Failed(failure),
             },
-            Call::List { prefix, after, limit } => {
+            StoreCall::List { prefix, after, limit } => {
                 let found = block_on(self.store.list(&prefix, &after, limit));
                 let facts = self.store.facts();
                 let aged = |l: Listed| Listed { stored: l.stored.map(|s| told(&facts, s)), ..l };
-                found.map_or_else(Told::Failed, |all| Told::Listed(all.into_iter().map(aged).collect()))
+                found.map_or_else(StoreResult::Failed, |all| {
+                    StoreResult::Listed(all.into_iter().map(aged).collect())
+                })
             }
         }
     }
@@ -124,17 +126,17 @@ impl Desk {
         write: WriteId,
         body: &[u8],
         admin: bool,
-    ) -> Told {
+    ) -> StoreResult {
         if key.starts_with(LEASE_PREFIX) {
             let old = match self.read(key) {
                 Ok(old) => old,
-                Err(failure) => return Told::Failed(failure),
+                Err(failure) => return StoreResult::Failed(failure),
             };
             if old.as_ref().map(|old| &old.version) != expected {
                 return self.conflict(key, write);
             }
             let instance = self.store.facts().instance;
-            let offer = Offer {
+            let offer = WriteOffer {
                 key,
                 old: old.as_ref().map(|old| old.body.as_slice()),
                 age: old.as_ref().and_then(|old| old.age),
@@ -145,8 +147,8 @@ impl Desk {
                 new: body,
             };
             match write_policy::legal(&offer) {
-                Err(why) if why.is_conflict() => return Told::Conflict,
-                Err(why) => return Told::Illegal(why),
+                Err(why) if why.is_conflict() => return StoreResult::Conflict,
+                Err(why) => return StoreResult::Illegal(why),
                 // On that very version, or not at all.
                 Ok(_) => {}
             }
@@ -157,26 +159,26 @@ impl Desk {
                 if self.landed.len() > LANDED {
                     self.landed.pop_front();
                 }
-                Told::Written { version, time: store_time }
+                StoreResult::Written { version, time: store_time }
             }
-            Cas::Unknown(failure) => Told::Failed(failure),
+            Cas::Unknown(failure) => StoreResult::Failed(failure),
             Cas::Conflict => self.conflict(key, write),
         }
     }
 
     /// Another version was met: unless this very attempt landed before, and was sent twice on the way.
-    fn conflict(&self, key: &str, write: WriteId) -> Told {
+    fn conflict(&self, key: &str, write: WriteId) -> StoreResult {
         let mut landed = self.landed.iter().rev();
         match landed.find(|(at, id, _)| *id == write && at == key) {
-            Some((_, _, version)) => Told::Written { version: version.clone(), time: None },
-            None => Told::Conflict,
+            Some((_, _, version)) => StoreResult::Written { version: version.clone(), time: None },
+            None => StoreResult::Conflict,
         }
     }
 }
 
 /// As clients of the protocol are told: they reckon with a fine clock that jumps by [`JUMP`] at most,
 /// so what a coarser one may be wrong by is taken off the age. A lease then ends later, never earlier.
-fn told(facts: &Facts, stored: Stored) -> Stored {
+fn told(facts: &StoreFacts, stored: Stored) -> Stored {
     // Another boot of this machine ended whoever held a lease *here*. Our clients are elsewhere.
     let known = stored.age.filter(|age| facts.clock != Clock::BootTime || *age < Duration::MAX);
     let off = facts.resolution + facts.jump.saturating_sub(JUMP);
@@ -192,7 +194,7 @@ mod tests {
         let resolution = Duration::from_millis(resolution);
         let jump = Duration::from_millis(jump);
         let facts = MemoryStore::new().unwrap().facts();
-        let facts = Facts { clock, resolution, jump, ..facts };
+        let facts = StoreFacts { clock, resolution, jump, ..facts };
         told(&facts, Stored { body: Vec::new(), version: Version("v".into()), age }).age
     }
 

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use leasehold_core::fence_record::FenceRecord;
 use serde::{Deserialize, Serialize};
 
-use super::remote::At;
+use super::remote::FenceCommit;
 use super::repo_url::{self, VEIL, VEILED};
 use crate::state::{StateDir, StateError};
 use crate::{random, run_files};
@@ -184,15 +184,15 @@ impl RunDir {
     }
 
     /// The fence as it was last seen by anybody of this run.
-    pub(super) fn known(&self, number: usize) -> Option<(FenceRecord, At)> {
+    pub(super) fn known(&self, number: usize) -> Option<(FenceRecord, FenceCommit)> {
         let bytes = fs::read(self.path.join(format!("known-{number}"))).ok()?;
         let end = bytes.iter().position(|byte| *byte == b'\n')?;
-        let at = At::parse(std::str::from_utf8(&bytes[..end]).ok()?)?;
+        let at = FenceCommit::parse(std::str::from_utf8(&bytes[..end]).ok()?)?;
         Some((FenceRecord::decode(&bytes[end + 1..]).ok()?, at))
     }
 
     /// Best effort: whoever finds nothing here, or something old, asks the repository.
-    pub(super) fn remember(&self, number: usize, record: &FenceRecord, at: &At) {
+    pub(super) fn remember(&self, number: usize, record: &FenceRecord, at: &FenceCommit) {
         let mut bytes = format!("{at}\n").into_bytes();
         bytes.extend(record.encode());
         let _ = self.save(&format!("known-{number}"), &bytes);

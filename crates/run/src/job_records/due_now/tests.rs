@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::backends::memory::MemoryStore;
-use leasehold::stores::{Facts, Listed};
+use leasehold::stores::{Listed, StoreFacts};
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::ledger::job_record::JobSchedule;
 use leasehold_core::name::Name;
@@ -23,7 +23,7 @@ struct Lossy {
 
 #[async_trait(?Send)]
 impl Store for Lossy {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.inner.facts()
     }
 
@@ -98,7 +98,7 @@ fn a_lost_answer_does_not_hide_that_a_slot_gave_way() {
         block_on(store.cas(&lease_key(&name), None, WriteId(1), &held(&name).encode()));
         let look = due_now(&mut store, &terms, 6_061, Tried::This(6_060)).unwrap();
         assert!(store.lost, "no slot gave way");
-        let told = look.notes.iter().filter(|note| matches!(note, Note::WavedOff(_))).count();
+        let told = look.notes.iter().filter(|note| matches!(note, JobNote::WavedOff(_))).count();
         assert_eq!(told, 1, "{:?}", look.notes);
         let slot = Slot::due_at(6_060).unwrap();
         let entry = ledger::entry(&mut store, &terms.subject(&slot)).unwrap();
