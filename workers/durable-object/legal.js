@@ -1,6 +1,6 @@
 // Whether a write to a lease record is one that Leasehold's rules could have made.
 //
-// A copy of `legal` in crates/core/src/legal.rs, because it has to run where the record is. The tests
+// A copy of `legal` in crates/core/src/write_policy.rs, because it has to run where the record is. The tests
 // replay core's whole table of cases against this file on workerd: change both, or neither.
 
 const LEASE_PREFIX = "leases/";
@@ -79,7 +79,7 @@ function isPast(lines) {
   return Array.isArray(lines) && lines.length > 0 && lines.length <= PAST_MOST && lines.every(short);
 }
 
-// Additions of later versions, as in crates/core/src/more.rs: they are carried along unread, and must
+// Additions of later versions, as in crates/core/src/additions.rs: they are carried along unread, and must
 // read the same in every language.
 function isMore(more, depth = MORE_DEPTH) {
   if (typeof more !== "object" || more === null || Array.isArray(more)) return false;

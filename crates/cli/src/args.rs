@@ -1,8 +1,8 @@
 //! The command line. Help texts here are the documentation people read first.
 
-mod by_hand;
 mod fence;
 mod items;
+mod manual;
 mod store;
 mod typed;
 
@@ -10,14 +10,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::by_hand::{Acquire, Break, ByHand, token};
-pub use self::fence::{Fence, FenceVerb, Gate};
+pub use self::fence::{FenceArgs, FenceVerb, GateArgs};
+pub use self::manual::{AcquireArgs, BreakArgs, ManualArgs, token};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-pub use items::{ATTEMPTS, Doing, History, IfUnknown, NewHere, Once, Pause, Plan, Retry, Step, Why};
+pub use items::{
+    ATTEMPTS, HistoryArgs, IfUnknownArg, ItemArgs, NewHereArgs, OnceArgs, PauseArgs, PlanArgs, RetryArgs,
+    StepArgs, WhyArgs,
+};
 use items::{DAEMON_HELP, TICK_HELP};
 use leasehold::backends;
 use leasehold_run::{duration, handoff};
-pub use store::{Adopt, Use};
+pub use store::{AdoptArgs, UseArgs};
 pub use typed::parse;
 
 const AFTER_HELP: &str = "\
@@ -102,81 +105,81 @@ pub enum Color {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command while holding a lease
-    Run(Run),
+    Run(RunArgs),
     /// Run a command to success once for a key, ever, on whichever machine
-    Once(Once),
+    Once(OnceArgs),
     /// Write a file or an object, fenced: refused (76) if this run has lost its lease
-    Write(Write),
+    Write(WriteArgs),
     /// Who holds what (--watch for live)
-    Status(Status),
+    Status(StatusArgs),
     /// What ran, and what came of it: every key and slot, and the last runs of each lease
-    History(History),
+    History(HistoryArgs),
     /// Does this store really compare-and-set? Races, clocks, durability, latency; and the TTL it supports
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// git push, fenced: refused (76) if this run has lost its lease
-    Push(Push),
+    Push(PushArgs),
     /// Inside a run with a key or a slot: a part of it that a retry does not do again
-    Step(Step),
+    Step(StepArgs),
     /// Why a job did or did not run, in sentences
-    Why(Why),
+    Why(WhyArgs),
     /// Let an item run again that failed too often, or that never reported
-    Retry(Retry),
+    Retry(RetryArgs),
     /// Stay up and start the jobs of leasehold.toml when they are due, each slot once on whichever machine
     #[command(after_help = DAEMON_HELP)]
-    Daemon(NewHere),
+    Daemon(NewHereArgs),
     /// Start what is due of leasehold.toml, wait for it, and exit: for cron, CI and sandboxes
     #[command(after_help = TICK_HELP)]
-    Tick(NewHere),
+    Tick(NewHereArgs),
     /// The jobs of leasehold.toml: what ran last, what is due next, what is overdue or stuck
-    Plan(Plan),
+    Plan(PlanArgs),
     /// Run no slot of a job until `leasehold resume`; what runs goes on
-    Pause(Pause),
+    Pause(PauseArgs),
     /// Let a paused job go on with the slots that are due from now on
-    Resume(Pause),
+    Resume(PauseArgs),
     /// Take a lease by hand, for scripts: prints the token
-    Acquire(Acquire),
+    Acquire(AcquireArgs),
     /// Keep a lease that was acquired by hand
-    Renew(ByHand),
+    Renew(ManualArgs),
     /// Give back a lease that was acquired by hand
-    Release(ByHand),
+    Release(ManualArgs),
     /// Stop the holder and leave the lease free (--take: hold it)
-    Break(Break),
+    Break(BreakArgs),
     /// Start a command only if this run's token is current at a gate
-    Gate(Gate),
+    Gate(GateArgs),
     /// Read a target as it is now: an object by its pointer, a file, a Redis key, a Firestore document
-    Read(Read),
+    Read(ReadArgs),
     /// Targets and their fences: who may write there
-    Fence(Fence),
+    Fence(FenceArgs),
     /// Fence a table of a database, for the SQL that jobs write anyway
-    Guard(crate::cmd::guard::Guard),
+    Guard(crate::cmd::guard::GuardArgs),
     /// Examine a store (a new directory is made) and write it to your configuration, so that cron sees it too
-    Use(Use),
+    Use(UseArgs),
     /// Accept what the store has of a lease, after it lost what this machine had seen there (79)
-    Adopt(Adopt),
+    Adopt(AdoptArgs),
     /// Let sandboxes without credentials use this store, over HTTP
     #[cfg(feature = "http")]
-    Serve(Serve),
+    Serve(ServeArgs),
     /// See it work: a job frozen past its lease wakes up, and its write is refused
-    Demo(Demo),
+    Demo(DemoArgs),
     /// Help for a command, `help exit-codes` or `help leasehold.toml`
-    Help(Help),
+    Help(HelpArgs),
     /// Print shell completions
     #[command(hide = true)]
-    Completions(Completions),
+    Completions(CompletionsArgs),
     /// Print the manual page
     #[command(hide = true)]
-    Man(Man),
+    Man(ManArgs),
     /// Run a slot as the scheduler that started us describes it
     #[command(name = handoff::COMMAND, hide = true)]
-    RunSlot(RunSlot),
+    RunSlot(RunSlotArgs),
     /// A process of the demo
     #[command(hide = true)]
-    DemoActor(DemoActor),
+    DemoActor(DemoActorArgs),
 }
 
 /// Timing of a lease.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Timing {
+pub struct TimingArgs {
     /// How long a holder may be silent before others may take over
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
     pub ttl: Duration,
@@ -190,9 +193,9 @@ pub struct Timing {
 
 /// How a command is run, whatever it is for.
 #[derive(Clone, Debug, Args)]
-pub struct Manner {
+pub struct CommandArgs {
     #[command(flatten)]
-    pub timing: Timing,
+    pub timing: TimingArgs,
     /// End the command after this long (it then exits with 143 or 137); `none` for no limit
     #[arg(long, value_name = "DURATION", default_value = "6h")]
     pub max_run: String,
@@ -211,12 +214,12 @@ pub struct Manner {
     #[arg(long, value_name = "TARGET")]
     pub fence: Vec<String>,
     #[command(flatten)]
-    pub reports: Reports,
+    pub reports: ReportArgs,
 }
 
 /// Where it is written what happened.
 #[derive(Clone, Debug, Default, Args)]
-pub struct Reports {
+pub struct ReportArgs {
     /// Write what happened to this file, as JSON. A skip is written only if the file is empty or not there, so that
     /// the report of the last run stays
     #[arg(long, value_name = "FILE")]
@@ -234,11 +237,11 @@ With --json, what happened is one object, the last line on stdout, below whateve
 The command gets LEASEHOLD_LEASE, _JOB, _TOKEN, _GRANT and _RUN_ID, and with --key also _KEY, with --slot \
 _SLOT, with either _ATTEMPT. If the lease is lost, the command \
 and all it started are ended before anyone else can hold it, and the exit code is 75.")]
-pub struct Run {
+pub struct RunArgs {
     /// The thing that must not be touched twice
     pub name: String,
     #[command(flatten)]
-    pub manner: Manner,
+    pub manner: CommandArgs,
     /// Other leases that would do: the first free one is taken, its name is in LEASEHOLD_LEASE
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub or: Vec<String>,
@@ -265,7 +268,7 @@ pub struct Run {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["key", "slot"])]
     pub cooldown: Option<Duration>,
     #[command(flatten)]
-    pub doing: Doing,
+    pub doing: ItemArgs,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -280,7 +283,7 @@ It works inside a run that named the target:
 What is written is there as a whole or not at all. If the command does not end with exit code 0, nothing is written \
 and its code is ours. A pipe into standard input cannot tell that: if what writes into it dies half-way, half is \
 written. If a later run has sealed the target, nothing is written and the exit code is 76.")]
-pub struct Write {
+pub struct WriteArgs {
     /// What to write, for example file:/srv/site/today.json
     pub target: String,
     /// Read it from this file or directory instead of standard input
@@ -300,7 +303,7 @@ It works inside a run that named the repository, and takes what git push takes:
 All refs move together with the fence in one atomic push, or none does. Inside such a run a plain `git push` is \
 fenced as well; this command exits with 76 when refused, where git knows only 1 (128 if it finds out before it sends). \
 For a server of your own, --install-hook has it refuse whoever pushes without a fence.")]
-pub struct Push {
+pub struct PushArgs {
     /// Have the repository in this directory refuse pushes without a fence, and do nothing else
     #[arg(long, value_name = "DIR", exclusive = true)]
     pub install_hook: Option<PathBuf>,
@@ -314,7 +317,7 @@ pub struct Push {
 #[command(after_help = "\
 It needs no lease and changes nothing. An object in a bucket is read by its pointer, and its content is checked \
 against the digest there: you get one whole version, or an error. Plain tools see the pointer.")]
-pub struct Read {
+pub struct ReadArgs {
     /// What to read, for example s3://bucket/site/today.json
     pub target: String,
     /// Write it to this file, which is replaced as a whole, instead of standard output
@@ -324,7 +327,7 @@ pub struct Read {
 
 /// `status`
 #[derive(Debug, Args)]
-pub struct Status {
+pub struct StatusArgs {
     /// Only this lease
     pub name: Option<String>,
     /// Show it again every second until interrupted
@@ -338,7 +341,7 @@ pub struct Status {
 It works in a corner of the store under a name of its own, disturbs no lease, and removes all it wrote. \
 Each line says ok, weak (it works, with less than could be had) or UNSAFE (a promise does not hold there: \
 exit code 78). With --json: one object per examination, and one for the whole.")]
-pub struct Doctor {
+pub struct DoctorArgs {
     /// The store [default: the one that a run here would use]
     pub url: Option<String>,
     /// Examine a target instead: does its server refuse a stale write? Needs no lease, and changes nothing
@@ -363,7 +366,7 @@ Examples:
 The tokens file has lines of TOKEN PREFIX [admin]: a secret of at least 16 characters, what names must \
 begin with (* for every name), and whether its bearer may take a lease from a living holder. Nobody \
 else may be able to read the file. A write that the rules of a lease could not have made is refused.")]
-pub struct Serve {
+pub struct ServeArgs {
     /// Serve the store itself: clients use it as http://ADDRESS
     #[arg(long)]
     pub store_api: bool,
@@ -377,28 +380,28 @@ pub struct Serve {
 
 /// `help`
 #[derive(Debug, Args)]
-pub struct Help {
+pub struct HelpArgs {
     /// A command, `exit-codes` or `leasehold.toml`
     pub topic: Vec<String>,
 }
 
 /// `completions`
 #[derive(Debug, Args)]
-pub struct Completions {
+pub struct CompletionsArgs {
     /// bash, zsh, fish, elvish or powershell
     pub shell: clap_complete::Shell,
 }
 
 /// `man`
 #[derive(Debug, Args)]
-pub struct Man {
+pub struct ManArgs {
     /// Only this command's
     pub name: Vec<String>,
 }
 
 /// `demo`
 #[derive(Debug, Args)]
-pub struct Demo {
+pub struct DemoArgs {
     /// The same for git: a publishing script on two machines, by itself and under a fence
     #[arg(long)]
     pub git: bool,
@@ -406,7 +409,7 @@ pub struct Demo {
 
 /// `run-slot`: for whoever looks at a list of processes. What is run is said by the scheduler.
 #[derive(Debug, Args)]
-pub struct RunSlot {
+pub struct RunSlotArgs {
     /// The job
     pub job: String,
     /// The slot
@@ -415,7 +418,7 @@ pub struct RunSlot {
 
 /// `demo-actor`
 #[derive(Debug, Args)]
-pub struct DemoActor {
+pub struct DemoActorArgs {
     /// What to write
     pub file: PathBuf,
     /// With what

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use leasehold::backends::{self, EMBEDDED, Holders, embedded, shown};
 use leasehold::core::name::Name;
 use leasehold::doctor;
-use leasehold::memory::{Memory, Other};
+use leasehold::seen_tokens::{OtherStore, SeenTokens};
 use leasehold::state::StateDir;
 use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
 use leasehold::text::MASK;
 use leasehold_run::config_file::{self, BadFile, KEYS, PROJECT_KEYS, Reader, Section};
 
 use crate::args::Everywhere;
-use crate::exit::{Failed, Kind};
+use crate::exit::{FailKind, Failed};
 use crate::out::Out;
 
 /// What to do about a place that is no store yet.
@@ -50,7 +50,7 @@ fn env(name: &str) -> Option<OsString> {
 pub fn state_dir() -> Result<StateDir, Failed> {
     let checked = StateDir::locate(env).and_then(|dir| dir.ensure().map(|()| dir));
     checked.map_err(|e| match e.denied() {
-        true => Failed::new(Kind::Denied, "denied", e.to_string()),
+        true => Failed::new(FailKind::Denied, "denied", e.to_string()),
         false => Failed::config(e.to_string()),
     })
 }
@@ -106,7 +106,7 @@ pub fn of_project(flags: &Everywhere) -> Result<Option<Chosen>, Failed> {
         Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| BadFile::missing(path))?),
         None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
     };
-    let Some(Found { store: Some((url, path)), new_here }) = project else { return Ok(None) };
+    let Some(ConfigFile { store: Some((url, path)), new_here }) = project else { return Ok(None) };
     let chosen = named(&url, &path.display().to_string(), beside(&path))?;
     Ok(Some(Chosen { new_here, ..chosen }))
 }
@@ -132,7 +132,7 @@ fn named(url: &str, origin: &str, base: &Path) -> Result<Chosen, Failed> {
         )));
     }
     let url = backends::named_store(url, origin, base)
-        .map_err(|why| Failed::new(Kind::Config, "bad_url", format!("{why} Nothing was run.")))?;
+        .map_err(|why| Failed::new(FailKind::Config, "bad_url", format!("{why} Nothing was run.")))?;
     Ok(Chosen { shown: shown(&url), url, embedded: false, origin: origin.into(), new_here: Vec::new() })
 }
 
@@ -149,7 +149,7 @@ pub fn overriding(flags: &Everywhere, chosen: &Chosen) -> Option<String> {
 }
 
 /// What a configuration file says.
-struct Found {
+struct ConfigFile {
     /// And the file that says so.
     store: Option<(String, PathBuf)>,
     new_here: Vec<String>,
@@ -163,7 +163,7 @@ enum Whose {
 }
 
 /// Only the store is read: a job that is wrong must not stop runs that have nothing to do with it.
-fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
+fn read_config(path: &Path, whose: Whose) -> Result<Option<ConfigFile>, Failed> {
     let Some(text) = config_file::text_of(path)? else { return Ok(None) };
     let reader = Reader::new(&text, path);
     let file = reader.file()?;
@@ -186,7 +186,7 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<Found>, Failed> {
         let why = "new_here goes with the store of the same file, and it names none";
         return Err(file.bad("new_here", why).into());
     }
-    Ok(Some(Found { store: url.map(|url| (url, path.to_path_buf())), new_here }))
+    Ok(Some(ConfigFile { store: url.map(|url| (url, path.to_path_buf())), new_here }))
 }
 
 fn check_keys(file: &Section<'_>, whose: Whose) -> Result<(), Failed> {
@@ -227,15 +227,15 @@ pub fn open(chosen: &Chosen, missing: Missing) -> Result<Box<dyn Store>, Failed>
 /// The same for those who hold leases there.
 pub fn open_for(chosen: &Chosen, missing: Missing, holders: Holders) -> Result<Box<dyn Store>, Failed> {
     if missing == Missing::Refuse && backends::is_unmade(&chosen.url) {
-        return Err(Failed::new(Kind::Unreachable, "no_store", not_yet(chosen)));
+        return Err(Failed::new(FailKind::Unreachable, "no_store", not_yet(chosen)));
     }
     let opened = backends::open_to_examine(&chosen.url, holders).map_err(|e| {
         let (kind, word) = match &e {
-            OpenError::Url(_) => (Kind::Config, "bad_url"),
+            OpenError::Url(_) => (FailKind::Config, "bad_url"),
             OpenError::Store(failure) => match failure.kind {
-                FailureKind::Unreachable => (Kind::Unreachable, "store_unreachable"),
-                FailureKind::Denied => (Kind::Denied, "denied"),
-                FailureKind::Unusable => (Kind::Config, "store_unusable"),
+                FailureKind::Unreachable => (FailKind::Unreachable, "store_unreachable"),
+                FailureKind::Denied => (FailKind::Denied, "denied"),
+                FailureKind::Unusable => (FailKind::Config, "store_unusable"),
             },
         };
         Failed::new(kind, word, format!("{e} Nothing was run."))
@@ -269,21 +269,26 @@ pub fn examined_opener(chosen: &Chosen) -> doctor::Opener {
 /// A lease that ran on a store that machines share is never run on the embedded one: cron does not see
 /// what a shell's profile exports, and each machine would run it by itself. If only this machine uses the other store, it is
 /// said once.
-pub fn refuse_wrong_store(chosen: &Chosen, memory: &Memory, lease: &Name, out: &Out) -> Result<(), Failed> {
+pub fn refuse_wrong_store(
+    chosen: &Chosen,
+    memory: &SeenTokens,
+    lease: &Name,
+    out: &Out,
+) -> Result<(), Failed> {
     if !chosen.embedded {
         return Ok(());
     }
     let others = memory.others(lease);
-    if let Some(Other { store, .. }) = others.iter().find(|other| other.shared) {
+    if let Some(OtherStore { store, .. }) = others.iter().find(|other| other.shared) {
         let password = if store.contains(MASK) { ", with the password in place of ***" } else { "" };
         let message = format!(
             "{lease} ran on {store} before and no store is set now. Nothing was run: another machine could \
              run it at the same time. (cron does not read your shell's profile.) Run: leasehold use {store}{password} \
              — or, to keep it on this machine alone from now on: leasehold use {EMBEDDED}"
         );
-        return Err(Failed::new(Kind::Config, "wrong_store", message));
+        return Err(Failed::new(FailKind::Config, "wrong_store", message));
     }
-    for Other { store, .. } in others.iter().filter(|other| !other.told) {
+    for OtherStore { store, .. } in others.iter().filter(|other| !other.told) {
         // Also with --quiet: it is said once.
         out.warn(&format!(
             "{lease} ran on {store} before. No store is set now, so it runs on {}. To go on there: leasehold use {store}",

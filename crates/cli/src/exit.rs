@@ -45,7 +45,7 @@ A command may itself exit with one of these numbers; `run --json` and `--report-
 
 /// What kind of failure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FailKind {
     /// See [`BUSY`].
     Busy,
     /// See [`USAGE`].
@@ -70,7 +70,7 @@ pub enum Kind {
     Command(u8),
 }
 
-impl Kind {
+impl FailKind {
     /// Its exit code.
     pub fn code(self) -> u8 {
         match self {
@@ -88,7 +88,7 @@ impl Kind {
 
     /// What another process of ours ended with.
     pub fn of(code: u8) -> Self {
-        use Kind::{Busy, Config, Denied, Lost, NeedsYou, Refused, Unreachable, Usage};
+        use FailKind::{Busy, Config, Denied, Lost, NeedsYou, Refused, Unreachable, Usage};
         let known = [Busy, Usage, Unreachable, Lost, Refused, Denied, Config, NeedsYou];
         known.into_iter().find(|kind| kind.code() == code).unwrap_or(Self::Command(code))
     }
@@ -98,7 +98,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
     /// Which kind; it has the exit code.
-    pub kind: Kind,
+    pub kind: FailKind,
     /// A greppable word for `--json`.
     pub word: &'static str,
     /// The sentences.
@@ -107,7 +107,7 @@ pub struct Failed {
 
 impl Failed {
     /// A failure of this kind.
-    pub fn new(kind: Kind, word: &'static str, message: impl Into<String>) -> Self {
+    pub fn new(kind: FailKind, word: &'static str, message: impl Into<String>) -> Self {
         Self { kind, word, message: message.into() }
     }
 
@@ -125,12 +125,12 @@ impl Failed {
 
     /// A misuse of the command line.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self::new(Kind::Usage, "usage", message)
+        Self::new(FailKind::Usage, "usage", message)
     }
 
     /// Something wrong with the configuration.
     pub fn config(message: impl Into<String>) -> Self {
-        Self::new(Kind::Config, "config", message)
+        Self::new(FailKind::Config, "config", message)
     }
 }
 

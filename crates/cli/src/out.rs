@@ -9,7 +9,7 @@ use leasehold::text::{escaped, one_line};
 use serde_json::{Value, json};
 
 use crate::args::{Color, Everywhere};
-use crate::exit::{Failed, Kind};
+use crate::exit::{FailKind, Failed};
 
 /// How to talk.
 #[derive(Clone, Copy, Debug)]
@@ -160,9 +160,11 @@ pub fn lost() -> bool {
 pub fn all_written(code: u8) -> Result<u8, Failed> {
     match lost() {
         false => Ok(code),
-        true => {
-            Err(Failed::new(Kind::Config, "output", "the output could not be written (is the disk full?)"))
-        }
+        true => Err(Failed::new(
+            FailKind::Config,
+            "output",
+            "the output could not be written (is the disk full?)",
+        )),
     }
 }
 

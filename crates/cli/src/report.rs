@@ -5,32 +5,32 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use leasehold::core::ledger::{Opened, State};
+use leasehold::core::ledger::{ItemState, Opened};
 use leasehold::core::session::{Outcome, StopReason};
 use leasehold::{host, state};
-use leasehold_run::runner::run::{Ran, Spec};
+use leasehold_run::runner::run::{RunResult, RunSpec};
 use serde_json::{Value, json};
 
-use crate::args::Reports;
-use crate::cmd::items::{self, SKIPPED};
-use crate::cmd::run::Asked;
-use crate::exit::{Failed, Kind};
+use crate::args::ReportArgs;
+use crate::cmd::item_args::{self, SKIPPED};
+use crate::cmd::run::ReportOptions;
+use crate::exit::{FailKind, Failed};
 use crate::out::{self, Out};
 
 /// Finds out before anything is run whether a report can be written.
-pub fn check(reports: &Reports) -> Result<(), Failed> {
+pub fn check(reports: &ReportArgs) -> Result<(), Failed> {
     reports.report.iter().chain(&reports.report_append).try_for_each(|path| {
         state::check_writable(path).map_err(|e| {
             let message =
                 format!("the report could not be written to {}: {e}. Nothing was run", path.display());
-            Failed::new(Kind::Config, "report", message)
+            Failed::new(FailKind::Config, "report", message)
         })
     })
 }
 
 /// Writes what happened where it was asked for. Failing to is told, and changes no exit code.
-pub fn write(reports: &Reports, out: &Out, record: impl FnOnce() -> Value) {
-    let Reports { report, report_append } = reports;
+pub fn write(reports: &ReportArgs, out: &Out, record: impl FnOnce() -> Value) {
+    let ReportArgs { report, report_append } = reports;
     if report.is_none() && report_append.is_none() && !out.json {
         return;
     }
@@ -89,7 +89,7 @@ fn save(how: &mut OpenOptions, path: &Path, line: &str) -> io::Result<()> {
 }
 
 /// A run that came to nothing before a lease was asked for.
-pub fn early(args: &Asked<'_>, failed: &Failed) -> Value {
+pub fn early(args: &ReportOptions<'_>, failed: &Failed) -> Value {
     json!({
         "v": 1,
         "time": host::utc(leasehold::clock::wall().as_secs()),
@@ -103,11 +103,11 @@ pub fn early(args: &Asked<'_>, failed: &Failed) -> Value {
 }
 
 /// A run whose item is not to be run now.
-pub fn item(spec: &Spec, opened: &Opened, told: &Result<u8, Failed>) -> Value {
-    let (outcome, reason) = items::outcome(opened);
+pub fn item(spec: &RunSpec, opened: &Opened, told: &Result<u8, Failed>) -> Value {
+    let (outcome, reason) = item_args::outcome(opened);
     json!({
         "v": 1,
-        "time": items::now(),
+        "time": item_args::now(),
         "job": spec.job.as_str(),
         "lease": spec.leases[0].as_str(),
         "run_id": spec.run_id,
@@ -119,18 +119,18 @@ pub fn item(spec: &Spec, opened: &Opened, told: &Result<u8, Failed>) -> Value {
 }
 
 /// What became of a run, in a word.
-pub fn outcome(ran: &Ran) -> &'static str {
+pub fn outcome(ran: &RunResult) -> &'static str {
     match &ran.outcome {
         Outcome::Busy(_) => SKIPPED,
         Outcome::Lost { .. } => "lost",
         Outcome::Finished { state, .. } => state.word(),
-        Outcome::Granted(_) => State::Ok.word(),
+        Outcome::Granted(_) => ItemState::Ok.word(),
         Outcome::NotStarted(_) => "failed",
     }
 }
 
 /// What happened.
-pub fn record(spec: &Spec, ran: &Ran, told: &Result<u8, Failed>) -> Value {
+pub fn record(spec: &RunSpec, ran: &RunResult, told: &Result<u8, Failed>) -> Value {
     let exit = match told {
         Ok(code) => *code,
         Err(failed) => failed.code(),

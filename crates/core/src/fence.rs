@@ -34,21 +34,21 @@ pub struct Fence {
     /// Whether that write is known to be complete.
     pub done: bool,
     /// Refuse, or only count what would be refused.
-    pub mode: Mode,
+    pub mode: FenceMode,
     /// How much was let in while watching that would have been refused.
     pub let_in: u64,
 }
 
 /// Whether a target refuses or only watches. Stored with the fence: a writer cannot loosen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mode {
+pub enum FenceMode {
     /// Stale writes are refused.
     Enforce,
     /// Stale writes are let through and counted.
     Observe,
 }
 
-impl Mode {
+impl FenceMode {
     /// As it is stored, shown and typed.
     pub fn word(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Mode {
         }
     }
 
-    /// Reads [`Mode::word`].
+    /// Reads [`FenceMode::word`].
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Enforce, Self::Observe].into_iter().find(|mode| mode.word() == word)
     }
@@ -85,10 +85,10 @@ impl From<&Granted> for Bearer {
 
 /// What is offered to a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Offer {
+pub enum FenceOffer {
     /// Raise the fence; write nothing. A target that was never fenced starts in this mode; one that watches
-    /// refuses from now on if this is [`Mode::Enforce`].
-    Seal(Mode),
+    /// refuses from now on if this is [`FenceMode::Enforce`].
+    Seal(FenceMode),
     /// Write number `seq` of this grant, with this content.
     Write {
         /// Counted from one within a grant.
@@ -101,7 +101,7 @@ pub enum Offer {
 /// Why a target says no.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reason {
+pub enum RefusalReason {
     /// A later grant was sealed here.
     Stale,
     /// The same token, another acquisition: two grants share a token.
@@ -118,7 +118,7 @@ pub enum Reason {
     Sequence,
 }
 
-impl Reason {
+impl RefusalReason {
     /// The word used in history and metrics.
     pub fn word(self) -> &'static str {
         match self {
@@ -135,91 +135,91 @@ impl Reason {
 
 /// What a target answers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum FenceVerdict {
     /// Do it, and remember this fence in the same step.
     Accept(Fence),
     /// Done already: a retry after a lost answer. Change nothing.
     Repeat,
     /// Not done.
-    Refuse(Reason),
+    Refuse(RefusalReason),
     /// The rule says no and the target only watches: do it, and remember this fence, which counts it. It
     /// still names the grant it named before, so whoever is stale stays stale.
-    LetIn(Reason, Fence),
+    LetIn(RefusalReason, Fence),
 }
 
 /// The one rule. `stored` is what the target remembers; nothing: it was never fenced.
-pub fn verdict(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Verdict {
+pub fn verdict(stored: Option<&Fence>, bearer: &Bearer, offer: &FenceOffer) -> FenceVerdict {
     let Some(fence) = stored else {
         return match offer {
-            Offer::Seal(mode) => Verdict::Accept(sealed(bearer, *mode, 0)),
-            Offer::Write { .. } => Verdict::Refuse(Reason::NotSealed),
+            FenceOffer::Seal(mode) => FenceVerdict::Accept(sealed(bearer, *mode, 0)),
+            FenceOffer::Write { .. } => FenceVerdict::Refuse(RefusalReason::NotSealed),
         };
     };
     match enforced(fence, bearer, offer) {
-        Verdict::Refuse(reason) if fence.mode == Mode::Observe => {
-            Verdict::LetIn(reason, Fence { let_in: fence.let_in.saturating_add(1), ..fence.clone() })
+        FenceVerdict::Refuse(reason) if fence.mode == FenceMode::Observe => {
+            FenceVerdict::LetIn(reason, Fence { let_in: fence.let_in.saturating_add(1), ..fence.clone() })
         }
         verdict => verdict,
     }
 }
 
 /// The rule of a target that refuses.
-fn enforced(fence: &Fence, bearer: &Bearer, offer: &Offer) -> Verdict {
+fn enforced(fence: &Fence, bearer: &Bearer, offer: &FenceOffer) -> FenceVerdict {
     if fence.lease != bearer.lease {
-        return Verdict::Refuse(Reason::OtherLease);
+        return FenceVerdict::Refuse(RefusalReason::OtherLease);
     }
     if fence.epoch != bearer.epoch {
         // Only an operator who adopts a rewound store raises the generation.
         let adopted = bearer.epoch.generation > fence.epoch.generation;
         return match offer {
-            Offer::Seal(mode) if adopted => announce(fence, bearer, *mode),
-            _ => Verdict::Refuse(Reason::Epoch),
+            FenceOffer::Seal(mode) if adopted => announce(fence, bearer, *mode),
+            _ => FenceVerdict::Refuse(RefusalReason::Epoch),
         };
     }
     if bearer.token < fence.token {
-        return Verdict::Refuse(Reason::Stale);
+        return FenceVerdict::Refuse(RefusalReason::Stale);
     }
     if bearer.token > fence.token {
         return match offer {
-            Offer::Seal(mode) => announce(fence, bearer, *mode),
-            Offer::Write { .. } => Verdict::Refuse(Reason::NotSealed),
+            FenceOffer::Seal(mode) => announce(fence, bearer, *mode),
+            FenceOffer::Write { .. } => FenceVerdict::Refuse(RefusalReason::NotSealed),
         };
     }
     if bearer.grant != fence.grant {
-        return Verdict::Refuse(Reason::Fork);
+        return FenceVerdict::Refuse(RefusalReason::Fork);
     }
     match offer {
-        Offer::Seal(_) => Verdict::Repeat,
-        Offer::Write { seq, digest } => within_grant(fence, *seq, digest),
+        FenceOffer::Seal(_) => FenceVerdict::Repeat,
+        FenceOffer::Write { seq, digest } => within_grant(fence, *seq, digest),
     }
 }
 
-fn announce(fence: &Fence, bearer: &Bearer, wished: Mode) -> Verdict {
+fn announce(fence: &Fence, bearer: &Bearer, wished: FenceMode) -> FenceVerdict {
     if bearer.token.get().saturating_sub(fence.token.get()) > JUMP_MAX {
-        return Verdict::Refuse(Reason::Jump);
+        return FenceVerdict::Refuse(RefusalReason::Jump);
     }
     // A run can only be stricter than what it finds: one that enforces ends the watching.
-    let mode = if wished == Mode::Enforce { wished } else { fence.mode };
-    Verdict::Accept(sealed(bearer, mode, fence.let_in))
+    let mode = if wished == FenceMode::Enforce { wished } else { fence.mode };
+    FenceVerdict::Accept(sealed(bearer, mode, fence.let_in))
 }
 
-fn within_grant(fence: &Fence, seq: u64, digest: &str) -> Verdict {
+fn within_grant(fence: &Fence, seq: u64, digest: &str) -> FenceVerdict {
     // Writes are counted from one: number zero is the seal itself.
     if seq == 0 {
-        return Verdict::Refuse(Reason::Sequence);
+        return FenceVerdict::Refuse(RefusalReason::Sequence);
     }
     if seq == fence.seq && digest == fence.digest && fence.done {
-        return Verdict::Repeat;
+        return FenceVerdict::Repeat;
     }
     // An unfinished write of the same place and content is simply done again.
     let again = seq == fence.seq && digest == fence.digest;
     if Some(seq) == fence.seq.checked_add(1) || again {
-        return Verdict::Accept(Fence { seq, digest: digest.into(), done: true, ..fence.clone() });
+        return FenceVerdict::Accept(Fence { seq, digest: digest.into(), done: true, ..fence.clone() });
     }
-    Verdict::Refuse(Reason::Sequence)
+    FenceVerdict::Refuse(RefusalReason::Sequence)
 }
 
-fn sealed(bearer: &Bearer, mode: Mode, let_in: u64) -> Fence {
+fn sealed(bearer: &Bearer, mode: FenceMode, let_in: u64) -> Fence {
     Fence {
         lease: bearer.lease.clone(),
         epoch: bearer.epoch,
@@ -235,25 +235,25 @@ fn sealed(bearer: &Bearer, mode: Mode, let_in: u64) -> Fence {
 
 /// One case of the verdict table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Case {
+pub struct FenceCase {
     /// What the target remembers.
     pub stored: Option<Fence>,
     /// Who comes.
     pub bearer: Bearer,
     /// With what.
-    pub offer: Offer,
+    pub offer: FenceOffer,
     /// What the target must answer.
-    pub verdict: Verdict,
+    pub verdict: FenceVerdict,
 }
 
 /// Every stored state against every offer, for replay against targets that run the rule themselves.
-pub fn table() -> Vec<Case> {
+pub fn table() -> Vec<FenceCase> {
     let mut cases = Vec::new();
     for stored in stored_states() {
         for bearer in bearers() {
             for offer in offers() {
                 let verdict = verdict(stored.as_ref(), &bearer, &offer);
-                cases.push(Case { stored: stored.clone(), bearer: bearer.clone(), offer, verdict });
+                cases.push(FenceCase { stored: stored.clone(), bearer: bearer.clone(), offer, verdict });
             }
         }
     }
@@ -275,11 +275,11 @@ fn stored_states() -> Vec<Option<Fence>> {
                 };
                 let epoch = Epoch { generation, id: 7 };
                 let digest = digest.into();
-                let (mode, let_in) = (Mode::Enforce, 0);
+                let (mode, let_in) = (FenceMode::Enforce, 0);
                 let grant = Grant(50);
                 let fence = Fence { lease, epoch, token, grant, seq, digest, done, mode, let_in };
                 // Watching does not depend on the rest: one life of the record shows it.
-                let watching = Fence { mode: Mode::Observe, let_in: 3, ..fence.clone() };
+                let watching = Fence { mode: FenceMode::Observe, let_in: 3, ..fence.clone() };
                 states.extend((generation == 1).then_some(Some(watching)));
                 states.push(Some(fence));
             }
@@ -311,11 +311,11 @@ fn bearers() -> Vec<Bearer> {
     bearers
 }
 
-fn offers() -> Vec<Offer> {
-    let write = |seq, digest: &str| Offer::Write { seq, digest: digest.into() };
+fn offers() -> Vec<FenceOffer> {
+    let write = |seq, digest: &str| FenceOffer::Write { seq, digest: digest.into() };
     alloc::vec![
-        Offer::Seal(Mode::Enforce),
-        Offer::Seal(Mode::Observe),
+        FenceOffer::Seal(FenceMode::Enforce),
+        FenceOffer::Seal(FenceMode::Observe),
         write(0, ""),
         write(1, "d1"),
         write(1, "x"),
@@ -330,7 +330,7 @@ fn offers() -> Vec<Offer> {
 mod tests {
     use super::*;
 
-    const SEAL: Offer = Offer::Seal(Mode::Enforce);
+    const SEAL: FenceOffer = FenceOffer::Seal(FenceMode::Enforce);
 
     fn bearer(token: u64, grant: u128) -> Bearer {
         Bearer {
@@ -341,13 +341,13 @@ mod tests {
         }
     }
 
-    fn write(seq: u64, digest: &str) -> Offer {
-        Offer::Write { seq, digest: digest.into() }
+    fn write(seq: u64, digest: &str) -> FenceOffer {
+        FenceOffer::Write { seq, digest: digest.into() }
     }
 
-    fn after(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Fence {
+    fn after(stored: Option<&Fence>, bearer: &Bearer, offer: &FenceOffer) -> Fence {
         match verdict(stored, bearer, offer) {
-            Verdict::Accept(fence) => fence,
+            FenceVerdict::Accept(fence) => fence,
             other => panic!("{other:?}"),
         }
     }
@@ -359,8 +359,8 @@ mod tests {
         let fence = after(Some(&fence), &old, &write(1, "a"));
         let new = bearer(34, 2);
         let fence = after(Some(&fence), &new, &SEAL);
-        assert_eq!(verdict(Some(&fence), &old, &write(2, "b")), Verdict::Refuse(Reason::Stale));
-        assert_eq!(verdict(Some(&fence), &old, &SEAL), Verdict::Refuse(Reason::Stale));
+        assert_eq!(verdict(Some(&fence), &old, &write(2, "b")), FenceVerdict::Refuse(RefusalReason::Stale));
+        assert_eq!(verdict(Some(&fence), &old, &SEAL), FenceVerdict::Refuse(RefusalReason::Stale));
     }
 
     #[test]
@@ -368,11 +368,11 @@ mod tests {
         let me = bearer(1, 1);
         let fence = after(None, &me, &SEAL);
         let fence = after(Some(&fence), &me, &write(1, "a"));
-        assert_eq!(verdict(Some(&fence), &me, &write(1, "a")), Verdict::Repeat);
-        assert_eq!(verdict(Some(&fence), &me, &write(1, "b")), Verdict::Refuse(Reason::Sequence));
+        assert_eq!(verdict(Some(&fence), &me, &write(1, "a")), FenceVerdict::Repeat);
+        assert_eq!(verdict(Some(&fence), &me, &write(1, "b")), FenceVerdict::Refuse(RefusalReason::Sequence));
         let fence = after(Some(&fence), &me, &write(2, "b"));
-        assert_eq!(verdict(Some(&fence), &me, &write(1, "a")), Verdict::Refuse(Reason::Sequence));
-        assert_eq!(verdict(Some(&fence), &me, &write(4, "d")), Verdict::Refuse(Reason::Sequence));
+        assert_eq!(verdict(Some(&fence), &me, &write(1, "a")), FenceVerdict::Refuse(RefusalReason::Sequence));
+        assert_eq!(verdict(Some(&fence), &me, &write(4, "d")), FenceVerdict::Refuse(RefusalReason::Sequence));
     }
 
     #[test]
@@ -380,14 +380,17 @@ mod tests {
         let me = bearer(1, 1);
         let fence = after(None, &me, &SEAL);
         let pending = Fence { done: false, ..after(Some(&fence), &me, &write(1, "a")) };
-        assert!(matches!(verdict(Some(&pending), &me, &write(1, "a")), Verdict::Accept(_)));
+        assert!(matches!(verdict(Some(&pending), &me, &write(1, "a")), FenceVerdict::Accept(_)));
     }
 
     #[test]
     fn two_grants_with_one_token_are_told_apart() {
         let fence = after(None, &bearer(7, 1), &SEAL);
-        assert_eq!(verdict(Some(&fence), &bearer(7, 2), &write(1, "x")), Verdict::Refuse(Reason::Fork));
-        assert_eq!(verdict(Some(&fence), &bearer(7, 2), &SEAL), Verdict::Refuse(Reason::Fork));
+        assert_eq!(
+            verdict(Some(&fence), &bearer(7, 2), &write(1, "x")),
+            FenceVerdict::Refuse(RefusalReason::Fork)
+        );
+        assert_eq!(verdict(Some(&fence), &bearer(7, 2), &SEAL), FenceVerdict::Refuse(RefusalReason::Fork));
     }
 
     /// First principles over the whole table, written without looking at the rule's own branches.
@@ -398,35 +401,35 @@ mod tests {
         for case in &cases {
             let Some(fence) = &case.stored else { continue };
             let b = &case.bearer;
-            let allowed = matches!(case.verdict, Verdict::Accept(_) | Verdict::Repeat);
+            let allowed = matches!(case.verdict, FenceVerdict::Accept(_) | FenceVerdict::Repeat);
             let same = b.lease == fence.lease && b.epoch == fence.epoch;
             if allowed {
                 assert_eq!(b.lease, fence.lease);
                 let adopted =
-                    b.epoch.generation > fence.epoch.generation && matches!(case.offer, Offer::Seal(_));
+                    b.epoch.generation > fence.epoch.generation && matches!(case.offer, FenceOffer::Seal(_));
                 assert!(b.epoch == fence.epoch || adopted, "{case:?}");
             }
             if same && b.token < fence.token || same && b.token == fence.token && b.grant != fence.grant {
                 assert!(!allowed, "{case:?}");
             }
-            if let (Verdict::Accept(next), true) = (&case.verdict, same) {
+            if let (FenceVerdict::Accept(next), true) = (&case.verdict, same) {
                 assert!((next.token, next.seq) >= (fence.token, fence.seq), "the fence went back: {case:?}");
             }
             match &case.verdict {
-                Verdict::Refuse(_) => assert_eq!(fence.mode, Mode::Enforce, "{case:?}"),
+                FenceVerdict::Refuse(_) => assert_eq!(fence.mode, FenceMode::Enforce, "{case:?}"),
                 // Only the count may differ, or watching would let a stale holder take the fence over.
-                Verdict::LetIn(_, next) => {
+                FenceVerdict::LetIn(_, next) => {
                     let counted = Fence { let_in: fence.let_in + 1, ..fence.clone() };
-                    assert_eq!((fence.mode, next), (Mode::Observe, &counted), "{case:?}");
+                    assert_eq!((fence.mode, next), (FenceMode::Observe, &counted), "{case:?}");
                 }
-                Verdict::Accept(next) => {
-                    let stricter = case.offer == Offer::Seal(Mode::Enforce);
-                    let mode = if stricter { Mode::Enforce } else { fence.mode };
+                FenceVerdict::Accept(next) => {
+                    let stricter = case.offer == FenceOffer::Seal(FenceMode::Enforce);
+                    let mode = if stricter { FenceMode::Enforce } else { fence.mode };
                     assert_eq!((next.mode, next.let_in), (mode, fence.let_in), "{case:?}");
                 }
-                Verdict::Repeat => {}
+                FenceVerdict::Repeat => {}
             }
-            if matches!(case.offer, Offer::Write { .. }) && b.token > fence.token {
+            if matches!(case.offer, FenceOffer::Write { .. }) && b.token > fence.token {
                 assert!(!allowed, "only sealing announces a token: {case:?}");
             }
         }
@@ -435,11 +438,12 @@ mod tests {
     #[test]
     fn watching_refuses_nothing_and_takes_nothing_back() {
         let old = bearer(33, 1);
-        let fence = after(None, &old, &Offer::Seal(Mode::Observe));
+        let fence = after(None, &old, &FenceOffer::Seal(FenceMode::Observe));
         let strict = after(Some(&fence), &bearer(34, 2), &SEAL);
-        assert_eq!(verdict(Some(&strict), &old, &write(1, "a")), Verdict::Refuse(Reason::Stale));
-        let fence = after(Some(&fence), &bearer(34, 2), &Offer::Seal(Mode::Observe));
-        let Verdict::LetIn(Reason::Stale, fence) = verdict(Some(&fence), &old, &write(1, "a")) else {
+        assert_eq!(verdict(Some(&strict), &old, &write(1, "a")), FenceVerdict::Refuse(RefusalReason::Stale));
+        let fence = after(Some(&fence), &bearer(34, 2), &FenceOffer::Seal(FenceMode::Observe));
+        let FenceVerdict::LetIn(RefusalReason::Stale, fence) = verdict(Some(&fence), &old, &write(1, "a"))
+        else {
             panic!("not let in")
         };
         assert_eq!((fence.token.get(), fence.let_in), (34, 1));

@@ -10,9 +10,9 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fence::{Fence, Mode};
+use crate::additions::{self, Additions};
+use crate::fence::{Fence, FenceMode};
 use crate::ids::{Epoch, Grant, Token};
-use crate::more::{self, More};
 use crate::name::Name;
 
 /// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
@@ -27,19 +27,19 @@ pub struct FenceRecord {
     /// What the rule looks at.
     pub fence: Fence,
     /// The write that has been let in and may not be finished.
-    pub pending: Option<Pending>,
+    pub pending: Option<PendingWrite>,
     /// Where the content of the last write lies, for targets that keep it elsewhere: a name within the
     /// target.
     pub payload: Option<String>,
     /// Somebody decided that it counts no longer: the next run seals as if there were none.
     pub forgotten: bool,
     /// Additions of later versions, carried along unread.
-    pub more: More,
+    pub more: Additions,
 }
 
 /// What is needed to finish a write, or to take it back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Pending {
+pub struct PendingWrite {
     /// Where the payload waits: a bare file name beside the artefact.
     pub temp: String,
     /// The digest before this write; empty: there was none.
@@ -94,8 +94,8 @@ struct Wire {
     before: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     over: Option<String>,
-    #[serde(default, skip_serializing_if = "More::is_empty")]
-    more: More,
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Additions,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -127,13 +127,13 @@ impl FenceRecord {
     /// A fence with nothing under way.
     pub fn done(fence: Fence) -> Self {
         let fence = Fence { done: true, ..fence };
-        Self { fence, pending: None, payload: None, forgotten: false, more: More::new() }
+        Self { fence, pending: None, payload: None, forgotten: false, more: Additions::new() }
     }
 
     /// The write that makes `fence`, let in and not finished.
-    pub fn pending(fence: Fence, pending: Pending) -> Self {
+    pub fn pending(fence: Fence, pending: PendingWrite) -> Self {
         let fence = Fence { done: false, ..fence };
-        Self { fence, pending: Some(pending), payload: None, forgotten: false, more: More::new() }
+        Self { fence, pending: Some(pending), payload: None, forgotten: false, more: Additions::new() }
     }
 
     /// The same in place of `before`, whose additions it carries along.
@@ -176,7 +176,7 @@ impl FenceRecord {
         let fence = &self.fence;
         let pending = self.pending.as_ref();
         let wire = Wire {
-            leasehold_fence: more::format(&self.more),
+            leasehold_fence: additions::format(&self.more),
             lease: fence.lease.as_str().into(),
             token: fence.token,
             seq: fence.seq,
@@ -186,8 +186,8 @@ impl FenceRecord {
                 None => WireState::Done,
             },
             mode: match fence.mode {
-                Mode::Enforce => WireMode::Enforce,
-                Mode::Observe => WireMode::Observe,
+                FenceMode::Enforce => WireMode::Enforce,
+                FenceMode::Observe => WireMode::Observe,
             },
             let_in: fence.let_in,
             epoch: fence.epoch,
@@ -222,15 +222,15 @@ impl FenceRecord {
             return Err(damaged(format!("unknown format {}", format.leasehold_fence)));
         }
         let wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
-        if !more::fits(format.leasehold_fence, &wire.more) {
-            return Err(damaged(more::UNFIT.into()));
+        if !additions::fits(format.leasehold_fence, &wire.more) {
+            return Err(damaged(additions::UNFIT.into()));
         }
         let lease = Name::new(&wire.lease).map_err(|e| damaged(e.to_string()))?;
         let forgotten = matches!(wire.state, WireState::Forgotten);
         let pending = match (wire.state, wire.temp, wire.before, wire.over) {
             (WireState::Done | WireState::Forgotten, None, None, None) => None,
             (WireState::Pending, Some(temp), Some(before), over) if wire.seq > 0 && is_bare(&temp) => {
-                Some(Pending { temp, before, over })
+                Some(PendingWrite { temp, before, over })
             }
             _ => return Err(damaged("its state contradicts the rest".into())),
         };
@@ -239,8 +239,8 @@ impl FenceRecord {
             return Err(damaged("its number of writes contradicts its digest".into()));
         }
         let mode = match wire.mode {
-            WireMode::Enforce => Mode::Enforce,
-            WireMode::Observe => Mode::Observe,
+            WireMode::Enforce => FenceMode::Enforce,
+            WireMode::Observe => FenceMode::Observe,
         };
         let fence = Fence {
             lease,
@@ -276,7 +276,7 @@ mod tests {
             seq: 2,
             digest: "d2".into(),
             done: true,
-            mode: Mode::Enforce,
+            mode: FenceMode::Enforce,
             let_in: 0,
         }
     }
@@ -284,7 +284,7 @@ mod tests {
     fn pending() -> FenceRecord {
         FenceRecord::pending(
             fence(),
-            Pending { temp: ".a.leasehold-new".into(), before: "d1".into(), over: None },
+            PendingWrite { temp: ".a.leasehold-new".into(), before: "d1".into(), over: None },
         )
     }
 
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_back() {
         let sealed = FenceRecord::done(Fence { seq: 0, digest: String::new(), ..fence() });
-        let observed = FenceRecord::done(Fence { mode: Mode::Observe, let_in: 9, ..fence() });
+        let observed = FenceRecord::done(Fence { mode: FenceMode::Observe, let_in: 9, ..fence() });
         let elsewhere = FenceRecord::done(fence()).with_payload(Some("42.2.d2".into()));
         for record in [FenceRecord::done(fence()), sealed, observed, elsewhere, pending()] {
             assert_eq!(decode(&text(&record)), Ok(record));
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn additions_are_carried_along() {
-        let with = FenceRecord { more: more::some(), ..pending() };
+        let with = FenceRecord { more: additions::some(), ..pending() };
         assert!(text(&with).starts_with(r#"{"leasehold_fence":2,"#), "an older reader is told so");
         assert_eq!(decode(&text(&with)), Ok(with.clone()));
         for next in [with.finished(), with.taken_back(), FenceRecord::done(fence()).after(Some(&with))] {

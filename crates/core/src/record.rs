@@ -9,16 +9,16 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::additions::{self, Additions};
+use crate::history;
 use crate::ids::{Epoch, Grant, Token, WriteId};
-use crate::more::{self, More};
 use crate::name::Name;
-use crate::past;
 
 /// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
 /// where there are additions.
 pub const FORMAT: u64 = 2;
 /// No lease lasts longer; a record that says so would block its lease for ever.
-const TTL_MAX_MS: u64 = crate::stop::TTL_MAX.as_secs() * 1_000;
+const TTL_MAX_MS: u64 = crate::timing::TTL_MAX.as_secs() * 1_000;
 /// Longest body that is decoded at all.
 pub const BODY_MAX: usize = 16 * 1024;
 
@@ -71,10 +71,10 @@ pub struct LeaseRecord {
     pub hold: Option<Hold>,
     /// The current or last holder.
     pub holder: Holder,
-    /// How the last few holds ended, the newest last ([`past`]). For people to read; never compared, never decided by.
+    /// How the last few holds ended, the newest last ([`history`]). For people to read; never compared, never decided by.
     pub past: Vec<String>,
     /// Additions of later versions, carried along unread.
-    pub more: More,
+    pub more: Additions,
 }
 
 /// Why a body is not a lease record we may act on.
@@ -120,8 +120,8 @@ struct Wire<'a> {
     holder: Cow<'a, Holder>,
     #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
     past: Cow<'a, [String]>,
-    #[serde(default, skip_serializing_if = "More::is_empty")]
-    more: Cow<'a, More>,
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Cow<'a, Additions>,
     write: WriteId,
     instance: Cow<'a, str>,
 }
@@ -144,7 +144,7 @@ impl LeaseRecord {
     pub fn encode(&self) -> Vec<u8> {
         let hold = self.hold.as_ref();
         let wire = Wire {
-            leasehold: more::format(&self.more),
+            leasehold: additions::format(&self.more),
             lease: Cow::Borrowed(self.lease.as_str()),
             state: if hold.is_some() { WireState::Held } else { WireState::Free },
             token: self.token,
@@ -182,13 +182,13 @@ impl LeaseRecord {
         if wire.leasehold < 1 {
             return Err(damaged(format!("unknown format {}", wire.leasehold)));
         }
-        if !more::fits(wire.leasehold, &wire.more) {
-            return Err(damaged(more::UNFIT.into()));
+        if !additions::fits(wire.leasehold, &wire.more) {
+            return Err(damaged(additions::UNFIT.into()));
         }
         if wire.lease != lease.as_str() {
             return Err(BadRecord::OtherLease(wire.lease.into_owned()));
         }
-        if !past::fits(&wire.past) {
+        if !history::fits(&wire.past) {
             return Err(damaged("more of the past than is ever kept".into()));
         }
         let hold = match (wire.state, wire.grant, wire.ttl_ms) {
@@ -245,7 +245,7 @@ mod tests {
                 slot: None,
             },
             past: vec!["41 ok 0 1200 2026-11-15T14:00:00Z gemilab mac/8001".into()],
-            more: More::new(),
+            more: Additions::new(),
         }
     }
 
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn additions_are_carried_along() {
-        let with = LeaseRecord { more: more::some(), ..record() };
+        let with = LeaseRecord { more: additions::some(), ..record() };
         let stored = text(&with);
         assert!(stored.starts_with(r#"{"leasehold":2,"#), "an older reader is told so: {stored}");
         assert_eq!(decode(&stored), Ok(with));

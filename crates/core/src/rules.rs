@@ -9,10 +9,10 @@ use core::fmt::{self, Debug};
 use core::hash::Hash;
 use core::time::Duration;
 
+use crate::additions::Additions;
+use crate::history;
 use crate::ids::{Epoch, Grant, Token, WriteId};
-use crate::more::More;
 use crate::name::Name;
-use crate::past;
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
 use crate::store::Version;
 use crate::time::BootTime;
@@ -22,7 +22,7 @@ pub const INSTANCE_SKIP: u64 = 1_000;
 
 /// The highest token this host has seen for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Seen {
+pub struct SeenToken {
     /// In which life of the record.
     pub epoch: Epoch,
     /// The token.
@@ -64,7 +64,7 @@ pub struct View<'a> {
     /// The store instance that answered.
     pub instance: &'a str,
     /// The highest token this host has seen.
-    pub seen: Option<Seen>,
+    pub seen: Option<SeenToken>,
 }
 
 impl<'a> View<'a> {
@@ -126,7 +126,7 @@ impl fmt::Display for Refusal {
 }
 
 /// Whether a store has lost what this host has seen there.
-pub fn rewound(seen: Seen, record: Option<&LeaseRecord>) -> Option<Refusal> {
+pub fn rewound(seen: SeenToken, record: Option<&LeaseRecord>) -> Option<Refusal> {
     let Some(record) = record else { return Some(Refusal::Vanished { seen: seen.token }) };
     let behind = seen.epoch == record.epoch && record.token < seen.token;
     behind.then_some(Refusal::Behind { seen: seen.token, found: record.token })
@@ -135,7 +135,7 @@ pub fn rewound(seen: Seen, record: Option<&LeaseRecord>) -> Option<Refusal> {
 /// What a claim comes to.
 #[allow(clippy::large_enum_variant)] // lives for one step
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum ClaimDecision {
     /// Write this, if the version is still the one that was read.
     Take(LeaseRecord),
     /// Somebody holds it.
@@ -162,7 +162,7 @@ pub struct Attempt {
 
 /// What a read-back found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Settled {
+pub enum ReadBack {
     /// Ours; the lease counts from here if known (nothing: adopt the version, move no deadline).
     Ours {
         /// The instant from which the lease surely runs.
@@ -176,7 +176,7 @@ pub enum Settled {
 
 /// What a record means at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LeaseStanding {
     /// Nobody holds it.
     Free,
     /// Held on paper, but for longer than it may be without a renewal.
@@ -201,44 +201,44 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
     }
 
     /// What a record means at this moment.
-    fn standing(&self, record: &LeaseRecord, view: &View<'_>) -> Standing {
+    fn standing(&self, record: &LeaseRecord, view: &View<'_>) -> LeaseStanding {
         match &record.hold {
-            None => Standing::Free,
-            Some(hold) if self.expired(hold, view) => Standing::Expired,
+            None => LeaseStanding::Free,
+            Some(hold) if self.expired(hold, view) => LeaseStanding::Expired,
             Some(hold) => {
                 let age = view.age.filter(|_| record.instance == view.instance);
                 let end = hold.ttl.saturating_add(view.resolution);
-                Standing::Held { ends_in: age.map(|age| end.saturating_sub(age)) }
+                LeaseStanding::Held { ends_in: age.map(|age| end.saturating_sub(age)) }
             }
         }
     }
 
     /// Whether the claim may be granted, and what to write.
-    fn acquire(&self, view: &View<'_>, claim: &Claim) -> Decision {
+    fn acquire(&self, view: &View<'_>, claim: &Claim) -> ClaimDecision {
         if let Some(refusal) = view.seen.and_then(|seen| rewound(seen, view.record)) {
-            return Decision::Refuse(refusal);
+            return ClaimDecision::Refuse(refusal);
         }
         let Some(record) = view.record else {
             let epoch = Epoch::first(claim.epoch);
-            return Decision::Take(granted(claim, epoch, Token::FIRST, view.instance));
+            return ClaimDecision::Take(granted(claim, epoch, Token::FIRST, view.instance));
         };
         // Whoever asks here has seen that its own claims came to nothing. A grant has one token.
         if record.held_by(claim.grant) {
-            return Decision::Refuse(Refusal::Returned { token: record.token });
+            return ClaimDecision::Refuse(Refusal::Returned { token: record.token });
         }
-        if let Standing::Held { ends_in } = self.standing(record, view)
+        if let LeaseStanding::Held { ends_in } = self.standing(record, view)
             && !view.holder_gone
         {
-            return Decision::Held { ends_in };
+            return ClaimDecision::Held { ends_in };
         }
         let steps = if record.instance == view.instance { 1 } else { INSTANCE_SKIP };
         match record.token.after(steps) {
-            Some(token) => Decision::Take(LeaseRecord {
-                past: past::inherited(record, &claim.holder.since),
+            Some(token) => ClaimDecision::Take(LeaseRecord {
+                past: history::inherited(record, &claim.holder.since),
                 more: record.more.clone(),
                 ..granted(claim, record.epoch, token, view.instance)
             }),
-            None => Decision::Refuse(Refusal::Exhausted),
+            None => ClaimDecision::Refuse(Refusal::Exhausted),
         }
     }
 
@@ -257,12 +257,12 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
     /// deadline moves by the send time of *that* attempt. Our grant with a foreign write id (a renewal
     /// or a revocation by hand) moves no deadline: its age is the store's word, which a step back of
     /// the store's clock or a new instance makes too young, while watchers count for themselves.
-    fn settle(&self, found: &LeaseRecord, grant: Grant, attempts: &[Attempt]) -> Settled {
+    fn settle(&self, found: &LeaseRecord, grant: Grant, attempts: &[Attempt]) -> ReadBack {
         let Some(hold) = found.hold.as_ref().filter(|h| h.grant == grant) else {
-            return Settled::NotOurs;
+            return ReadBack::NotOurs;
         };
         let from = attempts.iter().find(|a| a.write == found.write).map(|a| a.sent);
-        Settled::Ours { from, revoked: hold.revoke }
+        ReadBack::Ours { from, revoked: hold.revoke }
     }
 
     /// The instant a confirmed write counts from.
@@ -293,7 +293,7 @@ pub fn granted(claim: &Claim, epoch: Epoch, token: Token, instance: &str) -> Lea
         hold: Some(Hold { grant: claim.grant, ttl: claim.ttl, revoke: false, lock: claim.lock.clone() }),
         holder: claim.holder.clone(),
         past: Vec::new(),
-        more: More::new(),
+        more: Additions::new(),
     }
 }
 

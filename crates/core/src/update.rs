@@ -21,7 +21,7 @@ pub trait Record: Clone {
 
 /// A record as it was found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Found<R, B> {
+pub struct FoundRecord<R, B> {
     /// What it says; or what is wrong with it, which the caller has to judge.
     pub record: Result<R, B>,
     /// Its version.
@@ -30,7 +30,7 @@ pub struct Found<R, B> {
     pub age: Option<Duration>,
 }
 
-impl<R, B> Found<R, B> {
+impl<R, B> FoundRecord<R, B> {
     /// What is stored, decoded.
     pub fn of(stored: Stored, decode: impl FnOnce(&[u8]) -> Result<R, B>) -> Self {
         Self { record: decode(&stored.body), version: stored.version, age: stored.age }
@@ -39,7 +39,7 @@ impl<R, B> Found<R, B> {
 
 /// What the caller wants, after it was told what is there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Decision<R, S> {
+pub enum UpdateDecision<R, S> {
     /// This is to be there. It carries the write id that the caller was given.
     Write(R),
     /// Nothing is to be written.
@@ -48,7 +48,7 @@ pub enum Decision<R, S> {
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Next<R, S> {
+pub enum UpdateNext<R, S> {
     /// Read the record, and tell.
     Read,
     /// Compare and set, and tell.
@@ -59,12 +59,12 @@ pub enum Next<R, S> {
         record: R,
     },
     /// Finished.
-    Done(Done<R, S>),
+    Done(UpdateOutcome<R, S>),
 }
 
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Done<R, S> {
+pub enum UpdateOutcome<R, S> {
     /// The record is there.
     Landed {
         /// As it now is.
@@ -123,17 +123,17 @@ impl<R: Record> Update<R> {
     /// The record was read: the caller decides, unless an attempt has landed.
     pub fn on_read<B, S>(
         &mut self,
-        result: Result<Option<Found<R, B>>, Failure>,
-        decide: impl FnOnce(Option<Found<R, B>>, WriteId) -> Decision<R, S>,
-    ) -> Next<R, S> {
+        result: Result<Option<FoundRecord<R, B>>, Failure>,
+        decide: impl FnOnce(Option<FoundRecord<R, B>>, WriteId) -> UpdateDecision<R, S>,
+    ) -> UpdateNext<R, S> {
         let found = match self.look(result) {
             Ok(found) => found,
             Err(next) => return next,
         };
         let expected = found.as_ref().map(|found| found.version.clone());
         match decide(found, self.fresh()) {
-            Decision::Write(record) => self.offer(expected, record),
-            Decision::Stop(stop) => Next::Done(Done::Stopped(stop)),
+            UpdateDecision::Write(record) => self.offer(expected, record),
+            UpdateDecision::Stop(stop) => UpdateNext::Done(UpdateOutcome::Stopped(stop)),
         }
     }
 
@@ -142,14 +142,14 @@ impl<R: Record> Update<R> {
     #[allow(clippy::result_large_err)] // not an error, the other outcome
     pub fn look<B, S>(
         &mut self,
-        result: Result<Option<Found<R, B>>, Failure>,
-    ) -> Result<Option<Found<R, B>>, Next<R, S>> {
+        result: Result<Option<FoundRecord<R, B>>, Failure>,
+    ) -> Result<Option<FoundRecord<R, B>>, UpdateNext<R, S>> {
         let found = match result {
             Ok(found) => found,
             Err(failure) => {
                 let again = self.outlasts_silence && failure.kind == FailureKind::Unreachable;
                 return Err(match self.trouble.take() {
-                    None if again => Next::Read,
+                    None if again => UpdateNext::Read,
                     trouble => self.failed(trouble.unwrap_or(failure)),
                 });
             }
@@ -159,31 +159,35 @@ impl<R: Record> Update<R> {
         self.open.retain(|replaces| replaces.as_ref().is_none_or(|version| *version == found.version));
         match found.record {
             Ok(record) if self.sent.contains(&record.write()) => {
-                Err(Next::Done(Done::Landed { record, version: found.version, read_back: true }))
+                Err(UpdateNext::Done(UpdateOutcome::Landed {
+                    record,
+                    version: found.version,
+                    read_back: true,
+                }))
             }
             _ => Ok(Some(found)),
         }
     }
 
     /// Sends this, unless there is a reason to send no more.
-    pub fn offer<S>(&mut self, expected: Option<Version>, record: R) -> Next<R, S> {
+    pub fn offer<S>(&mut self, expected: Option<Version>, record: R) -> UpdateNext<R, S> {
         if let Some(failure) = self.trouble.take() {
             return self.failed(failure);
         }
         self.sent.push(record.write());
         self.offered = Some((expected.clone(), record.clone()));
-        Next::Cas { expected, record }
+        UpdateNext::Cas { expected, record }
     }
 
     /// The attempt was answered. Whatever was said of it but that it is there, a look decides.
-    pub fn on_cas<S>(&mut self, result: Cas) -> Next<R, S> {
+    pub fn on_cas<S>(&mut self, result: Cas) -> UpdateNext<R, S> {
         let offered = self.offered.take();
         let silent = matches!(result, Cas::Unknown(_));
         self.tries += u32::from(!(silent && self.outlasts_silence));
         let last = self.tries >= TRIES;
         match (result, offered) {
             (Cas::Written { version, .. }, Some((_, record))) => {
-                return Next::Done(Done::Landed { record, version, read_back: false });
+                return UpdateNext::Done(UpdateOutcome::Landed { record, version, read_back: false });
             }
             (Cas::Unknown(failure), offered) => {
                 let may_land = offered.filter(|_| failure.landed == Landed::Maybe);
@@ -192,7 +196,7 @@ impl<R: Record> Update<R> {
             }
             _ => self.trouble = last.then(busy),
         }
-        Next::Read
+        UpdateNext::Read
     }
 
     /// Whether something that was sent may still land.
@@ -200,8 +204,8 @@ impl<R: Record> Update<R> {
         !self.open.is_empty()
     }
 
-    fn failed<S>(&self, failure: Failure) -> Next<R, S> {
-        Next::Done(Done::Failed { failure, open: self.is_open() })
+    fn failed<S>(&self, failure: Failure) -> UpdateNext<R, S> {
+        UpdateNext::Done(UpdateOutcome::Failed { failure, open: self.is_open() })
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leasehold::backends::postgres::PgTarget;
 use leasehold::clock::boot_time;
-use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::fence::{Bearer, FenceMode};
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::targets::Target;
@@ -86,7 +86,7 @@ fn main() {
         grant: Grant(1),
     };
     target.install(Others::Refuse, true).expect("a guard");
-    target.seal(&bearer, Mode::Enforce).expect("a seal");
+    target.seal(&bearer, FenceMode::Enforce).expect("a seal");
     let mut best = f64::MAX;
     for _ in 0..5 {
         for (commit, bar) in [("off", None), ("on", Some(BAR))] {

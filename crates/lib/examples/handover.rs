@@ -9,17 +9,17 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold::byhand::{self, Ask};
 use leasehold::clock::boot_time;
 use leasehold::core::ids::WriteId;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::rules::{Rules, Standard};
 use leasehold::core::session::{Outcome, Within, lease_key};
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
-use leasehold::memory::Memory;
-use leasehold::stores::{self, Cas, Facts, Failure, Listed, Store, Stored, Version};
+use leasehold::core::timing::{StoreClock, Timing, TimingWishes};
+use leasehold::manual::{self, AcquireRequest};
+use leasehold::seen_tokens::SeenTokens;
+use leasehold::stores::{self, Cas, Failure, Listed, Store, StoreFacts, Stored, Version};
 use leasehold::{Leases, random};
 use pollster::block_on;
 
@@ -77,7 +77,7 @@ struct Told {
 
 #[async_trait(?Send)]
 impl Store for Told {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.inner.facts()
     }
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
@@ -107,9 +107,9 @@ fn hand_over(url: &str) -> Duration {
     let mut holder = open(url);
     let facts = holder.facts();
     let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
-    let wishes = Wishes { ttl: Some(TTL), heartbeat: None, grace: None };
+    let wishes = TimingWishes { ttl: Some(TTL), heartbeat: None, grace: None };
     let timing = Timing::new(wishes, clock).unwrap();
-    let ask = Ask {
+    let ask = AcquireRequest {
         lease: name.clone(),
         job: name.clone(),
         timing,
@@ -117,7 +117,7 @@ fn hand_over(url: &str) -> Duration {
         force: false,
         within: Within::default(),
     };
-    let granted = byhand::acquire(&ask, open(url), Memory::none()).unwrap();
+    let granted = manual::acquire(&ask, open(url), SeenTokens::none()).unwrap();
     assert!(matches!(granted, Outcome::Granted(_)), "{granted:?}");
 
     let (told, waits) = mpsc::channel();

@@ -14,19 +14,19 @@ use futures_channel::oneshot;
 use leasehold_core::ids::{Grant, Token};
 use leasehold_core::name::Name;
 use leasehold_core::session::{
-    Busy, Event, Exit, Granted, History, Input, NotStarted, Outcome, Plan, Release, Signal, StopReason,
-    Within,
+    Busy, Event, Granted, HistoryPolicy, Input, JobExit, NotStarted, Outcome, Release, SessionPlan, Signal,
+    StopReason, Within,
 };
-use leasehold_core::stop::Wishes;
 use leasehold_core::time::BootTime;
+use leasehold_core::timing::TimingWishes;
 use thiserror::Error;
 
 use crate::backends::gate::{Gates, named};
 use crate::backends::memory::MemoryStore;
 use crate::backends::{Reach, store_of};
-use crate::fences::Fences;
-use crate::memory::Memory;
-use crate::shell::{InputSender, Job, Shell};
+use crate::driver::{Driver, InputSender, ProtectedWork};
+use crate::run_fences::Fences;
+use crate::seen_tokens::SeenTokens;
 use crate::stores::{self, Failure, OpenError, Store};
 use crate::targets::{Target, TargetError, open as open_target};
 use crate::{clock, host, random};
@@ -37,7 +37,7 @@ type Opener = dyn Fn() -> Result<Box<dyn Store>, OpenError> + Send + Sync;
 #[derive(Clone)]
 pub struct Leases {
     open: Arc<Opener>,
-    memory: Memory,
+    memory: SeenTokens,
 }
 
 /// Opens the store that `url` names, for example `sqlite:jobs.db` or `dir:/srv/leases`.
@@ -59,21 +59,21 @@ pub fn open(url: &str) -> Result<Leases, OpenError> {
 impl Leases {
     /// Leases on a store of your own making.
     pub fn on(open: impl Fn() -> Result<Box<dyn Store>, OpenError> + Send + Sync + 'static) -> Self {
-        Self { open: Arc::new(open), memory: Memory::none() }
+        Self { open: Arc::new(open), memory: SeenTokens::none() }
     }
 
     /// Remembers tokens seen and versions watched there, as the command line does.
-    pub fn remember_in(mut self, memory: Memory) -> Self {
+    pub fn remember_in(mut self, memory: SeenTokens) -> Self {
         self.memory = memory;
         self
     }
 
     /// A lease to ask for. The name is the thing that must not be touched twice.
-    pub fn lease(&self, name: &str) -> Ask {
-        Ask {
+    pub fn lease(&self, name: &str) -> LeaseRequest {
+        LeaseRequest {
             leases: self.clone(),
             name: name.into(),
-            wishes: Wishes::default(),
+            wishes: TimingWishes::default(),
             wait: Duration::ZERO,
             job: None,
             run_id: None,
@@ -86,10 +86,10 @@ impl Leases {
 /// A lease about to be asked for.
 #[must_use = "nothing is asked for until `acquire` is awaited"]
 #[derive(Clone)]
-pub struct Ask {
+pub struct LeaseRequest {
     leases: Leases,
     name: String,
-    wishes: Wishes,
+    wishes: TimingWishes,
     wait: Duration,
     job: Option<String>,
     run_id: Option<String>,
@@ -149,7 +149,7 @@ impl Acquired {
     }
 }
 
-impl Ask {
+impl LeaseRequest {
     /// How long a silent holder keeps it; renewed every third of it.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.wishes.ttl = Some(ttl);
@@ -220,7 +220,7 @@ impl Ask {
         fences.add(lease.clone(), self.fences.iter().map(target).collect::<Result<_, _>>()?);
         let open = Arc::clone(&self.leases.open);
         fences.keep_in(move || open().ok());
-        let plan = Plan {
+        let plan = SessionPlan {
             leases: vec![self.leases.memory.recall(&lease)],
             grant: Grant(random::seed()),
             timing,
@@ -228,14 +228,14 @@ impl Ask {
             max_run: None,
             seal: !fences.is_empty(),
             item: None,
-            history: if self.history { History::Release } else { History::Nothing },
+            history: if self.history { HistoryPolicy::Release } else { HistoryPolicy::Nothing },
             by_hand: false,
             force: false,
             lock: None,
             holder: host::holder(&self.run_id.unwrap_or_else(|| host::fresh_run_id(None)), &job),
             within: Within::default(),
         };
-        let mut shell = Shell::new(plan, store, self.leases.memory, None)?;
+        let mut shell = Driver::new(plan, store, self.leases.memory, None)?;
         let shared = Arc::new(Mutex::new(Shared::default()));
         let mut work = Work {
             reply: reply.take(),
@@ -329,8 +329,8 @@ impl Work {
     }
 }
 
-impl Job for Work {
-    fn start(&mut self, granted: &Granted, _: BootTime) -> Result<(), Exit> {
+impl ProtectedWork for Work {
+    fn start(&mut self, granted: &Granted, _: BootTime) -> Result<(), JobExit> {
         self.granted = Some(granted.clone());
         Ok(())
     }
@@ -391,12 +391,12 @@ impl Lease {
 
     /// Does the work while the lease is held, then gives it back. If the lease is lost the work is
     /// dropped where it awaits, and the answer is [`Error::Lost`].
-    pub async fn run<T, F>(mut self, work: impl FnOnce(Handle) -> F) -> Result<T, Error>
+    pub async fn run<T, F>(mut self, work: impl FnOnce(LeaseHandle) -> F) -> Result<T, Error>
     where
         F: Future<Output = T>,
     {
         let mut lost = self.lost.take();
-        let handle = Handle { granted: self.granted.clone(), shared: self.shared.clone() };
+        let handle = LeaseHandle { granted: self.granted.clone(), shared: self.shared.clone() };
         let done = {
             let mut work = pin!(work(handle));
             poll_fn(|cx| {
@@ -432,18 +432,18 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.inputs.send(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
+        self.inputs.send(Input::JobExited { exit: JobExit::Code(0), tree_empty: true });
     }
 }
 
 /// What the work inside [`Lease::run`] sees of its lease.
 #[derive(Clone, Debug)]
-pub struct Handle {
+pub struct LeaseHandle {
     granted: Granted,
     shared: Arc<Mutex<Shared>>,
 }
 
-impl Handle {
+impl LeaseHandle {
     /// The fencing token. Fails once the lease may have expired.
     pub fn token(&self) -> Result<Token, Lost> {
         let shared = lock(&self.shared);

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
-    Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, Found, IfUnknown, ItemOpened, ItemRecorded,
-    Next, Opened, Opening, Reason, Seen, State, Step, StepStands, Subject, Verdict, begin, finish,
-    key_if_unknown, slot_without_key, step_done, step_stands,
+    Alive, Amended, Amending, Ending, Entry, FoundEntry, IfUnknown, ItemCall, ItemClaim, ItemNext,
+    ItemOpened, ItemRecorded, ItemRequest, ItemState, ItemVerdict, LeaseSeen, Opened, Opening, SettleReason,
+    StepRecord, StepStands, Subject, begin, finish, key_if_unknown, slot_without_key, step_done, step_stands,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
@@ -19,9 +19,9 @@ use leasehold_core::time::BootTime;
 use pollster::block_on;
 use sha2::{Digest, Sha256};
 
-use crate::elsewhere::Elsewhere;
+use crate::other_stores::OtherStores;
 use crate::stores::Store;
-use crate::update::{Answer, Between, Patience, Then, drive, nothing};
+use crate::update::{Between, NextCall, Patience, StoreAnswer, drive, nothing};
 use crate::{clock, host, random};
 
 /// Records of keys, of slots, and of the last good run of a job begin with these.
@@ -46,8 +46,8 @@ pub struct Item {
 
 impl Item {
     /// What is asked about it by a run of this job, under this claim.
-    pub fn ask(&self, job: &Name, claim: Claim) -> Ask {
-        Ask {
+    pub fn ask(&self, job: &Name, claim: ItemClaim) -> ItemRequest {
+        ItemRequest {
             subject: self.subject.clone(),
             job: job.clone(),
             claim,
@@ -118,14 +118,14 @@ pub fn peek(store: &mut dyn Store, item: &Item) -> Result<Option<Opened>, Failur
         Err(bad) => return Ok(Some(Opened::Bad(bad))),
     };
     // Whether a run is at it is seen under the lease.
-    let ask = item.ask(&entry.job, Claim::nobody(&entry.claim, random::seed()));
-    let found = Found { entry: &entry, age: stored.age };
+    let ask = item.ask(&entry.job, ItemClaim::nobody(&entry.claim, random::seed()));
+    let found = FoundEntry { entry: &entry, age: stored.age };
     Ok(match begin(Some(found), &ask, None, WriteId(random::seed())) {
-        Verdict::Done => Some(Opened::Done(entry)),
-        Verdict::Skipped => Some(Opened::Skipped(entry)),
-        Verdict::Quarantined => Some(Opened::Quarantined(entry)),
+        ItemVerdict::Done => Some(Opened::Done(entry)),
+        ItemVerdict::Skipped => Some(Opened::Skipped(entry)),
+        ItemVerdict::Quarantined => Some(Opened::Quarantined(entry)),
         // What is recorded as silent already; whether one that says `started` is, is seen under the lease.
-        Verdict::Unknown(seen, doubt) if seen == entry => Some(Opened::Unknown(seen, doubt)),
+        ItemVerdict::Unknown(seen, doubt) if seen == entry => Some(Opened::Unknown(seen, doubt)),
         _ => None,
     })
 }
@@ -137,27 +137,29 @@ pub fn entry(store: &mut dyn Store, subject: &Subject) -> Result<Option<Entry>, 
 }
 
 /// Begins an item, or says why not; and whether it was begun again after a run that never reported.
-pub fn open(store: &mut dyn Store, ask: Ask) -> (Opened, bool) {
+pub fn open(store: &mut dyn Store, ask: ItemRequest) -> (Opened, bool) {
     let key = key_of(&ask.subject);
     let mut opening = Opening::new(ask, random::seed());
-    let opened = drive(store, &key, Then::Read, None, |store, answer| {
+    let opened = drive(store, &key, NextCall::Read, None, |store, answer| {
         let mut next = match answer {
-            Answer::Read(read) => opening.on_read(read),
-            Answer::Cas(cas) => opening.on_cas(cas),
+            StoreAnswer::Read(read) => opening.on_read(read),
+            StoreAnswer::Cas(cas) => opening.on_cas(cas),
         };
         loop {
             next = match next {
-                Next::Call(Call::ReadLease(lease, grant)) => opening.on_lease(alive(store, &lease, grant)),
-                Next::Call(Call::ReadSettled(job, at)) => {
+                ItemNext::Call(ItemCall::ReadLease(lease, grant)) => {
+                    opening.on_lease(alive(store, &lease, grant))
+                }
+                ItemNext::Call(ItemCall::ReadSettled(job, at)) => {
                     opening.on_settled(job::is_settled(store, &job, at))
                 }
-                Next::Call(Call::Remove(version)) => {
+                ItemNext::Call(ItemCall::Remove(version)) => {
                     block_on(store.remove(&key, &version));
                     opening.on_removed()
                 }
-                Next::Call(Call::Read) => return Then::Read,
-                Next::Call(Call::Cas { expected, entry }) => return cas(expected, &entry),
-                Next::Done(opened) => return Then::Done(opened),
+                ItemNext::Call(ItemCall::Read) => return NextCall::Read,
+                ItemNext::Call(ItemCall::Cas { expected, entry }) => return cas(expected, &entry),
+                ItemNext::Done(opened) => return NextCall::Done(opened),
             };
         }
     });
@@ -183,22 +185,22 @@ pub fn amend_until(
 
 fn amended(store: &mut dyn Store, mut amending: Amending, patience: Option<Patience<'_>>) -> Amended {
     let then = |next| match next {
-        Next::Call(Call::Cas { expected, entry }) => cas(expected, &entry),
-        Next::Call(_) => Then::Read,
-        Next::Done(amended) => Then::Done(amended),
+        ItemNext::Call(ItemCall::Cas { expected, entry }) => cas(expected, &entry),
+        ItemNext::Call(_) => NextCall::Read,
+        ItemNext::Done(amended) => NextCall::Done(amended),
     };
-    let (key, first) = (key_of(amending.subject()), then(Next::Call(amending.start())));
+    let (key, first) = (key_of(amending.subject()), then(ItemNext::Call(amending.start())));
     let amended = drive(store, &key, first, patience, |_, answer| {
         then(match answer {
-            Answer::Read(read) => amending.on_read(read),
-            Answer::Cas(cas) => amending.on_cas(cas),
+            StoreAnswer::Read(read) => amending.on_read(read),
+            StoreAnswer::Cas(cas) => amending.on_cas(cas),
         })
     });
     amended.unwrap_or_else(Amended::Failed)
 }
 
-fn cas<T>(expected: Option<Version>, entry: &Entry) -> Then<T> {
-    Then::Cas { expected, write: entry.write, body: entry.encode() }
+fn cas<T>(expected: Option<Version>, entry: &Entry) -> NextCall<T> {
+    NextCall::Cas { expected, write: entry.write, body: entry.encode() }
 }
 
 /// Whether a lease is still with a grant.
@@ -207,47 +209,48 @@ pub fn alive(store: &mut dyn Store, lease: &Name, grant: Grant) -> Result<Alive,
 }
 
 /// A lease as it is now.
-pub fn seen(store: &mut dyn Store, lease: &Name) -> Result<Seen, Failure> {
+pub fn seen(store: &mut dyn Store, lease: &Name) -> Result<LeaseSeen, Failure> {
     let stored = block_on(store.read(&lease_key(lease)))?;
     let facts = store.facts();
-    Ok(Seen::of(lease, stored.as_ref(), facts.resolution, &facts.instance))
+    Ok(LeaseSeen::of(lease, stored.as_ref(), facts.resolution, &facts.instance))
 }
 
 /// The item of one run: whoever calls the store for the run has it.
 #[derive(Debug)]
-pub struct Book {
+pub struct ItemRecorder {
     item: Item,
     /// With a slot: the key that is done once together with it.
     key: Option<Item>,
     job: Name,
     holder: Holder,
     /// Where this machine notes what it begins and ends.
-    seen: Option<Elsewhere>,
+    seen: Option<OtherStores>,
     /// The item, once this run has begun it and until its end is recorded.
-    ours: Option<Ours>,
+    ours: Option<BegunItem>,
 }
 
 /// An item that this run has begun.
 #[derive(Debug)]
-struct Ours {
+struct BegunItem {
     entry: Entry,
     version: Version,
     /// What came of opening the key of a slot.
     key: Option<Opened>,
     /// Steps that are done, and of which nobody knows whether the record says so.
-    unrecorded: Vec<Step>,
+    unrecorded: Vec<StepRecord>,
 }
 
-impl Ours {
+impl BegunItem {
     /// The entry with every step that is done.
     fn whole(&self) -> Entry {
-        let add =
-            |entry: Entry, step: &Step| step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry);
+        let add = |entry: Entry, step: &StepRecord| {
+            step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry)
+        };
         self.unrecorded.iter().fold(self.entry.clone(), add)
     }
 }
 
-impl Book {
+impl ItemRecorder {
     /// For a run that is to do this once, and with a slot perhaps a key. `holder` is the run, as others see it.
     pub fn new(item: Item, key: Option<Item>, job: Name, holder: Holder) -> Self {
         Self { item, key, job, holder, seen: None, ours: None }
@@ -255,7 +258,7 @@ impl Book {
 
     /// What is begun and ended is noted there too.
     #[must_use]
-    pub fn noted_in(self, seen: Option<Elsewhere>) -> Self {
+    pub fn noted_in(self, seen: Option<OtherStores>) -> Self {
         Self { seen, ..self }
     }
 
@@ -266,7 +269,7 @@ impl Book {
 
     /// Begins the item under this grant.
     pub fn open(&mut self, store: &mut dyn Store, granted: &Granted) -> ItemOpened {
-        let claim = Claim {
+        let claim = ItemClaim {
             lease: granted.lease.clone(),
             epoch: granted.epoch,
             token: granted.token,
@@ -278,10 +281,10 @@ impl Book {
         if let Opened::Begun(entry, version) = &item {
             if let Some(asked) = &self.key {
                 let if_unknown = key_if_unknown(asked.if_unknown, silent);
-                key = Some(open(store, Ask { if_unknown, ..asked.ask(&self.job, claim) }).0);
+                key = Some(open(store, ItemRequest { if_unknown, ..asked.ask(&self.job, claim) }).0);
             }
             let (entry, version) = (entry.clone(), version.clone());
-            self.ours = Some(Ours { entry, version, key: key.clone(), unrecorded: Vec::new() });
+            self.ours = Some(BegunItem { entry, version, key: key.clone(), unrecorded: Vec::new() });
             // A store that does not answer would keep the run from ending: the slot is left for later.
             let answered = !matches!(key, Some(Opened::Failed { .. }));
             if let Some((state, reason, said)) = self.without_key().filter(|_| answered) {
@@ -299,7 +302,7 @@ impl Book {
     }
 
     /// What is recorded of a slot whose key is not to be run; nothing if it is.
-    fn without_key(&self) -> Option<(State, Option<Reason>, String)> {
+    fn without_key(&self) -> Option<(ItemState, Option<SettleReason>, String)> {
         let (ours, item) = (self.ours.as_ref()?, self.key.as_ref()?);
         let Subject::Key(key) = &item.subject else { unreachable!("beside a slot there is only a key") };
         slot_without_key(key, ours.key.as_ref()?)
@@ -329,21 +332,21 @@ impl Book {
     fn note(
         &self,
         item: &Item,
-        note: impl FnOnce(&Elsewhere) -> io::Result<()>,
+        note: impl FnOnce(&OtherStores) -> io::Result<()>,
     ) -> Option<(Subject, String)> {
         let failed = self.seen.as_ref().map(note)?.err()?;
         Some((item.subject.clone(), failed.to_string()))
     }
 
-    /// Records how the item ended, if it is ours. [`State::Planned`]: its command was never executed.
+    /// Records how the item ended, if it is ours. [`ItemState::Planned`]: its command was never executed.
     pub fn record(
         &mut self,
         store: &mut dyn Store,
-        state: State,
+        state: ItemState,
         ending: Ending,
         until: BootTime,
     ) -> ItemRecorded {
-        if state != State::Planned {
+        if state != ItemState::Planned {
             return self.close(store, state, &ending, until);
         }
         let next = || (state, None, "the run ended before its command was begun".into());
@@ -355,7 +358,7 @@ impl Book {
     fn close(
         &mut self,
         store: &mut dyn Store,
-        state: State,
+        state: ItemState,
         ending: &Ending,
         until: BootTime,
     ) -> ItemRecorded {

@@ -25,26 +25,26 @@
 #![forbid(unsafe_code)]
 
 pub mod backends;
-pub mod byhand;
 pub mod clock;
 pub mod clock_offset;
 #[cfg(all(unix, feature = "conformance"))]
 pub mod doctor;
-pub mod elsewhere;
-pub mod fences;
+pub mod driver;
 pub mod host;
-pub mod keeper;
 pub mod lease;
 pub mod ledger;
 #[cfg(unix)]
 pub mod liveness;
-pub mod memory;
-pub mod owned;
+pub mod manual;
+pub mod other_stores;
 #[cfg(unix)]
 pub mod poll;
 pub mod random;
-pub mod shell;
+pub mod run_fences;
+pub mod run_files;
+pub mod seen_tokens;
 pub mod state;
+pub mod store_thread;
 pub mod stores;
 pub mod targets;
 pub mod text;

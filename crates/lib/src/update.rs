@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_core::errand;
 use leasehold_core::ids::WriteId;
+use leasehold_core::one_shot;
 use leasehold_core::session::Op;
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold_core::time::BootTime;
-use leasehold_core::update::{Done, Next, Record};
+use leasehold_core::update::{Record, UpdateNext, UpdateOutcome};
 use pollster::block_on;
 
 use crate::clock;
@@ -37,7 +37,7 @@ impl Backoff {
 }
 
 /// Where one record is read and changed: a key of a store, or the fence of a target.
-pub(crate) trait Place {
+pub(crate) trait RecordPlace {
     /// What is to be there.
     type Body;
     /// What a read came to.
@@ -52,7 +52,7 @@ pub(crate) trait Place {
     fn cas(&mut self, expected: Option<&Version>, write: WriteId, body: Self::Body) -> Self::Swapped;
 
     /// Why the next call had better come a little later; nothing: it may come at once.
-    fn unsettled(&self, answer: &Answer<Self::Found, Self::Swapped>) -> Option<Failure>;
+    fn unsettled(&self, answer: &StoreAnswer<Self::Found, Self::Swapped>) -> Option<Failure>;
 
     /// Lets some time pass, this long at most; an error if there is none left.
     fn pause(&mut self, at_most: Duration, unsettled: Failure) -> Result<(), Failure>;
@@ -65,7 +65,7 @@ struct Keyed<'a, 'b> {
     patience: Option<Patience<'b>>,
 }
 
-impl Place for Keyed<'_, '_> {
+impl RecordPlace for Keyed<'_, '_> {
     type Body = Option<Vec<u8>>;
     type Found = Result<Option<Stored>, Failure>;
     type Swapped = Cas;
@@ -81,10 +81,12 @@ impl Place for Keyed<'_, '_> {
         }
     }
 
-    fn unsettled(&self, answer: &Answer) -> Option<Failure> {
+    fn unsettled(&self, answer: &StoreAnswer) -> Option<Failure> {
         match answer {
-            Answer::Read(Err(failure)) | Answer::Cas(Cas::Unknown(failure)) => Some(failure.clone()),
-            Answer::Read(Ok(_)) | Answer::Cas(_) => None,
+            StoreAnswer::Read(Err(failure)) | StoreAnswer::Cas(Cas::Unknown(failure)) => {
+                Some(failure.clone())
+            }
+            StoreAnswer::Read(Ok(_)) | StoreAnswer::Cas(_) => None,
         }
     }
 
@@ -108,7 +110,7 @@ pub struct Patience<'a> {
 }
 
 /// The next call, or the end.
-pub enum Then<T, B = Option<Vec<u8>>> {
+pub enum NextCall<T, B = Option<Vec<u8>>> {
     /// Read the record.
     Read,
     /// Compare and set it.
@@ -124,33 +126,33 @@ pub enum Then<T, B = Option<Vec<u8>>> {
     Done(T),
 }
 
-impl<R: Record, S, B> Then<Done<R, S>, B> {
+impl<R: Record, S, B> NextCall<UpdateOutcome<R, S>, B> {
     /// What follows in a change.
-    pub fn of(next: Next<R, S>, encode: impl FnOnce(&R) -> B) -> Self {
+    pub fn of(next: UpdateNext<R, S>, encode: impl FnOnce(&R) -> B) -> Self {
         match next {
-            Next::Read => Self::Read,
-            Next::Cas { expected, record } => {
+            UpdateNext::Read => Self::Read,
+            UpdateNext::Cas { expected, record } => {
                 Self::Cas { expected, write: record.write(), body: encode(&record) }
             }
-            Next::Done(done) => Self::Done(done),
+            UpdateNext::Done(done) => Self::Done(done),
         }
     }
 }
 
-impl From<errand::Next> for Then<errand::ErrandOutcome> {
-    fn from(next: errand::Next) -> Self {
+impl From<one_shot::OneShotNext> for NextCall<one_shot::OneShotOutcome> {
+    fn from(next: one_shot::OneShotNext) -> Self {
         match next {
-            errand::Next::Ask(Op::Read) => Self::Read,
-            errand::Next::Ask(Op::Cas { expected, write, body }) => {
+            one_shot::OneShotNext::Ask(Op::Read) => Self::Read,
+            one_shot::OneShotNext::Ask(Op::Cas { expected, write, body }) => {
                 Self::Cas { expected, write, body: Some(body) }
             }
-            errand::Next::Done(outcome) => Self::Done(outcome),
+            one_shot::OneShotNext::Done(outcome) => Self::Done(outcome),
         }
     }
 }
 
 /// What was said to a call.
-pub enum Answer<F = Result<Option<Stored>, Failure>, S = Cas> {
+pub enum StoreAnswer<F = Result<Option<Stored>, Failure>, S = Cas> {
     /// To a read.
     Read(F),
     /// To a compare-and-set.
@@ -162,30 +164,32 @@ pub enum Answer<F = Result<Option<Stored>, Failure>, S = Cas> {
 pub fn drive<T>(
     store: &mut dyn Store,
     key: &str,
-    first: Then<T>,
+    first: NextCall<T>,
     patience: Option<Patience<'_>>,
-    mut told: impl FnMut(&mut dyn Store, Answer) -> Then<T>,
+    mut told: impl FnMut(&mut dyn Store, StoreAnswer) -> NextCall<T>,
 ) -> Result<T, Failure> {
     let mut place = Keyed { store, key, patience };
     drive_at(&mut place, first, |place, answer| told(place.store, answer))
 }
 
 /// The same anywhere.
-pub(crate) fn drive_at<P: Place, T>(
+pub(crate) fn drive_at<P: RecordPlace, T>(
     place: &mut P,
-    first: Then<T, P::Body>,
-    mut told: impl FnMut(&mut P, Answer<P::Found, P::Swapped>) -> Then<T, P::Body>,
+    first: NextCall<T, P::Body>,
+    mut told: impl FnMut(&mut P, StoreAnswer<P::Found, P::Swapped>) -> NextCall<T, P::Body>,
 ) -> Result<T, Failure> {
     let (mut then, mut backoff) = (first, Backoff::FIRST);
     loop {
         let answer = match then {
-            Then::Done(done) => return Ok(done),
-            Then::Read => Answer::Read(place.read()),
-            Then::Cas { expected, write, body } => Answer::Cas(place.cas(expected.as_ref(), write, body)),
+            NextCall::Done(done) => return Ok(done),
+            NextCall::Read => StoreAnswer::Read(place.read()),
+            NextCall::Cas { expected, write, body } => {
+                StoreAnswer::Cas(place.cas(expected.as_ref(), write, body))
+            }
         };
         let unsettled = place.unsettled(&answer);
         then = told(place, answer);
-        if let (Some(unsettled), false) = (unsettled, matches!(then, Then::Done(_))) {
+        if let (Some(unsettled), false) = (unsettled, matches!(then, NextCall::Done(_))) {
             place.pause(backoff.next(), unsettled)?;
         }
     }

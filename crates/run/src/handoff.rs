@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use leasehold_core::ledger::{Entry, State};
+use leasehold_core::ledger::{Entry, ItemState};
 use leasehold_core::name::Name;
 use rustix::fs::{FileType, fstat};
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ pub struct LeaseAndTargets {
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// [`VERSION`]
     pub version: u32,
     /// The id of the run.
@@ -98,7 +98,7 @@ pub struct Outcome {
 #[serde(rename_all = "snake_case")]
 pub enum SlotOutcome {
     /// The run began it. With how that ended, if the store has confirmed the record of it.
-    Begun(Option<Recorded>),
+    Begun(Option<SlotRecord>),
     /// The run did not begin it.
     NotBegun(NotBegun),
 }
@@ -106,16 +106,16 @@ pub enum SlotOutcome {
 /// What the record of a slot says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Recorded {
+pub struct SlotRecord {
     /// How it stands.
-    pub state: State,
+    pub state: ItemState,
     /// How many runs have begun it.
     pub attempt: u32,
     /// How many of them have failed.
     pub failures: u32,
 }
 
-impl From<&Entry> for Recorded {
+impl From<&Entry> for SlotRecord {
     fn from(entry: &Entry) -> Self {
         Self { state: entry.state, attempt: entry.attempt, failures: entry.failures }
     }
@@ -154,19 +154,19 @@ impl Handed {
     }
 
     /// What a process that has ended has handed back; nothing if it was killed, or is of another version.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub fn outcome(&self) -> Option<RunOutcome> {
         // Nobody is waited for: the process has ended, and no other has its end.
         self.0.set_nonblocking(true).ok()?;
         let mut text = Vec::new();
         // One that died without reading what it was told leaves an error behind what it has said.
         let _ = (&self.0).read_to_end(&mut text);
-        serde_json::from_slice(&text).ok().filter(|outcome: &Outcome| outcome.version == VERSION)
+        serde_json::from_slice(&text).ok().filter(|outcome: &RunOutcome| outcome.version == VERSION)
     }
 }
 
 /// The end of the process that carries it out.
 #[derive(Debug)]
-pub struct Reply(UnixStream);
+pub struct OutcomeSender(UnixStream);
 
 /// Why there is nothing to carry out.
 #[derive(Debug, thiserror::Error)]
@@ -186,7 +186,7 @@ pub enum ReceiveError {
 }
 
 /// Takes the description from standard input, where the job will find nothing.
-pub fn receive() -> Result<(Description, Reply), ReceiveError> {
+pub fn receive() -> Result<(Description, OutcomeSender), ReceiveError> {
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
     let mode = fstat(&stdin).map_err(io::Error::from)?.st_mode;
     if FileType::from_raw_mode(mode) != FileType::Socket {
@@ -196,7 +196,7 @@ pub fn receive() -> Result<(Description, Reply), ReceiveError> {
     let mut stream = UnixStream::from(stdin);
     let mut text = Vec::new();
     stream.read_to_end(&mut text)?;
-    Ok((read(&text)?, Reply(stream)))
+    Ok((read(&text)?, OutcomeSender(stream)))
 }
 
 fn read(text: &[u8]) -> Result<Description, ReceiveError> {
@@ -214,9 +214,9 @@ fn read(text: &[u8]) -> Result<Description, ReceiveError> {
     serde_json::from_slice(text).map_err(unreadable)
 }
 
-impl Reply {
+impl OutcomeSender {
     /// Hands back what came of it. A scheduler that is gone does not hear of it; the record says it as well.
-    pub fn send(mut self, outcome: &Outcome) {
+    pub fn send(mut self, outcome: &RunOutcome) {
         if let Ok(text) = serde_json::to_vec(outcome) {
             let _ = self.0.write_all(&text);
         }
@@ -273,20 +273,20 @@ mod tests {
 
     #[test]
     fn what_came_of_it_comes_back_and_nothing_if_nobody_says_so() {
-        let outcome = Outcome {
+        let outcome = RunOutcome {
             version: VERSION,
             run_id: "mac-1-a".into(),
-            slot: SlotOutcome::Begun(Some(Recorded { state: State::Failed, attempt: 2, failures: 1 })),
+            slot: SlotOutcome::Begun(Some(SlotRecord { state: ItemState::Failed, attempt: 2, failures: 1 })),
             exit: 3,
         };
-        let told = |send: &dyn Fn(Reply)| {
+        let told = |send: &dyn Fn(OutcomeSender)| {
             let (ours, its) = Handed::pair().unwrap();
             ours.describe(&description()).unwrap();
-            send(Reply(UnixStream::from(its)));
+            send(OutcomeSender(UnixStream::from(its)));
             ours.outcome()
         };
         assert_eq!(told(&|reply| reply.send(&outcome)), Some(outcome.clone()));
-        assert_eq!(told(&|reply| reply.send(&Outcome { version: 2, ..outcome.clone() })), None);
+        assert_eq!(told(&|reply| reply.send(&RunOutcome { version: 2, ..outcome.clone() })), None);
         assert_eq!(told(&drop), None);
     }
 }

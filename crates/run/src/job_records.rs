@@ -1,28 +1,28 @@
 //! The records of jobs in a store: what is due of a job now, and what is done about the rest.
 //!
-//! The decisions are [`leasehold_core::ledger::agenda`]'s and the times are [`crate::schedule`]'s; here are the calls.
+//! The decisions are [`leasehold_core::ledger::job_record`]'s and the times are [`crate::schedule`]'s; here are the calls.
 
-mod look;
+mod due_now;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+pub use due_now::due_now;
 use jiff::Timestamp;
 use leasehold::ledger::job::decoded;
 pub use leasehold::ledger::job::{PREFIX, agenda_key, read};
 use leasehold::ledger::{Item, key_of, slots_of};
-use leasehold::stores::{Store, Write, each_stored};
-use leasehold::update::{Answer, Then, drive};
+use leasehold::stores::{BatchWrite, Store, each_stored};
+use leasehold::update::{NextCall, StoreAnswer, drive};
 use leasehold::{clock, host, random};
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::agenda::{Agenda, JobSchedule, Range, seen};
-pub use leasehold_core::ledger::due::ON_TIME;
-use leasehold_core::ledger::due::{Calendar, CatchUp, Gap, asked_by_itself, listed_first};
-use leasehold_core::ledger::{Ask, BadEntry, Claim, Entry, Subject, unknown_slot};
+pub use leasehold_core::ledger::catch_up::ON_TIME;
+use leasehold_core::ledger::catch_up::{Calendar, CatchUp, SlotGap, asked_by_itself, listed_first};
+use leasehold_core::ledger::job_record::{DroppedRange, JobRecord, JobSchedule, seen};
+use leasehold_core::ledger::{BadEntry, Entry, ItemClaim, ItemRequest, Subject, unknown_slot};
 use leasehold_core::name::Name;
 use leasehold_core::store::{Cas, Failure, Stored};
-use leasehold_core::update::{Decision, Done, Found, Next, Update};
-pub use look::look;
+use leasehold_core::update::{FoundRecord, Update, UpdateDecision, UpdateNext, UpdateOutcome};
 use pollster::block_on;
 
 use crate::schedule::{Schedule, Slot};
@@ -71,10 +71,10 @@ impl Terms {
     }
 
     /// What a scheduler asks about a slot that has a record, at a second.
-    pub fn ask(&self, entry: &Entry, now: i64) -> Ask {
+    pub fn ask(&self, entry: &Entry, now: i64) -> ItemRequest {
         let if_unknown = unknown_slot(self.retry);
         let item = Item { subject: entry.subject.clone(), if_unknown, attempts: self.attempts, keep: None };
-        let ask = item.ask(&entry.job, Claim::nobody(&entry.claim, random::seed()));
+        let ask = item.ask(&entry.job, ItemClaim::nobody(&entry.claim, random::seed()));
         asked_by_itself(ask, self.max_age, due_at(entry), now)
     }
 }
@@ -98,18 +98,18 @@ impl Tried {
 
 /// What was found, and what is to be done.
 #[derive(Clone, Debug, Default)]
-pub struct Look {
+pub struct DueNow {
     /// Start a run of one of these slots, of the first if nothing speaks against it.
-    pub start: Vec<Start>,
+    pub start: Vec<SlotToStart>,
     /// Something is not settled yet: look again.
     pub unsettled: bool,
     /// What people should hear of.
-    pub notes: Vec<Note>,
+    pub notes: Vec<JobNote>,
 }
 
 /// A slot that may be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Start {
+pub struct SlotToStart {
     /// Which.
     pub slot: Slot,
     /// It was due some time ago, and is made up for.
@@ -122,18 +122,18 @@ pub struct Start {
 
 /// A look that came to no end.
 #[derive(Clone, Debug)]
-pub struct Broken {
+pub struct LookFailed {
     /// Why.
     pub failure: Failure,
     /// What was written down before, and people should hear of.
-    pub notes: Vec<Note>,
+    pub notes: Vec<JobNote>,
 }
 
 /// What people should hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Note {
+pub enum JobNote {
     /// These slots are not run.
-    Dropped(Range),
+    Dropped(DroppedRange),
     /// This slot gave way.
     WavedOff(Entry),
     /// With this slot, as many in a row gave way as are no accident.
@@ -161,9 +161,9 @@ impl Calendar for Schedule {
         self.next_after(instant(after)).map(|slot| slot.number())
     }
 
-    fn gap(&self, after: i64, upto: i64) -> Option<Gap> {
+    fn gap(&self, after: i64, upto: i64) -> Option<SlotGap> {
         let gap = self.missed(instant(after), instant(upto), 0, None).dropped?;
-        Some(Gap { first: gap.first.number(), last: gap.last.number(), count: gap.count })
+        Some(SlotGap { first: gap.first.number(), last: gap.last.number(), count: gap.count })
     }
 
     fn newest_of(&self, after: i64, upto: i64, most: usize, max_age: Option<Duration>) -> Vec<i64> {
@@ -176,10 +176,10 @@ impl Calendar for Schedule {
 pub type Unreadable = (String, String);
 
 /// The records of all jobs, and what is no such record.
-pub fn read_all(store: &mut dyn Store) -> Result<(Vec<Agenda>, Vec<Unreadable>), Failure> {
+pub fn read_all(store: &mut dyn Store) -> Result<(Vec<JobRecord>, Vec<Unreadable>), Failure> {
     let (mut found, mut bad) = (Vec::new(), Vec::new());
     each_stored(store, PREFIX, "", |key, stored| {
-        match Agenda::decode_any(&stored.body) {
+        match JobRecord::decode_any(&stored.body) {
             Ok(agenda) if agenda_key(&agenda.job) == key => found.push(agenda),
             Ok(_) => bad.push((key, BadEntry::Other.to_string())),
             Err(why) => bad.push((key, why.to_string())),
@@ -191,7 +191,7 @@ pub fn read_all(store: &mut dyn Store) -> Result<(Vec<Agenda>, Vec<Unreadable>),
 
 /// The record of a job after somebody wanted to change it.
 struct Changed {
-    agenda: Option<Agenda>,
+    agenda: Option<JobRecord>,
     /// It was changed, and by us.
     by_us: bool,
 }
@@ -200,7 +200,7 @@ struct Changed {
 fn change(
     store: &mut dyn Store,
     job: &Name,
-    rule: impl Fn(Option<&Agenda>, WriteId) -> Option<Agenda>,
+    rule: impl Fn(Option<&JobRecord>, WriteId) -> Option<JobRecord>,
 ) -> Result<Changed, Failure> {
     go_on(store, job, Update::new(random::seed()), rule)
 }
@@ -209,32 +209,32 @@ fn change(
 fn go_on(
     store: &mut dyn Store,
     job: &Name,
-    mut update: Update<Agenda>,
-    rule: impl Fn(Option<&Agenda>, WriteId) -> Option<Agenda>,
+    mut update: Update<JobRecord>,
+    rule: impl Fn(Option<&JobRecord>, WriteId) -> Option<JobRecord>,
 ) -> Result<Changed, Failure> {
-    let decide = |found: Option<Found<Agenda, Failure>>, write| {
+    let decide = |found: Option<FoundRecord<JobRecord, Failure>>, write| {
         let found = match found.map(|found| found.record).transpose() {
             Ok(found) => found,
-            Err(bad) => return Decision::Stop(Err(bad)),
+            Err(bad) => return UpdateDecision::Stop(Err(bad)),
         };
         match rule(found.as_ref(), write) {
-            Some(next) => Decision::Write(next),
-            None => Decision::Stop(Ok(found)),
+            Some(next) => UpdateDecision::Write(next),
+            None => UpdateDecision::Stop(Ok(found)),
         }
     };
-    let done = drive(store, &agenda_key(job), Then::Read, None, |_, answer| {
+    let done = drive(store, &agenda_key(job), NextCall::Read, None, |_, answer| {
         let next = match answer {
-            Answer::Read(read) => {
-                update.on_read(read.map(|s| s.map(|s| Found::of(s, |body| decoded(job, body)))), decide)
+            StoreAnswer::Read(read) => {
+                update.on_read(read.map(|s| s.map(|s| FoundRecord::of(s, |body| decoded(job, body)))), decide)
             }
-            Answer::Cas(cas) => update.on_cas(cas),
+            StoreAnswer::Cas(cas) => update.on_cas(cas),
         };
-        Then::of(next, |agenda| Some(agenda.encode()))
+        NextCall::of(next, |agenda| Some(agenda.encode()))
     })?;
     match done {
-        Done::Landed { record, .. } => Ok(Changed { agenda: Some(record), by_us: true }),
-        Done::Stopped(found) => found.map(|agenda| Changed { agenda, by_us: false }),
-        Done::Failed { failure, .. } => Err(failure),
+        UpdateOutcome::Landed { record, .. } => Ok(Changed { agenda: Some(record), by_us: true }),
+        UpdateOutcome::Stopped(found) => found.map(|agenda| Changed { agenda, by_us: false }),
+        UpdateOutcome::Failed { failure, .. } => Err(failure),
     }
 }
 
@@ -262,10 +262,10 @@ pub fn register(
         let mut update = Update::new(random::seed());
         let write = update.fresh();
         if let Some(next) = seen(found.as_ref(), &terms.job, &terms.named, now, &not_over, write)
-            && let Next::<_, ()>::Cas { expected, record } =
+            && let UpdateNext::<_, ()>::Cas { expected, record } =
                 update.offer(stored.map(|stored| stored.version), next)
         {
-            writes.push(Write { key, expected, write, body: record.encode() });
+            writes.push(BatchWrite { key, expected, write, body: record.encode() });
             changed.push((*terms, found, not_over));
             updates.push(update);
         }
@@ -273,7 +273,7 @@ pub fn register(
     let answers = block_on(store.cas_many(&writes));
     for ((answer, mut update), (terms, before, not_over)) in answers.into_iter().zip(updates).zip(&changed) {
         // Somebody was faster, or nobody knows: then one by one.
-        if update.on_cas::<()>(answer) == Next::Read {
+        if update.on_cas::<()>(answer) == UpdateNext::Read {
             go_on(store, &terms.job, update, |found, write| {
                 seen(found, &terms.job, &terms.named, now, not_over, write)
             })?;
@@ -282,7 +282,7 @@ pub fn register(
     }
     // One whose record was only written in a newer format is as it was.
     changed.retain(|(terms, found, _)| found.as_ref().is_none_or(|found| !found.goes_by(&terms.named)));
-    let before = |found: Option<Agenda>| found.map(|found| found.schedule);
+    let before = |found: Option<JobRecord>| found.map(|found| found.schedule);
     Ok(changed.into_iter().map(|(terms, found, _)| (terms.job.clone(), before(found))).collect())
 }
 
@@ -290,7 +290,7 @@ pub fn register(
 fn not_over(
     store: &mut dyn Store,
     terms: &Terms,
-    before: Option<&Agenda>,
+    before: Option<&JobRecord>,
     now: i64,
 ) -> Result<Vec<i64>, Failure> {
     let Some(agenda) = before.filter(|agenda| !agenda.goes_by(&terms.named)) else {
@@ -299,7 +299,7 @@ fn not_over(
     let (entries, _) = recorded(store, &terms.job, agenda.settled, now)?;
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for (entry, stored) in &entries {
-        all.push((due_at(entry), look::stands(store, terms, now, entry, stored, &mut notes)?));
+        all.push((due_at(entry), due_now::stands(store, terms, now, entry, stored, &mut notes)?));
     }
     Ok(listed_first(all.into_iter()))
 }
@@ -308,7 +308,7 @@ fn not_over(
 fn list_latecomers(
     store: &mut dyn Store,
     terms: &Terms,
-    before: Option<&Agenda>,
+    before: Option<&JobRecord>,
     now: i64,
 ) -> Result<(), Failure> {
     let late = not_over(store, terms, before, now)?;
@@ -325,7 +325,7 @@ fn list_latecomers(
 }
 
 /// Pauses a job. Gives what its record says then; nothing if no machine has seen the job.
-pub fn pause(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure> {
+pub fn pause(store: &mut dyn Store, job: &Name) -> Result<Option<JobRecord>, Failure> {
     let at = host::utc(clock::wall().as_secs());
     let changed = change(store, job, |found, write| found?.pausing(host::name(), at.clone(), write));
     Ok(changed?.agenda)
@@ -338,7 +338,7 @@ pub fn resume(
     job: &Name,
     terms: Option<&Terms>,
     now: i64,
-) -> Result<Option<Agenda>, Failure> {
+) -> Result<Option<JobRecord>, Failure> {
     let changed = change(store, job, |found, write| {
         let found = found?;
         let in_force = terms.filter(|terms| found.goes_by(&terms.named));
@@ -348,7 +348,7 @@ pub fn resume(
 }
 
 /// A record of a slot, as it is stored.
-pub type Recorded = (Entry, Stored);
+pub type StoredSlot = (Entry, Stored);
 
 /// A record of a slot that is not to be acted on: when the slot is due, and what is wrong.
 pub type BadSlot = (i64, String);
@@ -359,7 +359,7 @@ pub fn recorded(
     job: &Name,
     after: i64,
     upto: i64,
-) -> Result<(Vec<Recorded>, Vec<BadSlot>), Failure> {
+) -> Result<(Vec<StoredSlot>, Vec<BadSlot>), Failure> {
     let prefix = slots_of(job);
     let (mut found, mut bad) = (Vec::new(), Vec::new());
     each_stored(store, &prefix, &format!("{prefix}{:012}", after.max(0)), |key, stored| {
@@ -380,8 +380,8 @@ pub fn recorded(
 
 /// Of these entries, those that mean something: not the slots that were dropped, and have a record all the same, made by
 /// somebody who died before it was taken back.
-pub fn told(entries: Vec<Entry>, agendas: &[Agenda]) -> Vec<Entry> {
-    let by_job: BTreeMap<&Name, &Agenda> = agendas.iter().map(|agenda| (&agenda.job, agenda)).collect();
+pub fn told(entries: Vec<Entry>, agendas: &[JobRecord]) -> Vec<Entry> {
+    let by_job: BTreeMap<&Name, &JobRecord> = agendas.iter().map(|agenda| (&agenda.job, agenda)).collect();
     let means = |entry: &Entry| match &entry.subject {
         Subject::Slot { job, at, .. } => !by_job.get(job).is_some_and(|agenda| agenda.is_void(*at)),
         Subject::Key(_) | Subject::Latest(_) => true,
@@ -415,8 +415,8 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
 /// A slot of the job may be run again: schedulers look at it once more, although it is settled or there are newer
 /// ones. Gives what the job's record says now; nothing if no machine has seen the job. If it does not say so then,
 /// too many are open already.
-pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<Option<Agenda>, Failure> {
-    let unlisted = |agenda: &&Agenda| !agenda.open.contains(&at);
+pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<Option<JobRecord>, Failure> {
+    let unlisted = |agenda: &&JobRecord| !agenda.open.contains(&at);
     let listed = change(store, job, |found, write| found.filter(unlisted)?.listing(&[at], write));
     Ok(listed?.agenda)
 }

@@ -1,10 +1,10 @@
 //! The schedules of leasehold.toml: every job, checked as a whole before any of it is acted on.
 
-mod busy;
-mod due;
-mod fill;
+mod leases;
+mod templates;
 #[cfg(test)]
 mod tests;
+mod when;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::runner::lookup::{LookupError, Program, lookup};
-pub use busy::Busy;
 use leasehold::backends::{shown, target_of, target_schemes};
 use leasehold::text::did_you_mean;
-use leasehold_core::ledger::agenda::JobSchedule;
+use leasehold_core::ledger::job_record::JobSchedule;
 use leasehold_core::name::Name;
-use leasehold_core::stop::{DEFAULT_TTL, StoreClock, Timing, Wishes};
+use leasehold_core::timing::{DEFAULT_TTL, StoreClock, Timing, TimingWishes};
+pub use leases::IfBusy;
 
 use crate::config_file::{self, BadFile, Reader, Section};
 use crate::duration;
@@ -48,11 +48,11 @@ pub struct Job {
     /// What is sealed before it starts, with placeholders. Paths are absolute.
     pub fence: Vec<String>,
     /// Timing of its lease.
-    pub wishes: Wishes,
+    pub wishes: TimingWishes,
     /// Ended after this long.
     pub max_run: Option<Duration>,
     /// What a slot does that finds its lease busy.
-    pub busy: Busy,
+    pub busy: IfBusy,
     /// How many missed slots are run when there is somebody to run them.
     pub catch_up: usize,
     /// … and none that is older than this.
@@ -78,7 +78,7 @@ impl Job {
             schedule: self.schedule.clone(),
             named: self.named(),
             leases: self.leases.clone(),
-            skips: self.busy != Busy::Open,
+            skips: self.busy != IfBusy::Open,
             catch_up: self.catch_up,
             max_age: self.catch_up_max_age,
             retry: self.retry,
@@ -200,15 +200,15 @@ fn from_file(path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<
 }
 
 /// What a table may say, and what is said for all.
-struct Said<'a> {
+struct JobTable<'a> {
     own: Section<'a>,
     defaults: &'a Section<'a>,
     /// For all, at the top of the file.
     zone: Option<&'a str>,
-    patterns: &'a due::Patterns,
+    patterns: &'a when::Patterns,
 }
 
-impl Said<'_> {
+impl JobTable<'_> {
     /// By the job, or else for all.
     fn either<T>(
         &self,
@@ -229,14 +229,14 @@ pub(crate) fn parse(
     path: &Path,
     wrong: impl Fn(&Job) -> Option<String>,
 ) -> Result<Vec<Job>, BadFile> {
-    parse_with(text, path, wrong, &due::Patterns::default())
+    parse_with(text, path, wrong, &when::Patterns::default())
 }
 
 fn parse_with(
     text: &str,
     path: &Path,
     wrong: impl Fn(&Job) -> Option<String>,
-    patterns: &due::Patterns,
+    patterns: &when::Patterns,
 ) -> Result<Vec<Job>, BadFile> {
     let reader = Reader::new(text, path);
     let file = reader.file()?;
@@ -247,15 +247,15 @@ fn parse_with(
     let in_a_job: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
     let zone = file.text("timezone")?;
     for section in [&file, &defaults] {
-        section.parsed("timezone", due::zone)?;
+        section.parsed("timezone", when::zone)?;
     }
-    busy::check_defaults(&defaults)?;
+    leases::check_defaults(&defaults)?;
     let base = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut jobs: Vec<Job> = Vec::new();
     let (mut names, mut keys) = (BTreeSet::new(), BTreeMap::new());
     for own in file.sections("job")? {
         own.only(&in_a_job)?;
-        let said = Said { own, defaults: &defaults, zone: zone.as_deref(), patterns };
+        let said = JobTable { own, defaults: &defaults, zone: zone.as_deref(), patterns };
         let job = job(&said, base)?;
         if let Some(why) = wrong(&job) {
             let place = if job.dir.is_dir() { "run" } else { "dir" };
@@ -280,12 +280,12 @@ fn parse_with(
     Ok(jobs)
 }
 
-fn job(said: &Said<'_>, base: &Path) -> Result<Job, BadFile> {
+fn job(said: &JobTable<'_>, base: &Path) -> Result<Job, BadFile> {
     let own = &said.own;
     let name = own.name("name")?;
     let name = name.ok_or_else(|| own.bad("", "this job has no name: name = \"publish\""))?;
-    let (leases, busy) = busy::leases(said, &name)?;
-    let due = due::due(said, busy)?;
+    let (leases, busy) = leases::leases(said, &name)?;
+    let due = when::due(said, busy)?;
     if let Some(home) = own.text("dir")?.filter(|dir| dir.starts_with('~')) {
         return Err(own.bad("dir", &format!("~ is not expanded in dir = {home:?}: write the whole path")));
     }
@@ -314,13 +314,13 @@ fn job(said: &Said<'_>, base: &Path) -> Result<Job, BadFile> {
         name,
         dir,
     };
-    if let Some(why) = fill::wrong_key(&job) {
+    if let Some(why) = templates::wrong_key(&job) {
         return Err(own.bad("key", &why));
     }
-    if let Some(why) = fill::wrong_run(&job) {
+    if let Some(why) = templates::wrong_run(&job) {
         return Err(own.bad("run", &why));
     }
-    let fence = |template: &String| fill::wrong_fence(template, &job.leases[0], &job.name);
+    let fence = |template: &String| templates::wrong_fence(template, &job.leases[0], &job.name);
     match job.fence.iter().find_map(fence) {
         Some(why) => Err(own.bad("fence", &why)),
         None => Ok(job),
@@ -338,7 +338,7 @@ fn retry(section: &Section<'_>) -> Result<Option<bool>, BadFile> {
 fn at_least(section: &Section<'_>, key: &str, least: Duration) -> Result<Option<Duration>, BadFile> {
     section.parsed(key, |text| match duration::parse(text)? {
         short if short < least => {
-            let least = leasehold_core::stop::Text(least);
+            let least = leasehold_core::human_duration::HumanDuration(least);
             Err(format!("{text:?} is too short: write at least {least}"))
         }
         enough => Ok(enough),
@@ -359,8 +359,8 @@ fn run(own: &Section<'_>) -> Result<Vec<String>, BadFile> {
 }
 
 /// Timing as far as it can be checked without a store.
-fn wishes(said: &Said<'_>) -> Result<Wishes, BadFile> {
-    let wishes = Wishes {
+fn wishes(said: &JobTable<'_>) -> Result<TimingWishes, BadFile> {
+    let wishes = TimingWishes {
         ttl: Some(said.duration("ttl")?.unwrap_or(DEFAULT_TTL)),
         heartbeat: said.duration("heartbeat")?,
         grace: said.duration("grace")?,

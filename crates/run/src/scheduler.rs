@@ -10,17 +10,17 @@ mod start;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use clocks::{Clocks, Wrong};
+use clocks::{Clocks, NoComparison};
 use job_state::JobState;
 use leasehold::clock_offset::clock_ahead;
 use leasehold::stores::{Failure, FailureKind, Store};
 use leasehold::{clock, ledger, random};
-use leasehold_core::ledger::{Entry, State};
+use leasehold_core::ledger::{Entry, ItemState};
 use leasehold_core::name::Name;
-pub use start::{Ended, StartError, Starter};
+pub use start::{EndedRun, StartError, Starter};
 
-use crate::handoff::{NotBegun, Recorded, SlotOutcome};
-use crate::job_records::{self, Broken, Look, Note, Start};
+use crate::handoff::{NotBegun, SlotOutcome, SlotRecord};
+use crate::job_records::{self, DueNow, JobNote, LookFailed, SlotToStart};
 use crate::jobs::Job;
 use crate::schedule::Slot;
 
@@ -38,7 +38,7 @@ pub type Millis = i64;
 
 /// When a scheduler ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum SchedulerMode {
     /// When somebody says so.
     Stays,
     /// When nothing more is to be done about what is due now.
@@ -47,15 +47,15 @@ pub enum Mode {
 
 /// What people should hear of.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum SchedulerEvent<'a> {
     /// The store was told of the jobs. These were seen for the first time, or were due at other times before.
     Registered(&'a [(Name, Option<String>)]),
     /// Something was found about a job. It is told again with every look.
-    Noted(&'a Name, &'a Note),
+    Noted(&'a Name, &'a JobNote),
     /// The records of a job make no sense. It is told again with every look.
     Unusable(&'a Name, &'a Failure),
     /// A run was started.
-    Started(&'a Name, &'a Start),
+    Started(&'a Name, &'a SlotToStart),
     /// A run was not started.
     NotStarted(&'a Name, &'a Slot, &'a StartError),
     /// A run has ended.
@@ -72,16 +72,16 @@ pub enum Event<'a> {
 #[derive(Debug)]
 pub struct RunEnded<'a> {
     /// The run.
-    pub ended: &'a Ended,
+    pub ended: &'a EndedRun,
     /// What the record of the slot says; nothing if there is none.
-    pub record: Result<Option<Recorded>, Failure>,
+    pub record: Result<Option<SlotRecord>, Failure>,
     /// What that means.
-    pub became: Became,
+    pub became: SlotFate,
 }
 
 /// What became of a slot whose run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Became {
+pub enum SlotFate {
     /// The run did not begin it. If the record says something, another run has left it.
     NotBegun,
     /// The store could not be asked.
@@ -89,19 +89,19 @@ pub enum Became {
     /// The run began it, and died.
     Silent,
     /// It stands as the record says.
-    Stands(Recorded),
+    Stands(SlotRecord),
 }
 
 impl<'a> RunEnded<'a> {
-    fn new(ended: &'a Ended, found: Result<Option<Entry>, Failure>) -> Self {
+    fn new(ended: &'a EndedRun, found: Result<Option<Entry>, Failure>) -> Self {
         let ours = found.as_ref().is_ok_and(|entry| entry.as_ref().is_some_and(|entry| ended.left(entry)));
-        let record = found.map(|entry| entry.as_ref().map(Recorded::from));
+        let record = found.map(|entry| entry.as_ref().map(SlotRecord::from));
         let became = became(ended, ours, &record);
         Self { ended, record, became }
     }
 
     /// Of one whose run has told what it recorded.
-    fn told(ended: &'a Ended, recorded: Recorded) -> Self {
+    fn told(ended: &'a EndedRun, recorded: SlotRecord) -> Self {
         let record = Ok(Some(recorded));
         let became = became(ended, true, &record);
         Self { ended, record, became }
@@ -110,30 +110,30 @@ impl<'a> RunEnded<'a> {
     /// Whether all is well.
     pub fn went_well(&self) -> bool {
         match self.became {
-            Became::NotBegun | Became::NotKnown => self.ended.status.success(),
-            Became::Silent => false,
-            Became::Stands(recorded) => matches!(recorded.state, State::Ok | State::Skipped),
+            SlotFate::NotBegun | SlotFate::NotKnown => self.ended.status.success(),
+            SlotFate::Silent => false,
+            SlotFate::Stands(recorded) => matches!(recorded.state, ItemState::Ok | ItemState::Skipped),
         }
     }
 }
 
-fn became(ended: &Ended, ours: bool, record: &Result<Option<Recorded>, Failure>) -> Became {
+fn became(ended: &EndedRun, ours: bool, record: &Result<Option<SlotRecord>, Failure>) -> SlotFate {
     let recorded = match record {
         Ok(Some(recorded)) => *recorded,
-        Ok(None) => return Became::NotBegun,
-        Err(_) => return Became::NotKnown,
+        Ok(None) => return SlotFate::NotBegun,
+        Err(_) => return SlotFate::NotKnown,
     };
     let waits = ended.outcome == Some(SlotOutcome::NotBegun(NotBegun::NeedsYou));
     match recorded.state {
-        State::Ok | State::Skipped => Became::Stands(recorded),
-        State::Started if ours => Became::Silent,
+        ItemState::Ok | ItemState::Skipped => SlotFate::Stands(recorded),
+        ItemState::Started if ours => SlotFate::Silent,
         // Another run is at it, or somebody lets it be tried again: of ours there is nothing to say.
-        State::Started | State::Planned => Became::NotBegun,
-        State::Failed | State::Lost | State::Killed | State::Unknown if ours || waits => {
-            Became::Stands(recorded)
+        ItemState::Started | ItemState::Planned => SlotFate::NotBegun,
+        ItemState::Failed | ItemState::Lost | ItemState::Killed | ItemState::Unknown if ours || waits => {
+            SlotFate::Stands(recorded)
         }
         // What another run has left, and it is not why this one began nothing.
-        State::Failed | State::Lost | State::Killed | State::Unknown => Became::NotBegun,
+        ItemState::Failed | ItemState::Lost | ItemState::Killed | ItemState::Unknown => SlotFate::NotBegun,
     }
 }
 
@@ -160,11 +160,11 @@ pub struct Scheduler<'a> {
     jobs: Vec<JobState>,
     store: Box<dyn Store>,
     starter: Starter,
-    tell: Box<dyn FnMut(&Event<'_>) + 'a>,
-    mode: Mode,
+    tell: Box<dyn FnMut(&SchedulerEvent<'_>) + 'a>,
+    mode: SchedulerMode,
     /// Each process looks a little later than the slots are due, so that not all ask at once for the same.
     jitter: Millis,
-    /// With [`Mode::Once`], what is due later is for another time.
+    /// With [`SchedulerMode::Once`], what is due later is for another time.
     began: Millis,
     clocks: Clocks,
     swept: Millis,
@@ -185,8 +185,8 @@ impl<'a> Scheduler<'a> {
     pub fn new(
         mut store: Box<dyn Store>,
         starter: Starter,
-        mode: Mode,
-        tell: impl FnMut(&Event<'_>) + 'a,
+        mode: SchedulerMode,
+        tell: impl FnMut(&SchedulerEvent<'_>) + 'a,
     ) -> Result<Self, ClockError> {
         let ahead = compared(store.as_mut())?.unwrap_or(0);
         store.limit_calls(Duration::from_secs(10));
@@ -230,7 +230,7 @@ impl<'a> Scheduler<'a> {
         let terms: Vec<_> = jobs.iter().map(|state| &state.terms).collect();
         let changed = job_records::register(self.store.as_mut(), &terms, now.div_euclid(1000))
             .map_err(TakeError::Store)?;
-        (self.tell)(&Event::Registered(&changed));
+        (self.tell)(&SchedulerEvent::Registered(&changed));
         let before = std::mem::take(&mut self.jobs).into_iter();
         let mut before: BTreeMap<Name, JobState> =
             before.map(|state| (state.job.name.clone(), state)).collect();
@@ -301,7 +301,7 @@ impl<'a> Scheduler<'a> {
                     (RunEnded::new(&ended, found), outcome)
                 }
             };
-            (self.tell)(&Event::Ended(&state.job.name, &told));
+            (self.tell)(&SchedulerEvent::Ended(&state.job.name, &told));
             self.failed |= !told.went_well();
             state.ended(&ended.slot, outcome, now);
         }
@@ -330,46 +330,46 @@ impl<'a> Scheduler<'a> {
         if self.draining || state.retired {
             return;
         }
-        let upto = if self.mode == Mode::Once { self.began } else { now };
+        let upto = if self.mode == SchedulerMode::Once { self.began } else { now };
         let due = (upto - state.delay).div_euclid(1000);
-        match job_records::look(self.store.as_mut(), &state.terms, due, state.tried()) {
+        match job_records::due_now(self.store.as_mut(), &state.terms, due, state.tried()) {
             Ok(look) => {
                 if std::mem::take(&mut self.silent) > 0 {
-                    (self.tell)(&Event::StoreAnswers);
+                    (self.tell)(&SchedulerEvent::StoreAnswers);
                 }
                 self.follow(i, &look, now);
             }
-            Err(Broken { failure, notes }) => {
+            Err(LookFailed { failure, notes }) => {
                 self.note(i, &notes);
                 self.unanswered(i, &failure, now);
             }
         }
     }
 
-    fn note(&mut self, i: usize, notes: &[Note]) {
+    fn note(&mut self, i: usize, notes: &[JobNote]) {
         let name = &self.jobs[i].job.name;
-        notes.iter().for_each(|note| (self.tell)(&Event::Noted(name, note)));
+        notes.iter().for_each(|note| (self.tell)(&SchedulerEvent::Noted(name, note)));
     }
 
-    fn follow(&mut self, i: usize, look: &Look, now: Millis) {
+    fn follow(&mut self, i: usize, look: &DueNow, now: Millis) {
         self.note(i, &look.notes);
         // Counted only where it matters: there may be many jobs.
         let full = look.start.iter().any(|start| start.late) && self.late() >= LATE_MAX;
         let state = &mut self.jobs[i];
         let idle = state.running.is_none();
-        if self.mode == Mode::Stays {
+        if self.mode == SchedulerMode::Stays {
             let due = state.next_due(now).map(|at| at + self.jitter);
             let again = (look.unsettled && idle).then(|| now + state.patience());
             state.wake = again.into_iter().chain(due).min();
         }
         // What is late may have to wait for others that are. What is due now does not wait for it, unless slots are to be
         // run in their order.
-        let crowded = |start: &&Start| start.late && full;
-        let passed = |start: &&Start| crowded(start) && (state.terms.skips || start.again);
+        let crowded = |start: &&SlotToStart| start.late && full;
+        let passed = |start: &&SlotToStart| crowded(start) && (state.terms.skips || start.again);
         // One that cannot be begun yet must not keep the others from it.
-        let ready = |start: &&Start| state.not_before(start, self.mode).is_some_and(|at| at <= now);
-        let ready: Vec<&Start> = look.start.iter().filter(ready).collect();
-        let at_once: Vec<&Start> = ready.iter().copied().filter(|start| !passed(start)).collect();
+        let ready = |start: &&SlotToStart| state.not_before(start, self.mode).is_some_and(|at| at <= now);
+        let ready: Vec<&SlotToStart> = look.start.iter().filter(ready).collect();
+        let at_once: Vec<&SlotToStart> = ready.iter().copied().filter(|start| !passed(start)).collect();
         let Some(start) = state.first(&at_once).or(ready.first().copied()).filter(|_| idle) else {
             let later = look.start.iter().filter_map(|start| state.not_before(start, self.mode)).min();
             state.wake = state.wake.into_iter().chain(later.filter(|_| idle)).min();
@@ -381,15 +381,17 @@ impl<'a> Scheduler<'a> {
         }
         match self.starter.start(&state.job, &start.slot, start.late) {
             Ok(running) => {
-                (self.tell)(&Event::Started(&state.job.name, start));
+                (self.tell)(&SchedulerEvent::Started(&state.job.name, start));
                 state.started(running, start.again);
                 // Others are for when it has ended, or the next slot is due.
-                state.wake =
-                    state.next_due(now).map(|at| at + self.jitter).filter(|_| self.mode == Mode::Stays);
+                state.wake = state
+                    .next_due(now)
+                    .map(|at| at + self.jitter)
+                    .filter(|_| self.mode == SchedulerMode::Stays);
             }
             Err(error) => {
                 self.failed = true;
-                (self.tell)(&Event::NotStarted(&state.job.name, &start.slot, &error));
+                (self.tell)(&SchedulerEvent::NotStarted(&state.job.name, &start.slot, &error));
                 state.stumbled(&start.slot, now);
             }
         }
@@ -401,20 +403,20 @@ impl<'a> Scheduler<'a> {
         self.failed = true;
         let state = &mut self.jobs[i];
         if failure.kind == FailureKind::Unusable {
-            state.wake = state.next_due(now).filter(|_| self.mode == Mode::Stays);
-            (self.tell)(&Event::Unusable(&state.job.name, failure));
+            state.wake = state.next_due(now).filter(|_| self.mode == SchedulerMode::Stays);
+            (self.tell)(&SchedulerEvent::Unusable(&state.job.name, failure));
             return;
         }
         if self.silent == 0 {
-            (self.tell)(&Event::StoreSilent(failure));
+            (self.tell)(&SchedulerEvent::StoreSilent(failure));
         }
         self.silent = self.silent.saturating_add(1);
         match self.mode {
-            Mode::Stays => {
+            SchedulerMode::Stays => {
                 (self.jobs[i].wake, self.from) = (Some(now), i + 1);
                 self.held = now + (500 << self.silent.min(6));
             }
-            Mode::Once => self.draining = true,
+            SchedulerMode::Once => self.draining = true,
         }
     }
 
@@ -427,8 +429,8 @@ impl<'a> Scheduler<'a> {
         }
         let (known, answer) = (self.clocks.known, compared(self.store.as_mut()));
         let wrong = |error: &ClockError| match error {
-            ClockError::Off(_) => Wrong::Off,
-            ClockError::Store(_) => Wrong::Silent,
+            ClockError::Off(_) => NoComparison::Off,
+            ClockError::Store(_) => NoComparison::Silent,
         };
         let again = self.clocks.found(answer.as_ref().map_err(wrong).copied(), wall);
         match (answer, again) {
@@ -436,13 +438,13 @@ impl<'a> Scheduler<'a> {
                 self.held = self.now() + again;
                 // A tick does not wait for better times.
                 self.failed = true;
-                self.draining |= self.mode == Mode::Once;
-                let told = wrong(&error) == Wrong::Silent && self.silent > 0;
-                if wrong(&error) == Wrong::Silent {
+                self.draining |= self.mode == SchedulerMode::Once;
+                let told = wrong(&error) == NoComparison::Silent && self.silent > 0;
+                if wrong(&error) == NoComparison::Silent {
                     self.silent = self.silent.saturating_add(1);
                 }
                 if !told {
-                    (self.tell)(&Event::ClockWrong(&error));
+                    (self.tell)(&SchedulerEvent::ClockWrong(&error));
                 }
             }
             (Ok(_), _) if !known => self.held = 0,
@@ -452,7 +454,7 @@ impl<'a> Scheduler<'a> {
 
     /// Removes old records of jobs that have run something.
     fn sweep(&mut self, now: Millis) {
-        if now - self.swept < SWEEP_MS && (self.mode == Mode::Stays || self.busy()) {
+        if now - self.swept < SWEEP_MS && (self.mode == SchedulerMode::Stays || self.busy()) {
             return;
         }
         self.swept = now;

@@ -118,12 +118,12 @@ pub fn script(path: &Path, text: &str) {
 
 /// A hook that stands still once.
 #[derive(Debug)]
-pub struct Stop {
+pub struct StoppedHook {
     dir: PathBuf,
     ready: mpsc::Receiver<()>,
 }
 
-impl Stop {
+impl StoppedHook {
     /// Makes the hook at `path` stand still the next time it runs, and only then.
     pub fn at(path: &Path) -> Self {
         let dir = path.with_extension("stop");
@@ -167,7 +167,7 @@ impl Stop {
 
 /// How a repository is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum RepoAccess {
     /// `file://`
     File,
     /// `git://`
@@ -177,7 +177,7 @@ pub enum Way {
 }
 
 /// All of them.
-pub const WAYS: [Way; 3] = [Way::File, Way::Daemon, Way::Http];
+pub const WAYS: [RepoAccess; 3] = [RepoAccess::File, RepoAccess::Daemon, RepoAccess::Http];
 
 /// Serves the repositories of one directory.
 #[derive(Debug)]
@@ -191,17 +191,17 @@ impl Server {
     ///
     /// # Panics
     /// If it does not start.
-    pub fn start(way: Way, dir: &Path) -> Self {
+    pub fn start(way: RepoAccess, dir: &Path) -> Self {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         match way {
-            Way::File => Self { url: format!("file://{}", dir.display()), daemon: None },
-            Way::Http => {
+            RepoAccess::File => Self { url: format!("file://{}", dir.display()), daemon: None },
+            RepoAccess::Http => {
                 let root = dir.to_owned();
                 thread::spawn(move || serve(&free, &root));
                 Self { url: format!("http://127.0.0.1:{port}"), daemon: None }
             }
-            Way::Daemon => {
+            RepoAccess::Daemon => {
                 drop(free);
                 let mut command = Command::new(exec_path().join("git-daemon"));
                 command.args(["--verbose", "--export-all", "--enable=receive-pack", "--listen=127.0.0.1"]);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::core::ids::WriteId;
-use leasehold::stores::{Cas, Clock, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
-use leasehold_testkit::faults::{Bench, Kind, Liar, Lie};
+use leasehold::stores::{Cas, Clock, Failure, FailureKind, Listed, Store, StoreFacts, Stored, Version};
+use leasehold_testkit::faults::{Liar, Lie, StoreBench, Violation};
 use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::{count, server};
 
@@ -88,8 +88,8 @@ fn failure(e: &io::Error) -> Failure {
 
 #[async_trait(?Send)]
 impl Store for Plain {
-    fn facts(&self) -> Facts {
-        Facts {
+    fn facts(&self) -> StoreFacts {
+        StoreFacts {
             url: "plain".into(),
             instance: "one".into(),
             clock: Clock::Observed,
@@ -146,7 +146,7 @@ fn an_honest_store_survives_dropped_and_late_writes() {
     let url = server("REDIS");
     let proxy = Proxy::tcp(&url);
     let through = proxy.url(&url);
-    let bench = Bench::new("plain", &proxy, || Plain::open(&through), || Plain::open(&url));
+    let bench = StoreBench::new("plain", &proxy, || Plain::open(&through), || Plain::open(&url));
     bench.dropped(count(500, 5_000)).assert_clean(count(500, 5_000));
     bench.late(count(200, 2_000)).assert_clean(count(200, 2_000));
 }
@@ -158,21 +158,21 @@ fn stores_that_make_something_up_are_caught() {
     let through = proxy.url(&url);
     for lie in [Lie::Written, Lie::Conflict, Lie::Retry] {
         let liar = || Liar::of(Plain::open(&through), lie);
-        let bench = Bench::new("liar", &proxy, liar, || Plain::open(&url));
+        let bench = StoreBench::new("liar", &proxy, liar, || Plain::open(&url));
         let (dropped, late) = (bench.dropped(200), bench.late(100));
         println!("{lie:?}: {dropped}\n{late}");
         match lie {
             Lie::Written => {
                 for report in [dropped, late] {
-                    assert!(report.count(Kind::DoubleGrant) > 0, "{report}");
-                    assert!(report.count(Kind::Deadline) > 0, "{report}");
+                    assert!(report.count(Violation::DoubleGrant) > 0, "{report}");
+                    assert!(report.count(Violation::Deadline) > 0, "{report}");
                 }
             }
             Lie::Conflict => {
-                assert!(dropped.count(Kind::Answer) > 0, "{dropped}");
-                assert!(dropped.count(Kind::Lost) > 0, "{dropped}");
+                assert!(dropped.count(Violation::Answer) > 0, "{dropped}");
+                assert!(dropped.count(Violation::Lost) > 0, "{dropped}");
             }
-            Lie::Retry => assert!(dropped.count(Kind::Answer) > 0, "{dropped}"),
+            Lie::Retry => assert!(dropped.count(Violation::Answer) > 0, "{dropped}"),
         }
     }
 }
@@ -182,7 +182,7 @@ fn stores_that_make_something_up_are_caught() {
 fn a_suite_that_hits_nothing_says_so() {
     let url = server("REDIS");
     let proxy = Proxy::tcp(&url);
-    let bench = Bench::new("past", &proxy, || Plain::open(&url), || Plain::open(&url));
+    let bench = StoreBench::new("past", &proxy, || Plain::open(&url), || Plain::open(&url));
     bench.dropped(100).assert_clean(100);
 }
 
@@ -191,9 +191,9 @@ fn round_trips_are_counted() {
     let url = server("REDIS");
     let proxy = Proxy::tcp(&url);
     let through = proxy.url(&url);
-    let bench = Bench::new("plain", &proxy, || Plain::open(&through), || Plain::open(&url));
+    let bench = StoreBench::new("plain", &proxy, || Plain::open(&through), || Plain::open(&url));
     bench.round_trips().assert_fewest();
     let wasteful = || Box::new(Plain::new(&through, true)) as Box<dyn Store>;
-    let trips = Bench::new("wasteful", &proxy, wasteful, || Plain::open(&url)).round_trips();
+    let trips = StoreBench::new("wasteful", &proxy, wasteful, || Plain::open(&url)).round_trips();
     assert_eq!((trips.held, trips.acquire), (2, 3), "{trips:?}");
 }

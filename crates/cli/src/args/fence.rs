@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 /// `fence`
 #[derive(Debug, Args)]
-pub struct Fence {
+pub struct FenceArgs {
     #[command(subcommand)]
     pub verb: FenceVerb,
 }
@@ -55,7 +55,7 @@ With a lease that was taken by hand (acquire --eval), the command asks the store
 
 A gate by its path is a lock file, for this machine only: the next start waits until the command has ended. What \
 the command does elsewhere is not part of the check, so the class is `gate`.")]
-pub struct Gate {
+pub struct GateArgs {
     /// What the command touches: a name, or a path (/PATH, ./PATH)
     pub resource: String,
     /// The command and its arguments

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use leasehold_run::duration;
 
-use super::Manner;
+use super::CommandArgs;
 
 /// Below the flags of `daemon`.
 pub const DAEMON_HELP: &str = "\
@@ -34,11 +34,11 @@ pub const ATTEMPTS: u32 = 3;
 
 /// How an item of work is gone about.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Doing {
+pub struct ItemArgs {
     /// What to do if a run began it and never reported: `refuse` leaves it to you (79), `retry` runs it again,
     /// until ten runs in a row (or --attempts, if that is more) never reported
     #[arg(long, value_name = "WHAT", default_value = "refuse")]
-    pub if_unknown: IfUnknown,
+    pub if_unknown: IfUnknownArg,
     /// With --if-unknown retry: only while the other side still knows the key, this long after the first time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub provider_keeps: Option<Duration>,
@@ -53,12 +53,12 @@ pub struct Doing {
     #[arg(long)]
     pub tail: bool,
     #[command(flatten)]
-    pub new_here: NewHere,
+    pub new_here: NewHereArgs,
 }
 
 /// `--new-here`
 #[derive(Clone, Copy, Debug, Args)]
-pub struct NewHere {
+pub struct NewHereArgs {
     /// All keys and slots that this machine saw on another store are new on this one, and may be done again; said once,
     /// it is not asked again
     #[arg(long = "new-here")]
@@ -68,7 +68,7 @@ pub struct NewHere {
 /// What to do about a run that never reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[allow(missing_docs)]
-pub enum IfUnknown {
+pub enum IfUnknownArg {
     Refuse,
     Retry,
 }
@@ -87,13 +87,13 @@ side as the idempotency key, and a retry cannot do it twice.
 
 This machine remembers what was done on which store: on another store it is refused (78) until you say --new-here. A home \
 that is thrown away after the run remembers nothing.")]
-pub struct Once {
+pub struct OnceArgs {
     /// What is to be done once; {date} and {date@Zone} are filled in
     pub key: String,
     #[command(flatten)]
-    pub manner: Manner,
+    pub manner: CommandArgs,
     #[command(flatten)]
-    pub doing: Doing,
+    pub doing: ItemArgs,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -108,7 +108,7 @@ It works inside a run with a key or a slot:
 A step whose command exits with 0 is recorded, and not done again when the item is retried. One that was under way \
 when its machine died is done again, with the same LEASEHOLD_KEY: the key of the item, a slash and the name of the \
 step. If a later run has gone over the item, the exit code is 76.")]
-pub struct Step {
+pub struct StepArgs {
     /// What it is called within its item
     pub name: String,
     /// Keep what the command prints (up to 8 KiB of text), and print it again where the step is skipped
@@ -126,7 +126,7 @@ Of each lease, how the last 8 runs without a key or a slot ended is kept, in the
 that was given back by hand or by a program, `unsealed` a run that ran nothing because a target could not be sealed, `unknown` one whose holder never reported, noted by whoever took over. \
 A run that finds the lease held writes nothing, with --slot too, so its skip is not here. \
 The slots that a daemon or a tick skips are here, and those whose --key was done already.")]
-pub struct History {
+pub struct HistoryArgs {
     /// Only this lease, job, key or slot
     pub name: Option<String>,
     /// Only what ended, or began, less than this ago by the clocks of the machines
@@ -139,7 +139,7 @@ pub struct History {
 
 /// `why`
 #[derive(Debug, Args)]
-pub struct Why {
+pub struct WhyArgs {
     /// A job, a lease or a key
     pub name: String,
     /// Only this slot of the job, for example 2026-11-16T05:45Z; without an offset if the leasehold.toml here has
@@ -149,7 +149,7 @@ pub struct Why {
 
 /// `retry`
 #[derive(Debug, Args)]
-pub struct Retry {
+pub struct RetryArgs {
     /// The key, or JOB@SLOT for a slot, as `leasehold history` shows them
     pub key: String,
     /// It was done all the same, or on another store on which this machine saw it: record it so, with who said it, and
@@ -160,7 +160,7 @@ pub struct Retry {
 
 /// `plan`
 #[derive(Debug, Args)]
-pub struct Plan {
+pub struct PlanArgs {
     /// Only this job
     pub job: Option<String>,
     /// Show so many of the next slots of each job
@@ -170,7 +170,7 @@ pub struct Plan {
 
 /// `pause` and `resume`
 #[derive(Debug, Args)]
-pub struct Pause {
+pub struct PauseArgs {
     /// The job, as leasehold.toml calls it
     pub job: String,
 }

@@ -2,15 +2,15 @@
 
 use clap::Args;
 
-use super::NewHere;
+use super::NewHereArgs;
 
 /// `use`
 #[derive(Debug, Args)]
-pub struct Use {
+pub struct UseArgs {
     /// The store, for example dir:/srv/leases; sqlite: alone is the one of this machine
     pub url: String,
     #[command(flatten)]
-    pub new_here: NewHere,
+    pub new_here: NewHereArgs,
 }
 
 /// `adopt`
@@ -19,7 +19,7 @@ pub struct Use {
 This machine refuses a store that says less than it has seen there: a backup was put back, or the record was removed. \
 First make sure that no job of the lease runs any more, on any machine: the store does not know of it. Jobs on this \
 machine are looked for, and adopt is refused (11) while there is one. Each machine that is refused adopts for itself.")]
-pub struct Adopt {
+pub struct AdoptArgs {
     /// The lease
     pub name: String,
 }

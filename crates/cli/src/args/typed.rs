@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 use leasehold::text::one_line;
 
-use super::{Cli, Command, Everywhere, Run};
+use super::{Cli, Command, Everywhere, RunArgs};
 
 /// The same with `run` alone: what every job waits for need not build the parsers of all other commands.
 #[derive(Debug, Parser)]
@@ -20,7 +20,7 @@ struct RunAlone {
 #[derive(Debug, Subcommand)]
 enum OnlyRun {
     /// Run a command while holding a lease
-    Run(Run),
+    Run(RunArgs),
 }
 
 /// What was typed.

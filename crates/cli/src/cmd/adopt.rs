@@ -2,18 +2,18 @@
 
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
-use leasehold::core::rules::{Seen, rewound};
+use leasehold::core::rules::{SeenToken, rewound};
 use leasehold::core::session::lease_key;
 use leasehold_run::runner;
 use serde_json::json;
 
-use super::{Opened, RUN_STORE, bad_record, elsewhere, names, store_failed};
-use crate::args::{Adopt, Everywhere};
-use crate::exit::{self, Failed, Kind};
+use super::{OpenedStore, RUN_STORE, bad_record, names, other_stores, store_failed};
+use crate::args::{AdoptArgs, Everywhere};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// Forgets what this machine had seen, unless a job of it still runs here.
-pub fn run(flags: &Everywhere, args: &Adopt, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &AdoptArgs, out: &Out) -> Result<u8, Failed> {
     let lease = super::name(&args.name)?;
     let mut opened = super::open(flags, std::slice::from_ref(&lease))?;
     let record = record(&lease, &mut opened)?;
@@ -28,12 +28,12 @@ pub fn run(flags: &Everywhere, args: &Adopt, out: &Out) -> Result<u8, Failed> {
                  or end it; then: leasehold adopt {lease}",
                 names(&at_work)
             );
-            return Err(Failed::new(Kind::Busy, "busy", message));
+            return Err(Failed::new(FailKind::Busy, "busy", message));
         }
-        elsewhere::set_aside(&opened.chosen, &opened.state)?;
+        other_stores::set_aside(&opened.chosen, &opened.state)?;
         opened.memory.forget(&lease).map_err(|e| {
             let why = format!("{} cannot be written: {e}. Nothing was changed", opened.memory.place(&lease));
-            Failed::new(Kind::Config, "state", why)
+            Failed::new(FailKind::Config, "state", why)
         })?;
     }
     let token = record.map(|record| record.token);
@@ -46,7 +46,7 @@ pub fn run(flags: &Everywhere, args: &Adopt, out: &Out) -> Result<u8, Failed> {
     }
     out.note(&match lost {
         None => format!("{lease} is left as it is: {shown} has lost nothing of it that this machine has seen"),
-        Some(Seen { token: seen, .. }) => {
+        Some(SeenToken { token: seen, .. }) => {
             let what = token.map_or_else(|| "no record".into(), |token| format!("token {token}"));
             format!(
                 "{lease} is accepted as {shown} has it: {what}, where this machine had seen token {seen}. A target that was sealed \
@@ -58,7 +58,7 @@ pub fn run(flags: &Everywhere, args: &Adopt, out: &Out) -> Result<u8, Failed> {
     Ok(exit::OK)
 }
 
-fn record(lease: &Name, opened: &mut Opened) -> Result<Option<LeaseRecord>, Failed> {
+fn record(lease: &Name, opened: &mut OpenedStore) -> Result<Option<LeaseRecord>, Failed> {
     let stored = pollster::block_on(opened.store.read(&lease_key(lease)));
     let stored = stored.map_err(|failure| store_failed(&failure, &opened.chosen))?;
     let decoded = stored.map(|stored| LeaseRecord::decode(lease, &stored.body)).transpose();

@@ -3,26 +3,27 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use leasehold::byhand::{self, Ask};
 use leasehold::clock;
-use leasehold::core::errand::{ErrandOutcome, Verb, describe};
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::Alive;
 use leasehold::core::name::Name;
+use leasehold::core::one_shot::{OneShotOutcome, OneShotVerb, describe};
 use leasehold::core::record::{Hold, LeaseRecord};
 use leasehold::core::session::{Granted, Within, lease_key};
-use leasehold::core::stop::{Text, Wishes};
+use leasehold::core::timing::TimingWishes;
 use leasehold::ledger::alive;
 use leasehold::liveness::{self, Probe};
+use leasehold::manual::{self, AcquireRequest};
 use leasehold::poll::{self, Timer};
 use leasehold::stores::Store;
 use leasehold_run::runner::signals::Signals;
 use serde_json::json;
 
-use super::by_hand::{Taken, holds, left, not_acquired, print, released, signals, system, take};
-use super::{Opened, bad_record, held_by, store_failed, unconfirmed};
-use crate::args::{Break, Everywhere};
+use super::manual::{ManualClaim, holds, left, not_acquired, print, released, signals, system, take};
+use super::{OpenedStore, bad_record, held_by, store_failed, unconfirmed};
+use crate::args::{BreakArgs, Everywhere};
 use crate::config::Chosen;
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// Nobody takes the request back.
@@ -35,7 +36,7 @@ const NEXT: &str = "whoever waits for it has it, or the next who asks";
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What came of the request.
-enum Answer {
+enum RevokeAnswer {
     /// The holder does not have it any more.
     Stopped,
     /// The holder did not answer before its lease ended.
@@ -45,7 +46,7 @@ enum Answer {
 }
 
 /// Asks and waits; with `--now` waits for nobody.
-pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &BreakArgs, out: &Out) -> Result<u8, Failed> {
     let lease = super::name(&args.name)?;
     let mut opened = super::open_tested(flags, std::slice::from_ref(&lease))?;
     refuse_unknown(&lease, &mut opened)?;
@@ -62,13 +63,15 @@ pub fn run(flags: &Everywhere, args: &Break, out: &Out) -> Result<u8, Failed> {
     let answer = answer(&lease, &record, &hold, args.wait, &mut opened, &mut signals)?;
     let holder = format!("{}/{} (token {})", record.holder.host, record.holder.pid, record.token);
     let (word, text, code) = match answer {
-        Answer::Stopped => ("freed", format!("{holder} has stopped and gave {lease} back: {NEXT}"), exit::OK),
-        Answer::RanOut => {
+        RevokeAnswer::Stopped => {
+            ("freed", format!("{holder} has stopped and gave {lease} back: {NEXT}"), exit::OK)
+        }
+        RevokeAnswer::RanOut => {
             let text =
                 format!("{holder} did not answer, and its lease of {lease} has ended: {NEXT}. {MAY_RUN}");
             ("expired", text, exit::OK)
         }
-        Answer::Holds => ("held", format!("{lease} is still held by {holder}. {STANDS}"), exit::BUSY),
+        RevokeAnswer::Holds => ("held", format!("{lease} is still held by {holder}. {STANDS}"), exit::BUSY),
     };
     tell(&lease, word, Some(&record), &text, out);
     Ok(code)
@@ -91,9 +94,9 @@ fn answer(
     record: &LeaseRecord,
     hold: &Hold,
     at_most: Option<Duration>,
-    opened: &mut Opened,
+    opened: &mut OpenedStore,
     signals: &mut Signals,
-) -> Result<Answer, Failed> {
+) -> Result<RevokeAnswer, Failed> {
     let timer = Timer::new().map_err(|e| system(&e))?;
     let end = clock::boot_time().plus(at_most.unwrap_or_else(|| at_the_latest(hold, opened.store.as_ref())));
     loop {
@@ -107,19 +110,19 @@ fn answer(
         })?;
         if lives == Alive::No {
             let ran_out = holds(lease, hold.grant, opened)?;
-            return Ok(if ran_out { Answer::RanOut } else { Answer::Stopped });
+            return Ok(if ran_out { RevokeAnswer::RanOut } else { RevokeAnswer::Stopped });
         }
         // Nothing of its run is left on this machine: the next run here gets the lease.
         let lock = hold.lock.as_deref().zip(opened.store.facts().lock_dir);
         let probed = lock.map(|(lock, dir)| liveness::probe(&dir, hold.grant, &record.holder.run, lock));
         if probed == Some(Probe::Gone) {
-            return Ok(Answer::Stopped);
+            return Ok(RevokeAnswer::Stopped);
         }
         let now = clock::boot_time();
         if now >= end {
             // A store without a clock tells no more than that nobody has renewed it for all of its time.
             let silent = lives == Alive::Perhaps && at_most.is_none();
-            return Ok(if silent { Answer::RanOut } else { Answer::Holds });
+            return Ok(if silent { RevokeAnswer::RanOut } else { RevokeAnswer::Holds });
         }
         let waited = timer.arm(now.plus(PAUSE).min(end));
         waited.and_then(|()| poll::wait(&[timer.as_fd(), signals.as_fd()])).map_err(|e| system(&e))?;
@@ -127,7 +130,7 @@ fn answer(
         if let Some(signal) = signals.pending().forward.first() {
             let code = u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX);
             let message = format!("interrupted. The holder was asked to stop. {STANDS}");
-            return Err(Failed::new(Kind::Interrupted(code), "interrupted", message));
+            return Err(Failed::new(FailKind::Interrupted(code), "interrupted", message));
         }
     }
 }
@@ -140,22 +143,23 @@ fn at_the_latest(hold: &Hold, store: &dyn Store) -> Duration {
 /// Acquires the lease after the holder, or with `--now` in its place.
 fn take_it(
     lease: &Name,
-    args: &Break,
+    args: &BreakArgs,
     asked: Option<&(LeaseRecord, Hold)>,
-    opened: Opened,
+    opened: OpenedStore,
     signals: Signals,
     out: &Out,
 ) -> Result<u8, Failed> {
-    let wishes = Wishes { ttl: Some(args.ttl), ..Wishes::default() };
+    let wishes = TimingWishes { ttl: Some(args.ttl), ..TimingWishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
     super::enrol(&opened, std::slice::from_ref(lease))?;
     let latest = asked.map(|(_, hold)| at_the_latest(hold, opened.store.as_ref()));
     let wait = args.wait.or(latest).unwrap_or_default();
     // Its own run ends it while it waits, as it asked for.
     let within = Within::default();
-    let ask = Ask { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now, within };
+    let ask =
+        AcquireRequest { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now, within };
     let taken = take(&ask, opened, signals, out).map_err(|failed| {
-        match asked.is_some() && matches!(failed.kind, Kind::Interrupted(_)) {
+        match asked.is_some() && matches!(failed.kind, FailKind::Interrupted(_)) {
             true => Failed {
                 message: format!("{}. The holder was asked to stop. {STANDS}", failed.message),
                 ..failed
@@ -164,9 +168,9 @@ fn take_it(
         }
     });
     match taken? {
-        Taken::Granted(granted, chosen) if args.take => yours(&granted, args.now, &chosen, out),
-        Taken::Granted(granted, chosen) => free_at_once(&granted, &chosen, out),
-        Taken::Busy(busy) => {
+        ManualClaim::Granted(granted, chosen) if args.take => yours(&granted, args.now, &chosen, out),
+        ManualClaim::Granted(granted, chosen) => free_at_once(&granted, &chosen, out),
+        ManualClaim::Busy(busy) => {
             if out.json {
                 out.object(&not_acquired(&busy));
             }
@@ -186,7 +190,7 @@ fn yours(granted: &Granted, now: bool, chosen: &Chosen, out: &Out) -> Result<u8,
     out.note(&format!(
         "{lease} is yours: nobody else can run {lease} until you release it (\"leasehold release {lease} \
          --token {token}\") or {} have passed",
-        Text(left(granted))
+        HumanDuration(left(granted))
     ));
     Ok(exit::OK)
 }
@@ -196,11 +200,11 @@ fn free_at_once(granted: &Granted, chosen: &Chosen, out: &Out) -> Result<u8, Fai
     let lease = &granted.lease;
     if !released(granted, chosen) {
         return Err(Failed::new(
-            Kind::Unreachable,
+            FailKind::Unreachable,
             "store_unreachable",
             format!(
                 "{lease} was taken from its holder, and could not be given back: it is free in {}. {MAY_RUN}",
-                Text(left(granted))
+                HumanDuration(left(granted))
             ),
         ));
     }
@@ -215,7 +219,7 @@ fn free_at_once(granted: &Granted, chosen: &Chosen, out: &Out) -> Result<u8, Fai
 }
 
 /// A mistyped name must not become a lease.
-fn refuse_unknown(lease: &Name, opened: &mut Opened) -> Result<(), Failed> {
+fn refuse_unknown(lease: &Name, opened: &mut OpenedStore) -> Result<(), Failed> {
     let found = pollster::block_on(opened.store.read(&lease_key(lease)));
     match found.map_err(|failure| store_failed(&failure, &opened.chosen))? {
         Some(_) => Ok(()),
@@ -228,9 +232,13 @@ fn refuse_unknown(lease: &Name, opened: &mut Opened) -> Result<(), Failed> {
 }
 
 /// Asks the holder to stop; who that is, if there is one.
-fn ask_holder(lease: &Name, opened: &mut Opened, out: &Out) -> Result<Option<(LeaseRecord, Hold)>, Failed> {
-    match byhand::errand(Verb::Revoke, lease, opened.store.as_mut()) {
-        ErrandOutcome::Done { record, .. } | ErrandOutcome::Revoked(record) => {
+fn ask_holder(
+    lease: &Name,
+    opened: &mut OpenedStore,
+    out: &Out,
+) -> Result<Option<(LeaseRecord, Hold)>, Failed> {
+    match manual::errand(OneShotVerb::Revoke, lease, opened.store.as_mut()) {
+        OneShotOutcome::Done { record, .. } | OneShotOutcome::Revoked(record) => {
             let Some(hold) = record.hold.clone() else { return Ok(None) };
             let holder = &record.holder;
             out.note(&format!(
@@ -238,15 +246,15 @@ fn ask_holder(lease: &Name, opened: &mut Opened, out: &Out) -> Result<Option<(Le
                 holder.host,
                 holder.pid,
                 record.token,
-                Text(hold.ttl)
+                HumanDuration(hold.ttl)
             ));
             Ok(Some((record, hold)))
         }
-        ErrandOutcome::Idle(found) | ErrandOutcome::NotOurs(found) => {
+        OneShotOutcome::Idle(found) | OneShotOutcome::NotOurs(found) => {
             out.note(&format!("nobody to ask: {}", describe(&found)));
             Ok(None)
         }
-        ErrandOutcome::Bad(bad) => Err(bad_record(lease, &bad, &opened.chosen.shown)),
-        ErrandOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, lease, &opened.chosen)),
+        OneShotOutcome::Bad(bad) => Err(bad_record(lease, &bad, &opened.chosen.shown)),
+        OneShotOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, lease, &opened.chosen)),
     }
 }

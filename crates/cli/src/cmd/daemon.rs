@@ -13,15 +13,15 @@ use leasehold::poll::{self, ClockSet, Timer};
 use leasehold::stores::Store;
 use leasehold_run::jobs::{self, Job};
 use leasehold_run::runner::signals::Signals;
-use leasehold_run::scheduler::{Millis, Mode, Scheduler, Starter, TakeError};
+use leasehold_run::scheduler::{Millis, Scheduler, SchedulerMode, Starter, TakeError};
 use messages::{Messages, clock_failed};
 use rustix::process::Signal;
 use watch::Watch;
 
-use super::{Opened, elsewhere, enrol, open_tested, store_failed};
-use crate::args::{Everywhere, NewHere};
+use super::{OpenedStore, enrol, open_tested, other_stores, store_failed};
+use crate::args::{Everywhere, NewHereArgs};
 use crate::config::Chosen;
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// A file that the store could not be told of is read again after this long.
@@ -33,7 +33,7 @@ pub fn path(flags: &Everywhere) -> PathBuf {
 }
 
 /// Stays up and starts what is due.
-pub fn daemon(flags: &Everywhere, new_here: &NewHere, out: &Out) -> Result<u8, Failed> {
+pub fn daemon(flags: &Everywhere, new_here: &NewHereArgs, out: &Out) -> Result<u8, Failed> {
     let path = path(flags);
     // A reader that stands still must not keep jobs from being started.
     let out = &out.hurried();
@@ -41,7 +41,7 @@ pub fn daemon(flags: &Everywhere, new_here: &NewHere, out: &Out) -> Result<u8, F
     let (timer, set) = (Timer::new().map_err(system)?, ClockSet::new().map_err(system)?);
     // Before the file is read: a change right after is seen.
     let mut watch = Watch::new(&path);
-    let (mut scheduler, chosen) = begin(flags, &path, new_here, Mode::Stays, out)?;
+    let (mut scheduler, chosen) = begin(flags, &path, new_here, SchedulerMode::Stays, out)?;
     // The file has to be read once more, at this time.
     let mut unread: Option<Millis> = None;
     loop {
@@ -81,10 +81,10 @@ pub fn daemon(flags: &Everywhere, new_here: &NewHere, out: &Out) -> Result<u8, F
 }
 
 /// Does what is due, and ends.
-pub fn tick(flags: &Everywhere, new_here: &NewHere, out: &Out) -> Result<u8, Failed> {
+pub fn tick(flags: &Everywhere, new_here: &NewHereArgs, out: &Out) -> Result<u8, Failed> {
     let mut signals = hearing()?;
     let timer = Timer::new().map_err(system)?;
-    let (mut scheduler, _) = begin(flags, &path(flags), new_here, Mode::Once, out)?;
+    let (mut scheduler, _) = begin(flags, &path(flags), new_here, SchedulerMode::Once, out)?;
     loop {
         let next = scheduler.step();
         if next.is_none() && !scheduler.busy() {
@@ -120,17 +120,17 @@ fn arm(timer: &Timer, next: Option<Millis>, now: Millis) -> Result<(), Failed> {
 fn begin<'a>(
     flags: &Everywhere,
     path: &Path,
-    new_here: &NewHere,
-    mode: Mode,
+    new_here: &NewHereArgs,
+    mode: SchedulerMode,
     out: &'a Out,
 ) -> Result<(Scheduler<'a>, Chosen), Failed> {
     let jobs = jobs::load(path)?;
     let opened = open_tested(flags, &leases(&jobs))?;
-    elsewhere::told_by_file(&opened)?;
+    other_stores::told_by_file(&opened)?;
     enrol(&opened, &leases(&jobs))?;
     timed(&jobs, opened.store.as_ref())?;
     let number = jobs.len();
-    let Opened { chosen, store, .. } = opened;
+    let OpenedStore { chosen, store, .. } = opened;
     let starter = Starter {
         program: std::env::current_exe().map_err(system)?,
         store: chosen.url.clone(),
@@ -142,7 +142,7 @@ fn begin<'a>(
     let scheduler = Scheduler::new(store, starter, mode, move |event| messages.tell(event));
     let mut scheduler = scheduler.map_err(|error| clock_failed(&error, &chosen))?;
     scheduler.take(jobs).map_err(|error| not_taken(&error, &chosen))?;
-    if mode == Mode::Stays {
+    if mode == SchedulerMode::Stays {
         let jobs = if number == 1 { "job" } else { "jobs" };
         let how = if out.chatty() { "; TERM or Ctrl-C lets what runs end, and ends" } else { "" };
         out.note(&format!("{number} {jobs} on {}{how}", chosen.shown));
@@ -155,7 +155,7 @@ fn not_taken(error: &TakeError, chosen: &Chosen) -> Failed {
     match error {
         TakeError::Clock => {
             let why = "this machine's clock was set, or is wrong, and has to agree with the store's first";
-            Failed::new(Kind::Clock, "clock", why)
+            Failed::new(FailKind::Clock, "clock", why)
         }
         TakeError::Store(failure) => store_failed(failure, chosen),
     }
@@ -182,7 +182,7 @@ fn reloaded(
 ) -> bool {
     let checked = jobs::load(path).map_err(Failed::from).and_then(|jobs| {
         let opened = super::open(flags, &leases(&jobs))?;
-        elsewhere::told_by_file(&opened)?;
+        other_stores::told_by_file(&opened)?;
         enrol(&opened, &leases(&jobs))?;
         if opened.chosen.url != chosen.url {
             out.warn(&format!(
@@ -203,11 +203,11 @@ fn reloaded(
         Err(failed) => {
             let why = failed.message.replace(". Nothing was started", "").replace(". Nothing was run.", "");
             let then = match failed.kind {
-                Kind::Clock => " until it does",
-                Kind::Unreachable => " until the store answers",
+                FailKind::Clock => " until it does",
+                FailKind::Unreachable => " until the store answers",
                 _ => "",
             };
-            let again = matches!(failed.kind, Kind::Clock | Kind::Unreachable);
+            let again = matches!(failed.kind, FailKind::Clock | FailKind::Unreachable);
             if !(again && told) {
                 out.warn(&format!("{why}. The jobs stay as they were before that change{then}"));
             }
@@ -224,5 +224,5 @@ fn leases(jobs: &[Job]) -> Vec<Name> {
 }
 
 fn system(e: std::io::Error) -> Failed {
-    Failed::new(Kind::Unreachable, "system", format!("the system refused: {e}"))
+    Failed::new(FailKind::Unreachable, "system", format!("the system refused: {e}"))
 }

@@ -5,19 +5,19 @@
 
 pub mod actor;
 mod columns;
+mod fixture;
 pub mod git;
-mod stage;
 
 use std::time::Duration;
 
 use leasehold::clock;
-use leasehold::core::stop::Text;
+use leasehold::core::human_duration::HumanDuration;
 use serde_json::{Value, json};
 
 use self::actor::{READY, REFUSED, WRITTEN};
 use self::columns::{Screen, bad, good, plain, quoted};
-use self::stage::{ARTEFACT, Actor, LEASE, Side, Stage, TTL, Trouble};
-use crate::exit::{self, Failed, Kind};
+use self::fixture::{ARTEFACT, Actor, DemoError, Fixture, LEASE, Side, TTL};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 const NINE: &str = "the figures of 09:00";
@@ -28,31 +28,31 @@ pub fn run(out: &Out) -> Result<u8, Failed> {
     let screen = Screen::new(!out.json && !out.quiet);
     let mut facts = Facts::default();
     let told = tell(screen, &mut facts);
-    if let Err(Trouble::Different(what)) = &told {
+    if let Err(DemoError::Different(what)) = &told {
         facts.differences.push(what.clone());
     }
-    if out.json && !matches!(told, Err(Trouble::Signal(_) | Trouble::System(_))) {
+    if out.json && !matches!(told, Err(DemoError::Signal(_) | DemoError::System(_))) {
         out.object(&facts.object());
     }
     match told {
-        Err(Trouble::Signal(number)) => {
+        Err(DemoError::Signal(number)) => {
             let code = u8::try_from(128 + number).unwrap_or(u8::MAX);
             Err(Failed::new(
-                Kind::Interrupted(code),
+                FailKind::Interrupted(code),
                 "interrupted",
                 "interrupted; nothing of the demo is left",
             ))
         }
-        Err(Trouble::System(e)) => {
+        Err(DemoError::System(e)) => {
             let message = format!("the system refused: {e}. Nothing of the demo is left");
-            Err(Failed::new(Kind::Unreachable, "system", message))
+            Err(Failed::new(FailKind::Unreachable, "system", message))
         }
         _ if facts.differences.is_empty() => {
             farewell(screen, facts.elapsed);
             Ok(exit::OK)
         }
         _ => Err(Failed::new(
-            Kind::NeedsYou,
+            FailKind::NeedsYou,
             "demo_differs",
             format!(
                 "the demo went otherwise than it should: {}. On a machine under heavy load try it again; if \
@@ -70,7 +70,7 @@ struct Facts {
     second_token: u64,
     waved_off: Value,
     waited: Duration,
-    refusal: Refusal,
+    refusal: ToldRefusal,
     wrapper_exit: i32,
     wrapper_outcome: Value,
     with: Option<String>,
@@ -82,7 +82,7 @@ struct Facts {
 
 /// What the woken job was told.
 #[derive(Debug, Default)]
-struct Refusal {
+struct ToldRefusal {
     token: u64,
     sealed: u64,
     reason: String,
@@ -123,10 +123,10 @@ impl Facts {
 struct Scene {
     frozen: Actor,
     bare: Actor,
-    stage: Stage,
+    stage: Fixture,
 }
 
-fn tell(screen: Screen, facts: &mut Facts) -> Result<(), Trouble> {
+fn tell(screen: Screen, facts: &mut Facts) -> Result<(), DemoError> {
     screen.say(&plain(format!(
         "Real processes and a real lease of {TTL} on {LEASE:?}, in a directory that is removed at the end. Every \
          run publishes its figures to a file, {ARTEFACT}."
@@ -142,9 +142,9 @@ fn tell(screen: Screen, facts: &mut Facts) -> Result<(), Trouble> {
 }
 
 /// Two machines start the same job at the same moment.
-fn race(screen: Screen, facts: &mut Facts) -> Result<Scene, Trouble> {
+fn race(screen: Screen, facts: &mut Facts) -> Result<Scene, DemoError> {
     screen.heading("1. 09:00. Two machines start the same job at the same moment.");
-    let mut stage = Stage::set()?;
+    let mut stage = Fixture::set()?;
     let mut one = stage.start(Side::With, "run 1", NINE, false)?;
     let mut two = stage.start(Side::With, "run 2", NINE, false)?;
     let mut bare = stage.start(Side::Without, "bare run 1", NINE, false)?;
@@ -190,7 +190,7 @@ fn race(screen: Screen, facts: &mut Facts) -> Result<Scene, Trouble> {
 }
 
 /// The holder stops between its last check and its write, for longer than its lease.
-fn freeze(screen: Screen, facts: &Facts, scene: &mut Scene) -> Result<(), Trouble> {
+fn freeze(screen: Screen, facts: &Facts, scene: &mut Scene) -> Result<(), DemoError> {
     screen.heading("2. It is frozen just before it writes: a closed lid, a stalled VM; here SIGSTOP.");
     scene.frozen.freeze()?;
     scene.bare.freeze()?;
@@ -209,7 +209,7 @@ fn freeze(screen: Screen, facts: &Facts, scene: &mut Scene) -> Result<(), Troubl
 }
 
 /// The next run comes while the first one is frozen.
-fn take_over(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(), Trouble> {
+fn take_over(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(), DemoError> {
     screen.heading("3. 10:00. The next run comes.");
     let stage = &mut scene.stage;
     let mut bare = stage.start(Side::Without, "bare run 3", TEN, false)?;
@@ -232,7 +232,7 @@ fn take_over(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(),
     facts.check(code == 0, || format!("the run that took over ended with exit {code}: {}", next.said()));
     screen.step(
         &[
-            plain(format!("It waits {} until the silent lease has expired.", Text(facts.waited))),
+            plain(format!("It waits {} until the silent lease has expired.", HumanDuration(facts.waited))),
             good(format!("It gets token {second}, seals the file with it and publishes {TEN}.")),
         ],
         &[plain(format!("It publishes {TEN}."))],
@@ -241,7 +241,7 @@ fn take_over(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(),
 }
 
 /// The frozen one wakes and goes on where it was.
-fn wake(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(), Trouble> {
+fn wake(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(), DemoError> {
     screen.heading("4. The first one wakes up and writes, knowing nothing of all this.");
     let Scene { frozen, bare, stage } = scene;
     // The job before its wrapper: the wrapper would see that the lease is lost and kill the job, which
@@ -252,7 +252,7 @@ fn wake(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(), Trou
     let [_, token, sealed, reason] = words[..] else { return Err(frozen.different(&line)) };
     let ended = stage.expect(frozen, "exit ")?;
     frozen.job_over();
-    facts.refusal = Refusal {
+    facts.refusal = ToldRefusal {
         token: token.parse().unwrap_or(0),
         sealed: sealed.parse().unwrap_or(0),
         reason: reason.into(),
@@ -266,7 +266,7 @@ fn wake(screen: Screen, facts: &mut Facts, scene: &mut Scene) -> Result<(), Trou
     stage.expect(bare, WRITTEN)?;
     let bare_exit = stage.end(bare)?;
     let (first, second) = (facts.first_token, facts.second_token);
-    let Refusal { token, sealed, exit, message, .. } = &facts.refusal;
+    let ToldRefusal { token, sealed, exit, message, .. } = &facts.refusal;
     let right = (*token, *sealed, *exit) == (first, second, i32::from(exit::REFUSED));
     let (exit, message, wrapper) = (*exit, message.clone(), facts.wrapper_exit);
     let lost = wrapper == i32::from(exit::LOST) && facts.wrapper_outcome == "lost";
@@ -310,5 +310,8 @@ fn farewell(screen: Screen, elapsed: Duration) {
         screen.command(command, what);
     }
     screen.gap();
-    screen.say(&plain(format!("(That took {}; every process and file of it is gone.)", Text(elapsed))));
+    screen.say(&plain(format!(
+        "(That took {}; every process and file of it is gone.)",
+        HumanDuration(elapsed)
+    )));
 }

@@ -35,9 +35,9 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Doctor(args) => {
             doctor::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
         }
-        Command::Acquire(args) => by_hand::acquire(flags, args, out),
-        Command::Renew(args) => by_hand::renew(flags, args, out),
-        Command::Release(args) => by_hand::release(flags, args, out),
+        Command::Acquire(args) => manual::acquire(flags, args, out),
+        Command::Renew(args) => manual::renew(flags, args, out),
+        Command::Release(args) => manual::release(flags, args, out),
         Command::Break(args) => break_::run(flags, args, out),
         Command::Adopt(args) => adopt::run(flags, args, out),
         Command::Use(args) => use_::run(flags, args, out),

@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use leasehold::backends;
-use leasehold::doctor::{self, Depth, Diagnosis, Ended, Finding, Latency, Notes, Progress};
+use leasehold::doctor::{self, Depth, Diagnosis, ExaminationEnd, Finding, FirstUseNotes, Latency, Progress};
 use leasehold::state::StateDir;
-use leasehold::stores::Verdict;
+use leasehold::stores::RemarkLevel;
 use leasehold::text::one_line;
 use leasehold_run::runner::signals::Interrupt;
 use serde_json::{Value, json};
 
 use super::store_failed;
-use crate::args::{Doctor, Everywhere};
+use crate::args::{DoctorArgs, Everywhere};
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::{self, Out};
 
 /// Examines the store and says what was found; the exit code says whether to use it.
-pub fn run(flags: &Everywhere, args: &Doctor, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &DoctorArgs, out: &Out) -> Result<u8, Failed> {
     if args.print_sql {
         let given = args.url.as_ref().or(flags.store.as_ref());
         let sql = backends::schema_sql(given.map(String::as_str)).ok_or_else(|| {
@@ -71,7 +71,7 @@ pub fn examine(
     depth: Depth,
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Diagnosis, Failed> {
-    let system = |e| Failed::new(Kind::Unreachable, "system", format!("the system refused: {e}"));
+    let system = |e| Failed::new(FailKind::Unreachable, "system", format!("the system refused: {e}"));
     let interrupt = Interrupt::install().map_err(system)?;
     let diagnosis = doctor::examine(
         config::examined_opener(chosen),
@@ -81,11 +81,11 @@ pub fn examine(
         tell,
     );
     match diagnosis.ended {
-        Ended::Interrupted => {
+        ExaminationEnd::Interrupted => {
             let code = 128 + u8::try_from(interrupt.signal()).unwrap_or(2);
             let left = if diagnosis.left.is_empty() { "nothing was left behind" } else { "see above" };
             left_behind(&diagnosis, &Out::plain());
-            Err(Failed::new(Kind::Interrupted(code), "interrupted", format!("interrupted; {left}")))
+            Err(Failed::new(FailKind::Interrupted(code), "interrupted", format!("interrupted; {left}")))
         }
         _ => Ok(diagnosis),
     }
@@ -94,22 +94,22 @@ pub fn examine(
 /// Whether leases can be kept there; if so, the next run need not ask again.
 pub fn judge(diagnosis: &Diagnosis, chosen: &Chosen, state: &StateDir) -> Result<(), Failed> {
     match &diagnosis.ended {
-        Ended::Interrupted => Ok(()),
-        Ended::Usable => {
+        ExaminationEnd::Interrupted => Ok(()),
+        ExaminationEnd::Usable => {
             if let Some(facts) = &diagnosis.facts {
-                Notes::new(state, &chosen.url, &chosen.shown).went_well(&facts.instance);
+                FirstUseNotes::new(state, &chosen.url, &chosen.shown).went_well(&facts.instance);
             }
             Ok(())
         }
-        Ended::Failed(failure) => Err(store_failed(failure, chosen)),
-        Ended::Refused { breaks, why } => {
-            Notes::new(state, &chosen.url, &chosen.shown).refused();
+        ExaminationEnd::Failed(failure) => Err(store_failed(failure, chosen)),
+        ExaminationEnd::Refused { breaks, why } => {
+            FirstUseNotes::new(state, &chosen.url, &chosen.shown).refused();
             let what = match *breaks {
                 "P1" => "P1, one token for one grant, does not hold there: two machines could hold one lease",
                 _ => "P3, stopped in time, does not hold there: a lease could end while its job runs",
             };
             Err(Failed::new(
-                Kind::Config,
+                FailKind::Config,
                 "not_a_lease_store",
                 format!(
                     "{} is not a lease store: {}. {what}. It will not be used",
@@ -129,11 +129,11 @@ pub fn left_behind(diagnosis: &Diagnosis, out: &Out) {
 }
 
 /// The word that people look for.
-fn word(verdict: Verdict) -> &'static str {
+fn word(verdict: RemarkLevel) -> &'static str {
     match verdict {
-        Verdict::Good => "ok",
-        Verdict::Weak => "weak",
-        Verdict::Unsafe => "UNSAFE",
+        RemarkLevel::Good => "ok",
+        RemarkLevel::Weak => "weak",
+        RemarkLevel::Unsafe => "UNSAFE",
     }
 }
 
@@ -161,18 +161,18 @@ impl Table {
             }
             Progress::Found(finding) => {
                 self.wipe();
-                if !self.out.quiet || finding.verdict != Verdict::Good {
+                if !self.out.quiet || finding.verdict != RemarkLevel::Good {
                     self.line(finding.about, finding.verdict, &finding.text);
                 }
             }
         }
     }
 
-    fn line(&self, about: &str, verdict: Verdict, text: &str) {
+    fn line(&self, about: &str, verdict: RemarkLevel, text: &str) {
         let style = match verdict {
-            Verdict::Good => AnsiColor::Green.on_default(),
-            Verdict::Weak => AnsiColor::Yellow.on_default(),
-            Verdict::Unsafe => AnsiColor::Red.on_default().bold(),
+            RemarkLevel::Good => AnsiColor::Green.on_default(),
+            RemarkLevel::Weak => AnsiColor::Yellow.on_default(),
+            RemarkLevel::Unsafe => AnsiColor::Red.on_default().bold(),
         };
         let style: Style = style;
         out::as_is(&format!("{about:<11} {style}{:<7}{style:#} {}", word(verdict), one_line(text)));
@@ -197,7 +197,7 @@ impl Table {
             return;
         }
         self.wipe();
-        let weak = diagnosis.findings.iter().filter(|f| f.verdict == Verdict::Weak).count();
+        let weak = diagnosis.findings.iter().filter(|f| f.verdict == RemarkLevel::Weak).count();
         let but = match weak {
             0 => String::new(),
             1 => "; one thing could be better, see above".into(),
@@ -222,14 +222,14 @@ fn summary(diagnosis: &Diagnosis, chosen: &Chosen, code: u8) -> Value {
     };
     let figures = &diagnosis.figures;
     let (breaks, why) = match &diagnosis.ended {
-        Ended::Refused { breaks, why } => (Some(*breaks), Some(why.as_str())),
-        Ended::Failed(failure) => (None, Some(failure.message.as_str())),
-        Ended::Usable | Ended::Interrupted => (None, None),
+        ExaminationEnd::Refused { breaks, why } => (Some(*breaks), Some(why.as_str())),
+        ExaminationEnd::Failed(failure) => (None, Some(failure.message.as_str())),
+        ExaminationEnd::Usable | ExaminationEnd::Interrupted => (None, None),
     };
     // A store that could not be examined to the end was not found to be anything.
     let verdict = match &diagnosis.ended {
-        Ended::Failed(_) | Ended::Interrupted => "unknown".into(),
-        Ended::Usable | Ended::Refused { .. } => word(diagnosis.verdict()).to_lowercase(),
+        ExaminationEnd::Failed(_) | ExaminationEnd::Interrupted => "unknown".into(),
+        ExaminationEnd::Usable | ExaminationEnd::Refused { .. } => word(diagnosis.verdict()).to_lowercase(),
     };
     json!({
         "v": 1, "store": chosen.shown, "usable": code == exit::OK, "exit": code,

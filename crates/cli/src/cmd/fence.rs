@@ -2,34 +2,34 @@
 
 use leasehold::backends::gate::Gates;
 use leasehold::backends::{shown, target_of};
-use leasehold::core::fence::{Fence, Mode};
+use leasehold::core::fence::{Fence, FenceMode};
 use leasehold::state::{StateDir, write_private};
 use leasehold::targets::{Class, Target};
 use leasehold::text::MASK;
 use serde_json::{Value, json};
 
 use super::run::diary;
-use super::targets;
+use super::target_args;
 use crate::args::{self, Everywhere, FenceVerb};
 use crate::config;
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::{self, Out};
 
 /// Shows or changes fences.
-pub fn run(flags: &Everywhere, args: &args::Fence, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &args::FenceArgs, out: &Out) -> Result<u8, Failed> {
     match &args.verb {
         FenceVerb::Ls { targets } if targets.is_empty() => list(flags, &config::state_dir()?.targets(), out),
         // One that is no target at all is said as everywhere else.
         FenceVerb::Ls { targets: named } => match &named[..] {
             [one] if !one.contains(MASK) => {
-                targets::opened(one, flags, &mut None).and_then(|_| list(flags, named, out))
+                target_args::opened(one, flags, &mut None).and_then(|_| list(flags, named, out))
             }
             _ => list(flags, named, out),
         },
         FenceVerb::Observed => observed(&config::state_dir()?, out),
         FenceVerb::Reset { target } => reset(flags, target, out),
-        FenceVerb::Enforce { target } => set(flags, target, Mode::Enforce, out),
-        FenceVerb::Observe { target } => set(flags, target, Mode::Observe, out),
+        FenceVerb::Enforce { target } => set(flags, target, FenceMode::Enforce, out),
+        FenceVerb::Observe { target } => set(flags, target, FenceMode::Observe, out),
     }
 }
 
@@ -49,40 +49,48 @@ pub fn anywhere(sealed: &str) -> Option<String> {
 }
 
 /// A target as it is shown.
-struct Row {
+struct TargetRow {
     target: String,
     class: Option<Class>,
     fence: Option<Fence>,
     problem: Option<String>,
 }
 
-fn look(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Row {
+fn look(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> TargetRow {
     let target = shown(url);
-    let bad =
-        |problem: String| Row { target: target.clone(), class: None, fence: None, problem: Some(problem) };
+    let bad = |problem: String| TargetRow {
+        target: target.clone(),
+        class: None,
+        fence: None,
+        problem: Some(problem),
+    };
     if url.contains(MASK) {
         return bad("its password was not kept; name it with the password to see it".into());
     }
-    let mut opened = match targets::opened(url, flags, gates) {
+    let mut opened = match target_args::opened(url, flags, gates) {
         Ok(opened) => opened,
         Err(failed) => return bad(failed.message),
     };
     // It knows best what of its name is secret.
     let target = opened.shown().to_owned();
-    let bad =
-        |problem: String| Row { target: target.clone(), class: None, fence: None, problem: Some(problem) };
+    let bad = |problem: String| TargetRow {
+        target: target.clone(),
+        class: None,
+        fence: None,
+        problem: Some(problem),
+    };
     match Target::show(opened.as_mut()) {
         Ok(record) => {
             let fence = record.map(|record| record.fence);
-            Row { target: target.clone(), class: Some(opened.class()), fence, problem: None }
+            TargetRow { target: target.clone(), class: Some(opened.class()), fence, problem: None }
         }
-        Err(error) => Row { class: Some(opened.class()), ..bad(error.to_string()) },
+        Err(error) => TargetRow { class: Some(opened.class()), ..bad(error.to_string()) },
     }
 }
 
 fn list(flags: &Everywhere, urls: &[String], out: &Out) -> Result<u8, Failed> {
     let mut gates = None;
-    let rows: Vec<Row> = urls.iter().map(|url| look(url, flags, &mut gates)).collect();
+    let rows: Vec<TargetRow> = urls.iter().map(|url| look(url, flags, &mut gates)).collect();
     if out.json {
         for row in &rows {
             out.object(&object(row));
@@ -103,21 +111,21 @@ fn list(flags: &Everywhere, urls: &[String], out: &Out) -> Result<u8, Failed> {
     Ok(if none { exit::NEEDS_YOU } else { exit::OK })
 }
 
-fn line(row: &Row) -> String {
+fn line(row: &TargetRow) -> String {
     let class = row.class.map_or("?", Class::word);
     let Some(fence) = &row.fence else {
         let why = row.problem.as_deref().unwrap_or("never sealed");
         return format!("{class:<8} {:<24} {:>8} {:>6} {:<8} {}: {why}", "-", "-", "-", "-", row.target);
     };
     let watched = match fence.mode {
-        Mode::Observe => format!("  ({} let in that would have been refused)", fence.let_in),
-        Mode::Enforce => String::new(),
+        FenceMode::Observe => format!("  ({} let in that would have been refused)", fence.let_in),
+        FenceMode::Enforce => String::new(),
     };
     let (lease, token, seq) = (fence.lease.as_str(), fence.token.get(), fence.seq);
     format!("{class:<8} {lease:<24} {token:>8} {seq:>6} {:<8} {}{watched}", fence.mode.word(), row.target)
 }
 
-fn object(row: &Row) -> serde_json::Value {
+fn object(row: &TargetRow) -> serde_json::Value {
     let mut value = json!({"v": 1, "target": row.target, "class": row.class.map(Class::word)});
     if let Some(fence) = &row.fence {
         value["lease"] = fence.lease.as_str().into();
@@ -140,7 +148,7 @@ fn observed(state: &StateDir, out: &Out) -> Result<u8, Failed> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(e) => {
             return Err(Failed::new(
-                Kind::Unreachable,
+                FailKind::Unreachable,
                 "state",
                 format!("cannot read {}: {e}", path.display()),
             ));
@@ -167,8 +175,8 @@ fn observed(state: &StateDir, out: &Out) -> Result<u8, Failed> {
 
 /// Forgets a fence, unless its lease is held on the store in use.
 fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
-    let mut target = targets::opened(url, flags, &mut None)?;
-    let failed = |error| targets::failed(&error);
+    let mut target = target_args::opened(url, flags, &mut None)?;
+    let failed = |error| target_args::failed(&error);
     let shown = target.shown().to_owned();
     let Some(record) = target.show().map_err(failed)? else {
         out.note(&format!("{shown} has no fence: nothing to reset"));
@@ -178,7 +186,7 @@ fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
     match super::status::held(flags, &lease) {
         Ok(true) => {
             return Err(Failed::new(
-                Kind::Busy,
+                FailKind::Busy,
                 "busy",
                 format!(
                     "{lease} is held, and its run may be writing {shown}. Nothing was reset. Wait for its end: \
@@ -202,13 +210,13 @@ fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
     Ok(exit::OK)
 }
 
-fn set(flags: &Everywhere, url: &str, wanted: Mode, out: &Out) -> Result<u8, Failed> {
-    let mut target = targets::opened(url, flags, &mut None)?;
-    target.set_mode(wanted).map_err(|error| targets::failed(&error))?;
+fn set(flags: &Everywhere, url: &str, wanted: FenceMode, out: &Out) -> Result<u8, Failed> {
+    let mut target = target_args::opened(url, flags, &mut None)?;
+    target.set_mode(wanted).map_err(|error| target_args::failed(&error))?;
     let shown = target.shown();
     out.note(&match wanted {
-        Mode::Enforce => format!("{shown} refuses stale writes from now on"),
-        Mode::Observe => format!(
+        FenceMode::Enforce => format!("{shown} refuses stale writes from now on"),
+        FenceMode::Observe => format!(
             "{shown} lets stale writes in and counts them, until a run without --observe names it with --fence"
         ),
     });

@@ -2,11 +2,11 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use leasehold::backends::open_guard;
-use leasehold::core::fence::{Fence, Mode};
-use leasehold::targets::guard::{Done, Others, Report, ShownBy};
+use leasehold::core::fence::{Fence, FenceMode};
+use leasehold::targets::guard::{GuardChange, GuardReport, Others, ShownBy};
 use serde_json::json;
 
-use super::targets::failed;
+use super::target_args::failed;
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
@@ -22,24 +22,24 @@ The table's owner puts a guard up once; then every statement that writes the tab
 transaction, and the job's SQL stays as it is. In PostgreSQL the grant of a run travels in PGAPPNAME; a \
 program that names the application itself says SET LOCAL leasehold.run = ... with what LEASEHOLD_SQL_GRANT \
 holds. In SQLite a program registers a function leasehold_grant() that returns it.")]
-pub struct Guard {
+pub struct GuardArgs {
     #[command(subcommand)]
-    verb: Verb,
+    verb: GuardVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum GuardVerb {
     /// Put a guard up; again: cover what was added since
     Install {
         /// pg:URL#TABLE or sqlite:PATH#TABLE
         target: String,
         /// Sessions that belong to no run: may they write the table?
         #[arg(long, value_name = "WHAT")]
-        others: Choice,
+        others: UngrantedSessions,
         /// How sessions show their grant; behind a pooler in transaction mode only `setting` is safe [default: as
         /// it is, or name]
         #[arg(long, value_name = "HOW")]
-        grant: Option<Way>,
+        grant: Option<GrantCarrier>,
         /// Print the SQL, and do nothing else
         #[arg(long)]
         print_sql: bool,
@@ -61,7 +61,7 @@ enum Verb {
 
 /// What sessions without a grant may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Choice {
+enum UngrantedSessions {
     /// They write as before: only runs are fenced
     Allow,
     /// Only runs write
@@ -70,42 +70,44 @@ enum Choice {
 
 /// How a session shows its grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Way {
+enum GrantCarrier {
     /// By PGAPPNAME, which libpq sends by itself, or by the setting
     Name,
     /// Only by SET LOCAL leasehold.run
     Setting,
 }
 
-impl From<Way> for ShownBy {
-    fn from(way: Way) -> Self {
+impl From<GrantCarrier> for ShownBy {
+    fn from(way: GrantCarrier) -> Self {
         match way {
-            Way::Name => Self::Name,
-            Way::Setting => Self::Setting,
+            GrantCarrier::Name => Self::Name,
+            GrantCarrier::Setting => Self::Setting,
         }
     }
 }
 
-impl From<Choice> for Others {
-    fn from(choice: Choice) -> Self {
+impl From<UngrantedSessions> for Others {
+    fn from(choice: UngrantedSessions) -> Self {
         match choice {
-            Choice::Allow => Self::Allow,
-            Choice::Refuse => Self::Refuse,
+            UngrantedSessions::Allow => Self::Allow,
+            UngrantedSessions::Refuse => Self::Refuse,
         }
     }
 }
 
 /// Does it.
-pub fn run(args: &Guard, out: &Out) -> Result<u8, Failed> {
+pub fn run(args: &GuardArgs, out: &Out) -> Result<u8, Failed> {
     let (target, print) = match &args.verb {
-        Verb::Install { target, print_sql, .. } | Verb::Remove { target, print_sql } => (target, *print_sql),
-        Verb::Show { target } => (target, false),
+        GuardVerb::Install { target, print_sql, .. } | GuardVerb::Remove { target, print_sql } => {
+            (target, *print_sql)
+        }
+        GuardVerb::Show { target } => (target, false),
     };
     let mut guard = open_guard(target).map_err(|e| failed(&e))?;
     let shown = guard.shown().to_owned();
     let failed = |e| failed(&e);
     match &args.verb {
-        Verb::Install { others, grant, .. } => {
+        GuardVerb::Install { others, grant, .. } => {
             if let Some(way) = grant {
                 guard.accept((*way).into()).map_err(failed)?;
             }
@@ -113,8 +115,8 @@ pub fn run(args: &Guard, out: &Out) -> Result<u8, Failed> {
             let done = guard.install(others, !print).map_err(failed)?;
             installed(&shown, guard.sessions(), others, &done, print, out);
         }
-        Verb::Show { .. } => return Ok(show(&shown, &guard.inspect().map_err(failed)?, out)),
-        Verb::Remove { .. } => {
+        GuardVerb::Show { .. } => return Ok(show(&shown, &guard.inspect().map_err(failed)?, out)),
+        GuardVerb::Remove { .. } => {
             let done = guard.remove(!print).map_err(failed)?;
             removed(&shown, &done, print, out);
         }
@@ -122,11 +124,11 @@ pub fn run(args: &Guard, out: &Out) -> Result<u8, Failed> {
     Ok(exit::OK)
 }
 
-fn sql(done: &Done) {
+fn sql(done: &GuardChange) {
     out::as_is(done.sql.trim_end());
 }
 
-fn installed(shown: &str, who: &str, others: Others, done: &Done, print: bool, out: &Out) {
+fn installed(shown: &str, who: &str, others: Others, done: &GuardChange, print: bool, out: &Out) {
     if print {
         return sql(done);
     }
@@ -146,7 +148,7 @@ fn installed(shown: &str, who: &str, others: Others, done: &Done, print: bool, o
     ));
 }
 
-fn removed(shown: &str, done: &Done, print: bool, out: &Out) {
+fn removed(shown: &str, done: &GuardChange, print: bool, out: &Out) {
     if print {
         return sql(done);
     }
@@ -158,7 +160,7 @@ fn removed(shown: &str, done: &Done, print: bool, out: &Out) {
 }
 
 /// 79 if something is not as it was put up.
-fn show(shown: &str, report: &Report, out: &Out) -> u8 {
+fn show(shown: &str, report: &GuardReport, out: &Out) -> u8 {
     let whole = report.tables.iter().all(|table| table.guarded) && report.fence.is_ok();
     if out.json {
         out.object(&object(shown, report));
@@ -191,8 +193,8 @@ fn fence(fence: &Result<Option<Fence>, String>) -> String {
         Ok(None) => "never sealed: a run seals it with --fence".into(),
         Ok(Some(f)) => {
             let watched = match f.mode {
-                Mode::Observe => format!(" ({} let in that would have been refused)", f.let_in),
-                Mode::Enforce => String::new(),
+                FenceMode::Observe => format!(" ({} let in that would have been refused)", f.let_in),
+                FenceMode::Enforce => String::new(),
             };
             format!("lease {}, token {}, {}{watched}", f.lease, f.token, f.mode.word())
         }
@@ -200,7 +202,7 @@ fn fence(fence: &Result<Option<Fence>, String>) -> String {
     }
 }
 
-fn object(shown: &str, report: &Report) -> serde_json::Value {
+fn object(shown: &str, report: &GuardReport) -> serde_json::Value {
     let tables: Vec<_> = report
         .tables
         .iter()

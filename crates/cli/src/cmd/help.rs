@@ -3,12 +3,12 @@
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
-use crate::args::{Cli, Completions, Help, Man};
+use crate::args::{Cli, CompletionsArgs, HelpArgs, ManArgs};
 use crate::exit::{self, Failed};
 use crate::out;
 
 /// Help for a command, the exit codes, or the file of jobs.
-pub fn help(args: &Help) -> Result<u8, Failed> {
+pub fn help(args: &HelpArgs) -> Result<u8, Failed> {
     let mut cli = Cli::command();
     let topic: Vec<&str> = args.topic.iter().map(String::as_str).collect();
     match &topic[..] {
@@ -29,7 +29,7 @@ pub fn help(args: &Help) -> Result<u8, Failed> {
 }
 
 /// A completion script on stdout.
-pub fn completions(args: &Completions) -> u8 {
+pub fn completions(args: &CompletionsArgs) -> u8 {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "leasehold", &mut script);
     out::as_is(String::from_utf8_lossy(&script).trim_end());
@@ -37,7 +37,7 @@ pub fn completions(args: &Completions) -> u8 {
 }
 
 /// The manual page on stdout: of one command, or of everything.
-pub fn man(args: &Man) -> Result<u8, Failed> {
+pub fn man(args: &ManArgs) -> Result<u8, Failed> {
     let mut cli = Cli::command();
     cli.build();
     let commands = || cli.get_subcommands().filter(|c| !c.is_hide_set());

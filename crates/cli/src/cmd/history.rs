@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use leasehold::core::ledger::agenda::{Agenda, Range};
-use leasehold::core::ledger::{Alive, Ending, Entry, Reason, State, Subject};
+use leasehold::core::history::{RELEASED, UNSEALED};
+use leasehold::core::human_duration::HumanDuration;
+use leasehold::core::ledger::job_record::{DroppedRange, JobRecord};
+use leasehold::core::ledger::{Alive, Ending, Entry, ItemState, SettleReason, Subject};
 use leasehold::core::name::Name;
-use leasehold::core::past::{RELEASED, UNSEALED};
 use leasehold::core::session::LEASE_PREFIX;
-use leasehold::core::stop::Text;
 use leasehold::ledger::{PREFIXES, alive};
 use leasehold::stores::{Store, each_stored};
 use leasehold::text::did_you_mean;
@@ -16,11 +16,11 @@ use leasehold_run::job_records::{self, Unreadable};
 use leasehold_run::jobs;
 use serde_json::{Value, json};
 
-use super::past::{self, Run};
-use super::{Opened, daemon, held_for, items, standing, store_failed};
-use crate::args::{Everywhere, History};
+use super::past_runs::{self, PastRun};
+use super::{OpenedStore, daemon, held_for, item_args, job_status, store_failed};
+use crate::args::{Everywhere, HistoryArgs};
 use crate::config::scope;
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::{self, Out};
 
 /// Most jobs that are named where none was found.
@@ -36,18 +36,18 @@ const WORDS: [&str; 11] = [
 pub const UNKNOWN_NAME: &str = "unknown_name";
 
 /// One item.
-pub struct Row {
+pub struct ItemRow {
     /// As it is recorded.
     pub entry: Entry,
     /// Its outcome, or whether a run is at it now.
-    pub state: State,
+    pub state: ItemState,
 }
 
-impl Row {
+impl ItemRow {
     /// Whether it belongs to this job, key or slot.
     pub fn is_about(&self, name: &str) -> bool {
         let slot = matches!(&self.entry.subject, Subject::Slot { id, .. } if id == name);
-        self.entry.job.as_str() == name || items::shown(&self.entry.subject) == name || slot
+        self.entry.job.as_str() == name || item_args::shown(&self.entry.subject) == name || slot
     }
 
     /// Whether it was run under this lease, or found that one held.
@@ -62,7 +62,7 @@ impl Row {
 
     /// Why it was not run, or that a person said it was done, in a word.
     pub fn reason(&self) -> Option<&'static str> {
-        self.entry.ending.as_ref()?.reason.map(Reason::word)
+        self.entry.ending.as_ref()?.reason.map(SettleReason::word)
     }
 
     /// When it last ended, or began; by that machine's clock.
@@ -77,39 +77,39 @@ pub fn when(entry: &Entry) -> &str {
 }
 
 /// Slots that were not run, however many.
-pub struct Dropped {
+pub struct DroppedOfJob {
     /// Whose.
     pub job: Name,
     /// Which, and why.
-    pub range: Range,
+    pub range: DroppedRange,
 }
 
-impl Dropped {
+impl DroppedOfJob {
     /// Which, as people read it.
     fn slots(&self) -> String {
-        let Range { first, last, .. } = self.range;
+        let DroppedRange { first, last, .. } = self.range;
         match first == last {
-            true => standing::time(first),
-            false => format!("{} … {}", standing::time(first), standing::time(last)),
+            true => job_status::time(first),
+            false => format!("{} … {}", job_status::time(first), job_status::time(last)),
         }
     }
 
     /// For `--json`.
     pub fn object(&self) -> Value {
-        let Range { first, last, count, why, .. } = self.range;
+        let DroppedRange { first, last, count, why, .. } = self.range;
         json!({
             "v": 1, "kind": DROPPED, "job": self.job.as_str(), "outcome": DROPPED, "reason": why.word(),
-            "first": standing::time(first), "last": standing::time(last), "count": count,
-            "time": standing::time(last),
+            "first": job_status::time(first), "last": job_status::time(last), "count": count,
+            "time": job_status::time(last),
         })
     }
 }
 
 /// One line of it.
 enum Line {
-    Item(Box<Row>),
-    Run(Run),
-    Dropped(Dropped),
+    Item(Box<ItemRow>),
+    Run(PastRun),
+    Dropped(DroppedOfJob),
 }
 
 impl Line {
@@ -125,7 +125,7 @@ impl Line {
         match self {
             Self::Item(row) => row.when().to_owned(),
             Self::Run(run) => run.when.clone(),
-            Self::Dropped(dropped) => standing::time(dropped.range.last),
+            Self::Dropped(dropped) => job_status::time(dropped.range.last),
         }
     }
 
@@ -139,7 +139,7 @@ impl Line {
 }
 
 /// Shows it.
-pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &HistoryArgs, out: &Out) -> Result<u8, Failed> {
     for word in &args.only {
         if !WORDS.contains(&word.as_str()) {
             let meant = did_you_mean(word, &WORDS).map_or(".".into(), |m| format!(", did you mean {m}?"));
@@ -150,13 +150,13 @@ pub fn run(flags: &Everywhere, args: &History, out: &Out) -> Result<u8, Failed> 
         }
     }
     let mut opened = super::open(flags, &[])?;
-    let Recorded { rows, agendas, mut unreadable } = recorded(&mut opened)?;
-    let past::Runs { runs, leases, unreadable: bad } = past::runs(&mut opened, &rows)?;
+    let StoreRecords { rows, agendas, mut unreadable } = recorded(&mut opened)?;
+    let past_runs::PastRuns { runs, leases, unreadable: bad } = past_runs::runs(&mut opened, &rows)?;
     unreadable.extend(bad);
     let jobs: Vec<Name> = agendas.iter().map(|agenda| agenda.job.clone()).collect();
     let dropped = agendas.into_iter().flat_map(|agenda| {
         let job = agenda.job;
-        agenda.dropped.into_iter().map(move |range| Dropped { job: job.clone(), range })
+        agenda.dropped.into_iter().map(move |range| DroppedOfJob { job: job.clone(), range })
     });
     let items = rows.into_iter().map(|row| Line::Item(Box::new(row)));
     let mut lines: Vec<Line> =
@@ -184,7 +184,7 @@ pub fn is_here(flags: &Everywhere, name: &str) -> bool {
 }
 
 /// There is nothing of this name; what else there is.
-pub fn unheard_of(opened: &mut Opened, name: &str) -> Result<Failed, Failed> {
+pub fn unheard_of(opened: &mut OpenedStore, name: &str) -> Result<Failed, Failed> {
     let failed = |failure| store_failed(&failure, &opened.chosen);
     let (agendas, _) = job_records::read_all(opened.store.as_mut()).map_err(failed)?;
     let mut leases = Vec::new();
@@ -205,20 +205,20 @@ pub fn unheard_of(opened: &mut Opened, name: &str) -> Result<Failed, Failed> {
     };
     let chosen = &opened.chosen;
     let message = format!("nothing is known of {name} on {}{}; {there}.{meant}", chosen.shown, scope(chosen));
-    Ok(Failed::new(Kind::Usage, UNKNOWN_NAME, message))
+    Ok(Failed::new(FailKind::Usage, UNKNOWN_NAME, message))
 }
 
 /// All that the store has to tell.
-pub struct Recorded {
+pub struct StoreRecords {
     /// Every item that was not dropped.
-    pub rows: Vec<Row>,
-    agendas: Vec<Agenda>,
+    pub rows: Vec<ItemRow>,
+    agendas: Vec<JobRecord>,
     /// What is no record.
     unreadable: Vec<Unreadable>,
 }
 
 /// Reads it.
-pub fn recorded(opened: &mut Opened) -> Result<Recorded, Failed> {
+pub fn recorded(opened: &mut OpenedStore) -> Result<StoreRecords, Failed> {
     let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
     for prefix in PREFIXES {
         each_stored(opened.store.as_mut(), prefix, "", |key, stored| {
@@ -235,26 +235,28 @@ pub fn recorded(opened: &mut Opened) -> Result<Recorded, Failed> {
     unreadable.extend(bad);
     let rows = job_records::told(rows, &agendas).into_iter().map(|entry| {
         let state = state(opened.store.as_mut(), &entry).map_err(|f| store_failed(&f, &opened.chosen))?;
-        Ok(Row { entry, state })
+        Ok(ItemRow { entry, state })
     });
-    Ok(Recorded { rows: rows.collect::<Result<_, Failed>>()?, agendas, unreadable })
+    Ok(StoreRecords { rows: rows.collect::<Result<_, Failed>>()?, agendas, unreadable })
 }
 
 /// The outcome of an item, or whether a run is at it now.
-pub fn state(store: &mut dyn Store, entry: &Entry) -> Result<State, leasehold::stores::Failure> {
+pub fn state(store: &mut dyn Store, entry: &Entry) -> Result<ItemState, leasehold::stores::Failure> {
     Ok(match entry.state {
-        State::Started if alive(store, &entry.claim.lease, entry.claim.grant)? == Alive::No => State::Unknown,
+        ItemState::Started if alive(store, &entry.claim.lease, entry.claim.grant)? == Alive::No => {
+            ItemState::Unknown
+        }
         state => state,
     })
 }
 
-fn wanted(line: &Line, args: &History) -> bool {
+fn wanted(line: &Line, args: &HistoryArgs) -> bool {
     let named = args.name.as_ref().is_none_or(|name| line.is_about(name));
     let recent = args.since.is_none_or(|since| held_for(&line.when()).is_none_or(|ago| ago <= since));
     named && recent && (args.only.is_empty() || args.only.iter().any(|word| word == line.word()))
 }
 
-fn show(lines: &[Line], args: &History, opened: &Opened, out: &Out) {
+fn show(lines: &[Line], args: &HistoryArgs, opened: &OpenedStore, out: &Out) {
     if out.json {
         lines.iter().all(|line| {
             out.object(&match line {
@@ -299,26 +301,28 @@ fn counted(lines: &[Line]) -> String {
     counts.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
 }
 
-fn dropped_cells(dropped: &Dropped) -> Vec<String> {
-    let Range { last, count, why, .. } = dropped.range;
-    let last = standing::time(last);
-    let ago = held_for(&last).map_or(last, |d| format!("{} ago", Text(d)));
+fn dropped_cells(dropped: &DroppedOfJob) -> Vec<String> {
+    let DroppedRange { last, count, why, .. } = dropped.range;
+    let last = job_status::time(last);
+    let ago = held_for(&last).map_or(last, |d| format!("{} ago", HumanDuration(d)));
     let outcome = format!("{DROPPED} ({count} {})", why.word());
     let mut cells = vec![dropped.slots(), dropped.job.to_string(), "-".into(), outcome, ago];
     cells.resize(11, "-".into());
     cells
 }
 
-fn cells(row: &Row) -> Vec<String> {
+fn cells(row: &ItemRow) -> Vec<String> {
     let Entry { subject, job, ending, claim, attempt, steps, .. } = &row.entry;
     let dash = || "-".to_owned();
-    let ago = held_for(row.when()).map_or_else(|| row.when().to_owned(), |d| format!("{} ago", Text(d)));
+    let ago =
+        held_for(row.when()).map_or_else(|| row.when().to_owned(), |d| format!("{} ago", HumanDuration(d)));
     let item = match subject {
         Subject::Key(key) => key.clone(),
         Subject::Slot { id, .. } => id.clone(),
         Subject::Latest(_) => "(cooldown)".into(),
     };
-    let took = ending.as_ref().map_or_else(dash, |e| Text(Duration::from_millis(e.took_ms)).to_string());
+    let took =
+        ending.as_ref().map_or_else(dash, |e| HumanDuration(Duration::from_millis(e.took_ms)).to_string());
     vec![
         item,
         job.to_string(),
@@ -336,7 +340,7 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 /// For `--json`.
-pub fn object(row: &Row) -> Value {
+pub fn object(row: &ItemRow) -> Value {
     let Entry { subject, job, ending, claim, attempt, failures, steps, .. } = &row.entry;
     let (kind, item) = match subject {
         Subject::Key(key) => ("key", key.as_str()),

@@ -2,20 +2,21 @@
 
 pub mod adopt;
 pub mod break_;
-pub mod by_hand;
 pub mod daemon;
 pub mod demo;
 pub mod dispatch;
 pub mod doctor;
-pub mod elsewhere;
 pub mod fence;
 pub mod gate;
 pub mod guard;
 pub mod help;
 pub mod history;
-pub mod items;
+pub mod item_args;
+pub mod job_status;
+pub mod manual;
 pub mod once;
-pub mod past;
+pub mod other_stores;
+pub mod past_runs;
 pub mod pause;
 pub mod plan;
 pub mod push;
@@ -24,10 +25,9 @@ pub mod retry;
 pub mod run;
 #[cfg(feature = "http")]
 pub mod serve;
-pub mod standing;
 pub mod status;
 pub mod step;
-pub mod targets;
+pub mod target_args;
 pub mod use_;
 pub mod why;
 pub mod write;
@@ -37,24 +37,25 @@ use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
 use leasehold::backends::{self, Holders};
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::name::Name;
 use leasehold::core::record::BadRecord;
 use leasehold::core::rules::Refusal;
 use leasehold::core::session::{Busy, NotStarted, Within};
-use leasehold::core::stop::{Text, Timing, Wishes};
 use leasehold::core::store::{Failure, FailureKind};
-use leasehold::doctor::{FirstUse, Notes, Tell};
+use leasehold::core::timing::{Timing, TimingWishes};
+use leasehold::doctor::{FirstUse, FirstUseNotes, Tell};
 use leasehold::host::{self, Enclosing};
-use leasehold::memory::Memory;
+use leasehold::seen_tokens::SeenTokens;
 use leasehold::state::{StateDir, is_denial};
 use leasehold::stores::Store;
 use leasehold_run::runner;
-use leasehold_run::runner::outcome::Survivor;
 use leasehold_run::runner::signals::signal_number;
+use leasehold_run::runner::tree_types::Survivor;
 
 use crate::args::Everywhere;
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{Failed, Kind};
+use crate::exit::{FailKind, Failed};
 use crate::out::Out;
 
 /// The runs around this process, and the lease that the script around it took by hand.
@@ -77,32 +78,32 @@ pub fn name(text: &str) -> Result<Name, Failed> {
 }
 
 /// Checked timing for this store.
-pub fn timing(wishes: Wishes, store: &dyn Store) -> Result<Timing, Failed> {
+pub fn timing(wishes: TimingWishes, store: &dyn Store) -> Result<Timing, Failed> {
     leasehold::stores::timing(wishes, store).map_err(|e| Failed::usage(format!("{e}. Nothing was run.")))
 }
 
 /// The store, opened, with what this host remembers about it.
-pub struct Opened {
+pub struct OpenedStore {
     /// Which store.
     pub chosen: Chosen,
     /// The store itself.
     pub store: Box<dyn Store>,
     /// This host's memory of it.
-    pub memory: Memory,
+    pub memory: SeenTokens,
     /// Where this user keeps state.
     pub state: StateDir,
 }
 
 /// Chooses and opens the store; `leases` must not have run on another one if nobody named any.
-pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
+pub fn open(flags: &Everywhere, leases: &[Name]) -> Result<OpenedStore, Failed> {
     open_for(flags, leases, Holders::Here)
 }
 
 /// The same for those who hold leases there.
-pub fn open_for(flags: &Everywhere, leases: &[Name], holders: Holders) -> Result<Opened, Failed> {
+pub fn open_for(flags: &Everywhere, leases: &[Name], holders: Holders) -> Result<OpenedStore, Failed> {
     let state = config::state_dir()?;
     let chosen = config::choose(flags, &state)?;
-    let memory = Memory::new(state.clone(), chosen.shown.clone());
+    let memory = SeenTokens::new(state.clone(), chosen.shown.clone());
     let out = Out::new(flags);
     for lease in leases {
         config::refuse_wrong_store(&chosen, &memory, lease, &out)?;
@@ -111,24 +112,24 @@ pub fn open_for(flags: &Everywhere, leases: &[Name], holders: Holders) -> Result
     if let Some(ignored) = backends::ignored(&chosen.url) {
         out.note(&ignored);
     }
-    Ok(Opened { chosen, store, memory, state })
+    Ok(OpenedStore { chosen, store, memory, state })
 }
 
 /// The same for whoever is going to take a lease: a store that machines share must have shown, to this user
 /// on this machine, that it compares and sets.
-pub fn open_tested(flags: &Everywhere, leases: &[Name]) -> Result<Opened, Failed> {
+pub fn open_tested(flags: &Everywhere, leases: &[Name]) -> Result<OpenedStore, Failed> {
     tested(open(flags, leases)?, flags)
 }
 
 /// The store, once it has shown that.
-pub fn tested(opened: Opened, flags: &Everywhere) -> Result<Opened, Failed> {
+pub fn tested(opened: OpenedStore, flags: &Everywhere) -> Result<OpenedStore, Failed> {
     if opened.store.facts().this_machine_only {
         return Ok(opened);
     }
-    let Opened { chosen, store, memory, state } = opened;
-    let notes = Notes::new(&state, &chosen.url, &chosen.shown);
+    let OpenedStore { chosen, store, memory, state } = opened;
+    let notes = FirstUseNotes::new(&state, &chosen.url, &chosen.shown);
     let out = Out::new(flags);
-    let silence = Silence::begin(&out, &chosen);
+    let silence = SlowStoreNotice::begin(&out, &chosen);
     let tell: Tell = Arc::new(move |text: &str| out.note(text));
     let begun = FirstUse::begin(store, config::examined_opener(&chosen), notes, tell);
     drop(silence);
@@ -136,12 +137,12 @@ pub fn tested(opened: Opened, flags: &Everywhere) -> Result<Opened, Failed> {
         let message = failure.message.trim_end_matches('.');
         by_kind(failure.kind, format!("{message} ({}). Nothing was run.", chosen.shown))
     })?;
-    Ok(Opened { chosen, store, memory, state })
+    Ok(OpenedStore { chosen, store, memory, state })
 }
 
 /// A lease that is about to be asked for on a store that somebody named is noted first: what this machine cannot
 /// remember it cannot protect later. Once per lease and store.
-pub fn enrol(opened: &Opened, leases: &[Name]) -> Result<(), Failed> {
+pub fn enrol(opened: &OpenedStore, leases: &[Name]) -> Result<(), Failed> {
     if opened.chosen.embedded {
         return Ok(());
     }
@@ -155,7 +156,7 @@ pub fn enrol(opened: &Opened, leases: &[Name]) -> Result<(), Failed> {
                 opened.memory.place(lease),
                 opened.chosen.shown
             );
-            let kind = if is_denial(&e) { Kind::Denied } else { Kind::Config };
+            let kind = if is_denial(&e) { FailKind::Denied } else { FailKind::Config };
             Failed::new(kind, "state", message)
         })
     })
@@ -163,7 +164,7 @@ pub fn enrol(opened: &Opened, leases: &[Name]) -> Result<(), Failed> {
 
 /// Says what no longer holds when something could not be remembered. The embedded store is in the same place and
 /// says so itself.
-pub fn forgetful(memory: &Memory, chosen: &Chosen, out: &Out) {
+pub fn forgetful(memory: &SeenTokens, chosen: &Chosen, out: &Out) {
     if let Some(trouble) = memory.trouble().filter(|_| !chosen.embedded) {
         out.warn(&format!(
             "this machine could not remember the lease ({trouble}). Until it can, it does not notice if the record \
@@ -173,12 +174,12 @@ pub fn forgetful(memory: &Memory, chosen: &Chosen, out: &Out) {
 }
 
 /// Says, where somebody watches, that a store is silent for long.
-pub struct Silence {
+pub struct SlowStoreNotice {
     /// Nothing is sent: the end of it ends the waiting.
     _end: Option<Sender<()>>,
 }
 
-impl Silence {
+impl SlowStoreNotice {
     /// From now on, until it is dropped.
     pub fn begin(out: &Out, chosen: &Chosen) -> Self {
         if !out.chatty() {
@@ -204,10 +205,10 @@ const LONG: Duration = Duration::from_secs(3);
 pub fn held_by(busy: &Busy) -> String {
     let holder = &busy.holder;
     let since = held_for(&holder.since).filter(|d| !d.is_zero());
-    let since = since.map(|d| format!(" for {}", Text(d))).unwrap_or_default();
+    let since = since.map(|d| format!(" for {}", HumanDuration(d))).unwrap_or_default();
     let ends = match busy.ends_in {
-        Some(left) => format!("lease ends in {} if not renewed", Text(left)),
-        None => format!("it can be taken over once it has not changed for {}", Text(busy.ttl)),
+        Some(left) => format!("lease ends in {} if not renewed", HumanDuration(left)),
+        None => format!("it can be taken over once it has not changed for {}", HumanDuration(busy.ttl)),
     };
     let a_run_here = busy.evident && holder.host == host::name();
     let orphans = if a_run_here { runner::orphans(holder.pid, &holder.run) } else { Vec::new() };
@@ -275,9 +276,9 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, lease: &Name, aim: Aim) ->
         }
         NotStarted::Refused { lease, refusal } => refused(lease, refusal, &chosen.shown),
         NotStarted::Seal { why, .. } => {
-            Failed::new(Kind::Unreachable, "seal_failed", format!("{why}. Nothing was run."))
+            Failed::new(FailKind::Unreachable, "seal_failed", format!("{why}. Nothing was run."))
         }
-        NotStarted::Item => Failed::new(Kind::Unreachable, "item", format!("{why}. Nothing was run.")),
+        NotStarted::Item => Failed::new(FailKind::Unreachable, "item", format!("{why}. Nothing was run.")),
         NotStarted::Interrupted { signal, in_doubt } => {
             let code = 128 + signal_number(*signal);
             let mut message = match aim {
@@ -288,16 +289,16 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, lease: &Name, aim: Aim) ->
                 message.push('.');
                 message.push_str(LATE);
             }
-            Failed::new(Kind::Interrupted(code), "interrupted", message)
+            Failed::new(FailKind::Interrupted(code), "interrupted", message)
         }
     }
 }
 
 pub fn by_kind(kind: FailureKind, message: String) -> Failed {
     match kind {
-        FailureKind::Unreachable => Failed::new(Kind::Unreachable, "store_unreachable", message),
-        FailureKind::Denied => Failed::new(Kind::Denied, "denied", message),
-        FailureKind::Unusable => Failed::new(Kind::Config, "store_unusable", message),
+        FailureKind::Unreachable => Failed::new(FailKind::Unreachable, "store_unreachable", message),
+        FailureKind::Denied => Failed::new(FailKind::Denied, "denied", message),
+        FailureKind::Unusable => Failed::new(FailKind::Config, "store_unusable", message),
     }
 }
 
@@ -329,7 +330,7 @@ pub fn unconfirmed(failure: &Failure, sent: bool, lease: &Name, chosen: &Chosen)
 
 /// A store whose content must not be acted on.
 fn refused(lease: &Name, refusal: &Refusal, store: &str) -> Failed {
-    let needs_you = |word, message| Failed::new(Kind::NeedsYou, word, message);
+    let needs_you = |word, message| Failed::new(FailKind::NeedsYou, word, message);
     match refusal {
         Refusal::Bad(bad) => bad_record(lease, bad, store),
         Refusal::Behind { seen, found } => needs_you(
@@ -370,7 +371,7 @@ pub fn bad_record(lease: &Name, bad: &BadRecord, store: &str) -> Failed {
             "{lease} on {store}: {bad}. Nothing was changed. Upgrade leasehold on this machine"
         )),
         BadRecord::OtherLease(_) | BadRecord::Damaged(_) => Failed::new(
-            Kind::NeedsYou,
+            FailKind::NeedsYou,
             "bad_record",
             format!(
                 "{lease} on {store}: {bad}. Nothing was changed: acting on it could let two jobs run. \

@@ -4,15 +4,15 @@ use leasehold::core::name::Name;
 use leasehold::ledger;
 use leasehold_run::placeholders::{Moment, filled, literal};
 
-use super::{items, run};
-use crate::args::{Everywhere, Once, Run};
+use super::{item_args, run};
+use crate::args::{Everywhere, OnceArgs, RunArgs};
 use crate::exit::Failed;
 use crate::out::Out;
 
 /// Runs it.
-pub fn run(flags: &Everywhere, args: &Once, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &OnceArgs, out: &Out) -> Result<u8, Failed> {
     let key = key(args)?;
-    let once = Run {
+    let once = RunArgs {
         name: ledger::lease_of(&key).to_string(),
         manner: args.manner.clone(),
         or: Vec::new(),
@@ -30,7 +30,7 @@ pub fn run(flags: &Everywhere, args: &Once, out: &Out) -> Result<u8, Failed> {
 }
 
 /// The key with its date filled in; there is no lease and no job to name it after.
-fn key(args: &Once) -> Result<String, Failed> {
+fn key(args: &OnceArgs) -> Result<String, Failed> {
     for word in ["{lease}", "{job}", "{slot}"] {
         if args.key.contains(word) {
             return Err(Failed::usage(format!("{word} means nothing in the key of once. Nothing was run.")));
@@ -38,5 +38,5 @@ fn key(args: &Once) -> Result<String, Failed> {
     }
     let nobody = Name::new("once").map_err(|e| Failed::usage(e.to_string()))?;
     let key = filled(&args.key, &nobody, &nobody, &Moment::at(super::now()))?;
-    items::checked(key)
+    item_args::checked(key)
 }

@@ -8,14 +8,14 @@ use leasehold::core::name::Name;
 use leasehold_run::job_records::{self, Terms};
 use leasehold_run::jobs::{self, Job};
 
-use super::standing::time;
+use super::job_status::time;
 use super::{daemon, name, open, store_failed};
-use crate::args::{Everywhere, Pause};
+use crate::args::{Everywhere, PauseArgs};
 use crate::exit::{self, Failed};
 use crate::out::Out;
 
 /// Pauses it, or lets it go on.
-pub fn run(flags: &Everywhere, args: &Pause, paused: bool, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &PauseArgs, paused: bool, out: &Out) -> Result<u8, Failed> {
     let job = name(&args.job)?;
     let mut opened = open(flags, &[])?;
     let chosen = opened.chosen.clone();

@@ -3,28 +3,28 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leasehold::core::ledger::{Entry, State, Subject};
-use leasehold::core::stop::Text;
+use leasehold::core::human_duration::HumanDuration;
+use leasehold::core::ledger::{Entry, ItemState, Subject};
 use leasehold_run::jobs::{self, Job};
 use leasehold_run::schedule::Slot;
 use serde_json::json;
 
-use super::standing::{Stood, stood};
-use super::{Opened, daemon, open};
-use crate::args::{Everywhere, Plan};
+use super::job_status::{KnownJob, stood};
+use super::{OpenedStore, daemon, open};
+use crate::args::{Everywhere, PlanArgs};
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
 /// One job, as it stands.
-struct Row<'a> {
+struct JobRow<'a> {
     job: &'a Job,
-    last: Option<(Entry, State)>,
+    last: Option<(Entry, ItemState)>,
     standing: String,
     next: Vec<Slot>,
 }
 
 /// Shows it.
-pub fn run(flags: &Everywhere, args: &Plan, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &PlanArgs, out: &Out) -> Result<u8, Failed> {
     let jobs = jobs::load_elsewhere(&daemon::path(flags))?;
     // It may be asked on another machine than the one that has the programs.
     if let Err(bad) = jobs::load(&daemon::path(flags)) {
@@ -53,14 +53,14 @@ pub fn run(flags: &Everywhere, args: &Plan, out: &Out) -> Result<u8, Failed> {
     Ok(exit::OK)
 }
 
-fn row<'a>(opened: &mut Opened, job: &'a Job, now: Timestamp, next: u8) -> Result<Row<'a>, Failed> {
-    let Stood { last, standing, .. } = stood(opened, &job.name, Some(job), now)?;
+fn row<'a>(opened: &mut OpenedStore, job: &'a Job, now: Timestamp, next: u8) -> Result<JobRow<'a>, Failed> {
+    let KnownJob { last, standing, .. } = stood(opened, &job.name, Some(job), now)?;
     let standing = standing.in_words(&job.name);
     let next = job.schedule.after(now).take(next.into()).collect();
-    Ok(Row { job, last, standing, next })
+    Ok(JobRow { job, last, standing, next })
 }
 
-fn cells(row: &Row<'_>, now: Timestamp) -> Vec<Vec<String>> {
+fn cells(row: &JobRow<'_>, now: Timestamp) -> Vec<Vec<String>> {
     let last = row.last.as_ref().map_or_else(
         || "-".into(),
         |(entry, state)| match &entry.subject {
@@ -70,7 +70,7 @@ fn cells(row: &Row<'_>, now: Timestamp) -> Vec<Vec<String>> {
     );
     let next = |slot: &Slot| {
         let wait = Duration::from_secs(u64::try_from(slot.number() - now.as_second()).unwrap_or(0));
-        format!("{slot} (in {})", Text(wait))
+        format!("{slot} (in {})", HumanDuration(wait))
     };
     let mut nexts = row.next.iter().map(next);
     let first = vec![
@@ -84,7 +84,7 @@ fn cells(row: &Row<'_>, now: Timestamp) -> Vec<Vec<String>> {
     std::iter::once(first).chain(more).collect()
 }
 
-fn object(row: &Row<'_>) -> serde_json::Value {
+fn object(row: &JobRow<'_>) -> serde_json::Value {
     json!({
         "v": 1, "job": row.job.name.as_str(), "schedule": row.job.written, "standing": row.standing,
         "last": row.last.as_ref().map(|(entry, state)| json!({

@@ -7,15 +7,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use leasehold::backends::git::remote_helper::{self, Told};
+use leasehold::backends::git::remote_helper::{self, HelperNotice};
 use leasehold::backends::git::{hook, is_helper, url_rewrite};
 use leasehold::random;
 use leasehold::targets::TargetError;
 use serde_json::{Value, json};
 
-use super::targets;
-use crate::args::Push;
-use crate::exit::{self, Failed, Kind};
+use super::target_args;
+use crate::args::PushArgs;
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// Where the helper tells `leasehold push` what it would otherwise tell people.
@@ -26,11 +26,11 @@ const WORDS: [&str; 9] =
     ["stale", "fork", "epoch", "jump", "other-lease", "not-sealed", "sequence", "bad_fence", "unknown"];
 
 /// Pushes as part of the run that we are in; git's own exit code, or one of ours.
-pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
+pub fn run(args: &PushArgs, out: &Out) -> Result<u8, Failed> {
     if let Some(dir) = &args.install_hook {
         return install(dir, out);
     }
-    targets::enclosing("push").map_err(|failed| Failed {
+    target_args::enclosing("push").map_err(|failed| Failed {
         message:
             "there is no run in the environment, so there is no token to push with. Nothing was pushed. \
                   `leasehold push` works inside a run that names the repository: leasehold run NAME --fence \
@@ -39,11 +39,11 @@ pub fn run(args: &Push, out: &Out) -> Result<u8, Failed> {
         ..failed
     })?;
     let system = |e: io::Error| {
-        Failed::new(Kind::Unreachable, "system", format!("cannot run git: {e}. Nothing was pushed"))
+        Failed::new(FailKind::Unreachable, "system", format!("cannot run git: {e}. Nothing was pushed"))
     };
     let named = repository(&args.args).and_then(OsStr::to_str);
     let fenced = url_rewrite::fenced(named).map_err(system)?;
-    let report = Report::new().map_err(system)?;
+    let report = PushReport::new().map_err(system)?;
     all_lead_here(&fenced, named).map_err(system)??;
     let mut command = Command::new("git");
     command.arg("push").args(out.quiet.then_some("--quiet")).args(out.verbose.then_some("--verbose"));
@@ -150,9 +150,9 @@ fn install(dir: &Path, out: &Out) -> Result<u8, Failed> {
 }
 
 /// A file of its own; gone when it was read.
-struct Report(PathBuf);
+struct PushReport(PathBuf);
 
-impl Report {
+impl PushReport {
     fn new() -> io::Result<Self> {
         let path = std::env::temp_dir().join(format!("leasehold-push-{:032x}", random::seed()));
         leasehold::state::write_private(&path, b"")?;
@@ -170,11 +170,11 @@ impl Report {
         let code = value["code"].as_u64().and_then(|code| u8::try_from(code).ok())?;
         let text = |name: &str| value[name].as_str().unwrap_or_default();
         let word = WORDS.into_iter().find(|word| *word == text("word")).unwrap_or("push");
-        Some((Failed::new(Kind::of(code), word, text("message")), text("outcome").into()))
+        Some((Failed::new(FailKind::of(code), word, text("message")), text("outcome").into()))
     }
 }
 
-impl Drop for Report {
+impl Drop for PushReport {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -192,9 +192,11 @@ pub fn as_helper() -> Option<u8> {
         report(&json!({"reached": true}));
     }
     let url = args.nth(1).and_then(|url| url.into_string().ok()).unwrap_or_default();
-    let mut tell = |told: Told<'_>| match told {
-        Told::LetIn(refused) => Out::plain().warn(&format!("this push {}", targets::let_in(refused))),
-        Told::Failed(error) => told_failure(error),
+    let mut tell = |told: HelperNotice<'_>| match told {
+        HelperNotice::LetIn(refused) => {
+            Out::plain().warn(&format!("this push {}", target_args::let_in(refused)))
+        }
+        HelperNotice::Failed(error) => told_failure(error),
     };
     match remote_helper::serve(&url, io::stdin().lock(), io::stdout().lock(), &mut tell) {
         Ok(true) => Some(exit::OK),
@@ -207,8 +209,8 @@ pub fn as_helper() -> Option<u8> {
 }
 
 fn told_failure(error: &TargetError) {
-    let Failed { kind, message, .. } = targets::failed(error);
-    let (outcome, word) = targets::outcome(error);
+    let Failed { kind, message, .. } = target_args::failed(error);
+    let (outcome, word) = target_args::outcome(error);
     if !report(&json!({"code": kind.code(), "word": word, "message": message, "outcome": outcome})) {
         Out::plain().warn(&message);
     }

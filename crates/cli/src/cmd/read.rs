@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 
 use leasehold::targets::{Target, TargetError};
 
-use super::targets;
-use crate::args::Read;
-use crate::exit::{self, Failed, Kind};
+use super::target_args;
+use crate::args::ReadArgs;
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// Hands it on, to standard output or to a file.
-pub fn run(args: &Read, out: &Out) -> Result<u8, Failed> {
+pub fn run(args: &ReadArgs, out: &Out) -> Result<u8, Failed> {
     if out.json {
         return Err(Failed::usage(
             "what is read is handed on as it is, so there is no --json here. Leave it out",
         ));
     }
-    let mut target = targets::with_content(&args.target)?;
+    let mut target = target_args::with_content(&args.target)?;
     match &args.to {
         None => {
             target.read(&mut io::stdout().lock()).map_err(|error| unread(&error))?;
@@ -49,7 +49,7 @@ fn to_file(target: &mut dyn Target, path: &Path) -> Result<(), Failed> {
 
 /// Whoever only reads need not hear that nothing was written.
 fn unread(error: &TargetError) -> Failed {
-    let failed = targets::failed(error);
+    let failed = target_args::failed(error);
     let message =
         failed.message.replace(" Nothing was written.", "").replace(". Nothing was changed there", "");
     Failed { message, ..failed }
@@ -58,5 +58,5 @@ fn unread(error: &TargetError) -> Failed {
 fn unwritten(to: &str, error: &io::Error) -> Failed {
     let message =
         format!("cannot write to {to}: {error}. The target was not changed; name another place with --to");
-    Failed::new(Kind::Usage, "to", message)
+    Failed::new(FailKind::Usage, "to", message)
 }

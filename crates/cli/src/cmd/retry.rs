@@ -2,26 +2,27 @@
 
 use jiff::Timestamp;
 use leasehold::core::ids::{Epoch, Grant, Token};
-use leasehold::core::ledger::agenda::OPEN_MAX;
+use leasehold::core::ledger::job_record::OPEN_MAX;
 use leasehold::core::ledger::{
-    self, Alive, Amended, Amending, Ask, Claim, Entry, IfUnknown, State, Subject, done_by_hand, retry, settle,
+    self, Alive, Amended, Amending, Entry, IfUnknown, ItemClaim, ItemRequest, ItemState, Subject,
+    done_by_hand, retry, settle,
 };
 use leasehold::core::name::Name;
-use leasehold::elsewhere::Elsewhere;
 use leasehold::host;
 use leasehold::ledger::{alive, amend, key_of, lease_of, open};
+use leasehold::other_stores::OtherStores;
 use leasehold::random;
 use leasehold::stores::{Failure, Store, Version};
 use leasehold_run::job_records;
 use leasehold_run::jobs;
 
-use super::{Opened, by_kind, daemon, elsewhere, items, store_failed};
-use crate::args::{Everywhere, Retry};
-use crate::exit::{self, Failed, Kind};
+use super::{OpenedStore, by_kind, daemon, item_args, other_stores, store_failed};
+use crate::args::{Everywhere, RetryArgs};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// Decides.
-pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &RetryArgs, out: &Out) -> Result<u8, Failed> {
     let mut opened = super::open(flags, &[])?;
     let mut found = None;
     let subjects = subjects(flags, &args.key);
@@ -44,7 +45,7 @@ pub fn run(flags: &Everywhere, args: &Retry, out: &Out) -> Result<u8, Failed> {
     // The key first: a scheduler that finds the slot open would find the key waiting for a person.
     if let Some(key) = key_beside(flags, &entry.subject)
         && let Some((entry, version)) = found_at(&mut opened, &key)?
-        && entry.state != State::Planned
+        && entry.state != ItemState::Planned
     {
         decide(&mut opened, entry, version, args.done, out)?;
     }
@@ -60,12 +61,13 @@ fn key_beside(flags: &Everywhere, subject: &Subject) -> Option<Subject> {
     job.filled(id, id.parse().ok()?).ok()?.key.map(Subject::Key)
 }
 
-fn found_at(opened: &mut Opened, subject: &Subject) -> Result<Option<(Entry, Version)>, Failed> {
+fn found_at(opened: &mut OpenedStore, subject: &Subject) -> Result<Option<(Entry, Version)>, Failed> {
     let stored = pollster::block_on(opened.store.read(&key_of(subject)));
     let Some(stored) = stored.map_err(|failure| store_failed(&failure, &opened.chosen))? else {
         return Ok(None);
     };
-    let bad = |bad| Failed::new(Kind::NeedsYou, "bad_record", format!("{}: {bad}", items::shown(subject)));
+    let bad =
+        |bad| Failed::new(FailKind::NeedsYou, "bad_record", format!("{}: {bad}", item_args::shown(subject)));
     let entry = Entry::decode_of(subject, &stored.body).map_err(bad)?;
     let agenda = match subject {
         Subject::Slot { job, .. } => job_records::read(opened.store.as_mut(), job),
@@ -77,8 +79,11 @@ fn found_at(opened: &mut Opened, subject: &Subject) -> Result<Option<(Entry, Ver
 
 /// Begins an item that has no record here, if this machine saw it on another store. No lease is held for it: if this is all
 /// that becomes of it, the next run finds it silent, and asks.
-fn seen_elsewhere(subjects: &[Subject], opened: &mut Opened) -> Result<Option<(Entry, Version)>, Failed> {
-    let seen = Elsewhere::new(&opened.state, &opened.chosen.shown);
+fn seen_elsewhere(
+    subjects: &[Subject],
+    opened: &mut OpenedStore,
+) -> Result<Option<(Entry, Version)>, Failed> {
+    let seen = OtherStores::new(&opened.state, &opened.chosen.shown);
     let Some(subject) = subjects.iter().find(|subject| !seen.others(subject, None).is_empty()) else {
         return Ok(None);
     };
@@ -87,15 +92,15 @@ fn seen_elsewhere(subjects: &[Subject], opened: &mut Opened) -> Result<Option<(E
         Subject::Slot { job, .. } | Subject::Latest(job) => job.clone(),
     };
     let seed = random::seed();
-    let claim = Claim {
+    let claim = ItemClaim {
         lease: job.clone(),
         epoch: Epoch::first(seed),
         token: Token::FIRST,
         grant: Grant(seed),
         holder: host::holder(&host::fresh_run_id(None), &job),
     };
-    let (name, subject) = (items::shown(subject), subject.clone());
-    let ask = Ask { subject, job, claim, if_unknown: IfUnknown::Refuse, attempts: 1, keep: None };
+    let (name, subject) = (item_args::shown(subject), subject.clone());
+    let ask = ItemRequest { subject, job, claim, if_unknown: IfUnknown::Refuse, attempts: 1, keep: None };
     match open(opened.store.as_mut(), ask).0 {
         ledger::Opened::Begun(entry, version) => Ok(Some((entry, version))),
         ledger::Opened::Settled => Ok(None),
@@ -106,21 +111,27 @@ fn seen_elsewhere(subjects: &[Subject], opened: &mut Opened) -> Result<Option<(E
 
 fn changed(name: &str) -> Failed {
     let why = "its record changed while we looked; look again";
-    Failed::new(Kind::NeedsYou, "changed", format!("{name}: {why}"))
+    Failed::new(FailKind::NeedsYou, "changed", format!("{name}: {why}"))
 }
 
 /// Records what was said about one item.
-fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: &Out) -> Result<(), Failed> {
-    let (name, store) = (items::shown(&entry.subject), opened.store.as_mut());
+fn decide(
+    opened: &mut OpenedStore,
+    entry: Entry,
+    version: Version,
+    done: bool,
+    out: &Out,
+) -> Result<(), Failed> {
+    let (name, store) = (item_args::shown(&entry.subject), opened.store.as_mut());
     let failed = |failure| store_failed(&failure, &opened.chosen);
     let lives = alive(store, &entry.claim.lease, entry.claim.grant).map_err(failed)? != Alive::No;
-    let ending = || done_by_hand(&who(), items::now());
+    let ending = || done_by_hand(&who(), item_args::now());
     let next = if done { settle(&entry, lives, ending()) } else { retry(&entry, lives) };
     let Some(next) = next else {
         let why = match entry.state {
-            State::Ok => "it is done".into(),
+            ItemState::Ok => "it is done".into(),
             // Whoever said so may have come no further than that.
-            State::Planned => {
+            ItemState::Planned => {
                 format!("it may be run already, and {}", listed(store, &entry).map_err(failed)?)
             }
             _ => "a run is at it now; wait for its end, or end it with `leasehold break`".into(),
@@ -130,9 +141,9 @@ fn decide(opened: &mut Opened, entry: Entry, version: Version, done: bool, out: 
     };
     match amend(store, Amending::new(version, next, random::seed())) {
         Amended::Done(entry, _) if done => {
-            let seen = Elsewhere::new(&opened.state, &opened.chosen.shown);
+            let seen = OtherStores::new(&opened.state, &opened.chosen.shown);
             if let Err(e) = seen.note(&entry, None) {
-                elsewhere::warn_unnoted(&entry.subject, &e, out);
+                other_stores::warn_unnoted(&entry.subject, &e, out);
             }
             out.note(&format!("{name} is recorded as done"));
         }
@@ -179,7 +190,7 @@ fn listed(store: &mut dyn Store, entry: &Entry) -> Result<String, Failure> {
 fn subjects(flags: &Everywhere, text: &str) -> Vec<Subject> {
     let slot = text.rsplit_once('@').and_then(|(job, slot)| {
         let (job, at) = (Name::new(job).ok()?, slot.parse::<Timestamp>().ok()?);
-        items::slot_here(flags, slot, &job, at).ok()
+        item_args::slot_here(flags, slot, &job, at).ok()
     });
     slot.into_iter().chain([Subject::Key(text.into())]).collect()
 }

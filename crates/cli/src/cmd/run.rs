@@ -12,34 +12,36 @@ use std::io::IsTerminal;
 use leasehold::backends::gate::Gates;
 use leasehold::core::name::Name;
 use leasehold::core::session::{NotStarted, Outcome};
-use leasehold::core::stop::Wishes;
-use leasehold::elsewhere::Elsewhere;
-use leasehold::fences::Fences;
+use leasehold::core::timing::TimingWishes;
 use leasehold::host;
+use leasehold::other_stores::OtherStores;
+use leasehold::run_fences::Fences;
 use leasehold::stores::Store;
 use leasehold_run::duration;
 use leasehold_run::placeholders::Moment;
 use leasehold_run::runner::lookup::{Program, lookup};
-use leasehold_run::runner::run::{self, Ran, Spec};
+use leasehold_run::runner::run::{self, RunResult, RunSpec};
 pub use observe::diary;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 pub use slot::slot;
 use voice::Voice;
 
-use super::{Aim, Opened, Silence, elsewhere, fence, forgetful, items, not_started, targets};
-use crate::args::{Everywhere, Reports, Run};
+use super::{
+    Aim, OpenedStore, SlowStoreNotice, fence, forgetful, item_args, not_started, other_stores, target_args,
+};
+use crate::args::{Everywhere, ReportArgs, RunArgs};
 use crate::config;
-use crate::exit::{Failed, Kind};
+use crate::exit::{FailKind, Failed};
 use crate::out::Out;
 use crate::report;
 
 /// Runs it; the exit code is the command's own, or one of ours.
-pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> {
     if args.observe {
         return observe::run(flags, args, out);
     }
     report::check(&args.manner.reports)?;
-    let asked = Asked {
+    let asked = ReportOptions {
         lease: &args.name,
         job: args.manner.job.as_deref(),
         skip_exit: args.manner.skip_exit,
@@ -50,7 +52,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
 }
 
 /// What was asked for, as far as it is about how a run is told of.
-pub struct Asked<'a> {
+pub struct ReportOptions<'a> {
     /// The lease, as it was named.
     pub lease: &'a str,
     /// What the work is called, if not as the lease.
@@ -58,17 +60,17 @@ pub struct Asked<'a> {
     /// What a skip exits with.
     pub skip_exit: u8,
     /// Where reports go.
-    pub reports: &'a Reports,
+    pub reports: &'a ReportArgs,
     /// What this machine saw done on another store is done again on this one.
     pub new_here: bool,
 }
 
 /// Runs what is prepared, and tells of it. `left` hears what came of it, if it came that far.
 fn carry_out(
-    args: &Asked<'_>,
-    prepared: Result<(Spec, Fences, Opened), Failed>,
+    args: &ReportOptions<'_>,
+    prepared: Result<(RunSpec, Fences, OpenedStore), Failed>,
     out: &Out,
-    left: impl FnOnce(&Ran),
+    left: impl FnOnce(&RunResult),
 ) -> Result<u8, Failed> {
     // What keeps it from being run belongs into the report too.
     let early = |failed: Failed| {
@@ -79,17 +81,17 @@ fn carry_out(
     if let Some(nothing) = nothing_to_do(args, &spec, &mut opened, out) {
         return nothing;
     }
-    elsewhere::refuse(&mut spec, &mut opened, args.new_here).map_err(early)?;
+    other_stores::refuse(&mut spec, &mut opened, args.new_here).map_err(early)?;
     // Now: it did not run on a store that refused it.
     super::enrol(&opened, &spec.leases).map_err(early)?;
-    let Opened { chosen, store, memory, state } = opened;
+    let OpenedStore { chosen, store, memory, state } = opened;
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
     }
     let shared = !store.facts().this_machine_only;
-    let silence = shared.then(|| Silence::begin(out, &chosen));
+    let silence = shared.then(|| SlowStoreNotice::begin(out, &chosen));
     for (target, class, caution) in fences.classes() {
-        targets::tell_class(target, class, shared, out);
+        target_args::tell_class(target, class, shared, out);
         if let Some(caution) = caution {
             out.note(caution);
         }
@@ -97,7 +99,7 @@ fn carry_out(
     let mut voice = Voice::new(out, &spec, &chosen, silence);
     let terminal = spec.foreground.then(terminal).flatten();
     let ran = run::run(&spec, store, memory.clone(), fences, &mut voice)
-        .map_err(|e| Failed::new(Kind::Unreachable, "system", format!("the system refused: {e}")))
+        .map_err(|e| Failed::new(FailKind::Unreachable, "system", format!("the system refused: {e}")))
         .map_err(early)?;
     left(&ran);
     if let Some(before) = terminal.filter(|_| was_killed(&ran.outcome)) {
@@ -109,12 +111,12 @@ fn carry_out(
     fence::remember(&state, &ran.fences.sealed);
     forgetful(&memory, &chosen, out);
     if let (Some(item), Some(opened)) = (&spec.item, &ran.opened) {
-        items::check_recorded(opened, ran.recorded.as_ref(), item.if_unknown, out);
+        item_args::check_recorded(opened, ran.recorded.as_ref(), item.if_unknown, out);
         let recorded = ran.recorded.as_ref().or(opened.recorded.as_ref());
         let unnoted = opened.unnoted.iter().chain(recorded.iter().flat_map(|recorded| &recorded.unnoted));
-        unnoted.for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));
+        unnoted.for_each(|(subject, why)| other_stores::warn_unnoted(subject, why, out));
         if let Some((subject, other)) = &opened.other_store {
-            let failed = elsewhere::refusal(subject, other, &chosen);
+            let failed = other_stores::refusal(subject, other, &chosen);
             report::write(args.reports, out, || report::early(args, &failed));
             return Err(failed);
         }
@@ -122,13 +124,13 @@ fn carry_out(
         if let Some(held_off) = opened.held_off().filter(|_| not_run) {
             // It is the key, where there is one that was asked for.
             let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
-            let told = items::not_run(held_off, item, args.skip_exit, &chosen, out);
+            let told = item_args::not_run(held_off, item, args.skip_exit, &chosen, out);
             report::write(args.reports, out, || report::item(&spec, held_off, &told));
             return told;
         }
     }
     let refusal = |why: &NotStarted| match (why, &ran.fences.failed) {
-        (NotStarted::Seal { release, .. }, Some(error)) => targets::not_sealed(error, *release),
+        (NotStarted::Seal { release, .. }, Some(error)) => target_args::not_sealed(error, *release),
         _ => not_started(why, &chosen, &spec.leases[0], Aim::Run),
     };
     let told = voice.ended(&ran, args.skip_exit, refusal);
@@ -138,9 +140,9 @@ fn carry_out(
 
 /// Whether there is nothing to do, as far as can be seen without a lease.
 fn nothing_to_do(
-    args: &Asked<'_>,
-    spec: &Spec,
-    opened: &mut Opened,
+    args: &ReportOptions<'_>,
+    spec: &RunSpec,
+    opened: &mut OpenedStore,
     out: &Out,
 ) -> Option<Result<u8, Failed>> {
     let item = spec.item.as_ref()?;
@@ -152,20 +154,20 @@ fn nothing_to_do(
         return Some(Err(failed));
     }
     if let Some(Err(e)) = spec.seen.as_ref().map(|seen| seen.note_opened(&item.subject, item.keep, &found)) {
-        elsewhere::warn_unnoted(&item.subject, &e, out);
+        other_stores::warn_unnoted(&item.subject, &e, out);
     }
-    let told = items::not_run(&found, item, args.skip_exit, &opened.chosen, out);
+    let told = item_args::not_run(&found, item, args.skip_exit, &opened.chosen, out);
     report::write(args.reports, out, || report::item(spec, &found, &told));
     Some(told)
 }
 
 /// Everything that can be wrong before a lease is asked for.
-fn prepare(flags: &Everywhere, args: &Run) -> Result<(Spec, Fences, Opened), Failed> {
+fn prepare(flags: &Everywhere, args: &RunArgs) -> Result<(RunSpec, Fences, OpenedStore), Failed> {
     // Before anything is spent: a typo must not cost a token or block another machine.
     let order = Order::read(args)?;
     // Once: opening the store may take until the next slot, or past midnight.
-    let when = items::moment(flags, args, &order.job)?;
-    let fences = targets::fences(&args.manner.fence, &order.leases, &order.job, &when, flags)?;
+    let when = item_args::moment(flags, args, &order.job)?;
+    let fences = target_args::fences(&args.manner.fence, &order.leases, &order.job, &when, flags)?;
     on_store(flags, fences, &order.leases.clone(), |store| order.spec(args, store, &when))
 }
 
@@ -174,19 +176,19 @@ fn on_store(
     flags: &Everywhere,
     (mut fences, gates): (Fences, Option<Gates>),
     leases: &[Name],
-    spec: impl FnOnce(&dyn Store) -> Result<Spec, Failed>,
-) -> Result<(Spec, Fences, Opened), Failed> {
+    spec: impl FnOnce(&dyn Store) -> Result<RunSpec, Failed>,
+) -> Result<(RunSpec, Fences, OpenedStore), Failed> {
     let opened = super::open_tested(flags, leases)?;
     let store = config::opener(&opened.chosen);
     fences.keep_in(move || store().ok());
     let mut spec = spec(opened.store.as_ref())?;
     spec.env.push((super::RUN_STORE.into(), opened.chosen.shown.clone().into()));
     spec.gates = gates;
-    spec.seen = spec.item.is_some().then(|| Elsewhere::new(&opened.state, &opened.chosen.shown));
+    spec.seen = spec.item.is_some().then(|| OtherStores::new(&opened.state, &opened.chosen.shown));
     if spec.item.is_some() || spec.gates.is_some() {
         spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(e.to_string()))?);
     }
-    elsewhere::told_by_file(&opened)?;
+    other_stores::told_by_file(&opened)?;
     Ok((spec, fences, opened))
 }
 
@@ -199,7 +201,7 @@ struct Order {
 }
 
 impl Order {
-    fn read(args: &Run) -> Result<Self, Failed> {
+    fn read(args: &RunArgs) -> Result<Self, Failed> {
         let leases = leases(args).map_err(|failed| hints::misplaced_name(failed, args))?;
         let job = args.manner.job.as_deref().map_or_else(|| Ok(leases[0].clone()), super::name)?;
         let run_id = run_id(args)?;
@@ -209,15 +211,15 @@ impl Order {
     }
 
     /// What to run, with timing that this store supports.
-    fn spec(self, args: &Run, store: &dyn Store, when: &Moment) -> Result<Spec, Failed> {
+    fn spec(self, args: &RunArgs, store: &dyn Store, when: &Moment) -> Result<RunSpec, Failed> {
         let Self { leases, job, program, run_id } = self;
         let max_run = duration::parse_or_none(&args.manner.max_run)
             .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
         let timing = &args.manner.timing;
-        let (item, key) = items::item(args, &leases, &job, when)?;
-        item.as_ref().map_or(Ok(()), |item| items::check_clock(item, &store.facts()))?;
-        let wishes = Wishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
-        Ok(Spec {
+        let (item, key) = item_args::item(args, &leases, &job, when)?;
+        item.as_ref().map_or(Ok(()), |item| item_args::check_clock(item, &store.facts()))?;
+        let wishes = TimingWishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
+        Ok(RunSpec {
             timing: super::timing(wishes, store)?,
             job,
             program,
@@ -262,7 +264,7 @@ fn was_killed(outcome: &Outcome) -> bool {
     }
 }
 
-fn leases(args: &Run) -> Result<Vec<Name>, Failed> {
+fn leases(args: &RunArgs) -> Result<Vec<Name>, Failed> {
     let mut leases = vec![super::name(&args.name)?];
     for other in &args.or {
         let other = super::name(other)?;
@@ -285,12 +287,12 @@ fn find(
         let hint = if e.exit_code() == 127 { hint() } else { None };
         let hint = hint.map(|hint| format!(" {hint}")).unwrap_or_default();
         let message = format!("{e}. Nothing was acquired: {lease} is free to run elsewhere.{hint}");
-        Failed::new(Kind::Command(e.exit_code()), "command", message)
+        Failed::new(FailKind::Command(e.exit_code()), "command", message)
     })
 }
 
 /// Long or odd run ids would not survive an environment or a look through `/proc`.
-fn run_id(args: &Run) -> Result<String, Failed> {
+fn run_id(args: &RunArgs) -> Result<String, Failed> {
     let Some(id) = &args.run_id else { return Ok(host::fresh_run_id(None)) };
     let good = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
     if id.is_empty() || id.len() > 100 || !id.chars().all(good) {

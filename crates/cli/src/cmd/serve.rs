@@ -4,7 +4,7 @@
 //! One thread owns the store and does one call after the other; the requests wait for it in a runtime
 //! on the main thread.
 
-mod desk;
+mod store_worker;
 mod tokens;
 mod web;
 
@@ -12,19 +12,19 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use leasehold::backends::Holders;
-use leasehold::core::legal::Rights;
+use leasehold::core::write_policy::Rights;
 use serde_json::json;
 
-use self::desk::Desk;
+use self::store_worker::StoreWorker;
 use self::tokens::Tokens;
-use self::web::Shared;
+use self::web::ServerState;
 use super::{open_for, store_failed, tested};
-use crate::args::{Everywhere, Serve};
-use crate::exit::{self, Failed, Kind};
+use crate::args::{Everywhere, ServeArgs};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// Serves until TERM or INT.
-pub fn run(flags: &Everywhere, args: &Serve, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &ServeArgs, out: &Out) -> Result<u8, Failed> {
     if !args.store_api {
         return Err(Failed::usage("say what to serve: leasehold serve --store-api"));
     }
@@ -41,15 +41,15 @@ pub fn run(flags: &Everywhere, args: &Serve, out: &Out) -> Result<u8, Failed> {
     };
     // One desk hides races from its clients, so the store itself must have shown that it has none.
     let opened = tested(open_for(flags, &[], Holders::Elsewhere)?, flags)?;
-    let mut desk = Desk::new(opened.store);
+    let mut desk = StoreWorker::new(opened.store);
     // Before anyone is told that there is something to reach.
     desk.check().map_err(|failure| store_failed(&failure, &opened.chosen))?;
     let listener = listen(args.listen)?;
     let address = listener.local_addr().map_err(|e| taken(args.listen, &e))?;
     announce(address, &tokens, &opened.chosen.shown, out);
-    let shared = Arc::new(Shared { tokens, desk: desk.start()?, out: *out });
+    let shared = Arc::new(ServerState { tokens, desk: desk.start()?, out: *out });
     web::serve(listener, shared).map_err(|e| {
-        Failed::new(Kind::Unreachable, "serve", format!("the system refused what a server needs: {e}"))
+        Failed::new(FailKind::Unreachable, "serve", format!("the system refused what a server needs: {e}"))
     })?;
     out.chat("stopped serving");
     Ok(exit::OK)
@@ -63,8 +63,8 @@ fn listen(address: SocketAddr) -> Result<TcpListener, Failed> {
 
 fn taken(address: SocketAddr, error: &std::io::Error) -> Failed {
     let (kind, word) = match error.kind() {
-        std::io::ErrorKind::PermissionDenied => (Kind::Denied, "denied"),
-        _ => (Kind::Config, "listen"),
+        std::io::ErrorKind::PermissionDenied => (FailKind::Denied, "denied"),
+        _ => (FailKind::Config, "listen"),
     };
     let message =
         format!("cannot listen on {address}: {error}. Nothing was started. Choose another with --listen");

@@ -5,20 +5,20 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use leasehold::clock;
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::name::Name;
 use leasehold::core::record::{BadRecord, LeaseRecord};
-use leasehold::core::rules::{Rules, Standard, Standing, View};
+use leasehold::core::rules::{LeaseStanding, Rules, Standard, View};
 use leasehold::core::session::{LEASE_PREFIX, lease_key};
-use leasehold::core::stop::Text;
 use leasehold::core::store::Stored;
 use leasehold::poll::{self, Timer};
-use leasehold::stores::{Facts, Store, each_stored};
+use leasehold::stores::{Store, StoreFacts, each_stored};
 use serde_json::json;
 
-use super::{Opened, held_for, history, store_failed};
-use crate::args::{Everywhere, Status};
+use super::{OpenedStore, held_for, history, store_failed};
+use crate::args::{Everywhere, StatusArgs};
 use crate::config::{Chosen, scope};
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::{self, Out};
 
 /// What a lease is now.
@@ -51,7 +51,7 @@ impl LeaseState {
 }
 
 /// One lease as shown.
-struct Row {
+struct LeaseRow {
     lease: String,
     state: LeaseState,
     token: Option<u64>,
@@ -64,7 +64,7 @@ struct Row {
     problem: Option<String>,
 }
 
-impl Row {
+impl LeaseRow {
     /// A lease nothing can be said about but what is wrong with it.
     fn bad(lease: String, problem: String) -> Self {
         Self {
@@ -83,10 +83,10 @@ impl Row {
 }
 
 /// Shows it once, or every second.
-pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &StatusArgs, out: &Out) -> Result<u8, Failed> {
     let only = args.name.as_deref().map(super::name).transpose()?;
     let mut opened = super::open(flags, &[])?;
-    let timer = Timer::new().map_err(|e| Failed::new(Kind::Unreachable, "system", e.to_string()))?;
+    let timer = Timer::new().map_err(|e| Failed::new(FailKind::Unreachable, "system", e.to_string()))?;
     // The store failed since it last answered: said once.
     let (mut answered, mut failing) = (false, false);
     loop {
@@ -94,7 +94,7 @@ pub fn run(flags: &Everywhere, args: &Status, out: &Out) -> Result<u8, Failed> {
         let mut rows = match found {
             Ok(rows) => rows,
             // Whoever watches wants to see it come back.
-            Err(failed) if answered && failed.kind == Kind::Unreachable => {
+            Err(failed) if answered && failed.kind == FailKind::Unreachable => {
                 if !std::mem::replace(&mut failing, true) {
                     out.fail(&failed);
                     out.warn("what is shown is old; asking on");
@@ -141,12 +141,12 @@ pub fn held(flags: &Everywhere, lease: &Name) -> Result<bool, Failed> {
 fn tick(timer: &Timer) -> Result<(), Failed> {
     let armed = timer.arm(clock::boot_time().plus(Duration::from_secs(1)));
     let waited = armed.and_then(|()| poll::wait(&[timer.as_fd()]));
-    waited.map_err(|e| Failed::new(Kind::Unreachable, "system", e.to_string()))?;
+    waited.map_err(|e| Failed::new(FailKind::Unreachable, "system", e.to_string()))?;
     timer.take();
     Ok(())
 }
 
-fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Result<Vec<Row>, Failed> {
+fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Result<Vec<LeaseRow>, Failed> {
     let failed = |failure| store_failed(&failure, chosen);
     if let Some(lease) = only {
         let stored = pollster::block_on(store.read(&lease_key(lease))).map_err(failed)?;
@@ -166,25 +166,25 @@ fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Result<V
     Ok(found.iter().map(shown).collect())
 }
 
-fn row(lease: &str, stored: &Stored, facts: &Facts) -> Row {
+fn row(lease: &str, stored: &Stored, facts: &StoreFacts) -> LeaseRow {
     let decoded = Name::new(lease)
         .map_err(|e| BadRecord::Damaged(e.to_string()))
         .and_then(|name| LeaseRecord::decode(&name, &stored.body));
     let lease = lease.to_owned();
     let record = match decoded {
         Ok(record) => record,
-        Err(bad) => return Row::bad(lease, bad.to_string()),
+        Err(bad) => return LeaseRow::bad(lease, bad.to_string()),
     };
     let view = View::at_a_glance(&record, stored.age, facts.resolution, &facts.instance);
     let hold = record.hold.as_ref();
     let (state, ends_in) = match Standard.standing(&record, &view) {
-        Standing::Free => (LeaseState::Free, None),
-        Standing::Expired => (LeaseState::Expired, None),
-        Standing::Held { ends_in } if hold.is_some_and(|h| h.revoke) => (LeaseState::Revoked, ends_in),
-        Standing::Held { ends_in } => (LeaseState::Held, ends_in),
+        LeaseStanding::Free => (LeaseState::Free, None),
+        LeaseStanding::Expired => (LeaseState::Expired, None),
+        LeaseStanding::Held { ends_in } if hold.is_some_and(|h| h.revoke) => (LeaseState::Revoked, ends_in),
+        LeaseStanding::Held { ends_in } => (LeaseState::Held, ends_in),
     };
     let held = hold.filter(|_| state.is_held());
-    Row {
+    LeaseRow {
         lease,
         state,
         token: Some(record.token.get()),
@@ -199,7 +199,7 @@ fn row(lease: &str, stored: &Stored, facts: &Facts) -> Row {
 }
 
 /// Whether anyone still reads it.
-fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
+fn show(rows: &[LeaseRow], opened: &OpenedStore, only: Option<&Name>, out: &Out) -> bool {
     if out.json {
         return rows.iter().all(|row| out.object(&object(row)));
     }
@@ -230,9 +230,9 @@ fn show(rows: &[Row], opened: &Opened, only: Option<&Name>, out: &Out) -> bool {
 }
 
 /// What a run would find of this lease now; nothing if there is no such lease.
-pub fn sentence(opened: &mut Opened, lease: &Name) -> Result<Option<String>, Failed> {
+pub fn sentence(opened: &mut OpenedStore, lease: &Name) -> Result<Option<String>, Failed> {
     let rows = rows(opened.store.as_mut(), &opened.chosen, Some(lease))?;
-    let time = |d: Option<Duration>| d.map(|d| Text(Duration::from_secs(d.as_secs())).to_string());
+    let time = |d: Option<Duration>| d.map(|d| HumanDuration(Duration::from_secs(d.as_secs())).to_string());
     Ok(rows.first().map(|row| match (row.state, &row.holder, row.token) {
         (LeaseState::Held | LeaseState::Revoked, Some(holder), Some(token)) => {
             let held = time(row.held).map(|d| format!(" for {d}")).unwrap_or_default();
@@ -247,20 +247,21 @@ pub fn sentence(opened: &mut Opened, lease: &Name) -> Result<Option<String>, Fai
 }
 
 /// A lease that this machine has seen on the store, and that is not there any more.
-fn vanished(lease: &Name, opened: &Opened) -> Option<Row> {
+fn vanished(lease: &Name, opened: &OpenedStore) -> Option<LeaseRow> {
     let seen = opened.memory.recall(lease).seen?;
     let problem = format!(
         "{} has no record of it, but this machine has seen token {} there: the record was deleted, or this is \
          another store under the same name. It is not run until you decide: leasehold adopt {lease}",
         opened.chosen.shown, seen.token
     );
-    Some(Row::bad(lease.to_string(), problem))
+    Some(LeaseRow::bad(lease.to_string(), problem))
 }
 
-fn cells(row: &Row, jobs: bool, slots: bool) -> Vec<String> {
+fn cells(row: &LeaseRow, jobs: bool, slots: bool) -> Vec<String> {
     let dash = || "-".to_owned();
-    let time =
-        |d: Option<Duration>| d.map_or_else(dash, |d| Text(Duration::from_secs(d.as_secs())).to_string());
+    let time = |d: Option<Duration>| {
+        d.map_or_else(dash, |d| HumanDuration(Duration::from_secs(d.as_secs())).to_string())
+    };
     let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", time(Some(d))));
     let state = if row.state == LeaseState::Revoked { "asked to stop" } else { row.state.word() };
     let mut cells = vec![
@@ -281,7 +282,7 @@ fn cells(row: &Row, jobs: bool, slots: bool) -> Vec<String> {
     cells
 }
 
-fn object(row: &Row) -> serde_json::Value {
+fn object(row: &LeaseRow) -> serde_json::Value {
     let seconds = |d: Option<Duration>| d.map(|d| d.as_secs_f64());
     json!({
         "v": 1, "lease": row.lease, "state": row.state.word(), "token": row.token, "holder": row.holder, "job": row.job,

@@ -8,18 +8,18 @@ use std::process::{Command, Stdio};
 
 use leasehold::core::ledger::STEP_NAME_MAX;
 use leasehold::host::Enclosing;
+use leasehold_run::runner::exec;
 use leasehold_run::runner::lookup::{Program, lookup};
-use leasehold_run::runner::plain;
-use leasehold_run::steps::{self, Answer, Ask, OUTPUT_MAX, SOCKET};
+use leasehold_run::step_server::{self, OUTPUT_MAX, SOCKET, StepAnswer, StepRequest};
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
-use super::by_hand;
-use crate::args::Step;
-use crate::exit::{self, Failed, Kind};
+use super::manual;
+use crate::args::StepArgs;
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// Does it, unless it is done.
-pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
+pub fn run(args: &StepArgs, out: &Out) -> Result<u8, Failed> {
     let name = &args.name;
     let (Some(socket), Some(run)) =
         (std::env::var_os(SOCKET), Enclosing::from_env(|name| std::env::var(name).ok()))
@@ -27,18 +27,18 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
         return Err(no_item(name));
     };
     let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
-        Failed::new(Kind::Command(e.exit_code()), "command", format!("{e}. Nothing was run."))
+        Failed::new(FailKind::Command(e.exit_code()), "command", format!("{e}. Nothing was run."))
     })?;
     let of = format!("step {name}");
     let early = |e| unheard(&of, NOT_RUN, &e);
     let stream = UnixStream::connect(socket).map_err(early)?;
     let mut lines = BufReader::new(&stream);
     // A script may have taken another lease since (`acquire --eval`): the run says who it is in a variable of its own.
-    let grant = by_hand::supervisor().map_or(run.grant, |(_, grant)| grant);
-    steps::send(&stream, &Ask::Begin { step: name.clone(), grant }).map_err(early)?;
-    match steps::receive(&mut lines).map_err(early)? {
-        Answer::Begin => {}
-        Answer::Done { token, output } => {
+    let grant = manual::supervisor().map_or(run.grant, |(_, grant)| grant);
+    step_server::send(&stream, &StepRequest::Begin { step: name.clone(), grant }).map_err(early)?;
+    match step_server::receive(&mut lines).map_err(early)? {
+        StepAnswer::Begin => {}
+        StepAnswer::Done { token, output } => {
             // A reader that went away has seen enough.
             let lost =
                 if args.keep_output && output.is_none() { "; what it printed was not kept" } else { "" };
@@ -46,21 +46,21 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
             out.note(&format!("skipped step {name}: done under token {token}{lost}"));
             return Ok(exit::OK);
         }
-        Answer::Busy => {
+        StepAnswer::Busy => {
             let why = "another process of this run is at it. Nothing was run";
             return Err(Failed::usage(format!("step {name}: {why}")));
         }
-        Answer::Full => {
+        StepAnswer::Full => {
             let why = "the record of this item is full: it could not be recorded as done. Nothing was run. Keep less of \
                        what its steps print, or make several items of it";
-            return Err(Failed::new(Kind::Config, "full", format!("step {name}: {why}")));
+            return Err(Failed::new(FailKind::Config, "full", format!("step {name}: {why}")));
         }
-        Answer::BadName => {
+        StepAnswer::BadName => {
             let (bytes, most) = (name.len(), STEP_NAME_MAX);
             let why = format!("a step has a name of 1 to {most} bytes and this one has {bytes}");
             return Err(Failed::usage(format!("step {name:?}: {why}. {NOT_RUN}")));
         }
-        Answer::NoItem => return Err(no_item(name)),
+        StepAnswer::NoItem => return Err(no_item(name)),
         other => return Err(refused(name, NOT_RUN, other)),
     }
     let _held = inherited(&stream).map_err(early)?;
@@ -71,9 +71,9 @@ pub fn run(args: &Step, out: &Out) -> Result<u8, Failed> {
     }
     let output = printed.and_then(|printed| kept(printed, name, out));
     let late = |e| unheard(&of, NOT_RECORDED, &e);
-    steps::send(&stream, &Ask::Done { output }).map_err(late)?;
-    match steps::receive(&mut lines).map_err(late)? {
-        Answer::Recorded { left_out } => {
+    step_server::send(&stream, &StepRequest::Done { output }).map_err(late)?;
+    match step_server::receive(&mut lines).map_err(late)? {
+        StepAnswer::Recorded { left_out } => {
             if left_out {
                 let why = "the record of its item is nearly full";
                 out.warn(&format!("step {name} is recorded as done, but not what it printed: {why}"));
@@ -104,20 +104,20 @@ pub fn unheard(of: &str, what: &str, e: &std::io::Error) -> Failed {
         | ErrorKind::UnexpectedEof => superseded(of, "the run it belongs to is over", what),
         _ => {
             let message = format!("{of}: the run could not be asked: {e}. {what}");
-            Failed::new(Kind::Unreachable, "supervisor", message)
+            Failed::new(FailKind::Unreachable, "supervisor", message)
         }
     }
 }
 
-fn refused(name: &str, what: &str, answer: Answer) -> Failed {
+fn refused(name: &str, what: &str, answer: StepAnswer) -> Failed {
     match answer {
-        Answer::Failed { message } => {
+        StepAnswer::Failed { message } => {
             let message = message.trim_end_matches('.');
             let what = format!(
                 "step {name} is done, but that could not be recorded: {message}. It is recorded with the run's next \
                  step or its end; if that fails too, a retry does it again"
             );
-            Failed::new(Kind::Unreachable, "not_recorded", what)
+            Failed::new(FailKind::Unreachable, "not_recorded", what)
         }
         _ => superseded(&format!("step {name}"), "a later run has gone over this item", what),
     }
@@ -125,7 +125,7 @@ fn refused(name: &str, what: &str, answer: Answer) -> Failed {
 
 fn superseded(of: &str, why: &str, what: &str) -> Failed {
     let message = format!("{of} refused: {why}. {what}");
-    Failed::new(Kind::Refused, "refused", message)
+    Failed::new(FailKind::Refused, "refused", message)
 }
 
 /// Keep clear of the low numbers that scripts redirect by hand (`exec 3>…`, `flock 9`).
@@ -146,9 +146,9 @@ fn given_up(mut stream: &UnixStream) {
 }
 
 /// Its exit code, and what it printed if that is to be kept.
-fn execute(args: &Step, program: &Program) -> Result<(u8, Option<Vec<u8>>), Failed> {
+fn execute(args: &StepArgs, program: &Program) -> Result<(u8, Option<Vec<u8>>), Failed> {
     let failed = |e: std::io::Error| {
-        Failed::new(Kind::Command(126), "command", format!("{e}. The step was not done."))
+        Failed::new(FailKind::Command(126), "command", format!("{e}. The step was not done."))
     };
     let prepare = |command: &mut Command| {
         command.env("LEASEHOLD_STEP", &args.name);
@@ -160,10 +160,10 @@ fn execute(args: &Step, program: &Program) -> Result<(u8, Option<Vec<u8>>), Fail
             command.stdout(Stdio::piped());
         }
     };
-    let mut child = plain::start(program, &args.command[1..], prepare).map_err(failed)?;
+    let mut child = exec::start(program, &args.command[1..], prepare).map_err(failed)?;
     let printed = child.stdout.take().map(passed_on).transpose().map_err(failed)?;
     let status = child.wait().map_err(failed)?;
-    Ok((plain::code(status), printed))
+    Ok((exec::code(status), printed))
 }
 
 /// As text, if it can be kept. That it is done counts for more: it is recorded all the same.

@@ -6,38 +6,38 @@ use std::path::{Path, PathBuf};
 
 use leasehold::backends::{self, EMBEDDED, embedded, gate, shown};
 use leasehold::doctor::{Depth, Progress};
-use leasehold::elsewhere::{Elsewhere, Unknown};
+use leasehold::other_stores::{OtherStores, UnknownHere};
 use leasehold::state::{StateDir, write_private};
-use leasehold::stores::Verdict;
+use leasehold::stores::RemarkLevel;
 use serde_json::json;
 
-use super::{Silence, doctor, elsewhere};
-use crate::args::{Everywhere, Use};
+use super::{SlowStoreNotice, doctor, other_stores};
+use crate::args::{Everywhere, UseArgs};
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// Examines and writes.
-pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &UseArgs, out: &Out) -> Result<u8, Failed> {
     let state = config::state_dir()?;
     // The way back to the store of this machine.
     let url = if args.url.trim() == EMBEDDED { embedded(&state.database()) } else { args.url.clone() };
     let chosen = config::argument(&url, "the argument of use")?;
     let created = backends::is_unmade(&chosen.url);
     // Before anything is made: what could not be read, or changed, must not be replaced.
-    let place = Place::find(flags, &chosen)?;
+    let place = ConfigPlace::find(flags, &chosen)?;
     let before = backends::content(&chosen.url);
     let left = |failed: Failed| left_behind(unchanged(failed), &before, &chosen);
     drop(config::open(&chosen, Missing::Create).map_err(left)?);
     examined(&chosen, &state, out).map_err(left)?;
     place.write(&chosen)?;
     if created {
-        elsewhere::set_aside(&chosen, &state)?;
+        other_stores::set_aside(&chosen, &state)?;
     }
     let unknown = unknown_here(args, &chosen, &state)?;
     if out.json {
         let config = place.path().display().to_string();
-        let each = |u: &Unknown| json!({"store": u.store, "keys": u.keys, "jobs": u.jobs});
+        let each = |u: &UnknownHere| json!({"store": u.store, "keys": u.keys, "jobs": u.jobs});
         let unknown: Vec<_> = unknown.iter().map(each).collect();
         out.object(
             &json!({"v": 1, "store": chosen.shown, "config": config, "created": created, "not_known": unknown}),
@@ -45,8 +45,10 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     }
     let made = if created { "created; it " } else { "" };
     let kept = match &place {
-        Place::Project(path) => format!("{} names it, and your configuration stays as it is", path.display()),
-        Place::User { path, .. } => format!(
+        ConfigPlace::Project(path) => {
+            format!("{} names it, and your configuration stays as it is", path.display())
+        }
+        ConfigPlace::User { path, .. } => format!(
             "saved to {}, where cron sees it too{}",
             path.display(),
             if moved_config() { " if XDG_CONFIG_HOME is the same there: set it in the crontab" } else { "" }
@@ -54,8 +56,8 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
     };
     out.note(&format!("{} {made}works (a test record was written and compared); {kept}", chosen.shown));
     let named_before = match &place {
-        Place::Project(_) => !created,
-        Place::User { old, .. } => warn_of_before(old, &chosen, &state, out),
+        ConfigPlace::Project(_) => !created,
+        ConfigPlace::User { old, .. } => warn_of_before(old, &chosen, &state, out),
     };
     warn_of_others(&unknown, named_before, &state, out);
     if let Some(other) = config::overriding(flags, &chosen) {
@@ -65,14 +67,14 @@ pub fn run(flags: &Everywhere, args: &Use, out: &Out) -> Result<u8, Failed> {
 }
 
 /// Where the store is named from now on.
-enum Place {
+enum ConfigPlace {
     /// The file of the project here does so already.
     Project(PathBuf),
     /// The user's configuration: what it says, and what it is to say.
     User { path: PathBuf, old: String, new: String },
 }
 
-impl Place {
+impl ConfigPlace {
     fn find(flags: &Everywhere, chosen: &Chosen) -> Result<Self, Failed> {
         if let Ok(Some(named)) = config::of_project(flags)
             && named.url == chosen.url
@@ -102,7 +104,7 @@ impl Place {
         let Self::User { path, new, .. } = self else { return Ok(()) };
         write_private(path, new.as_bytes()).map_err(|e| {
             let message = format!("{} works, but {} could not be written: {e}", chosen.shown, path.display());
-            Failed::new(Kind::Config, "config", message)
+            Failed::new(FailKind::Config, "config", message)
         })
     }
 }
@@ -126,12 +128,12 @@ fn warn_of_before(old: &str, chosen: &Chosen, state: &StateDir, out: &Out) -> bo
 }
 
 /// What was done on other stores, or may have been.
-fn warn_of_others(unknown: &[Unknown], named_before: bool, state: &StateDir, out: &Out) {
+fn warn_of_others(unknown: &[UnknownHere], named_before: bool, state: &StateDir, out: &Out) {
     for unknown in unknown {
         out.warn(&format!(
             "this machine saw {} begun or done on {}, and not on this one: that is refused here (78). If it is to be done again \
              here: the same with --new-here",
-            elsewhere::counted(unknown),
+            other_stores::counted(unknown),
             unknown.store
         ));
     }
@@ -149,11 +151,11 @@ fn warn_of_others(unknown: &[Unknown], named_before: bool, state: &StateDir, out
 /// The same examinations as the doctor's, only shorter.
 fn examined(chosen: &Chosen, state: &StateDir, out: &Out) -> Result<(), Failed> {
     let mut weak = Vec::new();
-    let mut silence = Some(Silence::begin(out, chosen));
+    let mut silence = Some(SlowStoreNotice::begin(out, chosen));
     let diagnosis = doctor::examine(chosen, None, Depth::Quick, &mut |progress| {
         let Progress::Found(finding) = progress else { return };
         silence = None;
-        if finding.verdict == Verdict::Weak {
+        if finding.verdict == RemarkLevel::Weak {
             weak.push(format!("{}: {}", finding.about, finding.text));
         }
     })?;
@@ -165,14 +167,14 @@ fn examined(chosen: &Chosen, state: &StateDir, out: &Out) -> Result<(), Failed> 
 }
 
 /// What was done on other stores and is not known on this one; nothing if that is said to be new here.
-fn unknown_here(args: &Use, chosen: &Chosen, state: &StateDir) -> Result<Vec<Unknown>, Failed> {
-    let here = Elsewhere::new(state, &chosen.shown);
+fn unknown_here(args: &UseArgs, chosen: &Chosen, state: &StateDir) -> Result<Vec<UnknownHere>, Failed> {
+    let here = OtherStores::new(state, &chosen.shown);
     let unknown = here.unknown_here();
     if !args.new_here.said || unknown.is_empty() {
         return Ok(unknown);
     }
     let stores: Vec<String> = unknown.into_iter().map(|unknown| unknown.store).collect();
-    elsewhere::tell(&here, &stores, chosen).map(|()| Vec::new())
+    other_stores::tell(&here, &stores, chosen).map(|()| Vec::new())
 }
 
 /// A directory that was begun is not removed: another machine may be making the same store.

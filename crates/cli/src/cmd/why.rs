@@ -9,19 +9,19 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::AmbiguousOffset;
 use leasehold::backends::shown;
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::Subject;
-use leasehold::core::ledger::agenda::{Agenda, Range};
+use leasehold::core::ledger::job_record::{DroppedRange, JobRecord};
 use leasehold::core::name::Name;
-use leasehold::core::stop::Text;
 use leasehold_run::jobs::{self, Job};
 use leasehold_run::schedule::SlotError;
 use serde_json::json;
 
-use super::history::{self, Dropped, Row};
-use super::past::{self, Run};
-use super::standing::{self, Standing, Stood, is_at};
-use super::{Opened, daemon, items, status};
-use crate::args::{Everywhere, Why};
+use super::history::{self, DroppedOfJob, ItemRow};
+use super::job_status::{self, JobStatus, KnownJob, is_at};
+use super::past_runs::{self, PastRun};
+use super::{OpenedStore, daemon, item_args, status};
+use crate::args::{Everywhere, WhyArgs};
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
@@ -29,14 +29,14 @@ use crate::out::{self, Out};
 const MOST: usize = 5;
 
 /// The time that was asked about.
-enum Asked {
+enum AskedTime {
     /// A slot, or what may be one.
     At(i64),
     /// The job is in the leasehold.toml here, and this is none of its slots: why. It may have been one once.
     NoSlot(Option<i64>, String),
 }
 
-impl Asked {
+impl AskedTime {
     fn second(&self) -> Option<i64> {
         match self {
             Self::At(at) => Some(*at),
@@ -57,7 +57,7 @@ struct Question<'a> {
 
 impl<'a> Question<'a> {
     /// `JOB SLOT` and `JOB@SLOT` are the same.
-    fn of(args: &'a Why) -> Self {
+    fn of(args: &'a WhyArgs) -> Self {
         let (name, time) = (args.name.as_str(), args.time.as_deref());
         let slot = name.split_once('@').filter(|(job, _)| time.is_none() && Name::new(job).is_ok());
         match slot.filter(|(_, time)| time.starts_with(|c: char| c.is_ascii_digit()) && time.contains('T')) {
@@ -67,8 +67,8 @@ impl<'a> Question<'a> {
     }
 
     /// Whether an item is what was asked about.
-    fn is_about(&self, row: &Row, asked: Option<&Asked>, job: Option<&Job>) -> bool {
-        if items::shown(&row.entry.subject) == self.whole {
+    fn is_about(&self, row: &ItemRow, asked: Option<&AskedTime>, job: Option<&Job>) -> bool {
+        if item_args::shown(&row.entry.subject) == self.whole {
             return true;
         }
         let then = asked.is_none_or(|asked| asked.second().is_some_and(|at| is_at(&row.entry, at)));
@@ -80,7 +80,7 @@ impl<'a> Question<'a> {
 /// What is known of it.
 struct Known<'a> {
     question: &'a Question<'a>,
-    asked: Option<&'a Asked>,
+    asked: Option<&'a AskedTime>,
     /// As the leasehold.toml here has it.
     job: Option<&'a Job>,
     /// The jobs there that need this lease.
@@ -88,18 +88,18 @@ struct Known<'a> {
     /// What a run would find of the leases it needs.
     leases: Vec<String>,
     /// The newest items that were asked about, and how many more there are.
-    rows: Vec<Row>,
+    rows: Vec<ItemRow>,
     more: usize,
     /// The runs that are kept, and the last one if nothing is newer.
-    runs: &'a [Run],
-    last: Option<&'a Run>,
+    runs: &'a [PastRun],
+    last: Option<&'a PastRun>,
     /// Other slots of this name are recorded.
     slots: bool,
-    stood: Option<&'a Stood>,
+    stood: Option<&'a KnownJob>,
 }
 
 /// Tells.
-pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &WhyArgs, out: &Out) -> Result<u8, Failed> {
     let question = Question::of(args);
     let jobs = jobs::here(&daemon::path(flags)).unwrap_or_else(|bad| {
         out.warn(&bad.to_string());
@@ -110,14 +110,14 @@ pub fn run(flags: &Everywhere, args: &Why, out: &Out) -> Result<u8, Failed> {
     let asked = question.time.map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let mut rows = history::recorded(&mut opened)?.rows;
-    let mut runs = past::runs(&mut opened, &rows)?.runs;
+    let mut runs = past_runs::runs(&mut opened, &rows)?.runs;
     runs.retain(|run| run.is_about(question.name));
     let last = last_run(&runs, &question, &rows, job);
     let slots = rows.iter().any(|row| row.is_about(question.name) && row.is_slot());
     rows.retain(|row| question.is_about(row, asked.as_ref(), job));
     let more = newest(&mut rows);
     let stood = match Name::new(question.name) {
-        Ok(name) => Some(standing::stood(&mut opened, &name, job, now)?),
+        Ok(name) => Some(job_status::stood(&mut opened, &name, job, now)?),
         Err(_) => None,
     };
     let users = jobs.iter().filter(|job| needs(job, question.name)).map(|j| j.name.as_str()).collect();
@@ -142,21 +142,21 @@ impl Known<'_> {
         !recorded && self.job.is_none() && self.users.is_empty() && self.leases.is_empty()
     }
 
-    fn agenda(&self) -> Option<&Agenda> {
+    fn agenda(&self) -> Option<&JobRecord> {
         self.stood.and_then(|stood| stood.agenda.as_ref())
     }
 
     /// What came of the last run; whether that is that it could not seal its targets.
-    fn last(&self) -> (Option<&Run>, bool) {
+    fn last(&self) -> (Option<&PastRun>, bool) {
         let unsealed = self.stood.and_then(|stood| stood.standing.unsealed());
         let unsealed_last = unsealed.filter(|_| self.asked.is_none() || self.rows.is_empty());
         (unsealed_last.or(self.last), unsealed.is_some())
     }
 
-    fn range(&self) -> Option<&Range> {
+    fn range(&self) -> Option<&DroppedRange> {
         let agenda = self.agenda()?;
         match self.asked {
-            Some(Asked::At(at)) if self.rows.is_empty() => agenda.range_of(*at),
+            Some(AskedTime::At(at)) if self.rows.is_empty() => agenda.range_of(*at),
             Some(_) => None,
             None => agenda.dropped.last(),
         }
@@ -166,10 +166,10 @@ impl Known<'_> {
     /// kept.
     fn unscheduled(&self) -> Option<i64> {
         let unscheduled = self.rows.is_empty() && self.agenda().is_none() && self.job.is_none();
-        self.asked.filter(|_| unscheduled).and_then(Asked::second)
+        self.asked.filter(|_| unscheduled).and_then(AskedTime::second)
     }
 
-    fn around(&self) -> &[Run] {
+    fn around(&self) -> &[PastRun] {
         self.unscheduled().map_or(&[], |at| around::around(self.runs, at))
     }
 
@@ -201,7 +201,7 @@ impl Known<'_> {
         }
         match (asked, self.range()) {
             (None, Some(range)) => {
-                out::line(&format!("dropped last of {name}, {}.", standing::dropped(range)))
+                out::line(&format!("dropped last of {name}, {}.", job_status::dropped(range)))
             }
             (None, None) if rows.is_empty() && last.is_none() => out::line(&nothing(name, agenda, *job)),
             (Some(asked), range) if rows.is_empty() => out::line(&self.unrun(asked, range, now)),
@@ -210,14 +210,14 @@ impl Known<'_> {
     }
 
     /// Why there is no record of a slot.
-    fn unrun(&self, asked: &Asked, range: Option<&Range>, now: Timestamp) -> String {
+    fn unrun(&self, asked: &AskedTime, range: Option<&DroppedRange>, now: Timestamp) -> String {
         let (name, time) = (self.question.name, self.question.time.unwrap_or_default());
         let at = match asked {
-            Asked::NoSlot(_, why) => return format!("{name} is not due then: {why}."),
-            Asked::At(at) => *at,
+            AskedTime::NoSlot(_, why) => return format!("{name} is not due then: {why}."),
+            AskedTime::At(at) => *at,
         };
         if let Some(range) = range {
-            return format!("{name}@{time} was dropped, of {}.", standing::dropped(range));
+            return format!("{name}@{time} was dropped, of {}.", job_status::dropped(range));
         }
         match (self.agenda(), self.job) {
             (Some(agenda), _) if at <= agenda.settled => format!(
@@ -248,22 +248,22 @@ impl Known<'_> {
     fn objects(&self, out: &Out) {
         let (agenda, range) = (self.agenda(), self.range());
         let dropped =
-            agenda.zip(range).map(|(agenda, range)| Dropped { job: agenda.job.clone(), range: *range });
+            agenda.zip(range).map(|(agenda, range)| DroppedOfJob { job: agenda.job.clone(), range: *range });
         let job = agenda.zip(self.stood).map(|(agenda, stood)| {
             json!({
                 "v": 1, "kind": "job", "job": agenda.job.as_str(), "schedule": agenda.schedule,
-                "standing": stood.standing.in_words(&agenda.job), "settled": standing::time(agenda.settled),
+                "standing": stood.standing.in_words(&agenda.job), "settled": job_status::time(agenda.settled),
                 "paused": agenda.paused.as_ref().map(|paused| json!({"by": paused.by, "since": paused.at})),
             })
         });
-        let runs = self.last().0.into_iter().chain(self.around()).map(Run::object);
+        let runs = self.last().0.into_iter().chain(self.around()).map(PastRun::object);
         let rows = self.rows.iter().map(history::object).chain(runs);
         rows.chain(dropped.map(|dropped| dropped.object())).chain(job).all(|object| out.object(&object));
     }
 }
 
 /// What came of the last run; if it could not seal them, the targets of its job.
-fn ran_last(run: &Run, unsealed: Option<&Job>) {
+fn ran_last(run: &PastRun, unsealed: Option<&Job>) {
     out::line(&run.sentence());
     if let Some(Job { name, dir, fence, .. }) = unsealed {
         let targets: Vec<_> = fence.iter().map(|target| shown(target)).collect();
@@ -272,7 +272,7 @@ fn ran_last(run: &Run, unsealed: Option<&Job>) {
 }
 
 /// Leaves the newest, those first; how many more there are.
-fn newest(rows: &mut Vec<Row>) -> usize {
+fn newest(rows: &mut Vec<ItemRow>) -> usize {
     // Also of those that ended in the same second.
     rows.reverse();
     rows.sort_by(|a, b| b.when().cmp(a.when()));
@@ -283,11 +283,11 @@ fn newest(rows: &mut Vec<Row>) -> usize {
 
 /// The last run of the lease or job, if no item was run since; none where one slot was asked about.
 fn last_run<'a>(
-    runs: &'a [Run],
+    runs: &'a [PastRun],
     question: &Question<'_>,
-    rows: &[Row],
+    rows: &[ItemRow],
     job: Option<&Job>,
-) -> Option<&'a Run> {
+) -> Option<&'a PastRun> {
     let last = runs.last().filter(|_| question.time.is_none())?;
     let mut since = rows.iter().filter(|row| question.is_about(row, None, job));
     (!since.any(|row| last.is_before(&row.entry))).then_some(last)
@@ -298,7 +298,7 @@ fn needs(job: &Job, lease: &str) -> bool {
 }
 
 /// What a run would find of the leases it needs.
-fn leases(opened: &mut Opened, name: &str, job: Option<&Job>) -> Result<Vec<String>, Failed> {
+fn leases(opened: &mut OpenedStore, name: &str, job: Option<&Job>) -> Result<Vec<String>, Failed> {
     let names = match job {
         Some(job) => job.leases.clone(),
         None => Name::new(name).into_iter().collect(),
@@ -323,10 +323,10 @@ fn skipped_by_the_clock(time: &str, job: &Job) -> Option<String> {
 }
 
 /// The time that a text means for a job.
-fn asked(time: &str, name: &str, job: Option<&Job>, now: Timestamp) -> Result<Asked, Failed> {
+fn asked(time: &str, name: &str, job: Option<&Job>, now: Timestamp) -> Result<AskedTime, Failed> {
     let plain = || {
         let name = Name::new(name).map_err(|e| Failed::usage(e.to_string()))?;
-        match items::slot_of(time, &name, now) {
+        match item_args::slot_of(time, &name, now) {
             Ok(Subject::Slot { at, .. }) => Ok(at),
             Ok(Subject::Key(_) | Subject::Latest(_)) => Ok(0),
             Err(_) => Err(Failed::usage(format!(
@@ -335,24 +335,24 @@ fn asked(time: &str, name: &str, job: Option<&Job>, now: Timestamp) -> Result<As
         }
     };
     match job.map(|job| job.schedule.parse_slot_id(time)) {
-        None | Some(Err(SlotError::NotATime(_))) => Ok(Asked::At(plain()?)),
-        Some(Ok(slot)) => Ok(Asked::At(slot.number())),
-        Some(Err(none @ SlotError::NotASlot { .. })) => Ok(Asked::NoSlot(plain().ok(), none.to_string())),
+        None | Some(Err(SlotError::NotATime(_))) => Ok(AskedTime::At(plain()?)),
+        Some(Ok(slot)) => Ok(AskedTime::At(slot.number())),
+        Some(Err(none @ SlotError::NotASlot { .. })) => Ok(AskedTime::NoSlot(plain().ok(), none.to_string())),
         Some(Err(unclear)) => Err(Failed::usage(unclear.to_string())),
     }
 }
 
 /// How the job stands. Asked about one slot, only what bears on it.
-fn stands(stood: &Stood, agenda: &Agenda, job: Option<&Job>, whole: bool, now: Timestamp) {
+fn stands(stood: &KnownJob, agenda: &JobRecord, job: Option<&Job>, whole: bool, now: Timestamp) {
     let name = &agenda.job;
     match &stood.standing {
-        Standing::Paused { by, at } => {
+        JobStatus::Paused { by, at } => {
             out::line(&format!(
                 "{name} is paused since {at}, by {by}: its slots are dropped until `leasehold resume {name}`."
             ));
             return;
         }
-        Standing::Elsewhere(schedule) => {
+        JobStatus::Elsewhere(schedule) => {
             out::line(&format!(
                 "another schedule is in force for {name}, loaded by another machine or before this file was changed \
                  ({schedule}): what the file here says is not run until a daemon or a tick loads it."
@@ -360,16 +360,16 @@ fn stands(stood: &Stood, agenda: &Agenda, job: Option<&Job>, whole: bool, now: T
             return;
         }
         // Whichever slot was asked about.
-        ahead @ Standing::Ahead(_) => {
+        ahead @ JobStatus::Ahead(_) => {
             out::line(&format!("{name} is {}.", ahead.in_words(name)));
             return;
         }
         // What ended badly is told below; and who is at it now.
-        Standing::Ended(_)
-        | Standing::Unsealed(..)
-        | Standing::Running(_)
-        | Standing::Fine
-        | Standing::Unseen => {}
+        JobStatus::Ended(_)
+        | JobStatus::Unsealed(..)
+        | JobStatus::Running(_)
+        | JobStatus::Fine
+        | JobStatus::Unseen => {}
         stuck_or_late if whole => {
             let words = stuck_or_late.in_words(name);
             out::line(&format!("{name}: {}", words.trim_end_matches('.')));
@@ -384,11 +384,11 @@ fn stands(stood: &Stood, agenda: &Agenda, job: Option<&Job>, whole: bool, now: T
 /// "in 3m" or "3m ago"
 fn within(second: i64, now: Timestamp) -> String {
     let seconds = second - now.as_second();
-    let time = Text(Duration::from_secs(seconds.unsigned_abs()));
+    let time = HumanDuration(Duration::from_secs(seconds.unsigned_abs()));
     if seconds >= 0 { format!("in {time}") } else { format!("{time} ago") }
 }
 
-fn nothing(name: &str, agenda: Option<&Agenda>, job: Option<&Job>) -> String {
+fn nothing(name: &str, agenda: Option<&JobRecord>, job: Option<&Job>) -> String {
     match (agenda, job) {
         (Some(_), _) => format!("no slot of {name} is recorded yet, and none was dropped."),
         (None, Some(_)) => format!(

@@ -9,19 +9,19 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 
 use leasehold::core::fence::Bearer;
 use leasehold::targets::{Content, Target, TargetError, Written};
+use leasehold_run::runner::exec;
 use leasehold_run::runner::lookup::lookup;
-use leasehold_run::runner::plain;
 use serde_json::json;
 
-use super::targets;
-use crate::args::Write;
-use crate::exit::{self, Failed, Kind};
+use super::target_args;
+use crate::args::WriteArgs;
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// Writes it as part of the run that we are in.
-pub fn run(args: &Write, out: &Out) -> Result<u8, Failed> {
-    let bearer = targets::enclosing("write")?;
-    let mut target = targets::with_content(&args.target)?;
+pub fn run(args: &WriteArgs, out: &Out) -> Result<u8, Failed> {
+    let bearer = target_args::enclosing("write")?;
+    let mut target = target_args::with_content(&args.target)?;
     let written = match (&args.from, &args.command[..]) {
         (Some(path), _) => from_path(target.as_mut(), &bearer, path),
         (None, []) => from_input(target.as_mut(), &bearer),
@@ -30,7 +30,7 @@ pub fn run(args: &Write, out: &Out) -> Result<u8, Failed> {
     told(target.shown(), &bearer, &written, out);
     let written = written.map_err(|unwritten| unwritten.failed)?;
     if let Some(refused) = &written.let_in {
-        out.warn(&format!("this write {}", targets::let_in(refused)));
+        out.warn(&format!("this write {}", target_args::let_in(refused)));
     } else if written.repeat {
         out.chat(&format!("{} had this write already (number {})", target.shown(), written.seq));
     } else {
@@ -53,7 +53,10 @@ impl Unwritten {
 }
 
 fn taken(answer: Result<Written, TargetError>) -> Result<Written, Unwritten> {
-    answer.map_err(|error| Unwritten { outcome: targets::outcome(&error).0, failed: targets::failed(&error) })
+    answer.map_err(|error| Unwritten {
+        outcome: target_args::outcome(&error).0,
+        failed: target_args::failed(&error),
+    })
 }
 
 fn from_path(target: &mut dyn Target, bearer: &Bearer, path: &Path) -> Result<Written, Unwritten> {
@@ -62,14 +65,14 @@ fn from_path(target: &mut dyn Target, bearer: &Bearer, path: &Path) -> Result<Wr
     }
     let mut file = File::open(path).map_err(|e| {
         let message = format!("cannot read {}: {e}. Nothing was written", path.display());
-        Unwritten::before(Failed::new(Kind::Usage, "from", message))
+        Unwritten::before(Failed::new(FailKind::Usage, "from", message))
     })?;
     taken(target.write(bearer, None, Content::Stream(&mut file)))
 }
 
 /// Nothing at all is what a command leaves that failed, and a standard input that was forgotten: not a content.
 fn from_input(target: &mut dyn Target, bearer: &Bearer) -> Result<Written, Unwritten> {
-    let mut input = Input { stdin: io::stdin().lock(), came: false, empty: false };
+    let mut input = Stdin { stdin: io::stdin().lock(), came: false, empty: false };
     let answer = target.write(bearer, None, Content::Stream(&mut input));
     if !input.empty {
         return taken(answer);
@@ -79,17 +82,17 @@ fn from_input(target: &mut dyn Target, bearer: &Bearer) -> Result<Written, Unwri
          by: leasehold write {shown} -- CMD. To empty it on purpose: leasehold write {shown} --from /dev/null",
         shown = target.shown()
     );
-    Err(Unwritten::before(Failed::new(Kind::Usage, "empty", message)))
+    Err(Unwritten::before(Failed::new(FailKind::Usage, "empty", message)))
 }
 
 /// Standard input, of which an end without a beginning is an error.
-struct Input {
+struct Stdin {
     stdin: io::StdinLock<'static>,
     came: bool,
     empty: bool,
 }
 
-impl Read for Input {
+impl Read for Stdin {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.stdin.read(buffer)?;
         self.came |= count > 0;
@@ -126,15 +129,16 @@ struct Producer {
 
 impl Producer {
     fn start(command: &[OsString]) -> Result<Self, Failed> {
-        let system =
-            |e: io::Error| Failed::new(Kind::Command(126), "command", format!("{e}. Nothing was written."));
+        let system = |e: io::Error| {
+            Failed::new(FailKind::Command(126), "command", format!("{e}. Nothing was written."))
+        };
         let program = lookup(&command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
-            Failed::new(Kind::Command(e.exit_code()), "command", format!("{e}. Nothing was written."))
+            Failed::new(FailKind::Command(e.exit_code()), "command", format!("{e}. Nothing was written."))
         })?;
         let piped = |command: &mut Command| {
             command.stdout(Stdio::piped());
         };
-        let mut child = plain::start(&program, &command[1..], piped).map_err(system)?;
+        let mut child = exec::start(&program, &command[1..], piped).map_err(system)?;
         let Some(stdout) = child.stdout.take() else {
             return Err(system(io::Error::other("its output cannot be read")));
         };
@@ -153,7 +157,7 @@ impl Producer {
             "{} {how}, so nothing was written to {target}: what it had printed until then may be half of it",
             self.name
         );
-        Some(Failed::new(Kind::Command(plain::code(status)), "command", message))
+        Some(Failed::new(FailKind::Command(exec::code(status)), "command", message))
     }
 }
 

@@ -14,13 +14,13 @@ use std::time::Duration;
 use leasehold::clock::boot_time;
 use leasehold::core::name::Name;
 use leasehold::core::session::lease_key;
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
+use leasehold::core::timing::{StoreClock, Timing, TimingWishes};
 use rustix::process::Signal;
 
 use crate::common::{Home, LEASE, Stalls, Started, alone, carriers, deaths, record, rounds};
 
 /// How the runs are timed.
-const WISHES: Wishes = Wishes {
+const WISHES: TimingWishes = TimingWishes {
     ttl: Some(Duration::from_secs(6)),
     heartbeat: Some(Duration::from_millis(500)),
     grace: Some(Duration::from_millis(300)),

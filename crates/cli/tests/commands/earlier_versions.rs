@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use leasehold::core::additions::Additions;
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::WriteId;
 use leasehold::core::ledger::Entry;
-use leasehold::core::ledger::agenda::Agenda;
-use leasehold::core::more::More;
+use leasehold::core::ledger::job_record::JobRecord;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::ledger::key_of;
@@ -66,7 +66,7 @@ fn again(key: &str, body: &str) -> Option<String> {
             entry.encode().unwrap()
         }
         "jobs" => {
-            Agenda::decode_any(body.as_bytes()).map_or_else(|e| why(&e).into(), |agenda| agenda.encode())
+            JobRecord::decode_any(body.as_bytes()).map_or_else(|e| why(&e).into(), |agenda| agenda.encode())
         }
         "gates" => {
             FenceRecord::decode(body.as_bytes()).map_or_else(|e| why(&e).into(), |fence| fence.encode())
@@ -215,7 +215,8 @@ const MORE: &str = r#""more":{"colour":["red",7]}"#;
 
 /// What a later version could have written.
 fn with_more(key: &str, body: &str) -> String {
-    let more: More = serde_json::from_str(&format!("{{{}", &MORE[MORE.find('{').unwrap() + 1..])).unwrap();
+    let more: Additions =
+        serde_json::from_str(&format!("{{{}", &MORE[MORE.find('{').unwrap() + 1..])).unwrap();
     let (kind, name) = key.split_once('/').unwrap();
     let bytes = match kind {
         "leases" => {
@@ -223,7 +224,7 @@ fn with_more(key: &str, body: &str) -> String {
             LeaseRecord { more, ..record }.encode()
         }
         "jobs" => {
-            let mut agenda = Agenda::decode_any(body.as_bytes()).unwrap();
+            let mut agenda = JobRecord::decode_any(body.as_bytes()).unwrap();
             agenda.more = more;
             agenda.encode()
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::world::places::{CANARY, Place, everywhere, fresh, liars, places};
 use crate::world::{Ended, Running, World, lives, pause, until};
 use leasehold::clock::boot_time;
-use leasehold::doctor::Notes;
+use leasehold::doctor::FirstUseNotes;
 use leasehold::state::StateDir;
 use leasehold_testkit::count;
 
@@ -225,7 +225,7 @@ fn what_the_doctor_refuses_is_trusted_no_longer() {
     pollster::block_on(store.read("leases/none")).unwrap();
     let state = StateDir::at(on.world.state());
     state.ensure().unwrap();
-    Notes::new(&state, &on.url, &on.url).went_well(&store.facts().instance);
+    FirstUseNotes::new(&state, &on.url, &on.url).went_well(&store.facts().instance);
     let run = |file: &str| (on.run(&["run", "LEASE", "touch", file]).code, on.world.path(file).exists());
     // Control: the note is heeded, and a liar gets through.
     assert_eq!(run("noted"), (0, true));

@@ -12,16 +12,16 @@ use std::thread;
 
 use crate::world::{Ended, PATIENCE, Running, World, kill, lives, until};
 use async_trait::async_trait;
-use leasehold::byhand::{self, Ask};
 use leasehold::clock::boot_time;
 use leasehold::core::ids::WriteId;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::{Outcome, Within, lease_key};
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
+use leasehold::core::timing::{StoreClock, Timing, TimingWishes};
 use leasehold::liveness;
-use leasehold::memory::Memory;
-use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version, memory::MemoryStore};
+use leasehold::manual::{self, AcquireRequest};
+use leasehold::seen_tokens::SeenTokens;
+use leasehold::stores::{Cas, Failure, Listed, Store, StoreFacts, Stored, Version, memory::MemoryStore};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 
@@ -240,12 +240,12 @@ struct NoCompare {
     inner: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     all_looked: Arc<Barrier>,
     looked: bool,
-    facts: Facts,
+    facts: StoreFacts,
 }
 
 #[async_trait(?Send)]
 impl Store for NoCompare {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.facts.clone()
     }
 
@@ -279,11 +279,17 @@ fn race_in_threads(open: impl Fn() -> Box<dyn Store>) -> Vec<Fared> {
             let store = open();
             thread::spawn(move || {
                 let lease = Name::new("site").unwrap();
-                let timing = Timing::new(Wishes::default(), StoreClock::default()).unwrap();
+                let timing = Timing::new(TimingWishes::default(), StoreClock::default()).unwrap();
                 let wait = std::time::Duration::ZERO;
-                let ask =
-                    Ask { job: lease.clone(), lease, timing, wait, force: false, within: Within::default() };
-                match byhand::acquire(&ask, store, Memory::none()).unwrap() {
+                let ask = AcquireRequest {
+                    job: lease.clone(),
+                    lease,
+                    timing,
+                    wait,
+                    force: false,
+                    within: Within::default(),
+                };
+                match manual::acquire(&ask, store, SeenTokens::none()).unwrap() {
                     Outcome::Granted(granted) => Fared::Won { token: granted.token.get(), pid: 0 },
                     Outcome::Busy(busy) => {
                         Fared::Lost { code: 11, said: format!("/0 (token {})", busy.token) }

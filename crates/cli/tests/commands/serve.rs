@@ -13,7 +13,7 @@ use leasehold::random;
 use leasehold::stores::conformance::{Harness, suite};
 use leasehold::stores::prefixed::Prefixed;
 use leasehold::stores::{Cas, FailureKind, Store};
-use leasehold_testkit::faults::Bench;
+use leasehold_testkit::faults::StoreBench;
 use leasehold_testkit::proxy::{Fault, Proxy};
 use pollster::block_on;
 use rustix::process::Signal;
@@ -92,7 +92,7 @@ fn answers_that_are_lost_and_writes_that_come_late() {
     let proxy = Proxy::http(&served.url);
     let through = proxy.url(&served.url);
     let open = |url: &str| open_as(url, None).unwrap();
-    let bench = Bench::new("serve", &proxy, || open(&through), || open(&served.url));
+    let bench = StoreBench::new("serve", &proxy, || open(&through), || open(&served.url));
     bench.dropped(500).assert_clean(500);
     bench.late(200).assert_clean(200);
 }

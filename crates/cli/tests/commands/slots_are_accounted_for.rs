@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::world::{World, kill};
-use leasehold::core::ledger::agenda::JobSchedule;
+use leasehold::core::ledger::job_record::JobSchedule;
 use leasehold::core::name::Name;
 use leasehold_run::job_records::{self, Terms};
 use leasehold_run::schedule::{Every, Schedule};

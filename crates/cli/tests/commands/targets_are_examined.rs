@@ -1,7 +1,7 @@
 //! The server of a target has to show that it compares when it is first sealed: a liar is refused before anything is
 //! run, and whoever did well is remembered in the lease's own store.
 
-use leasehold_testkit::git::{SETTINGS, Server, Way, Yard};
+use leasehold_testkit::git::{RepoAccess, SETTINGS, Server, Yard};
 use leasehold_testkit::server;
 use serde_json::Value;
 
@@ -83,7 +83,8 @@ fn a_git_server_that_does_not_compare_is_refused() {
 #[test]
 fn who_did_well_is_remembered_with_the_lease() {
     let yard = Yard::new(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")));
-    let (daemon, web) = (Server::start(Way::Daemon, yard.dir()), Server::start(Way::Http, yard.dir()));
+    let (daemon, web) =
+        (Server::start(RepoAccess::Daemon, yard.dir()), Server::start(RepoAccess::Http, yard.dir()));
     let key = format!("{:032x}", leasehold::random::seed());
     let redis = There { target: format!("{}/#today-{key}", server("REDIS_AUTH")), variables: vec![] };
     // One repository has one fence: each by a store of its own.

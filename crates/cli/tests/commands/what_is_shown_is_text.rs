@@ -8,7 +8,7 @@ use leasehold::core::ledger::Subject;
 use leasehold::core::name::Name;
 use leasehold::core::session::lease_key;
 use leasehold::ledger::key_of;
-use leasehold::stores::{self, Cas, Write};
+use leasehold::stores::{self, BatchWrite, Cas};
 use leasehold_testkit::git::{SETTINGS, Yard, must, script};
 use pollster::block_on;
 use serde_json::Value;
@@ -126,9 +126,9 @@ impl Terminal {
         let write = |(key, record): &(String, Value)| {
             let write: String = serde_json::from_value(record["write"].clone()).unwrap();
             let (write, body) = (WriteId::parse(&write).unwrap(), serde_json::to_vec(record).unwrap());
-            Write { key: key.clone(), expected: None, write, body }
+            BatchWrite { key: key.clone(), expected: None, write, body }
         };
-        let writes: Vec<Write> = records.iter().map(write).collect();
+        let writes: Vec<BatchWrite> = records.iter().map(write).collect();
         let wrong =
             block_on(store.cas_many(&writes)).into_iter().find(|cas| !matches!(cas, Cas::Written { .. }));
         assert!(wrong.is_none(), "{wrong:?}");

@@ -5,7 +5,7 @@ use std::fs;
 use crate::work_is_done_once::pending;
 use crate::world::places::{fresh, places};
 use crate::world::{PATIENCE, World, until};
-use leasehold_testkit::git::{SETTINGS, Server, Way, Yard, script};
+use leasehold_testkit::git::{RepoAccess, SETTINGS, Server, Yard, script};
 use leasehold_testkit::proxy::Fault;
 use rustix::process::Signal;
 
@@ -15,7 +15,7 @@ fn what_is_told_to_end_while_it_seals_begins_nothing() {
     let mut world = World::new();
     world.variables = SETTINGS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let yard = Yard::new(&world.path(""));
-    let server = Server::start(Way::File, yard.dir());
+    let server = Server::start(RepoAccess::File, yard.dir());
     // The server takes the seal when it is told to.
     let hook =
         format!("#!/bin/sh\ncat > /dev/null\ntouch '{}'\nread go < '{}'\n", world.at("here"), world.at("go"));

@@ -3,8 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Amended, Opened, State, Subject};
-use crate::session::{Exit, Signal, StopReason};
+use super::{Amended, ItemState, Opened, Subject};
+use crate::session::{JobExit, Signal, StopReason};
 
 /// What a shell would say of a job that died of KILL.
 const KILLED: i32 = 128 + 9;
@@ -54,21 +54,21 @@ pub struct ItemRecorded {
 
 /// How a job ended, in a word. `stopped`: why its run ended it, if it did. `asked`: the signals that asked it to end and
 /// were passed on to it.
-pub fn classify(exit: Exit, stopped: Option<&StopReason>, asked: &[Signal]) -> State {
+pub fn classify(exit: JobExit, stopped: Option<&StopReason>, asked: &[Signal]) -> ItemState {
     match (stopped, exit) {
-        (Some(why), _) if why.is_loss() => State::Lost,
-        (Some(StopReason::MaxRun | StopReason::Interrupted), _) => State::Killed,
-        (_, exit) if exit.status() == 0 => State::Ok,
-        (_, exit) if interrupted(exit, asked) => State::Killed,
-        _ => State::Failed,
+        (Some(why), _) if why.is_loss() => ItemState::Lost,
+        (Some(StopReason::MaxRun | StopReason::Interrupted), _) => ItemState::Killed,
+        (_, exit) if exit.status() == 0 => ItemState::Ok,
+        (_, exit) if interrupted(exit, asked) => ItemState::Killed,
+        _ => ItemState::Failed,
     }
 }
 
 /// Whether it died after it was asked to end: of a signal, or as a shell says it of a command it ran. A job that has an
 /// exit code of its own for that has said how it ended. KILL leaves no time to say anything, whether a person sends it
 /// or a kernel that ran out of memory.
-fn interrupted(exit: Exit, asked: &[Signal]) -> bool {
+fn interrupted(exit: JobExit, asked: &[Signal]) -> bool {
     let of = |signal: &Signal| signal.ending_number().is_some_and(|n| exit.status() == 128 + i32::from(n));
-    let by_signal = matches!(exit, Exit::Signal(_));
+    let by_signal = matches!(exit, JobExit::Signal(_));
     exit.status() == KILLED || !asked.is_empty() && (by_signal || asked.iter().any(of))
 }

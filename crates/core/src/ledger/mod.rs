@@ -5,14 +5,14 @@
 //! its lease before it begins an item, and writes `started` before the command is executed. So a record
 //! that says `started` while that lease is with nobody, or somebody else, tells of a run that never reported.
 
-pub mod agenda;
-mod ahead;
-mod drive;
-pub mod due;
-pub mod elsewhere;
+pub mod catch_up;
+mod clock_skew;
 mod item;
-mod pair;
+pub mod job_record;
+pub mod other_stores;
 mod record;
+mod slot_key;
+mod transitions;
 
 use alloc::format;
 use alloc::string::String;
@@ -21,16 +21,16 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use drive::{Amended, Amending, Call, Next, Opened, Opening};
 pub use item::{ItemOpened, ItemRecorded, classify};
-pub use pair::{key_if_unknown, slot_without_key};
 pub use record::{BadEntry, ENTRY_MAX};
+pub use slot_key::{key_if_unknown, slot_without_key};
+pub use transitions::{Amended, Amending, ItemCall, ItemNext, Opened, Opening};
 
+use crate::additions::Additions;
 use crate::ids::{Epoch, Grant, Token, WriteId};
-use crate::more::More;
 use crate::name::Name;
 use crate::record::{Holder, LeaseRecord};
-use crate::rules::{Rules, Standard, Standing, View};
+use crate::rules::{LeaseStanding, Rules, Standard, View};
 use crate::store::Stored;
 
 /// Longest key, in bytes.
@@ -63,7 +63,7 @@ pub enum Subject {
 /// How far an item has come. The words that people see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum ItemState {
     /// It may be begun: somebody asked for it to be tried again.
     Planned,
     /// A run is at it, or never said how it ended.
@@ -82,7 +82,7 @@ pub enum State {
     Unknown,
 }
 
-impl State {
+impl ItemState {
     /// Whether this tells of a run of which nobody knows what it did.
     pub fn is_silent(self) -> bool {
         matches!(self, Self::Started | Self::Lost | Self::Killed | Self::Unknown)
@@ -106,7 +106,7 @@ impl State {
 /// Which run is, or was, at it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Claim {
+pub struct ItemClaim {
     /// The lease it held.
     pub lease: Name,
     /// Which life of that lease's record.
@@ -132,7 +132,7 @@ pub struct Ending {
     pub at: String,
     /// Why it was settled without a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
+    pub reason: Option<SettleReason>,
     /// The last lines of what it printed, if it failed; what was in its way; or who said that it was done. For people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub said: String,
@@ -151,7 +151,7 @@ impl Ending {
 /// Why an item was settled without a run of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reason {
+pub enum SettleReason {
     /// Another run held its lease.
     Overlap,
     /// Its key is done.
@@ -164,7 +164,7 @@ pub enum Reason {
     ByHand,
 }
 
-impl Reason {
+impl SettleReason {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Overlap, Self::Done, Self::InProgress, Self::Skipped, Self::ByHand];
 
@@ -183,7 +183,7 @@ impl Reason {
 /// A step that is done.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Step {
+pub struct StepRecord {
     /// What it is called within its item.
     pub name: String,
     /// The token of the run that did it.
@@ -201,7 +201,7 @@ pub struct Entry {
     /// What the work is called.
     pub job: Name,
     /// How far it has come.
-    pub state: State,
+    pub state: ItemState,
     /// How often it was begun.
     pub attempt: u32,
     /// How often it failed since somebody last asked for it to be tried again.
@@ -209,15 +209,15 @@ pub struct Entry {
     /// How many runs of it never reported since it last got on, or somebody asked for it to be tried again.
     pub silences: u32,
     /// The run that is, or was last, at it.
-    pub claim: Claim,
+    pub claim: ItemClaim,
     /// By the store's clock, between the first beginning and this write; nothing if nobody can tell.
     pub since_first: Option<Duration>,
     /// How the last run ended.
     pub ending: Option<Ending>,
     /// Steps that are done, whichever run did them.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StepRecord>,
     /// Additions of later versions, carried along unread.
-    pub more: More,
+    pub more: Additions,
     /// The write that stored this.
     pub write: WriteId,
 }
@@ -246,13 +246,13 @@ pub fn unknown_slot(retry: bool) -> IfUnknown {
 
 /// What a run wants to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
+pub struct ItemRequest {
     /// The item.
     pub subject: Subject,
     /// What the work is called.
     pub job: Name,
     /// The run.
-    pub claim: Claim,
+    pub claim: ItemClaim,
     /// What to do about one that never reported.
     pub if_unknown: IfUnknown,
     /// How often it may fail before a person has to look.
@@ -264,7 +264,7 @@ pub struct Ask {
 /// Whether an item may be begun.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ItemVerdict {
     /// Write this; if it is written, the command may be executed.
     Begin(Entry),
     /// First find out whether this lease is still held by this grant.
@@ -276,14 +276,14 @@ pub enum Verdict {
     /// Another run is at it.
     InProgress,
     /// A run began it and never said how it ended. Write this, for people to see.
-    Unknown(Entry, Doubt),
+    Unknown(Entry, RetryDoubt),
     /// It failed too often.
     Quarantined,
 }
 
 /// Why an item that never reported is not run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Doubt {
+pub enum RetryDoubt {
     /// Nobody said that it may be.
     NotAsked,
     /// It is too long ago for the other side to know the key.
@@ -302,7 +302,7 @@ pub enum Doubt {
 
 /// An entry as found, and how long it has been there by the store's clock.
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
+pub struct FoundEntry<'a> {
     /// What is stored.
     pub entry: &'a Entry,
     /// Nothing if nobody can tell.
@@ -311,25 +311,30 @@ pub struct Found<'a> {
 
 /// Whether `ask` may begin its item. `alive`: whether the run that is at it still holds its lease, if that
 /// is known.
-pub fn begin(found: Option<Found<'_>>, ask: &Ask, alive: Option<Alive>, write: WriteId) -> Verdict {
-    let Some(found) = found else { return Verdict::Begin(first(ask, write)) };
+pub fn begin(
+    found: Option<FoundEntry<'_>>,
+    ask: &ItemRequest,
+    alive: Option<Alive>,
+    write: WriteId,
+) -> ItemVerdict {
+    let Some(found) = found else { return ItemVerdict::Begin(first(ask, write)) };
     let entry = found.entry;
     match entry.state {
-        State::Ok if outlived(found, ask.keep) => {
-            Verdict::Begin(Entry { more: entry.more.clone(), ..first(ask, write) })
+        ItemState::Ok if outlived(found, ask.keep) => {
+            ItemVerdict::Begin(Entry { more: entry.more.clone(), ..first(ask, write) })
         }
-        State::Ok => Verdict::Done,
-        State::Skipped => Verdict::Skipped,
-        State::Planned => Verdict::Begin(again(found, ask, write)),
-        State::Failed if entry.failures >= ask.attempts => Verdict::Quarantined,
-        State::Failed => Verdict::Begin(again(found, ask, write)),
-        State::Started => match stands(entry, &ask.claim, alive) {
-            Stands::Ours => Verdict::Begin(Entry { write, ..entry.clone() }),
-            Stands::Ask => Verdict::AskLease(entry.claim.lease.clone(), entry.claim.grant),
-            Stands::Alive => Verdict::InProgress,
+        ItemState::Ok => ItemVerdict::Done,
+        ItemState::Skipped => ItemVerdict::Skipped,
+        ItemState::Planned => ItemVerdict::Begin(again(found, ask, write)),
+        ItemState::Failed if entry.failures >= ask.attempts => ItemVerdict::Quarantined,
+        ItemState::Failed => ItemVerdict::Begin(again(found, ask, write)),
+        ItemState::Started => match stands(entry, &ask.claim, alive) {
+            Stands::Ours => ItemVerdict::Begin(Entry { write, ..entry.clone() }),
+            Stands::Ask => ItemVerdict::AskLease(entry.claim.lease.clone(), entry.claim.grant),
+            Stands::Alive => ItemVerdict::InProgress,
             Stands::Gone => after_silence(found, ask, write),
         },
-        State::Lost | State::Killed | State::Unknown => after_silence(found, ask, write),
+        ItemState::Lost | ItemState::Killed | ItemState::Unknown => after_silence(found, ask, write),
     }
 }
 
@@ -347,16 +352,16 @@ pub enum Alive {
 /// A lease as one look at the store finds it.
 #[allow(clippy::large_enum_variant)] // there are few of them
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum LeaseSeen {
     /// It has no record.
     Absent,
     /// Its record cannot be read. It may be with anybody, so it is never free.
     Unreadable,
     /// What its record means.
-    Stands(LeaseRecord, Standing),
+    Stands(LeaseRecord, LeaseStanding),
 }
 
-impl Seen {
+impl LeaseSeen {
     /// What was read under the key of a lease.
     pub fn of(lease: &Name, stored: Option<&Stored>, resolution: Duration, instance: &str) -> Self {
         let Some(stored) = stored else { return Self::Absent };
@@ -368,20 +373,20 @@ impl Seen {
 }
 
 /// Whether a lease still lets this grant work: held by it, and not run out.
-pub fn alive(grant: Grant, lease: &Seen) -> Alive {
+pub fn alive(grant: Grant, lease: &LeaseSeen) -> Alive {
     match lease {
-        Seen::Absent => Alive::No,
-        Seen::Unreadable => Alive::Yes,
-        Seen::Stands(record, _) if !record.held_by(grant) => Alive::No,
-        Seen::Stands(_, Standing::Held { ends_in: Some(_) }) => Alive::Yes,
-        Seen::Stands(_, Standing::Held { ends_in: None }) => Alive::Perhaps,
-        Seen::Stands(_, Standing::Free | Standing::Expired) => Alive::No,
+        LeaseSeen::Absent => Alive::No,
+        LeaseSeen::Unreadable => Alive::Yes,
+        LeaseSeen::Stands(record, _) if !record.held_by(grant) => Alive::No,
+        LeaseSeen::Stands(_, LeaseStanding::Held { ends_in: Some(_) }) => Alive::Yes,
+        LeaseSeen::Stands(_, LeaseStanding::Held { ends_in: None }) => Alive::Perhaps,
+        LeaseSeen::Stands(_, LeaseStanding::Free | LeaseStanding::Expired) => Alive::No,
     }
 }
 
 /// Our entry as the run leaves it.
-pub fn finish(ours: &Entry, state: State, ending: Ending) -> Entry {
-    let failures = ours.failures + u32::from(state == State::Failed);
+pub fn finish(ours: &Entry, state: ItemState, ending: Ending) -> Entry {
+    let failures = ours.failures + u32::from(state == ItemState::Failed);
     let entry = Entry { state, failures, ending: Some(ending.clone()), ..ours.clone() };
     if entry.encode().is_some() {
         return entry;
@@ -398,7 +403,7 @@ pub fn step_done(ours: &Entry, name: &str, output: Option<String>) -> Option<Ent
     }
     let with = |output| {
         let mut entry = Entry { silences: 0, ..ours.clone() };
-        entry.steps.push(Step { name: name.into(), token: ours.claim.token, output });
+        entry.steps.push(StepRecord { name: name.into(), token: ours.claim.token, output });
         entry
     };
     let whole = with(output);
@@ -411,17 +416,17 @@ pub enum StepStands {
     /// It is to be done.
     Open,
     /// It is done, and recorded.
-    Done(Step),
+    Done(StepRecord),
     /// It is done, and nobody knows whether the record says so.
-    Unrecorded(Step),
+    Unrecorded(StepRecord),
     /// It is not to be done: that it was could not be recorded.
     Full,
 }
 
 /// The same of one step, given our entry with every step that is done, and those of them of which nobody knows whether
 /// they are recorded. Both as of one moment: between two looks a step may be recorded, and would seem to be open.
-pub fn step_stands(whole: &Entry, unrecorded: &[Step], name: &str) -> StepStands {
-    let named = |step: &&Step| step.name == name;
+pub fn step_stands(whole: &Entry, unrecorded: &[StepRecord], name: &str) -> StepStands {
+    let named = |step: &&StepRecord| step.name == name;
     match (unrecorded.iter().find(named), whole.steps.iter().find(named)) {
         (Some(step), _) => StepStands::Unrecorded(step.clone()),
         (None, Some(step)) => StepStands::Done(step.clone()),
@@ -439,14 +444,21 @@ fn has_room(entry: &Entry) -> bool {
 /// it is done, or a run is at it.
 pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
     match found.state {
-        State::Ok | State::Planned => None,
-        State::Started if alive => None,
+        ItemState::Ok | ItemState::Planned => None,
+        ItemState::Started if alive => None,
         // One that was waved off has been there all the same.
         _ => {
             let attempt = found.attempt.max(1);
             // Why it was settled is for people now: it is settled no longer.
             let ending = found.ending.clone().map(|end| Ending { said: end.told(), reason: None, ..end });
-            Some(Entry { state: State::Planned, failures: 0, silences: 0, attempt, ending, ..found.clone() })
+            Some(Entry {
+                state: ItemState::Planned,
+                failures: 0,
+                silences: 0,
+                attempt,
+                ending,
+                ..found.clone()
+            })
         }
     }
 }
@@ -454,20 +466,25 @@ pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
 /// The entry after a person said that it was done all the same; nothing where there is nothing to say.
 pub fn settle(found: &Entry, alive: bool, ending: Ending) -> Option<Entry> {
     retry(found, alive)
-        .or_else(|| (found.state == State::Planned).then(|| found.clone()))
+        .or_else(|| (found.state == ItemState::Planned).then(|| found.clone()))
         // What was never begun was done elsewhere, once.
-        .map(|entry| Entry { state: State::Ok, attempt: entry.attempt.max(1), ending: Some(ending), ..entry })
+        .map(|entry| Entry {
+            state: ItemState::Ok,
+            attempt: entry.attempt.max(1),
+            ending: Some(ending),
+            ..entry
+        })
 }
 
 /// How an item ended that a person said was done; `who` that was, for people.
 pub fn done_by_hand(who: &str, at: String) -> Ending {
-    Ending { exit: None, took_ms: 0, at, reason: Some(Reason::ByHand), said: who.into() }
+    Ending { exit: None, took_ms: 0, at, reason: Some(SettleReason::ByHand), said: who.into() }
 }
 
 impl Entry {
     /// Who said that it was done, if a person did.
     pub fn done_by_hand(&self) -> Option<&str> {
-        self.ending.as_ref().filter(|e| e.reason == Some(Reason::ByHand)).map(|e| e.said.as_str())
+        self.ending.as_ref().filter(|e| e.reason == Some(SettleReason::ByHand)).map(|e| e.said.as_str())
     }
 }
 
@@ -479,7 +496,7 @@ enum Stands {
     Gone,
 }
 
-fn stands(entry: &Entry, claim: &Claim, alive: Option<Alive>) -> Stands {
+fn stands(entry: &Entry, claim: &ItemClaim, alive: Option<Alive>) -> Stands {
     if entry.claim.grant == claim.grant {
         return Stands::Ours;
     }
@@ -495,11 +512,11 @@ fn stands(entry: &Entry, claim: &Claim, alive: Option<Alive>) -> Stands {
     }
 }
 
-fn first(ask: &Ask, write: WriteId) -> Entry {
+fn first(ask: &ItemRequest, write: WriteId) -> Entry {
     Entry {
         subject: ask.subject.clone(),
         job: ask.job.clone(),
-        state: State::Started,
+        state: ItemState::Started,
         attempt: 1,
         failures: 0,
         silences: 0,
@@ -507,15 +524,15 @@ fn first(ask: &Ask, write: WriteId) -> Entry {
         since_first: Some(Duration::ZERO),
         ending: None,
         steps: Vec::new(),
-        more: More::new(),
+        more: Additions::new(),
         write,
     }
 }
 
-fn again(found: Found<'_>, ask: &Ask, write: WriteId) -> Entry {
+fn again(found: FoundEntry<'_>, ask: &ItemRequest, write: WriteId) -> Entry {
     Entry {
         job: ask.job.clone(),
-        state: State::Started,
+        state: ItemState::Started,
         attempt: found.entry.attempt.saturating_add(1),
         silences: found.entry.silences + u32::from(found.entry.state.is_silent()),
         claim: ask.claim.clone(),
@@ -526,30 +543,31 @@ fn again(found: Found<'_>, ask: &Ask, write: WriteId) -> Entry {
     }
 }
 
-fn since_first(found: Found<'_>) -> Option<Duration> {
+fn since_first(found: FoundEntry<'_>) -> Option<Duration> {
     Some(found.entry.since_first?.saturating_add(found.age?))
 }
 
-fn outlived(found: Found<'_>, keep: Option<Duration>) -> bool {
+fn outlived(found: FoundEntry<'_>, keep: Option<Duration>) -> bool {
     keep.is_some_and(|keep| found.age.is_some_and(|age| age > keep))
 }
 
-fn after_silence(found: Found<'_>, ask: &Ask, write: WriteId) -> Verdict {
+fn after_silence(found: FoundEntry<'_>, ask: &ItemRequest, write: WriteId) -> ItemVerdict {
     let silences = found.entry.silences + 1;
     let doubt = match (ask.if_unknown, since_first(found)) {
         (again, _) if again != IfUnknown::Refuse && silences >= SILENCES.max(ask.attempts) => {
-            Some(Doubt::TooOften { silences })
+            Some(RetryDoubt::TooOften { silences })
         }
         (IfUnknown::Retry, _) => None,
         (IfUnknown::RetryWithSteps, _) if !found.entry.steps.is_empty() => None,
         (IfUnknown::RetryWithin(keeps), Some(since)) if since < keeps => None,
-        (IfUnknown::RetryWithin(_), Some(since_first)) => Some(Doubt::TooLate { since_first }),
-        (IfUnknown::RetryWithin(_), None) => Some(Doubt::NoClock),
-        (IfUnknown::Refuse | IfUnknown::RetryWithSteps, _) => Some(Doubt::NotAsked),
+        (IfUnknown::RetryWithin(_), Some(since_first)) => Some(RetryDoubt::TooLate { since_first }),
+        (IfUnknown::RetryWithin(_), None) => Some(RetryDoubt::NoClock),
+        (IfUnknown::Refuse | IfUnknown::RetryWithSteps, _) => Some(RetryDoubt::NotAsked),
     };
-    let Some(doubt) = doubt else { return Verdict::Begin(again(found, ask, write)) };
-    let seen = Entry { state: State::Unknown, since_first: since_first(found), write, ..found.entry.clone() };
+    let Some(doubt) = doubt else { return ItemVerdict::Begin(again(found, ask, write)) };
+    let seen =
+        Entry { state: ItemState::Unknown, since_first: since_first(found), write, ..found.entry.clone() };
     // What is told apart already stays as it was told.
-    let entry = if found.entry.state == State::Started { seen } else { found.entry.clone() };
-    Verdict::Unknown(entry, doubt)
+    let entry = if found.entry.state == ItemState::Started { seen } else { found.entry.clone() };
+    ItemVerdict::Unknown(entry, doubt)
 }

@@ -8,9 +8,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Claim, Ending, Entry, KEY_MAX, Reason, State, Step, Subject};
+use super::{Ending, Entry, ItemClaim, ItemState, KEY_MAX, SettleReason, StepRecord, Subject};
+use crate::additions::{self, Additions};
 use crate::ids::WriteId;
-use crate::more::{self, More};
 use crate::name::Name;
 
 /// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
@@ -49,29 +49,29 @@ impl fmt::Display for BadEntry {
 struct Wire {
     leasehold_item: u64,
     item: Subject,
-    state: State,
+    state: ItemState,
     job: Name,
     attempt: u32,
     #[serde(default, skip_serializing_if = "is_zero")]
     failures: u32,
     #[serde(default, skip_serializing_if = "is_zero")]
     silences: u32,
-    claim: Claim,
+    claim: ItemClaim,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since_first_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ending: Option<Ending>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    steps: Vec<Step>,
-    #[serde(default, skip_serializing_if = "More::is_empty")]
-    more: More,
+    steps: Vec<StepRecord>,
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Additions,
     write: WriteId,
 }
 
 /// Format 1 has the reason as the first word of what is said.
-fn from_format_1(state: State, ending: Ending) -> Ending {
-    let reason = |word: &str| Reason::ALL.into_iter().find(|reason| reason.word() == word);
-    let settled = matches!(state, State::Skipped | State::Ok);
+fn from_format_1(state: ItemState, ending: Ending) -> Ending {
+    let reason = |word: &str| SettleReason::ALL.into_iter().find(|reason| reason.word() == word);
+    let settled = matches!(state, ItemState::Skipped | ItemState::Ok);
     match ending.said.split_once(": ").map(|(word, said)| (reason(word), String::from(said))) {
         Some((Some(reason), said)) if settled => Ending { reason: Some(reason), said, ..ending },
         _ => ending,
@@ -115,7 +115,7 @@ impl Entry {
     fn format(&self) -> u64 {
         let by_text = |ending: &Ending| from_format_1(self.state, ending.clone()) != *ending;
         let says_why = |ending: &Ending| ending.reason.is_some() || by_text(ending);
-        if self.ending.as_ref().is_some_and(says_why) { 2 } else { more::format(&self.more) }
+        if self.ending.as_ref().is_some_and(says_why) { 2 } else { additions::format(&self.more) }
     }
 
     /// Reads whatever item a body tells of. Anything out of the ordinary is refused.
@@ -135,20 +135,22 @@ impl Entry {
         if wire.leasehold_item == 1 {
             wire.ending = wire.ending.map(|ending| from_format_1(wire.state, ending));
         }
-        if !more::fits(format.leasehold_item, &wire.more) {
-            return Err(damaged(more::UNFIT.into()));
+        if !additions::fits(format.leasehold_item, &wire.more) {
+            return Err(damaged(additions::UNFIT.into()));
         }
         if matches!(&wire.item, Subject::Key(key) if key.is_empty() || key.len() > KEY_MAX) {
             return Err(damaged("a key that cannot be one".into()));
         }
         let fits = match wire.state {
-            State::Started => wire.ending.is_none(),
+            ItemState::Started => wire.ending.is_none(),
             // Of the run that was silent there is no ending; an earlier one may have had one.
-            State::Planned | State::Unknown => true,
-            State::Ok | State::Failed | State::Skipped | State::Lost | State::Killed => wire.ending.is_some(),
+            ItemState::Planned | ItemState::Unknown => true,
+            ItemState::Ok | ItemState::Failed | ItemState::Skipped | ItemState::Lost | ItemState::Killed => {
+                wire.ending.is_some()
+            }
         };
         // What was waved off was never begun.
-        let begun = wire.attempt > 0 || matches!(wire.state, State::Skipped | State::Planned);
+        let begun = wire.attempt > 0 || matches!(wire.state, ItemState::Skipped | ItemState::Planned);
         if !begun || !fits {
             return Err(damaged("state and ending contradict each other".into()));
         }

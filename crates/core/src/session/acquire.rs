@@ -4,13 +4,13 @@ use core::time::Duration;
 
 use super::hold::{Held, Part};
 use super::{
-    Busy, Choice, Effect, Event, Granted, NotStarted, Outcome, Phase, Reading, Request, RequestId, Session,
-    Signal, Stage, Step, StopReason,
+    Busy, Effect, Event, Granted, LeaseChoice, NotStarted, Outcome, Phase, Reading, Request, RequestId,
+    Session, Signal, Stage, Step, StopReason,
 };
 use crate::ids::Grant;
 use crate::record::{BadRecord, Holder, LeaseRecord};
-use crate::rules::{self, Claim, Decision, Refusal, Rules, Seen, Settled, View};
-use crate::session::types::Watched;
+use crate::rules::{self, Claim, ClaimDecision, ReadBack, Refusal, Rules, SeenToken, View};
+use crate::session::types::WatchedRecord;
 use crate::store::{Cas, Failure, FailureKind, Landed, Version};
 use crate::time::{BootTime, utc};
 
@@ -74,7 +74,7 @@ enum Seeking {
     },
     /// A neighbour's holder is looked for.
     Probing {
-        found: Found,
+        found: ReadLease,
         /// The version that was found, if the store can say when it changes.
         tells: Option<Version>,
     },
@@ -89,7 +89,7 @@ enum Seeking {
 
 /// What was read of the lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Found {
+struct ReadLease {
     record: Option<LeaseRecord>,
     version: Option<Version>,
     age: Option<Duration>,
@@ -98,8 +98,8 @@ struct Found {
     read_sent: BootTime,
 }
 
-impl Found {
-    fn of(reading: Reading, choice: &Choice, read_sent: BootTime) -> Result<Self, BadRecord> {
+impl ReadLease {
+    fn of(reading: Reading, choice: &LeaseChoice, read_sent: BootTime) -> Result<Self, BadRecord> {
         let (instance, pushes) = (reading.instance, reading.pushes);
         let Some(stored) = reading.stored else {
             return Ok(Self { record: None, version: None, age: None, instance, pushes, read_sent });
@@ -109,7 +109,7 @@ impl Found {
     }
 
     /// How long the version found has been unchanged before our eyes.
-    fn watched(&self, known: Option<Watched>) -> Duration {
+    fn watched(&self, known: Option<WatchedRecord>) -> Duration {
         match (&self.record, known) {
             (Some(record), Some(watched)) if watched.write == record.write => {
                 self.read_sent.since(watched.since)
@@ -216,7 +216,7 @@ impl<R: Rules> Session<R> {
             Ok(reading) if self.may_land_here() => {
                 self.on_claim_read_back(seek, None, sent, Ok(reading), step);
             }
-            Ok(reading) => match Found::of(reading, &self.plan.leases[self.at], sent) {
+            Ok(reading) => match ReadLease::of(reading, &self.plan.leases[self.at], sent) {
                 Ok(found) => self.decide(seek, found, false, step),
                 Err(bad) => self.refuse(Refusal::Bad(bad), step),
             },
@@ -229,11 +229,11 @@ impl<R: Rules> Session<R> {
     }
 
     /// Takes the lease, or not. `gone`: its holder is provably gone.
-    fn decide(&mut self, mut seek: Seek, found: Found, gone: bool, step: &mut Step) {
+    fn decide(&mut self, mut seek: Seek, found: ReadLease, gone: bool, step: &mut Step) {
         if let Some(signal) = seek.interrupted {
             return self.done(interrupted(signal, seek.claim_open), step);
         }
-        let Choice { lease, seen, watched } = self.plan.leases[self.at].clone();
+        let LeaseChoice { lease, seen, watched } = self.plan.leases[self.at].clone();
         let claim = Claim {
             lease,
             grant: self.plan.grant,
@@ -254,22 +254,22 @@ impl<R: Rules> Session<R> {
             seen,
         };
         match self.rules.acquire(&view, &claim) {
-            Decision::Take(record) => {
+            ClaimDecision::Take(record) => {
                 let before = found.record.as_ref().and_then(|r| r.hold.as_ref());
                 seek.predecessor = before.filter(|h| h.lock.is_some()).map(|h| h.grant);
                 seek.part = Seeking::Claiming { failed: None, again_at: None };
                 self.stage = Stage::Seeking(seek);
                 self.ask_write(record, found.version, step);
             }
-            Decision::Refuse(refusal) => self.refuse(refusal, step),
-            Decision::Held { ends_in } => self.on_held(seek, found, ends_in, gone, step),
+            ClaimDecision::Refuse(refusal) => self.refuse(refusal, step),
+            ClaimDecision::Held { ends_in } => self.on_held(seek, found, ends_in, gone, step),
         }
     }
 
     fn on_held(
         &mut self,
         mut seek: Seek,
-        found: Found,
+        found: ReadLease,
         ends_in: Option<Duration>,
         probed: bool,
         step: &mut Step,
@@ -309,7 +309,7 @@ impl<R: Rules> Session<R> {
     fn watch(&mut self, record: &LeaseRecord, step: &mut Step) {
         let choice = &mut self.plan.leases[self.at];
         if choice.watched.is_none_or(|w| w.write != record.write) {
-            choice.watched = Some(Watched { write: record.write, since: step.now });
+            choice.watched = Some(WatchedRecord { write: record.write, since: step.now });
             let (lease, watched) = (choice.lease.clone(), choice.watched);
             step.store(Request::Remember { lease, seen: None, watched });
         }
@@ -416,7 +416,7 @@ impl<R: Rules> Session<R> {
             Err(failure) => return self.on_claim_still_in_doubt(seek, failed, failure, step),
             Ok(reading) => reading,
         };
-        let found = match Found::of(reading, &self.plan.leases[self.at], sent) {
+        let found = match ReadLease::of(reading, &self.plan.leases[self.at], sent) {
             Ok(found) => found,
             Err(bad) => return self.refuse(Refusal::Bad(bad), step),
         };
@@ -426,11 +426,11 @@ impl<R: Rules> Session<R> {
         if let Some(record) = &found.record {
             match self.rules.settle(record, self.plan.grant, &self.attempts) {
                 // Somebody rewrote our brand-new record (asked us to stop, say): count from our first try.
-                Settled::Ours { from, .. } => {
+                ReadBack::Ours { from, .. } => {
                     let (record, from) = (record.clone(), from.unwrap_or(earliest));
                     return self.on_granted(seek, record, found.version, from, None, step);
                 }
-                Settled::NotOurs => {}
+                ReadBack::NotOurs => {}
             }
         }
         // Nothing changed since our claim: it failed, or is under way, or was refused for another reason than
@@ -487,7 +487,7 @@ impl<R: Rules> Session<R> {
         store_time: Option<Duration>,
         step: &mut Step,
     ) {
-        let seen = Seen { epoch: record.epoch, token: record.token };
+        let seen = SeenToken { epoch: record.epoch, token: record.token };
         if self.plan.leases[self.at].seen.is_some_and(|known| known.epoch != record.epoch) {
             step.tell(Event::EpochChanged);
         }

@@ -5,15 +5,15 @@ use alloc::string::String;
 use core::time::Duration;
 
 use super::acquire::{backoff, interrupted};
-use super::leave::{Left, Releasing};
-use super::stop::{Running, Stop};
+use super::leave::{LeftHold, Releasing};
+use super::stop::{OrderedStop, StartedJob};
 use super::{
     Effect, Event, NotStarted, Outcome, Phase, Reading, Release, Request, Session, Signal, Stage, Step,
     StopReason,
 };
 use crate::ledger::ItemOpened;
 use crate::record::LeaseRecord;
-use crate::rules::{self, Rules, Settled};
+use crate::rules::{self, ReadBack, Rules};
 use crate::store::{Cas, Failure, FailureKind, Version};
 use crate::time::BootTime;
 
@@ -46,15 +46,15 @@ pub(super) enum Part {
     /// All is ready, but too little time is left: the job starts with the next renewal.
     Starting,
     /// The job runs.
-    Running(Running),
+    Running(StartedJob),
     /// It is frozen until then, while we ask whether the lease is still ours.
-    Napping(Running, BootTime),
+    Napping(StartedJob, BootTime),
     /// It is being ended.
-    Stopping(Running, Stop),
+    Stopping(StartedJob, OrderedStop),
     /// The end of its item is being recorded; given up on then.
-    Recording(Left, BootTime),
+    Recording(LeftHold, BootTime),
     /// The lease is being given back.
-    Releasing(Left, Releasing),
+    Releasing(LeftHold, Releasing),
 }
 
 impl Part {
@@ -154,7 +154,7 @@ impl<R: Rules> Session<R> {
             held.part = Part::Starting;
             held.renew_at = step.now;
         } else {
-            held.part = Part::Running(Running::new(step.now));
+            held.part = Part::Running(StartedJob::new(step.now));
             step.push(Effect::Start { granted: self.granted(&held.record), by });
         }
         self.stage = Stage::Holding(held);
@@ -288,12 +288,12 @@ impl<R: Rules> Session<R> {
             }
         };
         match self.rules.settle(&found, self.plan.grant, &self.attempts) {
-            Settled::NotOurs if found.hold.is_some() => {
+            ReadBack::NotOurs if found.hold.is_some() => {
                 let (token, holder) = (found.token, found.holder);
                 self.lose(held, StopReason::Taken { token, holder }, step);
             }
-            Settled::NotOurs => self.lose(held, StopReason::Gone, step),
-            Settled::Ours { from, revoked } => {
+            ReadBack::NotOurs => self.lose(held, StopReason::Gone, step),
+            ReadBack::Ours { from, revoked } => {
                 self.adopt(&mut held, found, Some(version));
                 if revoked {
                     // The deadline stays where it was: we are leaving.

@@ -6,12 +6,13 @@ use core::time::Duration;
 
 use super::hold::{Held, Part};
 use super::{
-    Event, Exit, History, NotStarted, Outcome, Reach, Release, Request, Session, Stage, Step, StopReason,
+    Distance, Event, HistoryPolicy, JobExit, NotStarted, Outcome, Release, Request, Session, Stage, Step,
+    StopReason,
 };
-use crate::ledger::{Ending, ItemRecorded, State, classify};
-use crate::past::{self, End};
+use crate::history::{self, HoldEnd};
+use crate::ledger::{Ending, ItemRecorded, ItemState, classify};
 use crate::record::LeaseRecord;
-use crate::rules::{Rules, Settled};
+use crate::rules::{ReadBack, Rules};
 use crate::store::{Cas, Failure, Version};
 use crate::time::{BootTime, utc};
 
@@ -26,12 +27,12 @@ const HANGING_CALLS: u32 = 4;
 
 /// How the hold ended, once it has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Left {
+pub(super) struct LeftHold {
     how: How,
     /// It ended before D: whatever becomes of the lease after that takes nothing from it.
     in_time: bool,
     /// What the lease's record says of it, if that is kept.
-    end: Option<End>,
+    end: Option<HoldEnd>,
 }
 
 #[allow(clippy::large_enum_variant)] // there is one of them
@@ -40,7 +41,7 @@ enum How {
     /// No job was started.
     Unstarted(Outcome),
     /// The job ended. `stopped`: why we ended it, if we did.
-    Ended { exit: Exit, state: State, stopped: Option<StopReason> },
+    Ended { exit: JobExit, state: ItemState, stopped: Option<StopReason> },
 }
 
 /// Giving the lease back.
@@ -51,7 +52,7 @@ pub(super) struct Releasing {
     open: bool,
 }
 
-impl Left {
+impl LeftHold {
     pub(super) fn stopped(&self) -> Option<&StopReason> {
         match &self.how {
             How::Ended { stopped, .. } => stopped.as_ref(),
@@ -64,8 +65,9 @@ impl<R: Rules> Session<R> {
     /// No job was started, and no item begun.
     pub(super) fn leave_unstarted(&mut self, held: Held, outcome: Outcome, step: &mut Step) {
         let unsealed = matches!(outcome, Outcome::NotStarted(NotStarted::Seal { .. }));
-        let kept = unsealed && self.plan.history != History::Nothing;
-        let end = kept.then(|| End { outcome: past::UNSEALED, exit: None, took: None, at: utc(step.wall) });
+        let kept = unsealed && self.plan.history != HistoryPolicy::Nothing;
+        let end =
+            kept.then(|| HoldEnd { outcome: history::UNSEALED, exit: None, took: None, at: utc(step.wall) });
         let left = self.left(&held, How::Unstarted(outcome), end, step);
         self.release(held.recording(left, step.now), step);
     }
@@ -73,7 +75,7 @@ impl<R: Rules> Session<R> {
     /// No job was started. The item, if there is one, was begun or may yet be: it is left to the next run.
     pub(super) fn take_back(&mut self, held: Held, outcome: Outcome, step: &mut Step) {
         let left = self.left(&held, How::Unstarted(outcome), None, step);
-        self.record_item(held, left, State::Planned, None, Duration::ZERO, step);
+        self.record_item(held, left, ItemState::Planned, None, Duration::ZERO, step);
     }
 
     /// The job is gone, and all it started.
@@ -87,33 +89,35 @@ impl<R: Rules> Session<R> {
         let state = classify(exit, stopped.as_ref(), &running.asked);
         let (took, at) = (step.now.since(running.since), utc(step.wall));
         let end = match self.plan.history {
-            History::Nothing | History::Unsealed => None,
-            History::Job => {
-                Some(End { outcome: state.word(), exit: Some(exit.status()), took: Some(took), at })
+            HistoryPolicy::Nothing | HistoryPolicy::Unsealed => None,
+            HistoryPolicy::Job => {
+                Some(HoldEnd { outcome: state.word(), exit: Some(exit.status()), took: Some(took), at })
             }
-            History::Release => {
-                let outcome = if state == State::Lost { past::LOST } else { past::RELEASED };
-                Some(End { outcome, exit: None, took: Some(took), at })
+            HistoryPolicy::Release => {
+                let outcome = if state == ItemState::Lost { history::LOST } else { history::RELEASED };
+                Some(HoldEnd { outcome, exit: None, took: Some(took), at })
             }
         };
         let left = self.left(&held, How::Ended { exit, state, stopped }, end, step);
         match exit {
             // As if it had never been tried.
-            Exit::TooLate(_) => self.record_item(held, left, State::Planned, None, Duration::ZERO, step),
+            JobExit::TooLate(_) => {
+                self.record_item(held, left, ItemState::Planned, None, Duration::ZERO, step)
+            }
             _ => self.record_item(held, left, state, Some(exit.status()), took, step),
         }
     }
 
-    fn left(&self, held: &Held, how: How, end: Option<End>, step: &Step) -> Left {
-        Left { how, in_time: step.now < self.stop_time(held), end }
+    fn left(&self, held: &Held, how: How, end: Option<HoldEnd>, step: &Step) -> LeftHold {
+        LeftHold { how, in_time: step.now < self.stop_time(held), end }
     }
 
     /// Has the end of the item recorded, if there is one.
     fn record_item(
         &mut self,
         held: Held,
-        left: Left,
-        state: State,
+        left: LeftHold,
+        state: ItemState,
         exit: Option<i32>,
         took: Duration,
         step: &mut Step,
@@ -131,10 +135,10 @@ impl<R: Rules> Session<R> {
 
     /// How long a store that does not answer is told how the item ended: while the lease is surely ours, for it is given
     /// back after that.
-    fn record_until(&self, held: &Held, reach: Reach, now: BootTime) -> BootTime {
+    fn record_until(&self, held: &Held, reach: Distance, now: BootTime) -> BootTime {
         match reach {
-            Reach::Near => now.plus(NEAR_PATIENCE),
-            Reach::Far => {
+            Distance::Near => now.plus(NEAR_PATIENCE),
+            Distance::Far => {
                 let surely_ours = self.stop_time(held).min(now.plus(FAR_PATIENCE));
                 surely_ours.max(now.plus(self.plan.timing.timeout))
             }
@@ -179,7 +183,7 @@ impl<R: Rules> Session<R> {
             return self.ask_read(step);
         }
         let write = self.fresh_write();
-        let freed = past::noted(self.rules.release(&held.record, write), left.end.as_ref());
+        let freed = history::noted(self.rules.release(&held.record, write), left.end.as_ref());
         let version = held.version.clone();
         self.stage = Stage::Holding(held);
         self.ask_write(freed, version, step);
@@ -234,12 +238,12 @@ impl<R: Rules> Session<R> {
         match self.rules.settle(&found, self.plan.grant, &self.attempts) {
             // Our release may have landed and the next one been quick. Before D nobody could take the
             // lease without it. After D it may just have run out, which is no loss to a job that was gone by then.
-            Settled::NotOurs if found.token > held.record.token && (open || late && in_time) => {
+            ReadBack::NotOurs if found.token > held.record.token && (open || late && in_time) => {
                 let release = if late { Release::Unconfirmed } else { Release::Done };
                 self.finish(held, release, step);
             }
-            Settled::NotOurs => self.finish(held, Release::AlreadyGone, step),
-            Settled::Ours { .. } => {
+            ReadBack::NotOurs => self.finish(held, Release::AlreadyGone, step),
+            ReadBack::Ours { .. } => {
                 self.adopt(&mut held, found, Some(version));
                 self.send_release(held, step);
             }
@@ -269,7 +273,7 @@ impl<R: Rules> Session<R> {
 }
 
 impl Held {
-    fn recording(self, left: Left, give_up_at: BootTime) -> Self {
+    fn recording(self, left: LeftHold, give_up_at: BootTime) -> Self {
         Self { part: Part::Recording(left, give_up_at), ..self }
     }
 }

@@ -81,7 +81,7 @@ enum Stage {
 
 /// A store call under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Pending {
+struct PendingCall {
     id: RequestId,
     sent: BootTime,
     what: What,
@@ -123,13 +123,13 @@ impl Step {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Session<R: Rules = Standard> {
     rules: R,
-    plan: Plan,
+    plan: SessionPlan,
     ids: Ids,
     requests: u32,
     /// Boot time minus awake time at the last step; nothing before the first.
     slept: Option<Duration>,
     /// The store call under way.
-    pending: Option<Pending>,
+    pending: Option<PendingCall>,
     /// Which of the plan's leases is tried, or held.
     at: usize,
     /// What was sent and may be stored, or may yet land, on whichever lease.
@@ -139,14 +139,14 @@ pub struct Session<R: Rules = Standard> {
 
 impl Session<Standard> {
     /// A session under the production rules. `seed` must be random.
-    pub fn new(plan: Plan, seed: u128) -> Self {
+    pub fn new(plan: SessionPlan, seed: u128) -> Self {
         Self::with_rules(plan, seed, Standard)
     }
 }
 
 impl<R: Rules> Session<R> {
     /// A session under other rules; only the simulator's mutants need this.
-    pub fn with_rules(plan: Plan, seed: u128, rules: R) -> Self {
+    pub fn with_rules(plan: SessionPlan, seed: u128, rules: R) -> Self {
         Self {
             rules,
             plan,
@@ -237,7 +237,7 @@ impl<R: Rules> Session<R> {
     }
 
     /// Replies to requests that were given up on are ignored.
-    fn take_pending(&mut self, id: RequestId) -> Option<Pending> {
+    fn take_pending(&mut self, id: RequestId) -> Option<PendingCall> {
         self.pending.take_if(|p| p.id == id)
     }
 
@@ -254,7 +254,7 @@ impl<R: Rules> Session<R> {
 
     fn ask(&mut self, what: What, op: Op, step: &mut Step) {
         let id = self.fresh_request();
-        self.pending = Some(Pending { id, sent: step.now, what });
+        self.pending = Some(PendingCall { id, sent: step.now, what });
         let lease = self.plan.leases[self.at].lease.clone();
         step.store(Request::Ask { id, lease, op });
     }
@@ -285,7 +285,7 @@ impl<R: Rules> Session<R> {
         step.push(Effect::Done(outcome));
     }
 
-    fn on_read(&mut self, pending: &Pending, result: Result<Reading, Failure>, step: &mut Step) {
+    fn on_read(&mut self, pending: &PendingCall, result: Result<Reading, Failure>, step: &mut Step) {
         match self.leave_stage() {
             Stage::Seeking(seek) => self.on_lease_read(seek, pending.sent, result, step),
             Stage::Holding(held) => self.on_read_back(held, result, step),
@@ -293,7 +293,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    fn on_cas(&mut self, pending: Pending, result: Cas, step: &mut Step) {
+    fn on_cas(&mut self, pending: PendingCall, result: Cas, step: &mut Step) {
         let What::Write(record) = pending.what else { return };
         match self.leave_stage() {
             Stage::Seeking(seek) => self.on_claim_written(seek, record, result, step),
@@ -310,7 +310,7 @@ impl<R: Rules> Session<R> {
             FailureKind::Unreachable,
             alloc::format!(
                 "no answer within {}; see that the store runs and that its address is right",
-                crate::stop::Text(timeout)
+                crate::human_duration::HumanDuration(timeout)
             ),
         );
         match pending.what {

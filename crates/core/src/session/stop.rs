@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::acquire::interrupted;
 use super::hold::{Held, Part};
-use super::{Effect, Event, Exit, Outcome, Session, Signal, Stage, Step, StopReason};
+use super::{Effect, Event, JobExit, Outcome, Session, Signal, Stage, Step, StopReason};
 use crate::rules::Rules;
 use crate::time::BootTime;
 
@@ -20,10 +20,10 @@ const UNCONFIRMED_AFTER: Duration = Duration::from_secs(10);
 
 /// A job that was started.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Running {
+pub(super) struct StartedJob {
     pub since: BootTime,
     /// How its main process ended, once it has.
-    pub exited: Option<Exit>,
+    pub exited: Option<JobExit>,
     /// Nothing of it is left. This may be known before the exit is.
     pub tree_empty: bool,
     /// The signals that asked it to end, while it ran.
@@ -32,7 +32,7 @@ pub(super) struct Running {
     interrupts: u32,
 }
 
-impl Running {
+impl StartedJob {
     pub(super) fn new(since: BootTime) -> Self {
         Self { since, exited: None, tree_empty: false, asked: Vec::new(), interrupts: 0 }
     }
@@ -40,7 +40,7 @@ impl Running {
 
 /// An ordered end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Stop {
+pub(super) struct OrderedStop {
     pub why: StopReason,
     kill_at: BootTime,
     /// When KILL was first sent, if it was.
@@ -73,7 +73,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    fn max_run_at(&self, running: &Running) -> Option<BootTime> {
+    fn max_run_at(&self, running: &StartedJob) -> Option<BootTime> {
         self.plan.max_run.map(|most| running.since.plus(most))
     }
 
@@ -114,7 +114,7 @@ impl<R: Rules> Session<R> {
             step.push(Effect::Term);
         }
         let told = Event::Stopping(why.clone());
-        held.part = Part::Stopping(running, Stop { why, kill_at, killed: None, told_stuck: false });
+        held.part = Part::Stopping(running, OrderedStop { why, kill_at, killed: None, told_stuck: false });
         self.kill_if_due(held, step);
         step.tell(told);
     }
@@ -127,7 +127,7 @@ impl<R: Rules> Session<R> {
         self.stage = Stage::Holding(held);
     }
 
-    pub(super) fn on_exit(&mut self, exit: Exit, tree_empty: bool, step: &mut Step) {
+    pub(super) fn on_exit(&mut self, exit: JobExit, tree_empty: bool, step: &mut Step) {
         let mut held = match self.leave_stage() {
             Stage::Holding(held) => held,
             stage => return self.stage = stage,
@@ -230,7 +230,7 @@ impl<R: Rules> Session<R> {
 }
 
 impl Part {
-    fn running(&mut self) -> Option<&mut Running> {
+    fn running(&mut self) -> Option<&mut StartedJob> {
         match self {
             Self::Running(running) | Self::Napping(running, _) | Self::Stopping(running, _) => Some(running),
             _ => None,
@@ -238,7 +238,7 @@ impl Part {
     }
 }
 
-impl Stop {
+impl OrderedStop {
     /// A second, worse reason while already stopping: a loss overrides and shortens the grace.
     fn hurried(mut self, why: StopReason, lost: bool, now: BootTime) -> Self {
         if why.is_loss() && !self.why.is_loss() {

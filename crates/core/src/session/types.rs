@@ -7,13 +7,13 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
-use crate::ledger::{Ending, ItemOpened, ItemRecorded, State};
+use crate::ledger::{Ending, ItemOpened, ItemRecorded, ItemState};
 use crate::name::Name;
 use crate::record::Holder;
-use crate::rules::{Refusal, Seen};
-use crate::stop::Timing;
+use crate::rules::{Refusal, SeenToken};
 use crate::store::{Cas, Failure, Stored, Version};
 use crate::time::BootTime;
+use crate::timing::Timing;
 
 /// The store key of a lease.
 pub fn lease_key(lease: &Name) -> String {
@@ -25,7 +25,7 @@ pub const LEASE_PREFIX: &str = "leases/";
 
 /// A record that was seen without a usable age, and since when it has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Watched {
+pub struct WatchedRecord {
     /// The version watched.
     pub write: WriteId,
     /// When we first saw it, on our own clock.
@@ -34,20 +34,20 @@ pub struct Watched {
 
 /// One lease that would do, with what this host remembers of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Choice {
+pub struct LeaseChoice {
     /// The lease.
     pub lease: Name,
     /// The highest token seen here.
-    pub seen: Option<Seen>,
+    pub seen: Option<SeenToken>,
     /// A version watched by an earlier run.
-    pub watched: Option<Watched>,
+    pub watched: Option<WatchedRecord>,
 }
 
 /// What a session is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Plan {
+pub struct SessionPlan {
     /// Leases in order of preference; the first free one is taken. Never empty.
-    pub leases: Vec<Choice>,
+    pub leases: Vec<LeaseChoice>,
     /// The acquisition's identity; random, fresh for every session.
     pub grant: Grant,
     /// Checked timing.
@@ -59,9 +59,9 @@ pub struct Plan {
     /// Raise fences before the job starts.
     pub seal: bool,
     /// Open an item of work before the job starts, and record its end before the lease is given back.
-    pub item: Option<Reach>,
+    pub item: Option<Distance>,
     /// What of the end is kept in the lease's record.
-    pub history: History,
+    pub history: HistoryPolicy,
     /// End with the grant: someone else renews and releases.
     pub by_hand: bool,
     /// Take it even while held. The old job may still run.
@@ -76,7 +76,7 @@ pub struct Plan {
 
 /// How far away the store is, which says how long to wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reach {
+pub enum Distance {
     /// On this machine: it answers soon, or not at all.
     Near,
     /// Behind a network.
@@ -85,7 +85,7 @@ pub enum Reach {
 
 /// What of a hold's end is kept in the lease's record, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum History {
+pub enum HistoryPolicy {
     /// Nothing.
     Nothing,
     /// Only that nothing was run, because a target could not be sealed.
@@ -159,7 +159,7 @@ impl Signal {
 
 /// How the job's main process ended. The number is the exit status that a shell would give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Exit {
+pub enum JobExit {
     /// By itself, with this code.
     Code(i32),
     /// Of a signal.
@@ -170,7 +170,7 @@ pub enum Exit {
     TooLate(i32),
 }
 
-impl Exit {
+impl JobExit {
     /// As a shell would say it.
     pub fn status(self) -> i32 {
         match self {
@@ -219,7 +219,7 @@ pub enum Input {
     /// The main process ended, or was never executed.
     JobExited {
         /// How.
-        exit: Exit,
+        exit: JobExit,
         /// Nothing it started is left.
         tree_empty: bool,
     },
@@ -300,7 +300,7 @@ pub enum Request {
     /// Record how the item ended, and send [`Input::ItemRecorded`].
     RecordItem {
         /// In a word. Planned: the command was never executed, and the next run begins it.
-        state: State,
+        state: ItemState,
         /// In full. Whoever ran the job adds what it printed.
         ending: Ending,
         /// How long a store that does not answer is asked again.
@@ -311,9 +311,9 @@ pub enum Request {
         /// Of which lease.
         lease: Name,
         /// The highest token seen.
-        seen: Option<Seen>,
+        seen: Option<SeenToken>,
         /// A version being watched.
-        watched: Option<Watched>,
+        watched: Option<WatchedRecord>,
     },
     /// The lock file of this earlier holder has served its purpose: its lease is ours now.
     Discard(Grant),
@@ -487,7 +487,7 @@ pub enum Outcome {
         /// Exit status.
         status: i32,
         /// How it ended, in a word.
-        state: State,
+        state: ItemState,
         /// If we ended it: why.
         stopped: Option<StopReason>,
         /// What became of the lease.

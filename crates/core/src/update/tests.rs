@@ -77,8 +77,8 @@ impl Store {
         Cas::Unknown(silence())
     }
 
-    fn read(&self) -> Result<Option<Found<Counter, ()>>, Failure> {
-        let found = |counter: &Counter| Found {
+    fn read(&self) -> Result<Option<FoundRecord<Counter, ()>>, Failure> {
+        let found = |counter: &Counter| FoundRecord {
             record: Ok(counter.clone()),
             version: Version(self.version.to_string()),
             age: None,
@@ -92,20 +92,24 @@ fn silence() -> Failure {
 }
 
 /// Raises the counter, until it is three.
-fn raise(found: Option<Found<Counter, ()>>, write: WriteId) -> Decision<Counter, u32> {
+fn raise(found: Option<FoundRecord<Counter, ()>>, write: WriteId) -> UpdateDecision<Counter, u32> {
     let count = found.and_then(|found| found.record.ok()).map_or(0, |counter| counter.count);
-    if count == 3 { Decision::Stop(count) } else { Decision::Write(Counter { write, count: count + 1 }) }
+    if count == 3 {
+        UpdateDecision::Stop(count)
+    } else {
+        UpdateDecision::Write(Counter { write, count: count + 1 })
+    }
 }
 
 /// What came of it, and how many calls that took.
-fn run(store: &mut Store, mut update: Update<Counter>) -> (Done<Counter, u32>, u32) {
-    let (mut next, mut calls) = (Next::Read, 0);
+fn run(store: &mut Store, mut update: Update<Counter>) -> (UpdateOutcome<Counter, u32>, u32) {
+    let (mut next, mut calls) = (UpdateNext::Read, 0);
     loop {
         calls += 1;
         next = match next {
-            Next::Read => update.on_read(store.read(), raise),
-            Next::Cas { expected, record } => update.on_cas(store.cas(expected, record)),
-            Next::Done(done) => return (done, calls - 1),
+            UpdateNext::Read => update.on_read(store.read(), raise),
+            UpdateNext::Cas { expected, record } => update.on_cas(store.cas(expected, record)),
+            UpdateNext::Done(done) => return (done, calls - 1),
         };
     }
 }
@@ -114,7 +118,7 @@ fn run(store: &mut Store, mut update: Update<Counter>) -> (Done<Counter, u32>, u
 fn raised(fates: &[Fate]) -> (u32, bool, u32) {
     let mut store = Store::new(fates);
     match run(&mut store, Update::new(7 << 64)) {
-        (Done::Landed { record, version, read_back }, calls) => {
+        (UpdateOutcome::Landed { record, version, read_back }, calls) => {
             assert_eq!((Some(&record), Some(version)), (store.counter.as_ref(), store.at()));
             (record.count, read_back, calls)
         }
@@ -125,7 +129,7 @@ fn raised(fates: &[Fate]) -> (u32, bool, u32) {
 /// The failure's words, and whether something may still land.
 fn failed(fates: &[Fate]) -> (FailureKind, alloc::string::String, bool) {
     match run(&mut Store::new(fates), Update::new(7 << 64)) {
-        (Done::Failed { failure, open }, _) => (failure.kind, failure.message, open),
+        (UpdateOutcome::Failed { failure, open }, _) => (failure.kind, failure.message, open),
         other => panic!("{other:?}"),
     }
 }
@@ -146,12 +150,14 @@ fn it_is_applied_once_whatever_becomes_of_the_answers() {
 fn an_attempt_that_is_not_recognised_would_be_applied_twice() {
     let mut store = Store::new(&[Fate::LostButLanded]);
     let mut update = Update::<Counter>::new(7 << 64);
-    let Next::Cas { expected, record } = update.on_read(store.read(), raise) else { panic!() };
-    assert_eq!(update.on_cas::<u32>(store.cas(expected, record)), Next::Read);
+    let UpdateNext::Cas { expected, record } = update.on_read(store.read(), raise) else { panic!() };
+    assert_eq!(update.on_cas::<u32>(store.cas(expected, record)), UpdateNext::Read);
     let mut forgetful = Update { sent: Vec::new(), ..update.clone() };
-    let Next::Cas { record, .. } = forgetful.on_read(store.read(), raise) else { panic!() };
+    let UpdateNext::Cas { record, .. } = forgetful.on_read(store.read(), raise) else { panic!() };
     assert_eq!(record.count, 2);
-    let Next::Done(Done::Landed { record, .. }) = update.on_read(store.read(), raise) else { panic!() };
+    let UpdateNext::Done(UpdateOutcome::Landed { record, .. }) = update.on_read(store.read(), raise) else {
+        panic!()
+    };
     assert_eq!(record.count, 1);
 }
 
@@ -185,46 +191,51 @@ fn what_can_no_longer_land_is_not_open() {
     // What was to be created lands if the record is removed.
     let mut store = Store { counter: None, ..Store::new(&[Fate::Lost, Fate::Overtaken, no]) };
     let (done, _) = run(&mut store, Update::new(7 << 64));
-    assert!(matches!(done, Done::Failed { open: true, .. }), "{done:?}");
+    assert!(matches!(done, UpdateOutcome::Failed { open: true, .. }), "{done:?}");
 }
 
 #[test]
 fn the_caller_may_stop_it() {
     let mut store = Store::new(&[]);
     store.counter = Some(Counter { write: WriteId(1), count: 3 });
-    assert_eq!(run(&mut store, Update::new(7 << 64)), (Done::Stopped(3), 1));
+    assert_eq!(run(&mut store, Update::new(7 << 64)), (UpdateOutcome::Stopped(3), 1));
     // Even where nothing more would be sent.
     let mut update = Update::<Counter>::new(7 << 64);
-    assert!(matches!(update.offer::<u32>(None, Counter { write: WriteId(9), count: 1 }), Next::Cas { .. }));
-    assert_eq!(update.on_cas::<u32>(Cas::Unknown(Failure::new(FailureKind::Denied, "no"))), Next::Read);
-    assert_eq!(update.on_read(store.read(), raise), Next::Done(Done::Stopped(3)));
+    assert!(matches!(
+        update.offer::<u32>(None, Counter { write: WriteId(9), count: 1 }),
+        UpdateNext::Cas { .. }
+    ));
+    assert_eq!(update.on_cas::<u32>(Cas::Unknown(Failure::new(FailureKind::Denied, "no"))), UpdateNext::Read);
+    assert_eq!(update.on_read(store.read(), raise), UpdateNext::Done(UpdateOutcome::Stopped(3)));
 }
 
 #[test]
 fn a_read_that_fails_ends_it_unless_silence_is_outlasted() {
-    let failed = |failure, open| Next::Done(Done::<Counter, u32>::Failed { failure, open });
+    let failed = |failure, open| UpdateNext::Done(UpdateOutcome::<Counter, u32>::Failed { failure, open });
     let mut update = Update::<Counter>::new(7 << 64);
     assert_eq!(update.on_read(Err(silence()), raise), failed(silence(), false));
     let mut update = Update::<Counter>::outlasting_silence(7 << 64);
     let store = Store::new(&[]);
     for _ in 0..100 {
-        assert_eq!(update.on_read(Err(silence()), raise), Next::Read);
-        assert!(matches!(update.on_read(store.read(), raise), Next::Cas { .. }));
-        assert_eq!(update.on_cas::<u32>(Cas::Unknown(silence())), Next::Read);
+        assert_eq!(update.on_read(Err(silence()), raise), UpdateNext::Read);
+        assert!(matches!(update.on_read(store.read(), raise), UpdateNext::Cas { .. }));
+        assert_eq!(update.on_cas::<u32>(Cas::Unknown(silence())), UpdateNext::Read);
     }
     let denied = Failure::new(FailureKind::Denied, "no");
     assert_eq!(update.on_read(Err(denied.clone()), raise), failed(denied, true));
     // Races are counted all the same.
     let mut store = Store::new(&[Fate::Overtaken; 8]);
     let (done, _) = run(&mut store, Update::outlasting_silence(7 << 64));
-    assert!(matches!(done, Done::Failed { .. }), "{done:?}");
+    assert!(matches!(done, UpdateOutcome::Failed { .. }), "{done:?}");
 }
 
 #[test]
 fn what_cannot_be_decoded_is_for_the_caller() {
     let stored = Stored { body: b"?".to_vec(), version: Version("1".into()), age: None };
-    let found = Found::of(stored, |body| Err::<Counter, usize>(body.len()));
+    let found = FoundRecord::of(stored, |body| Err::<Counter, usize>(body.len()));
     let mut update = Update::<Counter>::new(7 << 64);
-    let bad = |found: Option<Found<Counter, usize>>, _| Decision::Stop(found.and_then(|f| f.record.err()));
-    assert_eq!(update.on_read(Ok(Some(found)), bad), Next::Done(Done::Stopped(Some(1))));
+    let bad = |found: Option<FoundRecord<Counter, usize>>, _| {
+        UpdateDecision::Stop(found.and_then(|f| f.record.err()))
+    };
+    assert_eq!(update.on_read(Ok(Some(found)), bad), UpdateNext::Done(UpdateOutcome::Stopped(Some(1))));
 }

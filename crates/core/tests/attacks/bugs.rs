@@ -1,16 +1,17 @@
 //! Bugs that the simulator found in core. What bugs taught: `docs/lessons.md`.
 
-use leasehold_core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold_core::ids::{Grant, Token, WriteId};
-use leasehold_core::ledger::State;
+use leasehold_core::ledger::ItemState;
 use leasehold_core::name::Name;
+use leasehold_core::one_shot::{OneShot, OneShotNext, OneShotOutcome, OneShotVerb};
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Refusal;
 use leasehold_core::session::{
-    Choice, Exit, Input, NotStarted, Op, Outcome, Plan, Release, RequestId, Signal, StopReason, Within,
+    Input, JobExit, LeaseChoice, NotStarted, Op, Outcome, Release, RequestId, SessionPlan, Signal,
+    StopReason, Within,
 };
-use leasehold_core::stop::StoreClock;
 use leasehold_core::store::{Cas, Failure, FailureKind};
+use leasehold_core::timing::StoreClock;
 use std::time::Duration;
 
 use crate::hand::{Hand, plan, reading, revoked, secs, silence, site};
@@ -32,7 +33,7 @@ fn bug_1_a_holder_that_outlives_a_restart_does_not_hide_it() {
     hand.at(1_031).timer();
     assert_eq!(hand.sent().instance, "i");
     let renewed = hand.sent();
-    hand.written(None).step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
+    hand.written(None).step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true });
     let freed = hand.sent();
     assert_eq!(freed.instance, "i");
     let mut rival = Hand::new(plan(2, StoreClock::default()));
@@ -59,19 +60,19 @@ fn bug_2_a_lease_revoked_while_its_claim_is_in_doubt_is_given_back() {
 #[test]
 fn bug_3_a_release_whose_answer_was_lost_is_not_a_lost_lease() {
     let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
-    hand.at(1_010).step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
+    hand.at(1_010).step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true });
     hand.at(1_015).unknown().finds(Some(&next_grant(&record)), Some(secs(1)));
     let release = Release::Done;
     assert_eq!(
         hand.outcome(),
-        Some(&Outcome::Finished { status: 0, state: State::Ok, stopped: None, release })
+        Some(&Outcome::Finished { status: 0, state: ItemState::Ok, stopped: None, release })
     );
 }
 
 #[test]
 fn bug_3_a_refused_release_of_a_lease_that_moved_on_is_still_a_loss() {
     let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
-    hand.at(1_010).step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
+    hand.at(1_010).step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true });
     hand.at(1_011).conflict().finds(Some(&next_grant(&record)), Some(secs(1)));
     assert!(matches!(hand.outcome(), Some(Outcome::Lost { why: StopReason::Gone, .. })));
 }
@@ -83,12 +84,15 @@ fn a_lease_that_ran_out_after_its_job_was_gone_is_not_a_lost_one() {
         let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
         let stop_at = hand.session.stop_at().unwrap().0.as_secs();
         hand.at(if late { stop_at + 1 } else { stop_at - 1 });
-        hand.step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
+        hand.step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true });
         hand.at(stop_at + 2).conflict().finds(Some(&next_grant(&record)), Some(secs(1)));
         hand.outcome().cloned()
     };
     let release = Release::Unconfirmed;
-    assert_eq!(ends(false), Some(Outcome::Finished { status: 0, state: State::Ok, stopped: None, release }));
+    assert_eq!(
+        ends(false),
+        Some(Outcome::Finished { status: 0, state: ItemState::Ok, stopped: None, release })
+    );
     let lost = Outcome::Lost { why: StopReason::Deadline, status: Some(0) };
     assert_eq!(ends(true), Some(lost), "one that was not gone by then");
 }
@@ -97,7 +101,7 @@ fn a_lease_that_ran_out_after_its_job_was_gone_is_not_a_lost_one() {
 fn bug_4_an_exit_told_after_the_empty_tree_ends_the_session() {
     let (mut hand, _) = Hand::holding(plan(1, StoreClock::default()));
     hand.at(1_010).step(Input::TreeEmpty);
-    hand.at(1_011).step(Input::JobExited { exit: Exit::Code(3), tree_empty: false });
+    hand.at(1_011).step(Input::JobExited { exit: JobExit::Code(3), tree_empty: false });
     assert!(hand.sent().hold.is_none(), "released at once");
     hand.written(None);
     assert!(matches!(hand.outcome(), Some(Outcome::Finished { status: 3, .. })));
@@ -119,10 +123,16 @@ fn bug_5_a_foreign_write_under_our_grant_moves_no_deadline() {
 fn bug_6_a_revocation_never_understates_what_is_left() {
     let (_, record) = Hand::holding(plan(1, StoreClock::default()));
     let left = |age: u64, resolution: u64| {
-        let mut errand =
-            Errand::new(Verb::Revoke, site(), StoreClock { resolution: secs(resolution), jump: secs(3) }, 5);
+        let mut errand = OneShot::new(
+            OneShotVerb::Revoke,
+            site(),
+            StoreClock { resolution: secs(resolution), jump: secs(3) },
+            5,
+        );
         match errand.on_read(Ok(reading("i", Some(&record), Some(secs(age))))) {
-            Next::Ask(Op::Cas { body, .. }) => LeaseRecord::decode(&site(), &body).unwrap().hold.unwrap().ttl,
+            OneShotNext::Ask(Op::Cas { body, .. }) => {
+                LeaseRecord::decode(&site(), &body).unwrap().hold.unwrap().ttl
+            }
             other => panic!("{other:?}"),
         }
     };
@@ -138,8 +148,8 @@ fn bug_6_a_revocation_never_understates_what_is_left() {
 fn an_errand_in_doubt_is_looked_after() {
     let (_, record) = Hand::holding(plan(1, StoreClock::default()));
     let found = |record: &LeaseRecord| Ok(reading("i", Some(record), Some(secs(1))));
-    let offered = |next: Next| match next {
-        Next::Ask(Op::Cas { body, .. }) => LeaseRecord::decode(&site(), &body).unwrap(),
+    let offered = |next: OneShotNext| match next {
+        OneShotNext::Ask(Op::Cas { body, .. }) => LeaseRecord::decode(&site(), &body).unwrap(),
         other => panic!("{other:?}"),
     };
     let failures = [
@@ -148,47 +158,50 @@ fn an_errand_in_doubt_is_looked_after() {
         (Failure::not_written(FailureKind::Denied, "no"), false),
     ];
     for (failure, may_land) in failures {
-        let mut errand = Errand::new(Verb::Release(Grant(1)), site(), StoreClock::default(), 5);
+        let mut errand = OneShot::new(OneShotVerb::Release(Grant(1)), site(), StoreClock::default(), 5);
         let sent = offered(errand.on_read(found(&record)));
-        assert_eq!(errand.on_cas(Cas::Unknown(failure.clone())), Next::Ask(Op::Read));
+        assert_eq!(errand.on_cas(Cas::Unknown(failure.clone())), OneShotNext::Ask(Op::Read));
         let mut silent = errand.clone();
         let mut landed = errand.clone();
-        let told = Next::Done(ErrandOutcome::Failed { failure, sent: may_land });
+        let told = OneShotNext::Done(OneShotOutcome::Failed { failure, sent: may_land });
         assert_eq!(errand.on_read(found(&record)), told, "not sent again");
         assert_eq!(silent.on_read(Err(silence())), told);
         assert_eq!(
             landed.on_read(found(&sent)),
-            Next::Done(ErrandOutcome::Done { record: sent, late: false })
+            OneShotNext::Done(OneShotOutcome::Done { record: sent, late: false })
         );
     }
     // What counts is whether it had run out when what landed was sent.
     for (first, second) in [(1, 91), (91, 1)] {
-        let mut errand = Errand::new(Verb::Release(Grant(1)), site(), StoreClock::default(), 5);
+        let mut errand = OneShot::new(OneShotVerb::Release(Grant(1)), site(), StoreClock::default(), 5);
         let read = |age| Ok(reading("i", Some(&record), Some(secs(age))));
         let sent = offered(errand.on_read(read(first)));
         errand.on_cas(Cas::Unknown(silence()));
         offered(errand.on_read(read(second)));
         errand.on_cas(Cas::Conflict);
-        let done = ErrandOutcome::Done { record: sent.clone(), late: first > 90 };
-        assert_eq!(errand.on_read(found(&sent)), Next::Done(done));
+        let done = OneShotOutcome::Done { record: sent.clone(), late: first > 90 };
+        assert_eq!(errand.on_read(found(&sent)), OneShotNext::Done(done));
     }
     // One that is not answered is sent again a few times, and looked for after the last one too.
-    let mut errand = Errand::new(Verb::Renew(Grant(1)), site(), StoreClock::default(), 5);
+    let mut errand = OneShot::new(OneShotVerb::Renew(Grant(1)), site(), StoreClock::default(), 5);
     for _ in 1..8 {
         offered(errand.on_read(found(&record)));
-        assert_eq!(errand.on_cas(Cas::Unknown(silence())), Next::Ask(Op::Read));
+        assert_eq!(errand.on_cas(Cas::Unknown(silence())), OneShotNext::Ask(Op::Read));
     }
     let sent = offered(errand.on_read(found(&record)));
-    assert_eq!(errand.on_cas(Cas::Unknown(silence())), Next::Ask(Op::Read));
-    let told = ErrandOutcome::Failed { failure: silence(), sent: true };
-    assert_eq!(errand.clone().on_read(found(&record)), Next::Done(told));
-    assert_eq!(errand.on_read(found(&sent)), Next::Done(ErrandOutcome::Done { record: sent, late: false }));
+    assert_eq!(errand.on_cas(Cas::Unknown(silence())), OneShotNext::Ask(Op::Read));
+    let told = OneShotOutcome::Failed { failure: silence(), sent: true };
+    assert_eq!(errand.clone().on_read(found(&record)), OneShotNext::Done(told));
+    assert_eq!(
+        errand.on_read(found(&sent)),
+        OneShotNext::Done(OneShotOutcome::Done { record: sent, late: false })
+    );
 }
 
 #[test]
 fn bug_7_one_unanswered_read_does_not_end_the_wait() {
     let (_, record) = Hand::holding(plan(1, StoreClock::default()));
-    let mut hand = Hand::new(Plan { wait: secs(20), ..plan(2, StoreClock::default()) });
+    let mut hand = Hand::new(SessionPlan { wait: secs(20), ..plan(2, StoreClock::default()) });
     hand.step(Input::Start).finds(Some(&record), Some(secs(1)));
     hand.at(1_001).timer().silence();
     assert_eq!(hand.outcome(), None);
@@ -200,7 +213,7 @@ fn bug_7_one_unanswered_read_does_not_end_the_wait() {
 
 #[test]
 fn bug_7_a_store_that_never_answers_ends_it_at_once_and_one_that_stays_silent_in_time() {
-    let waiting = || Hand::new(Plan { wait: secs(20), ..plan(2, StoreClock::default()) });
+    let waiting = || Hand::new(SessionPlan { wait: secs(20), ..plan(2, StoreClock::default()) });
     let gave_up = |hand: &Hand| matches!(hand.outcome(), Some(Outcome::NotStarted(NotStarted::Store { .. })));
     let mut never = waiting();
     never.step(Input::Start).silence();
@@ -217,7 +230,7 @@ fn bug_7_a_store_that_never_answers_ends_it_at_once_and_one_that_stays_silent_in
 /// A guard of the store's own (a lease on the blob, row level security), or reads that come from a copy.
 #[test]
 fn a_refusal_that_nothing_opposes_ends_the_claim_in_time() {
-    let mut hand = Hand::new(Plan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
+    let mut hand = Hand::new(SessionPlan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
     hand.step(Input::Start).finds(None, None);
     for second in 1_000.. {
         hand.conflict().finds(None, None);
@@ -236,7 +249,7 @@ fn a_refusal_that_nothing_opposes_ends_the_claim_in_time() {
 /// One that lost to somebody goes on at once, as ever, and has all its patience the next time.
 #[test]
 fn a_refusal_that_something_opposed_is_no_doubt() {
-    let mut hand = Hand::new(Plan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
+    let mut hand = Hand::new(SessionPlan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
     let (_, mut record) = Hand::holding(plan(1, StoreClock::default()));
     hand.step(Input::Start).finds(None, None);
     for second in 1_000..1_100 {
@@ -251,7 +264,7 @@ fn a_refusal_that_something_opposed_is_no_doubt() {
 /// token, so nobody takes over from itself.
 #[test]
 fn a_claim_of_its_own_that_a_rewound_store_brings_back_is_not_taken_over() {
-    let mut hand = Hand::new(Plan { wait: secs(3_600), ..plan(1, StoreClock::default()) });
+    let mut hand = Hand::new(SessionPlan { wait: secs(3_600), ..plan(1, StoreClock::default()) });
     hand.step(Input::Start).finds(None, None);
     let claim = hand.sent();
     let forced = next_grant(&claim);
@@ -273,9 +286,9 @@ fn a_claim_of_its_own_that_a_rewound_store_brings_back_is_not_taken_over() {
 /// Of a list: a claim on the first that lands when all are thought to be held is found when that one is looked at again.
 #[test]
 fn a_claim_that_lands_late_is_ours_also_in_a_list() {
-    let choice = |name: &str| Choice { lease: Name::new(name).unwrap(), seen: None, watched: None };
+    let choice = |name: &str| LeaseChoice { lease: Name::new(name).unwrap(), seen: None, watched: None };
     let leases = vec![choice("site"), choice("other")];
-    let mut hand = Hand::new(Plan { leases, wait: secs(300), ..plan(2, StoreClock::default()) });
+    let mut hand = Hand::new(SessionPlan { leases, wait: secs(300), ..plan(2, StoreClock::default()) });
     let (_, dead) = Hand::holding(plan(1, StoreClock::default()));
     let elsewhere = LeaseRecord { lease: Name::new("other").unwrap(), ..dead.clone() };
     hand.step(Input::Start).finds(Some(&dead), Some(secs(91)));
@@ -293,7 +306,7 @@ fn a_claim_that_lands_late_is_ours_also_in_a_list() {
 /// A doubt that is over does not shorten the patience with the next one.
 #[test]
 fn each_doubt_has_its_own_time() {
-    let mut hand = Hand::new(Plan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
+    let mut hand = Hand::new(SessionPlan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
     let (_, dead) = Hand::holding(plan(1, StoreClock::default()));
     hand.step(Input::Start).finds(Some(&dead), Some(secs(91)));
     hand.at(1_001).unknown().finds_in("j", Some(&dead), None);
@@ -309,7 +322,7 @@ fn each_doubt_has_its_own_time() {
 #[test]
 fn by_hand_nobody_is_given_what_has_run_out() {
     let taken = |answered: u64| {
-        let mut hand = Hand::new(Plan { by_hand: true, ..plan(1, StoreClock::default()) });
+        let mut hand = Hand::new(SessionPlan { by_hand: true, ..plan(1, StoreClock::default()) });
         hand.step(Input::Start).finds(None, None);
         let claim = hand.sent();
         hand.at(answered).unknown().finds(Some(&claim), None);
@@ -347,7 +360,7 @@ fn an_interrupted_claim_that_may_land_is_told() {
 #[test]
 fn a_push_makes_a_waiter_look_and_decides_nothing() {
     let (_, record) = Hand::holding(plan(1, StoreClock::default()));
-    let mut hand = Hand::new(Plan { wait: secs(20), ..plan(2, StoreClock::default()) });
+    let mut hand = Hand::new(SessionPlan { wait: secs(20), ..plan(2, StoreClock::default()) });
     hand.step(Input::Start).finds_pushing(&record, secs(1));
     let (id, until) = hand.watches().expect("it asks the store to tell");
     assert_eq!(until.0, secs(1_002), "and looks by itself now and then");
@@ -367,7 +380,7 @@ fn nobody_waits_for_those_it_was_started_under() {
     let (_, record) = Hand::holding(plan(1, StoreClock::default()));
     let outcome = |runs: &[&str], grant: Option<u128>| {
         let within = Within { runs: runs.iter().map(|&r| r.into()).collect(), grant: grant.map(Grant) };
-        let mut hand = Hand::new(Plan { wait: secs(20), within, ..plan(2, StoreClock::default()) });
+        let mut hand = Hand::new(SessionPlan { wait: secs(20), within, ..plan(2, StoreClock::default()) });
         hand.step(Input::Start).finds(Some(&record), Some(secs(1)));
         hand.outcome().cloned()
     };
@@ -394,10 +407,11 @@ fn nobody_waits_for_a_list_of_which_all_is_held_around_it() {
         (["x", "p"], false, "site"),
         (["x", "y"], false, "site"),
     ] {
-        let choice = |name: &str| Choice { lease: Name::new(name).unwrap(), seen: None, watched: None };
+        let choice = |name: &str| LeaseChoice { lease: Name::new(name).unwrap(), seen: None, watched: None };
         let within = Within { runs: vec!["p".into(), "q".into()], grant: None };
         let leases = LIST.map(choice).to_vec();
-        let mut hand = Hand::new(Plan { leases, wait: secs(1), within, ..plan(2, StoreClock::default()) });
+        let mut hand =
+            Hand::new(SessionPlan { leases, wait: secs(1), within, ..plan(2, StoreClock::default()) });
         finds_both(hand.step(Input::Start), runs, secs(1));
         assert_eq!(hand.outcome().is_some(), at_once, "{runs:?}");
         if !at_once {

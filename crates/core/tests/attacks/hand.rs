@@ -6,12 +6,12 @@ use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
 use leasehold_core::record::{Hold, Holder, LeaseRecord};
 use leasehold_core::session::{
-    Choice, Effect, Event, History, Input, Op, Outcome, Plan, Reading, Request, RequestId, Session,
-    StopReason, Within,
+    Effect, Event, HistoryPolicy, Input, LeaseChoice, Op, Outcome, Reading, Request, RequestId, Session,
+    SessionPlan, StopReason, Within,
 };
-use leasehold_core::stop::{StoreClock, Timing, Wishes};
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold_core::time::{BootTime, Now};
+use leasehold_core::timing::{StoreClock, Timing, TimingWishes};
 
 pub(crate) fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
@@ -22,16 +22,16 @@ pub(crate) fn site() -> Name {
 }
 
 /// A 90 s lease on a store with this clock, renewed every 30 s.
-pub(crate) fn plan(grant: u128, clock: StoreClock) -> Plan {
-    Plan {
-        leases: vec![Choice { lease: site(), seen: None, watched: None }],
+pub(crate) fn plan(grant: u128, clock: StoreClock) -> SessionPlan {
+    SessionPlan {
+        leases: vec![LeaseChoice { lease: site(), seen: None, watched: None }],
         grant: Grant(grant),
-        timing: Timing::new(Wishes::default(), clock).unwrap(),
+        timing: Timing::new(TimingWishes::default(), clock).unwrap(),
         wait: Duration::ZERO,
         max_run: None,
         seal: false,
         item: None,
-        history: History::Nothing,
+        history: HistoryPolicy::Nothing,
         by_hand: false,
         force: false,
         lock: None,
@@ -56,13 +56,13 @@ pub(crate) struct Hand {
 }
 
 impl Hand {
-    pub(crate) fn new(plan: Plan) -> Self {
+    pub(crate) fn new(plan: SessionPlan) -> Self {
         let seed = plan.grant.0 << 64;
         Self { session: Session::new(plan, seed), now: secs(1_000), asked: None, told: Vec::new() }
     }
 
     /// A session that took an absent lease at second 1000 and runs its job.
-    pub(crate) fn holding(plan: Plan) -> (Self, LeaseRecord) {
+    pub(crate) fn holding(plan: SessionPlan) -> (Self, LeaseRecord) {
         let mut hand = Self::new(plan);
         hand.step(Input::Start);
         hand.finds(None, None);
@@ -174,7 +174,7 @@ impl Hand {
 
     /// The second from which the deadline counts.
     pub(crate) fn counts_from(&self) -> Duration {
-        let timing = Timing::new(Wishes::default(), StoreClock::default()).unwrap();
+        let timing = Timing::new(TimingWishes::default(), StoreClock::default()).unwrap();
         self.session.stop_at().unwrap().0 - timing.trusted_for()
     }
 

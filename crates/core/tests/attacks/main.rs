@@ -4,15 +4,15 @@ mod bugs;
 mod hand;
 mod past;
 
-use leasehold_core::errand::{Errand, ErrandOutcome, Found, Next, Verb};
-use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, RefusalReason, verdict};
 use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
-use leasehold_core::ledger::State;
+use leasehold_core::ledger::ItemState;
 use leasehold_core::name::Name;
+use leasehold_core::one_shot::{FoundInstead, OneShot, OneShotNext, OneShotOutcome, OneShotVerb};
 use leasehold_core::record::LeaseRecord;
-use leasehold_core::rules::{Refusal, Seen};
-use leasehold_core::session::{Effect, Exit, Input, NotStarted, Outcome, Release, Request, StopReason};
-use leasehold_core::stop::StoreClock;
+use leasehold_core::rules::{Refusal, SeenToken};
+use leasehold_core::session::{Effect, Input, JobExit, NotStarted, Outcome, Release, Request, StopReason};
+use leasehold_core::timing::StoreClock;
 use std::time::Duration;
 
 use hand::{Hand, plan, reading, revoked, secs, site};
@@ -22,13 +22,13 @@ fn bearer(token: u64, grant: u128) -> Bearer {
     Bearer { lease: site(), epoch, token, grant: Grant(grant) }
 }
 
-fn write(seq: u64) -> Offer {
-    Offer::Write { seq, digest: format!("d{seq}") }
+fn write(seq: u64) -> FenceOffer {
+    FenceOffer::Write { seq, digest: format!("d{seq}") }
 }
 
-fn after(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Fence {
+fn after(stored: Option<&Fence>, bearer: &Bearer, offer: &FenceOffer) -> Fence {
     match verdict(stored, bearer, offer) {
-        Verdict::Accept(fence) => fence,
+        FenceVerdict::Accept(fence) => fence,
         other => panic!("{other:?}"),
     }
 }
@@ -62,7 +62,7 @@ fn attack_1_a_delayed_renewal_that_beats_the_release_is_not_reported_as_released
     let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
     hand.at(1_030).timer();
     let renewal = hand.sent();
-    hand.at(1_031).step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
+    hand.at(1_031).step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true });
     hand.at(1_035).unknown().finds(Some(&record), None);
     assert!(hand.sent().hold.is_none(), "the release");
     hand.conflict().finds(Some(&renewal), None);
@@ -73,16 +73,16 @@ fn attack_1_a_delayed_renewal_that_beats_the_release_is_not_reported_as_released
     let release = Release::Done;
     assert_eq!(
         hand.outcome(),
-        Some(&Outcome::Finished { status: 0, state: State::Ok, stopped: None, release })
+        Some(&Outcome::Finished { status: 0, state: ItemState::Ok, stopped: None, release })
     );
 }
 
 #[test]
 fn attack_4_a_fence_belongs_to_one_lease() {
-    let fence = after(None, &bearer(7, 1), &Offer::Seal(Mode::Enforce));
+    let fence = after(None, &bearer(7, 1), &FenceOffer::Seal(FenceMode::Enforce));
     let other = Bearer { lease: Name::new("other").unwrap(), ..bearer(50, 2) };
-    for offer in [Offer::Seal(Mode::Enforce), write(1)] {
-        assert_eq!(verdict(Some(&fence), &other, &offer), Verdict::Refuse(Reason::OtherLease));
+    for offer in [FenceOffer::Seal(FenceMode::Enforce), write(1)] {
+        assert_eq!(verdict(Some(&fence), &other, &offer), FenceVerdict::Refuse(RefusalReason::OtherLease));
     }
 }
 
@@ -115,10 +115,10 @@ fn attack_6_a_record_made_again_cannot_pass_for_its_predecessor() {
         token: r.token,
         grant: r.hold.as_ref().unwrap().grant,
     };
-    let fence = after(None, &of(&first), &Offer::Seal(Mode::Enforce));
+    let fence = after(None, &of(&first), &FenceOffer::Seal(FenceMode::Enforce));
     assert_eq!(
-        verdict(Some(&fence), &of(&second), &Offer::Seal(Mode::Enforce)),
-        Verdict::Refuse(Reason::Epoch)
+        verdict(Some(&fence), &of(&second), &FenceOffer::Seal(FenceMode::Enforce)),
+        FenceVerdict::Refuse(RefusalReason::Epoch)
     );
 }
 
@@ -126,7 +126,7 @@ fn attack_6_a_record_made_again_cannot_pass_for_its_predecessor() {
 fn attack_6_a_host_that_has_seen_the_lease_does_not_make_it_again() {
     let mut plan = plan(1, StoreClock::default());
     let token = Token::new(9).unwrap();
-    plan.leases[0].seen = Some(Seen { epoch: Epoch::first(3), token });
+    plan.leases[0].seen = Some(SeenToken { epoch: Epoch::first(3), token });
     let mut hand = Hand::new(plan);
     hand.step(Input::Start).finds(None, None);
     let refusal = Refusal::Vanished { seen: token };
@@ -151,11 +151,11 @@ fn attack_7_a_store_clock_that_runs_ahead_ends_the_job() {
 #[test]
 fn attack_9_an_unfinished_write_is_not_answered_as_done() {
     let me = bearer(1, 1);
-    let fence = after(None, &me, &Offer::Seal(Mode::Enforce));
+    let fence = after(None, &me, &FenceOffer::Seal(FenceMode::Enforce));
     let pending = Fence { done: false, ..after(Some(&fence), &me, &write(1)) };
-    assert!(matches!(verdict(Some(&pending), &me, &write(1)), Verdict::Accept(_)));
+    assert!(matches!(verdict(Some(&pending), &me, &write(1)), FenceVerdict::Accept(_)));
     let done = Fence { done: true, ..pending };
-    assert_eq!(verdict(Some(&done), &me, &write(1)), Verdict::Repeat);
+    assert_eq!(verdict(Some(&done), &me, &write(1)), FenceVerdict::Repeat);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn attack_12_a_revoked_lease_is_granted_only_after_release_or_expiry() {
     assert_eq!(holder.stopping(), Some(&StopReason::Revoked));
     assert!(holder.did(&Effect::Term) && !holder.did(&Effect::Kill));
     assert!(holder.reads(), "nothing is written while the job lives");
-    holder.at(1_031).step(Input::JobExited { exit: Exit::Signal(143), tree_empty: true });
+    holder.at(1_031).step(Input::JobExited { exit: JobExit::Signal(143), tree_empty: true });
     assert!(holder.sent().hold.is_none());
 }
 
@@ -189,35 +189,38 @@ fn attack_14_a_target_that_cannot_be_sealed_means_no_start_and_a_release() {
 #[test]
 fn attack_15_adopting_lets_no_zombie_in() {
     let zombie = bearer(7, 1);
-    let fence = after(None, &bearer(9, 2), &Offer::Seal(Mode::Enforce));
+    let fence = after(None, &bearer(9, 2), &FenceOffer::Seal(FenceMode::Enforce));
     // An ordinary zombie is stale, whatever it thinks of the fence.
-    assert_eq!(verdict(Some(&fence), &zombie, &write(1)), Verdict::Refuse(Reason::Stale));
+    assert_eq!(verdict(Some(&fence), &zombie, &write(1)), FenceVerdict::Refuse(RefusalReason::Stale));
     let adopted = Bearer { epoch: Epoch { generation: 2, id: 7 }, ..bearer(10, 3) };
-    assert_eq!(verdict(Some(&fence), &adopted, &write(1)), Verdict::Refuse(Reason::Epoch));
-    let fence = after(Some(&fence), &adopted, &Offer::Seal(Mode::Enforce));
+    assert_eq!(verdict(Some(&fence), &adopted, &write(1)), FenceVerdict::Refuse(RefusalReason::Epoch));
+    let fence = after(Some(&fence), &adopted, &FenceOffer::Seal(FenceMode::Enforce));
     for old in [zombie, bearer(9, 2), bearer(11, 4)] {
-        for offer in [Offer::Seal(Mode::Enforce), write(1)] {
-            assert_eq!(verdict(Some(&fence), &old, &offer), Verdict::Refuse(Reason::Epoch));
+        for offer in [FenceOffer::Seal(FenceMode::Enforce), write(1)] {
+            assert_eq!(verdict(Some(&fence), &old, &offer), FenceVerdict::Refuse(RefusalReason::Epoch));
         }
     }
 }
 
-fn renews(record: &LeaseRecord, age: u64) -> Next {
-    let mut errand = Errand::new(Verb::Renew(Grant(1)), site(), StoreClock::default(), 5);
+fn renews(record: &LeaseRecord, age: u64) -> OneShotNext {
+    let mut errand = OneShot::new(OneShotVerb::Renew(Grant(1)), site(), StoreClock::default(), 5);
     errand.on_read(Ok(reading("i", Some(record), Some(secs(age)))))
 }
 
 #[test]
 fn attack_16_an_escaped_grandchild_renews_nothing_that_is_not_held_by_its_grant() {
     let (_, held) = Hand::holding(plan(1, StoreClock::default()));
-    assert!(matches!(renews(&held, 10), Next::Ask(_)));
-    let expired = Next::Done(ErrandOutcome::NotOurs(Found::Expired(held.token)));
+    assert!(matches!(renews(&held, 10), OneShotNext::Ask(_)));
+    let expired = OneShotNext::Done(OneShotOutcome::NotOurs(FoundInstead::Expired(held.token)));
     assert_eq!(renews(&held, 90), expired);
     let free = LeaseRecord { hold: None, ..held.clone() };
-    assert_eq!(renews(&free, 10), Next::Done(ErrandOutcome::NotOurs(Found::Free(held.token))));
+    assert_eq!(renews(&free, 10), OneShotNext::Done(OneShotOutcome::NotOurs(FoundInstead::Free(held.token))));
     let (_, others) = Hand::holding(plan(2, StoreClock::default()));
-    assert!(matches!(renews(&others, 10), Next::Done(ErrandOutcome::NotOurs(Found::Held(..)))));
-    assert!(matches!(renews(&revoked(&held, secs(80)), 10), Next::Done(ErrandOutcome::Revoked(_))));
+    assert!(matches!(
+        renews(&others, 10),
+        OneShotNext::Done(OneShotOutcome::NotOurs(FoundInstead::Held(..)))
+    ));
+    assert!(matches!(renews(&revoked(&held, secs(80)), 10), OneShotNext::Done(OneShotOutcome::Revoked(_))));
 }
 
 #[test]
@@ -232,11 +235,11 @@ fn attack_16_a_session_never_renews_past_its_deadline() {
 #[test]
 fn attack_17_a_refused_retry_does_not_mean_that_nothing_was_written() {
     let (old, new) = (bearer(1, 1), bearer(2, 2));
-    let fence = after(None, &old, &Offer::Seal(Mode::Enforce));
+    let fence = after(None, &old, &FenceOffer::Seal(FenceMode::Enforce));
     // Accepted, and the answer lost. A retry straight away is told the truth...
     let fence = after(Some(&fence), &old, &write(1));
-    assert_eq!(verdict(Some(&fence), &old, &write(1)), Verdict::Repeat);
+    assert_eq!(verdict(Some(&fence), &old, &write(1)), FenceVerdict::Repeat);
     // ...but after the next seal only "stale" can be said: callers report such a write as unknown.
-    let fence = after(Some(&fence), &new, &Offer::Seal(Mode::Enforce));
-    assert_eq!(verdict(Some(&fence), &old, &write(1)), Verdict::Refuse(Reason::Stale));
+    let fence = after(Some(&fence), &new, &FenceOffer::Seal(FenceMode::Enforce));
+    assert_eq!(verdict(Some(&fence), &old, &write(1)), FenceVerdict::Refuse(RefusalReason::Stale));
 }

@@ -1,18 +1,18 @@
 //! What a session writes down for people of how holds end.
 
 use leasehold_core::record::LeaseRecord;
-use leasehold_core::session::{Exit, History, Input, Plan};
-use leasehold_core::stop::StoreClock;
+use leasehold_core::session::{HistoryPolicy, Input, JobExit, SessionPlan};
+use leasehold_core::timing::StoreClock;
 
 use crate::hand::{Hand, plan, revoked, secs};
 
 /// A plan whose end is kept.
-fn kept(grant: u128) -> Plan {
-    Plan { history: History::Job, ..plan(grant, StoreClock::default()) }
+fn kept(grant: u128) -> SessionPlan {
+    SessionPlan { history: HistoryPolicy::Job, ..plan(grant, StoreClock::default()) }
 }
 
 fn exits(hand: &mut Hand) {
-    hand.step(Input::JobExited { exit: Exit::Code(0), tree_empty: true });
+    hand.step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true });
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn renewals_carry_what_was_found_and_a_session_that_says_nothing_adds_nothing() 
 #[test]
 fn who_waited_says_when_it_took_over() {
     let (_, record) = Hand::holding(kept(1));
-    let mut hand = Hand::new(Plan { wait: secs(90), ..kept(2) });
+    let mut hand = Hand::new(SessionPlan { wait: secs(90), ..kept(2) });
     hand.step(Input::Start).finds(Some(&record), Some(secs(50)));
     hand.at(1_041).timer().finds(Some(&record), Some(secs(91)));
     let (taken, later) = (hand.sent(), "1970-01-01T00:17:21Z");

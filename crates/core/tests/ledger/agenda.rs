@@ -1,12 +1,13 @@
 //! The record of a job: what has a past, what is settled, and what a scheduler does about a slot.
 
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::agenda::{
-    Account, Agenda, OPEN_MAX, Paused, RANGES_MAX, Range, Turn, Way, Why, seen, stuck, turn, way,
+use leasehold_core::ledger::job_record::{
+    Account, DropReason, DroppedRange, JobRecord, LeaseForSlot, OPEN_MAX, Paused, RANGES_MAX, SlotAction,
+    seen, stuck, turn, way,
 };
 
-use leasehold_core::ledger::due::{Counted, never_begun};
-use leasehold_core::ledger::{Alive, Reason, Seen, alive};
+use leasehold_core::ledger::catch_up::{Counted, never_begun};
+use leasehold_core::ledger::{Alive, LeaseSeen, SettleReason, alive};
 use leasehold_core::store::{Stored, Version};
 
 use super::due::Every;
@@ -14,15 +15,15 @@ use super::*;
 
 const WRITE: WriteId = WriteId(9);
 
-fn agenda(settled: i64) -> Agenda {
+fn agenda(settled: i64) -> JobRecord {
     seen(None, &name("j"), &every(1), settled, &[], WRITE).unwrap()
 }
 
-fn range(first: i64, last: i64, why: Why) -> Range {
-    Range { first, last, count: (last - first + 1).unsigned_abs(), why, counting: false }
+fn range(first: i64, last: i64, why: DropReason) -> DroppedRange {
+    DroppedRange { first, last, count: (last - first + 1).unsigned_abs(), why, counting: false }
 }
 
-fn account(upto: i64, dropped: &[Range], open: &[i64]) -> Account {
+fn account(upto: i64, dropped: &[DroppedRange], open: &[i64]) -> Account {
     Account { upto, dropped: dropped.to_vec(), open: open.to_vec() }
 }
 
@@ -41,15 +42,15 @@ fn what_is_new_or_changed_has_no_past() {
 #[test]
 fn an_account_is_one_write() {
     let before = agenda(10);
-    let first = before.with_account(&account(20, &[range(12, 14, Why::Missed)], &[15]), WRITE);
+    let first = before.with_account(&account(20, &[range(12, 14, DropReason::Missed)], &[15]), WRITE);
     assert_eq!((first.settled, first.open.clone()), (20, vec![15]));
     assert!(first.is_settled(13) && first.is_settled(20) && !first.is_settled(15) && !first.is_settled(21));
     assert_eq!(first.range_of(13).map(|range| range.count), Some(3));
     assert_eq!(first.range_of(15), None);
     // It does not go back.
     assert_eq!(first.with_account(&account(5, &[], &[]), WRITE).settled, 20);
-    assert_eq!(Agenda::decode(&name("j"), &first.encode()), Ok(first.clone()));
-    assert!(Agenda::decode(&name("k"), &first.encode()).is_err());
+    assert_eq!(JobRecord::decode(&name("j"), &first.encode()), Ok(first.clone()));
+    assert!(JobRecord::decode(&name("k"), &first.encode()).is_err());
 }
 
 #[test]
@@ -58,7 +59,7 @@ fn what_grows_has_an_end() {
     let full = agenda(1_000).with_account(&account(1_000, &[], &open), WRITE);
     assert_eq!(full.listing(&[999], WRITE), None);
     assert!(full.listing(&[5], WRITE).is_some(), "it is listed");
-    let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
+    let uncertain = DroppedRange { counting: true, ..range(12, 14, DropReason::Missed) };
     let counting = full.with_account(&account(1_001, &[uncertain], &[]), WRITE);
     let counted = counting.with_count(&Every(1), &uncertain, &found(2, &[], &[999]), WRITE).unwrap();
     assert!(counted.is_settled(999), "there is no room, and that is no reason not to count");
@@ -69,13 +70,13 @@ fn what_grows_has_an_end() {
     let changed = seen(Some(&full), &name("j"), &every(2), 2_000, &[998, 999], WRITE).unwrap();
     assert_eq!(changed.open.len(), OPEN_MAX, "a new schedule is not kept out");
     assert!(full.without_open(&[5], WRITE).listing(&[999], WRITE).is_some());
-    let ranges: Vec<Range> =
-        (0..RANGES_MAX as i64 + 7).map(|at| range(2 * at, 2 * at, Why::Missed)).collect();
+    let ranges: Vec<DroppedRange> =
+        (0..RANGES_MAX as i64 + 7).map(|at| range(2 * at, 2 * at, DropReason::Missed)).collect();
     let many = agenda(0).with_account(&account(9_999, &ranges, &[]), WRITE);
     assert_eq!((many.dropped.len(), many.dropped[0].first), (RANGES_MAX, 14), "the oldest are forgotten");
     let mut widest = full.with_account(&account(9_999, &ranges, &[]), WRITE);
     widest.paused = Some(Paused { by: "x".repeat(200), at: "x".repeat(30), until: Some(i64::MAX) });
-    assert!(Agenda::decode(&name("j"), &widest.encode()).is_ok(), "{} bytes", widest.encode().len());
+    assert!(JobRecord::decode(&name("j"), &widest.encode()).is_ok(), "{} bytes", widest.encode().len());
 }
 
 fn found(count: u64, recorded: &[i64], open: &[i64]) -> Counted {
@@ -84,15 +85,15 @@ fn found(count: u64, recorded: &[i64], open: &[i64]) -> Counted {
 
 #[test]
 fn a_record_that_came_after_its_slot_was_dropped_means_nothing() {
-    let uncertain = Range { counting: true, ..range(12, 16, Why::Missed) };
+    let uncertain = DroppedRange { counting: true, ..range(12, 16, DropReason::Missed) };
     let counting = agenda(10).with_account(&account(20, &[uncertain], &[]), WRITE);
     assert!(!counting.is_void(13), "it may have been made before");
     let dropped = counting.with_count(&Every(1), &uncertain, &found(3, &[13, 15], &[15]), WRITE).unwrap();
-    let void = |agenda: &Agenda| (10..=21).filter(|at| agenda.is_void(*at)).collect::<Vec<i64>>();
+    let void = |agenda: &JobRecord| (10..=21).filter(|at| agenda.is_void(*at)).collect::<Vec<i64>>();
     assert_eq!(void(&dropped), [12, 14, 16], "13 and 15 were begun before");
-    assert_eq!(Agenda::decode(&name("j"), &dropped.encode()), Ok(dropped.clone()));
+    assert_eq!(JobRecord::decode(&name("j"), &dropped.encode()), Ok(dropped.clone()));
     // Void or not: only what has ended, and what means nothing, is removed.
-    let forgets = |agenda: &Agenda, at| agenda.may_forget(at, State::Started);
+    let forgets = |agenda: &JobRecord, at| agenda.may_forget(at, ItemState::Started);
     assert!(forgets(&dropped, 12) && !forgets(&dropped, 13) && !forgets(&counting, 12));
     // One that was listed and turned out to have no record is dropped as well.
     let alone = never_begun(15);
@@ -110,7 +111,8 @@ fn a_record_that_came_after_its_slot_was_dropped_means_nothing() {
 fn what_lies_beside_ranges_has_an_end() {
     let (mut agenda, mut at) = (agenda(0), 0);
     for _ in 0..200 {
-        let uncertain = Range { counting: true, count: 9, ..range(at + 1, at + 9, Why::Missed) };
+        let uncertain =
+            DroppedRange { counting: true, count: 9, ..range(at + 1, at + 9, DropReason::Missed) };
         agenda = agenda.with_account(&account(at + 10, &[uncertain], &[]), WRITE);
         let recorded: Vec<i64> = (at + 2..at + 9).collect();
         agenda = agenda.with_count(&Every(1), &uncertain, &found(2, &recorded, &[]), WRITE).unwrap();
@@ -118,12 +120,13 @@ fn what_lies_beside_ranges_has_an_end() {
     }
     assert!(agenda.beside.len() <= 500 && agenda.dropped.len() < 200, "the oldest ranges are forgotten");
     assert!(!agenda.beside.iter().any(|at| agenda.is_void(*at) || agenda.range_of(*at).is_none()));
-    assert!(Agenda::decode(&name("j"), &agenda.encode()).is_ok());
+    assert!(JobRecord::decode(&name("j"), &agenda.encode()).is_ok());
 }
 
 /// With ranges whose counts are not certain, and then are, in this order.
-fn counted(before: &Agenda, ranges: &[Range], order: &[usize]) -> Vec<(i64, i64, u64)> {
-    let uncertain: Vec<Range> = ranges.iter().map(|range| Range { counting: true, ..*range }).collect();
+fn counted(before: &JobRecord, ranges: &[DroppedRange], order: &[usize]) -> Vec<(i64, i64, u64)> {
+    let uncertain: Vec<DroppedRange> =
+        ranges.iter().map(|range| DroppedRange { counting: true, ..*range }).collect();
     let mut agenda = before.with_account(&account(99, &uncertain, &[]), WRITE);
     for n in order {
         let range = uncertain[*n];
@@ -134,7 +137,7 @@ fn counted(before: &Agenda, ranges: &[Range], order: &[usize]) -> Vec<(i64, i64,
 
 #[test]
 fn what_turned_out_to_be_begun_is_not_dropped() {
-    let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
+    let uncertain = DroppedRange { counting: true, ..range(12, 14, DropReason::Missed) };
     let before = agenda(10).with_account(&account(20, &[uncertain], &[]), WRITE);
     let count = |count, open: &[i64]| {
         before.with_count(&Every(1), &uncertain, &found(count, open, open), WRITE).unwrap()
@@ -148,7 +151,7 @@ fn what_turned_out_to_be_begun_is_not_dropped() {
 
 #[test]
 fn ranges_in_a_row_become_one_when_they_are_certain() {
-    let (missed, paused) = (Why::Missed, Why::Paused);
+    let (missed, paused) = (DropReason::Missed, DropReason::Paused);
     let row = [range(12, 14, missed), range(15, 15, missed), range(16, 20, missed)];
     let one = vec![(12, 20, 9)];
     for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]] {
@@ -175,46 +178,46 @@ fn a_pause_ends_with_what_was_due_in_it() {
     assert_eq!(agenda(10).resuming(20, WRITE), None);
     let over = paused.resuming(20, WRITE).unwrap();
     assert_eq!((over.is_paused(), over.paused.as_ref().and_then(|p| p.until)), (false, Some(20)));
-    let after = over.without_pause(Some(&account(20, &[range(11, 20, Why::Paused)], &[])), WRITE);
+    let after = over.without_pause(Some(&account(20, &[range(11, 20, DropReason::Paused)], &[])), WRITE);
     assert_eq!((after.paused, after.settled, after.dropped.len()), (None, 20, 1));
     assert_eq!(over.without_pause(None, WRITE).settled, 10);
 }
 
 #[test]
 fn only_what_has_ended_is_forgotten() {
-    let uncertain = Range { counting: true, ..range(12, 14, Why::Missed) };
+    let uncertain = DroppedRange { counting: true, ..range(12, 14, DropReason::Missed) };
     let known = agenda(10).with_account(&account(20, &[uncertain], &[16]), WRITE);
-    assert!(known.may_forget(15, State::Ok) && known.may_forget(15, State::Unknown));
-    assert!(!known.may_forget(15, State::Planned), "somebody asks for it to be tried again just now");
-    assert!(!known.may_forget(15, State::Started));
-    assert!(!known.may_forget(16, State::Failed), "it is open");
-    assert!(!known.may_forget(13, State::Ok), "it is about to be counted");
-    assert!(!known.may_forget(21, State::Ok), "it is not settled");
+    assert!(known.may_forget(15, ItemState::Ok) && known.may_forget(15, ItemState::Unknown));
+    assert!(!known.may_forget(15, ItemState::Planned), "somebody asks for it to be tried again just now");
+    assert!(!known.may_forget(15, ItemState::Started));
+    assert!(!known.may_forget(16, ItemState::Failed), "it is open");
+    assert!(!known.may_forget(13, ItemState::Ok), "it is about to be counted");
+    assert!(!known.may_forget(21, ItemState::Ok), "it is not settled");
 }
 
 #[test]
 fn a_slot_gives_way_only_after_a_run_of_it_was_tried() {
-    use Turn::{Start, Wait, WaveOff};
+    use SlotAction::{Start, Wait, WaveOff};
     for (ways, tried, begun, skips, expected) in [
-        (&[Way::Other][..], false, false, true, Start),
-        (&[Way::Other], true, false, true, WaveOff),
-        (&[Way::Other], true, false, false, Wait),
+        (&[LeaseForSlot::Other][..], false, false, true, Start),
+        (&[LeaseForSlot::Other], true, false, true, WaveOff),
+        (&[LeaseForSlot::Other], true, false, false, Wait),
         // It has a record: it is not for a scheduler to end it.
-        (&[Way::Other], true, true, true, Wait),
-        (&[Way::Ours], false, false, true, Wait),
-        (&[Way::Ours], true, false, true, Wait),
+        (&[LeaseForSlot::Other], true, true, true, Wait),
+        (&[LeaseForSlot::Ours], false, false, true, Wait),
+        (&[LeaseForSlot::Ours], true, false, true, Wait),
         // Only a run that watches can tell that it is dead.
-        (&[Way::OursPerhaps], true, false, true, Start),
-        (&[Way::OursPerhaps], true, true, false, Start),
-        (&[Way::Free], true, false, true, Start),
-        (&[Way::Other, Way::Free], true, false, true, Start),
-        (&[Way::Other, Way::Ours], true, false, true, Wait),
-        (&[Way::Other, Way::Other], true, false, true, WaveOff),
+        (&[LeaseForSlot::OursPerhaps], true, false, true, Start),
+        (&[LeaseForSlot::OursPerhaps], true, true, false, Start),
+        (&[LeaseForSlot::Free], true, false, true, Start),
+        (&[LeaseForSlot::Other, LeaseForSlot::Free], true, false, true, Start),
+        (&[LeaseForSlot::Other, LeaseForSlot::Ours], true, false, true, Wait),
+        (&[LeaseForSlot::Other, LeaseForSlot::Other], true, false, true, WaveOff),
         // A run of it says what is wrong. One is enough.
-        (&[Way::Unreadable], false, false, true, Start),
-        (&[Way::Unreadable], true, false, true, Wait),
-        (&[Way::Other, Way::Unreadable], true, false, true, Wait),
-        (&[Way::Unreadable, Way::Free], true, false, true, Start),
+        (&[LeaseForSlot::Unreadable], false, false, true, Start),
+        (&[LeaseForSlot::Unreadable], true, false, true, Wait),
+        (&[LeaseForSlot::Other, LeaseForSlot::Unreadable], true, false, true, Wait),
+        (&[LeaseForSlot::Unreadable, LeaseForSlot::Free], true, false, true, Start),
     ] {
         assert_eq!(turn(ways, tried, begun, skips), expected, "{ways:?} {tried} {begun} {skips}");
     }
@@ -223,27 +226,30 @@ fn a_slot_gives_way_only_after_a_run_of_it_was_tried() {
 #[test]
 fn a_lease_that_cannot_be_read_is_never_free() {
     let lease = Name::new("site").unwrap();
-    let found = |stored: Option<&Stored>| Seen::of(&lease, stored, Duration::ZERO, "i");
+    let found = |stored: Option<&Stored>| LeaseSeen::of(&lease, stored, Duration::ZERO, "i");
     let damaged = Stored { body: b"{}".to_vec(), version: Version("1".into()), age: Some(Duration::MAX) };
     let (absent, unreadable) = (found(None), found(Some(&damaged)));
-    assert_eq!((&absent, &unreadable), (&Seen::Absent, &Seen::Unreadable));
-    assert_eq!((alive(Grant(1), &absent), way(&absent, &lease, "s")), (Alive::No, Way::Free));
-    assert_eq!((alive(Grant(1), &unreadable), way(&unreadable, &lease, "s")), (Alive::Yes, Way::Unreadable));
+    assert_eq!((&absent, &unreadable), (&LeaseSeen::Absent, &LeaseSeen::Unreadable));
+    assert_eq!((alive(Grant(1), &absent), way(&absent, &lease, "s")), (Alive::No, LeaseForSlot::Free));
+    assert_eq!(
+        (alive(Grant(1), &unreadable), way(&unreadable, &lease, "s")),
+        (Alive::Yes, LeaseForSlot::Unreadable)
+    );
 }
 
 #[test]
 fn three_that_gave_way_in_a_row_are_no_accident() {
     let slot = |reason, state| {
         let ask = ask(Grant(1), 0, IfUnknown::Refuse);
-        let leasehold_core::ledger::Verdict::Begin(entry) =
+        let leasehold_core::ledger::ItemVerdict::Begin(entry) =
             leasehold_core::ledger::begin(None, &ask, None, WRITE)
         else {
             panic!()
         };
         finish(&entry, state, Ending { reason, ..ending(0) })
     };
-    let gave_way = slot(Some(Reason::Overlap), State::Skipped);
-    let (done, ok) = (slot(Some(Reason::Done), State::Skipped), slot(None, State::Ok));
+    let gave_way = slot(Some(SettleReason::Overlap), ItemState::Skipped);
+    let (done, ok) = (slot(Some(SettleReason::Done), ItemState::Skipped), slot(None, ItemState::Ok));
     assert_eq!(stuck([&gave_way, &gave_way, &gave_way, &ok].into_iter()), Some(3));
     assert_eq!(stuck([&gave_way, &gave_way, &ok, &gave_way].into_iter()), None);
     assert_eq!(stuck([&done, &done, &done].into_iter()), None);
@@ -257,14 +263,14 @@ fn format_1_is_read_and_written_anew() {
     let key = r#""key":{"every":{"seconds":60,"offset":0}},"#;
     let old = text.replace("\"leasehold_job\":2", "\"leasehold_job\":1").replace(key, "");
     assert_ne!(old, text);
-    let old = Agenda::decode(&name("j"), old.as_bytes()).unwrap();
+    let old = JobRecord::decode(&name("j"), old.as_bytes()).unwrap();
     assert!(old.goes_by(&every(1)) && !old.goes_by(&every(2)));
     let paused = old.pausing("h".into(), "then".into(), WRITE).unwrap();
     let anew = seen(Some(&paused), &name("j"), &every(1), 500, &[], WRITE).unwrap();
     assert_eq!(anew, known.pausing("h".into(), "then".into(), WRITE).unwrap());
     assert_eq!(seen(Some(&anew), &name("j"), &every(1), 500, &[], WRITE), None);
     // Without a key format 2 says nothing that could be compared.
-    assert!(Agenda::decode(&name("j"), text.replace(key, "").as_bytes()).is_err());
+    assert!(JobRecord::decode(&name("j"), text.replace(key, "").as_bytes()).is_err());
 }
 
 /// However a schedule is written, it is compared by its times.
@@ -278,7 +284,7 @@ fn another_spelling_is_no_other_schedule() {
 fn additions_to_a_job_are_carried_along() {
     let text = String::from_utf8(agenda(100).encode()).unwrap();
     let text = text.replace("\"write\":", "\"more\":{\"colour\":\"red\"},\"write\":");
-    let read = Agenda::decode(&name("j"), text.as_bytes()).unwrap();
+    let read = JobRecord::decode(&name("j"), text.as_bytes()).unwrap();
     let next = seen(Some(&read), &name("j"), &every(2), 500, &[], WRITE).unwrap();
     assert!(String::from_utf8(next.encode()).unwrap().contains(r#""more":{"colour":"red"}"#));
 }
@@ -299,16 +305,19 @@ fn what_is_settled_far_ahead_is_noticed() {
 
 #[test]
 fn what_was_settled_by_a_wrong_clock_is_set_back() {
-    let dropped =
-        [range(60, 120, Why::Missed), range(600, 90_000, Why::Missed), range(95_000, 95_000, Why::Paused)];
+    let dropped = [
+        range(60, 120, DropReason::Missed),
+        range(600, 90_000, DropReason::Missed),
+        range(95_000, 95_000, DropReason::Paused),
+    ];
     let wrong = agenda(100).with_account(&account(99_000, &dropped, &[240, 96_000]), WRITE);
     let right = wrong.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
     assert_eq!((right.settled, right.since, &right.open[..]), (1_000, 100, &[240][..]));
     // 600, 660, … 960: those that have a record are taken off by the next look.
-    let cut = Range { first: 600, last: 960, count: 7, why: Why::Missed, counting: true };
+    let cut = DroppedRange { first: 600, last: 960, count: 7, why: DropReason::Missed, counting: true };
     assert_eq!(right.dropped, [dropped[0], cut]);
     assert_eq!(right.going_on(Some(&Every(60)), 1_000, WRITE), None, "it goes on already");
-    assert_eq!(Agenda::decode(&name("j"), &right.encode()).unwrap(), right, "it can be read");
+    assert_eq!(JobRecord::decode(&name("j"), &right.encode()).unwrap(), right, "it can be read");
     // Without the calendar nothing is set back, and what is not ahead never is.
     assert_eq!(wrong.going_on(None, 1_000, WRITE), None);
     assert_eq!(agenda(1_300).going_on(Some(&Every(60)), 1_000, WRITE), None);
@@ -317,17 +326,20 @@ fn what_was_settled_by_a_wrong_clock_is_set_back() {
 /// By a schedule that is in force since, nobody can count what was dropped before: it stays as it was counted.
 #[test]
 fn what_another_schedule_dropped_is_kept_where_it_is_cut() {
-    let dropped = [range(605, 90_000, Why::Missed)];
+    let dropped = [range(605, 90_000, DropReason::Missed)];
     let mut changed = agenda(100).with_account(&account(99_000, &dropped, &[]), WRITE);
     (changed.since, changed.schedule) = (99_000, "daily".into());
     let right = changed.going_on(Some(&Every(86_400)), 1_000, WRITE).unwrap();
-    assert_eq!(right.dropped, [Range { last: 1_000, ..dropped[0] }]);
+    assert_eq!(right.dropped, [DroppedRange { last: 1_000, ..dropped[0] }]);
     assert_eq!((right.settled, right.since), (1_000, 1_000));
 }
 
 #[test]
 fn what_never_began_is_not_counted_twice_where_a_range_is_cut() {
-    let dropped = [range(600, 90_000, Why::Missed), Range { count: 1, ..range(720, 720, Why::Missed) }];
+    let dropped = [
+        range(600, 90_000, DropReason::Missed),
+        DroppedRange { count: 1, ..range(720, 720, DropReason::Missed) },
+    ];
     let wrong = agenda(100).with_account(&account(99_000, &dropped, &[]), WRITE);
     let right = wrong.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
     assert_eq!(right.dropped.iter().map(|range| range.count).collect::<Vec<_>>(), [6, 1]);

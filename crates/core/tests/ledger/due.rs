@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::agenda::{Agenda, Range, Why, seen};
-use leasehold_core::ledger::due::{
-    Calendar, CatchUp, Counted, Due, Gap, ON_TIME, Stands, account, asked_by_itself, counted, listed_first,
-    never_begun,
+use leasehold_core::ledger::catch_up::{
+    Calendar, CatchUp, Counted, DueSlots, ON_TIME, SlotGap, SlotStanding, account, asked_by_itself, counted,
+    listed_first, never_begun,
 };
+use leasehold_core::ledger::job_record::{DropReason, DroppedRange, JobRecord, seen};
 
 use super::*;
 
@@ -26,10 +26,10 @@ impl Calendar for Every {
         Some((after.div_euclid(self.0) + 1) * self.0)
     }
 
-    fn gap(&self, after: i64, upto: i64) -> Option<Gap> {
+    fn gap(&self, after: i64, upto: i64) -> Option<SlotGap> {
         let (first, last) = (self.next(after)?, self.newest(upto)?);
         let count = u64::try_from((last - first) / self.0 + 1).ok()?;
-        (first <= last).then_some(Gap { first, last, count })
+        (first <= last).then_some(SlotGap { first, last, count })
     }
 
     fn newest_of(&self, after: i64, upto: i64, most: usize, max_age: Option<Duration>) -> Vec<i64> {
@@ -41,17 +41,17 @@ impl Calendar for Every {
     }
 }
 
-fn agenda(settled: i64) -> Agenda {
+fn agenda(settled: i64) -> JobRecord {
     seen(None, &name("j"), &every(1), settled, &[], WRITE).unwrap()
 }
 
-fn paused(settled: i64) -> Agenda {
+fn paused(settled: i64) -> JobRecord {
     agenda(settled).pausing("h".into(), "t".into(), WRITE).unwrap()
 }
 
-fn due(agenda: &Agenda, most: usize, max_age: Option<u64>, now: i64) -> Option<(Vec<i64>, Vec<bool>)> {
+fn due(agenda: &JobRecord, most: usize, max_age: Option<u64>, now: i64) -> Option<(Vec<i64>, Vec<bool>)> {
     let catch_up = CatchUp { most, max_age: max_age.map(Duration::from_secs) };
-    let due = Due::of(&Every(MINUTE), agenda, catch_up, now)?;
+    let due = DueSlots::of(&Every(MINUTE), agenda, catch_up, now)?;
     let late = due.run.iter().map(|at| due.is_late(*at)).collect();
     Some((due.run, late))
 }
@@ -71,7 +71,7 @@ fn what_is_due_just_now_is_run_however_little_is_caught_up() {
 #[test]
 fn a_slot_is_on_time_for_five_minutes() {
     let yearly = |most, now| {
-        let due = Due::of(&Every(10_000), &agenda(600), CatchUp { most, max_age: None }, now).unwrap();
+        let due = DueSlots::of(&Every(10_000), &agenda(600), CatchUp { most, max_age: None }, now).unwrap();
         due.run.iter().map(|at| (*at, due.is_late(*at))).collect::<Vec<_>>()
     };
     let on_time = 10_000 + ON_TIME.as_secs().cast_signed();
@@ -82,64 +82,72 @@ fn a_slot_is_on_time_for_five_minutes() {
 
 #[test]
 fn what_lies_before_the_wanted_is_accounted_for() {
-    let of = |agenda: &Agenda, most| {
-        let due = Due::of(&Every(MINUTE), agenda, CatchUp { most, max_age: None }, 1_030).unwrap();
+    let of = |agenda: &JobRecord, most| {
+        let due = DueSlots::of(&Every(MINUTE), agenda, CatchUp { most, max_age: None }, 1_030).unwrap();
         (due.account_upto(1_030), due.why())
     };
-    assert_eq!(of(&agenda(600), 2), (959, Why::Missed));
-    assert_eq!(of(&agenda(600), 0), (1_019, Why::Missed));
-    assert_eq!(of(&paused(600), 2), (1_030, Why::Paused), "and not beyond now");
+    assert_eq!(of(&agenda(600), 2), (959, DropReason::Missed));
+    assert_eq!(of(&agenda(600), 0), (1_019, DropReason::Missed));
+    assert_eq!(of(&paused(600), 2), (1_030, DropReason::Paused), "and not beyond now");
 }
 
 #[test]
 fn every_slot_up_to_a_time_is_in_a_range_or_has_a_record() {
-    let stands = BTreeMap::from([(720, Stands::Settled), (780, Stands::Taken), (900, Stands::Open)]);
-    let made = account(&Every(MINUTE), &agenda(600), 1_019, &stands, Why::Missed).unwrap();
-    let range = |first, last, count| Range { first, last, count, why: Why::Missed, counting: true };
+    let stands =
+        BTreeMap::from([(720, SlotStanding::Settled), (780, SlotStanding::Taken), (900, SlotStanding::Open)]);
+    let made = account(&Every(MINUTE), &agenda(600), 1_019, &stands, DropReason::Missed).unwrap();
+    let range =
+        |first, last, count| DroppedRange { first, last, count, why: DropReason::Missed, counting: true };
     assert_eq!(made.dropped, [range(660, 660, 1), range(840, 840, 1), range(960, 960, 1)]);
     assert_eq!((made.upto, made.open), (1_019, vec![780, 900]));
-    let many = [(660, Stands::Open), (720, Stands::Open), (780, Stands::Settled), (840, Stands::Taken)];
+    let many = [
+        (660, SlotStanding::Open),
+        (720, SlotStanding::Open),
+        (780, SlotStanding::Settled),
+        (840, SlotStanding::Taken),
+    ];
     assert_eq!(listed_first(many.into_iter()), [840, 720, 660], "what a run is at, then the newest");
     // What lies beyond is another time's.
-    let made = account(&Every(MINUTE), &agenda(600), 799, &stands, Why::Paused).unwrap();
+    let made = account(&Every(MINUTE), &agenda(600), 799, &stands, DropReason::Paused).unwrap();
     assert_eq!((made.dropped.len(), made.open), (1, vec![780]));
-    assert_eq!(account(&Every(MINUTE), &agenda(600), 600, &stands, Why::Missed), None);
+    assert_eq!(account(&Every(MINUTE), &agenda(600), 600, &stands, DropReason::Missed), None);
     // Records alone are written down once there is a row of them.
-    let row = |slots: i64| -> BTreeMap<i64, Stands> {
-        (11..11 + slots).map(|minute| (minute * MINUTE, Stands::Settled)).collect()
+    let row = |slots: i64| -> BTreeMap<i64, SlotStanding> {
+        (11..11 + slots).map(|minute| (minute * MINUTE, SlotStanding::Settled)).collect()
     };
-    assert_eq!(account(&Every(MINUTE), &agenda(600), 660 + 6 * MINUTE, &row(7), Why::Missed), None);
-    assert!(account(&Every(MINUTE), &agenda(600), 660 + 7 * MINUTE, &row(8), Why::Missed).is_some());
+    assert_eq!(account(&Every(MINUTE), &agenda(600), 660 + 6 * MINUTE, &row(7), DropReason::Missed), None);
+    assert!(account(&Every(MINUTE), &agenda(600), 660 + 7 * MINUTE, &row(8), DropReason::Missed).is_some());
     // One that is not over is listed at once, or nobody would look at it again.
     let only = |stands| {
-        let made = account(&Every(MINUTE), &agenda(600), 660, &BTreeMap::from([(660, stands)]), Why::Missed);
+        let made =
+            account(&Every(MINUTE), &agenda(600), 660, &BTreeMap::from([(660, stands)]), DropReason::Missed);
         made.map(|made| made.open)
     };
-    assert_eq!(only(Stands::Open), Some(vec![660]));
-    assert_eq!(only(Stands::Taken), Some(vec![660]));
+    assert_eq!(only(SlotStanding::Open), Some(vec![660]));
+    assert_eq!(only(SlotStanding::Taken), Some(vec![660]));
     // Others would take one without a record for one that was never begun.
-    assert_eq!(only(Stands::Starting), None);
+    assert_eq!(only(SlotStanding::Starting), None);
 }
 
 #[test]
 fn what_is_begun_in_a_range_is_not_counted_in_it() {
-    let range = Range { first: 660, last: 900, count: 5, why: Why::Missed, counting: true };
-    let of = |stands: &[(i64, Stands)]| counted(&range, &stands.iter().copied().collect());
+    let range = DroppedRange { first: 660, last: 900, count: 5, why: DropReason::Missed, counting: true };
+    let of = |stands: &[(i64, SlotStanding)]| counted(&range, &stands.iter().copied().collect());
     let found = |count, recorded: &[i64], open: &[i64]| {
         Some(Counted { count, recorded: recorded.into(), open: open.into() })
     };
     assert_eq!(of(&[]), found(5, &[], &[]));
-    assert_eq!(of(&[(720, Stands::Settled), (780, Stands::Open)]), found(3, &[720, 780], &[780]));
-    assert_eq!(of(&[(720, Stands::Settled), (780, Stands::Taken)]), None, "it may yet withdraw");
+    assert_eq!(of(&[(720, SlotStanding::Settled), (780, SlotStanding::Open)]), found(3, &[720, 780], &[780]));
+    assert_eq!(of(&[(720, SlotStanding::Settled), (780, SlotStanding::Taken)]), None, "it may yet withdraw");
     let alone = never_begun(733);
     assert_eq!(counted(&alone, &BTreeMap::new()), found(1, &[], &[]));
-    assert_eq!(counted(&alone, &BTreeMap::from([(733, Stands::Open)])), found(0, &[733], &[733]));
+    assert_eq!(counted(&alone, &BTreeMap::from([(733, SlotStanding::Open)])), found(0, &[733], &[733]));
 }
 
 #[test]
 fn what_is_too_old_is_not_tried_again() {
     let asked = |max_age: Option<u64>, now| {
-        let ask = Ask { attempts: 3, ..ask(Grant(1), 0, IfUnknown::Retry) };
+        let ask = ItemRequest { attempts: 3, ..ask(Grant(1), 0, IfUnknown::Retry) };
         let ask = asked_by_itself(ask, max_age.map(Duration::from_secs), 1_000, now);
         (ask.if_unknown, ask.attempts)
     };

@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use leasehold_core::ids::{Epoch, Grant, Ids, Token};
-use leasehold_core::ledger::agenda::{JobSchedule, ScheduleKey};
+use leasehold_core::ledger::job_record::{JobSchedule, ScheduleKey};
 use leasehold_core::ledger::{
-    Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, Next, Opened, Opening, State, Step,
-    Subject, finish,
+    Alive, Amended, Amending, Ending, Entry, IfUnknown, ItemCall, ItemClaim, ItemNext, ItemRequest,
+    ItemState, Opened, Opening, StepRecord, Subject, finish,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
@@ -83,10 +83,10 @@ struct World {
 
 #[allow(clippy::large_enum_variant)] // there are a handful of them
 enum Stage {
-    Opening(Opening, Call),
+    Opening(Opening, ItemCall),
     Executing(Own),
-    Stepping(Own, Step, Amending, Call),
-    Closing(Amending, Call),
+    Stepping(Own, StepRecord, Amending, ItemCall),
+    Closing(Amending, ItemCall),
 }
 
 struct Run {
@@ -103,7 +103,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-fn claim(grant: Grant, lease: usize) -> Claim {
+fn claim(grant: Grant, lease: usize) -> ItemClaim {
     let holder = Holder {
         host: "h".into(),
         pid: 1,
@@ -115,7 +115,7 @@ fn claim(grant: Grant, lease: usize) -> Claim {
     // Those of the rules' tests are numbered as they were granted.
     let token = u64::try_from(grant.0).ok().and_then(Token::new).unwrap_or(Token::FIRST);
     let epoch = Epoch::first(7);
-    Claim { lease: name(&format!("l{lease}")), epoch, token, grant, holder }
+    ItemClaim { lease: name(&format!("l{lease}")), epoch, token, grant, holder }
 }
 
 fn subject(slot: bool) -> Subject {
@@ -125,8 +125,8 @@ fn subject(slot: bool) -> Subject {
     }
 }
 
-fn ask(grant: Grant, lease: usize, if_unknown: IfUnknown) -> Ask {
-    Ask {
+fn ask(grant: Grant, lease: usize, if_unknown: IfUnknown) -> ItemRequest {
+    ItemRequest {
         subject: subject(false),
         job: name("j"),
         claim: claim(grant, lease),
@@ -200,11 +200,12 @@ impl World {
             self.check_steps(entry);
             self.check_owner(entry);
             // Begun by another, who may never execute anything.
-            self.last = self.last.filter(|last| entry.state != State::Started || entry.claim.grant == *last);
+            self.last =
+                self.last.filter(|last| entry.state != ItemState::Started || entry.claim.grant == *last);
         }
         match entry.map(|entry| entry.state) {
-            Ok(State::Failed) => self.silent = false,
-            Ok(State::Ok) => (self.silent, self.succeeded) = (false, true),
+            Ok(ItemState::Failed) => self.silent = false,
+            Ok(ItemState::Ok) => (self.silent, self.succeeded) = (false, true),
             _ => {}
         }
         self.ghost = if self.cell.is_none() { self.settled } else { self.ghost };
@@ -253,19 +254,19 @@ impl World {
         self.executing.push(grant);
     }
 
-    fn answer(&mut self, call: &Call) -> Answer {
+    fn answer(&mut self, call: &ItemCall) -> Answer {
         match call {
-            Call::Read => Answer::Read(self.read()),
-            Call::ReadLease(lease, grant) => {
+            ItemCall::Read => Answer::Read(self.read()),
+            ItemCall::ReadLease(lease, grant) => {
                 let at = usize::from(lease.as_str() == "l1");
                 let lives = self.flaw != Flaw::NobodyLives && self.leases[at] == Some(*grant);
                 Answer::Lease(Ok(if lives { Alive::Yes } else { Alive::No }))
             }
-            Call::Cas { expected, entry } => Answer::Cas(self.cas(expected.as_ref(), entry)),
-            Call::ReadSettled(..) if self.flaw == Flaw::NeverLooksTwice => Answer::Settled(Ok(false)),
-            Call::ReadSettled(..) if self.chance(self.faults / 4) => Answer::Settled(Err(unreachable())),
-            Call::ReadSettled(..) => Answer::Settled(Ok(self.settled)),
-            Call::Remove(version) => {
+            ItemCall::Cas { expected, entry } => Answer::Cas(self.cas(expected.as_ref(), entry)),
+            ItemCall::ReadSettled(..) if self.flaw == Flaw::NeverLooksTwice => Answer::Settled(Ok(false)),
+            ItemCall::ReadSettled(..) if self.chance(self.faults / 4) => Answer::Settled(Err(unreachable())),
+            ItemCall::ReadSettled(..) => Answer::Settled(Ok(self.settled)),
+            ItemCall::Remove(version) => {
                 self.remove(&version.clone());
                 Answer::Removed
             }
@@ -283,7 +284,7 @@ impl World {
     fn sweep(&mut self) {
         let over = |body: &[u8]| {
             let entry = Entry::decode(body).unwrap();
-            entry.state == State::Ok || entry.state == State::Failed && entry.failures >= 3
+            entry.state == ItemState::Ok || entry.state == ItemState::Failed && entry.failures >= 3
         };
         match self.cell.clone() {
             // Nobody came: dropped.
@@ -315,7 +316,7 @@ fn unreachable() -> Failure {
 fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
     run.stage = match run.stage {
         Stage::Opening(mut opening, call) => {
-            if world.flaw == Flaw::StartsFirst && matches!(call, Call::Cas { .. }) {
+            if world.flaw == Flaw::StartsFirst && matches!(call, ItemCall::Cas { .. }) {
                 world.begin(run.grant, if_unknown);
             }
             let next = match world.answer(&call) {
@@ -326,26 +327,26 @@ fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
                 Answer::Removed => opening.on_removed(),
             };
             match next {
-                Next::Call(call) => Stage::Opening(opening, call),
+                ItemNext::Call(call) => Stage::Opening(opening, call),
                 // By the clock of its session it is too late to start anything.
-                Next::Done(Opened::Begun(..)) if run.stale => return None,
-                Next::Done(Opened::Begun(entry, version)) => {
+                ItemNext::Done(Opened::Begun(..)) if run.stale => return None,
+                ItemNext::Done(Opened::Begun(entry, version)) => {
                     if world.flaw != Flaw::StartsFirst {
                         world.begin(run.grant, if_unknown);
                     }
                     Stage::Executing(Own { entry, version, unrecorded: Vec::new() })
                 }
-                Next::Done(_) => return None,
+                ItemNext::Done(_) => return None,
             }
         }
         Stage::Executing(own) => execute(world, own, run.grant),
         Stage::Stepping(mut own, step, mut amending, call) => {
             match world.amend(&mut amending, &call, run.grant) {
-                Next::Call(call) => Stage::Stepping(own, step, amending, call),
-                Next::Done(Amended::Done(entry, version)) => {
+                ItemNext::Call(call) => Stage::Stepping(own, step, amending, call),
+                ItemNext::Done(Amended::Done(entry, version)) => {
                     Stage::Executing(Own { entry, version, unrecorded: Vec::new() })
                 }
-                Next::Done(_) => {
+                ItemNext::Done(_) => {
                     if world.flaw != Flaw::ForgetsItsSteps {
                         own.unrecorded.push(step);
                     }
@@ -354,8 +355,8 @@ fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
             }
         }
         Stage::Closing(mut amending, call) => match world.amend(&mut amending, &call, run.grant) {
-            Next::Call(call) => Stage::Closing(amending, call),
-            Next::Done(_) => return None,
+            ItemNext::Call(call) => Stage::Closing(amending, call),
+            ItemNext::Done(_) => return None,
         },
     };
     Some(run)
@@ -373,7 +374,7 @@ fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown, slot: bool) -> (Option
         {
             let grant = Grant(world.ids.fresh());
             world.leases[lease] = Some(grant);
-            let mut ask = Ask { subject: subject(slot), ..ask(grant, lease, if_unknown) };
+            let mut ask = ItemRequest { subject: subject(slot), ..ask(grant, lease, if_unknown) };
             world.tokens += 1;
             ask.claim.token = Token::new(world.tokens).unwrap();
             if flaw == Flaw::IgnoresTokens {
@@ -386,7 +387,7 @@ fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown, slot: bool) -> (Option
                 ask.keep = Some(Duration::ZERO);
             }
             let opening = Opening::new(ask, world.seed());
-            runs.push(Run { grant, lease, stale: false, stage: Stage::Opening(opening, Call::Read) });
+            runs.push(Run { grant, lease, stale: false, stage: Stage::Opening(opening, ItemCall::Read) });
         }
         if !world.late.is_empty() && world.chance(200) {
             let at = world.below(world.late.len() as u64) as usize;
@@ -434,8 +435,8 @@ fn an_item_is_done_once_whatever_happens() {
             done += u32::from(world.succeeded);
             // Without faults, and with nobody waiting for a person, it is done in the end, or failed too often.
             let entry = world.cell.map(|(_, body)| Entry::decode(&body).unwrap());
-            let settled =
-                entry.is_some_and(|e| e.state == State::Ok || e.state == State::Failed && e.failures >= 3);
+            let settled = entry
+                .is_some_and(|e| e.state == ItemState::Ok || e.state == ItemState::Failed && e.failures >= 3);
             assert!(settled || if_unknown == IfUnknown::Refuse, "seed {seed} never settles");
         }
     }

@@ -9,14 +9,15 @@ pub struct Own {
     pub entry: Entry,
     pub version: Version,
     /// Done, and nobody knows whether that is recorded.
-    pub unrecorded: Vec<Step>,
+    pub unrecorded: Vec<StepRecord>,
 }
 
 impl Own {
     /// The entry with all that was done.
     fn whole(&self) -> Entry {
-        let add =
-            |entry: Entry, step: &Step| step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry);
+        let add = |entry: Entry, step: &StepRecord| {
+            step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry)
+        };
         self.unrecorded.iter().fold(self.entry.clone(), add)
     }
 }
@@ -26,8 +27,8 @@ impl World {
     pub fn check_owner(&mut self, entry: &Entry) {
         let Some((_, body)) = &self.cell else { return };
         let now = Entry::decode(body).unwrap();
-        let lives = now.state == State::Started && self.executing.contains(&now.claim.grant);
-        let ours = entry.claim.grant == now.claim.grant && entry.state != State::Unknown;
+        let lives = now.state == ItemState::Started && self.executing.contains(&now.claim.grant);
+        let ours = entry.claim.grant == now.claim.grant && entry.state != ItemState::Unknown;
         if lives && !ours {
             self.broken.get_or_insert("a living run was written over".into());
         }
@@ -38,7 +39,7 @@ impl World {
             // It was removed because it is settled.
             None => self.steps.clear(),
             Some(before) if entry.claim.grant == before.claim.grant => {
-                if entry.state == State::Started && before.state != State::Started {
+                if entry.state == ItemState::Started && before.state != ItemState::Started {
                     self.broken.get_or_insert("how it ended was undone".into());
                 }
             }
@@ -59,7 +60,7 @@ impl World {
         self.steps_done += 1;
     }
 
-    fn amending(&mut self, version: Version, entry: Entry) -> (Amending, Call) {
+    fn amending(&mut self, version: Version, entry: Entry) -> (Amending, ItemCall) {
         let new = if self.flaw == Flaw::TakesItselfForAnother { Amending::new } else { Amending::by_run };
         let mut amending = new(version, entry, self.seed());
         let call = amending.start();
@@ -67,18 +68,18 @@ impl World {
     }
 
     /// One call of a run that changes its item; it gives up when it has no more time.
-    pub fn amend(&mut self, amending: &mut Amending, call: &Call, grant: Grant) -> Next<Amended> {
+    pub fn amend(&mut self, amending: &mut Amending, call: &ItemCall, grant: Grant) -> ItemNext<Amended> {
         let answer = self.answer(call);
         let failed = matches!(&answer, Answer::Cas(Cas::Unknown(_)) | Answer::Read(Err(_)));
         if failed && self.chance(300) {
-            return Next::Done(Amended::Failed(unreachable()));
+            return ItemNext::Done(Amended::Failed(unreachable()));
         }
         let next = match answer {
             Answer::Read(result) => amending.on_read(result),
             Answer::Cas(result) => amending.on_cas(result),
             Answer::Lease(_) | Answer::Settled(_) | Answer::Removed => panic!("{call:?}"),
         };
-        if matches!(next, Next::Done(Amended::Superseded(_))) && self.last == Some(grant) {
+        if matches!(next, ItemNext::Done(Amended::Superseded(_))) && self.last == Some(grant) {
             self.broken.get_or_insert("overtaken by itself".into());
         }
         next
@@ -98,7 +99,7 @@ pub fn execute(world: &mut World, own: Own, grant: Grant) -> Stage {
     }
     world.executing.retain(|executing| *executing != grant);
     let failed = world.chance(300);
-    let state = if failed { State::Failed } else { State::Ok };
+    let state = if failed { ItemState::Failed } else { ItemState::Ok };
     let (amending, call) = world.amending(own.version, finish(&whole, state, ending(failed.into())));
     Stage::Closing(amending, call)
 }

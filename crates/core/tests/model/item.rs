@@ -2,8 +2,8 @@
 
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::{
-    Ask, Claim, Ending, Entry, Found, IfUnknown, ItemOpened, Opened, State as Word, Subject, Verdict, begin,
-    finish,
+    Ending, Entry, FoundEntry, IfUnknown, ItemClaim, ItemOpened, ItemRequest, ItemState as Word, ItemVerdict,
+    Opened, Subject, begin, finish,
 };
 use leasehold_core::record::Holder;
 use leasehold_core::rules::Rules;
@@ -71,24 +71,33 @@ impl<R: Rules> State<R> {
         };
         let Granted { lease, epoch, token, grant, .. } = granted.clone();
         let job = lease.clone();
-        let claim = Claim { lease, epoch, token, grant, holder };
+        let claim = ItemClaim { lease, epoch, token, grant, holder };
         let again = model.flaw == Flaw::RetriesUnknown;
         let if_unknown = if again { IfUnknown::Retry } else { IfUnknown::Refuse };
-        let ask = Ask { subject: Subject::Key("k".into()), job, claim, if_unknown, attempts: 1, keep: None };
+        let ask = ItemRequest {
+            subject: Subject::Key("k".into()),
+            job,
+            claim,
+            if_unknown,
+            attempts: 1,
+            keep: None,
+        };
         let found = self.item.row.clone();
         let before = found.as_ref().map(|entry| entry.write);
-        match (begin(found.as_ref().map(|entry| Found { entry, age: None }), &ask, None, write), found) {
-            (Verdict::Begin(entry), _) => {
+        match (begin(found.as_ref().map(|entry| FoundEntry { entry, age: None }), &ask, None, write), found) {
+            (ItemVerdict::Begin(entry), _) => {
                 let early = (model.flaw == Flaw::StartsFirst).then(|| begun(&entry));
                 self.client(c).task = Task::Write(granted, before, Box::new(entry));
                 if let Some(early) = early {
                     self.step(model, c, early);
                 }
             }
-            (Verdict::Done, Some(found)) => self.step(model, c, opened(Opened::Done(found))),
-            (Verdict::InProgress, Some(found)) => self.step(model, c, opened(Opened::InProgress(found))),
-            (Verdict::Quarantined, Some(found)) => self.step(model, c, opened(Opened::Quarantined(found))),
-            (Verdict::Unknown(entry, doubt), _) => {
+            (ItemVerdict::Done, Some(found)) => self.step(model, c, opened(Opened::Done(found))),
+            (ItemVerdict::InProgress, Some(found)) => self.step(model, c, opened(Opened::InProgress(found))),
+            (ItemVerdict::Quarantined, Some(found)) => {
+                self.step(model, c, opened(Opened::Quarantined(found)))
+            }
+            (ItemVerdict::Unknown(entry, doubt), _) => {
                 self.item.row = Some(entry.clone());
                 self.step(model, c, opened(Opened::Unknown(entry, doubt)));
             }

@@ -4,18 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, RefusalReason, verdict};
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::name::Name;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{
-    Choice, Effect, Event, Exit, Granted, History, Input, Op, Phase, Plan, Reach, Reading, Request,
-    RequestId, Session, Within,
+    Distance, Effect, Event, Granted, HistoryPolicy, Input, JobExit, LeaseChoice, Op, Phase, Reading,
+    Request, RequestId, Session, SessionPlan, Within,
 };
-use leasehold_core::stop::{StoreClock, Timing};
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold_core::time::{BootTime, Now};
+use leasehold_core::timing::{StoreClock, Timing};
 
 use crate::Leases;
 use crate::item::{Item, Task};
@@ -144,7 +144,7 @@ pub(crate) fn grant_of(client: usize) -> Grant {
     Grant(100 + client as u128)
 }
 
-fn plan(client: usize, item: bool) -> Plan {
+fn plan(client: usize, item: bool) -> SessionPlan {
     let second = Duration::from_secs(1);
     let timing = Timing {
         ttl: second * u32::try_from(TTL).unwrap_or(1),
@@ -164,15 +164,15 @@ fn plan(client: usize, item: bool) -> Plan {
         since: String::new(),
         slot: None,
     };
-    Plan {
-        leases: vec![Choice { lease: lease(), seen: None, watched: None }],
+    SessionPlan {
+        leases: vec![LeaseChoice { lease: lease(), seen: None, watched: None }],
         grant: grant_of(client),
         timing,
         wait: Duration::ZERO,
         max_run: None,
         seal: !item,
-        item: item.then_some(Reach::Far),
-        history: History::Nothing,
+        item: item.then_some(Distance::Far),
+        history: HistoryPolicy::Nothing,
         by_hand: false,
         force: false,
         lock: None,
@@ -282,7 +282,7 @@ impl<R: Rules> State<R> {
             Act::Commit(c) => self.commit(c),
             Act::Exit(c) => {
                 self.client(c).job = None;
-                self.step(model, c, Input::JobExited { exit: Exit::Code(0), tree_empty: true });
+                self.step(model, c, Input::JobExited { exit: JobExit::Code(0), tree_empty: true });
             }
             Act::Open(c) => self.open_item(model, c),
             Act::ItemLands(c) => self.item_lands(model, c),
@@ -344,7 +344,7 @@ impl<R: Rules> State<R> {
                 self.client(c).job = Some(Job { granted, grant, acked: 0, left, checked: None });
             }
             Effect::Kill if self.client(c).job.take().is_some() => {
-                self.step(model, c, Input::JobExited { exit: Exit::Signal(137), tree_empty: true });
+                self.step(model, c, Input::JobExited { exit: JobExit::Signal(137), tree_empty: true });
             }
             Effect::Tell(Event::Granted(granted)) => self.told(model, c, &granted),
             Effect::Done(_) => self.end(c),
@@ -455,16 +455,19 @@ impl<R: Rules> State<R> {
 
     fn seal(&mut self, model: &Leases<R>, c: usize) {
         let Some(granted) = self.client(c).sealing.take() else { return };
-        let result = match verdict(self.fence.as_ref(), &bearer(&granted), &Offer::Seal(Mode::Enforce)) {
-            _ if model.flaw == Flaw::NoSeal => Ok(()),
-            Verdict::Accept(fence) => {
-                self.fence = Some(fence);
-                Ok(())
-            }
-            Verdict::Repeat => Ok(()),
-            // Enforced here, so nothing is ever only counted.
-            Verdict::Refuse(reason) | Verdict::LetIn(reason, _) => Err(reason.word().to_owned()),
-        };
+        let result =
+            match verdict(self.fence.as_ref(), &bearer(&granted), &FenceOffer::Seal(FenceMode::Enforce)) {
+                _ if model.flaw == Flaw::NoSeal => Ok(()),
+                FenceVerdict::Accept(fence) => {
+                    self.fence = Some(fence);
+                    Ok(())
+                }
+                FenceVerdict::Repeat => Ok(()),
+                // Enforced here, so nothing is ever only counted.
+                FenceVerdict::Refuse(reason) | FenceVerdict::LetIn(reason, _) => {
+                    Err(reason.word().to_owned())
+                }
+            };
         if result.is_ok() {
             let mine = (granted.epoch, granted.token, c);
             let index = self.ghost.grants.iter().position(|g| *g == mine).unwrap_or(0);
@@ -484,19 +487,19 @@ impl<R: Rules> State<R> {
     fn write(&mut self, model: &Leases<R>, c: usize) {
         let fence = self.fence.clone();
         let Some(job) = self.client(c).job.as_mut() else { return };
-        let offer = Offer::Write { seq: job.acked + 1, digest: "d".into() };
+        let offer = FenceOffer::Write { seq: job.acked + 1, digest: "d".into() };
         job.left -= 1;
         let grant = job.grant;
         match verdict(fence.as_ref(), &bearer(&job.granted), &offer) {
-            Verdict::Accept(fence) if model.flaw == Flaw::CheckThenWrite => job.checked = Some(fence),
-            Verdict::Accept(fence) => {
+            FenceVerdict::Accept(fence) if model.flaw == Flaw::CheckThenWrite => job.checked = Some(fence),
+            FenceVerdict::Accept(fence) => {
                 job.acked += 1;
                 self.fence = Some(fence);
                 self.let_in(grant);
             }
-            Verdict::Repeat => {}
-            Verdict::Refuse(reason) | Verdict::LetIn(reason, _) => {
-                if reason == Reason::Stale {
+            FenceVerdict::Repeat => {}
+            FenceVerdict::Refuse(reason) | FenceVerdict::LetIn(reason, _) => {
+                if reason == RefusalReason::Stale {
                     model.sights.refused_stale.store(true, Ordering::Relaxed);
                 }
             }

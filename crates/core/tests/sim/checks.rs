@@ -3,10 +3,12 @@
 use leasehold_core::fence::Bearer;
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::record::LeaseRecord;
-use leasehold_core::rules::{Rules, Seen};
-use leasehold_core::session::{Effect, Event, NotStarted, Outcome, Plan, Release, StopReason, Watched};
-use leasehold_core::stop::Timing;
+use leasehold_core::rules::{Rules, SeenToken};
+use leasehold_core::session::{
+    Effect, Event, NotStarted, Outcome, Release, SessionPlan, StopReason, WatchedRecord,
+};
 use leasehold_core::time::BootTime;
+use leasehold_core::timing::Timing;
 
 use crate::faults::{Fault, Loss, nanos};
 use crate::mutants::Mutant;
@@ -103,7 +105,7 @@ impl Ledger {
 #[derive(Default)]
 pub(crate) struct Mark {
     timing: Option<Timing>,
-    pub(crate) seen: Vec<Option<Seen>>,
+    pub(crate) seen: Vec<Option<SeenToken>>,
     started: bool,
     done: bool,
     stop_at: Option<BootTime>,
@@ -115,7 +117,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &SessionPlan) -> Self {
         Self { timing: Some(plan.timing), ..Self::default() }
     }
 }
@@ -341,7 +343,7 @@ impl<R: Rules> World<R> {
     }
 
     /// A version is watched from a moment at which it was already stored, or it could expire early.
-    pub(crate) fn check_watched(&mut self, w: usize, lease: usize, watched: Watched) {
+    pub(crate) fn check_watched(&mut self, w: usize, lease: usize, watched: WatchedRecord) {
         let Some(row) = &self.store.rows[lease] else { return };
         let clock = &self.hosts[self.workers[w].host].clock;
         let nap = self.mutant == Mutant::NapIgnored; // must be caught by what it leads to

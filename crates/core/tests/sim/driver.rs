@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold_core::errand::Next;
 use leasehold_core::ids::Grant;
+use leasehold_core::one_shot::OneShotNext;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{
-    Choice, Effect, History, Input, Op, Outcome, Plan, Reading, Request as Asked, RequestId, Session,
-    Watched, Within,
+    Effect, HistoryPolicy, Input, LeaseChoice, Op, Outcome, Reading, Request as Asked, RequestId, Session,
+    SessionPlan, WatchedRecord, Within,
 };
 use leasehold_core::store::{Cas, Failure, Version};
 
@@ -54,12 +54,12 @@ impl<R: Rules> World<R> {
         self.step(owner, Input::Start);
     }
 
-    fn plan(&mut self, owner: Owner) -> Plan {
+    fn plan(&mut self, owner: Owner) -> SessionPlan {
         let (w, count) = owner;
         let host = self.workers[w].host;
         let forgets = self.mutant == Mutant::HostMemoryIgnored;
         let leases = (0..self.names.len())
-            .map(|l| Choice {
+            .map(|l| LeaseChoice {
                 lease: self.names[l].clone(),
                 seen: self.hosts[host].seen[l].filter(|_| !forgets),
                 watched: self.hosts[host].watched[l],
@@ -93,7 +93,7 @@ impl<R: Rules> World<R> {
             Mutant::OwnerIsHost => u128::try_from(host).unwrap_or(0) + 1,
             _ => self.rng.wide(),
         };
-        Plan {
+        SessionPlan {
             leases,
             grant: Grant(grant),
             timing,
@@ -101,7 +101,7 @@ impl<R: Rules> World<R> {
             max_run,
             seal: self.config.seals,
             item: None,
-            history: History::Job,
+            history: HistoryPolicy::Job,
             by_hand,
             force,
             lock: (self.config.evidence && !by_hand).then(|| "lock".into()),
@@ -275,10 +275,10 @@ impl<R: Rules> World<R> {
         }
     }
 
-    fn watched_from(&self, w: usize, watched: Watched) -> Watched {
+    fn watched_from(&self, w: usize, watched: WatchedRecord) -> WatchedRecord {
         match self.mutant {
             // As if the clock had been read before the request instead of after the answer.
-            Mutant::WatchedFromSend => Watched { since: self.workers[w].sent, ..watched },
+            Mutant::WatchedFromSend => WatchedRecord { since: self.workers[w].sent, ..watched },
             _ => watched,
         }
     }
@@ -482,11 +482,11 @@ impl<R: Rules> World<R> {
         };
         let lease = errand.lease().clone();
         match next {
-            Next::Done(outcome) => {
+            OneShotNext::Done(outcome) => {
                 trace!(self, "errand {index}: {outcome:?}");
                 self.errands[index] = None;
             }
-            Next::Ask(op) => {
+            OneShotNext::Ask(op) => {
                 let lease = self.lease_index(&lease);
                 self.send(From::Errand(index), lease, op);
             }

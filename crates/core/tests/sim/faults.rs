@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::stop::{DRIFT_PPM, StoreClock, Timing, Wishes};
+use leasehold_core::timing::{DRIFT_PPM, StoreClock, Timing, TimingWishes};
 
 /// splitmix64: small, seeded, good enough to choose schedules.
 #[derive(Clone)]
@@ -149,7 +149,7 @@ fn choose_timing(rng: &mut Rng, age: AgeMode) -> Timing {
     loop {
         let ttl = ttls[usize::try_from(rng.below(ttls.len() as u64)).unwrap_or(0)] + rng.below(500);
         let jump = jumps[usize::try_from(rng.below(5)).unwrap_or(0)];
-        let wishes = Wishes { ttl: Some(Duration::from_millis(ttl)), ..Wishes::default() };
+        let wishes = TimingWishes { ttl: Some(Duration::from_millis(ttl)), ..TimingWishes::default() };
         let clock =
             StoreClock { resolution: Duration::from_millis(resolution), jump: Duration::from_millis(jump) };
         if let Ok(timing) = Timing::new(wishes, clock) {

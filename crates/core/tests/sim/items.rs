@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::ids::Grant;
 use leasehold_core::ledger::{
-    Alive, Amended, Amending, Ask, Call, Claim, Ending, Entry, IfUnknown, ItemOpened, ItemRecorded, Next,
-    Opened, Opening, Seen, State, Subject, alive, finish,
+    Alive, Amended, Amending, Ending, Entry, IfUnknown, ItemCall, ItemClaim, ItemNext, ItemOpened,
+    ItemRecorded, ItemRequest, ItemState, LeaseSeen, Opened, Opening, Subject, alive, finish,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
 use leasehold_core::rules::Rules;
-use leasehold_core::session::{Granted, Input, Phase, Reach};
+use leasehold_core::session::{Distance, Granted, Input, Phase};
 use leasehold_core::store::{Cas, Failure, Stored, Version};
 use leasehold_core::time::BootTime;
 
@@ -60,7 +60,7 @@ pub(crate) struct Task {
     work: Work,
     ours: Option<(Entry, Version)>,
     /// To be recorded once it is opened.
-    then: Option<(State, Ending, BootTime)>,
+    then: Option<(ItemState, Ending, BootTime)>,
     executed: bool,
     /// Until when the session waits for the record, and whether it was answered.
     record_by: Option<BootTime>,
@@ -106,7 +106,7 @@ fn silent(op: &Op) -> Answer {
 
 impl<R: Rules> World<R> {
     /// What a session that is about to begin is to do once.
-    pub(crate) fn choose_item(&mut self, owner: Owner, grant: Grant) -> Option<Reach> {
+    pub(crate) fn choose_item(&mut self, owner: Owner, grant: Grant) -> Option<Distance> {
         if !self.items.on {
             return None;
         }
@@ -123,7 +123,7 @@ impl<R: Rules> World<R> {
             record_by: None,
             answered: false,
         });
-        Some(if self.items.rng.chance(300) { Reach::Near } else { Reach::Far })
+        Some(if self.items.rng.chance(300) { Distance::Near } else { Distance::Far })
     }
 
     pub(crate) fn open_item(&mut self, owner: Owner, granted: &Granted) {
@@ -137,7 +137,7 @@ impl<R: Rules> World<R> {
             since: String::new(),
             slot: None,
         };
-        let claim = Claim {
+        let claim = ItemClaim {
             lease: granted.lease.clone(),
             epoch: granted.epoch,
             token: granted.token,
@@ -149,16 +149,16 @@ impl<R: Rules> World<R> {
             _ => IfUnknown::Refuse,
         };
         let (subject, job) = (subject(task.item), granted.lease.clone());
-        let ask = Ask { subject, job, claim, if_unknown, attempts: 1, keep: None };
+        let ask = ItemRequest { subject, job, claim, if_unknown, attempts: 1, keep: None };
         task.work = Work::Opening(Box::new(Opening::new(ask, seed)));
         self.send_item(owner, Op::Read, 0);
     }
 
-    pub(crate) fn record_item(&mut self, owner: Owner, state: State, ending: Ending, until: BootTime) {
+    pub(crate) fn record_item(&mut self, owner: Owner, state: ItemState, ending: Ending, until: BootTime) {
         let timeout = self.config.timing.timeout;
         let Some(task) = self.workers[owner.0].item.as_mut() else { return };
         task.record_by = Some(until.plus(timeout * HANGING_CALLS));
-        if state == State::Planned {
+        if state == ItemState::Planned {
             self.met.add(Fault::ItemTakenBack);
         }
         let Some(task) = self.workers[owner.0].item.as_mut() else { return };
@@ -176,10 +176,13 @@ impl<R: Rules> World<R> {
         let Some((entry, version)) = task.ours.take() else {
             return self.tell_recorded(owner, ItemRecorded::default());
         };
-        let state =
-            if self.mutant == Mutant::SkipIsOk && state == State::Planned { State::Ok } else { state };
+        let state = if self.mutant == Mutant::SkipIsOk && state == ItemState::Planned {
+            ItemState::Ok
+        } else {
+            state
+        };
         let mut amending = Amending::by_run(version, finish(&entry, state, ending), seed);
-        let Call::Cas { expected, entry } = amending.start() else { return };
+        let ItemCall::Cas { expected, entry } = amending.start() else { return };
         task.work = Work::Recording(Box::new(amending), until);
         let late = self.mutant == Mutant::RecordedAfterRelease;
         if late {
@@ -287,16 +290,16 @@ impl<R: Rules> World<R> {
             reading.stored = reading.stored.map(|stored| Stored { body: b"?".to_vec(), ..stored });
         }
         let resolution = self.config.timing.clock.resolution;
-        let seen = Seen::of(lease, reading.stored.as_ref(), resolution, &reading.instance);
+        let seen = LeaseSeen::of(lease, reading.stored.as_ref(), resolution, &reading.instance);
         match (self.mutant, &seen) {
-            (Mutant::UnreadableIsFree, Seen::Unreadable) => Alive::No,
+            (Mutant::UnreadableIsFree, LeaseSeen::Unreadable) => Alive::No,
             _ => alive(grant, &seen),
         }
     }
 
     fn land_item(&mut self, owner: Owner, item: u64, expected: Option<&Version>, entry: Entry) -> Cas {
         let before = self.items.rows.get(&item).cloned();
-        let ends = entry.state != State::Started && entry.state != State::Unknown;
+        let ends = entry.state != ItemState::Started && entry.state != ItemState::Unknown;
         let blind = self.mutant == Mutant::StaleClose && ends;
         if !blind && before.as_ref().map(|(_, version)| version) != expected {
             return Cas::Conflict;
@@ -313,22 +316,22 @@ impl<R: Rules> World<R> {
         let grant = entry.claim.grant;
         let who = format!("w{}.{}", owner.0, owner.1);
         let others = before.filter(|b| {
-            b.state == State::Started && (b.claim.grant != grant || entry.state == State::Unknown)
+            b.state == ItemState::Started && (b.claim.grant != grant || entry.state == ItemState::Unknown)
         });
         if let Some(live) = others.and_then(|b| self.runs_surely(b.claim.grant)) {
             self.violate(format!("item {item}: {who} goes over the run of w{}.{}", live.0, live.1));
         }
         match entry.state {
-            State::Started => drop(self.items.started.insert((item, grant))),
-            State::Unknown => {}
+            ItemState::Started => drop(self.items.started.insert((item, grant))),
+            ItemState::Unknown => {}
             _ => {
-                if !before.is_some_and(|b| b.state == State::Started && b.claim.grant == grant) {
+                if !before.is_some_and(|b| b.state == ItemState::Started && b.claim.grant == grant) {
                     self.violate(format!("item {item}: {who} closes what is not its own"));
                 }
                 self.items.ended.insert((item, grant));
             }
         }
-        if entry.state == State::Ok && !self.items.well.contains(&owner) {
+        if entry.state == ItemState::Ok && !self.items.well.contains(&owner) {
             self.violate(format!("item {item}: {who} records ok, and its command did not end well"));
         }
     }
@@ -367,11 +370,11 @@ impl<R: Rules> World<R> {
                     Answer::Cas(cas) => opening.on_cas(cas),
                 };
                 match next {
-                    Next::Call(call) => {
+                    ItemNext::Call(call) => {
                         task.work = Work::Opening(opening);
                         self.send_item(owner, op(call), 0);
                     }
-                    Next::Done(opened) => {
+                    ItemNext::Done(opened) => {
                         if let Opened::Begun(entry, version) = &opened {
                             task.ours = Some((entry.clone(), version.clone()));
                         }
@@ -386,16 +389,16 @@ impl<R: Rules> World<R> {
                     Answer::Lease(_) => return,
                 };
                 match next {
-                    Next::Call(_) if silence && boot >= until => {
+                    ItemNext::Call(_) if silence && boot >= until => {
                         self.met.add(Fault::ItemGivenUp);
                         let item = Some(Amended::Failed(unreachable()));
                         self.tell_recorded(owner, ItemRecorded { item, ..ItemRecorded::default() });
                     }
-                    Next::Call(call) => {
+                    ItemNext::Call(call) => {
                         task.work = Work::Recording(amending, until);
                         self.send_item(owner, op(call), if silence { PAUSE } else { 0 });
                     }
-                    Next::Done(amended) => {
+                    ItemNext::Done(amended) => {
                         let item = Some(amended);
                         self.tell_recorded(owner, ItemRecorded { item, ..ItemRecorded::default() });
                     }
@@ -438,11 +441,13 @@ impl<R: Rules> World<R> {
     }
 }
 
-fn op(call: Call) -> Op {
+fn op(call: ItemCall) -> Op {
     match call {
-        Call::Read => Op::Read,
-        Call::ReadLease(lease, grant) => Op::Lease(lease, grant),
-        Call::Cas { expected, entry } => Op::Cas(expected, Box::new(entry)),
-        Call::ReadSettled(..) | Call::Remove(_) => unreachable!("a key is never settled without a record"),
+        ItemCall::Read => Op::Read,
+        ItemCall::ReadLease(lease, grant) => Op::Lease(lease, grant),
+        ItemCall::Cas { expected, entry } => Op::Cas(expected, Box::new(entry)),
+        ItemCall::ReadSettled(..) | ItemCall::Remove(_) => {
+            unreachable!("a key is never settled without a record")
+        }
     }
 }

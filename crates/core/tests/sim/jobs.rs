@@ -1,8 +1,8 @@
 //! Jobs as process trees, and the fenced target they write to.
 
-use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
-use leasehold_core::rules::{Rules, Seen};
-use leasehold_core::session::{Exit, Granted, Input, Watched};
+use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, RefusalReason, verdict};
+use leasehold_core::rules::{Rules, SeenToken};
+use leasehold_core::session::{Granted, Input, JobExit, WatchedRecord};
 
 use crate::faults::{Fault, nanos};
 use crate::mutants::Mutant;
@@ -97,7 +97,7 @@ impl<R: Rules> World<R> {
         let lasts = self.rng.below(2 * self.ttl());
         self.after(lasts, Event::JobEnds(tree));
         if self.config.seals {
-            self.offer(tree, &Offer::Seal(Mode::Enforce));
+            self.offer(tree, &FenceOffer::Seal(FenceMode::Enforce));
             self.after(self.config.latency, Event::Write(tree));
         }
     }
@@ -131,7 +131,7 @@ impl<R: Rules> World<R> {
     fn kill_main_only(&mut self, t: usize) {
         let owner = self.trees[t].owner;
         self.trees[t].main = false;
-        self.input_after(0, owner, Input::JobExited { exit: Exit::Signal(137), tree_empty: true });
+        self.input_after(0, owner, Input::JobExited { exit: JobExit::Signal(137), tree_empty: true });
     }
 
     pub(crate) fn set_frozen(&mut self, owner: Owner, frozen: bool) {
@@ -173,7 +173,7 @@ impl<R: Rules> World<R> {
         }
         self.ended_well(owner);
         let takes = self.rng.below(self.config.lag);
-        self.input_after(takes, owner, Input::JobExited { exit: Exit::Code(0), tree_empty: !left });
+        self.input_after(takes, owner, Input::JobExited { exit: JobExit::Code(0), tree_empty: !left });
     }
 
     /// Killed, or obeyed: nothing of the tree is left.
@@ -190,7 +190,7 @@ impl<R: Rules> World<R> {
         (tree.main, tree.others) = (false, false);
         trace!(self, "tree of w{}.{} is gone", owner.0, owner.1);
         let input = if main {
-            Input::JobExited { exit: Exit::Signal(137), tree_empty: true }
+            Input::JobExited { exit: JobExit::Signal(137), tree_empty: true }
         } else {
             Input::TreeEmpty
         };
@@ -217,8 +217,8 @@ impl<R: Rules> World<R> {
         &mut self,
         host: usize,
         lease: usize,
-        seen: Option<Seen>,
-        watched: Option<Watched>,
+        seen: Option<SeenToken>,
+        watched: Option<WatchedRecord>,
     ) {
         let host = &mut self.hosts[host];
         if let Some(new) = seen {
@@ -251,15 +251,15 @@ impl<R: Rules> World<R> {
         };
         let (lease_name, epoch) = (self.names[lease].clone(), grant.epoch);
         let bearer = Bearer { lease: lease_name, epoch, token: grant.token, grant: grant.grant };
-        let result = match self.target_verdict(lease, &bearer, &Offer::Seal(Mode::Enforce)) {
+        let result = match self.target_verdict(lease, &bearer, &FenceOffer::Seal(FenceMode::Enforce)) {
             _ if self.mutant == Mutant::SealSkipped => Ok(()),
-            Verdict::Accept(fence) => {
+            FenceVerdict::Accept(fence) => {
                 self.fences[lease] = Some(fence);
                 Ok(())
             }
-            Verdict::Repeat => Ok(()),
+            FenceVerdict::Repeat => Ok(()),
             // Enforced here, so nothing is ever only counted.
-            Verdict::Refuse(reason) | Verdict::LetIn(reason, _) => Err(reason.word().to_owned()),
+            FenceVerdict::Refuse(reason) | FenceVerdict::LetIn(reason, _) => Err(reason.word().to_owned()),
         };
         trace!(self, "target: seal of w{}.{} token {}: {result:?}", owner.0, owner.1, bearer.token);
         if result.is_ok() {
@@ -268,30 +268,32 @@ impl<R: Rules> World<R> {
         self.input_after(self.config.latency, owner, Input::Sealed(result));
     }
 
-    fn target_verdict(&self, lease: usize, bearer: &Bearer, offer: &Offer) -> Verdict {
+    fn target_verdict(&self, lease: usize, bearer: &Bearer, offer: &FenceOffer) -> FenceVerdict {
         let stored = self.fences[lease].as_ref();
         let given = verdict(stored, bearer, offer);
         match (self.mutant, &given, stored) {
-            (Mutant::ForkAccepted, Verdict::Refuse(Reason::Fork), Some(fence)) => {
+            (Mutant::ForkAccepted, FenceVerdict::Refuse(RefusalReason::Fork), Some(fence)) => {
                 let as_if = Fence { grant: bearer.grant, ..fence.clone() };
                 verdict(Some(&as_if), bearer, offer)
             }
-            (Mutant::StaleAccepted, Verdict::Refuse(Reason::Stale), Some(fence)) => {
-                Verdict::Accept(fence.clone())
+            (Mutant::StaleAccepted, FenceVerdict::Refuse(RefusalReason::Stale), Some(fence)) => {
+                FenceVerdict::Accept(fence.clone())
             }
-            (Mutant::RetryWritesAgain, Verdict::Repeat, Some(fence)) => Verdict::Accept(fence.clone()),
+            (Mutant::RetryWritesAgain, FenceVerdict::Repeat, Some(fence)) => {
+                FenceVerdict::Accept(fence.clone())
+            }
             _ => given,
         }
     }
 
-    fn offer(&mut self, t: usize, offer: &Offer) -> bool {
+    fn offer(&mut self, t: usize, offer: &FenceOffer) -> bool {
         let (bearer, owner, lease) = (self.trees[t].bearer(), self.trees[t].owner, self.trees[t].lease);
         let given = self.target_verdict(lease, &bearer, offer);
         trace!(self, "target: {offer:?} of w{}.{} token {}: {given:?}", owner.0, owner.1, bearer.token);
         match given {
-            Verdict::Refuse(_) | Verdict::LetIn(..) => false,
-            Verdict::Repeat => true,
-            Verdict::Accept(fence) => {
+            FenceVerdict::Refuse(_) | FenceVerdict::LetIn(..) => false,
+            FenceVerdict::Repeat => true,
+            FenceVerdict::Accept(fence) => {
                 let seq = fence.seq;
                 if self.mutant == Mutant::CheckThenWrite && seq > 0 {
                     let gap = self.rng.below(self.ttl());
@@ -340,7 +342,7 @@ impl<R: Rules> World<R> {
     }
 
     pub(crate) fn write_lands(&mut self, t: usize, seq: u64, reply: Option<u64>) {
-        let accepted = self.offer(t, &Offer::Write { seq, digest: format!("d{seq}") });
+        let accepted = self.offer(t, &FenceOffer::Write { seq, digest: format!("d{seq}") });
         if let Some(reply) = reply {
             self.after(reply, Event::WriteAnswered(t, seq, accepted));
         }

@@ -1,23 +1,24 @@
 //! Every write that lands must be one that a server of our protocol would have let through.
 
-use leasehold_core::legal::{Illegal, Offer, legal};
-use leasehold_core::past::{End, Past};
+use leasehold_core::history::{HoldEnd, PastHold};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::Rules;
 use leasehold_core::session::lease_key;
+use leasehold_core::write_policy::{Illegal, WriteOffer, legal};
 
 use crate::faults::Fault;
 use crate::mutants::Mutant;
 use crate::world::{Request, World};
 
 /// How a hold that is given back by hand ends.
-pub(crate) fn end(outcome: &'static str) -> End {
-    End { outcome, exit: Some(0), took: None, at: "now".into() }
+pub(crate) fn end(outcome: &'static str) -> HoldEnd {
+    HoldEnd { outcome, exit: Some(0), took: None, at: "now".into() }
 }
 
 /// Every hold has one line at most, below those before it, and none while it goes on.
 fn in_order(record: &LeaseRecord) -> bool {
-    let told: Vec<u64> = record.past.iter().filter_map(|line| Past::read(line)).map(|p| p.token).collect();
+    let told: Vec<u64> =
+        record.past.iter().filter_map(|line| PastHold::read(line)).map(|p| p.token).collect();
     let over = record.token.get() - u64::from(record.hold.is_some());
     told.len() == record.past.len() && told.is_sorted_by(|a, b| a < b) && told.iter().all(|t| *t <= over)
 }
@@ -33,7 +34,7 @@ impl<R: Rules> World<R> {
         let met = |fault: Fault| self.met.0[fault as usize] > 0;
         // Somebody forces, or sees that a neighbour is dead, which no server does.
         let admin = met(Fault::Forced) || self.config.evidence;
-        let verdict = legal(&Offer {
+        let verdict = legal(&WriteOffer {
             key: &lease_key(&record.lease),
             old: reading.stored.as_ref().map(|stored| stored.body.as_slice()),
             age: reading.stored.as_ref().and_then(|stored| stored.age),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
 use leasehold_core::record::{Hold, LeaseRecord};
-use leasehold_core::rules::{Attempt, Claim, Decision, Rules, Settled, Standard, View, granted};
+use leasehold_core::rules::{Attempt, Claim, ClaimDecision, ReadBack, Rules, Standard, View, granted};
 use leasehold_core::time::BootTime;
 
 macro_rules! mutants {
@@ -92,10 +92,10 @@ impl Rules for Broken {
         }
     }
 
-    fn acquire(&self, view: &View<'_>, claim: &Claim) -> Decision {
+    fn acquire(&self, view: &View<'_>, claim: &Claim) -> ClaimDecision {
         match (self.mutant, view.record) {
             (Mutant::SameEpoch, None) => {
-                Decision::Take(granted(claim, Epoch::first(1), Token::FIRST, view.instance))
+                ClaimDecision::Take(granted(claim, Epoch::first(1), Token::FIRST, view.instance))
             }
             (Mutant::SameOwnerReenters, Some(record)) if record.holder.host == claim.holder.host => {
                 Standard.acquire(&View { holder_gone: true, ..view.clone() }, claim)
@@ -121,15 +121,17 @@ impl Rules for Broken {
         }
     }
 
-    fn settle(&self, found: &LeaseRecord, grant: Grant, attempts: &[Attempt]) -> Settled {
+    fn settle(&self, found: &LeaseRecord, grant: Grant, attempts: &[Attempt]) -> ReadBack {
         let settled = Standard.settle(found, grant, attempts);
         let newest = attempts.iter().map(|a| a.sent).max();
         let own = attempts.iter().any(|a| a.write == found.write);
         match (self.mutant, settled) {
-            (Mutant::DeadlineFromRetry, Settled::Ours { revoked, .. }) if own => {
-                Settled::Ours { from: newest, revoked }
+            (Mutant::DeadlineFromRetry, ReadBack::Ours { revoked, .. }) if own => {
+                ReadBack::Ours { from: newest, revoked }
             }
-            (Mutant::GrantIsEnough, Settled::Ours { revoked, .. }) => Settled::Ours { from: newest, revoked },
+            (Mutant::GrantIsEnough, ReadBack::Ours { revoked, .. }) => {
+                ReadBack::Ours { from: newest, revoked }
+            }
             (_, settled) => settled,
         }
     }

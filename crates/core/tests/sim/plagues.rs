@@ -1,6 +1,6 @@
 //! The large faults: crashes, pauses, sleep, partitions, and a store that breaks its word.
 
-use leasehold_core::errand::{Errand, Verb};
+use leasehold_core::one_shot::{OneShot, OneShotVerb};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{Input, Signal};
 
@@ -332,16 +332,16 @@ impl<R: Rules> World<R> {
         let by_hand = self.ledger.current(lease).is_some_and(|g| g.by_hand);
         let verb = match fault {
             // Only something of the job can renew: it alone knows the grant.
-            Fault::ErrandRenew if lives || by_hand => Verb::Renew(grant),
+            Fault::ErrandRenew if lives || by_hand => OneShotVerb::Renew(grant),
             // Releasing under a job that still runs would be its user's own doing.
-            Fault::ErrandRelease if by_hand && !supervised => Verb::Release(grant),
-            Fault::ErrandRevoke => Verb::Revoke,
+            Fault::ErrandRelease if by_hand && !supervised => OneShotVerb::Release(grant),
+            Fault::ErrandRevoke => OneShotVerb::Revoke,
             _ => return,
         };
         self.met.add(fault);
         trace!(self, "errand {}: {verb:?}", self.errands.len());
         let clock = self.config.timing.clock;
-        let mut errand = Errand::new(verb, self.names[lease].clone(), clock, self.rng.wide());
+        let mut errand = OneShot::new(verb, self.names[lease].clone(), clock, self.rng.wide());
         errand.ends(crate::legality::end("released"));
         let op = errand.start();
         self.errands.push(Some(errand));

@@ -5,11 +5,11 @@ use std::collections::BinaryHeap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use leasehold_core::errand::Errand;
 use leasehold_core::fence::Fence;
 use leasehold_core::name::Name;
-use leasehold_core::rules::{Rules, Seen};
-use leasehold_core::session::{Input, Op, RequestId, Session, Watched};
+use leasehold_core::one_shot::OneShot;
+use leasehold_core::rules::{Rules, SeenToken};
+use leasehold_core::session::{Input, Op, RequestId, Session, WatchedRecord};
 use leasehold_core::time::BootTime;
 
 use crate::checks::{Ledger, Mark};
@@ -113,8 +113,8 @@ impl Ord for Entry {
 pub(crate) struct Host {
     pub(crate) clock: Clock,
     pub(crate) still_until: u64,
-    pub(crate) seen: Vec<Option<Seen>>,
-    pub(crate) watched: Vec<Option<Watched>>,
+    pub(crate) seen: Vec<Option<SeenToken>>,
+    pub(crate) watched: Vec<Option<WatchedRecord>>,
     /// This machine's error of the wall clock; only a mutant looks at it.
     pub(crate) skew: i64,
 }
@@ -149,7 +149,7 @@ pub(crate) struct World<R: Rules> {
     pub(crate) hosts: Vec<Host>,
     pub(crate) workers: Vec<Worker<R>>,
     pub(crate) trees: Vec<Tree>,
-    pub(crate) errands: Vec<Option<Errand>>,
+    pub(crate) errands: Vec<Option<OneShot>>,
     pub(crate) store: Store,
     pub(crate) fences: Vec<Option<Fence>>,
     pub(crate) ledger: Ledger,

@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::clock::{boot_id, boot_time, time_namespace};
-use crate::stores::{Failure, FailureKind, Remark, Verdict};
+use crate::stores::{Failure, FailureKind, Remark, RemarkLevel};
 
 /// The clock domain of a boot-time reading: two readings compare only within one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -184,18 +184,18 @@ fn local_kind(fd: impl AsFd) -> Result<Option<&'static str>, Errno> {
 pub fn examined(fd: impl AsFd) -> Remark {
     let (verdict, text) = match local_kind(fd) {
         Ok(Some(name @ ("tmpfs" | "ramfs"))) => {
-            (Verdict::Weak, format!("{name}, which lives in memory: a reboot loses every lease and its token"))
+            (RemarkLevel::Weak, format!("{name}, which lives in memory: a reboot loses every lease and its token"))
         }
         Ok(Some("overlayfs")) => (
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "overlayfs, as in a container: what is not on a volume is lost with the container".into(),
         ),
-        Ok(Some(name)) => (Verdict::Good, format!("local ({name})")),
+        Ok(Some(name)) => (RemarkLevel::Good, format!("local ({name})")),
         Ok(None) => (
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "not one that is known to be local: one winner per lease is only as sure as its server and caches".into(),
         ),
-        Err(e) => (Verdict::Weak, format!("cannot be told ({e})")),
+        Err(e) => (RemarkLevel::Weak, format!("cannot be told ({e})")),
     };
     Remark { about: "filesystem", verdict, text }
 }
@@ -203,7 +203,7 @@ pub fn examined(fd: impl AsFd) -> Remark {
 /// What the doctor should know about the file system under `fd`: not known here.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn examined(_fd: impl AsFd) -> Remark {
-    Remark { about: "filesystem", verdict: Verdict::Weak, text: "cannot be told on this system".into() }
+    Remark { about: "filesystem", verdict: RemarkLevel::Weak, text: "cannot be told on this system".into() }
 }
 
 /// Whether the file system under `fd` can be reached from this machine alone. Untested here.
@@ -221,7 +221,7 @@ pub fn is_local(_fd: impl AsFd) -> Result<bool, Errno> {
 
 /// A path whose directory was opened and made canonical; its last component is still as given.
 #[derive(Debug)]
-pub struct Place {
+pub struct OpenedPath {
     /// The directory that holds it.
     pub parent: OwnedFd,
     /// That directory's path without symbolic links.
@@ -230,7 +230,7 @@ pub struct Place {
     pub name: String,
 }
 
-impl Place {
+impl OpenedPath {
     /// Opens the directory that holds `path`. Links on the way there are the user's business.
     pub fn find(path: &str) -> Result<Self, Failure> {
         let given = Path::new(path);

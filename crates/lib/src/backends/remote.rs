@@ -9,12 +9,12 @@ use std::sync::Once;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::ids::WriteId;
-use leasehold_core::stop::Text;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::stores::{
-    Cas, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Version, Write,
+    BatchWrite, Cas, Examine, Failure, FailureKind, Listed, Remark, Store, StoreFacts, Stored, Version,
 };
 
 /// How long a call may take if nobody said otherwise.
@@ -64,7 +64,7 @@ impl<S> Remote<S> {
             Ok(answer) => answer,
             Err(_) => gave_up(Failure::new(
                 FailureKind::Unreachable,
-                format!("the server did not answer within {}; {SILENT}", Text(limit)),
+                format!("the server did not answer within {}; {SILENT}", HumanDuration(limit)),
             )),
         }
     }
@@ -97,7 +97,7 @@ impl<S> Drop for Remote<S> {
 
 #[async_trait(?Send)]
 impl<S: Store> Store for Remote<S> {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.inner.facts()
     }
 
@@ -117,7 +117,7 @@ impl<S: Store> Store for Remote<S> {
         self.drive(self.limit, async |s| s.remove(key, version).await, Cas::Unknown)
     }
 
-    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+    async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
         let unknown = |failure| vec![Cas::Unknown(failure); writes.len()];
         self.drive(self.limit, async |s| s.cas_many(writes).await, unknown)
     }

@@ -10,19 +10,19 @@ use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use serde::{Deserialize, Serialize};
 
-use super::exams::RACES;
-use super::{Depth, Ended, Opener, examine, unusable};
+use super::checks::RACES;
+use super::{Depth, ExaminationEnd, Opener, examine, unusable};
 use crate::backends::known_as;
 use crate::clock::wall;
 use crate::state::{StateDir, read_private, write_private};
-use crate::stores::{Cas, Facts, Failure, Listed, Store, Stored, Verdict, Version, Write};
+use crate::stores::{BatchWrite, Cas, Failure, Listed, RemarkLevel, Store, StoreFacts, Stored, Version};
 
 /// After this long a store is looked at again.
 const GOOD_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What is kept of one store: that it went well, or that it was refused; which one, with which version of ours, and when.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Page {
+struct FirstUseRecord {
     store: String,
     instance: String,
     version: String,
@@ -33,12 +33,12 @@ struct Page {
 
 /// Where it is noted that a store went well.
 #[derive(Clone, Debug)]
-pub struct Notes {
+pub struct FirstUseNotes {
     path: PathBuf,
     shown: String,
 }
 
-impl Notes {
+impl FirstUseNotes {
     /// The notes in `state` about the store at `url`, which is called `shown` (without secrets).
     pub fn new(state: &StateDir, url: &str, shown: &str) -> Self {
         let name = known_as(url);
@@ -46,9 +46,9 @@ impl Notes {
     }
 
     /// What is noted, if that is not too long ago.
-    fn page(&self) -> Option<Page> {
+    fn page(&self) -> Option<FirstUseRecord> {
         let bytes = read_private(&self.path).ok().flatten()?;
-        let page: Page = serde_json::from_slice(&bytes).ok()?;
+        let page: FirstUseRecord = serde_json::from_slice(&bytes).ok()?;
         let age = wall().checked_sub(Duration::from_secs(page.at_s))?;
         (age < GOOD_FOR && page.version == env!("CARGO_PKG_VERSION")).then_some(page)
     }
@@ -67,7 +67,8 @@ impl Notes {
 
     fn write(&self, instance: &str, refused: bool) {
         let (store, version) = (self.shown.clone(), env!("CARGO_PKG_VERSION").into());
-        let page = Page { store, instance: instance.into(), version, at_s: wall().as_secs(), refused };
+        let page =
+            FirstUseRecord { store, instance: instance.into(), version, at_s: wall().as_secs(), refused };
         if let Ok(bytes) = serde_json::to_vec(&page) {
             let _ = write_private(&self.path, &bytes);
         }
@@ -78,7 +79,7 @@ impl Notes {
 pub struct FirstUse {
     store: Box<dyn Store>,
     open: Opener,
-    notes: Notes,
+    notes: FirstUseNotes,
     /// The instance that went well; checked by the first answer, and then no more.
     known: Option<String>,
     tell: Tell,
@@ -94,11 +95,11 @@ impl FirstUse {
     pub fn begin(
         store: Box<dyn Store>,
         open: Opener,
-        notes: Notes,
+        notes: FirstUseNotes,
         tell: Tell,
     ) -> Result<Box<dyn Store>, Failure> {
         let depth = match notes.page() {
-            Some(Page { refused: false, instance, .. }) => {
+            Some(FirstUseRecord { refused: false, instance, .. }) => {
                 return Ok(Box::new(Self { store, open, notes, known: Some(instance), tell }));
             }
             Some(_) => Depth::Quick,
@@ -127,7 +128,7 @@ impl FirstUse {
 fn look_at(
     open: &Opener,
     depth: Depth,
-    notes: &Notes,
+    notes: &FirstUseNotes,
     tell: &Tell,
     known: Option<String>,
 ) -> Result<(), Failure> {
@@ -136,11 +137,11 @@ fn look_at(
         tell(&left);
     }
     match diagnosis.ended {
-        Ended::Usable => {}
+        ExaminationEnd::Usable => {}
         // Nobody stops it.
-        Ended::Interrupted => return Ok(()),
-        Ended::Failed(failure) => return Err(failure),
-        Ended::Refused { why, .. } => {
+        ExaminationEnd::Interrupted => return Ok(()),
+        ExaminationEnd::Failed(failure) => return Err(failure),
+        ExaminationEnd::Refused { why, .. } => {
             notes.refused();
             return Err(unusable(format!(
                 "This store cannot be trusted with leases: {}. They would not be exclusive, so it will not be used. See: \
@@ -154,7 +155,7 @@ fn look_at(
         tell(&caution);
     }
     // What could not be raced was not tested: the next run looks again.
-    if diagnosis.findings.iter().any(|f| f.about == RACES && f.verdict == Verdict::Good) {
+    if diagnosis.findings.iter().any(|f| f.about == RACES && f.verdict == RemarkLevel::Good) {
         notes.went_well(&diagnosis.facts.map(|facts| facts.instance).unwrap_or_default());
     }
     Ok(())
@@ -162,7 +163,7 @@ fn look_at(
 
 #[async_trait(?Send)]
 impl Store for FirstUse {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.store.facts()
     }
 
@@ -187,7 +188,7 @@ impl Store for FirstUse {
         self.store.remove(key, version).await
     }
 
-    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+    async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
         self.store.cas_many(writes).await
     }
 

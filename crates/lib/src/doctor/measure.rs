@@ -4,14 +4,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use leasehold_core::stop::{DEFAULT_TTL, StoreClock, Text, least_ttl};
+use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::time::BootTime;
+use leasehold_core::timing::{DEFAULT_TTL, StoreClock, least_ttl};
 
-use super::exams::{ENOUGH, text, write};
+use super::checks::{ENOUGH, text, write};
 use super::{Depth, Latency, Visit};
 use crate::clock::{boot_time, wall};
 use crate::clock_offset::ahead_of;
-use crate::stores::{Clock, Facts, Failure, Store, Verdict, Version};
+use crate::stores::{Clock, Failure, RemarkLevel, Store, StoreFacts, Version};
 
 /// What people should know about their clock.
 const CLOCK_OFF: Duration = Duration::from_secs(5);
@@ -25,7 +26,7 @@ const DRIFT: u32 = 500;
 /// A record whose age is asked again and again while other things are looked at.
 pub(super) struct Ages {
     handle: Box<dyn Store>,
-    pub(super) facts: Facts,
+    pub(super) facts: StoreFacts,
     /// Between these two it was written.
     sent: BootTime,
     acknowledged: BootTime,
@@ -83,9 +84,9 @@ impl Ages {
         }
         let again = self.begins_again()?;
         let (verdict, text) = match self.fault().or(again) {
-            Some(fault) => (Verdict::Unsafe, fault),
+            Some(fault) => (RemarkLevel::Unsafe, fault),
             None if self.facts.clock == Clock::Observed => (
-                Verdict::Weak,
+                RemarkLevel::Weak,
                 "the store knows no time: an abandoned lease is taken over only after it was watched for a full TTL"
                     .into(),
             ),
@@ -151,7 +152,7 @@ impl Ages {
     }
 
     /// How coarse the age is, against what was declared.
-    fn steps(&self, visit: &mut Visit<'_>, tight: usize) -> (Verdict, String) {
+    fn steps(&self, visit: &mut Visit<'_>, tight: usize) -> (RemarkLevel, String) {
         let mut ages: Vec<Duration> = self.samples.iter().filter_map(|s| s.age).collect();
         ages.sort_unstable();
         let step = ages.windows(2).map(|pair| pair[1] - pair[0]).filter(|step| !step.is_zero()).min();
@@ -162,14 +163,14 @@ impl Ages {
         if step > declared + gap * 3 + Duration::from_millis(1) {
             let (step, declared) = (text(step), text(declared));
             return (
-                Verdict::Unsafe,
+                RemarkLevel::Unsafe,
                 format!(
                     "ages move in steps of {step}, coarser than the {declared} declared: leases would end early"
                 ),
             );
         }
         let coarse = if declared.is_zero() { String::new() } else { format!(", to {}", text(declared)) };
-        (Verdict::Good, format!("moves forward by the store's own clock{coarse}"))
+        (RemarkLevel::Good, format!("moves forward by the store's own clock{coarse}"))
     }
 }
 
@@ -216,7 +217,7 @@ pub(super) fn latency(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<Duration
         text(cas.p50),
         text(cas.p99)
     );
-    visit.found("latency", Verdict::Good, line);
+    visit.found("latency", RemarkLevel::Good, line);
     if let Some(ahead) = ahead {
         clock(visit, ahead);
     }
@@ -236,14 +237,14 @@ fn clock(visit: &mut Visit<'_>, ahead_ms: i64) {
     let apart = Duration::from_millis(ahead_ms.unsigned_abs());
     let resolution = visit.diagnosis.facts.as_ref().map_or(Duration::ZERO, |facts| facts.resolution);
     if apart <= Duration::from_secs(1) + resolution {
-        visit.found("clock", Verdict::Good, "this machine and the store agree about the time");
+        visit.found("clock", RemarkLevel::Good, "this machine and the store agree about the time");
         return;
     }
     let way = if ahead_ms > 0 { "ahead of" } else { "behind" };
-    let verdict = if apart >= CLOCK_OFF { Verdict::Weak } else { Verdict::Good };
+    let verdict = if apart >= CLOCK_OFF { RemarkLevel::Weak } else { RemarkLevel::Good };
     let line = format!(
         "this machine's clock is {} {way} the store's: no effect on leases, only on what people read",
-        Text(apart)
+        HumanDuration(apart)
     );
     visit.found("clock", verdict, line);
 }
@@ -253,7 +254,7 @@ pub(super) fn push(visit: &mut Visit<'_>) -> Result<(), Failure> {
     if !visit.diagnosis.facts.as_ref().is_some_and(|facts| facts.pushes) {
         visit.found(
             "push",
-            Verdict::Good,
+            RemarkLevel::Good,
             "waiters are not told of changes: they ask again, at growing distances",
         );
         return Ok(());
@@ -288,12 +289,14 @@ pub(super) fn push(visit: &mut Visit<'_>) -> Result<(), Failure> {
     match middle {
         Some(middle) => {
             let line = format!("waiters are told of a change {} after it", text(middle));
-            visit.found("push", Verdict::Good, line);
+            visit.found("push", RemarkLevel::Good, line);
         }
         None => {
-            let line =
-                format!("a waiter was not told of a change within {}: waiters poll instead", Text(PUSH));
-            visit.found("push", Verdict::Weak, line);
+            let line = format!(
+                "a waiter was not told of a change within {}: waiters poll instead",
+                HumanDuration(PUSH)
+            );
+            visit.found("push", RemarkLevel::Weak, line);
         }
     }
     Ok(())
@@ -307,12 +310,17 @@ pub(super) fn ttl(visit: &mut Visit<'_>, worst: Duration) {
     visit.diagnosis.figures.least_ttl = least;
     let (verdict, line) = match least.map(rounded) {
         Some(least) if least <= DEFAULT_TTL => {
-            let default = Text(DEFAULT_TTL);
-            (Verdict::Good, format!("from {} on; the default of {default} leaves room", Text(least)))
+            let default = HumanDuration(DEFAULT_TTL);
+            (
+                RemarkLevel::Good,
+                format!("from {} on; the default of {default} leaves room", HumanDuration(least)),
+            )
         }
-        Some(least) => (Verdict::Weak, format!("use --ttl {} or more: calls are slow here", Text(least))),
+        Some(least) => {
+            (RemarkLevel::Weak, format!("use --ttl {} or more: calls are slow here", HumanDuration(least)))
+        }
         None => (
-            Verdict::Weak,
+            RemarkLevel::Weak,
             format!("calls take up to {}, too long for any lease to be renewed in time", text(worst)),
         ),
     };

@@ -5,24 +5,24 @@
 //! the store under a name of its own, so that a store in use is not disturbed, and sweeps it afterwards.
 //! Nothing is printed here: whoever asks is told of each examination as it ends.
 
-mod corner;
-mod exams;
+mod checks;
 mod first_use;
 mod measure;
 mod paths;
+mod scratch;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use corner::Corner;
-pub use first_use::{FirstUse, Notes, Tell};
+pub use first_use::{FirstUse, FirstUseNotes, Tell};
 use leasehold_core::time::BootTime;
+use scratch::Scratch;
 
 use crate::clock::boot_time;
 use crate::poll::{self, Timer};
-use crate::stores::{Examine, Facts, Failure, FailureKind, Verdict};
+use crate::stores::{Examine, Failure, FailureKind, RemarkLevel, StoreFacts};
 
 /// How further handles on a store are opened. Called from several threads.
 pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Examine>, Failure> + Send + Sync>;
@@ -47,8 +47,8 @@ pub struct Finding {
     /// In a word.
     pub about: &'static str,
     /// How it was found.
-    pub verdict: Verdict,
-    /// The promise that does not hold, if the verdict is [`Verdict::Unsafe`].
+    pub verdict: RemarkLevel,
+    /// The promise that does not hold, if the verdict is [`RemarkLevel::Unsafe`].
     pub breaks: Option<&'static str>,
     /// One sentence.
     pub text: String,
@@ -95,7 +95,7 @@ pub struct Figures {
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum ExaminationEnd {
     /// Leases can be kept there.
     Usable,
     /// They must not be.
@@ -115,11 +115,11 @@ pub enum Ended {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
     /// How it ended.
-    pub ended: Ended,
+    pub ended: ExaminationEnd,
     /// What was looked at, in order.
     pub findings: Vec<Finding>,
     /// What the store says of itself, once it has answered.
-    pub facts: Option<Facts>,
+    pub facts: Option<StoreFacts>,
     /// What was measured.
     pub figures: Figures,
     /// Keys that could not be removed again.
@@ -128,8 +128,8 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     /// The worst that was found.
-    pub fn verdict(&self) -> Verdict {
-        self.findings.iter().map(|f| f.verdict).max().unwrap_or(Verdict::Good)
+    pub fn verdict(&self) -> RemarkLevel {
+        self.findings.iter().map(|f| f.verdict).max().unwrap_or(RemarkLevel::Good)
     }
 
     /// What could not be removed again, in one sentence.
@@ -158,31 +158,31 @@ pub fn examine(
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Diagnosis {
     let mut visit = Visit {
-        corner: Corner::new(open, Arc::clone(stop), PATIENCE),
+        corner: Scratch::new(open, Arc::clone(stop), PATIENCE),
         also,
         depth,
         begun: boot_time(),
         since: boot_time(),
         tell,
         diagnosis: Diagnosis {
-            ended: Ended::Usable,
+            ended: ExaminationEnd::Usable,
             findings: Vec::new(),
             facts: None,
             figures: Figures::default(),
             left: Vec::new(),
         },
     };
-    let seen = exams::all(&mut visit);
+    let seen = checks::all(&mut visit);
     let Visit { corner, mut diagnosis, .. } = visit;
     diagnosis.left = corner.sweep();
     if depth == Depth::Full && seen.is_ok() {
         corner.sweep_forgotten();
     }
     diagnosis.ended = match seen {
-        _ if stop.load(Ordering::SeqCst) => Ended::Interrupted,
+        _ if stop.load(Ordering::SeqCst) => ExaminationEnd::Interrupted,
         // What was found stands, whatever failed afterwards.
         Err(failure) => match refusal(&diagnosis.findings) {
-            Ended::Usable => Ended::Failed(failure),
+            ExaminationEnd::Usable => ExaminationEnd::Failed(failure),
             refused => refused,
         },
         Ok(()) => refusal(&diagnosis.findings),
@@ -192,20 +192,20 @@ pub fn examine(
 
 /// Refused if anything was unsafe. That several won one race says most; stale reads and versions that come
 /// again explain whatever else went wrong.
-fn refusal(findings: &[Finding]) -> Ended {
-    let bad = || findings.iter().filter(|f| f.verdict == Verdict::Unsafe);
+fn refusal(findings: &[Finding]) -> ExaminationEnd {
+    let bad = || findings.iter().filter(|f| f.verdict == RemarkLevel::Unsafe);
     let cause =
         || ["reads", "recreated", "versions"].iter().find_map(|cause| bad().find(|f| f.about == *cause));
     let worst = bad().find(|f| f.many_winners).or_else(cause).or_else(|| bad().next());
     match worst {
-        None => Ended::Usable,
-        Some(f) => Ended::Refused { breaks: f.breaks.unwrap_or("P1"), why: f.text.clone() },
+        None => ExaminationEnd::Usable,
+        Some(f) => ExaminationEnd::Refused { breaks: f.breaks.unwrap_or("P1"), why: f.text.clone() },
     }
 }
 
 /// One examination of one store.
 struct Visit<'a> {
-    corner: Corner,
+    corner: Scratch,
     also: Option<Opener>,
     depth: Depth,
     begun: BootTime,
@@ -221,18 +221,18 @@ impl Visit<'_> {
         (self.tell)(Progress::Begun(about));
     }
 
-    fn found(&mut self, about: &'static str, verdict: Verdict, text: impl Into<String>) {
+    fn found(&mut self, about: &'static str, verdict: RemarkLevel, text: impl Into<String>) {
         self.found_in_race(about, verdict, text, false);
     }
 
     fn found_in_race(
         &mut self,
         about: &'static str,
-        verdict: Verdict,
+        verdict: RemarkLevel,
         text: impl Into<String>,
         many_winners: bool,
     ) {
-        let breaks = (verdict == Verdict::Unsafe).then_some(exams::promise(about));
+        let breaks = (verdict == RemarkLevel::Unsafe).then_some(checks::promise(about));
         let took = boot_time().since(self.since);
         let finding = Finding { about, verdict, breaks, text: text.into(), took, many_winners };
         (self.tell)(Progress::Found(&finding));

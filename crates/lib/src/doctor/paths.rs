@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use leasehold_core::stop::Text;
+use leasehold_core::human_duration::HumanDuration;
 
 use super::Visit;
-use super::corner::{Corner, clear};
-use super::exams::{WRITERS, text, write};
+use super::checks::{WRITERS, text, write};
+use super::scratch::{Scratch, clear};
 use crate::clock::boot_time;
-use crate::stores::{Failure, Store, Verdict, Version};
+use crate::stores::{Failure, RemarkLevel, Store, Version};
 
 /// The one record that is written here.
 const RECORD: &str = "record";
@@ -30,7 +30,7 @@ pub(super) fn compare(visit: &mut Visit<'_>) -> Result<(), Failure> {
     let Some(unseen) = unseen? else {
         visit.found(
             "paths",
-            Verdict::Good,
+            RemarkLevel::Good,
             "what is written through one path is seen through the other at once",
         );
         return (0..WRITERS / 2).try_for_each(|_| {
@@ -44,13 +44,13 @@ pub(super) fn compare(visit: &mut Visit<'_>) -> Result<(), Failure> {
         }
         false => "they are two stores",
     };
-    visit.found("paths", Verdict::Unsafe, format!("{unseen}: {cause}"));
+    visit.found("paths", RemarkLevel::Unsafe, format!("{unseen}: {cause}"));
     Ok(())
 }
 
 /// What is not seen at once, in a sentence.
 fn unseen<'a>(
-    corner: &Corner,
+    corner: &Scratch,
     one: &'a mut dyn Store,
     two: &'a mut dyn Store,
 ) -> Result<Option<String>, Failure> {
@@ -82,7 +82,11 @@ fn unseen<'a>(
 }
 
 /// How late this is seen, if it is not at once.
-fn late(corner: &Corner, reader: &mut dyn Store, there: Option<&Version>) -> Result<Option<String>, Failure> {
+fn late(
+    corner: &Scratch,
+    reader: &mut dyn Store,
+    there: Option<&Version>,
+) -> Result<Option<String>, Failure> {
     let begun = boot_time();
     if sees(reader, there)? {
         return Ok(None);
@@ -93,7 +97,7 @@ fn late(corner: &Corner, reader: &mut dyn Store, there: Option<&Version>) -> Res
             return Ok(Some(format!("seen only after {}", text(boot_time().since(begun)))));
         }
     }
-    Ok(Some(format!("not seen within {}", Text(PATIENCE))))
+    Ok(Some(format!("not seen within {}", HumanDuration(PATIENCE))))
 }
 
 /// Whether this version is the one that is read, and the record is listed if there is one.

@@ -1,6 +1,6 @@
 //! The record of a job that is due again and again, as far as whoever begins one of its slots needs it.
 
-use leasehold_core::ledger::agenda::Agenda;
+use leasehold_core::ledger::job_record::JobRecord;
 use leasehold_core::name::Name;
 use leasehold_core::store::{Failure, FailureKind};
 use pollster::block_on;
@@ -17,13 +17,13 @@ pub fn agenda_key(job: &Name) -> String {
 }
 
 /// What the record of a job says.
-pub fn decoded(job: &Name, body: &[u8]) -> Result<Agenda, Failure> {
-    Agenda::decode(job, body)
+pub fn decoded(job: &Name, body: &[u8]) -> Result<JobRecord, Failure> {
+    JobRecord::decode(job, body)
         .map_err(|bad| Failure::new(FailureKind::Unusable, format!("the record of the job {job}: {bad}")))
 }
 
 /// The record of a job.
-pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<Agenda>, Failure> {
+pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<JobRecord>, Failure> {
     let stored = block_on(store.read(&agenda_key(job)))?;
     stored.map(|stored| decoded(job, &stored.body)).transpose()
 }

@@ -16,7 +16,7 @@ use leasehold_core::ids::Grant;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::Text;
+use super::LockText;
 
 /// How long the lock file of a run that nobody took over is kept.
 const KEPT: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
@@ -80,7 +80,7 @@ impl HolderLock {
 
     fn described(file: File, path: PathBuf, grant: Grant) -> io::Result<Self> {
         let meta = file.metadata()?;
-        let text = Text::here(meta.dev(), meta.ino(), new_mark(grant))?.to_string();
+        let text = LockText::here(meta.dev(), meta.ino(), new_mark(grant))?.to_string();
         Ok(Self { file, path, text })
     }
 

@@ -27,7 +27,7 @@ const UNTOLD: &str = "-";
 
 /// What the lease record says about a lock file, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Text {
+struct LockText {
     boot: String,
     pid_ns: String,
     time_ns: String,
@@ -38,7 +38,7 @@ struct Text {
     mark: Option<u64>,
 }
 
-impl fmt::Display for Text {
+impl fmt::Display for LockText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { boot, pid_ns, time_ns, dev, ino, born, mark } = self;
         let mark = mark.unwrap_or(0);
@@ -46,7 +46,7 @@ impl fmt::Display for Text {
     }
 }
 
-impl Text {
+impl LockText {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(' ');
         if parts.next() != Some("1") {
@@ -75,9 +75,9 @@ pub fn probe(dir: &Path, grant: Grant, run_id: &str, text: &str) -> Probe {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod here {
-    use super::{Grant, Path, Probe, Text, UNTOLD, io};
+    use super::{Grant, LockText, Path, Probe, UNTOLD, io};
 
-    impl Text {
+    impl LockText {
         pub(super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
             let none = || UNTOLD.to_owned();
             Ok(Self { boot: none(), pid_ns: none(), time_ns: none(), dev, ino, born: 0, mark })
@@ -86,7 +86,7 @@ mod here {
 
     /// [`super::probe`], and why.
     pub fn explain(_: &Path, _: Grant, _: &str, text: &str) -> (Probe, &'static str) {
-        let _ = Text::parse(text);
+        let _ = LockText::parse(text);
         (Probe::Unsure, "not supported on this system")
     }
 }
@@ -100,9 +100,9 @@ mod here {
 
     use super::lock;
     use super::proc::{self, Carries, Stat};
-    use super::{Grant, Path, Probe, Text, UNTOLD, io};
+    use super::{Grant, LockText, Path, Probe, UNTOLD, io};
 
-    impl Text {
+    impl LockText {
         /// Describes a file just made by this process.
         pub(super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
             let none = || UNTOLD.to_owned();
@@ -142,10 +142,10 @@ mod here {
         if run_id.len() < crate::host::RUN_ID_SHORTEST {
             return Err(unsure("the run id is too short"));
         }
-        let said = Text::parse(text).ok_or(unsure("the record describes no lock we know"))?;
+        let said = LockText::parse(text).ok_or(unsure("the record describes no lock we know"))?;
         let file = lock::open(dir, grant).map_err(|_| unsure("no lock file"))?;
         let meta = file.metadata().map_err(|_| unsure("lock file unreadable"))?;
-        let ours = Text::here(meta.dev(), meta.ino(), None);
+        let ours = LockText::here(meta.dev(), meta.ino(), None);
         let ours = ours.map_err(|_| unsure("this boot has no identity"))?;
         if ours.boot != said.boot {
             return Err(unsure("another boot"));
@@ -307,10 +307,10 @@ mod tests {
 
     #[test]
     fn the_text_reads_only_what_it_writes() {
-        let text = Text::here(0x801, 42, Some(7)).unwrap();
-        assert_eq!(Text::parse(&text.to_string()), Some(text.clone()));
+        let text = LockText::here(0x801, 42, Some(7)).unwrap();
+        assert_eq!(LockText::parse(&text.to_string()), Some(text.clone()));
         for bad in ["", "1", "2 a b c 1 2 3 0", "1 a b c 1 2 3", "1 a b c 1 2 3 0 x", "1 a  c 1 2 3 0"] {
-            assert_eq!(Text::parse(bad), None, "{bad}");
+            assert_eq!(LockText::parse(bad), None, "{bad}");
         }
     }
 }

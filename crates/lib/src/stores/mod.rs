@@ -14,15 +14,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::ids::WriteId;
-use leasehold_core::stop::{StoreClock, Text, Timing, Wishes};
 pub use leasehold_core::store::{Cas, Failure, FailureKind, Landed, Stored, Version};
+use leasehold_core::timing::{StoreClock, Timing, TimingWishes};
 
 pub use crate::backends::{OpenError, Opener, memory, open_store as open};
 
 /// What a store declares about itself, so that timing and promises can be derived from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub struct StoreFacts {
     /// How the store is named to people; never contains a secret.
     pub url: String,
     /// Which incarnation this is. Another one may have lost writes the last one acknowledged.
@@ -70,7 +71,7 @@ pub struct Listed {
 
 /// One conditional write of [`Store::cas_many`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
+pub struct BatchWrite {
     /// Where.
     pub key: String,
     /// The version that must be there; nothing: it must be absent.
@@ -87,14 +88,14 @@ pub struct Remark {
     /// What was looked at, in a word or two: "durability", "eviction".
     pub about: &'static str,
     /// How bad it is.
-    pub verdict: Verdict,
+    pub verdict: RemarkLevel,
     /// One sentence: what was found, and what it means.
     pub text: String,
 }
 
 /// How bad a [`Remark`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum RemarkLevel {
     /// As it should be.
     Good,
     /// Works, with less than could be had.
@@ -108,7 +109,7 @@ pub enum Verdict {
 /// # Errors
 ///
 /// If it cannot, or the store does not take writes that often; as a sentence with numbers.
-pub fn timing(wishes: Wishes, store: &dyn Store) -> Result<Timing, String> {
+pub fn timing(wishes: TimingWishes, store: &dyn Store) -> Result<Timing, String> {
     let facts = store.facts();
     let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
     let timing = Timing::new(wishes, clock).map_err(|e| e.to_string())?;
@@ -117,11 +118,11 @@ pub fn timing(wishes: Wishes, store: &dyn Store) -> Result<Timing, String> {
         return Err(format!(
             "a ttl of {} with a heartbeat of {} is too short for {}, which limits how often one record may be \
              written: the ttl must be at least {} and the heartbeat at least {}",
-            Text(timing.ttl),
-            Text(timing.heartbeat),
+            HumanDuration(timing.ttl),
+            HumanDuration(timing.heartbeat),
             facts.url,
-            Text(least),
-            Text(facts.spacing),
+            HumanDuration(least),
+            HumanDuration(facts.spacing),
         ));
     }
     Ok(timing)
@@ -134,7 +135,7 @@ pub fn timing(wishes: Wishes, store: &dyn Store) -> Result<Timing, String> {
 #[async_trait(?Send)]
 pub trait Store: Send {
     /// What this store is. Cheap; asked after every read, because an instance can change.
-    fn facts(&self) -> Facts;
+    fn facts(&self) -> StoreFacts;
 
     /// The newest body under `key`, if there is one. Linearizable: it sees every acknowledged write.
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure>;
@@ -154,7 +155,7 @@ pub trait Store: Send {
 
     /// Many writes of different keys, each by itself as with [`Store::cas`], answered in their order.
     /// A store that can makes a handful of calls of them.
-    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+    async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
         let mut answers = Vec::with_capacity(writes.len());
         for w in writes {
             answers.push(self.cas(&w.key, w.expected.as_ref(), w.write, &w.body).await);
@@ -163,7 +164,7 @@ pub trait Store: Send {
     }
 
     /// Waits, at most that long, until the key's version is another than this. True: it is, or may be.
-    /// Asked only where [`Facts::pushes`]; what it says is a hint and decides nothing.
+    /// Asked only where [`StoreFacts::pushes`]; what it says is a hint and decides nothing.
     async fn wait_change(&mut self, _key: &str, _version: Option<&Version>, _at_most: Duration) -> bool {
         false
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 
-use super::{Cas, Examine, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
+use super::{BatchWrite, Cas, Examine, Failure, Listed, Remark, Store, StoreFacts, Stored, Version};
 
 /// All of `inner` whose keys begin with `prefix`.
 pub struct Prefixed<S: ?Sized> {
@@ -26,7 +26,7 @@ impl<S: Store + ?Sized> Prefixed<S> {
 
 #[async_trait(?Send)]
 impl<S: Store + ?Sized> Store for Prefixed<S> {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.inner.facts()
     }
 
@@ -55,8 +55,9 @@ impl<S: Store + ?Sized> Store for Prefixed<S> {
         self.inner.remove(&key, version).await
     }
 
-    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
-        let moved: Vec<Write> = writes.iter().map(|w| Write { key: self.key(&w.key), ..w.clone() }).collect();
+    async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
+        let moved: Vec<BatchWrite> =
+            writes.iter().map(|w| BatchWrite { key: self.key(&w.key), ..w.clone() }).collect();
         self.inner.cas_many(&moved).await
     }
 

@@ -5,15 +5,15 @@
 
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, verdict};
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::ids::WriteId;
 use leasehold_core::store::{Cas, Failure, FailureKind, Version};
-use leasehold_core::update::{self, Decision, Done, Found, TRIES, Update};
+use leasehold_core::update::{self, FoundRecord, TRIES, Update, UpdateDecision, UpdateOutcome};
 
-use super::{Asked, Attempt, Refused, Sealed, TargetError, Written, sealing};
+use super::{Refused, RefusedAction, Sealed, TargetAction, TargetError, Written, sealing};
 use crate::random;
-use crate::update::{Answer, Backoff, Place, Then, drive_at};
+use crate::update::{Backoff, NextCall, RecordPlace, StoreAnswer, drive_at};
 
 /// How often a server is asked to show that it compares before we say that it does not answer.
 const EXAMS: u32 = 5;
@@ -72,7 +72,7 @@ pub(crate) enum Exam {
 }
 
 /// An attempt that may have landed or may still land.
-struct Doubt {
+struct OpenAttempt {
     /// Which write it was.
     seq: u64,
     /// What was heard of it.
@@ -94,26 +94,26 @@ enum Want<T> {
 
 /// A fence that was offered. What is found has no id of its own: the rule tells whether an attempt has landed.
 #[derive(Clone)]
-struct Sent {
+struct OfferedFence {
     write: WriteId,
     record: FenceRecord,
 }
 
-impl update::Record for Sent {
+impl update::Record for OfferedFence {
     fn write(&self) -> WriteId {
         self.write
     }
 }
 
 /// A cell, and what goes with the fence.
-struct At<'a, C: CasFence> {
+struct FenceCell<'a, C: CasFence> {
     cell: &'a mut C,
     content: Option<&'a C::Content>,
     /// Whether an exam was passed on the way, where one is wanted.
     exam: Option<&'a mut bool>,
 }
 
-impl<C: CasFence> Place for At<'_, C> {
+impl<C: CasFence> RecordPlace for FenceCell<'_, C> {
     type Body = FenceRecord;
     type Found = Result<Option<(FenceRecord, Version)>, TargetError>;
     type Swapped = Result<Swap, TargetError>;
@@ -132,8 +132,8 @@ impl<C: CasFence> Place for At<'_, C> {
         self.cell.swap(expected, &record, self.content)
     }
 
-    fn unsettled(&self, answer: &Answer<Self::Found, Self::Swapped>) -> Option<Failure> {
-        matches!(answer, Answer::Cas(Ok(Swap::Conflict | Swap::Unknown(_)))).then(busy)
+    fn unsettled(&self, answer: &StoreAnswer<Self::Found, Self::Swapped>) -> Option<Failure> {
+        matches!(answer, StoreAnswer::Cas(Ok(Swap::Conflict | Swap::Unknown(_)))).then(busy)
     }
 
     /// Nobody as long as another: those who met here would meet again. Each call has its own limit.
@@ -150,44 +150,48 @@ fn pause(at_most: Duration) {
 
 /// Reads the fence, asks what is wanted of it, and replaces it; again, if it was another by then.
 fn change<C: CasFence, T>(
-    mut at: At<'_, C>,
-    (asked, doing): (Asked, &'static str),
-    mut want: impl FnMut(&C, Option<&FenceRecord>, &mut Option<Doubt>) -> Result<Want<T>, TargetError>,
+    mut at: FenceCell<'_, C>,
+    (asked, doing): (TargetAction, &'static str),
+    mut want: impl FnMut(&C, Option<&FenceRecord>, &mut Option<OpenAttempt>) -> Result<Want<T>, TargetError>,
 ) -> Result<T, TargetError> {
-    let mut update = Update::<Sent>::new(random::seed());
-    let mut doubt: Option<Doubt> = None;
+    let mut update = Update::<OfferedFence>::new(random::seed());
+    let mut doubt: Option<OpenAttempt> = None;
     // What is to be said if the attempt under way lands; and what to doubt if nobody hears of it.
-    let mut offered: Option<(T, Doubt)> = None;
-    let done = drive_at(&mut at, Then::Read, |at, answer| {
-        let unsure = |doubt: Option<&Doubt>, error| Then::Done(Err(in_doubt(at.cell, asked, doubt, error)));
+    let mut offered: Option<(T, OpenAttempt)> = None;
+    let done = drive_at(&mut at, NextCall::Read, |at, answer| {
+        let unsure =
+            |doubt: Option<&OpenAttempt>, error| NextCall::Done(Err(in_doubt(at.cell, asked, doubt, error)));
         let next = match answer {
-            Answer::Read(Err(error)) | Answer::Cas(Err(error)) => return unsure(doubt.as_ref(), error),
-            Answer::Read(Ok(loaded)) => {
-                let found = loaded.map(|(record, version)| Found { record: Err(record), version, age: None });
+            StoreAnswer::Read(Err(error)) | StoreAnswer::Cas(Err(error)) => {
+                return unsure(doubt.as_ref(), error);
+            }
+            StoreAnswer::Read(Ok(loaded)) => {
+                let found =
+                    loaded.map(|(record, version)| FoundRecord { record: Err(record), version, age: None });
                 update.on_read(Ok(found), |found, write| {
                     let old = found.and_then(|found| found.record.err());
                     match want(at.cell, old.as_ref(), &mut doubt) {
                         Ok(Want::Put { record, seq, let_in, then }) => {
                             let why = String::new();
-                            offered = Some((then, Doubt { seq, why, let_in, on: old }));
-                            Decision::Write(Sent { write, record })
+                            offered = Some((then, OpenAttempt { seq, why, let_in, on: old }));
+                            UpdateDecision::Write(OfferedFence { write, record })
                         }
-                        Ok(Want::Nothing(then)) => Decision::Stop(Ok(then)),
-                        Err(error) => Decision::Stop(Err(error)),
+                        Ok(Want::Nothing(then)) => UpdateDecision::Stop(Ok(then)),
+                        Err(error) => UpdateDecision::Stop(Err(error)),
                     }
                 })
             }
-            Answer::Cas(Ok(swap)) => {
+            StoreAnswer::Cas(Ok(swap)) => {
                 let (then, attempt) = offered.take().unzip();
                 let cas = match (swap, then) {
-                    (Swap::Done, Some(then)) => return Then::Done(Ok(then)),
+                    (Swap::Done, Some(then)) => return NextCall::Done(Ok(then)),
                     (Swap::Unknown(why), then) => {
-                        if let (true, Some(then)) = (asked == Asked::Seal && let_in(&attempt), then) {
+                        if let (true, Some(then)) = (asked == TargetAction::Seal && let_in(&attempt), then) {
                             // What was only to be counted may be missing in the count.
-                            return Then::Done(Ok(then));
+                            return NextCall::Done(Ok(then));
                         }
                         let failure = Failure::new(FailureKind::Unreachable, why.as_str());
-                        doubt = attempt.map(|attempt| Doubt { why, ..attempt });
+                        doubt = attempt.map(|attempt| OpenAttempt { why, ..attempt });
                         Cas::Unknown(failure)
                     }
                     _ => Cas::Conflict,
@@ -195,11 +199,11 @@ fn change<C: CasFence, T>(
                 update.on_cas(cas)
             }
         };
-        match Then::of(next, |sent| sent.record.clone()) {
-            Then::Read => Then::Read,
-            Then::Cas { expected, write, body } => Then::Cas { expected, write, body },
-            Then::Done(Done::Stopped(answer)) => Then::Done(answer),
-            Then::Done(_) => {
+        match NextCall::of(next, |sent| sent.record.clone()) {
+            NextCall::Read => NextCall::Read,
+            NextCall::Cas { expected, write, body } => NextCall::Cas { expected, write, body },
+            NextCall::Done(UpdateOutcome::Stopped(answer)) => NextCall::Done(answer),
+            NextCall::Done(_) => {
                 let others = remote(at.cell, doing, busy());
                 unsure(doubt.as_ref(), others)
             }
@@ -208,7 +212,7 @@ fn change<C: CasFence, T>(
     done.unwrap_or_else(|failure| Err(remote(at.cell, doing, failure)))
 }
 
-fn let_in(attempt: &Option<Doubt>) -> bool {
+fn let_in(attempt: &Option<OpenAttempt>) -> bool {
     attempt.as_ref().is_some_and(|attempt| attempt.let_in)
 }
 
@@ -216,12 +220,12 @@ fn let_in(attempt: &Option<Doubt>) -> bool {
 pub(crate) fn seal<C: CasFence>(
     cell: &mut C,
     bearer: &Bearer,
-    mode: Mode,
+    mode: FenceMode,
     exam: Exam,
 ) -> Result<Sealed, TargetError> {
     let mut passed = exam == Exam::Spared;
-    let at = At { cell, content: None, exam: (!passed).then_some(&mut passed) };
-    let sealed = change(at, (Asked::Seal, "seal"), |cell, old, _| {
+    let at = FenceCell { cell, content: None, exam: (!passed).then_some(&mut passed) };
+    let sealed = change(at, (TargetAction::Seal, "seal"), |cell, old, _| {
         // A refusal is no doubt: whatever became of an attempt, it stands no longer, and wrote nothing.
         let sealing = sealing(old.and_then(FenceRecord::standing), bearer, mode, cell.shown())?;
         let Some((fence, let_in)) = sealing else { return Ok(Want::Nothing(Sealed { let_in: None })) };
@@ -290,32 +294,35 @@ pub(crate) fn write<C: CasFence>(
     digest: &str,
     content: &C::Content,
 ) -> Result<Written, TargetError> {
-    let at = At { cell, content: Some(content), exam: None };
-    change(at, (Asked::Write, "write"), |cell, old, doubt| {
+    let at = FenceCell { cell, content: Some(content), exam: None };
+    change(at, (TargetAction::Write, "write"), |cell, old, doubt| {
         let fence = old.and_then(FenceRecord::standing);
         // Another write of this run has taken exactly that place, so the attempt can no longer land.
-        if let (Some(Doubt { seq: number, let_in: false, .. }), Some(fence), None) = (&doubt, fence, seq)
+        if let (Some(OpenAttempt { seq: number, let_in: false, .. }), Some(fence), None) =
+            (&doubt, fence, seq)
             && fence.grant == bearer.grant
             && fence.seq == *number
             && fence.digest != digest
         {
             *doubt = None;
         }
-        let unsure = |error| in_doubt(cell, Asked::Write, doubt.as_ref(), error);
+        let unsure = |error| in_doubt(cell, TargetAction::Write, doubt.as_ref(), error);
         let next = fence.map_or(1, |fence| fence.seq.saturating_add(1));
         let seq = seq.or(doubt.as_ref().map(|doubt| doubt.seq)).unwrap_or(next);
-        let refusal = |reason| Refused::new(Attempt::Write, reason, cell.shown(), bearer, fence);
-        let (next, let_in) = match verdict(fence, bearer, &Offer::Write { seq, digest: digest.into() }) {
-            Verdict::Accept(next) => (next, None),
-            Verdict::Repeat => {
+        let refusal = |reason| Refused::new(RefusedAction::Write, reason, cell.shown(), bearer, fence);
+        let (next, let_in) = match verdict(fence, bearer, &FenceOffer::Write { seq, digest: digest.into() }) {
+            FenceVerdict::Accept(next) => (next, None),
+            FenceVerdict::Repeat => {
                 return Ok(Want::Nothing(Written { seq, repeat: doubt.is_none(), let_in: None }));
             }
-            Verdict::Refuse(reason) => return Err(unsure(TargetError::Refused(Box::new(refusal(reason))))),
-            Verdict::LetIn(reason, next) => (next, Some(refusal(reason))),
+            FenceVerdict::Refuse(reason) => {
+                return Err(unsure(TargetError::Refused(Box::new(refusal(reason)))));
+            }
+            FenceVerdict::LetIn(reason, next) => (next, Some(refusal(reason))),
         };
         // Once more is only safe on the very fence that the attempt was conditional on: then one of the two
         // lands. Where the rule numbers the writes, it tells the rest.
-        let moved = |doubt: &Doubt| (doubt.let_in || let_in.is_some()) && doubt.on.as_ref() != old;
+        let moved = |doubt: &OpenAttempt| (doubt.let_in || let_in.is_some()) && doubt.on.as_ref() != old;
         if doubt.as_ref().is_some_and(moved) {
             return Err(unsure(remote(cell, "write", busy())));
         }
@@ -327,11 +334,11 @@ pub(crate) fn write<C: CasFence>(
 }
 
 /// [`super::Target::set_mode`] for a cell.
-pub(crate) fn set_mode<C: CasFence>(cell: &mut C, mode: Mode) -> Result<(), TargetError> {
-    let at = At { cell, content: None, exam: None };
-    change(at, (Asked::Mode, "change the mode of"), |cell, old, doubt| {
+pub(crate) fn set_mode<C: CasFence>(cell: &mut C, mode: FenceMode) -> Result<(), TargetError> {
+    let at = FenceCell { cell, content: None, exam: None };
+    change(at, (TargetAction::Mode, "change the mode of"), |cell, old, doubt| {
         let Some(record) = old.filter(|record| !record.forgotten) else {
-            return Err(in_doubt(cell, Asked::Mode, doubt.as_ref(), never_sealed(cell.shown())));
+            return Err(in_doubt(cell, TargetAction::Mode, doubt.as_ref(), never_sealed(cell.shown())));
         };
         if record.fence.mode == mode {
             return Ok(Want::Nothing(()));
@@ -343,8 +350,8 @@ pub(crate) fn set_mode<C: CasFence>(cell: &mut C, mode: Mode) -> Result<(), Targ
 
 /// [`super::Target::forget`] for a cell: the fence stays where it is, for it may tell where the content lies.
 pub(crate) fn forget<C: CasFence>(cell: &mut C) -> Result<Option<Fence>, TargetError> {
-    let at = At { cell, content: None, exam: None };
-    change(at, (Asked::Reset, "reset the fence of"), |_, old, _| {
+    let at = FenceCell { cell, content: None, exam: None };
+    change(at, (TargetAction::Reset, "reset the fence of"), |_, old, _| {
         let Some(record) = old.filter(|record| !record.forgotten) else { return Ok(Want::Nothing(None)) };
         let (then, record) = (Some(record.fence.clone()), record.clone().forgotten());
         Ok(Want::Put { record, seq: 0, let_in: false, then })
@@ -361,9 +368,14 @@ pub(crate) fn never_sealed(target: &str) -> TargetError {
 }
 
 /// After an attempt that may have landed, "nothing was changed" would be a guess.
-fn in_doubt<C: CasFence>(cell: &C, asked: Asked, doubt: Option<&Doubt>, error: TargetError) -> TargetError {
+fn in_doubt<C: CasFence>(
+    cell: &C,
+    asked: TargetAction,
+    doubt: Option<&OpenAttempt>,
+    error: TargetError,
+) -> TargetError {
     match doubt {
-        Some(Doubt { why, .. }) => {
+        Some(OpenAttempt { why, .. }) => {
             TargetError::InDoubt { target: cell.shown().into(), asked, why: why.clone() }
         }
         None => error,

@@ -1,12 +1,14 @@
 //! The suite every target must pass: the whole table of core's rule, replayed against the real thing.
 
-use leasehold_core::fence::{Bearer, Case, Fence, Offer, Reason, Verdict, table, verdict};
+use leasehold_core::fence::{
+    Bearer, Fence, FenceCase, FenceOffer, FenceVerdict, RefusalReason, table, verdict,
+};
 use leasehold_core::fence_record::FenceRecord;
 
 use super::{Content, Target, TargetError};
 
 /// A target under test, with a way behind its back.
-pub trait Bench {
+pub trait TargetBench {
     /// Makes this what the target remembers, and `content` what is there; nothing: it was never sealed.
     /// Returns what the rule will see: the same, unless the target settles what a dead writer left.
     fn install(&mut self, stored: Option<&FenceRecord>, content: &str) -> Option<Fence>;
@@ -32,21 +34,21 @@ pub trait Bench {
 pub const OLD: &str = "old";
 
 /// The whole table.
-pub fn whole() -> Vec<Case> {
+pub fn whole() -> Vec<FenceCase> {
     table()
 }
 
 /// At most `each` cases of every kind: for targets that are slow to ask. Kinds are told apart by what is
 /// stored, what is offered and what the answer must be.
-pub fn some_of_each_kind(each: usize) -> Vec<Case> {
+pub fn some_of_each_kind(each: usize) -> Vec<FenceCase> {
     let mut counts = std::collections::BTreeMap::<String, usize>::new();
-    let kind = |case: &Case| {
+    let kind = |case: &FenceCase| {
         let stored = case.stored.as_ref().map(|f| (f.seq, f.done, f.mode, f.token));
         let verdict = match &case.verdict {
-            Verdict::Accept(fence) => format!("accept {}", fence.seq),
-            Verdict::Repeat => "repeat".into(),
-            Verdict::Refuse(reason) => format!("refuse {}", reason.word()),
-            Verdict::LetIn(reason, _) => format!("let in {}", reason.word()),
+            FenceVerdict::Accept(fence) => format!("accept {}", fence.seq),
+            FenceVerdict::Repeat => "repeat".into(),
+            FenceVerdict::Refuse(reason) => format!("refuse {}", reason.word()),
+            FenceVerdict::LetIn(reason, _) => format!("let in {}", reason.word()),
         };
         format!("{stored:?} {:?} {verdict}", case.offer)
     };
@@ -63,7 +65,7 @@ pub fn some_of_each_kind(each: usize) -> Vec<Case> {
 ///
 /// # Panics
 /// If the target answers one of them in another way than core's rule does.
-pub fn replay(bench: &mut dyn Bench, cases: &[Case]) -> usize {
+pub fn replay(bench: &mut dyn TargetBench, cases: &[FenceCase]) -> usize {
     let mut count = 0;
     for case in cases {
         let fence = case.stored.as_ref().map(|fence| real_fence(bench, fence));
@@ -83,10 +85,10 @@ pub fn replay(bench: &mut dyn Bench, cases: &[Case]) -> usize {
     count
 }
 
-fn one(bench: &mut dyn Bench, case: &Case, before: Option<&Fence>) {
+fn one(bench: &mut dyn TargetBench, case: &FenceCase, before: Option<&Fence>) {
     let offer = match &case.offer {
-        Offer::Seal(mode) => Offer::Seal(*mode),
-        Offer::Write { seq, digest } => Offer::Write { seq: *seq, digest: bench.digest(digest) },
+        FenceOffer::Seal(mode) => FenceOffer::Seal(*mode),
+        FenceOffer::Write { seq, digest } => FenceOffer::Write { seq: *seq, digest: bench.digest(digest) },
     };
     let settled = before.filter(|fence| fence.seq > 0 && case.stored.as_ref().is_some_and(|f| !f.done));
     let kept = match settled {
@@ -98,7 +100,9 @@ fn one(bench: &mut dyn Bench, case: &Case, before: Option<&Fence>) {
     let got = answer(bench, case, before);
     assert_eq!(got, wanted, "{case:?}");
     let written = match (&wanted, &case.offer) {
-        (Verdict::Accept(_) | Verdict::LetIn(..), Offer::Write { digest, .. }) => digest.clone(),
+        (FenceVerdict::Accept(_) | FenceVerdict::LetIn(..), FenceOffer::Write { digest, .. }) => {
+            digest.clone()
+        }
         _ => kept,
     };
     assert_eq!(bench.content(), written, "{case:?}");
@@ -106,12 +110,12 @@ fn one(bench: &mut dyn Bench, case: &Case, before: Option<&Fence>) {
 }
 
 /// What the target answers, in the rule's own words.
-fn answer(bench: &mut dyn Bench, case: &Case, before: Option<&Fence>) -> Verdict {
-    let Case { bearer, offer, .. } = case;
+fn answer(bench: &mut dyn TargetBench, case: &FenceCase, before: Option<&Fence>) -> FenceVerdict {
+    let FenceCase { bearer, offer, .. } = case;
     let target = bench.target();
     let result = match offer {
-        Offer::Seal(mode) => target.seal(bearer, *mode).map(|sealed| (false, sealed.let_in)),
-        Offer::Write { seq, digest } => target
+        FenceOffer::Seal(mode) => target.seal(bearer, *mode).map(|sealed| (false, sealed.let_in)),
+        FenceOffer::Write { seq, digest } => target
             .write(bearer, Some(*seq), Content::Bytes(digest.as_bytes()))
             .map(|written| (written.repeat, written.let_in)),
     };
@@ -119,18 +123,23 @@ fn answer(bench: &mut dyn Bench, case: &Case, before: Option<&Fence>) -> Verdict
     match result {
         Ok((_, Some(refused))) => {
             check_words(&refused, bearer, before);
-            Verdict::LetIn(refused.reason, after.unwrap_or_else(|| panic!("the fence is gone: {case:?}")))
+            FenceVerdict::LetIn(
+                refused.reason,
+                after.unwrap_or_else(|| panic!("the fence is gone: {case:?}")),
+            )
         }
-        Ok((false, None)) if matches!(offer, Offer::Seal(_)) && after.as_ref() == before => Verdict::Repeat,
-        Ok((false, None)) => Verdict::Accept(after.unwrap_or_else(|| panic!("no fence: {case:?}"))),
+        Ok((false, None)) if matches!(offer, FenceOffer::Seal(_)) && after.as_ref() == before => {
+            FenceVerdict::Repeat
+        }
+        Ok((false, None)) => FenceVerdict::Accept(after.unwrap_or_else(|| panic!("no fence: {case:?}"))),
         Ok((true, None)) => {
             assert_eq!(after.as_ref(), before);
-            Verdict::Repeat
+            FenceVerdict::Repeat
         }
         Err(TargetError::Refused(refused)) => {
             assert_eq!(after.as_ref(), before, "a refusal changed the fence");
             check_words(&refused, bearer, before);
-            Verdict::Refuse(refused.reason)
+            FenceVerdict::Refuse(refused.reason)
         }
         Err(other) => panic!("{other}: {case:?}"),
     }
@@ -143,25 +152,31 @@ fn check_words(refused: &super::Refused, bearer: &Bearer, before: Option<&Fence>
 }
 
 /// And the table itself says so, where its labels and real digests mean the same.
-fn agrees(bench: &dyn Bench, case: &Case, before: Option<&Fence>, got: &Verdict) {
+fn agrees(bench: &dyn TargetBench, case: &FenceCase, before: Option<&Fence>, got: &FenceVerdict) {
     let unfinished = case.stored.as_ref().is_some_and(|fence| !fence.done);
-    let nameless = matches!(&case.offer, Offer::Write { digest, .. } if digest.is_empty());
+    let nameless = matches!(&case.offer, FenceOffer::Write { digest, .. } if digest.is_empty());
     match (&case.verdict, got) {
         // Settled before the rule was asked: what it says then depends on how.
         _ if unfinished && before.is_none_or(|fence| fence.seq == 0) => {}
-        (Verdict::Accept(fence), Verdict::Accept(now)) => assert_eq!(now, &real_fence(bench, fence)),
-        (Verdict::Accept(fence), Verdict::Repeat) if unfinished => {
+        (FenceVerdict::Accept(fence), FenceVerdict::Accept(now)) => {
+            assert_eq!(now, &real_fence(bench, fence))
+        }
+        (FenceVerdict::Accept(fence), FenceVerdict::Repeat) if unfinished => {
             assert_eq!(before, Some(&real_fence(bench, fence)));
         }
         // Nothing has an empty digest here, so nothing passes for the retry of a seal.
-        (Verdict::Repeat, Verdict::Refuse(Reason::Sequence) | Verdict::LetIn(Reason::Sequence, _))
-            if nameless => {}
-        (Verdict::LetIn(reason, _), Verdict::LetIn(said, _)) => assert_eq!(reason, said, "{case:?}"),
+        (
+            FenceVerdict::Repeat,
+            FenceVerdict::Refuse(RefusalReason::Sequence) | FenceVerdict::LetIn(RefusalReason::Sequence, _),
+        ) if nameless => {}
+        (FenceVerdict::LetIn(reason, _), FenceVerdict::LetIn(said, _)) => {
+            assert_eq!(reason, said, "{case:?}")
+        }
         (table, got) => assert_eq!(table, got, "{case:?}"),
     }
 }
 
-fn real_fence(bench: &dyn Bench, fence: &Fence) -> Fence {
+fn real_fence(bench: &dyn TargetBench, fence: &Fence) -> Fence {
     let digest = if fence.seq == 0 { String::new() } else { bench.digest(&fence.digest) };
     Fence { digest, ..fence.clone() }
 }

@@ -1,12 +1,12 @@
 //! What targets behind a network have in common: an end to every call, and to all calls of one verb.
 //!
-//! Calls block, so they are not for the inside of an async runtime: [`crate::fences`] has a thread for them.
+//! Calls block, so they are not for the inside of an async runtime: [`crate::run_fences`] has a thread for them.
 
 use std::fmt;
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence::{Bearer, Fence, FenceMode};
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::store::{Failure, FailureKind};
 use leasehold_core::time::BootTime;
@@ -94,7 +94,7 @@ impl<T: Networked> Target for T {
         Class::Atomic
     }
 
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         self.begin(0);
         cas_fence::seal(self, bearer, mode, Exam::Spared)
     }
@@ -103,7 +103,7 @@ impl<T: Networked> Target for T {
         Ok(Some(self.comparer()))
     }
 
-    fn seal_examined(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal_examined(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         self.begin(0);
         cas_fence::seal(self, bearer, mode, Exam::Wanted)
     }
@@ -129,7 +129,7 @@ impl<T: Networked> Target for T {
         Ok(self.load()?.map(|(record, _)| record).filter(|record| !record.forgotten))
     }
 
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+    fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
         self.begin(0);
         cas_fence::set_mode(self, mode)
     }

@@ -4,10 +4,10 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Reason};
+use leasehold_core::fence::{Bearer, Fence, RefusalReason};
+use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::ids::Token;
 use leasehold_core::name::Name;
-use leasehold_core::stop::Text;
 use leasehold_core::store::Failure;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -89,7 +89,7 @@ pub enum TargetError {
         /// The target.
         target: String,
         /// What was asked for.
-        asked: Asked,
+        asked: TargetAction,
         /// What is known.
         why: String,
     },
@@ -113,13 +113,13 @@ fn busy(target: &str, waited: Duration, holder: Option<u32>) -> String {
     };
     format!(
         "{who} inside the lock of {target} and did not leave within {}. Nothing was written. Try again{evict}",
-        Text(waited)
+        HumanDuration(waited)
     )
 }
 
 /// What may have been done, or not, or may be done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum TargetAction {
     /// Raising the fence.
     Seal,
     /// Writing.
@@ -132,33 +132,33 @@ pub enum Asked {
     Guard,
 }
 
-fn in_doubt(target: &str, asked: Asked, why: &str) -> String {
+fn in_doubt(target: &str, asked: TargetAction, why: &str) -> String {
     let (what, then) = match asked {
-        Asked::Write => (
+        TargetAction::Write => (
             format!("the outcome of writing {target}"),
             format!(
                 "It may have landed, perhaps before a later run took over, or not at all. Look at {target} \
                  before you write it again"
             ),
         ),
-        Asked::Seal => (
+        TargetAction::Seal => (
             format!("whether {target} was sealed"),
             "If it was, earlier runs are refused there and nothing else has changed. Sealing again is safe: \
              run it again"
                 .into(),
         ),
-        Asked::Mode => (
+        TargetAction::Mode => (
             format!("whether the mode of {target} was changed"),
             format!(
                 "It may refuse stale writes now, or only count them. See which: leasehold fence ls {target}. \
                  Then do it again"
             ),
         ),
-        Asked::Reset => (
+        TargetAction::Reset => (
             format!("whether the fence of {target} was reset"),
             format!("See: leasehold fence ls {target}. Resetting again is safe"),
         ),
-        Asked::Guard => (
+        TargetAction::Guard => (
             format!("whether the guard of {target} was changed"),
             format!("See: leasehold guard show {target}. Then do it again: what is done already stays"),
         ),
@@ -169,7 +169,7 @@ fn in_doubt(target: &str, asked: Asked, why: &str) -> String {
 /// What was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Attempt {
+pub enum RefusedAction {
     /// Raising the fence.
     Seal,
     /// Writing.
@@ -182,9 +182,9 @@ pub enum Attempt {
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub struct Refused {
     /// What was refused.
-    pub attempt: Attempt,
+    pub attempt: RefusedAction,
     /// Why.
-    pub reason: Reason,
+    pub reason: RefusalReason,
     /// The target.
     pub target: String,
     /// The lease of the refused.
@@ -212,8 +212,8 @@ impl From<&Fence> for SealedBy {
 
 impl Refused {
     pub(crate) fn new(
-        attempt: Attempt,
-        reason: Reason,
+        attempt: RefusedAction,
+        reason: RefusalReason,
         target: &str,
         bearer: &Bearer,
         fence: Option<&Fence>,
@@ -232,25 +232,25 @@ impl Refused {
         let Self { target, lease, token, .. } = self;
         let sealed = self.sealed().map_or_else(|| "none".into(), |t| t.to_string());
         match self.reason {
-            Reason::Stale => {
+            RefusalReason::Stale => {
                 format!("your token {token} is older than {sealed}, already sealed for {target}")
             }
-            Reason::Fork => format!(
+            RefusalReason::Fork => format!(
                 "token {token} was sealed for {target} by another run of {lease}: two runs were given one token"
             ),
-            Reason::Epoch => format!(
+            RefusalReason::Epoch => format!(
                 "your token {token} and the {sealed} sealed for {target} belong to different lives of the record of \
                  {lease}: it was sealed by a run on another store (or another user's embedded one), or the record was \
                  made anew"
             ),
-            Reason::Jump => {
+            RefusalReason::Jump => {
                 format!("your token {token} is implausibly far ahead of {sealed}, sealed for {target}")
             }
-            Reason::OtherLease => {
+            RefusalReason::OtherLease => {
                 format!("{target} belongs to the lease {} and you hold {lease} (token {token})", self.owner())
             }
-            Reason::NotSealed => match (self.attempt, self.sealed()) {
-                (Attempt::Enter, _) => {
+            RefusalReason::NotSealed => match (self.attempt, self.sealed()) {
+                (RefusedAction::Enter, _) => {
                     format!("this run did not name the gate {}", gate::given(target).unwrap_or(target))
                 }
                 (_, Some(sealed)) => format!(
@@ -261,7 +261,7 @@ impl Refused {
                     here(target)
                 ),
             },
-            Reason::Sequence => {
+            RefusalReason::Sequence => {
                 format!("another write of this run (token {token}) took this place at {target}")
             }
         }
@@ -286,16 +286,16 @@ fn here(target: &str) -> String {
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.attempt {
-            Attempt::Seal => "seal refused",
-            Attempt::Write => "write refused",
-            Attempt::Enter => "start refused",
+            RefusedAction::Seal => "seal refused",
+            RefusedAction::Write => "write refused",
+            RefusedAction::Enter => "start refused",
         };
         write!(f, "{what}: {}", self.fault())?;
-        let entering = self.attempt == Attempt::Enter;
+        let entering = self.attempt == RefusedAction::Enter;
         let nothing = if entering { "The command was not started" } else { "Nothing was written" };
         let Self { target, lease, .. } = self;
         match self.reason {
-            Reason::Stale => write!(
+            RefusalReason::Stale => write!(
                 f,
                 ". This run lost its lease while it was paused; {}. {}",
                 if entering {
@@ -305,29 +305,29 @@ impl fmt::Display for Refused {
                 },
                 target_of(target).map_or(AsTarget::NOTHING_TO_REPAIR, |kind| kind.after_stale)
             ),
-            Reason::Fork => {
+            RefusalReason::Fork => {
                 write!(f, ". {nothing}. The lease store forgot a write; look at it before running again.")
             }
-            Reason::Epoch => write!(
+            RefusalReason::Epoch => write!(
                 f,
                 ". {nothing}. If you moved on purpose and no run is left there: leasehold fence reset {target}."
             ),
-            Reason::Jump => write!(f, ". {nothing}. Check where the token came from."),
-            Reason::OtherLease => write!(
+            RefusalReason::Jump => write!(f, ". {nothing}. Check where the token came from."),
+            RefusalReason::OtherLease => write!(
                 f,
                 ". {nothing}. Jobs that write the same thing share its lease: run it under {}.",
                 self.owner()
             ),
-            Reason::NotSealed if entering => write!(
+            RefusalReason::NotSealed if entering => write!(
                 f,
                 ". The command was not started. Start it with: leasehold run {lease} --fence {target}"
             ),
-            Reason::NotSealed => write!(
+            RefusalReason::NotSealed => write!(
                 f,
                 ". Nothing was written. Name the target when you start the run: leasehold run {lease} --fence \
                  {target}."
             ),
-            Reason::Sequence => {
+            RefusalReason::Sequence => {
                 write!(f, ". Nothing was written. Read what is there, then write again.")
             }
         }

@@ -50,7 +50,7 @@ impl ShownBy {
 
 /// A guard that was put up or taken down, or would have been.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct GuardChange {
     /// The statements.
     pub sql: String,
     /// What is worth knowing, each as a short sentence.
@@ -72,7 +72,7 @@ pub struct Covered {
 
 /// What is known about a guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
+pub struct GuardReport {
     /// What happens to sessions without a grant.
     pub others: Others,
     /// How sessions show their grant; nothing: there is only one way.
@@ -106,11 +106,11 @@ pub trait Guard {
 
     /// Puts the guard up, or says with which statements it would be. Doing it again covers what was added
     /// since.
-    fn install(&mut self, others: Others, run: bool) -> Result<Done, TargetError>;
+    fn install(&mut self, others: Others, run: bool) -> Result<GuardChange, TargetError>;
 
     /// Takes it down again: everything that installing added, and nothing else.
-    fn remove(&mut self, run: bool) -> Result<Done, TargetError>;
+    fn remove(&mut self, run: bool) -> Result<GuardChange, TargetError>;
 
     /// Looks at it.
-    fn inspect(&mut self) -> Result<Report, TargetError>;
+    fn inspect(&mut self) -> Result<GuardReport, TargetError>;
 }

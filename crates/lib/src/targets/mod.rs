@@ -18,10 +18,10 @@ use std::fmt;
 use std::io::{Read, Write};
 use std::path::Path;
 
-use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Verdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, verdict};
 use leasehold_core::fence_record::FenceRecord;
 
-pub use self::error::{Asked, Attempt, Refused, SealedBy, TargetError};
+pub use self::error::{Refused, RefusedAction, SealedBy, TargetAction, TargetError};
 pub use crate::backends::{gate, open_target as open};
 use crate::host::Enclosing;
 
@@ -94,7 +94,7 @@ pub trait Target: fmt::Debug + Send {
 
     /// Raises the fence to this run: from now on every older one is refused. Changes nothing else; doing
     /// it again changes nothing. A target that was never fenced starts in `mode`.
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError>;
+    fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError>;
 
     /// What its server is known by, once it has shown that it compares. Nothing: nobody but this machine compares here.
     fn server(&mut self) -> Result<Option<String>, TargetError> {
@@ -102,7 +102,7 @@ pub trait Target: fmt::Debug + Send {
     }
 
     /// As [`Target::seal`]; and the server must show on the way that it refuses a condition that cannot hold.
-    fn seal_examined(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal_examined(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         self.seal(bearer, mode)
     }
 
@@ -124,7 +124,7 @@ pub trait Target: fmt::Debug + Send {
     fn show(&mut self) -> Result<Option<FenceRecord>, TargetError>;
 
     /// Whether it refuses or only watches, from now on.
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError>;
+    fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError>;
 
     /// Forgets who sealed it, so that the next run seals it anew, whichever store its token is from; what was
     /// forgotten. Until then nobody may write. Only for when no run is left that the fence would hold off.
@@ -172,15 +172,15 @@ pub trait Target: fmt::Debug + Send {
 pub(crate) fn sealing(
     before: Option<&Fence>,
     bearer: &Bearer,
-    mode: Mode,
+    mode: FenceMode,
     shown: &str,
 ) -> Result<Option<(Fence, Option<Refused>)>, TargetError> {
-    let refusal = |reason| Refused::new(Attempt::Seal, reason, shown, bearer, before);
-    match verdict(before, bearer, &Offer::Seal(mode)) {
-        Verdict::Accept(next) => Ok(Some((next, None))),
-        Verdict::Repeat => Ok(None),
-        Verdict::LetIn(reason, next) => Ok(Some((next, Some(refusal(reason))))),
-        Verdict::Refuse(reason) => Err(TargetError::Refused(Box::new(refusal(reason)))),
+    let refusal = |reason| Refused::new(RefusedAction::Seal, reason, shown, bearer, before);
+    match verdict(before, bearer, &FenceOffer::Seal(mode)) {
+        FenceVerdict::Accept(next) => Ok(Some((next, None))),
+        FenceVerdict::Repeat => Ok(None),
+        FenceVerdict::LetIn(reason, next) => Ok(Some((next, Some(refusal(reason))))),
+        FenceVerdict::Refuse(reason) => Err(TargetError::Refused(Box::new(refusal(reason)))),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::io::Read;
 
-use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence::{Bearer, Fence, FenceMode};
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::name::Name;
 use sha2::{Digest, Sha256};
@@ -59,7 +59,7 @@ pub(crate) fn own_store(target: &str) -> TargetError {
 
 /// The columns of a stored fence, as they come out of a database; all of the first six or none.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Row {
+pub(crate) struct FenceRow {
     pub lease: Option<String>,
     pub generation: Option<i64>,
     pub epoch: Option<String>,
@@ -70,11 +70,11 @@ pub(crate) struct Row {
     pub let_in: i64,
 }
 
-impl Row {
+impl FenceRow {
     /// The fence; nothing: never sealed. Anything out of the ordinary is refused, and said.
     pub(crate) fn fence(&self) -> Result<Option<Fence>, String> {
         let mode =
-            Mode::parse(&self.mode).ok_or_else(|| format!("the fence has the mode {:?}", self.mode))?;
+            FenceMode::parse(&self.mode).ok_or_else(|| format!("the fence has the mode {:?}", self.mode))?;
         let parts = (&self.lease, self.generation, &self.epoch, self.token, &self.grant, &self.carrier);
         let (lease, generation, epoch, token, grant, carried) = match parts {
             (None, None, None, None, None, None) => return Ok(None),
@@ -100,7 +100,7 @@ impl Row {
 
     /// The columns of one that was never sealed.
     pub(crate) fn unsealed() -> Self {
-        Self { mode: Mode::Enforce.word().into(), ..Self::default() }
+        Self { mode: FenceMode::Enforce.word().into(), ..Self::default() }
     }
 
     /// The columns for a fence.
@@ -124,7 +124,7 @@ impl Row {
 pub(crate) fn sealed(
     before: Option<Fence>,
     bearer: &Bearer,
-    mode: Mode,
+    mode: FenceMode,
     shown: &str,
 ) -> Result<(Option<Fence>, Option<Refused>), TargetError> {
     Ok(match sealing(before.as_ref(), bearer, mode, shown)? {
@@ -136,7 +136,7 @@ pub(crate) fn sealed(
 /// The fence of a table in another mode.
 pub(crate) fn in_mode(
     before: Option<Fence>,
-    mode: Mode,
+    mode: FenceMode,
     shown: &str,
 ) -> Result<(Option<Fence>, ()), TargetError> {
     match before {
@@ -229,20 +229,20 @@ mod tests {
     fn a_stored_row_is_read_strictly() {
         let bearer = bearer(33);
         let Bearer { lease, epoch, token, grant } = bearer;
-        let (seq, digest, done, mode, let_in) = (0, String::new(), true, Mode::Observe, 4);
+        let (seq, digest, done, mode, let_in) = (0, String::new(), true, FenceMode::Observe, 4);
         let fence = Fence { lease, epoch, token, grant, seq, digest, done, mode, let_in };
-        let row = Row::of(&fence);
+        let row = FenceRow::of(&fence);
         assert_eq!(row.fence(), Ok(Some(fence)));
-        assert_eq!(Row { mode: "enforce".into(), ..Row::default() }.fence(), Ok(None));
+        assert_eq!(FenceRow { mode: "enforce".into(), ..FenceRow::default() }.fence(), Ok(None));
         let damaged = [
-            Row { lease: None, ..row.clone() },
-            Row { token: Some(34), ..row.clone() },
-            Row { token: Some(0), ..row.clone() },
-            Row { generation: Some(0), ..row.clone() },
-            Row { carrier: Some("leasehold:33".into()), ..row.clone() },
-            Row { mode: "off".into(), ..row.clone() },
-            Row { let_in: -1, ..row.clone() },
-            Row { mode: String::new(), ..Row::default() },
+            FenceRow { lease: None, ..row.clone() },
+            FenceRow { token: Some(34), ..row.clone() },
+            FenceRow { token: Some(0), ..row.clone() },
+            FenceRow { generation: Some(0), ..row.clone() },
+            FenceRow { carrier: Some("leasehold:33".into()), ..row.clone() },
+            FenceRow { mode: "off".into(), ..row.clone() },
+            FenceRow { let_in: -1, ..row.clone() },
+            FenceRow { mode: String::new(), ..FenceRow::default() },
         ];
         for row in damaged {
             assert!(row.fence().is_err(), "{row:?}");

@@ -7,13 +7,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use leasehold::backends::memory::MemoryStore;
-use leasehold::core::errand::{ErrandOutcome, Verb};
 use leasehold::core::ids::WriteId;
 use leasehold::core::name::Name;
+use leasehold::core::one_shot::{OneShotOutcome, OneShotVerb};
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::session::{Release, StopReason};
-use leasehold::stores::{Cas, Facts, Failure, FailureKind, Listed, Store, Stored, Version};
-use leasehold::{Acquired, Error, Lease, Leases, byhand};
+use leasehold::stores::{Cas, Failure, FailureKind, Listed, Store, StoreFacts, Stored, Version};
+use leasehold::{Acquired, Error, Lease, Leases, manual};
 use pollster::block_on;
 
 /// Long enough that a busy machine cannot cost a lease that the test wants kept.
@@ -78,8 +78,8 @@ fn a_lease_asked_back_cancels_the_work() {
     let dropped = Arc::new(AtomicBool::new(false));
     let guard = OnDrop(dropped.clone());
     let mut hand = store.clone();
-    let asked = byhand::errand(Verb::Revoke, &Name::new("site").unwrap(), &mut hand);
-    assert!(matches!(asked, ErrandOutcome::Done { .. }), "{asked:?}");
+    let asked = manual::errand(OneShotVerb::Revoke, &Name::new("site").unwrap(), &mut hand);
+    assert!(matches!(asked, OneShotOutcome::Done { .. }), "{asked:?}");
     let result = block_on(lease.run(|_held| async move {
         let _guard = guard;
         pending::<()>().await;
@@ -166,8 +166,8 @@ fn releasing_what_was_taken_over_is_answered_while_a_handle_lives() {
     let lease = acquire(&leases);
     let name = Name::new("site").unwrap();
     let grant = lease.granted().grant;
-    let gone = byhand::errand(Verb::Release(grant), &name, &mut store.clone());
-    assert!(matches!(gone, ErrandOutcome::Done { .. }), "{gone:?}");
+    let gone = manual::errand(OneShotVerb::Release(grant), &name, &mut store.clone());
+    assert!(matches!(gone, OneShotOutcome::Done { .. }), "{gone:?}");
     let _other = acquire(&leases);
     assert_eq!(block_on(lease.release()), Release::AlreadyGone);
 }
@@ -224,9 +224,9 @@ impl Switched {
 
 #[async_trait::async_trait(?Send)]
 impl Store for Switched {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         // As a store far away: its calls are made on a thread.
-        Facts { this_machine_only: false, ..self.inner.facts() }
+        StoreFacts { this_machine_only: false, ..self.inner.facts() }
     }
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
         self.up()?;

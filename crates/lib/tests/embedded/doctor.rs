@@ -9,10 +9,12 @@ use crate::sloppy::{Flaw, Records, Sloppy};
 use crate::spy::{ALL, Asked, Careless, EXAMINED, Spy, ask_all, examine_all};
 use leasehold::backends::memory::MemoryStore;
 use leasehold::backends::{Holders, open_to_examine};
-use leasehold::doctor::{Depth, Diagnosis, Ended, FirstUse, Notes, Opener, Progress, Tell, examine};
+use leasehold::doctor::{
+    Depth, Diagnosis, ExaminationEnd, FirstUse, FirstUseNotes, Opener, Progress, Tell, examine,
+};
 use leasehold::state::StateDir;
 use leasehold::stores::prefixed::Prefixed;
-use leasehold::stores::{Failure, FailureKind, Store, Verdict, open};
+use leasehold::stores::{Failure, FailureKind, RemarkLevel, Store, open};
 
 /// How often every store is examined.
 const TIMES: usize = 20;
@@ -33,7 +35,7 @@ fn sloppy(flaw: Flaw) -> (Diagnosis, Records) {
 
 #[track_caller]
 fn refused(diagnosis: &Diagnosis, promise: &str, reasons: &[&str]) {
-    let Ended::Refused { breaks, why } = &diagnosis.ended else { panic!("{diagnosis:#?}") };
+    let ExaminationEnd::Refused { breaks, why } = &diagnosis.ended else { panic!("{diagnosis:#?}") };
     assert_eq!(*breaks, promise, "{diagnosis:#?}");
     assert!(reasons.iter().any(|reason| why.contains(reason)), "{why}: {diagnosis:#?}");
     // In words: no value as a programmer writes it.
@@ -100,16 +102,20 @@ fn a_store_that_says_so_itself_is_refused_or_warned_of() {
     let (diagnosis, _) = sloppy(Flaw::Evicts);
     refused(&diagnosis, "P1", &["throws away records"]);
     let (diagnosis, _) = sloppy(Flaw::Weak);
-    assert_eq!((&diagnosis.ended, diagnosis.verdict()), (&Ended::Usable, Verdict::Weak));
+    assert_eq!((&diagnosis.ended, diagnosis.verdict()), (&ExaminationEnd::Usable, RemarkLevel::Weak));
     let (diagnosis, _) = sloppy(Flaw::Deaf);
-    assert_eq!((&diagnosis.ended, diagnosis.verdict()), (&Ended::Usable, Verdict::Weak));
+    assert_eq!((&diagnosis.ended, diagnosis.verdict()), (&ExaminationEnd::Usable, RemarkLevel::Weak));
     assert!(diagnosis.findings.iter().any(|f| f.about == "push" && f.text.contains("was not told")));
 }
 
 #[test]
 fn a_clock_an_hour_off_is_said_and_nothing_more() {
     let (diagnosis, _) = sloppy(Flaw::HourBehind);
-    assert_eq!((&diagnosis.ended, diagnosis.verdict()), (&Ended::Usable, Verdict::Weak), "{diagnosis:#?}");
+    assert_eq!(
+        (&diagnosis.ended, diagnosis.verdict()),
+        (&ExaminationEnd::Usable, RemarkLevel::Weak),
+        "{diagnosis:#?}"
+    );
     let clock = diagnosis.findings.iter().find(|f| f.about == "clock").unwrap();
     assert!(clock.text.contains("1h ahead of the store's: no effect on leases"), "{}", clock.text);
     let ahead = diagnosis.figures.clock_ahead_ms.unwrap();
@@ -124,7 +130,7 @@ fn honest_stores_pass() {
         let diagnosis = look(Arc::new(move || Ok(Box::new(store.clone()))), Depth::Full);
         assert_eq!(
             (&diagnosis.ended, diagnosis.verdict()),
-            (&Ended::Usable, Verdict::Good),
+            (&ExaminationEnd::Usable, RemarkLevel::Good),
             "{diagnosis:#?}"
         );
         let left =
@@ -149,7 +155,7 @@ fn honest_stores_on_disk_pass_and_are_left_as_they_were() {
             });
             let depth = if long || round < 2 { Depth::Full } else { Depth::Quick };
             let diagnosis = look(open_it, depth);
-            assert_eq!(diagnosis.ended, Ended::Usable, "{diagnosis:#?}");
+            assert_eq!(diagnosis.ended, ExaminationEnd::Usable, "{diagnosis:#?}");
             let mut store = open(&url).unwrap();
             let left = pollster::block_on(store.list("", "", 9)).unwrap();
             assert!(left.is_empty() && diagnosis.left.is_empty(), "{left:?} {:?}", diagnosis.left);
@@ -173,7 +179,7 @@ fn an_interrupted_examination_leaves_nothing_behind() {
                 Progress::Found(_) => told += 1,
                 Progress::Begun(_) => {}
             });
-        assert_eq!(diagnosis.ended, Ended::Interrupted, "{diagnosis:#?}");
+        assert_eq!(diagnosis.ended, ExaminationEnd::Interrupted, "{diagnosis:#?}");
         assert!(told > 0, "it had begun");
         assert!(records.lock().unwrap().is_empty() && diagnosis.left.is_empty(), "{about}");
     }
@@ -184,7 +190,7 @@ fn a_store_that_gives_out_is_not_called_a_liar() {
     let records = Records::default();
     for most in [0, 1, 3, 30, 100] {
         let diagnosis = look(opener(Flaw::Mortal(most), &records), Depth::Full);
-        let Ended::Failed(failure) = &diagnosis.ended else { panic!("{diagnosis:#?}") };
+        let ExaminationEnd::Failed(failure) = &diagnosis.ended else { panic!("{diagnosis:#?}") };
         assert_eq!(
             (failure.kind, failure.message.as_str()),
             (FailureKind::Unreachable, "The line went dead.")
@@ -209,7 +215,11 @@ fn a_store_that_lets_few_in_is_raced_by_few() {
         Ok(Box::new(Sloppy::new(Flaw::None, &records)))
     });
     let diagnosis = look(few, Depth::Full);
-    assert_eq!((&diagnosis.ended, diagnosis.verdict()), (&Ended::Usable, Verdict::Weak), "{diagnosis:#?}");
+    assert_eq!(
+        (&diagnosis.ended, diagnosis.verdict()),
+        (&ExaminationEnd::Usable, RemarkLevel::Weak),
+        "{diagnosis:#?}"
+    );
     let crowd = diagnosis.findings.iter().find(|f| f.about == "crowd").unwrap();
     assert!(
         crowd.text.contains("of 32 connections were let in") && crowd.text.contains("Too many clients"),
@@ -238,7 +248,7 @@ fn the_first_use_is_looked_at_and_remembered() {
     let scratch = Scratch::new();
     let state = StateDir::at(scratch.join("state"));
     let records = Records::default();
-    let notes = |url: &str| Notes::new(&state, url, "sloppy:");
+    let notes = |url: &str| FirstUseNotes::new(&state, url, "sloppy:");
     let begin = |flaw: Flaw, url: &str| {
         let (open, count) = counted(flaw, &records);
         let store = open().unwrap();
@@ -283,7 +293,7 @@ fn the_first_use_is_looked_at_and_remembered() {
 #[test]
 fn a_store_that_was_refused_and_mended_is_used() {
     let scratch = Scratch::new();
-    let notes = Notes::new(&StateDir::at(scratch.join("state")), "sloppy:a", "sloppy:");
+    let notes = FirstUseNotes::new(&StateDir::at(scratch.join("state")), "sloppy:a", "sloppy:");
     let records = Records::default();
     let begin = |flaw: Flaw| {
         let (open, count) = counted(flaw, &records);
@@ -308,7 +318,7 @@ fn a_look_that_failed_is_made_again() {
     let state = StateDir::at(scratch.join("state"));
     let records = Records::default();
     for (flaw, ends) in [(Flaw::PlainPut, Some(FailureKind::Unusable)), (Flaw::None, None)] {
-        let notes = Notes::new(&state, "sloppy:a", "sloppy:");
+        let notes = FirstUseNotes::new(&state, "sloppy:a", "sloppy:");
         notes.went_well("the one before");
         let (counting, count) = counted(flaw, &records);
         // One look in vain.
@@ -345,8 +355,12 @@ fn a_store_that_could_not_be_raced_was_not_tested() {
             let open = move || if count.load(Ordering::SeqCst) > let_in { Err(full()) } else { counting() };
             Arc::new(open) as Opener
         };
-        let begun =
-            FirstUse::begin(few().unwrap(), few, Notes::new(&state, "sloppy:few", "sloppy:few"), nobody());
+        let begun = FirstUse::begin(
+            few().unwrap(),
+            few,
+            FirstUseNotes::new(&state, "sloppy:few", "sloppy:few"),
+            nobody(),
+        );
         (begun, count.load(Ordering::SeqCst) - 1)
     };
     // Let in alone it can be used, every time after another look.
@@ -367,7 +381,11 @@ fn a_store_that_could_not_be_raced_was_not_tested() {
     });
     let diagnosis = look(alone, Depth::Probe);
     let race = diagnosis.findings.iter().find(|f| f.about == "races").unwrap();
-    assert_eq!((race.verdict, &diagnosis.ended), (Verdict::Weak, &Ended::Usable), "{diagnosis:#?}");
+    assert_eq!(
+        (race.verdict, &diagnosis.ended),
+        (RemarkLevel::Weak, &ExaminationEnd::Usable),
+        "{diagnosis:#?}"
+    );
     assert!(race.text.contains("Too many clients"), "{race:?}");
 }
 
@@ -375,7 +393,7 @@ fn a_store_that_could_not_be_raced_was_not_tested() {
 #[test]
 fn what_is_wrapped_passes_everything_on() {
     let scratch = Scratch::new();
-    let notes = Notes::new(&StateDir::at(scratch.join("state")), "spy:", "spy:");
+    let notes = FirstUseNotes::new(&StateDir::at(scratch.join("state")), "spy:", "spy:");
     notes.went_well("spy");
     let (asked, shared) = (Asked::default(), Asked::default());
     let opener: Opener = Arc::new(move || Ok(Box::new(Spy(Arc::clone(&shared)))));
@@ -408,7 +426,7 @@ fn a_first_use_that_leaves_something_behind_says_so() {
             let words = Arc::clone(&words);
             Arc::new(move |text: &str| words.lock().unwrap().push(text.into()))
         };
-        let _ = FirstUse::begin(open().unwrap(), open, Notes::new(&state, url, url), tell);
+        let _ = FirstUse::begin(open().unwrap(), open, FirstUseNotes::new(&state, url, url), tell);
         let words = words.lock().unwrap();
         words.join("; ")
     };
@@ -424,7 +442,10 @@ fn a_store_that_never_answers_is_asked_once() {
         let records = Records::default();
         let (open, count) = counted(Flaw::Mortal(0), &records);
         let diagnosis = look(open, depth);
-        assert!(matches!(diagnosis.ended, Ended::Failed(_)) && diagnosis.left.is_empty(), "{diagnosis:#?}");
+        assert!(
+            matches!(diagnosis.ended, ExaminationEnd::Failed(_)) && diagnosis.left.is_empty(),
+            "{diagnosis:#?}"
+        );
         assert_eq!(
             count.load(Ordering::SeqCst),
             1,
@@ -444,8 +465,13 @@ fn a_note_that_is_old_or_not_ours_counts_for_nothing() {
     };
     let looked = || {
         let (open, count) = counted(Flaw::None, &records);
-        FirstUse::begin(open().unwrap(), open, Notes::new(&state, "s://u:secret@h", "s://u:***@h"), nobody())
-            .unwrap();
+        FirstUse::begin(
+            open().unwrap(),
+            open,
+            FirstUseNotes::new(&state, "s://u:secret@h", "s://u:***@h"),
+            nobody(),
+        )
+        .unwrap();
         count.load(Ordering::SeqCst) > 1
     };
     assert!(looked() && !looked());

@@ -6,8 +6,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::WriteId;
-use leasehold::doctor::{Depth, Ended, examine};
-use leasehold::stores::{Cas, Examine, Facts, Failure, Listed, Store, Stored, Version};
+use leasehold::doctor::{Depth, ExaminationEnd, examine};
+use leasehold::stores::{Cas, Examine, Failure, Listed, Store, StoreFacts, Stored, Version};
 
 /// The keys that calls were about, in order.
 type Asked = Arc<Mutex<Vec<String>>>;
@@ -29,7 +29,7 @@ impl Away {
 
 #[async_trait(?Send)]
 impl Store for Away {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.store.facts()
     }
 
@@ -65,7 +65,7 @@ fn examined(distance: Duration) -> Vec<String> {
     };
     let diagnosis =
         examine(Arc::new(move || Ok(Box::new(away()))), None, Depth::Full, &Arc::default(), &mut |_| {});
-    assert_eq!(diagnosis.ended, Ended::Usable, "{diagnosis:#?}");
+    assert_eq!(diagnosis.ended, ExaminationEnd::Usable, "{diagnosis:#?}");
     let asked = asked.lock().unwrap();
     asked.iter().filter_map(|key| key.split('/').nth(2).map(str::to_owned)).collect()
 }

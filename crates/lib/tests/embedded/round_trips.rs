@@ -8,12 +8,14 @@ use async_trait::async_trait;
 use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::name::Name;
-use leasehold::core::session::{Event, Exit, Granted, History, Input, Outcome, Plan, Signal, Within};
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
+use leasehold::core::session::{
+    Event, Granted, HistoryPolicy, Input, JobExit, Outcome, SessionPlan, Signal, Within,
+};
 use leasehold::core::time::BootTime;
-use leasehold::memory::Memory;
-use leasehold::shell::{InputSender, Job, Shell};
-use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
+use leasehold::core::timing::{StoreClock, Timing, TimingWishes};
+use leasehold::driver::{Driver, InputSender, ProtectedWork};
+use leasehold::seen_tokens::SeenTokens;
+use leasehold::stores::{Cas, Failure, Listed, Store, StoreFacts, Stored, Version};
 use leasehold::{host, random};
 
 /// A store that notes every call.
@@ -35,7 +37,7 @@ impl Counting {
 
 #[async_trait(?Send)]
 impl Store for Counting {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.inner.facts()
     }
 
@@ -67,8 +69,8 @@ struct Counted {
     started: bool,
 }
 
-impl Job for Counted {
-    fn start(&mut self, _: &Granted, _: BootTime) -> Result<(), Exit> {
+impl ProtectedWork for Counted {
+    fn start(&mut self, _: &Granted, _: BootTime) -> Result<(), JobExit> {
         self.started = true;
         Ok(())
     }
@@ -87,19 +89,19 @@ impl Job for Counted {
 }
 
 /// One that is to be renewed soon, or not while a test runs.
-fn plan(renewed: bool) -> Plan {
+fn plan(renewed: bool) -> SessionPlan {
     let lease = Name::new("thing").unwrap();
     let heartbeat = renewed.then_some(Duration::from_millis(5));
-    let wishes = Wishes { ttl: Some(Duration::from_secs(60)), heartbeat, grace: None };
-    Plan {
-        leases: vec![Memory::none().recall(&lease)],
+    let wishes = TimingWishes { ttl: Some(Duration::from_secs(60)), heartbeat, grace: None };
+    SessionPlan {
+        leases: vec![SeenTokens::none().recall(&lease)],
         grant: Grant(random::seed()),
         timing: Timing::new(wishes, StoreClock::default()).unwrap(),
         wait: Duration::ZERO,
         max_run: None,
         seal: false,
         item: None,
-        history: History::Nothing,
+        history: HistoryPolicy::Nothing,
         by_hand: false,
         force: false,
         lock: None,
@@ -111,12 +113,13 @@ fn plan(renewed: bool) -> Plan {
 /// Runs a session through that many renewals; the calls it made, and how it ended.
 fn calls(store: &MemoryStore, renewals: usize) -> (Vec<&'static str>, Outcome, usize) {
     let counting = Counting::new(store);
-    let mut shell = Shell::new(plan(renewals > 0), Box::new(counting.clone()), Memory::none(), None).unwrap();
+    let mut shell =
+        Driver::new(plan(renewals > 0), Box::new(counting.clone()), SeenTokens::none(), None).unwrap();
     let mut job = Counted { renewals: 0, left: renewals, started: false };
     let mut ended = shell.step(Input::Start, &mut job);
     while ended.is_none() {
         if job.started && job.left == 0 {
-            ended = shell.step(Input::JobExited { exit: Exit::Code(0), tree_empty: true }, &mut job);
+            ended = shell.step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true }, &mut job);
             job.started = false;
             continue;
         }
@@ -156,7 +159,7 @@ fn a_renewal_is_one_write() {
 fn finding_it_held_is_one_read() {
     let store = MemoryStore::new().unwrap();
     let holder = Counting::new(&store);
-    let mut shell = Shell::new(plan(false), Box::new(holder), Memory::none(), None).unwrap();
+    let mut shell = Driver::new(plan(false), Box::new(holder), SeenTokens::none(), None).unwrap();
     let mut job = Counted { renewals: 0, left: 1, started: false };
     let mut ended = shell.step(Input::Start, &mut job);
     while !job.started && ended.is_none() {

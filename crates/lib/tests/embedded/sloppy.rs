@@ -9,7 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold::core::ids::WriteId;
 use leasehold::stores::{
-    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
+    Cas, Clock, Examine, Failure, FailureKind, Listed, Remark, RemarkLevel, Store, StoreFacts, Stored,
+    Version,
 };
 
 /// What is wrong with a [`Sloppy`] store.
@@ -114,8 +115,8 @@ impl Sloppy {
 
 #[async_trait(?Send)]
 impl Store for Sloppy {
-    fn facts(&self) -> Facts {
-        Facts {
+    fn facts(&self) -> StoreFacts {
+        StoreFacts {
             url: "sloppy:".into(),
             instance: "sloppy".into(),
             clock: if self.flaw == Flaw::HourBehind { Clock::Server } else { Clock::BootTime },
@@ -198,8 +199,8 @@ impl Examine for Sloppy {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let remark = |about, verdict, text: &str| Ok(vec![Remark { about, verdict, text: text.into() }]);
         match self.flaw {
-            Flaw::Evicts => remark("eviction", Verdict::Unsafe, "it throws away records when it is full"),
-            Flaw::Weak => remark("durability", Verdict::Weak, "it could write sooner"),
+            Flaw::Evicts => remark("eviction", RemarkLevel::Unsafe, "it throws away records when it is full"),
+            Flaw::Weak => remark("durability", RemarkLevel::Weak, "it could write sooner"),
             _ => Ok(Vec::new()),
         }
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::core::ids::WriteId;
-use leasehold::stores::{Cas, Clock, Examine, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
+use leasehold::stores::{
+    BatchWrite, Cas, Clock, Examine, Failure, Listed, Remark, Store, StoreFacts, Stored, Version,
+};
 use pollster::block_on;
 
 /// What a [`Spy`] was asked, in order.
@@ -33,7 +35,7 @@ pub fn ask_all(store: &mut dyn Store) {
     block_on(store.cas("k", None, id, b""));
     block_on(store.list("", "", 1)).unwrap();
     block_on(store.remove("k", &one));
-    block_on(store.cas_many(&[Write { key: "k".into(), expected: None, write: id, body: Vec::new() }]));
+    block_on(store.cas_many(&[BatchWrite { key: "k".into(), expected: None, write: id, body: Vec::new() }]));
     block_on(store.wait_change("k", Some(&one), Duration::ZERO));
     store.limit_calls(Duration::from_secs(1));
 }
@@ -47,12 +49,12 @@ pub fn examine_all(store: &mut dyn Examine) {
 
 #[async_trait(?Send)]
 impl Store for Spy {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         // It is looked at after a read as well; once is enough to be told.
         if !self.0.lock().unwrap().contains(&"facts") {
             self.asked("facts");
         }
-        Facts {
+        StoreFacts {
             url: "spy:".into(),
             instance: "spy".into(),
             clock: Clock::BootTime,
@@ -87,7 +89,7 @@ impl Store for Spy {
         Cas::Conflict
     }
 
-    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+    async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
         self.asked("cas_many");
         writes.iter().map(|_| Cas::Conflict).collect()
     }
@@ -124,7 +126,7 @@ pub struct Careless(pub Spy);
 
 #[async_trait(?Send)]
 impl Store for Careless {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.0.facts()
     }
 

@@ -1,7 +1,7 @@
 //! Many writes at once to SQLite: one transaction, and each write stands by itself.
 
 use leasehold::core::ids::WriteId;
-use leasehold::stores::{Cas, Write, open};
+use leasehold::stores::{BatchWrite, Cas, open};
 use pollster::block_on;
 
 #[test]
@@ -9,7 +9,8 @@ fn each_stands_by_itself() {
     let dir = std::env::temp_dir().join(format!("leasehold-many-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let mut store = open(&format!("sqlite:{}", dir.join("s.db").display())).unwrap_or_else(|e| panic!("{e}"));
-    let write = |key: &str, id| Write { key: key.into(), expected: None, write: WriteId(id), body: vec![1] };
+    let write =
+        |key: &str, id| BatchWrite { key: key.into(), expected: None, write: WriteId(id), body: vec![1] };
     let answers = block_on(store.cas_many(&[write("k/a", 1), write("k/b", 2)]));
     assert!(answers.iter().all(|answer| matches!(answer, Cas::Written { .. })), "{answers:?}");
     // One is there already: the others are written all the same.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::ledger::{
-    Amended, Amending, Ask, Claim, Ending, Entry, IfUnknown, Opened, State, Subject, finish,
+    Amended, Amending, Ending, Entry, IfUnknown, ItemClaim, ItemRequest, ItemState, Opened, Subject, finish,
 };
 use leasehold::core::name::Name;
 use leasehold::core::record::Holder;
@@ -44,7 +44,7 @@ impl Dice {
     }
 }
 
-fn ask(way: Way, slot: u64, token: u64) -> Ask {
+fn ask(way: Way, slot: u64, token: u64) -> ItemRequest {
     let job = Name::new("site").unwrap();
     let holder = Holder {
         host: "h".into(),
@@ -59,14 +59,14 @@ fn ask(way: Way, slot: u64, token: u64) -> Ask {
         Way::Cooldown => (Subject::Latest(job.clone()), Some(Duration::from_secs(30 * 60))),
         _ => (Subject::Slot { job: job.clone(), at, id: slot.to_string() }, None),
     };
-    let claim = Claim {
+    let claim = ItemClaim {
         lease: job.clone(),
         epoch: Epoch::first(1),
         token: Token::new(token).unwrap(),
         grant: Grant(token.into()),
         holder,
     };
-    Ask { subject, job, claim, if_unknown: IfUnknown::Refuse, attempts: 3, keep }
+    ItemRequest { subject, job, claim, if_unknown: IfUnknown::Refuse, attempts: 3, keep }
 }
 
 /// How many slots ran, and how many ran twice.
@@ -99,7 +99,7 @@ fn weeks(way: Way) -> (usize, usize) {
                         said: String::new(),
                     };
                     let amending =
-                        Amending::new(version, finish(&entry, State::Ok, ending), u128::from(now) << 64);
+                        Amending::new(version, finish(&entry, ItemState::Ok, ending), u128::from(now) << 64);
                     assert!(matches!(amend(&mut store, amending), Amended::Done(..)));
                 }
             }

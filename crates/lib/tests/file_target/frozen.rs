@@ -1,6 +1,6 @@
 //! A writer frozen in every system call while a successor seals, without writing: P2 itself.
 
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use std::fs;
 
 use leasehold::targets::TargetError;
@@ -27,14 +27,14 @@ fn a_frozen_zombie_is_refused() {
 fn frozen_zombies(kind: Kind) {
     let start = Place::of(kind);
     publish(&start, 32, OLD);
-    start.target().seal(&bearer(33), Mode::Enforce).unwrap();
+    start.target().seal(&bearer(33), FenceMode::Enforce).unwrap();
     let zombie = Attempt { role: "write", token: 33, content: ZOMBIE };
     let (mut refused, mut kept_out, mut too_late) = (0, 0, 0);
     for point in zombie.points(&start, false) {
         let place = start.copy();
         let frozen = zombie.frozen_at(&place, &point);
         let mut successor = kind.hasty(&place.artefact());
-        match successor.seal(&bearer(34), Mode::Enforce) {
+        match successor.seal(&bearer(34), FenceMode::Enforce) {
             // It stands outside the lock: sealed. What is there now is what stays.
             Ok(_) => {
                 let kept = place.content();
@@ -54,7 +54,7 @@ fn frozen_zombies(kind: Kind) {
             Err(TargetError::Busy { holder, .. }) => {
                 assert_eq!(holder, u32::try_from(frozen.pid).ok(), "{point:?}");
                 assert_eq!(frozen.thaw().0, TAKEN);
-                successor.seal(&bearer(34), Mode::Enforce).unwrap();
+                successor.seal(&bearer(34), FenceMode::Enforce).unwrap();
                 assert_eq!(place.content(), ZOMBIE, "a write before the seal is seen by whoever seals");
                 kept_out += 1;
             }
@@ -81,7 +81,7 @@ fn after_a_clean_up_a_zombie_leaves_the_newer_fence_alone() {
 fn cleaned_under_zombies(kind: Kind, removed: &[&str], all: bool) -> usize {
     let start = Place::of(kind);
     publish(&start, 32, OLD);
-    start.target().seal(&bearer(33), Mode::Enforce).unwrap();
+    start.target().seal(&bearer(33), FenceMode::Enforce).unwrap();
     let zombie = Attempt { role: "write", token: 33, content: ZOMBIE };
     let points = zombie.points(&start, true);
     let renames = |point: &Point| ["renameat", "renameat2"].contains(&point.name.as_str());
@@ -134,7 +134,7 @@ fn sealing_leaves_the_payloads_of_the_living() {
     let sealed = Place::new();
     publish(&sealed, 32, OLD);
     let start = sealed.copy();
-    sealed.target().seal(&bearer(33), Mode::Enforce).unwrap();
+    sealed.target().seal(&bearer(33), FenceMode::Enforce).unwrap();
     let early = Attempt { role: "write", token: 33, content: "early" };
     let points = early.points(&sealed, false);
     // The payload is on the disk then, and the lock not yet asked for.
@@ -142,7 +142,7 @@ fn sealing_leaves_the_payloads_of_the_living() {
     let frozen = early.frozen_at(&start, point);
     let left = start.dir().join(".today.json.leasehold-new-left-by-the-dead");
     fs::write(&left, "left").unwrap();
-    start.target().seal(&bearer(33), Mode::Enforce).unwrap();
+    start.target().seal(&bearer(33), FenceMode::Enforce).unwrap();
     assert!(!left.exists(), "not swept");
     let (code, said) = frozen.thaw();
     assert_eq!(code, TAKEN, "{said}");

@@ -1,11 +1,11 @@
 //! kill -9 on the way into every system call, or an error from it: never torn, never behind, always
 //! recovered.
 
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use std::collections::BTreeMap;
 use std::fs;
 
-use leasehold::core::fence_record::{FenceRecord, Pending};
+use leasehold::core::fence_record::{FenceRecord, PendingWrite};
 use leasehold::targets::{Content, TargetError};
 
 use crate::kit::{Attempt, Kind, Place, Point, bearer, publish};
@@ -42,7 +42,7 @@ fn state(place: &Place, old: Option<&str>) -> String {
 
 /// Whoever comes next is let in, and those before are not.
 fn next_one_recovers(place: &Place) {
-    place.target().seal(&bearer(40), Mode::Enforce).unwrap();
+    place.target().seal(&bearer(40), FenceMode::Enforce).unwrap();
     place.stored().pending.ok_or(()).unwrap_err();
     let kept = place.found();
     for stale in [32, 33, 34] {
@@ -68,7 +68,7 @@ fn sealed_33(kind: Kind, old: Option<&str>) -> Place {
     if let Some(old) = old {
         publish(&start, 32, old);
     }
-    start.target().seal(&bearer(33), Mode::Enforce).unwrap();
+    start.target().seal(&bearer(33), FenceMode::Enforce).unwrap();
     start
 }
 
@@ -139,7 +139,7 @@ fn pending_33(kind: Kind, payload: Option<&str>) -> Place {
     let temp = place.file_name().unwrap().to_str().unwrap().to_owned();
     let mut fence = start.stored().fence;
     (fence.seq, fence.digest) = (1, start.digest(NEW));
-    let record = FenceRecord::pending(fence, Pending { temp, before: String::new(), over: None });
+    let record = FenceRecord::pending(fence, PendingWrite { temp, before: String::new(), over: None });
     fs::write(start.fence(), record.encode()).unwrap();
     start
 }
@@ -155,7 +155,7 @@ fn kill_settlers(start: &Place, settled: &str) -> usize {
             *seen.entry(state(&place, Some(OLD))).or_insert(0) += 1;
             retry_lands(&place.copy());
         }
-        place.target().seal(&bearer(35), Mode::Enforce).unwrap();
+        place.target().seal(&bearer(35), FenceMode::Enforce).unwrap();
         assert_eq!(place.content(), settled);
         next_one_recovers(&place);
     }
@@ -231,12 +231,12 @@ fn what_was_edited_after_a_crash_is_kept() {
         };
         let (Some(place), Some(control)) = (died(), died()) else { continue };
         met += 1;
-        control.target().seal(&bearer(34), Mode::Enforce).unwrap();
+        control.target().seal(&bearer(34), FenceMode::Enforce).unwrap();
         assert_eq!(control.content(), NEW, "nobody had touched it: it is finished");
         fs::write(place.dir().join("mine"), "edited by hand").unwrap();
         fs::rename(place.dir().join("mine"), place.artefact()).unwrap();
         let mut target = place.target();
-        target.seal(&bearer(34), Mode::Enforce).unwrap();
+        target.seal(&bearer(34), FenceMode::Enforce).unwrap();
         assert_eq!(place.content(), "edited by hand");
         assert!(target.aftermath(&bearer(34)).unwrap().contains("changed by hand"));
         next_one_recovers(&place);

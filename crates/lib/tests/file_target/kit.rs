@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use leasehold::backends::file::tree::{self, TreeTarget};
 use leasehold::backends::file::{FileTarget, digest};
-use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::fence::{Bearer, FenceMode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
@@ -222,7 +222,7 @@ pub(crate) fn bearer(token: u64) -> Bearer {
 
 /// Raises the fence to `token` and writes with it.
 pub(crate) fn publish(place: &Place, token: u64, content: &str) {
-    place.target().seal(&bearer(token), Mode::Enforce).unwrap();
+    place.target().seal(&bearer(token), FenceMode::Enforce).unwrap();
     place.write(token, None, content).unwrap();
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use leasehold::backends::file::{FileTarget, digest};
-use leasehold::core::fence::{Bearer, Mode, Reason};
+use leasehold::core::fence::{Bearer, FenceMode, RefusalReason};
 use leasehold::core::name::Name;
 use leasehold::targets::{Class, Content, Target, TargetError};
 
@@ -32,7 +32,7 @@ crate::tests!(
     what_a_successor_writes_did_not_go_round,
 );
 
-fn reason(error: &TargetError) -> Option<Reason> {
+fn reason(error: &TargetError) -> Option<RefusalReason> {
     match error {
         TargetError::Refused(refused) => Some(refused.reason),
         _ => None,
@@ -44,19 +44,19 @@ fn several_writes_and_a_retry() {
     let (mut target, me) = (place.target(), bearer(41));
     assert_eq!(target.class(), Class::Atomic);
     assert_eq!(target.show().unwrap(), None);
-    target.seal(&me, Mode::Enforce).unwrap();
-    target.seal(&me, Mode::Enforce).unwrap();
+    target.seal(&me, FenceMode::Enforce).unwrap();
+    target.seal(&me, FenceMode::Enforce).unwrap();
     let first = target.write(&me, Some(1), Content::Bytes(b"one")).unwrap();
     let again = target.write(&me, Some(1), Content::Bytes(b"one")).unwrap();
     assert_eq!((first.repeat, again.repeat), (false, true));
     assert_eq!(
         reason(&target.write(&me, Some(1), Content::Bytes(b"uno")).unwrap_err()),
-        Some(Reason::Sequence)
+        Some(RefusalReason::Sequence)
     );
     assert_eq!(target.write(&me, None, Content::Bytes(b"two")).unwrap().seq, 2);
     assert_eq!(place.content(), "two");
     assert_eq!(place.stored().fence.digest, digest(b"two"));
-    target.seal(&bearer(42), Mode::Enforce).unwrap();
+    target.seal(&bearer(42), FenceMode::Enforce).unwrap();
     let refused = target.write(&me, None, Content::Bytes(b"three")).unwrap_err().to_string();
     let path = place.artefact();
     let wanted = format!(
@@ -70,7 +70,7 @@ fn several_writes_and_a_retry() {
 
 fn two_writers_of_one_run() {
     let place = Place::quick();
-    place.target().seal(&bearer(5), Mode::Enforce).unwrap();
+    place.target().seal(&bearer(5), FenceMode::Enforce).unwrap();
     // Each takes the next number; nobody is refused, nothing is lost.
     let children = ["a", "b"].map(|content| actor("many", &place, 5, content).spawn().unwrap());
     for child in children {
@@ -81,7 +81,7 @@ fn two_writers_of_one_run() {
     place.assert_tidy();
     // Both insist on the same number: one is in, the other is told.
     for round in 0..10 {
-        place.target().seal(&bearer(6 + round), Mode::Enforce).unwrap();
+        place.target().seal(&bearer(6 + round), FenceMode::Enforce).unwrap();
         let children = ["a", "b"].map(|content| actor("write", &place, 6 + round, content).spawn().unwrap());
         let outputs = children.map(|child| child.wait_with_output().unwrap());
         let mut codes = outputs.each_ref().map(|output| output.status.code().unwrap());
@@ -97,11 +97,11 @@ fn a_file_without_a_fence_is_only_sealed() {
     fs::write(place.artefact(), "made by hand").unwrap();
     let mut target = place.target();
     let refused = target.write(&bearer(3), None, Content::Bytes(b"x")).unwrap_err();
-    assert_eq!(reason(&refused), Some(Reason::NotSealed));
+    assert_eq!(reason(&refused), Some(RefusalReason::NotSealed));
     assert!(refused.to_string().contains("was never sealed"), "{refused}");
     assert_eq!((place.content().as_str(), target.show().unwrap()), ("made by hand", None));
     assert_eq!(place.names(), ["today.json"], "nothing was written, and nothing is left");
-    target.seal(&bearer(3), Mode::Enforce).unwrap();
+    target.seal(&bearer(3), FenceMode::Enforce).unwrap();
     assert_eq!(place.content(), "made by hand", "sealing writes nothing");
     target.write(&bearer(3), None, Content::Bytes(b"x")).unwrap();
     assert_eq!(place.content(), "x");
@@ -122,7 +122,7 @@ fn damaged_fences_refuse_everybody() {
         fs::write(place.fence(), bad).unwrap();
         let mut target = place.target();
         for error in [
-            target.seal(&bearer(9), Mode::Enforce).unwrap_err(),
+            target.seal(&bearer(9), FenceMode::Enforce).unwrap_err(),
             target.write(&bearer(3), None, Content::Bytes(b"x")).unwrap_err(),
             target.show().unwrap_err(),
         ] {
@@ -135,7 +135,7 @@ fn damaged_fences_refuse_everybody() {
     fs::remove_file(place.fence()).unwrap();
     symlink("other.json", place.fence()).unwrap();
     assert!(matches!(
-        place.target().seal(&bearer(9), Mode::Enforce).unwrap_err(),
+        place.target().seal(&bearer(9), FenceMode::Enforce).unwrap_err(),
         TargetError::BadFence { .. }
     ));
     assert_eq!(fs::read_to_string(others_file).unwrap(), "good");
@@ -146,10 +146,10 @@ fn another_lease_is_refused_by_name() {
     publish(&place, 50, "good");
     let other = Bearer { lease: Name::new("other").unwrap(), ..bearer(70) };
     for error in [
-        place.target().seal(&other, Mode::Enforce).unwrap_err(),
+        place.target().seal(&other, FenceMode::Enforce).unwrap_err(),
         place.target().write(&other, None, Content::Bytes(b"x")).unwrap_err(),
     ] {
-        assert_eq!(reason(&error), Some(Reason::OtherLease));
+        assert_eq!(reason(&error), Some(RefusalReason::OtherLease));
         assert!(error.to_string().contains("belongs to the lease site and you hold other"), "{error}");
     }
     assert_eq!(place.content(), "good");
@@ -164,11 +164,11 @@ fn links_and_directories_are_refused() {
         assert!(matches!(error, TargetError::Unfit { .. }), "{error}");
         assert!(error.to_string().contains(word), "{error}");
     };
-    unfit(place.target().seal(&bearer(1), Mode::Enforce).unwrap_err(), "symbolic link");
+    unfit(place.target().seal(&bearer(1), FenceMode::Enforce).unwrap_err(), "symbolic link");
     unfit(place.target().write(&bearer(1), None, Content::Bytes(b"x")).unwrap_err(), "symbolic link");
     fs::remove_file(place.artefact()).unwrap();
     // A link put there after sealing is not written through, nor replaced.
-    place.target().seal(&bearer(1), Mode::Enforce).unwrap();
+    place.target().seal(&bearer(1), FenceMode::Enforce).unwrap();
     symlink("real.json", place.artefact()).unwrap();
     unfit(place.target().write(&bearer(1), None, Content::Bytes(b"x")).unwrap_err(), "symbolic link");
     assert_eq!(fs::read_to_string(&real).unwrap(), "real");
@@ -179,7 +179,10 @@ fn links_and_directories_are_refused() {
     symlink("real.json", place.dir().join(".leasehold-lock")).unwrap();
     fs::remove_file(place.dir().join(".today.json.leasehold-lock")).unwrap();
     symlink("real.json", place.dir().join(".today.json.leasehold-lock")).unwrap();
-    assert!(matches!(place.target().seal(&bearer(1), Mode::Enforce).unwrap_err(), TargetError::Io { .. }));
+    assert!(matches!(
+        place.target().seal(&bearer(1), FenceMode::Enforce).unwrap_err(),
+        TargetError::Io { .. }
+    ));
     let long = "x".repeat(230);
     for bad in ["", ".", "..", "a/", &long, ".today.json.leasehold-fence"] {
         let path = format!("{}/{bad}", place.dir().display());
@@ -232,7 +235,7 @@ fn the_group_is_kept_or_loses_its_rights() {
         let place = Place::quick();
         std::os::unix::fs::chown(place.dir(), Some(writer), Some(writer)).unwrap();
         publish(&place, 1, "old");
-        place.target().seal(&bearer(2), Mode::Enforce).unwrap();
+        place.target().seal(&bearer(2), FenceMode::Enforce).unwrap();
         fs::set_permissions(place.artefact(), fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::chown(place.artefact(), Some(owner), Some(group)).unwrap();
         in_role_as(&place, (writer, shared), "write", 2, "new");
@@ -246,7 +249,7 @@ fn the_group_is_kept_or_loses_its_rights() {
 fn a_watched_write_is_on_disk_although_it_is_not_counted() {
     let place = Place::new();
     publish(&place, 2, "good");
-    place.target().set_mode(Mode::Observe).unwrap();
+    place.target().set_mode(FenceMode::Observe).unwrap();
     let attempt = Attempt { role: "write", token: 1, content: "let in" };
     let renames: Vec<_> =
         attempt.points(&place, false).into_iter().filter(|point| point.name == "renameat").collect();
@@ -261,12 +264,12 @@ fn a_watched_write_is_on_disk_although_it_is_not_counted() {
 
 fn a_busy_lock_has_an_end() {
     let place = Place::new();
-    place.target().seal(&bearer(1), Mode::Enforce).unwrap();
+    place.target().seal(&bearer(1), FenceMode::Enforce).unwrap();
     let lock = fs::File::open(place.dir().join(".today.json.leasehold-lock")).unwrap();
     lock.lock().unwrap();
     let mut hasty = place.file().with_patience(Duration::from_millis(40));
     for error in [
-        hasty.seal(&bearer(2), Mode::Enforce).unwrap_err(),
+        hasty.seal(&bearer(2), FenceMode::Enforce).unwrap_err(),
         hasty.write(&bearer(1), None, Content::Bytes(b"x")).unwrap_err(),
     ] {
         let me = std::process::id();
@@ -277,7 +280,7 @@ fn a_busy_lock_has_an_end() {
     // And a lock that is let go of is waited for.
     let waiting = std::thread::spawn({
         let mut target = place.target();
-        move || target.seal(&bearer(2), Mode::Enforce)
+        move || target.seal(&bearer(2), FenceMode::Enforce)
     });
     drop(lock);
     waiting.join().unwrap().unwrap();
@@ -299,7 +302,7 @@ fn only_who_may_write_the_directory_can_hold_the_lock() {
         fs::set_permissions(place.dir(), fs::Permissions::from_mode(mode)).unwrap();
         match first {
             Some(user) => in_role_as(&place, user, "seal", 1, ""),
-            None => drop(place.target().seal(&bearer(1), Mode::Enforce).unwrap()),
+            None => drop(place.target().seal(&bearer(1), FenceMode::Enforce).unwrap()),
         }
         let lock = place.beside("lock");
         let opens = |user: u32| {
@@ -320,13 +323,13 @@ fn only_who_may_write_the_directory_can_hold_the_lock() {
 
 fn a_removed_lock_file_is_noticed() {
     let place = Place::new();
-    place.target().seal(&bearer(1), Mode::Enforce).unwrap();
+    place.target().seal(&bearer(1), FenceMode::Enforce).unwrap();
     let path = place.dir().join(".today.json.leasehold-lock");
     let old = fs::File::open(&path).unwrap();
     old.lock().unwrap();
     let waiting = std::thread::spawn({
         let mut target = place.target();
-        move || target.seal(&bearer(2), Mode::Enforce)
+        move || target.seal(&bearer(2), FenceMode::Enforce)
     });
     // Whoever waits for the old one must not think it is inside when it gets that.
     fs::remove_file(&path).unwrap();
@@ -406,13 +409,13 @@ fn a_mount_point_is_refused() {
         };
         let mounted = Mounted::over(&place, kind);
         let before = place.names();
-        refused(place.target().seal(&bearer(1), Mode::Enforce).unwrap_err());
+        refused(place.target().seal(&bearer(1), FenceMode::Enforce).unwrap_err());
         refused(place.write(1, None, "x").unwrap_err());
         assert_eq!(place.names(), before, "{kind:?}: something was left beside it");
         drop(mounted);
         // Without it, it is an artefact like any other; and with it again, a run that was let in is not.
         let _ = fs::remove_file(place.dir().join("other"));
-        place.target().seal(&bearer(1), Mode::Enforce).unwrap();
+        place.target().seal(&bearer(1), FenceMode::Enforce).unwrap();
         if kind == Kind::Tree {
             continue;
         }
@@ -460,7 +463,7 @@ fn a_full_disk_changes_nothing() {
                 refused += 1;
             }
         }
-        match place.target().seal(&bearer(1), Mode::Enforce) {
+        match place.target().seal(&bearer(1), FenceMode::Enforce) {
             Ok(_) => {}
             Err(error) => full(error),
         }
@@ -479,7 +482,7 @@ fn what_a_successor_writes_did_not_go_round() {
         let place = Place::of(kind);
         let mut target = place.target();
         for text in [None, Some("own")] {
-            target.seal(&bearer(1), Mode::Enforce).unwrap();
+            target.seal(&bearer(1), FenceMode::Enforce).unwrap();
             text.map(|text| place.write(1, None, text).unwrap());
             assert_eq!(target.aftermath(&bearer(1)), None);
         }

@@ -1,6 +1,6 @@
 //! What the processes under test do: one attempt on the artefact, between two lines on stdout.
 
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn attempt(
     let me = bearer(token);
     println!("{READY} {}", std::process::id());
     match (role, content) {
-        ("seal", _) => target.seal(&me, Mode::Enforce).map(drop),
+        ("seal", _) => target.seal(&me, FenceMode::Enforce).map(drop),
         ("write", content) => target.write(&me, Some(1), content).map(drop),
         ("many", Content::Bytes(bytes)) => {
             (0..20).try_for_each(|_| target.write(&me, None, Content::Bytes(bytes)).map(drop))

@@ -4,9 +4,9 @@ use std::fs;
 
 use leasehold::backends::file::FileTarget;
 use leasehold::core::fence::Fence;
-use leasehold::core::fence_record::{FenceRecord, Pending};
+use leasehold::core::fence_record::{FenceRecord, PendingWrite};
 use leasehold::targets::Target;
-use leasehold::targets::conformance::{Bench, OLD, replay, whole};
+use leasehold::targets::conformance::{OLD, TargetBench, replay, whole};
 
 use crate::kit::Place;
 
@@ -27,7 +27,7 @@ struct Files {
     unfinished: Unfinished,
 }
 
-impl Bench for Files {
+impl TargetBench for Files {
     fn install(&mut self, stored: Option<&FenceRecord>, content: &str) -> Option<Fence> {
         let _ = fs::remove_file(self.place.dir().join(TEMP));
         fs::write(self.place.artefact(), content).unwrap();
@@ -53,7 +53,7 @@ impl Bench for Files {
     }
 
     fn unfinished(&mut self, fence: &Fence) -> Option<FenceRecord> {
-        let pending = Pending { temp: TEMP.into(), before: String::new(), over: None };
+        let pending = PendingWrite { temp: TEMP.into(), before: String::new(), over: None };
         Some(FenceRecord::pending(fence.clone(), pending))
     }
 }

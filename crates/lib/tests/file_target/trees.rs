@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold::backends::file::tree::TreeTarget;
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use leasehold::targets::{Content, Target, TargetError};
 
 use crate::kit::{Kind, Place, bearer, publish};
@@ -30,7 +30,7 @@ fn a_plain_directory_becomes_a_version() {
     fs::create_dir_all(place.artefact().join("deep")).unwrap();
     fs::write(place.artefact().join("page"), "by hand").unwrap();
     fs::write(place.artefact().join("deep/page"), "by hand").unwrap();
-    place.target().seal(&bearer(1), Mode::Enforce).unwrap();
+    place.target().seal(&bearer(1), FenceMode::Enforce).unwrap();
     assert_eq!(place.content(), "by hand");
     let reader = fs::File::open(place.artefact().join("page")).unwrap();
     let mut target = TreeTarget::open_with(place.artefact(), Duration::from_secs(60)).unwrap();
@@ -73,7 +73,7 @@ fn a_version_that_was_never_current_replaces_nothing() {
         std::thread::yield_now();
     }
     let mut target = TreeTarget::open_with(place.artefact(), grace).unwrap();
-    target.seal(&bearer(2), Mode::Enforce).unwrap();
+    target.seal(&bearer(2), FenceMode::Enforce).unwrap();
     let drafts = Place::new();
     Kind::Tree.with("second", drafts.dir(), |content| target.write(&bearer(2), None, content)).unwrap();
     assert_eq!(place.content(), "second");
@@ -86,14 +86,14 @@ fn links_are_copied_and_foreign_ones_are_refused() {
     fs::write(drafts.dir().join("page"), "x").unwrap();
     symlink("/etc/passwd", drafts.dir().join("link")).unwrap();
     let mut target = place.target();
-    target.seal(&bearer(1), Mode::Enforce).unwrap();
+    target.seal(&bearer(1), FenceMode::Enforce).unwrap();
     target.write(&bearer(1), None, Content::Directory(drafts.dir())).unwrap();
     let link = fs::read_link(place.artefact().join("link")).unwrap();
     assert_eq!(link, Path::new("/etc/passwd"));
     fs::remove_file(place.artefact()).unwrap();
     symlink(drafts.dir(), place.artefact()).unwrap();
     for error in [
-        target.seal(&bearer(2), Mode::Enforce).unwrap_err(),
+        target.seal(&bearer(2), FenceMode::Enforce).unwrap_err(),
         target.write(&bearer(1), None, Content::Directory(drafts.dir())).unwrap_err(),
     ] {
         assert!(matches!(error, TargetError::Unfit { .. }), "{error}");

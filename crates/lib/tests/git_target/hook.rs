@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use leasehold::backends::git::{FENCE_REF, Update, hook};
-use leasehold::core::fence::{Bearer, Case, Fence, Mode, Offer, Verdict};
+use leasehold::backends::git::{BranchUpdate, FENCE_REF, hook};
+use leasehold::core::fence::{Bearer, Fence, FenceCase, FenceMode, FenceOffer, FenceVerdict};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::targets::Target;
 use leasehold::targets::conformance::{some_of_each_kind, whole};
@@ -16,30 +16,30 @@ use crate::kit::{at, bearer, commit, commit_text, plant, sealed, workshop, yard}
 const MAIN: &str = "refs/heads/main";
 
 /// What somebody would push who does not ask the rule first.
-fn offered(stored: Option<&Fence>, bearer: &Bearer, offer: &Offer) -> Fence {
+fn offered(stored: Option<&Fence>, bearer: &Bearer, offer: &FenceOffer) -> Fence {
     let Bearer { lease, epoch, token, grant } = bearer.clone();
     let (seq, digest) = match offer {
-        Offer::Seal(_) => (0, String::new()),
-        Offer::Write { seq, digest } => (*seq, digest.clone()),
+        FenceOffer::Seal(_) => (0, String::new()),
+        FenceOffer::Write { seq, digest } => (*seq, digest.clone()),
     };
     let mode = match offer {
-        Offer::Seal(Mode::Enforce) => Mode::Enforce,
-        _ => stored.map_or(Mode::Enforce, |fence| fence.mode),
+        FenceOffer::Seal(FenceMode::Enforce) => FenceMode::Enforce,
+        _ => stored.map_or(FenceMode::Enforce, |fence| fence.mode),
     };
     let let_in = stored.map_or(0, |fence| fence.let_in);
     Fence { lease, epoch, token, grant, seq, digest, done: true, mode, let_in }
 }
 
 /// What is offered to the hook in one case, and whether it must let it through.
-fn questions(case: &Case) -> Vec<(Fence, bool)> {
+fn questions(case: &FenceCase) -> Vec<(Fence, bool)> {
     let mut asked = offered(case.stored.as_ref(), &case.bearer, &case.offer);
     // A retry moves nothing, so nothing comes here. (To change the mode alone is another question.)
-    if let (Verdict::Repeat, Some(stored)) = (&case.verdict, &case.stored) {
+    if let (FenceVerdict::Repeat, Some(stored)) = (&case.verdict, &case.stored) {
         asked.mode = stored.mode;
     }
-    let mut all = vec![(asked, matches!(case.verdict, Verdict::Accept(_)))];
+    let mut all = vec![(asked, matches!(case.verdict, FenceVerdict::Accept(_)))];
     // What is let in while watching comes with the count, and with no other.
-    if let Verdict::LetIn(_, counted) = &case.verdict {
+    if let FenceVerdict::LetIn(_, counted) = &case.verdict {
         let more = Fence { let_in: counted.let_in + 1, ..counted.clone() };
         let less = Fence { let_in: counted.let_in - 1, ..counted.clone() };
         all.extend([(counted.clone(), true), (more, false), (less, false)]);
@@ -82,10 +82,10 @@ fn lets(yard: &Yard, lines: &str) -> bool {
 }
 
 /// Replays these cases; how many questions the hook was asked.
-fn replay(cases: &[Case]) -> usize {
+fn replay(cases: &[FenceCase]) -> usize {
     let yard = yard();
     hook::install(&yard.bare()).unwrap();
-    let all: Vec<(&Case, Fence, bool)> = cases
+    let all: Vec<(&FenceCase, Fence, bool)> = cases
         .iter()
         .flat_map(|case| questions(case).into_iter().map(move |(fence, lets)| (case, fence, lets)))
         .collect();
@@ -100,8 +100,8 @@ fn replay(cases: &[Case]) -> usize {
         }
         let new = &oids[&body(fence, false)];
         let branch = match case.offer {
-            Offer::Seal(_) => String::new(),
-            Offer::Write { .. } => format!("{zero} {new} {MAIN}\n"),
+            FenceOffer::Seal(_) => String::new(),
+            FenceOffer::Write { .. } => format!("{zero} {new} {MAIN}\n"),
         };
         let lets = lets(&yard, &format!("{branch}{zero} {new} {FENCE_REF}\n"));
         assert_eq!(lets, *wanted, "{case:?} with {fence:?}");
@@ -112,12 +112,12 @@ fn replay(cases: &[Case]) -> usize {
 #[test]
 fn the_rule_in_the_hook_is_the_rule() {
     // An unfinished write, number zero with content or without a name cannot be said by a fence here.
-    let sayable = |case: &Case| {
+    let sayable = |case: &FenceCase| {
         let finished = case.stored.as_ref().is_none_or(|fence| fence.done);
-        finished && !matches!(&case.offer, Offer::Write { seq: 0, .. })
+        finished && !matches!(&case.offer, FenceOffer::Write { seq: 0, .. })
     };
     let cases = if std::env::var_os("LEASEHOLD_LONG").is_some() { whole() } else { some_of_each_kind(1) };
-    let cases: Vec<Case> = cases.into_iter().filter(sayable).collect();
+    let cases: Vec<FenceCase> = cases.into_iter().filter(sayable).collect();
     let asked: usize = std::thread::scope(|scope| {
         let parts = cases.chunks(cases.len().div_ceil(4));
         let parts: Vec<_> = parts.map(|part| scope.spawn(move || replay(part))).collect();
@@ -133,12 +133,12 @@ fn the_rule_in_the_hook_is_the_rule() {
     assert_eq!(answers, all.concat(), "an answer was never asked for");
 }
 
-fn word(verdict: &Verdict) -> String {
+fn word(verdict: &FenceVerdict) -> String {
     match verdict {
-        Verdict::Accept(_) => "accept".into(),
-        Verdict::Repeat => "repeat".into(),
-        Verdict::Refuse(reason) => format!("refuse {}", reason.word()),
-        Verdict::LetIn(reason, _) => format!("let in {}", reason.word()),
+        FenceVerdict::Accept(_) => "accept".into(),
+        FenceVerdict::Repeat => "repeat".into(),
+        FenceVerdict::Refuse(reason) => format!("refuse {}", reason.word()),
+        FenceVerdict::LetIn(reason, _) => format!("let in {}", reason.word()),
     }
 }
 
@@ -152,7 +152,7 @@ fn raw(bare: &Path, refspecs: &[&str]) -> (bool, String) {
 fn a_guarded_branch_moves_with_its_fence_only() {
     let (yard, mut target) = sealed(7);
     hook::install(&yard.bare()).unwrap();
-    target.push(&bearer(7), None, Update::Forced, &[(MAIN, &commit("a"))]).unwrap();
+    target.push(&bearer(7), None, BranchUpdate::Forced, &[(MAIN, &commit("a"))]).unwrap();
     let bare = yard.bare();
     let (ok, text) = raw(&bare, &[&format!("+{}:{MAIN}", commit("b"))]);
     assert!(!ok && text.contains("cannot move without the fence: the lease site guards"), "{text}");
@@ -162,13 +162,13 @@ fn a_guarded_branch_moves_with_its_fence_only() {
     assert!(text.contains("docs/targets/git.md"), "{text}");
     // A mirror that brings an older fence back.
     let old = must(&bare, &["rev-parse", FENCE_REF]);
-    at(&yard).seal(&bearer(8), Mode::Enforce).unwrap();
+    at(&yard).seal(&bearer(8), FenceMode::Enforce).unwrap();
     must(workshop(), &["fetch", "-q", bare.to_str().unwrap(), FENCE_REF]);
     let (ok, text) = raw(&bare, &[&format!("+{old}:{FENCE_REF}"), &format!("+{}:{MAIN}", commit("b"))]);
     assert!(!ok && (text.contains("token 7 is older than 8") || text.contains("bad object")), "{text}");
     assert_eq!(yard.at(MAIN), commit("a"));
     // The holder gets through.
-    at(&yard).push(&bearer(8), None, Update::Forced, &[(MAIN, &commit("c"))]).unwrap();
+    at(&yard).push(&bearer(8), None, BranchUpdate::Forced, &[(MAIN, &commit("c"))]).unwrap();
     assert_eq!(yard.at(MAIN), commit("c"));
     // The owner's way out, as it is documented.
     must(&bare, &["-c", "core.hooksPath=/dev/null", "update-ref", "-d", FENCE_REF]);
@@ -190,13 +190,13 @@ fn a_fence_that_watches_refuses_nobody() {
     let yard = yard();
     let (bare, mut target) = (yard.bare(), at(&yard));
     hook::install(&bare).unwrap();
-    target.seal(&bearer(7), Mode::Observe).unwrap();
+    target.seal(&bearer(7), FenceMode::Observe).unwrap();
     let (ok, text) =
         raw(&bare, &[&format!("{}:{MAIN}", commit("a")), &format!("{}:refs/tags/v", commit("a"))]);
     assert!(ok && yard.at(MAIN) == commit("a"), "{text}");
     let (ok, text) = raw(&bare, &[&format!(":{FENCE_REF}")]);
     assert!(!ok && text.contains("never deleted"), "{text}");
-    at(&yard).seal(&bearer(8), Mode::Enforce).unwrap();
+    at(&yard).seal(&bearer(8), FenceMode::Enforce).unwrap();
     let (ok, text) = raw(&bare, &[&format!("+{}:{MAIN}", commit("b"))]);
     assert!(!ok && yard.at(MAIN) == commit("a"), "{text}");
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use leasehold::backends::git::GitTarget;
-use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::fence::{Bearer, FenceMode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
@@ -79,7 +79,7 @@ pub(crate) fn of(lease: &str, token: u64) -> Bearer {
 pub(crate) fn sealed(token: u64) -> (Yard, GitTarget) {
     let yard = yard();
     let mut target = at(&yard);
-    target.seal(&bearer(token), Mode::Enforce).unwrap();
+    target.seal(&bearer(token), FenceMode::Enforce).unwrap();
     (yard, target)
 }
 

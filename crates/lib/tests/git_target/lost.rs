@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use leasehold::backends::git::{FENCE_REF, GitTarget, Update, hook};
-use leasehold::core::fence::Mode;
+use leasehold::backends::git::{BranchUpdate, FENCE_REF, GitTarget, hook};
+use leasehold::core::fence::FenceMode;
 use leasehold::targets::{Target, TargetError};
 use leasehold_testkit::git::{Yard, git, must, script};
 
@@ -13,7 +13,9 @@ use crate::kit::{at, bearer, commit, sealed, state, stored, target, yard};
 const MAIN: &str = "refs/heads/main";
 
 fn push(target: &mut GitTarget, token: u64, text: &str) -> Result<u64, TargetError> {
-    target.push(&bearer(token), None, Update::Forced, &[(MAIN, &commit(text))]).map(|written| written.seq)
+    target
+        .push(&bearer(token), None, BranchUpdate::Forced, &[(MAIN, &commit(text))])
+        .map(|written| written.seq)
 }
 
 /// The next push lands, then this happens in the server, and its answer is lost.
@@ -29,7 +31,7 @@ fn lose_the_answer(yard: &Yard, meanwhile: &str) {
 fn a_lost_answer_before_a_later_seal_is_in_doubt() {
     let (yard, mut target) = sealed(3);
     let ours = yard.at(FENCE_REF);
-    at(&yard).seal(&bearer(4), Mode::Enforce).unwrap();
+    at(&yard).seal(&bearer(4), FenceMode::Enforce).unwrap();
     let later = yard.at(FENCE_REF);
     must(&yard.bare(), &["update-ref", FENCE_REF, &ours]);
     lose_the_answer(&yard, &format!("git update-ref {FENCE_REF} {later}"));
@@ -66,7 +68,7 @@ fn what_went_round_is_told_after_a_later_seal_too() {
     push(&mut target, 3, "a").unwrap();
     // Another process, which knows nothing of ours.
     let mut later = GitTarget::open(yard.bare().to_str().unwrap()).unwrap().keeping_in(state("later"));
-    later.seal(&bearer(4), Mode::Enforce).unwrap();
+    later.seal(&bearer(4), FenceMode::Enforce).unwrap();
     assert_eq!(target.aftermath(&bearer(3)), None);
     let round = format!("+{}:{MAIN}", commit("round"));
     must(crate::kit::workshop(), &["push", "--quiet", yard.bare().to_str().unwrap(), &round]);
@@ -89,7 +91,7 @@ fn a_server_that_hangs_is_given_up_once() {
         format!("#!/bin/sh\necho x >>'{}'\nread -r _ <'{}'\nexit 1\n", count.display(), fifo.display());
     script(&yard.bare().join("hooks/pre-receive"), &hook);
     let mut target = target(yard.bare().to_str().unwrap()).giving_up_after(Duration::from_secs(3));
-    let error = target.seal(&bearer(1), Mode::Enforce).unwrap_err();
+    let error = target.seal(&bearer(1), FenceMode::Enforce).unwrap_err();
     assert!(error.to_string().contains("did not come to an end in time"), "{error}");
     assert_eq!(std::fs::read_to_string(&count).unwrap(), "x\n");
     // Whoever waits there may go.
@@ -104,18 +106,18 @@ fn a_repository_that_goes_live_by_itself_is_refused() {
     let live = yard.dir().join("live");
     let mut here = target(live.to_str().unwrap());
     must(&live, &["config", "receive.denyCurrentBranch", "UpdateInstead"]);
-    let said = here.seal(&bearer(1), Mode::Enforce).unwrap_err().to_string();
+    let said = here.seal(&bearer(1), FenceMode::Enforce).unwrap_err().to_string();
     assert!(said.contains("updateInstead") && said.contains("live all the same"), "{said}");
     let said = hook::install(&live).unwrap_err().to_string();
     assert!(said.contains("updateInstead"), "{said}");
     // Who only watches changes nothing.
-    here.seal(&bearer(1), Mode::Observe).unwrap();
+    here.seal(&bearer(1), FenceMode::Observe).unwrap();
     must(&live, &["update-ref", "-d", FENCE_REF]);
     // Set later, where the hooks are: from elsewhere it cannot be seen, so they look themselves.
     must(&live, &["config", "receive.denyCurrentBranch", "refuse"]);
     hook::install(&live).unwrap();
     let mut here = target(live.to_str().unwrap());
-    here.seal(&bearer(2), Mode::Enforce).unwrap();
+    here.seal(&bearer(2), FenceMode::Enforce).unwrap();
     must(&live, &["config", "receive.denyCurrentBranch", "updateInstead"]);
     let said = push(&mut here, 2, "a").unwrap_err().to_string();
     assert!(said.contains("updateInstead"), "{said}");
@@ -130,7 +132,7 @@ fn the_hooks_let_housekeeping_pass() {
     let bare = yard.bare();
     hook::install(&bare).unwrap();
     let moves = [(MAIN, &*commit("a")), ("refs/heads/two", &*commit("a")), ("refs/tags/v", &*commit("a"))];
-    target.push(&bearer(3), None, Update::Forced, &moves).unwrap();
+    target.push(&bearer(3), None, BranchUpdate::Forced, &moves).unwrap();
     must(&bare, &["pack-refs", "--all", "--prune"]);
     assert!(!bare.join(MAIN).exists() && !bare.join(FENCE_REF).exists(), "nothing was packed");
     let refused = |args: &[&str]| {
@@ -168,6 +170,6 @@ fn sha_256_is_told() {
     let blob = must(&long, &["hash-object", "-w", "--stdin"]);
     must(&long, &["update-ref", "refs/tags/b", &blob]);
     let mut target = GitTarget::open(long.to_str().unwrap()).unwrap().keeping_in(state("long"));
-    let said = target.seal(&bearer(1), Mode::Enforce).unwrap_err();
+    let said = target.seal(&bearer(1), FenceMode::Enforce).unwrap_err();
     assert!(matches!(said, TargetError::Unfit { .. }) && said.to_string().contains("SHA-256"), "{said:?}");
 }

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 
 use leasehold::backends::git::{FENCE_REF, GitTarget, HELPER};
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use leasehold::state::StateDir;
 use leasehold::targets::{Target, TargetError};
 use leasehold_testkit::git::{Yard, must};
@@ -37,12 +37,12 @@ fn a_detour_that_cannot_be_made_fails_the_seal() {
     let [nest] = &nests(&state)[..] else { panic!("{:?}", nests(&state)) };
     // Something is where the helper should be.
     fs::create_dir(nest.join(HELPER)).unwrap();
-    let error = target.seal(&bearer(1), Mode::Enforce).unwrap_err();
+    let error = target.seal(&bearer(1), FenceMode::Enforce).unwrap_err();
     assert!(matches!(error, TargetError::Io { .. }), "{error:?}");
     assert!(error.to_string().contains("cannot lead the job's pushes to the fence of"), "{error}");
     assert_eq!(yard.at(FENCE_REF), "", "it says that nothing was changed");
     fs::remove_dir(nest.join(HELPER)).unwrap();
-    target.seal(&bearer(1), Mode::Enforce).unwrap();
+    target.seal(&bearer(1), FenceMode::Enforce).unwrap();
     assert!(target.environment(&bearer(1), &|_| None).iter().any(|(name, _)| name == "GIT_CONFIG_COUNT"));
     drop(target);
     assert!(!state.path().join("git").exists(), "it is gone with its owner");
@@ -80,9 +80,9 @@ fn each_target_keeps_its_spellings() {
     must(workshop(), &["config", "remote.spelled.pushurl", &bare]);
     must(workshop(), &["config", "remote.spelled.url", "ssh://fetch.test/a.git"]);
     let mut first = GitTarget::open("spelled").unwrap().keeping_in(state.clone());
-    first.seal(&bearer(1), Mode::Enforce).unwrap();
+    first.seal(&bearer(1), FenceMode::Enforce).unwrap();
     let mut second = target(&two, &state);
-    second.seal(&bearer(1), Mode::Enforce).unwrap();
+    second.seal(&bearer(1), FenceMode::Enforce).unwrap();
     // As a run does it: of what is said twice the last counts.
     let all: std::collections::BTreeMap<_, _> =
         [&first, &second].into_iter().flat_map(|target| target.environment(&bearer(1), &|_| None)).collect();

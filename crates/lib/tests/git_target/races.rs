@@ -3,17 +3,17 @@
 use std::sync::Barrier;
 use std::thread;
 
-use leasehold::backends::git::Update;
-use leasehold::core::fence::{Mode, Reason};
+use leasehold::backends::git::BranchUpdate;
+use leasehold::core::fence::{FenceMode, RefusalReason};
 use leasehold::targets::{Target, TargetError};
-use leasehold_testkit::git::{Server, Way};
+use leasehold_testkit::git::{RepoAccess, Server};
 
 use crate::kit::{bearer, commit, of, sealed, stored, target, yard};
 
 /// Two leases want the same repository, which has no fence yet: one gets it, the other is told whose it is.
 #[test]
 fn the_first_seal_is_raced() {
-    for way in [Way::File, Way::Http] {
+    for way in [RepoAccess::File, RepoAccess::Http] {
         let yard = yard();
         let server = Server::start(way, yard.dir());
         let (url, barrier) = (server.url(), Barrier::new(2));
@@ -23,7 +23,7 @@ fn the_first_seal_is_raced() {
                 scope.spawn(move || {
                     let mut target = target(url);
                     barrier.wait();
-                    target.seal(&of(lease, 1), Mode::Enforce)
+                    target.seal(&of(lease, 1), FenceMode::Enforce)
                 })
             };
             let both = [one("a"), one("b")];
@@ -31,7 +31,7 @@ fn the_first_seal_is_raced() {
         });
         let refused: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
         let [TargetError::Refused(refused)] = refused[..] else { panic!("{way:?}: {results:?}") };
-        assert_eq!(refused.reason, Reason::OtherLease);
+        assert_eq!(refused.reason, RefusalReason::OtherLease);
         assert_eq!(refused.fence.as_ref().map(|fence| &fence.lease), Some(&stored(&yard).fence.lease));
     }
 }
@@ -44,9 +44,9 @@ fn the_later_token_stays() {
     thread::scope(|scope| {
         for token in 2..=4 {
             let url = &url;
-            scope.spawn(move || match target(url).seal(&bearer(token), Mode::Enforce) {
+            scope.spawn(move || match target(url).seal(&bearer(token), FenceMode::Enforce) {
                 Ok(_) => {}
-                Err(TargetError::Refused(refused)) => assert_eq!(refused.reason, Reason::Stale),
+                Err(TargetError::Refused(refused)) => assert_eq!(refused.reason, RefusalReason::Stale),
                 Err(other) => panic!("{other}"),
             });
         }
@@ -67,7 +67,7 @@ fn two_pushes_of_one_run() {
                 let mut target = target(url);
                 target.show().unwrap();
                 barrier.wait();
-                target.push(&bearer(5), None, Update::Forced, &[(name, oid)]).unwrap().seq
+                target.push(&bearer(5), None, BranchUpdate::Forced, &[(name, oid)]).unwrap().seq
             })
         };
         let [one, two] = commits.clone().map(|oid| &*oid.leak());

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::fs;
 
-use leasehold::backends::git::{FENCE_REF, GitTarget, Update};
-use leasehold::core::fence::{Bearer, Fence, Mode, Offer, Verdict};
+use leasehold::backends::git::{BranchUpdate, FENCE_REF, GitTarget};
+use leasehold::core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict};
 use leasehold::core::fence_record::FenceRecord;
-use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
+use leasehold::targets::conformance::{OLD, TargetBench, replay, some_of_each_kind, whole};
 use leasehold::targets::{Class, Content, Sealed, Target, TargetError, Written};
 use leasehold_testkit::git::{Yard, must};
 
@@ -30,7 +30,7 @@ impl Target for Pushing {
         self.target.class()
     }
 
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         self.target.seal(bearer, mode)
     }
 
@@ -42,14 +42,14 @@ impl Target for Pushing {
     ) -> Result<Written, TargetError> {
         let Content::Bytes(bytes) = content else { panic!("bytes only") };
         let oid = &self.commits[std::str::from_utf8(bytes).unwrap()];
-        self.target.push(bearer, seq, Update::Forced, &[(MAIN, oid)])
+        self.target.push(bearer, seq, BranchUpdate::Forced, &[(MAIN, oid)])
     }
 
     fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
         self.target.show()
     }
 
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+    fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
         self.target.set_mode(mode)
     }
 }
@@ -77,7 +77,7 @@ impl GitBench {
     }
 }
 
-impl Bench for GitBench {
+impl TargetBench for GitBench {
     fn install(&mut self, stored: Option<&FenceRecord>, content: &str) -> Option<Fence> {
         match stored {
             Some(record) => drop(plant(&self.yard, FENCE_REF, &record.encode())),
@@ -112,14 +112,14 @@ fn the_rule_is_kept_case_by_case() {
         let (mut count, mut seen) = (0, std::collections::BTreeSet::new());
         cases.retain(|case| {
             count += 1;
-            let seal = matches!(case.offer, Offer::Seal(_));
+            let seal = matches!(case.offer, FenceOffer::Seal(_));
             let verdict = match &case.verdict {
-                Verdict::Accept(_) => "accept".into(),
-                Verdict::Repeat => "repeat".into(),
-                Verdict::Refuse(reason) => format!("refuse {}", reason.word()),
-                Verdict::LetIn(reason, _) => format!("let in {}", reason.word()),
+                FenceVerdict::Accept(_) => "accept".into(),
+                FenceVerdict::Repeat => "repeat".into(),
+                FenceVerdict::Refuse(reason) => format!("refuse {}", reason.word()),
+                FenceVerdict::LetIn(reason, _) => format!("let in {}", reason.word()),
             };
-            seen.insert((case.stored.as_ref().map(|fence| fence.mode == Mode::Observe), seal, verdict))
+            seen.insert((case.stored.as_ref().map(|fence| fence.mode == FenceMode::Observe), seal, verdict))
                 || count % 16 == 1
         });
     }

@@ -10,7 +10,7 @@ use leasehold::backends::{Holders, open_to_examine};
 use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{CHECKS, Harness, suite};
-use leasehold::stores::{Cas, Clock, FailureKind, Store, Stored, Verdict, Version, Write, open};
+use leasehold::stores::{BatchWrite, Cas, Clock, FailureKind, RemarkLevel, Store, Stored, Version, open};
 use leasehold_testkit::race::{Meeting, Raced};
 use pollster::block_on;
 use serde_json::{Value, json};
@@ -214,7 +214,7 @@ fn many_writes_are_one_call_and_answered_each() {
         let mut store = store(&fresh_url(endpoint));
         let there = write(&mut store, "k/1", None, b"1");
         let gone = Version("2020-01-01T00:00:00.000001Z".into());
-        let w = |key: &str, expected: Option<&Version>| Write {
+        let w = |key: &str, expected: Option<&Version>| BatchWrite {
             key: key.into(),
             expected: expected.cloned(),
             write: fresh(),
@@ -239,15 +239,15 @@ fn many_writes_are_one_call_and_answered_each() {
         let again = block_on(store.cas_many(&writes));
         assert!(again.iter().all(|cas| *cas == Cas::Conflict), "{again:?}");
         // More than one batch holds.
-        let many: Vec<Write> = (0..450).map(|n| w(&format!("many/{n:03}"), None)).collect();
+        let many: Vec<BatchWrite> = (0..450).map(|n| w(&format!("many/{n:03}"), None)).collect();
         let got = block_on(store.cas_many(&many));
         assert!(got.len() == 450 && got.iter().all(|cas| matches!(cas, Cas::Written { .. })));
         assert_eq!(block_on(store.list("many/", "", 1000)).unwrap().len(), 450);
     });
     let double = Double::new(Flaw::None);
     let mut store = store(&fresh_url(&double.endpoint()));
-    let writes: Vec<Write> = (0..3)
-        .map(|n| Write { key: format!("k/{n}"), expected: None, write: fresh(), body: vec![] })
+    let writes: Vec<BatchWrite> = (0..3)
+        .map(|n| BatchWrite { key: format!("k/{n}"), expected: None, write: fresh(), body: vec![] })
         .collect();
     block_on(store.cas_many(&writes));
     assert_eq!(double.calls(), ["batchWrite"]);
@@ -310,7 +310,7 @@ fn it_says_what_it_is() {
         let mut store = open_to_examine(&url, Holders::Here).unwrap_or_else(|e| panic!("{e}"));
         let remarks = block_on(store.examine()).unwrap();
         assert!(
-            remarks.iter().any(|r| r.verdict == Verdict::Weak && r.text.contains("emulator")),
+            remarks.iter().any(|r| r.verdict == RemarkLevel::Weak && r.text.contains("emulator")),
             "{remarks:?}"
         );
     });

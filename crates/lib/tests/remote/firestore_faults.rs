@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::stores::FailureKind::{self, Denied, Unreachable, Unusable};
-use leasehold::stores::{Cas, Failure, Version, Write};
+use leasehold::stores::{BatchWrite, Cas, Failure, Version};
 use pollster::block_on;
 
 use crate::firestore::{KEY, cas, fresh, fresh_url, read, store, write};
@@ -143,7 +143,8 @@ fn whatever_else_answers_is_not_taken_for_firestore() {
         let v0 = Version("v0".into());
         let got = cas(&mut store, KEY, Some(&v0), b"x");
         assert_eq!(kind_of(&got), Some(want), "{http} {body}: {got:?}");
-        let two = [1, 2].map(|n| Write { key: format!("{n}"), expected: None, write: fresh(), body: vec![] });
+        let two =
+            [1, 2].map(|n| BatchWrite { key: format!("{n}"), expected: None, write: fresh(), body: vec![] });
         for got in block_on(store.cas_many(&two)) {
             assert_eq!(kind_of(&got), Some(want), "{http} {body}: {got:?}");
         }

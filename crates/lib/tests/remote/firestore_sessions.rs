@@ -3,7 +3,7 @@
 
 use leasehold::stores::{Cas, FailureKind};
 use leasehold_testkit::count;
-use leasehold_testkit::faults::{Bench, Kind, Liar, Lie};
+use leasehold_testkit::faults::{Liar, Lie, StoreBench, Violation};
 use leasehold_testkit::proxy::{Fault, Proxy};
 
 use crate::firestore::{KEY, cas, fresh_url, on_each, on_the_best, read, store, write};
@@ -21,7 +21,7 @@ fn dropped_and_late_writes_cost_no_lease() {
     on_the_best(|endpoint| {
         let proxy = Proxy::http(endpoint);
         let (url, through) = urls(endpoint, &proxy);
-        let bench = Bench::new("firestore", &proxy, || store(&through), || store(&url));
+        let bench = StoreBench::new("firestore", &proxy, || store(&through), || store(&url));
         bench.dropped(count(500, 5_000)).assert_clean(count(500, 5_000));
         bench.late(count(200, 2_000)).assert_clean(count(200, 2_000));
     });
@@ -67,12 +67,12 @@ fn a_store_that_makes_answers_up_is_caught() {
     let proxy = Proxy::tcp(&double.endpoint());
     let (url, through) = urls(&double.endpoint(), &proxy);
     for (lie, kinds) in [
-        (Lie::Written, &[Kind::DoubleGrant, Kind::Deadline][..]),
-        (Lie::Conflict, &[Kind::Answer]),
-        (Lie::Retry, &[Kind::Answer]),
+        (Lie::Written, &[Violation::DoubleGrant, Violation::Deadline][..]),
+        (Lie::Conflict, &[Violation::Answer]),
+        (Lie::Retry, &[Violation::Answer]),
     ] {
         let liar = || Liar::of(store(&through), lie);
-        let report = Bench::new("liar", &proxy, liar, || store(&url)).dropped(200);
+        let report = StoreBench::new("liar", &proxy, liar, || store(&url)).dropped(200);
         println!("{lie:?}: {report}");
         assert!(kinds.iter().all(|kind| report.count(*kind) > 0), "{lie:?}: {report}");
     }
@@ -84,14 +84,14 @@ fn calls_are_as_few_as_promised() {
     on_each(|endpoint| {
         let proxy = Proxy::http(endpoint);
         let (url, through) = urls(endpoint, &proxy);
-        let bench = Bench::new("firestore", &proxy, || store(&through), || store(&url));
+        let bench = StoreBench::new("firestore", &proxy, || store(&through), || store(&url));
         bench.round_trips().assert_fewest();
         assert!(proxy.connections() == 1, "{} connections where one would do", proxy.connections());
     });
     let double = Double::new(Flaw::None);
     let proxy = Proxy::http(&double.endpoint());
     let (url, through) = urls(&double.endpoint(), &proxy);
-    Bench::new("firestore", &proxy, || store(&through), || store(&url)).round_trips().assert_fewest();
+    StoreBench::new("firestore", &proxy, || store(&through), || store(&url)).round_trips().assert_fewest();
     // The last thing it does is to find the lease held.
     assert_eq!(double.calls().last().map(String::as_str), Some("batchGet"));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use leasehold::targets::guard::{Guard, Others};
 use leasehold::targets::sql::carrier;
 use leasehold::targets::{Target, TargetError};
@@ -43,14 +43,14 @@ fn a_killed_server_process_lets_nothing_through() {
     Raw::connect(&url).sql("CREATE TABLE t (id int PRIMARY KEY, what text); INSERT INTO t VALUES (1, 'old')");
     let mut target = target_at(&url, "public.t").with_patience(Duration::from_secs(5));
     target.install(Others::Refuse, true).unwrap();
-    target.seal(&bearer(33), Mode::Enforce).unwrap();
+    target.seal(&bearer(33), FenceMode::Enforce).unwrap();
     // The zombie's process, after the check and before the commit.
     let zombie = Raw::connect(&url);
     zombie.sql(&format!("SET application_name = '{}'; BEGIN; {WRITE}", carrier(&bearer(33))));
     crash(&zombie.one("SELECT pg_backend_pid()"));
     assert!(zombie.attempt("COMMIT").is_err());
     drop(back(&url));
-    eventually("sealed", || target.seal(&bearer(34), Mode::Enforce).ok());
+    eventually("sealed", || target.seal(&bearer(34), FenceMode::Enforce).ok());
     let zombie = back(&url);
     zombie.sql(&format!("SET application_name = '{}'", carrier(&bearer(33))));
     assert_eq!(zombie.attempt(WRITE).unwrap_err().0, "LH001");
@@ -58,7 +58,7 @@ fn a_killed_server_process_lets_nothing_through() {
     let holder = back(&url);
     holder.sql(&format!("SET application_name = '{}'; BEGIN; {WRITE}", carrier(&bearer(34))));
     let mut later = target_at(&url, "public.t").with_patience(Duration::from_secs(5));
-    let sealing = std::thread::spawn(move || later.seal(&bearer(35), Mode::Enforce));
+    let sealing = std::thread::spawn(move || later.seal(&bearer(35), FenceMode::Enforce));
     let waiting = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
     let watch = Raw::connect(&url);
     watch.until(&format!("SELECT count(*) FROM ({waiting}) w"), "1");
@@ -69,7 +69,7 @@ fn a_killed_server_process_lets_nothing_through() {
         Err(TargetError::Remote { .. } | TargetError::Lost { .. } | TargetError::InDoubt { .. }) => {}
         Err(other) => panic!("{other}"),
     }
-    eventually("sealed again", || target.seal(&bearer(35), Mode::Enforce).ok());
+    eventually("sealed again", || target.seal(&bearer(35), FenceMode::Enforce).ok());
     let after = back(&url);
     assert_eq!(after.one("SELECT what FROM t"), "old", "the open transaction died with the server");
     assert_eq!(target.show().unwrap().unwrap().fence.token, bearer(35).token);

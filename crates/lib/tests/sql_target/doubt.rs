@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::backends::postgres::PgTarget;
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use leasehold::targets::guard::{Guard, Others};
 use leasehold::targets::{Content, Target, TargetError};
 use leasehold_testkit::proxy::{Fault, Proxy};
@@ -45,20 +45,20 @@ fn a_commit_without_an_answer_is_told_unknown() {
         assert_eq!(place.content("plain", 1), if lands { "new" } else { "old" }, "{fault:?}");
         // Protection switched off by an errand that says that it changed nothing.
         let strike = proxy.arm_on(COMMIT, fault.clone());
-        in_doubt(&target.set_mode(Mode::Observe).unwrap_err(), "leasehold fence ls");
+        in_doubt(&target.set_mode(FenceMode::Observe).unwrap_err(), "leasehold fence ls");
         assert!(strike.struck());
         let mode = place.target("plain").show().unwrap().unwrap().fence.mode;
-        assert_eq!(mode == Mode::Observe, lands, "{fault:?}");
+        assert_eq!(mode == FenceMode::Observe, lands, "{fault:?}");
         let strike = proxy.arm_on(COMMIT, fault.clone());
         in_doubt(&target.install(Others::Allow, true).unwrap_err(), "leasehold guard show");
         assert!(strike.struck());
         // A seal is simply done again; only if that fails too, nobody knows.
         proxy.arm_on(COMMIT, fault.clone());
-        target.seal(&bearer(34), Mode::Enforce).unwrap();
+        target.seal(&bearer(34), FenceMode::Enforce).unwrap();
         for _ in 0..2 {
             proxy.arm_on(COMMIT, Fault::Cut);
         }
-        in_doubt(&target.seal(&bearer(35), Mode::Enforce).unwrap_err(), "run it again");
+        in_doubt(&target.seal(&bearer(35), FenceMode::Enforce).unwrap_err(), "run it again");
     }
 }
 
@@ -158,7 +158,7 @@ fn a_link_to_a_database_is_where_it_leads_to() {
     };
     let mut linked = target(file.path());
     assert_eq!(linked.class().word(), "atomic");
-    linked.seal(&bearer(33), Mode::Enforce).unwrap();
+    linked.seal(&bearer(33), FenceMode::Enforce).unwrap();
     assert!(!dir.join("link.db-journal").exists(), "a journal that SQLite does not look at");
     // Not a database, but a file system that is not known to be this machine's alone.
     assert_eq!(target("/proc/version").class().word(), "gate");

@@ -8,7 +8,7 @@ use leasehold_testkit::count;
 
 use crate::kit::{Place, bearer, seal, seal_within};
 use crate::psql::{Ended, Psql};
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use leasehold::targets::Target;
 
 /// Long enough for a seal to begin waiting, and to give up soon.
@@ -71,7 +71,8 @@ fn before_commit_awaited(place: &Place, root: &str, table: &str, token: u64) {
     slow.freeze();
     slow.types("COMMIT;");
     let mut successor = place.target(root);
-    let sealing = std::thread::spawn(move || successor.seal(&bearer(token + 1), Mode::Enforce).map(drop));
+    let sealing =
+        std::thread::spawn(move || successor.seal(&bearer(token + 1), FenceMode::Enforce).map(drop));
     let waiting = "SELECT (count(*) > 0)::text FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
                    WHERE d.datname = current_database() AND locktype = 'advisory' AND NOT granted";
     place.raw().until(waiting, "true");

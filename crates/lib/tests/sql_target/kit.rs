@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::backends::postgres::PgTarget;
-use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::fence::{Bearer, FenceMode};
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::targets::guard::{Guard, Others};
@@ -176,7 +176,7 @@ pub(crate) fn bearer(token: u64) -> Bearer {
 }
 
 pub(crate) fn seal(place: &Place, table: &str, token: u64) {
-    place.target(table).seal(&bearer(token), Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
+    place.target(table).seal(&bearer(token), FenceMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// Tries to, for this long.
@@ -186,5 +186,5 @@ pub(crate) fn seal_within(
     token: u64,
     patience: Duration,
 ) -> Result<(), TargetError> {
-    place.target(table).with_patience(patience).seal(&bearer(token), Mode::Enforce).map(drop)
+    place.target(table).with_patience(patience).seal(&bearer(token), FenceMode::Enforce).map(drop)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::backends::postgres::TableFence;
 use leasehold::clock::boot_time;
-use leasehold::core::fence::{Bearer, Mode, Reason};
+use leasehold::core::fence::{Bearer, FenceMode, RefusalReason};
 use leasehold::core::name::Name;
 use leasehold::targets::guard::{Guard, Others};
 use leasehold::targets::sql::carrier;
@@ -70,8 +70,8 @@ fn every_kind_of_statement_is_guarded() {
 fn watching_lets_everybody_in_and_counts() {
     let place = Place::new().guarded("plain", Others::Refuse);
     let mut target = place.target("plain");
-    target.seal(&bearer(33), Mode::Observe).unwrap();
-    target.seal(&bearer(34), Mode::Observe).unwrap();
+    target.seal(&bearer(33), FenceMode::Observe).unwrap();
+    target.seal(&bearer(34), FenceMode::Observe).unwrap();
     let zombie = place.raw();
     zombie.sql(&format!("SET application_name = '{}'", carrier(&bearer(33))));
     let other = place.raw();
@@ -82,10 +82,10 @@ fn watching_lets_everybody_in_and_counts() {
     let count = |target: &mut dyn Target| target.show().unwrap().unwrap().fence.let_in;
     assert_eq!(count(&mut target), 2);
     // The count is kept when it is folded into the fence.
-    target.seal(&bearer(35), Mode::Observe).unwrap();
+    target.seal(&bearer(35), FenceMode::Observe).unwrap();
     assert_eq!(count(&mut target), 2);
     assert_eq!(place.raw().one("SELECT count(*) FROM leasehold_guard.let_in"), "0");
-    target.set_mode(Mode::Enforce).unwrap();
+    target.set_mode(FenceMode::Enforce).unwrap();
     assert_eq!(zombie.attempt(WRITE).unwrap_err().0, "LH001");
     assert_eq!((place.content("plain", 1), place.content("plain", 2)), ("new".into(), "theirs".into()));
 }
@@ -98,8 +98,8 @@ fn columns_of_later_versions_are_carried_along() {
     raw.sql("ALTER TABLE leasehold_guard.fences ADD COLUMN colour text DEFAULT 'none'");
     raw.sql("UPDATE leasehold_guard.fences SET colour = 'red'");
     let mut target = place.target("plain");
-    target.seal(&bearer(33), Mode::Observe).unwrap();
-    target.set_mode(Mode::Enforce).unwrap();
+    target.seal(&bearer(33), FenceMode::Observe).unwrap();
+    target.set_mode(FenceMode::Enforce).unwrap();
     seal(&place, "plain", 34);
     let holder = place.raw();
     holder.sql(&format!("SET application_name = '{}'", carrier(&bearer(34))));
@@ -196,7 +196,7 @@ fn a_check_inside_the_callers_own_transaction() {
             fence.check(&tx).await.unwrap_err()
         });
         let TargetError::Refused(refused) = error else { panic!("{error}") };
-        assert_eq!(refused.reason, Reason::Stale);
+        assert_eq!(refused.reason, RefusalReason::Stale);
         assert_eq!(refused.sealed(), Some(bearer(34).token));
         assert!(refused.to_string().contains("your token 33 is older than 34"), "{refused}");
         assert_eq!(place.content("plain", 1), "checked");
@@ -258,7 +258,7 @@ fn said<T: std::fmt::Debug>(answer: Result<T, TargetError>) -> String {
 fn bad_input_is_explained() {
     let place = Place::new();
     let mut target = place.target("plain");
-    assert!(said(target.seal(&bearer(33), Mode::Enforce)).contains("has no guard"));
+    assert!(said(target.seal(&bearer(33), FenceMode::Enforce)).contains("has no guard"));
     assert!(said(target.show()).contains("leasehold guard install pg:postgres://"));
     assert!(said(target.remove(true)).contains("has no guard"));
     assert!(said(place.target("nope").install(Others::Allow, true)).contains("no table public.nope"));
@@ -277,17 +277,17 @@ fn bad_input_is_explained() {
     let again = target.install(Others::Allow, true).unwrap();
     assert!(!again.changed && again.notes[0].contains("guarded already"), "{again:?}");
     let reader = writer.replace("//writer@", "//reader@");
-    assert!(said(target_at(&reader, "plain").seal(&bearer(33), Mode::Enforce)).contains("may not"));
+    assert!(said(target_at(&reader, "plain").seal(&bearer(33), FenceMode::Enforce)).contains("may not"));
     seal(&place, "plain", 33);
     let other = Bearer { lease: Name::new("other").unwrap(), ..bearer(40) };
-    let words = said(target.seal(&other, Mode::Enforce));
+    let words = said(target.seal(&other, FenceMode::Enforce));
     assert!(words.contains("belongs to the lease site and you hold other"), "{words}");
     // Weakened behind our back, or damaged: nobody seals, nobody is let in.
     place.raw().sql("ALTER TABLE public.plain ENABLE TRIGGER leasehold_guard");
-    assert!(said(target.seal(&bearer(34), Mode::Enforce)).contains("weakened"));
+    assert!(said(target.seal(&bearer(34), FenceMode::Enforce)).contains("weakened"));
     assert!(target.install(Others::Allow, true).unwrap().changed);
     place.raw().sql("UPDATE leasehold_guard.fences SET token = 99");
-    assert!(said(target.seal(&bearer(100), Mode::Enforce)).contains("contradicts itself"));
+    assert!(said(target.seal(&bearer(100), FenceMode::Enforce)).contains("contradicts itself"));
     place.raw().sql("DELETE FROM leasehold_guard.fences");
     let (code, words) = place.raw().attempt(WRITE).unwrap_err();
     assert_eq!(code, "LH007", "{words}");
@@ -335,7 +335,7 @@ fn a_new_partition_is_shown_and_covered_by_installing_again() {
     seal(&place, "parted", 33);
     place.raw().sql("CREATE TABLE later PARTITION OF parted FOR VALUES FROM (200) TO (300)");
     let mut target = place.target("parted");
-    let open = |report: &leasehold::targets::guard::Report| {
+    let open = |report: &leasehold::targets::guard::GuardReport| {
         report.tables.iter().filter(|t| !t.guarded).map(|t| t.name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(open(&target.inspect().unwrap()), ["public.later"]);

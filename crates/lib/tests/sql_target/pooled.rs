@@ -1,6 +1,6 @@
 //! Ways past a guard that a plain client finds by itself: a pooler's left-over names, a parent that came later.
 
-use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::fence::{Bearer, FenceMode};
 use leasehold::core::ids::Epoch;
 use leasehold::targets::guard::{Guard, Others, ShownBy};
 use leasehold::targets::sql::carrier;
@@ -89,7 +89,7 @@ fn a_parent_that_came_later_fails_the_seal() {
         raw.sql("UPDATE above SET what = 'theirs' WHERE id = 1");
         assert_eq!(place.content("plain", 1), "theirs");
         let mut target = place.target("plain");
-        let words = target.seal(&bearer(34), Mode::Enforce).unwrap_err().to_string();
+        let words = target.seal(&bearer(34), FenceMode::Enforce).unwrap_err().to_string();
         assert!(words.contains("public.above") && words.contains("DETACH"), "{words}");
         let told = target.inspect().unwrap();
         let open: Vec<_> = told.tables.iter().filter(|t| !t.guarded).map(|t| t.name.as_str()).collect();
@@ -131,16 +131,16 @@ fn a_forgotten_fence_is_sealed_by_whoever_comes_next() {
     let moved = Bearer { epoch: Epoch { generation: 1, id: 8 }, ..bearer(1) };
     for target in [&mut pg as &mut dyn Target, &mut sqlite] {
         let script = Content::Bytes(b"UPDATE plain SET what = 'new'");
-        target.seal(&bearer(33), Mode::Enforce).unwrap();
+        target.seal(&bearer(33), FenceMode::Enforce).unwrap();
         // Control: without that it is refused for ever.
-        let words = target.seal(&moved, Mode::Enforce).unwrap_err().to_string();
+        let words = target.seal(&moved, FenceMode::Enforce).unwrap_err().to_string();
         assert!(words.contains("leasehold fence reset"), "{words}");
         assert_eq!(target.forget().unwrap().map(|fence| fence.token.get()), Some(33));
         assert_eq!((target.show().unwrap(), target.forget().unwrap()), (None, None));
         let words = target.write(&bearer(33), None, script).unwrap_err().to_string();
         assert!(words.contains("never sealed"), "{words}");
-        target.seal(&moved, Mode::Enforce).unwrap();
-        target.seal(&bearer(34), Mode::Enforce).unwrap_err();
+        target.seal(&moved, FenceMode::Enforce).unwrap();
+        target.seal(&bearer(34), FenceMode::Enforce).unwrap_err();
     }
     assert_eq!((place.content("plain", 1), file.content()), ("old".into(), "old".into()));
 }

@@ -4,7 +4,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use leasehold::backends::sqlite::TableFence;
-use leasehold::core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, table, verdict};
+use leasehold::core::fence::{
+    Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, RefusalReason, table, verdict,
+};
 use leasehold::core::name::Name;
 use leasehold::targets::guard::{Guard, Others};
 use leasehold::targets::sql::carrier;
@@ -23,7 +25,7 @@ fn install(db: &Connection, stored: Option<&Fence>) {
         let (lease, epoch, token, grant) = (f.lease.clone(), f.epoch, f.token, f.grant);
         carrier(&Bearer { lease, epoch, token, grant })
     });
-    let mode = if stored.is_some_and(|f| f.mode == Mode::Observe) { "observe" } else { "enforce" };
+    let mode = if stored.is_some_and(|f| f.mode == FenceMode::Observe) { "observe" } else { "enforce" };
     db.execute(
         "UPDATE leasehold_fences SET lease = ?1, token = ?2, generation = ?3, epoch = ?4, grant_id = ?5, \
          carrier = ?6, mode = ?7, let_in = ?8",
@@ -41,14 +43,14 @@ fn install(db: &Connection, stored: Option<&Fence>) {
     .unwrap();
 }
 
-fn code_of(reason: Reason) -> &'static str {
+fn code_of(reason: RefusalReason) -> &'static str {
     match reason {
-        Reason::Stale => "LH001",
-        Reason::NotSealed => "LH003",
-        Reason::Fork => "LH004",
-        Reason::Epoch => "LH005",
-        Reason::OtherLease => "LH006",
-        Reason::Jump | Reason::Sequence => panic!("no write is refused for {reason:?} here"),
+        RefusalReason::Stale => "LH001",
+        RefusalReason::NotSealed => "LH003",
+        RefusalReason::Fork => "LH004",
+        RefusalReason::Epoch => "LH005",
+        RefusalReason::OtherLease => "LH006",
+        RefusalReason::Jump | RefusalReason::Sequence => panic!("no write is refused for {reason:?} here"),
     }
 }
 
@@ -58,8 +60,8 @@ fn columns_of_later_versions_are_carried_along() {
     let file = File::guarded("WAL", Others::Refuse);
     file.db().execute_batch("ALTER TABLE leasehold_fences ADD COLUMN colour TEXT DEFAULT 'red'").unwrap();
     let mut target = file.target("plain");
-    target.seal(&bearer(33), Mode::Observe).unwrap();
-    target.set_mode(Mode::Enforce).unwrap();
+    target.seal(&bearer(33), FenceMode::Observe).unwrap();
+    target.set_mode(FenceMode::Enforce).unwrap();
     file.seal(34).unwrap();
     assert_eq!(target.show().unwrap().unwrap().fence.token.get(), 34);
     let colour: String =
@@ -83,24 +85,24 @@ fn every_case_of_the_table() {
         }
         install(&db, stored.as_ref());
         let about = format!("{stored:?} {bearer:?}");
-        let wanted = verdict(stored.as_ref(), &bearer, &Offer::Write { seq: 1, digest: "d".into() });
+        let wanted = verdict(stored.as_ref(), &bearer, &FenceOffer::Write { seq: 1, digest: "d".into() });
         let tx = db.transaction().unwrap();
         let fence = TableFence::new(bearer, "PLAIN");
         match (&wanted, fence.check(&tx)) {
-            (Verdict::Refuse(reason), Err(TargetError::Refused(said))) => {
+            (FenceVerdict::Refuse(reason), Err(TargetError::Refused(said))) => {
                 assert_eq!(said.reason, *reason, "{about}");
                 assert_eq!(said.sealed(), stored.as_ref().map(|f| f.token), "{about}");
             }
-            (Verdict::Accept(_) | Verdict::LetIn(..), Ok(())) => {}
+            (FenceVerdict::Accept(_) | FenceVerdict::LetIn(..), Ok(())) => {}
             other => panic!("{other:?}: {about}"),
         }
         let wrote = tx.execute(STALE, []);
         let let_in: u32 = tx.query_row("SELECT let_in FROM leasehold_fences", [], |row| row.get(0)).unwrap();
         match (&wanted, wrote) {
-            (Verdict::Refuse(reason), Err(e)) => {
+            (FenceVerdict::Refuse(reason), Err(e)) => {
                 assert!(e.to_string().contains(code_of(*reason)), "{e}: {about}");
             }
-            (Verdict::Accept(next) | Verdict::LetIn(_, next), Ok(1)) => {
+            (FenceVerdict::Accept(next) | FenceVerdict::LetIn(_, next), Ok(1)) => {
                 assert_eq!(u64::from(let_in), next.let_in, "{about}")
             }
             other => panic!("{other:?}: {about}"),
@@ -134,7 +136,8 @@ fn a_frozen_program_is_refused() {
             zombie.freeze();
             zombie.types("COMMIT");
             let mut short = file.target("plain").with_patience(Duration::from_millis(50));
-            let Err(TargetError::Busy { holder, .. }) = short.seal(&bearer(token + 2), Mode::Enforce) else {
+            let Err(TargetError::Busy { holder, .. }) = short.seal(&bearer(token + 2), FenceMode::Enforce)
+            else {
                 panic!("it did not wait for the open transaction")
             };
             assert_eq!(holder, u32::try_from(zombie.pid().as_raw_nonzero().get()).ok(), "{journal}");
@@ -178,7 +181,7 @@ fn asking_first_and_writing_then_leaks() {
     assert_eq!(asked(&zombie), mine);
     let mut successor = file.target("plain");
     successor.install(Others::Refuse, true).unwrap();
-    successor.seal(&bearer(34), Mode::Enforce).unwrap();
+    successor.seal(&bearer(34), FenceMode::Enforce).unwrap();
     for event in ["insert", "update", "delete"] {
         file.db().execute_batch(&format!("DROP TRIGGER leasehold_guard_{event}_plain")).unwrap();
     }
@@ -227,7 +230,7 @@ fn a_check_inside_the_callers_own_transaction() {
         tx.execute("UPDATE plain SET what = 'checked' WHERE id = 1", []).unwrap();
         // Between the check and the commit nobody seals.
         let mut short = file.target("plain").with_patience(Duration::from_millis(20));
-        assert!(matches!(short.seal(&bearer(34), Mode::Enforce), Err(TargetError::Busy { .. })));
+        assert!(matches!(short.seal(&bearer(34), FenceMode::Enforce), Err(TargetError::Busy { .. })));
         tx.commit().unwrap();
         file.seal(34).unwrap();
         let tx = db.transaction().unwrap();
@@ -262,7 +265,7 @@ fn said<T: std::fmt::Debug>(answer: Result<T, TargetError>) -> String {
 fn bad_input_is_explained() {
     let file = File::new("WAL");
     let mut target = file.target("plain");
-    assert!(said(target.seal(&bearer(33), Mode::Enforce)).contains("has no guard"));
+    assert!(said(target.seal(&bearer(33), FenceMode::Enforce)).contains("has no guard"));
     assert!(said(target.remove(true)).contains("has no guard"));
     assert!(said(file.target("nope").install(Others::Allow, true)).contains("no table nope"));
     assert!(said(file.target("seen").install(Others::Allow, true)).contains("is a view"));
@@ -273,13 +276,13 @@ fn bad_input_is_explained() {
     assert!(!target.install(Others::Allow, true).unwrap().changed);
     file.seal(33).unwrap();
     let other = Bearer { lease: Name::new("other").unwrap(), ..bearer(40) };
-    assert!(said(target.seal(&other, Mode::Enforce)).contains("belongs to the lease site"));
+    assert!(said(target.seal(&other, FenceMode::Enforce)).contains("belongs to the lease site"));
     file.db().execute_batch("DROP TRIGGER leasehold_guard_delete_plain").unwrap();
-    assert!(said(target.seal(&bearer(34), Mode::Enforce)).contains("changed or dropped"));
+    assert!(said(target.seal(&bearer(34), FenceMode::Enforce)).contains("changed or dropped"));
     assert!(target.inspect().unwrap().tables[0].state.contains("DELETE"));
     target.install(Others::Allow, true).unwrap();
     file.db().execute_batch("UPDATE leasehold_fences SET token = 99").unwrap();
-    assert!(said(target.seal(&bearer(100), Mode::Enforce)).contains("contradicts itself"));
+    assert!(said(target.seal(&bearer(100), FenceMode::Enforce)).contains("contradicts itself"));
     file.db().execute_batch("DELETE FROM leasehold_fences").unwrap();
     let db = file.db();
     TableFence::new(bearer(33), "plain").attach(&db).unwrap();
@@ -343,10 +346,10 @@ fn a_renamed_table_can_be_freed_and_guarded_again() {
         // Control: nobody can write it now.
         file.db().execute_batch(write).unwrap_err();
         let mut target = file.target("main.\"odd name\"");
-        assert!(said(target.seal(&bearer(34), Mode::Enforce)).contains("has no guard"));
+        assert!(said(target.seal(&bearer(34), FenceMode::Enforce)).contains("has no guard"));
         if again {
             target.install(Others::Refuse, true).unwrap();
-            target.seal(&bearer(1), Mode::Enforce).unwrap();
+            target.seal(&bearer(1), FenceMode::Enforce).unwrap();
             file.db().execute_batch(write).unwrap_err();
         }
         target.remove(true).unwrap();
@@ -386,6 +389,6 @@ fn one_seal() {
         let rest = format!("{path}#plain");
         let mut target =
             leasehold::backends::sqlite::SqliteTarget::open(&format!("sqlite:{rest}"), &rest).unwrap();
-        target.seal(&bearer(33), Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
+        target.seal(&bearer(33), FenceMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use leasehold::backends::sqlite::SqliteTarget;
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use leasehold::targets::guard::{Guard, Others};
 use leasehold::targets::{Target, TargetError};
 use rusqlite::Connection;
@@ -48,7 +48,7 @@ impl File {
     }
 
     pub(crate) fn seal(&self, token: u64) -> Result<(), TargetError> {
-        self.target("plain").seal(&bearer(token), Mode::Enforce).map(drop)
+        self.target("plain").seal(&bearer(token), FenceMode::Enforce).map(drop)
     }
 
     pub(crate) fn content(&self) -> String {

@@ -3,7 +3,9 @@
 //! A table's writes have no numbers (docs/decisions/0017), so every stored state counts with its sequence at
 //! zero, and every write as the next one.
 
-use leasehold::core::fence::{Bearer, Case, Fence, Mode, Offer, Reason, Verdict, table, verdict};
+use leasehold::core::fence::{
+    Bearer, Fence, FenceCase, FenceMode, FenceOffer, FenceVerdict, RefusalReason, table, verdict,
+};
 use leasehold::targets::guard::Others;
 use leasehold::targets::sql::carrier;
 use leasehold::targets::{Target, TargetError};
@@ -16,28 +18,29 @@ fn unnumbered(fence: &Fence) -> Fence {
 }
 
 /// Seals go by core's own rule and are slow to ask: one of each kind, unless there is time for all.
-fn some(mut questions: Vec<(Option<Fence>, Bearer, Offer)>) -> Vec<(Option<Fence>, Bearer, Offer)> {
+fn some(mut questions: Vec<(Option<Fence>, Bearer, FenceOffer)>) -> Vec<(Option<Fence>, Bearer, FenceOffer)> {
     let mut seen = std::collections::HashSet::new();
     let all = std::env::var_os("LEASEHOLD_LONG").is_some();
     questions.retain(|(stored, bearer, offer)| {
         let kind = match verdict(stored.as_ref(), bearer, offer) {
-            Verdict::Accept(_) => "accept",
-            Verdict::Repeat => "repeat",
-            Verdict::Refuse(reason) | Verdict::LetIn(reason, _) => reason.word(),
+            FenceVerdict::Accept(_) => "accept",
+            FenceVerdict::Repeat => "repeat",
+            FenceVerdict::Refuse(reason) | FenceVerdict::LetIn(reason, _) => reason.word(),
         };
-        all || matches!(offer, Offer::Write { .. }) || seen.insert(format!("{stored:?} {offer:?} {kind}"))
+        all || matches!(offer, FenceOffer::Write { .. })
+            || seen.insert(format!("{stored:?} {offer:?} {kind}"))
     });
     questions
 }
 
 /// The different questions of the table, as a target of this kind understands them.
-fn questions() -> Vec<(Option<Fence>, Bearer, Offer)> {
-    let mut all: Vec<(Option<Fence>, Bearer, Offer)> = Vec::new();
-    for Case { stored, bearer, offer, .. } in table() {
+fn questions() -> Vec<(Option<Fence>, Bearer, FenceOffer)> {
+    let mut all: Vec<(Option<Fence>, Bearer, FenceOffer)> = Vec::new();
+    for FenceCase { stored, bearer, offer, .. } in table() {
         let stored = stored.as_ref().map(unnumbered);
         let offer = match offer {
-            Offer::Seal(mode) => Offer::Seal(mode),
-            Offer::Write { .. } => Offer::Write { seq: 1, digest: "d".into() },
+            FenceOffer::Seal(mode) => FenceOffer::Seal(mode),
+            FenceOffer::Write { .. } => FenceOffer::Write { seq: 1, digest: "d".into() },
         };
         let question = (stored, bearer, offer);
         // The table is ordered by what is stored, so what is equal is near.
@@ -58,7 +61,7 @@ fn install(raw: &Raw, stored: Option<&Fence>) {
         Some(f) => {
             let shown =
                 carrier(&Bearer { lease: f.lease.clone(), epoch: f.epoch, token: f.token, grant: f.grant });
-            let mode = if f.mode == Mode::Enforce { "enforce" } else { "observe" };
+            let mode = if f.mode == FenceMode::Enforce { "enforce" } else { "observe" };
             format!(
                 "lease = '{}', token = {}, generation = {}, epoch = '{:032x}', grant_id = '{}', \
                  carrier = '{shown}', mode = '{mode}', let_in = {}",
@@ -94,14 +97,14 @@ fn remembered(fence: Option<&Fence>) -> String {
     fence.map_or("0".into(), |f| format!("{} {} {}", f.token, f.grant, f.let_in))
 }
 
-fn state_of(reason: Reason) -> &'static str {
+fn state_of(reason: RefusalReason) -> &'static str {
     match reason {
-        Reason::Stale => "LH001",
-        Reason::NotSealed => "LH003",
-        Reason::Fork => "LH004",
-        Reason::Epoch => "LH005",
-        Reason::OtherLease => "LH006",
-        Reason::Jump | Reason::Sequence => panic!("no write is refused for {reason:?} here"),
+        RefusalReason::Stale => "LH001",
+        RefusalReason::NotSealed => "LH003",
+        RefusalReason::Fork => "LH004",
+        RefusalReason::Epoch => "LH005",
+        RefusalReason::OtherLease => "LH006",
+        RefusalReason::Jump | RefusalReason::Sequence => panic!("no write is refused for {reason:?} here"),
     }
 }
 
@@ -121,32 +124,33 @@ fn every_case_of_the_table() {
         let wanted = verdict(stored.as_ref(), bearer, offer);
         let about = format!("{stored:?} {bearer:?} {offer:?}");
         let after = match offer {
-            Offer::Seal(mode) => {
+            FenceOffer::Seal(mode) => {
                 seals += 1;
                 let answer = target.seal(bearer, *mode);
                 match (&wanted, &answer) {
-                    (Verdict::Accept(_) | Verdict::Repeat, Ok(sealed)) if sealed.let_in.is_none() => {}
-                    (Verdict::LetIn(reason, _), Ok(sealed)) => {
+                    (FenceVerdict::Accept(_) | FenceVerdict::Repeat, Ok(sealed))
+                        if sealed.let_in.is_none() => {}
+                    (FenceVerdict::LetIn(reason, _), Ok(sealed)) => {
                         assert_eq!(sealed.let_in.as_ref().map(|r| r.reason), Some(*reason), "{about}");
                     }
-                    (Verdict::Refuse(reason), Err(TargetError::Refused(r))) => {
+                    (FenceVerdict::Refuse(reason), Err(TargetError::Refused(r))) => {
                         assert_eq!((r.reason, r.token), (*reason, bearer.token), "{about}");
                         assert_eq!(r.sealed(), stored.as_ref().map(|f| f.token), "{about}");
                     }
                     other => panic!("{other:?}: {about}"),
                 }
                 match wanted {
-                    Verdict::Accept(next) | Verdict::LetIn(_, next) => Some(next),
+                    FenceVerdict::Accept(next) | FenceVerdict::LetIn(_, next) => Some(next),
                     _ => stored.clone(),
                 }
             }
-            Offer::Write { .. } => {
+            FenceOffer::Write { .. } => {
                 writes += 1;
                 let answer = write(&session, bearer, n % 2 == 0);
                 let landed = behind.one("SELECT what FROM public.plain WHERE id = 1") == "new";
                 match (&wanted, &answer) {
-                    (Verdict::Accept(_) | Verdict::LetIn(..), Ok(())) => assert!(landed, "{about}"),
-                    (Verdict::Refuse(reason), Err((state, words))) => {
+                    (FenceVerdict::Accept(_) | FenceVerdict::LetIn(..), Ok(())) => assert!(landed, "{about}"),
+                    (FenceVerdict::Refuse(reason), Err((state, words))) => {
                         assert_eq!(state, state_of(*reason), "{words}: {about}");
                         assert!(words.contains(&format!("token {}", bearer.token)), "{words}: {about}");
                         let named = stored.as_ref().is_none_or(|f| words.contains(&f.token.to_string()));
@@ -155,12 +159,12 @@ fn every_case_of_the_table() {
                     other => panic!("{other:?}: {about}"),
                 }
                 match wanted {
-                    Verdict::LetIn(_, next) => Some(next),
+                    FenceVerdict::LetIn(_, next) => Some(next),
                     _ => stored.clone(),
                 }
             }
         };
-        if matches!(offer, Offer::Seal(_)) {
+        if matches!(offer, FenceOffer::Seal(_)) {
             assert_eq!(target.show().unwrap().map(|record| record.fence), after, "{about}");
         }
         assert_eq!(behind.one(REMEMBERED), remembered(after.as_ref()), "{about}");

@@ -52,7 +52,7 @@ fn secs(n: u64) -> Duration {
 fn what_is_not_said_has_a_default() {
     let job = one(&with(""));
     assert_eq!((job.name.as_str(), job.written.as_str()), ("site", "every 45m"));
-    assert_eq!((job.leases, job.busy), (vec![Name::new("site").unwrap()], Busy::Skip));
+    assert_eq!((job.leases, job.busy), (vec![Name::new("site").unwrap()], IfBusy::Skip));
     assert_eq!((job.dir, job.stagger), (PathBuf::from("/srv"), Duration::ZERO));
     assert_eq!((job.key, job.fence.len(), job.env.len()), (None, 0, 0));
     assert_eq!((job.wishes.ttl, job.max_run), (Some(secs(90)), Some(secs(6 * 3600))));
@@ -107,8 +107,8 @@ fn a_full_file_is_read() {
     assert_eq!(first.fence, ["git:origin", "file:/srv/sites/out/{lease}.json", "tree:/srv/site"]);
     assert_eq!(second.written, "cron 0 7 * * * in Asia/Tokyo, gap skip, overlap last");
     assert_eq!(second.leases.iter().map(Name::as_str).collect::<Vec<_>>(), ["a", "b"]);
-    assert_eq!(second.busy, Busy::Wait(secs(120)));
-    let wishes = Wishes { ttl: Some(secs(180)), heartbeat: Some(secs(30)), grace: Some(secs(10)) };
+    assert_eq!(second.busy, IfBusy::Wait(secs(120)));
+    let wishes = TimingWishes { ttl: Some(secs(180)), heartbeat: Some(secs(30)), grace: Some(secs(10)) };
     assert_eq!((second.wishes, second.max_run), (wishes, Some(secs(7200))));
     assert_eq!((second.catch_up, second.catch_up_max_age), (0, Some(DAY)));
     assert_eq!((second.retry, second.attempts, second.keep), (true, 3, DAY));
@@ -254,16 +254,16 @@ fn numbers_and_durations() {
 fn what_a_busy_lease_means() {
     let busy = |defaults: &str, own: &str| one(&format!("[defaults]\n{defaults}\n{}", with(own))).busy;
     let (skip, wait) = ("on_busy = \"skip\"", "on_busy = \"wait\"\nwait = \"2m\"");
-    let two = Busy::Wait(secs(120));
-    assert_eq!(busy("", ""), Busy::Skip);
-    assert_eq!(busy("", skip), Busy::Skip);
+    let two = IfBusy::Wait(secs(120));
+    assert_eq!(busy("", ""), IfBusy::Skip);
+    assert_eq!(busy("", skip), IfBusy::Skip);
     assert_eq!(busy("", wait), two);
     assert_eq!(busy(wait, ""), two);
-    assert_eq!(busy(wait, "wait = \"3m\""), Busy::Wait(secs(180)));
-    assert_eq!(busy(wait, skip), Busy::Skip);
+    assert_eq!(busy(wait, "wait = \"3m\""), IfBusy::Wait(secs(180)));
+    assert_eq!(busy(wait, skip), IfBusy::Skip);
     assert_eq!(busy("wait = \"2m\"", "on_busy = \"wait\""), two);
     let switch = "on_busy = \"switch\"\nresources = [\"a\", \"b\"]";
-    assert_eq!(busy("", switch), Busy::Skip);
+    assert_eq!(busy("", switch), IfBusy::Skip);
     assert_eq!(busy("wait = \"2m\"", switch), two);
     refused_with("on_busy = \"wait\"", "does not say how long: add wait = \"2m\"");
     refused(&format!("[defaults]\non_busy = \"wait\"\n{}", with("")), 2, "does not say how long");
@@ -277,7 +277,7 @@ fn what_a_busy_lease_means() {
         "a wait of 1h is longer than the interval of 45m",
     );
     // One that does not wait is no obstacle.
-    assert_eq!(busy("on_busy = \"wait\"\nwait = \"1h\"", skip), Busy::Skip);
+    assert_eq!(busy("on_busy = \"wait\"\nwait = \"1h\"", skip), IfBusy::Skip);
     refused(
         &with("on_busy = \"wait\"\nwait = \"45m\""),
         6,
@@ -290,19 +290,19 @@ fn what_a_busy_lease_means() {
 fn where_every_slot_counts_a_busy_lease_loses_none() {
     let busy = |defaults: &str, own: &str| one(&format!("[defaults]\n{defaults}\n{}", with(own))).busy;
     let (skip, wait) = ("on_busy = \"skip\"", "on_busy = \"wait\"\nwait = \"2m\"");
-    assert_eq!(busy("", "catch_up = 2"), Busy::Open);
-    assert_eq!(busy("", "catch_up = 1"), Busy::Skip);
-    assert_eq!(busy("", "catch_up = 0"), Busy::Skip);
-    assert_eq!(busy("catch_up = 2", ""), Busy::Open);
-    assert_eq!(busy("catch_up = 2", "catch_up = 1"), Busy::Skip);
+    assert_eq!(busy("", "catch_up = 2"), IfBusy::Open);
+    assert_eq!(busy("", "catch_up = 1"), IfBusy::Skip);
+    assert_eq!(busy("", "catch_up = 0"), IfBusy::Skip);
+    assert_eq!(busy("catch_up = 2", ""), IfBusy::Open);
+    assert_eq!(busy("catch_up = 2", "catch_up = 1"), IfBusy::Skip);
     // The more particular word counts.
-    assert_eq!(busy(skip, "catch_up = 2"), Busy::Open);
-    assert_eq!(busy(wait, "catch_up = 2"), Busy::Open);
-    assert_eq!(busy("catch_up = 2", skip), Busy::Skip);
-    assert_eq!(busy("catch_up = 2", wait), Busy::Wait(secs(120)));
-    assert_eq!(busy(wait, "catch_up = 2\nwait = \"3m\""), Busy::Wait(secs(180)));
-    assert_eq!(busy("", &format!("catch_up = 2\n{wait}")), Busy::Wait(secs(120)));
-    assert_eq!(busy(&format!("catch_up = 2\n{wait}"), ""), Busy::Wait(secs(120)));
+    assert_eq!(busy(skip, "catch_up = 2"), IfBusy::Open);
+    assert_eq!(busy(wait, "catch_up = 2"), IfBusy::Open);
+    assert_eq!(busy("catch_up = 2", skip), IfBusy::Skip);
+    assert_eq!(busy("catch_up = 2", wait), IfBusy::Wait(secs(120)));
+    assert_eq!(busy(wait, "catch_up = 2\nwait = \"3m\""), IfBusy::Wait(secs(180)));
+    assert_eq!(busy("", &format!("catch_up = 2\n{wait}")), IfBusy::Wait(secs(120)));
+    assert_eq!(busy(&format!("catch_up = 2\n{wait}"), ""), IfBusy::Wait(secs(120)));
     refused_with(&format!("{skip}\ncatch_up = 2"), "says that every slot counts. Leave out on_busy");
     refused_with(&format!("{skip}\ncatch_up = 48"), "or write catch_up = 1");
     refused(&format!("[defaults]\n{skip}\ncatch_up = 2\n{}", with(wait)), 2, "every slot counts");
@@ -320,7 +320,7 @@ fn leases_to_switch_between() {
     assert_eq!(one(&with("lease = \"repo\"")).leases[0].as_str(), "repo");
 }
 
-fn filled(more: &str) -> fill::Filled {
+fn filled(more: &str) -> templates::FilledJob {
     let due = "2026-03-28T23:30:00Z".parse().unwrap();
     one(&format!("[[job]]\nname = \"a\"\nevery = \"30m\"\n{more}\n"))
         .filled("2026-03-28T23:30:00Z", due)
@@ -406,13 +406,13 @@ fn each_slot_has_a_key_of_its_own() {
 }
 
 /// A directory of this test.
-struct Scratch(PathBuf);
+struct TestDir(PathBuf);
 
-impl Scratch {
-    fn new() -> Scratch {
+impl TestDir {
+    fn new() -> TestDir {
         let dir = std::env::temp_dir().join(format!("leasehold-jobs-{:032x}", random::seed()));
         fs::create_dir(&dir).unwrap();
-        Scratch(dir)
+        TestDir(dir)
     }
 
     fn path(&self) -> PathBuf {
@@ -425,7 +425,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -433,7 +433,7 @@ impl Drop for Scratch {
 
 #[test]
 fn files_that_cannot_be_read() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let read = |path: &Path| load(path).unwrap_err().0;
     assert!(read(&scratch.path()).contains("there is no configuration at "));
     assert!(read(&scratch.0).ends_with("it is a directory"));
@@ -444,7 +444,7 @@ fn files_that_cannot_be_read() {
 
 #[test]
 fn a_program_that_is_missing() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let text =
         |run: &str, more: &str| format!("[[job]]\nname = \"a\"\nevery = \"1m\"\nrun = [{run:?}]\n{more}\n");
     let wrong = |run: &str, more: &str, line: usize, said: &str| {
@@ -474,7 +474,7 @@ fn the_example_of_the_documentation() {
     let example = text.split("```toml").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let all = jobs(example).unwrap();
     assert_eq!(all.len(), 4);
-    assert_eq!((all[2].busy, all[3].busy), (Busy::Wait(secs(300)), Busy::Open));
+    assert_eq!((all[2].busy, all[3].busy), (IfBusy::Wait(secs(300)), IfBusy::Open));
     for Key { name: key, .. } in KEYS {
         assert!(text.contains(&format!("`{key}`")), "{key} is not explained");
     }
@@ -489,7 +489,7 @@ fn a_pattern_that_many_jobs_have_is_read_once() {
         )
     };
     let text: String = (0..1000).map(job).collect();
-    let patterns = due::Patterns::default();
+    let patterns = when::Patterns::default();
     let all = parse_with(&text, Path::new("/srv/leasehold.toml"), |_| None, &patterns).unwrap_or_default();
     assert_eq!((all.len(), patterns.count()), (1000, 7));
     assert_eq!((all[0].schedule == all[14].schedule, all[0].schedule == all[7].schedule), (true, false));

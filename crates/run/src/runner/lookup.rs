@@ -51,8 +51,8 @@ pub fn lookup(name: &OsStr, path: Option<&OsStr>) -> Result<Program, LookupError
     if name.as_bytes().contains(&b'/') {
         return match examine(Path::new(name)) {
             Ok(()) => Ok(Program { name: name.into(), path: name.into() }),
-            Err(Refusal::Absent(why)) => Err(LookupError::NotFound(format!("{shown}: {why}"))),
-            Err(Refusal::Unfit(why)) => Err(LookupError::NotExecutable(format!("{shown}: {why}"))),
+            Err(Unexecutable::Absent(why)) => Err(LookupError::NotFound(format!("{shown}: {why}"))),
+            Err(Unexecutable::Unfit(why)) => Err(LookupError::NotExecutable(format!("{shown}: {why}"))),
         };
     }
     // A file that is there but unfit does not end the search, but explains its failure.
@@ -66,7 +66,7 @@ pub fn lookup(name: &OsStr, path: Option<&OsStr>) -> Result<Program, LookupError
             Ok(()) => {
                 return Ok(Program { name: name.into(), path: found });
             }
-            Err(Refusal::Unfit(why)) if unfit.is_none() => {
+            Err(Unexecutable::Unfit(why)) if unfit.is_none() => {
                 unfit = Some(format!("{}: {why}", found.display()));
             }
             Err(_) => {}
@@ -83,39 +83,39 @@ pub fn lookup(name: &OsStr, path: Option<&OsStr>) -> Result<Program, LookupError
     })
 }
 
-enum Refusal {
+enum Unexecutable {
     Absent(String),
     Unfit(String),
 }
 
-fn examine(path: &Path) -> Result<(), Refusal> {
+fn examine(path: &Path) -> Result<(), Unexecutable> {
     match rustix::fs::access(path, Access::EXEC_OK) {
         // A directory passes too.
         Ok(()) => match rustix::fs::stat(path) {
             Ok(stat) => regular(&stat),
-            Err(e) => Err(Refusal::Absent(sentence(e))),
+            Err(e) => Err(Unexecutable::Absent(sentence(e))),
         },
         Err(Errno::ACCESS | Errno::PERM) => match rustix::fs::stat(path) {
             Ok(stat) => {
                 regular(&stat)?;
-                Err(Refusal::Unfit(if stat.st_mode & 0o111 == 0 {
+                Err(Unexecutable::Unfit(if stat.st_mode & 0o111 == 0 {
                     format!("not executable (chmod +x {} would make it so)", path.display())
                 } else {
                     "not executable by this user, or on a file system mounted noexec".into()
                 }))
             }
-            Err(e) => Err(Refusal::Unfit(sentence(e))),
+            Err(e) => Err(Unexecutable::Unfit(sentence(e))),
         },
-        Err(Errno::LOOP) => Err(Refusal::Unfit(sentence(Errno::LOOP))),
-        Err(e) => Err(Refusal::Absent(sentence(e))),
+        Err(Errno::LOOP) => Err(Unexecutable::Unfit(sentence(Errno::LOOP))),
+        Err(e) => Err(Unexecutable::Absent(sentence(e))),
     }
 }
 
-fn regular(stat: &Stat) -> Result<(), Refusal> {
+fn regular(stat: &Stat) -> Result<(), Unexecutable> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
-        FileType::Directory => Err(Refusal::Unfit("is a directory".into())),
-        _ => Err(Refusal::Unfit("not a program".into())),
+        FileType::Directory => Err(Unexecutable::Unfit("is a directory".into())),
+        _ => Err(Unexecutable::Unfit("not a program".into())),
     }
 }
 

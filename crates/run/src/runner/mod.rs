@@ -4,18 +4,18 @@
 //! thread that owns the process: it is the subreaper, the only waiter, and the parent whose death
 //! the kernel reports to the job.
 
+pub mod exec;
 pub mod lookup;
-pub mod outcome;
-pub mod plain;
 pub mod run;
 pub mod signals;
 pub mod spawn;
-pub mod tail;
+pub mod tee;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub mod tree;
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 #[path = "tree_group.rs"]
 pub mod tree;
+pub mod tree_types;
 
 use std::process::Command;
 
@@ -58,7 +58,7 @@ fn parent(_: i32) -> Option<i32> {
 /// What is left on this machine of a run whose wrapper was this process, if that is gone: for people. Where processes
 /// cannot be looked at, nothing.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub fn orphans(wrapper: u32, run_id: &str) -> Vec<outcome::Survivor> {
+pub fn orphans(wrapper: u32, run_id: &str) -> Vec<tree_types::Survivor> {
     let is_there = i32::try_from(wrapper).is_ok_and(|pid| proc::stat(pid).is_ok_and(|stat| !stat.dead()));
     if is_there || run_id.len() < RUN_ID_SHORTEST {
         return Vec::new();
@@ -66,24 +66,27 @@ pub fn orphans(wrapper: u32, run_id: &str) -> Vec<outcome::Survivor> {
     let (all, _) = proc::all().unwrap_or_default();
     let left =
         all.iter().filter(|process| !process.dead() && proc::carries(process, run_id) == proc::Carries::Yes);
-    left.map(|process| outcome::Survivor { pid: process.pid, command: proc::command(process.pid) }).collect()
+    left.map(|process| tree_types::Survivor { pid: process.pid, command: proc::command(process.pid) })
+        .collect()
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub fn orphans(_wrapper: u32, _run_id: &str) -> Vec<outcome::Survivor> {
+pub fn orphans(_wrapper: u32, _run_id: &str) -> Vec<tree_types::Survivor> {
     Vec::new()
 }
 
 /// Processes on this machine that were started with all of these in their environment. Where processes cannot be looked at,
 /// none.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub fn started_with(entries: &[String]) -> Vec<outcome::Survivor> {
+pub fn started_with(entries: &[String]) -> Vec<tree_types::Survivor> {
     let (all, _) = proc::all().unwrap_or_default();
     let found = all.iter().filter(|process| !process.dead() && proc::started_with(process, entries));
-    found.map(|process| outcome::Survivor { pid: process.pid, command: proc::command(process.pid) }).collect()
+    found
+        .map(|process| tree_types::Survivor { pid: process.pid, command: proc::command(process.pid) })
+        .collect()
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub fn started_with(_entries: &[String]) -> Vec<outcome::Survivor> {
+pub fn started_with(_entries: &[String]) -> Vec<tree_types::Survivor> {
     Vec::new()
 }

@@ -13,34 +13,34 @@ use std::time::Duration;
 
 use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::{Entry, ItemOpened, ItemRecorded, Opened, State, Subject};
+use leasehold_core::ledger::{Entry, ItemOpened, ItemRecorded, ItemState, Opened, Subject};
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
 use leasehold_core::session::{
-    Event, Exit, Granted, History, Input, Outcome, Plan, Reach, Signal, StopReason, Within,
+    Distance, Event, Granted, HistoryPolicy, Input, JobExit, Outcome, SessionPlan, Signal, StopReason, Within,
 };
-use leasehold_core::stop::Timing;
 use leasehold_core::time::BootTime;
+use leasehold_core::timing::Timing;
 
 use super::lookup::Program;
-use super::outcome::{self, Survivor};
 use super::signals::{Signals, named, os};
-use super::tail::Tail;
-use super::tree::Tree;
-use crate::steps::Steps;
+use super::tee::Tee;
+use super::tree::ProcessTree;
+use super::tree_types::{self, Survivor};
+use crate::step_server::StepServer;
 use leasehold::backends::gate::Gates;
-use leasehold::elsewhere::Elsewhere;
-use leasehold::fences::{Ended, Fences};
-use leasehold::ledger::{Book, Item};
+use leasehold::driver::{Driver, InputSender, ProtectedWork, StepSender};
+use leasehold::ledger::{Item, ItemRecorder};
 use leasehold::liveness::lock::{HolderLock, new_mark};
-use leasehold::memory::Memory;
-use leasehold::shell::{InputSender, Job, Shell, StepSender};
+use leasehold::other_stores::OtherStores;
+use leasehold::run_fences::{Fences, SealReport};
+use leasehold::seen_tokens::SeenTokens;
 use leasehold::stores::Store;
 use leasehold::{clock, host, random};
 
 /// What to run, and under which leases.
 #[derive(Debug)]
-pub struct Spec {
+pub struct RunSpec {
     /// Leases in order of preference; never empty.
     pub leases: Vec<Name>,
     /// What the work is called.
@@ -68,7 +68,7 @@ pub struct Spec {
     /// With a slot: a key that is done once together with it.
     pub key: Option<Item>,
     /// Where this machine notes what it begins and ends, for when it is asked for on another store.
-    pub seen: Option<Elsewhere>,
+    pub seen: Option<OtherStores>,
     /// Its output passes through us, and the last of it is recorded if it fails.
     pub tail: bool,
     /// How it ends is kept in the lease's record, unless an item's record says it.
@@ -79,7 +79,7 @@ pub struct Spec {
     pub gates: Option<Gates>,
 }
 
-impl Spec {
+impl RunSpec {
     /// This run as others see it.
     fn holder(&self) -> Holder {
         let slot = match self.item.as_ref().map(|item| &item.subject) {
@@ -90,18 +90,18 @@ impl Spec {
     }
 
     /// Its item, not begun yet.
-    pub fn book(&self) -> Option<Book> {
-        let book = Book::new(self.item.clone()?, self.key.clone(), self.job.clone(), self.holder());
+    pub fn book(&self) -> Option<ItemRecorder> {
+        let book = ItemRecorder::new(self.item.clone()?, self.key.clone(), self.job.clone(), self.holder());
         Some(book.noted_in(self.seen.clone()))
     }
 
     /// What of its end is kept in the lease's record. A key and a slot have records of their own; of a cooldown only
     /// the last run has one.
-    fn kept(&self) -> History {
+    fn kept(&self) -> HistoryPolicy {
         match self.item.as_ref().map(|item| &item.subject) {
-            _ if !self.history => History::Nothing,
-            Some(Subject::Key(_) | Subject::Slot { .. }) => History::Unsealed,
-            Some(Subject::Latest(_)) | None => History::Job,
+            _ if !self.history => HistoryPolicy::Nothing,
+            Some(Subject::Key(_) | Subject::Slot { .. }) => HistoryPolicy::Unsealed,
+            Some(Subject::Latest(_)) | None => HistoryPolicy::Job,
         }
     }
 
@@ -114,7 +114,7 @@ impl Spec {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Ran {
+pub struct RunResult {
     /// How it ended.
     pub outcome: Outcome,
     /// The grant, if there was one.
@@ -126,7 +126,7 @@ pub struct Ran {
     /// How long the job ran.
     pub lasted: Duration,
     /// What the fences of its targets have to tell.
-    pub fences: Ended,
+    pub fences: SealReport,
     /// What came of opening its item, if it came to that.
     pub opened: Option<ItemOpened>,
     /// What came of recording how its item ended.
@@ -147,18 +147,18 @@ pub trait Listener {
 
 /// Runs the command under the lease. Owns the process: signals, children, everything.
 pub fn run(
-    spec: &Spec,
+    spec: &RunSpec,
     store: Box<dyn Store>,
-    memory: Memory,
+    memory: SeenTokens,
     fences: Fences,
     listener: &mut dyn Listener,
-) -> io::Result<Ran> {
+) -> io::Result<RunResult> {
     let signals = Signals::install()?;
     if signals.deaf() {
         let why = "it was started with SIGCHLD or SIGTERM blocked, so the job's end could not be seen";
         return Err(io::Error::other(why));
     }
-    if !Tree::can_see() {
+    if !ProcessTree::can_see() {
         let why = "/proc is missing or shows another container's processes, so the job could not be ended";
         return Err(io::Error::other(why));
     }
@@ -166,14 +166,14 @@ pub fn run(
     // Locked before the claim is made, so that no neighbour can see the claim and a free lock.
     let (lock_dir, near) = (store.facts().lock_dir, store.facts().this_machine_only);
     let lock = lock_dir.and_then(|dir| HolderLock::create(&dir, grant).ok());
-    let plan = Plan {
+    let plan = SessionPlan {
         leases: spec.leases.iter().map(|lease| memory.recall(lease)).collect(),
         grant,
         timing: spec.timing,
         wait: spec.wait,
         max_run: spec.max_run,
         seal: !fences.is_empty(),
-        item: spec.item.as_ref().map(|_| if near { Reach::Near } else { Reach::Far }),
+        item: spec.item.as_ref().map(|_| if near { Distance::Near } else { Distance::Far }),
         history: spec.kept(),
         by_hand: false,
         force: false,
@@ -181,7 +181,7 @@ pub fn run(
         holder: spec.holder(),
         within: spec.within.clone(),
     };
-    let shell = Shell::new(plan, store, memory, spec.book())?;
+    let shell = Driver::new(plan, store, memory, spec.book())?;
     let job = Process {
         spec,
         // Also where no neighbour looks for it: we do, for what the job leaves behind.
@@ -201,7 +201,7 @@ pub fn run(
 }
 
 /// What the job's environment says about its run.
-pub fn environment(bearer: &Bearer, spec: &Spec) -> Vec<(OsString, OsString)> {
+pub fn environment(bearer: &Bearer, spec: &RunSpec) -> Vec<(OsString, OsString)> {
     let values = [
         ("LEASEHOLD_LEASE", bearer.lease.to_string()),
         ("LEASEHOLD_JOB", spec.job.to_string()),
@@ -216,13 +216,13 @@ pub fn environment(bearer: &Bearer, spec: &Spec) -> Vec<(OsString, OsString)> {
 
 /// The one loop.
 struct Loop<'a> {
-    shell: Shell,
+    shell: Driver,
     job: Process<'a>,
     signals: Signals,
 }
 
 impl Loop<'_> {
-    fn run(mut self) -> io::Result<Ran> {
+    fn run(mut self) -> io::Result<RunResult> {
         let mut ended = self.shell.step(Input::Start, &mut self.job);
         let outcome = loop {
             if let Some(outcome) = ended {
@@ -245,7 +245,7 @@ impl Loop<'_> {
         let unwritten = tail.and_then(|tail| tail.finish(&mut self.signals));
         // The process ends next; taking the handlers down one by one would cost 3 % of a short run.
         std::mem::forget(self.signals);
-        Ok(Ran { unwritten, ..self.job.ran(outcome) })
+        Ok(RunResult { unwritten, ..self.job.ran(outcome) })
     }
 
     fn inputs(&mut self) -> io::Result<Vec<Input>> {
@@ -274,13 +274,13 @@ impl Loop<'_> {
 
     /// The system fails us. Whatever runs is ended first: nobody would watch over it any more. Nothing new is asked of the
     /// system for that, for it may be what there is no more of.
-    fn give_up(mut self, error: io::Error) -> io::Result<Ran> {
+    fn give_up(mut self, error: io::Error) -> io::Result<RunResult> {
         if self.job.running.is_none() {
             return Err(error);
         }
         let mut status = KILLED;
         loop {
-            Job::kill(&mut self.job);
+            ProtectedWork::kill(&mut self.job);
             match self.job.reap() {
                 Ok(Some(Input::JobExited { exit, tree_empty })) => {
                     status = exit.status();
@@ -303,7 +303,7 @@ const KILLED: i32 = 128 + 9;
 
 /// The job as a process tree.
 struct Process<'a> {
-    spec: &'a Spec,
+    spec: &'a RunSpec,
     lock: Option<HolderLock>,
     /// What says in `/proc` whose job a process is, where it can.
     mark: Option<u64>,
@@ -316,7 +316,7 @@ struct Process<'a> {
     /// What came of opening its item.
     opened: Option<ItemOpened>,
     /// Its processes, once it was started.
-    running: Option<Running>,
+    running: Option<RunningProcess>,
     /// Why it was not started.
     spawn_error: Option<String>,
     survivors: Vec<Survivor>,
@@ -325,13 +325,13 @@ struct Process<'a> {
 }
 
 /// A job that was started.
-struct Running {
-    tree: Tree,
+struct RunningProcess {
+    tree: ProcessTree,
     since: BootTime,
     /// Where its steps and gates ask, if it has any.
-    steps: Option<Steps>,
+    steps: Option<StepServer>,
     /// What it prints, if that passes through us, until all of it is written.
-    tail: Option<Tail>,
+    tail: Option<Tee>,
     /// KILL was sent; these processes may not be signalled, they run as somebody else.
     killed: Option<Vec<Survivor>>,
 }
@@ -341,8 +341,8 @@ impl Process<'_> {
         let Some(running) = self.running.as_mut() else { return Ok(None) };
         let reaped = running.tree.reap()?;
         let exit = reaped.main.map(|main| match main {
-            outcome::Exit::Signal(_) => Exit::Signal(main.code().into()),
-            outcome::Exit::Code(_) => Exit::Code(main.code().into()),
+            tree_types::ProcessExit::Signal(_) => JobExit::Signal(main.code().into()),
+            tree_types::ProcessExit::Code(_) => JobExit::Code(main.code().into()),
         });
         Ok(match exit {
             Some(exit) => Some(Input::JobExited { exit, tree_empty: reaped.empty }),
@@ -358,7 +358,7 @@ impl Process<'_> {
         }
     }
 
-    fn ran(self, outcome: Outcome) -> Ran {
+    fn ran(self, outcome: Outcome) -> RunResult {
         if let Some(lock) = self.lock {
             let _ = lock.remove();
         }
@@ -366,12 +366,12 @@ impl Process<'_> {
         let Self { granted, survivors, spawn_error, fences, opened, recorded, .. } = self;
         let fences = fences.finish(granted.as_ref());
         let unwritten = None;
-        Ran { outcome, granted, survivors, spawn_error, lasted, fences, opened, recorded, unwritten }
+        RunResult { outcome, granted, survivors, spawn_error, lasted, fences, opened, recorded, unwritten }
     }
 }
 
-impl Job for Process<'_> {
-    fn start(&mut self, granted: &Granted, by: BootTime) -> Result<(), Exit> {
+impl ProtectedWork for Process<'_> {
+    fn start(&mut self, granted: &Granted, by: BootTime) -> Result<(), JobExit> {
         let spawned = self.spawn(granted, by).map_err(|(error, exit)| {
             self.spawn_error = Some(error);
             exit
@@ -384,9 +384,9 @@ impl Job for Process<'_> {
         self.fences.seal(granted, session);
     }
 
-    fn printed(&mut self, state: State) -> String {
+    fn printed(&mut self, state: ItemState) -> String {
         let tail = self.running.as_ref().and_then(|running| running.tail.as_ref());
-        let printed = tail.map(Tail::stop).filter(|_| state != State::Ok);
+        let printed = tail.map(Tee::stop).filter(|_| state != ItemState::Ok);
         self.spawn_error.clone().or(printed).unwrap_or_default()
     }
 
@@ -396,7 +396,7 @@ impl Job for Process<'_> {
     }
 
     fn kill(&mut self) {
-        let Some(Running { tree, killed, .. }) = self.running.as_mut() else { return };
+        let Some(RunningProcess { tree, killed, .. }) = self.running.as_mut() else { return };
         let refused = killed.get_or_insert_default();
         match tree.kill() {
             Ok(sweep) => *refused = sweep.refused,

@@ -14,7 +14,7 @@ use signal_hook::iterator::exfiltrator::SignalOnly;
 
 /// The signals that arrived since the last look, without order; repeats count once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pending {
+pub struct ArrivedSignals {
     /// A child ended, stopped or went on: time to reap.
     pub child: bool,
     /// Signals meant for the job.
@@ -52,8 +52,8 @@ impl Signals {
     }
 
     /// What arrived since the last call. Never blocks; the descriptor is quiet afterwards.
-    pub fn pending(&mut self) -> Pending {
-        let mut pending = Pending::default();
+    pub fn pending(&mut self) -> ArrivedSignals {
+        let mut pending = ArrivedSignals::default();
         for raw in self.delivery.pending() {
             match Signal::from_named_raw(raw) {
                 Some(Signal::CHILD) => pending.child = true,

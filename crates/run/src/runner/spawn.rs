@@ -11,13 +11,13 @@ use rustix::io::{Errno, FdFlags};
 use rustix::process::Pid;
 
 use super::lookup::Program;
-use super::tail::Ends;
+use super::tee::PipeEnds;
 use leasehold::clock::boot_time;
 use leasehold::liveness::lock::HolderLock;
 
 /// What to start, and how.
 #[derive(Debug)]
-pub struct Job<'a> {
+pub struct CommandSpec<'a> {
     /// The command, looked up beforehand.
     pub program: &'a Program,
     /// Its arguments, without its own name.
@@ -31,7 +31,7 @@ pub struct Job<'a> {
     /// What all its processes are marked with, also those that got away ([`leasehold::liveness::lock::new_mark`]).
     pub mark: Option<u64>,
     /// Where it prints to, if not to our own output and error.
-    pub output: Option<&'a Ends>,
+    pub output: Option<&'a PipeEnds>,
     /// It is executed by then, or never.
     pub by: Option<BootTime>,
 }
@@ -75,7 +75,7 @@ impl SpawnError {
 /// Standard input, output and error are inherited untouched, unless its output is kept, and so are the signal mask and every
 /// signal that was ignored when we were started. The exception is SIGPIPE, which has its default
 /// action in the job: Rust ignores it in us from the start, and what it was before is lost.
-pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
+pub fn spawn(job: &CommandSpec<'_>) -> Result<Pid, SpawnError> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if rustix::thread::gettid() != rustix::process::getpid() {
         return Err(SpawnError::NotMainThread);
@@ -101,7 +101,7 @@ pub fn spawn(job: &Job<'_>) -> Result<Pid, SpawnError> {
     }
 }
 
-fn given(command: &mut Command, output: Option<&Ends>) -> io::Result<()> {
+fn given(command: &mut Command, output: Option<&PipeEnds>) -> io::Result<()> {
     if let Some(ends) = output {
         command.stdout(ends.out.try_clone()?).stderr(ends.err.try_clone()?);
     }
@@ -126,7 +126,7 @@ pub fn outlive_full_files() {
 const LOCK_FD: RawFd = 100;
 
 #[allow(unsafe_code)]
-fn forked(mut command: Command, job: &Job<'_>) -> io::Result<Child> {
+fn forked(mut command: Command, job: &CommandSpec<'_>) -> io::Result<Child> {
     let (parent, mark) = (rustix::process::getpid(), job.mark);
     let fd = job.lock.map(|lock| lock.as_fd().as_raw_fd());
     let by = job.by;

@@ -15,8 +15,8 @@ use rustix::process::{
     pidfd_open, pidfd_send_signal, set_child_subreaper, wait, waitid,
 };
 
-pub use super::outcome::{Exit, Reaped, Survivor, Sweep};
-use super::spawn::{self, Job, SpawnError};
+use super::spawn::{self, CommandSpec, SpawnError};
+pub use super::tree_types::{ProcessExit, Reaped, Survivor, Sweep};
 use leasehold::liveness::proc::{self, Carries, Stat};
 
 /// Passes over `/proc` before giving up on a tree that forks faster than it can be stopped.
@@ -24,7 +24,7 @@ const PASSES: usize = 100;
 
 /// The processes of one run. Owns this process: nobody else may wait for children.
 #[derive(Debug)]
-pub struct Tree {
+pub struct ProcessTree {
     run_id: String,
     main: Option<Pid>,
     main_reaped: bool,
@@ -42,7 +42,7 @@ pub struct Tree {
     empty: bool,
 }
 
-impl Tree {
+impl ProcessTree {
     /// Makes this process the subreaper of everything the run will start.
     ///
     /// `run_id` must be new and hard to guess: a process that carries it in its environment is
@@ -86,7 +86,7 @@ impl Tree {
     }
 
     /// Starts the job in this tree. From the main thread only.
-    pub fn start(&mut self, job: &Job<'_>) -> Result<Pid, SpawnError> {
+    pub fn start(&mut self, job: &CommandSpec<'_>) -> Result<Pid, SpawnError> {
         let pid = spawn::spawn(job)?;
         self.mark = job.mark;
         self.main = Some(pid);
@@ -103,7 +103,7 @@ impl Tree {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if Some(pid) == self.main && !self.main_reaped => {
                     self.main_reaped = true;
-                    found.main = Exit::of(status);
+                    found.main = ProcessExit::of(status);
                 }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => break,
@@ -149,7 +149,7 @@ impl Tree {
     pub fn terminate(&mut self) -> io::Result<Sweep> {
         self.sweep(3, |member| {
             let sent = deliver(member, Signal::TERM)?;
-            if sent == Sent::Yes {
+            if sent == Delivery::Yes {
                 deliver(member, Signal::CONT)?;
             }
             Ok(sent)
@@ -170,7 +170,7 @@ impl Tree {
         Ok(sweep)
     }
 
-    /// Stops every process of the tree until [`Tree::thaw`].
+    /// Stops every process of the tree until [`ProcessTree::thaw`].
     pub fn freeze(&mut self) -> io::Result<Sweep> {
         let mut frozen = std::mem::take(&mut self.frozen);
         let sweep = self.sweep(PASSES, |member| {
@@ -184,7 +184,7 @@ impl Tree {
         sweep
     }
 
-    /// Wakes what [`Tree::freeze`] stopped.
+    /// Wakes what [`ProcessTree::freeze`] stopped.
     pub fn thaw(&mut self) -> io::Result<()> {
         let mut result = Ok(());
         for member in std::mem::take(&mut self.frozen) {
@@ -201,9 +201,9 @@ impl Tree {
 
     /// Sends to all descendants without a look at anybody else; who they were. Those that fork
     /// meanwhile may be missed.
-    fn descend(&self, sweep: &mut Sweep, send: &mut impl FnMut(&Stat) -> io::Result<Sent>) -> Seen {
+    fn descend(&self, sweep: &mut Sweep, send: &mut impl FnMut(&Stat) -> io::Result<Delivery>) -> SentTo {
         let me = rustix::process::getpid().as_raw_pid();
-        let mut seen = Seen::new();
+        let mut seen = SentTo::new();
         for _ in 0..PASSES {
             let before = seen.len();
             let mut next = proc::children(me);
@@ -226,7 +226,7 @@ impl Tree {
 
     /// Sends to everything of the tree, once each: the descendants, then whoever else a look at
     /// every process finds, until a pass finds nobody new.
-    fn sweep(&self, passes: usize, mut send: impl FnMut(&Stat) -> io::Result<Sent>) -> io::Result<Sweep> {
+    fn sweep(&self, passes: usize, mut send: impl FnMut(&Stat) -> io::Result<Delivery>) -> io::Result<Sweep> {
         let mut sweep = Sweep { settled: self.empty, ..Sweep::default() };
         if self.empty {
             return Ok(sweep);
@@ -306,14 +306,14 @@ impl Tree {
 }
 
 /// Processes that were sent to: number and start.
-type Seen = HashSet<(i32, u64)>;
+type SentTo = HashSet<(i32, u64)>;
 
 impl Sweep {
-    fn note(&mut self, sent: Sent, member: &Stat) {
+    fn note(&mut self, sent: Delivery, member: &Stat) {
         match sent {
-            Sent::Yes => self.reached += 1,
-            Sent::Gone => {}
-            Sent::Refused => self.refused.push(survivor(member)),
+            Delivery::Yes => self.reached += 1,
+            Delivery::Gone => {}
+            Delivery::Refused => self.refused.push(survivor(member)),
         }
     }
 }
@@ -361,7 +361,7 @@ fn ancestor_below(me: &Stat, process: Stat, known: &mut HashMap<i32, Stat>) -> O
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
+enum Delivery {
     Yes,
     Gone,
     Refused,
@@ -369,18 +369,18 @@ enum Sent {
 
 /// Sends a signal to exactly that process: the handle is opened first and only then is the number
 /// checked to be still the same process, so the signal cannot reach one that got its number since.
-fn deliver(to: &Stat, signal: Signal) -> io::Result<Sent> {
+fn deliver(to: &Stat, signal: Signal) -> io::Result<Delivery> {
     let Some(pid) = Pid::from_raw(to.pid) else {
-        return Ok(Sent::Gone);
+        return Ok(Delivery::Gone);
     };
     let handle = pidfd_open(pid, PidfdFlags::empty());
     if handle.as_ref().err() == Some(&Errno::SRCH) {
-        return Ok(Sent::Gone);
+        return Ok(Delivery::Gone);
     }
     match proc::stat(to.pid) {
-        Ok(now) if !now.same(to) => return Ok(Sent::Gone),
+        Ok(now) if !now.same(to) => return Ok(Delivery::Gone),
         Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::NOENT | Errno::SRCH)) => {
-            return Ok(Sent::Gone);
+            return Ok(Delivery::Gone);
         }
         // Where nothing can be read any more, what was read a moment ago must do.
         Ok(_) | Err(_) => {}
@@ -391,9 +391,9 @@ fn deliver(to: &Stat, signal: Signal) -> io::Result<Sent> {
         Err(_) => kill_process(pid, signal),
     };
     match sent {
-        Ok(()) => Ok(Sent::Yes),
-        Err(Errno::SRCH) => Ok(Sent::Gone),
-        Err(Errno::PERM) => Ok(Sent::Refused),
+        Ok(()) => Ok(Delivery::Yes),
+        Err(Errno::SRCH) => Ok(Delivery::Gone),
+        Err(Errno::PERM) => Ok(Delivery::Refused),
         Err(e) => Err(e.into()),
     }
 }

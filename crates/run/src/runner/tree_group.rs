@@ -8,18 +8,18 @@ use rustix::process::{
     Pid, Signal, WaitOptions, kill_process, kill_process_group, test_kill_process_group, waitpid,
 };
 
-pub use super::outcome::{Exit, Reaped, Survivor, Sweep};
-use super::spawn::{self, Job, SpawnError};
+use super::spawn::{self, CommandSpec, SpawnError};
+pub use super::tree_types::{ProcessExit, Reaped, Survivor, Sweep};
 
 /// The processes of one run.
 #[derive(Debug)]
-pub struct Tree {
+pub struct ProcessTree {
     main: Option<Pid>,
     main_reaped: bool,
     foreground: bool,
 }
 
-impl Tree {
+impl ProcessTree {
     /// Only prepares: there is no subreaper here.
     pub fn become_subreaper(_run_id: &str) -> io::Result<Self> {
         Ok(Self { main: None, main_reaped: false, foreground: false })
@@ -29,7 +29,7 @@ impl Tree {
     pub fn await_strays(&mut self) {}
 
     /// Starts the job.
-    pub fn start(&mut self, job: &Job<'_>) -> Result<Pid, SpawnError> {
+    pub fn start(&mut self, job: &CommandSpec<'_>) -> Result<Pid, SpawnError> {
         let pid = spawn::spawn(job)?;
         self.main = Some(pid);
         self.main_reaped = false;
@@ -48,7 +48,7 @@ impl Tree {
             && let Some((_, status)) = waitpid(Some(main), WaitOptions::NOHANG)?
         {
             self.main_reaped = true;
-            found.main = Exit::of(status);
+            found.main = ProcessExit::of(status);
         }
         found.empty =
             self.main_reaped && (self.foreground || test_kill_process_group(main) == Err(Errno::SRCH));
@@ -86,7 +86,7 @@ impl Tree {
         self.sweep(Signal::KILL)
     }
 
-    /// Stops the group until [`Tree::thaw`].
+    /// Stops the group until [`ProcessTree::thaw`].
     pub fn freeze(&mut self) -> io::Result<Sweep> {
         self.sweep(Signal::STOP)
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use leasehold_core::ledger::agenda::ScheduleKey;
+use leasehold_core::ledger::job_record::ScheduleKey;
 
 /// The longest interval taken: a typo such as `9000d` should not become a schedule.
 const MOST: Duration = Duration::from_secs(366 * 86_400);

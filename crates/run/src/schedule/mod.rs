@@ -35,7 +35,7 @@ mod wall;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use leasehold_core::ledger::agenda::ScheduleKey;
+use leasehold_core::ledger::job_record::ScheduleKey;
 
 pub use cron::Cron;
 pub use every::{Every, EveryError};
@@ -76,11 +76,11 @@ pub struct Policy {
 /// When a job is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    kind: Kind,
+    kind: ScheduleKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum ScheduleKind {
     Wall(Wall),
     Every(Every),
 }
@@ -88,19 +88,19 @@ enum Kind {
 impl Schedule {
     /// By a pattern on the wall clock of a zone.
     pub fn cron(cron: Cron, zone: TimeZone, policy: Policy) -> Schedule {
-        Schedule { kind: Kind::Wall(Wall { cron, zone, policy }) }
+        Schedule { kind: ScheduleKind::Wall(Wall { cron, zone, policy }) }
     }
 
     /// By an interval.
     pub fn every(every: Every) -> Schedule {
-        Schedule { kind: Kind::Every(every) }
+        Schedule { kind: ScheduleKind::Every(every) }
     }
 
     /// When it is due, as machines compare it.
     pub fn key(&self) -> ScheduleKey {
         match &self.kind {
-            Kind::Every(every) => every.key(),
-            Kind::Wall(Wall { cron, zone, policy }) => ScheduleKey::Cron {
+            ScheduleKind::Every(every) => every.key(),
+            ScheduleKind::Wall(Wall { cron, zone, policy }) => ScheduleKey::Cron {
                 times: cron.canonical(),
                 // A zone without a name is told apart by its rules.
                 zone: zone.iana_name().map_or_else(|| format!("{zone:?}"), Into::into),
@@ -113,8 +113,8 @@ impl Schedule {
     /// The zone whose wall clock it goes by.
     pub fn zone(&self) -> Option<&TimeZone> {
         match &self.kind {
-            Kind::Every(_) => None,
-            Kind::Wall(wall) => Some(&wall.zone),
+            ScheduleKind::Every(_) => None,
+            ScheduleKind::Wall(wall) => Some(&wall.zone),
         }
     }
 
@@ -142,8 +142,8 @@ impl Schedule {
     pub fn count(&self, from: Timestamp, to: Timestamp) -> u64 {
         let (from, to) = (whole_seconds(from), whole_seconds(to));
         match &self.kind {
-            Kind::Wall(wall) => wall.count(from, to),
-            Kind::Every(every) => every.count(from, to),
+            ScheduleKind::Wall(wall) => wall.count(from, to),
+            ScheduleKind::Every(every) => every.count(from, to),
         }
     }
 }
@@ -168,8 +168,8 @@ impl Iterator for After<'_> {
     fn next(&mut self) -> Option<Slot> {
         let last = self.last?;
         let slot = match &self.schedule.kind {
-            Kind::Every(every) => Slot::of_instant(every.after(last)),
-            Kind::Wall(wall) => {
+            ScheduleKind::Every(every) => Slot::of_instant(every.after(last)),
+            ScheduleKind::Wall(wall) => {
                 self.cursor = self.cursor.or_else(|| wall.cursor(last + 1));
                 self.cursor.as_mut().and_then(|cursor| wall.next(cursor, last))
             }
@@ -194,8 +194,8 @@ impl Iterator for BackFrom<'_> {
     fn next(&mut self) -> Option<Slot> {
         let at = self.next?;
         let slot = match &self.schedule.kind {
-            Kind::Every(every) => Slot::of_instant(every.at_or_before(at)),
-            Kind::Wall(wall) => {
+            ScheduleKind::Every(every) => Slot::of_instant(every.at_or_before(at)),
+            ScheduleKind::Wall(wall) => {
                 self.cursor = self.cursor.or_else(|| wall.cursor(at));
                 self.cursor.as_mut().and_then(|cursor| wall.previous(cursor, at))
             }

@@ -7,7 +7,7 @@ use jiff::civil::DateTime;
 use jiff::fmt::temporal::{Pieces, PiecesOffset};
 use jiff::tz::Offset;
 
-use super::{Kind, Schedule};
+use super::{Schedule, ScheduleKind};
 
 /// One time at which a job is due. Displayed as its name, which is what makes it the same slot everywhere.
 ///
@@ -18,11 +18,11 @@ use super::{Kind, Schedule};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
     due: Timestamp,
-    name: Name,
+    name: SlotName,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Name {
+enum SlotName {
     Instant,
     /// In local minutes, and seconds.
     Wall {
@@ -33,11 +33,11 @@ enum Name {
 
 impl Slot {
     pub(super) fn of_wall(due: i64, minute: i64, offset: i64) -> Option<Slot> {
-        Some(Slot { due: Timestamp::from_second(due).ok()?, name: Name::Wall { minute, offset } })
+        Some(Slot { due: Timestamp::from_second(due).ok()?, name: SlotName::Wall { minute, offset } })
     }
 
     pub(super) fn of_instant(due: i64) -> Option<Slot> {
-        Some(Slot { due: Timestamp::from_second(due).ok()?, name: Name::Instant })
+        Some(Slot { due: Timestamp::from_second(due).ok()?, name: SlotName::Instant })
     }
 
     /// The slot that is due at a second, whatever schedule it is of; with its instant for a name.
@@ -63,17 +63,17 @@ impl Slot {
     /// What its name shows of the wall clock; of an interval's, in UTC.
     pub fn civil(&self) -> DateTime {
         match self.name {
-            Name::Instant => Offset::UTC.to_datetime(self.due),
+            SlotName::Instant => Offset::UTC.to_datetime(self.due),
             // Searches stay where this is possible.
-            Name::Wall { minute, .. } => wall_clock(minute).unwrap_or_default(),
+            SlotName::Wall { minute, .. } => wall_clock(minute).unwrap_or_default(),
         }
     }
 
     /// The offset from UTC in its name, in seconds.
     pub fn utc_offset(&self) -> i64 {
         match self.name {
-            Name::Instant => 0,
-            Name::Wall { offset, .. } => offset,
+            SlotName::Instant => 0,
+            SlotName::Wall { offset, .. } => offset,
         }
     }
 }
@@ -91,7 +91,7 @@ fn local_minute(shown: DateTime) -> Option<i64> {
 
 impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Name::Wall { offset, .. } = self.name else { return write!(f, "{}", self.due) };
+        let SlotName::Wall { offset, .. } = self.name else { return write!(f, "{}", self.due) };
         let shown = self.civil();
         write!(f, "{}T{:02}:{:02}", shown.date(), shown.hour(), shown.minute())?;
         let (sign, offset) = (if offset < 0 { '-' } else { '+' }, offset.abs());
@@ -164,15 +164,15 @@ impl Schedule {
     pub fn parse_slot_id(&self, text: &str) -> Result<Slot, SlotError> {
         let Typed { shown, offset, instant } = typed(text).ok_or_else(|| SlotError::NotATime(text.into()))?;
         let found = match (&self.kind, offset) {
-            (Kind::Every(_), None) => return Err(SlotError::NoOffset(text.into())),
-            (Kind::Every(_), Some(offset)) => self.due_at(shown, offset),
-            (Kind::Wall(wall), Some(offset)) => {
+            (ScheduleKind::Every(_), None) => return Err(SlotError::NoOffset(text.into())),
+            (ScheduleKind::Every(_), Some(offset)) => self.due_at(shown, offset),
+            (ScheduleKind::Wall(wall), Some(offset)) => {
                 let due = || self.due_at(shown, offset);
                 let minute = local_minute(shown);
                 let named = || wall.named(minute?, i64::from(offset.seconds()));
                 if instant { due().or_else(named) } else { named().or_else(due) }
             }
-            (Kind::Wall(wall), None) => {
+            (ScheduleKind::Wall(wall), None) => {
                 let slots =
                     local_minute(shown).map_or_else(Vec::new, |minute| wall.named_without_offset(minute));
                 if let [first, second] = slots[..] {
@@ -192,8 +192,8 @@ impl Schedule {
     fn not_a_slot(&self, text: &str, shown: DateTime, offset: Option<Offset>) -> SlotError {
         let at = match (offset, &self.kind) {
             (Some(offset), _) => offset.to_timestamp(shown).ok(),
-            (None, Kind::Wall(wall)) => wall.zone.to_timestamp(shown).ok(),
-            (None, Kind::Every(_)) => None,
+            (None, ScheduleKind::Wall(wall)) => wall.zone.to_timestamp(shown).ok(),
+            (None, ScheduleKind::Every(_)) => None,
         };
         let before = at.and_then(|at| self.prev_at_or_before(at));
         let after = at.and_then(|at| self.next_after(at));

@@ -11,7 +11,7 @@ const SET_AGAIN_MS: Millis = 2_000;
 
 /// Why a comparison told nothing that could be gone by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum NoComparison {
     /// The clock is too far off.
     Off,
     /// The store did not answer.
@@ -56,7 +56,7 @@ impl Clocks {
 
     /// What a comparison has told. Gives for how long nothing may be started, if so: by a clock that was set, or is
     /// too far off, nobody goes until a comparison went well.
-    pub fn found(&mut self, ahead: Result<Option<Millis>, Wrong>, wall: Millis) -> Option<Millis> {
+    pub fn found(&mut self, ahead: Result<Option<Millis>, NoComparison>, wall: Millis) -> Option<Millis> {
         // It went back, although nobody told us that it was set.
         self.known &= wall >= self.compared || self.compared == Millis::MIN;
         let again = match ahead {
@@ -64,13 +64,13 @@ impl Clocks {
                 *self = Self::new(ahead.unwrap_or(self.ahead), wall);
                 return None;
             }
-            Err(Wrong::Off) => {
+            Err(NoComparison::Off) => {
                 self.known = false;
                 OFF_AGAIN_MS
             }
             // A store that does not answer says nothing about a clock that was good: whoever looks at a job will hear of it.
-            Err(Wrong::Silent) if self.known => OFF_AGAIN_MS,
-            Err(Wrong::Silent) => SET_AGAIN_MS,
+            Err(NoComparison::Silent) if self.known => OFF_AGAIN_MS,
+            Err(NoComparison::Silent) => SET_AGAIN_MS,
         };
         self.compared = wall - COMPARE_AGAIN_MS + again;
         (!self.known).then_some(again)
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(clocks.next(None, 0, false), None);
         clocks.were_set();
         let back = NOW - 5 * 3_600_000;
-        let again = clocks.found(Err(Wrong::Silent), back);
+        let again = clocks.found(Err(NoComparison::Silent), back);
         assert_eq!(again, Some(SET_AGAIN_MS));
         assert_eq!(clocks.next(due, back + SET_AGAIN_MS, false), Some(back + SET_AGAIN_MS));
         assert_eq!(
@@ -110,12 +110,12 @@ mod tests {
         clocks.were_set();
         let set = NOW + 86_400_000;
         assert!(clocks.are_due(set));
-        assert_eq!(clocks.found(Err(Wrong::Silent), set), Some(SET_AGAIN_MS));
+        assert_eq!(clocks.found(Err(NoComparison::Silent), set), Some(SET_AGAIN_MS));
         // Asked again shortly, as often as it takes.
         for n in 1..5 {
             let then = set + n * SET_AGAIN_MS;
             assert!(!clocks.known && clocks.are_due(then) && !clocks.are_due(then - 1));
-            assert_eq!(clocks.found(Err(Wrong::Silent), then), Some(SET_AGAIN_MS));
+            assert_eq!(clocks.found(Err(NoComparison::Silent), then), Some(SET_AGAIN_MS));
         }
         assert_eq!(clocks.found(Ok(Some(70)), set + 20_000), None);
         assert_eq!((clocks.known, clocks.ahead, clocks.are_due(set + 21_000)), (true, 70, false));
@@ -125,14 +125,14 @@ mod tests {
     fn one_that_went_back_was_set() {
         let mut clocks = Clocks::new(0, NOW);
         assert!(clocks.are_due(NOW - 1));
-        assert_eq!(clocks.found(Err(Wrong::Silent), NOW - 1), Some(SET_AGAIN_MS));
+        assert_eq!(clocks.found(Err(NoComparison::Silent), NOW - 1), Some(SET_AGAIN_MS));
     }
 
     #[test]
     fn one_that_is_off_is_not_good_because_the_store_falls_silent() {
         let mut clocks = Clocks::new(0, NOW);
-        assert_eq!(clocks.found(Err(Wrong::Off), NOW + COMPARE_AGAIN_MS), Some(OFF_AGAIN_MS));
-        assert_eq!(clocks.found(Err(Wrong::Silent), NOW + 700_000), Some(SET_AGAIN_MS));
+        assert_eq!(clocks.found(Err(NoComparison::Off), NOW + COMPARE_AGAIN_MS), Some(OFF_AGAIN_MS));
+        assert_eq!(clocks.found(Err(NoComparison::Silent), NOW + 700_000), Some(SET_AGAIN_MS));
         assert!(!clocks.known);
     }
 
@@ -142,7 +142,7 @@ mod tests {
         let mut clocks = Clocks::new(50, NOW);
         let later = NOW + COMPARE_AGAIN_MS;
         assert!(clocks.are_due(later));
-        assert_eq!(clocks.found(Err(Wrong::Silent), later), None);
+        assert_eq!(clocks.found(Err(NoComparison::Silent), later), None);
         assert_eq!((clocks.known, clocks.ahead), (true, 50));
         assert!(!clocks.are_due(later + 1) && clocks.are_due(later + OFF_AGAIN_MS));
         assert_eq!(clocks.found(Ok(None), later + OFF_AGAIN_MS), None);

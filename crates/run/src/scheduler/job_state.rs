@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use leasehold_core::stop::DEFAULT_TTL;
+use leasehold_core::timing::DEFAULT_TTL;
 
-use super::start::{Ended, Running};
-use super::{Millis, Mode};
+use super::start::{EndedRun, RunningSlot};
+use super::{Millis, SchedulerMode};
 use crate::handoff::{NotBegun, SlotOutcome};
-use crate::job_records::{Start, Terms, Tried};
+use crate::job_records::{SlotToStart, Terms, Tried};
 use crate::jobs::Job;
 use crate::schedule::Slot;
 
@@ -27,7 +27,7 @@ pub struct JobState {
     pub delay: Millis,
     /// When to look at it next.
     pub wake: Option<Millis>,
-    pub running: Option<Running>,
+    pub running: Option<RunningSlot>,
     /// It is not in the configuration any more; a run of it goes on.
     pub retired: bool,
     /// It waits until fewer runs make up for something.
@@ -106,16 +106,17 @@ impl JobState {
     }
 
     /// When a slot may be tried; nothing: not any more.
-    pub fn not_before(&self, start: &Start, mode: Mode) -> Option<Millis> {
+    pub fn not_before(&self, start: &SlotToStart, mode: SchedulerMode) -> Option<Millis> {
         // A slot that gives way is tried once, whatever the others found.
         let held = if start.free || self.terms.skips { Again::NEVER } else { self.held };
         let own = self.again.get(&start.slot.number()).copied().unwrap_or(Again::NEVER);
-        let over = mode == Mode::Once && (own.tries >= TRIES_AT_ONCE || held.tries > 0 || self.in_vain);
+        let over =
+            mode == SchedulerMode::Once && (own.tries >= TRIES_AT_ONCE || held.tries > 0 || self.in_vain);
         (!over).then_some(own.at.max(held.at))
     }
 
     /// The one to start of those that may be: the oldest, but slots that were begun before take turns with the others.
-    pub fn first<'s>(&self, ready: &[&'s Start]) -> Option<&'s Start> {
+    pub fn first<'s>(&self, ready: &[&'s SlotToStart]) -> Option<&'s SlotToStart> {
         let others = ready.iter().find(|start| !start.again).filter(|_| self.made_up);
         others.or(ready.first()).copied()
     }
@@ -126,7 +127,7 @@ impl JobState {
     }
 
     /// The run, if it has ended.
-    pub fn reap(&mut self) -> Option<Ended> {
+    pub fn reap(&mut self) -> Option<EndedRun> {
         let ended = self.running.as_mut()?.ended()?;
         self.running = None;
         Some(ended)
@@ -150,7 +151,7 @@ impl JobState {
     }
 
     /// One was started.
-    pub fn started(&mut self, running: Running, again: bool) {
+    pub fn started(&mut self, running: RunningSlot, again: bool) {
         (self.running, self.made_up) = (Some(running), again);
     }
 
@@ -236,14 +237,15 @@ mod tests {
         const NOW: Millis = 1_800_000_000_000;
         let text = "[[job]]\nname = \"a\"\nevery = \"1m\"\nrun = [\"true\"]\ncatch_up = 2\n";
         let job = crate::jobs::parse(text, Path::new("/srv/leasehold.toml"), |_| None).unwrap().remove(0);
-        let start = |at| Start { slot: Slot::due_at(at).unwrap(), late: false, again: false, free: false };
+        let start =
+            |at| SlotToStart { slot: Slot::due_at(at).unwrap(), late: false, again: false, free: false };
         let (this, other) = (start(60), start(120));
         // When that slot and another one may be tried: by one that stays, and by one that does not.
         let again = |outcome| {
             let mut state = JobState::new(job.clone(), NOW);
             state.ended(&this.slot, outcome, NOW);
             let wait = |start, mode| state.not_before(start, mode).map(|at| at.saturating_sub(NOW).max(-1));
-            [&this, &other].map(|start| (wait(start, Mode::Stays), wait(start, Mode::Once)))
+            [&this, &other].map(|start| (wait(start, SchedulerMode::Stays), wait(start, SchedulerMode::Once)))
         };
         let (soon, late) = (Some(AGAIN_MS), Some(AGAIN_MOST_MS));
         assert_eq!(again(SlotOutcome::Begun(None)), [(soon, soon), (Some(-1), Some(-1))]);

@@ -10,9 +10,9 @@ use leasehold_core::ledger::{Entry, Subject};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::handoff::{
-    COMMAND, Description, Handed, LeaseAndTargets, NotBegun, Outcome, SlotOutcome, VERSION,
+    COMMAND, Description, Handed, LeaseAndTargets, NotBegun, RunOutcome, SlotOutcome, VERSION,
 };
-use crate::jobs::{Busy, Job};
+use crate::jobs::{IfBusy, Job};
 use crate::placeholders::{BadTemplate, Moment, filled};
 use crate::schedule::Slot;
 
@@ -44,7 +44,7 @@ pub enum StartError {
 
 /// A run that goes on.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningSlot {
     child: Child,
     handed: Handed,
     slot: Slot,
@@ -57,7 +57,7 @@ pub struct Running {
 
 /// A run that has ended.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct EndedRun {
     /// Its slot.
     pub slot: Slot,
     /// The same as the ledger calls it.
@@ -74,7 +74,7 @@ pub struct Ended {
 
 impl Starter {
     /// Starts one.
-    pub fn start(&self, job: &Job, slot: &Slot, late: bool) -> Result<Running, StartError> {
+    pub fn start(&self, job: &Job, slot: &Slot, late: bool) -> Result<RunningSlot, StartError> {
         let description = self.description(job, slot)?;
         let (handed, its) = Handed::pair()?;
         let mut command = Command::new(&self.program);
@@ -92,7 +92,7 @@ impl Starter {
         }
         let Description { job: name, at, slot: id, run_id, attempts, .. } = description;
         let subject = Subject::Slot { job: name, at, id };
-        Ok(Running { child, handed, slot: *slot, subject, run_id, attempts, late })
+        Ok(RunningSlot { child, handed, slot: *slot, subject, run_id, attempts, late })
     }
 
     fn description(&self, job: &Job, slot: &Slot) -> Result<Description, BadTemplate> {
@@ -122,8 +122,8 @@ impl Starter {
             heartbeat: job.wishes.heartbeat,
             grace: job.wishes.grace,
             wait: match job.busy {
-                Busy::Wait(wait) => wait,
-                Busy::Skip | Busy::Open => std::time::Duration::ZERO,
+                IfBusy::Wait(wait) => wait,
+                IfBusy::Skip | IfBusy::Open => std::time::Duration::ZERO,
             },
             max_run: job.max_run,
             retry: job.retry,
@@ -134,7 +134,7 @@ impl Starter {
     }
 }
 
-impl Ended {
+impl EndedRun {
     /// Whether a record is what this run has left.
     pub fn left(&self, entry: &Entry) -> bool {
         entry.claim.holder.run == self.run_id
@@ -149,22 +149,22 @@ impl Ended {
     }
 }
 
-impl Running {
+impl RunningSlot {
     /// Which slot it is for.
     pub fn slot(&self) -> &Slot {
         &self.slot
     }
 
     /// What became of it, if it has ended.
-    pub fn ended(&mut self) -> Option<Ended> {
+    pub fn ended(&mut self) -> Option<EndedRun> {
         let status = self.child.try_wait().ok().flatten()?;
         let outcome = self.handed.outcome().filter(|outcome| outcome.run_id == self.run_id);
-        Some(Ended {
+        Some(EndedRun {
             slot: self.slot,
             subject: self.subject.clone(),
             status,
             run_id: self.run_id.clone(),
-            outcome: outcome.map(|Outcome { slot, .. }| slot),
+            outcome: outcome.map(|RunOutcome { slot, .. }| slot),
             attempts: self.attempts,
         })
     }

@@ -4,7 +4,7 @@ use std::process::ExitStatus;
 use jiff::Timestamp;
 use leasehold::host;
 use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
-use leasehold_core::ledger::{Claim, Subject};
+use leasehold_core::ledger::{ItemClaim, Subject};
 
 use super::*;
 use crate::schedule::{Every, Schedule};
@@ -16,17 +16,17 @@ fn subject() -> Subject {
 }
 
 /// A run that ended so, as raw as wait tells it, and said this.
-fn ended(raw: i32, outcome: Option<SlotOutcome>) -> Ended {
+fn ended(raw: i32, outcome: Option<SlotOutcome>) -> EndedRun {
     let every = Every::new(Duration::from_secs(60), Duration::ZERO).unwrap();
     let slot = Schedule::every(every).prev_at_or_before(Timestamp::UNIX_EPOCH).unwrap();
     let status = ExitStatus::from_raw(raw);
-    Ended { slot, subject: subject(), status, run_id: RUN.into(), outcome, attempts: 1 }
+    EndedRun { slot, subject: subject(), status, run_id: RUN.into(), outcome, attempts: 1 }
 }
 
 /// A record that a run of this process, on this host, with that run id has left.
-fn left_by(run: &str, state: State) -> Entry {
+fn left_by(run: &str, state: ItemState) -> Entry {
     let job = Name::new("site").unwrap();
-    let claim = Claim {
+    let claim = ItemClaim {
         lease: job.clone(),
         epoch: Epoch::first(1),
         token: Token::FIRST,
@@ -50,7 +50,7 @@ fn left_by(run: &str, state: State) -> Entry {
 }
 
 /// What became of it, and whether all is well.
-fn of(raw: i32, outcome: Option<SlotOutcome>, found: Result<Option<Entry>, Failure>) -> (Became, bool) {
+fn of(raw: i32, outcome: Option<SlotOutcome>, found: Result<Option<Entry>, Failure>) -> (SlotFate, bool) {
     let ended = ended(raw, outcome);
     let told = RunEnded::new(&ended, found);
     (told.became, told.went_well())
@@ -59,28 +59,28 @@ fn of(raw: i32, outcome: Option<SlotOutcome>, found: Result<Option<Entry>, Failu
 #[test]
 fn a_store_that_does_not_answer_is_not_a_run_that_did_not_begin() {
     let failure = Failure::new(FailureKind::Unreachable, "no answer.");
-    assert_eq!(of(9, None, Ok(None)), (Became::NotBegun, false));
-    assert_eq!(of(0x100, None, Err(failure.clone())), (Became::NotKnown, false));
-    assert_eq!(of(0, None, Err(failure)), (Became::NotKnown, true));
+    assert_eq!(of(9, None, Ok(None)), (SlotFate::NotBegun, false));
+    assert_eq!(of(0x100, None, Err(failure.clone())), (SlotFate::NotKnown, false));
+    assert_eq!(of(0, None, Err(failure)), (SlotFate::NotKnown, true));
 }
 
 #[test]
 fn a_record_is_a_runs_own_by_the_run_id_alone() {
-    let ours = left_by(RUN, State::Failed);
-    let stands = Became::Stands(Recorded::from(&ours));
+    let ours = left_by(RUN, ItemState::Failed);
+    let stands = SlotFate::Stands(SlotRecord::from(&ours));
     assert_eq!(of(0x100, None, Ok(Some(ours))), (stands, false));
-    let others = || Ok(Some(left_by("another", State::Failed)));
-    assert_eq!(of(0x100, None, others()), (Became::NotBegun, false));
+    let others = || Ok(Some(left_by("another", ItemState::Failed)));
+    assert_eq!(of(0x100, None, others()), (SlotFate::NotBegun, false));
     // Unless it is why this run began nothing.
     let needs_you = Some(SlotOutcome::NotBegun(NotBegun::NeedsYou));
     assert_eq!(of(79 << 8, needs_you, others()), (stands, false));
-    assert_eq!(of(9, None, Ok(Some(left_by(RUN, State::Started)))), (Became::Silent, false));
-    assert_eq!(of(0, None, Ok(Some(left_by("another", State::Started)))), (Became::NotBegun, true));
+    assert_eq!(of(9, None, Ok(Some(left_by(RUN, ItemState::Started)))), (SlotFate::Silent, false));
+    assert_eq!(of(0, None, Ok(Some(left_by("another", ItemState::Started)))), (SlotFate::NotBegun, true));
 }
 
 #[test]
 fn a_run_that_did_not_come_to_tell_is_told_by_the_record() {
-    let (ours, others) = (left_by(RUN, State::Started), left_by("another", State::Started));
+    let (ours, others) = (left_by(RUN, ItemState::Started), left_by("another", ItemState::Started));
     let silent = ended(9, None);
     assert_eq!(silent.slot_outcome(Some(&ours)), SlotOutcome::Begun(None));
     for found in [None, Some(&others)] {

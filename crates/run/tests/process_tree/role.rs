@@ -12,8 +12,8 @@ use leasehold::liveness::lock::{HolderLock, new_mark};
 use leasehold::poll;
 use leasehold_run::runner::lookup::lookup;
 use leasehold_run::runner::signals::Signals;
-use leasehold_run::runner::spawn::Job;
-use leasehold_run::runner::tree::{Sweep, Tree};
+use leasehold_run::runner::spawn::CommandSpec;
+use leasehold_run::runner::tree::{ProcessTree, Sweep};
 use rustix::process::{Signal, kill_process, kill_process_group};
 
 pub(crate) const ROLE: &str = "LEASEHOLD_TEST_ROLE";
@@ -48,7 +48,7 @@ pub(crate) fn play(role: &str) -> ! {
 
 struct Started {
     signals: Signals,
-    tree: Tree,
+    tree: ProcessTree,
     lock: Option<HolderLock>,
     main: rustix::process::Pid,
 }
@@ -59,7 +59,7 @@ fn start() -> Result<Started, (i32, String)> {
     let program = lookup(&args[0], std::env::var_os("PATH").as_deref())
         .map_err(|e| (e.exit_code().into(), e.to_string()))?;
     let signals = Signals::install().unwrap();
-    let mut tree = Tree::become_subreaper(&run).unwrap();
+    let mut tree = ProcessTree::become_subreaper(&run).unwrap();
     let dir = std::env::var_os(DIR).map(PathBuf::from);
     let lock = dir.map(|dir| HolderLock::create(&dir, grant(&run)).unwrap());
     let env = [
@@ -71,7 +71,7 @@ fn start() -> Result<Started, (i32, String)> {
     ];
     let (foreground, output) = (false, None);
     let (lock_ref, mark) = (lock.as_ref(), new_mark(grant(&run)));
-    let job = Job {
+    let job = CommandSpec {
         program: &program,
         args: &args[1..],
         env: &env,

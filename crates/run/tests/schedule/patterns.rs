@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::core::ledger::agenda::ScheduleKey;
+use leasehold::core::ledger::job_record::ScheduleKey;
 use leasehold_run::schedule::{Cron, Every, EveryError, Field, Policy, Schedule};
 
 use crate::checks::at;

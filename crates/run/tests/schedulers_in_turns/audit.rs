@@ -1,7 +1,7 @@
 //! Whether, in the end, every slot came to exactly one end.
 
-use leasehold::core::ledger::State;
-use leasehold::core::ledger::agenda::Range;
+use leasehold::core::ledger::ItemState;
+use leasehold::core::ledger::job_record::DroppedRange;
 use leasehold_run::job_records;
 
 use crate::plan::{Job, dues};
@@ -18,7 +18,7 @@ pub fn last_look(me: &Me, upto: i64) {
 
 fn is_quiet(store: &mut Turned, job: &Job, now: i64) -> bool {
     let found = job_records::read(store, &job.name).unwrap();
-    let look = job_records::look(store, &job.terms(), now, job_records::Tried::Nothing).unwrap();
+    let look = job_records::due_now(store, &job.terms(), now, job_records::Tried::Nothing).unwrap();
     let after = job_records::read(store, &job.name).unwrap();
     let closed = after.as_ref().is_some_and(|agenda| {
         agenda.open.is_empty()
@@ -28,8 +28,8 @@ fn is_quiet(store: &mut Turned, job: &Job, now: i64) -> bool {
     closed && found == after && look.start.is_empty() && !look.unsettled
 }
 
-fn terminal(state: State) -> bool {
-    !matches!(state, State::Started | State::Planned)
+fn terminal(state: ItemState) -> bool {
+    !matches!(state, ItemState::Started | ItemState::Planned)
 }
 
 /// What is wrong with the slots of a job up to a second.
@@ -45,7 +45,7 @@ pub fn audit(world: &World, n: usize, upto: i64) -> Option<String> {
             ));
         }
         // Waved off by somebody who had slept since before its record was removed, or the schedule was changed.
-        let late = entry.state == State::Skipped && (slot.swept.is_some() || !job.counts(*at));
+        let late = entry.state == ItemState::Skipped && (slot.swept.is_some() || !job.counts(*at));
         // It died before it was taken back: then the record means nothing, if it is told that the slot was dropped.
         let void = agenda.is_void(*at) || agenda.range_of(*at).is_none();
         let excused = slot.ghost.is_some_and(|actor| world.is_excused(actor) && void || late);
@@ -76,8 +76,8 @@ fn told(slot: &Slot) -> bool {
 }
 
 /// Ranges that have slots in common: where a slot that seemed to be begun was not, it has one of its own.
-fn clusters(ranges: &[Range]) -> Vec<Vec<Range>> {
-    let mut all: Vec<Vec<Range>> = Vec::new();
+fn clusters(ranges: &[DroppedRange]) -> Vec<Vec<DroppedRange>> {
+    let mut all: Vec<Vec<DroppedRange>> = Vec::new();
     for range in ranges {
         match all.last_mut() {
             Some(last) if last.iter().any(|before| before.last >= range.first) => last.push(*range),
@@ -88,7 +88,7 @@ fn clusters(ranges: &[Range]) -> Vec<Vec<Range>> {
 }
 
 /// Whether each slot in these ranges that has no record is counted once.
-fn miscounted(job: &JobWatch, ranges: &[Range]) -> Option<String> {
+fn miscounted(job: &JobWatch, ranges: &[DroppedRange]) -> Option<String> {
     if ranges.iter().any(|range| range.counting) {
         return Some(format!("{ranges:?}: never counted"));
     }

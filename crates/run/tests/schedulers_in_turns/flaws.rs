@@ -1,7 +1,7 @@
 //! Broken variants, of the store and of what is around the rules: the checks must catch each of them.
 
 use leasehold::core::ids::WriteId;
-use leasehold::core::ledger::agenda::{Account, Agenda};
+use leasehold::core::ledger::job_record::{Account, JobRecord};
 use leasehold::core::store::Stored;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +61,15 @@ pub const FLAWS: [Flaw; 16] = [
 ];
 
 /// A job's record with all that it says but one thing.
-pub fn altered(body: &[u8], change: impl FnOnce(&mut Agenda)) -> Vec<u8> {
-    let mut agenda = Agenda::decode_any(body).unwrap();
+pub fn altered(body: &[u8], change: impl FnOnce(&mut JobRecord)) -> Vec<u8> {
+    let mut agenda = JobRecord::decode_any(body).unwrap();
     change(&mut agenda);
     agenda.encode()
 }
 
 /// What somebody wanted to write, on top of what is there in spite of them.
 pub fn merged(there: &Stored, wanted: &[u8], write: WriteId) -> Option<Vec<u8>> {
-    let (there, wanted) = (Agenda::decode_any(&there.body).ok()?, Agenda::decode_any(wanted).ok()?);
+    let (there, wanted) = (JobRecord::decode_any(&there.body).ok()?, JobRecord::decode_any(wanted).ok()?);
     let fresh = wanted.dropped.iter().filter(|range| !there.dropped.contains(range)).copied();
     let (upto, open) = (wanted.settled, wanted.open.clone());
     let account = Account { upto, dropped: fresh.collect(), open };

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use leasehold::core::ledger::agenda::JobSchedule;
+use leasehold::core::ledger::job_record::JobSchedule;
 use leasehold::core::name::Name;
 use leasehold_run::job_records::Terms;
 use leasehold_run::schedule::{Cron, Every, Policy, Schedule};

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use leasehold::core::errand::{Errand, ErrandOutcome, Next, Verb};
 use leasehold::core::ids::{Grant, WriteId};
-use leasehold::core::ledger::{Amending, Ending, Opened, State, Subject, finish, unknown_slot};
+use leasehold::core::ledger::{Amending, Ending, ItemState, Opened, Subject, finish, unknown_slot};
 use leasehold::core::name::Name;
+use leasehold::core::one_shot::{OneShot, OneShotNext, OneShotOutcome, OneShotVerb};
 use leasehold::core::record::{Holder, LeaseRecord};
-use leasehold::core::rules::{Claim, Decision, Rules, Standard, View};
+use leasehold::core::rules::{Claim, ClaimDecision, Rules, Standard, View};
 use leasehold::core::session::{Granted, Op, Reading, lease_key};
-use leasehold::core::stop::StoreClock;
 use leasehold::core::store::Cas;
 use leasehold::core::time::BootTime;
-use leasehold::ledger::{Book, Item, amend_until, peek};
+use leasehold::core::timing::StoreClock;
+use leasehold::ledger::{Item, ItemRecorder, amend_until, peek};
 use leasehold::random;
 use leasehold::stores::Store as _;
 use leasehold_run::job_records::Terms;
@@ -73,7 +73,7 @@ impl Run<'_> {
             return;
         }
         let Some(mut held) = self.take_any() else { return };
-        let mut book = Book::new(item, None, terms.job.clone(), self.holder.clone());
+        let mut book = ItemRecorder::new(item, None, terms.job.clone(), self.holder.clone());
         if self.flaw == Flaw::ExecutesFirst {
             self.begin(&held);
         }
@@ -84,11 +84,11 @@ impl Run<'_> {
             } else {
                 // Its command was never begun: it is for the next one.
                 let ending = ending(None, String::new());
-                book.record(&mut self.store, State::Planned, ending, BootTime::default());
+                book.record(&mut self.store, ItemState::Planned, ending, BootTime::default());
             }
         }
         if self.flaw != Flaw::ReleasesFirst {
-            self.errand(Verb::Release(held.granted.grant), &held.granted.lease);
+            self.errand(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
         }
     }
 
@@ -103,7 +103,7 @@ impl Run<'_> {
     }
 
     /// The command, and what becomes of the slot.
-    fn execute(&mut self, book: &mut Book, opened: &Opened, held: &mut Held) {
+    fn execute(&mut self, book: &mut ItemRecorder, opened: &Opened, held: &mut Held) {
         if self.flaw != Flaw::ExecutesFirst {
             self.begin(held);
         }
@@ -114,23 +114,23 @@ impl Run<'_> {
             if !self.in_time(held) {
                 break;
             }
-            let renewed = self.errand(Verb::Renew(held.granted.grant), &held.granted.lease);
+            let renewed = self.errand(OneShotVerb::Renew(held.granted.grant), &held.granted.lease);
             // An answer that comes too late finds the command stopped.
-            if matches!(renewed, ErrandOutcome::Done { .. }) && self.in_time(held) {
+            if matches!(renewed, OneShotOutcome::Done { .. }) && self.in_time(held) {
                 held.until = sent + self.spec.ttl - 1;
                 self.me.stage.lock().watch.renewed(self.me.id, held.until);
             }
         }
         let state = match self.me.below(10) {
-            _ if !self.in_time(held) => State::Lost,
-            0..=6 => State::Ok,
-            7..=8 => State::Failed,
-            _ => State::Killed,
+            _ if !self.in_time(held) => ItemState::Lost,
+            0..=6 => ItemState::Ok,
+            7..=8 => ItemState::Failed,
+            _ => ItemState::Killed,
         };
         self.me.stage.lock().watch.ends(self.me.id, state);
-        let exit = (state == State::Ok).then_some(0);
+        let exit = (state == ItemState::Ok).then_some(0);
         if self.flaw == Flaw::ReleasesFirst {
-            self.errand(Verb::Release(held.granted.grant), &held.granted.lease);
+            self.errand(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
         }
         let ending = ending(exit, String::new());
         match (opened, self.me.below(2)) {
@@ -189,7 +189,7 @@ impl Run<'_> {
             let write = WriteId(random::seed());
             let holder = self.holder.clone();
             let claim = Claim { lease: lease.clone(), grant, epoch, write, ttl, lock: None, holder };
-            let Decision::Take(next) = Standard.acquire(&view, &claim) else { return None };
+            let ClaimDecision::Take(next) = Standard.acquire(&view, &claim) else { return None };
             let version = stored.map(|stored| stored.version);
             // The clock stands still between a call and its sending.
             let answer = block_on(self.store.cas(&lease_key(lease), version.as_ref(), write, &next.encode()));
@@ -210,8 +210,8 @@ impl Run<'_> {
     }
 
     /// Renews or gives back.
-    fn errand(&mut self, verb: Verb, lease: &Name) -> ErrandOutcome {
-        let mut errand = Errand::new(verb, lease.clone(), StoreClock::default(), random::seed());
+    fn errand(&mut self, verb: OneShotVerb, lease: &Name) -> OneShotOutcome {
+        let mut errand = OneShot::new(verb, lease.clone(), StoreClock::default(), random::seed());
         let (key, mut op) = (lease_key(lease), errand.start());
         loop {
             let next = match op {
@@ -225,8 +225,8 @@ impl Run<'_> {
                 }
             };
             match next {
-                Next::Ask(again) => op = again,
-                Next::Done(outcome) => return outcome,
+                OneShotNext::Ask(again) => op = again,
+                OneShotNext::Done(outcome) => return outcome,
             }
         }
     }

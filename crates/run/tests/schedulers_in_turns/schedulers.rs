@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use leasehold::core::ledger::{Amended, Amending, Entry, State, Subject, retry};
+use leasehold::core::ledger::{Amended, Amending, Entry, ItemState, Subject, retry};
 use leasehold::ledger::{alive, amend, entry, key_of};
 use leasehold::random;
 use leasehold::stores::Store as _;
-use leasehold_run::job_records::{self, Look, Start, Terms, Tried};
+use leasehold_run::job_records::{self, DueNow, SlotToStart, Terms, Tried};
 use pollster::block_on;
 
 use crate::flaws::Flaw;
@@ -181,7 +181,7 @@ impl Scheduler<'_> {
         if self.flaw == Flaw::CatchesUpAll {
             (terms.catch_up, terms.max_age) = (terms.catch_up + 4, None);
         }
-        match job_records::look(&mut self.store, &terms, upto, tried) {
+        match job_records::due_now(&mut self.store, &terms, upto, tried) {
             Ok(look) => {
                 self.follow(n, &look, upto);
                 true
@@ -190,7 +190,7 @@ impl Scheduler<'_> {
         }
     }
 
-    fn follow(&mut self, n: usize, look: &Look, upto: i64) {
+    fn follow(&mut self, n: usize, look: &DueNow, upto: i64) {
         let (now, once) = (self.now(), self.began.is_some());
         let lane = &mut self.lanes[n];
         let idle = lane.running.is_none();
@@ -198,7 +198,8 @@ impl Scheduler<'_> {
             let again = (look.unsettled && idle).then(|| now + lane.ttl / 3);
             lane.wake = again.into_iter().chain(lane.next_due(now)).min();
         }
-        let ready = |start: &&Start| lane.not_before(start.slot.number(), once).is_some_and(|at| at <= now);
+        let ready =
+            |start: &&SlotToStart| lane.not_before(start.slot.number(), once).is_some_and(|at| at <= now);
         let mut ready = look.start.iter().filter(ready).filter(|_| idle);
         let chosen = if self.flaw == Flaw::NewestFirst { ready.next_back() } else { ready.next() };
         let Some(start) = chosen else {
@@ -279,7 +280,7 @@ fn again(me: &Me, store: &mut Turned, job: usize, at: Option<i64>) {
         Some(next) => {
             matches!(amend(store, Amending::new(stored.version, next, random::seed())), Amended::Done(..))
         }
-        None => found.state == State::Planned,
+        None => found.state == ItemState::Planned,
     };
     if listed {
         let _ = job_records::again(store, &name, slot.number());

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::WriteId;
 use leasehold::core::ledger::Entry;
-use leasehold::core::ledger::agenda::Agenda;
+use leasehold::core::ledger::job_record::JobRecord;
 use leasehold::core::store::{Cas, Failure, FailureKind, Stored, Version};
-use leasehold::stores::{Facts, Listed, Store};
+use leasehold::stores::{Listed, Store, StoreFacts};
 use pollster::block_on;
 
 use crate::flaws::{Flaw, altered, merged};
@@ -35,7 +35,7 @@ fn is_job(key: &str) -> bool {
 
 /// A record in a few words, for people.
 fn brief(body: &[u8]) -> String {
-    if let Ok(Agenda { settled, open, paused, dropped, .. }) = Agenda::decode_any(body) {
+    if let Ok(JobRecord { settled, open, paused, dropped, .. }) = JobRecord::decode_any(body) {
         let ranges = dropped.iter().map(|r| {
             let counting = if r.counting { "?" } else { "" };
             format!("{}..{}={}{counting} {}", r.first, r.last, r.count, r.why.word())
@@ -179,7 +179,7 @@ impl Turned {
 
 #[async_trait(?Send)]
 impl Store for Turned {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.memory.facts()
     }
 
@@ -198,7 +198,7 @@ impl Store for Turned {
         Ok(match (flaw, role) {
             (Flaw::NothingIsSettled, Role::Run(..)) if is_job(key) => None,
             (Flaw::SweepsUnsettled, Role::Sweeper) if is_job(key) => found.map(|stored| {
-                let all = |agenda: &mut Agenda| {
+                let all = |agenda: &mut JobRecord| {
                     (agenda.settled, agenda.open) = (i64::MAX, Vec::new());
                 };
                 Stored { body: altered(&stored.body, all), ..stored }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use leasehold::core::ids::Grant;
-use leasehold::core::ledger::agenda::{Agenda, Range, Why};
-use leasehold::core::ledger::{Entry, State, Subject};
+use leasehold::core::ledger::job_record::{DropReason, DroppedRange, JobRecord};
+use leasehold::core::ledger::{Entry, ItemState, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::session::Granted;
 use leasehold_run::job_records::{ON_TIME, Terms};
@@ -34,7 +34,7 @@ pub struct Slot {
     /// This actor went on with its record when it was settled already.
     pub overdone: Option<usize>,
     /// It had this record, which was removed because it was old.
-    pub swept: Option<State>,
+    pub swept: Option<ItemState>,
     /// It was to be tried again, or not over, at some time.
     pub listed: bool,
     /// A command that was recorded as done.
@@ -48,7 +48,7 @@ pub struct Slot {
 pub struct JobWatch {
     /// What never reported is begun again.
     retry: bool,
-    pub agenda: Option<Agenda>,
+    pub agenda: Option<JobRecord>,
     pub spans: Vec<Span>,
     pub slots: BTreeMap<i64, Slot>,
     /// Ranges that were not yet counted when the schedule was replaced.
@@ -147,7 +147,7 @@ impl Watch {
         role: Role,
     ) {
         if key.starts_with("jobs/") {
-            let agenda = Agenda::decode_any(after.unwrap_or_default());
+            let agenda = JobRecord::decode_any(after.unwrap_or_default());
             match agenda {
                 Ok(agenda) => self.job_landed(plan.job(&agenda.job), agenda),
                 Err(bad) => self.wrong(format!("{key}: {bad}")),
@@ -165,7 +165,7 @@ impl Watch {
         }
     }
 
-    fn job_landed(&mut self, n: usize, next: Agenda) {
+    fn job_landed(&mut self, n: usize, next: JobRecord) {
         let job = &mut self.jobs[n];
         let due = dues().iter().position(|due| due.written == next.schedule).unwrap();
         let mut broken = None;
@@ -182,7 +182,7 @@ impl Watch {
             Some(_) => {}
         }
         let known = old.as_ref().map_or(&[][..], |old| &old.dropped);
-        let fresh: Vec<&Range> = next
+        let fresh: Vec<&DroppedRange> = next
             .dropped
             .iter()
             // Two that lie in a row become one.
@@ -196,7 +196,7 @@ impl Watch {
             if next.settled < old.settled {
                 broken = Some(format!("settled goes back from {} to {}", old.settled, next.settled));
             }
-            if old.paused.is_none() && fresh.iter().any(|range| range.why == Why::Paused) {
+            if old.paused.is_none() && fresh.iter().any(|range| range.why == DropReason::Paused) {
                 broken = Some("slots were dropped as paused, and it was not".into());
             }
             let until = old.paused.as_ref().and_then(|paused| paused.until);
@@ -252,18 +252,18 @@ impl Watch {
         let slot = self.jobs[n].slots.entry(at).or_default();
         match before {
             None => (slot.ghost, slot.haunted) = (settled.then_some(actor), slot.haunted || settled),
-            Some(_) if after.state != State::Started => (slot.ghost, slot.overdone) = (None, None),
+            Some(_) if after.state != ItemState::Started => (slot.ghost, slot.overdone) = (None, None),
             Some(before) if before.claim.grant != after.claim.grant => {
                 (slot.ghost, slot.overdone) = (None, settled.then_some(actor));
             }
             Some(_) => {}
         }
-        slot.done |= after.state == State::Ok;
+        slot.done |= after.state == ItemState::Ok;
         // A person said so, who may know better.
-        slot.ended_ok &= after.state != State::Planned;
-        self.counts.ok += u64::from(after.state == State::Ok);
-        self.counts.overlaps += u64::from(after.state == State::Skipped);
-        self.counts.silent += u64::from(after.state == State::Unknown);
+        slot.ended_ok &= after.state != ItemState::Planned;
+        self.counts.ok += u64::from(after.state == ItemState::Ok);
+        self.counts.overlaps += u64::from(after.state == ItemState::Skipped);
+        self.counts.silent += u64::from(after.state == ItemState::Unknown);
         slot.entry = Some(after);
     }
 
@@ -279,24 +279,27 @@ impl Watch {
         let at_work = |run: &Run| run.executing && !run.reported && !run.gone && clock < run.until;
         let of_grant = |run: &&Run| run.grant == Some(before.claim.grant);
         let run = self.runs.iter().find(|(_, run)| of_grant(run));
-        if run.is_some_and(|(id, run)| *id != actor && at_work(run)) && before.state == State::Started {
+        if run.is_some_and(|(id, run)| *id != actor && at_work(run)) && before.state == ItemState::Started {
             return Some("a run that is at work was written over".into());
         }
         let same = before.claim.grant == after.claim.grant;
         // Whoever went on with it puts it back as it was.
-        if before.state == State::Started && self.put_back(actor, before, after) {
+        if before.state == ItemState::Started && self.put_back(actor, before, after) {
             return None;
         }
         let allowed = match (before.state, after.state) {
-            (State::Ok, _) => false,
-            (State::Started, State::Started) if same => true,
-            (State::Started, State::Unknown) => true,
-            (State::Started, State::Planned) => true,
-            (State::Started | State::Lost | State::Killed | State::Unknown, State::Started) => terms.retry,
-            (State::Started, _) => same,
-            (State::Failed, State::Started) => before.failures < terms.attempts,
-            (State::Planned, State::Started) => true,
-            (_, State::Planned) => true,
+            (ItemState::Ok, _) => false,
+            (ItemState::Started, ItemState::Started) if same => true,
+            (ItemState::Started, ItemState::Unknown) => true,
+            (ItemState::Started, ItemState::Planned) => true,
+            (
+                ItemState::Started | ItemState::Lost | ItemState::Killed | ItemState::Unknown,
+                ItemState::Started,
+            ) => terms.retry,
+            (ItemState::Started, _) => same,
+            (ItemState::Failed, ItemState::Started) => before.failures < terms.attempts,
+            (ItemState::Planned, ItemState::Started) => true,
+            (_, ItemState::Planned) => true,
             _ => false,
         };
         (!allowed).then(|| format!("{} became {}", before.state.word(), after.state.word()))
@@ -388,10 +391,10 @@ impl Watch {
     }
 
     /// The command has ended; it is about to be recorded.
-    pub fn ends(&mut self, id: usize, state: State) {
+    pub fn ends(&mut self, id: usize, state: ItemState) {
         let Some(run) = self.runs.get(&id).cloned() else { return };
         let slot = self.jobs[run.job].slots.entry(run.at).or_default();
-        slot.ended_ok |= state == State::Ok;
+        slot.ended_ok |= state == ItemState::Ok;
     }
 
     pub fn reported(&mut self, id: usize) {
@@ -405,18 +408,25 @@ impl Watch {
 
     /// Slots that somebody said may be tried again.
     pub fn planned(&self, n: usize) -> Vec<i64> {
-        self.with_state(n, &[State::Planned])
+        self.with_state(n, &[ItemState::Planned])
     }
 
     /// Slots that a person may want to be tried again.
     pub fn retryable(&self, n: usize) -> Vec<i64> {
         self.with_state(
             n,
-            &[State::Failed, State::Skipped, State::Lost, State::Killed, State::Unknown, State::Planned],
+            &[
+                ItemState::Failed,
+                ItemState::Skipped,
+                ItemState::Lost,
+                ItemState::Killed,
+                ItemState::Unknown,
+                ItemState::Planned,
+            ],
         )
     }
 
-    fn with_state(&self, n: usize, states: &[State]) -> Vec<i64> {
+    fn with_state(&self, n: usize, states: &[ItemState]) -> Vec<i64> {
         // Not what was dropped, and has a record all the same: it would be told as both.
         let of = |slot: &Slot| {
             !slot.haunted && slot.entry.as_ref().is_some_and(|entry| states.contains(&entry.state))

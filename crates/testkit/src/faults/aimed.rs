@@ -9,19 +9,19 @@ use leasehold::clock;
 use leasehold::core::ids::WriteId;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::time::BootTime;
-use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
+use leasehold::stores::{Cas, Failure, Listed, Store, StoreFacts, Stored, Version};
 use pollster::block_on;
 
-use super::Mode;
-use super::lane::{Lane, Late, Run, When};
-use super::report::Kind;
+use super::FaultMode;
+use super::lane::{FaultRun, Lane, Late, When};
+use super::report::Violation;
 use crate::proxy::{Fault, Strike, lock};
 
-/// Where releases are counted in [`super::Report::struck`].
+/// Where releases are counted in [`super::FaultReport::struck`].
 const RELEASE: usize = 2;
 
 /// A store that several sessions use, one after the other: its connection stays warm.
-pub(super) type Kept = Arc<Mutex<Box<dyn Store>>>;
+pub(super) type WarmStore = Arc<Mutex<Box<dyn Store>>>;
 
 /// One attempt to write. The session sent it between `after` and `entered`.
 pub(super) struct Sent {
@@ -58,10 +58,10 @@ impl Log {
 
 /// The store of one session.
 pub(super) struct Aimed {
-    pub inner: Kept,
-    pub direct: Kept,
+    pub inner: WarmStore,
+    pub direct: WarmStore,
     pub lane: Arc<Lane>,
-    pub run: Arc<Run>,
+    pub run: Arc<FaultRun>,
     pub log: Arc<Mutex<Log>>,
 }
 
@@ -76,7 +76,7 @@ impl Aimed {
         for late in due {
             let (write, result) = (late.write, late.held.deliver());
             if let Err(e) = result {
-                self.run.violated(Kind::Outcome, format!("a late write was not answered: {e}"));
+                self.run.violated(Violation::Outcome, format!("a late write was not answered: {e}"));
             }
             if self.stored() != Some(write) {
                 continue;
@@ -84,7 +84,7 @@ impl Aimed {
             lock(&self.log).landed(write);
             self.run.note(|r| r.landed += 1);
             if let Some(newer) = newer.filter(|newer| *newer != write) {
-                self.run.violated(Kind::DoubleGrant, format!("{write} landed late over {newer}"));
+                self.run.violated(Violation::DoubleGrant, format!("{write} landed late over {newer}"));
             }
         }
     }
@@ -103,19 +103,19 @@ impl Aimed {
         let once = kind == RELEASE;
         let fault = match (self.run.mode, turn % 10) {
             // One in forty waits until its sender gives up by itself, which takes long.
-            (Mode::Late, _) => Fault::Hold { hang_up: turn % 40 != 7 },
-            (Mode::Dropped, 0..3) => Fault::Cut,
-            (Mode::Dropped, 3) => Fault::HalfClose,
-            (Mode::Dropped, 4) if http && !once => Fault::Duplicate,
-            (Mode::Dropped, 5) if http => Fault::answer([409, 429, 500, 503][turn / 10 % 4], true),
-            (Mode::Dropped, 6) if http => Fault::answer([409, 429, 500, 503][turn / 10 % 4], false),
-            (Mode::Dropped, _) => Fault::DropReply,
+            (FaultMode::Late, _) => Fault::Hold { hang_up: turn % 40 != 7 },
+            (FaultMode::Dropped, 0..3) => Fault::Cut,
+            (FaultMode::Dropped, 3) => Fault::HalfClose,
+            (FaultMode::Dropped, 4) if http && !once => Fault::Duplicate,
+            (FaultMode::Dropped, 5) if http => Fault::answer([409, 429, 500, 503][turn / 10 % 4], true),
+            (FaultMode::Dropped, 6) if http => Fault::answer([409, 429, 500, 503][turn / 10 % 4], false),
+            (FaultMode::Dropped, _) => Fault::DropReply,
         };
         log.fault = Some(fault.clone());
         Some((turn, fault))
     }
 
-    /// Claim, renewal or release, as [`super::Report::struck`] counts them.
+    /// Claim, renewal or release, as [`super::FaultReport::struck`] counts them.
     fn kind(&self, log: &Log, body: &[u8]) -> usize {
         match LeaseRecord::decode(&self.lane.name, body) {
             Ok(record) if record.hold.is_none() => RELEASE,
@@ -153,10 +153,10 @@ impl Aimed {
         match answer {
             // A lease that was given back may have gone on to somebody else by now.
             Cas::Written { .. } if !landed && kind != RELEASE => {
-                self.run.violated(Kind::Answer, format!("said written, and it was not ({fault:?})"));
+                self.run.violated(Violation::Answer, format!("said written, and it was not ({fault:?})"));
             }
             Cas::Conflict if landed && fault != Fault::Duplicate => {
-                self.run.violated(Kind::Answer, format!("said conflict, and it had landed ({fault:?})"));
+                self.run.violated(Violation::Answer, format!("said conflict, and it had landed ({fault:?})"));
             }
             Cas::Written { .. } | Cas::Conflict | Cas::Unknown(_) => {}
         }
@@ -165,7 +165,7 @@ impl Aimed {
 
 #[async_trait(?Send)]
 impl Store for Aimed {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         lock(&self.inner).facts()
     }
 

@@ -13,9 +13,9 @@ use leasehold::stores::{Store, Version};
 use leasehold::{clock, random};
 use pollster::block_on;
 
-use super::report::{Kind, Report};
-use super::{Mode, fresh_name};
-use crate::proxy::{Held, Shared, lock};
+use super::report::{FaultReport, Violation};
+use super::{FaultMode, fresh_name};
+use crate::proxy::{HeldRequest, ProxyState, lock};
 
 /// A run takes no longer than this, whatever happens.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -24,7 +24,7 @@ const TRIES: usize = 3;
 
 /// A write kept back, and which it is.
 pub(super) struct Late {
-    pub held: Held,
+    pub held: HeldRequest,
     pub write: WriteId,
     pub when: When,
 }
@@ -43,17 +43,17 @@ pub(super) enum When {
 }
 
 /// What all workers of a run share.
-pub(super) struct Run {
-    pub mode: Mode,
-    pub proxy: Arc<Shared>,
+pub(super) struct FaultRun {
+    pub mode: FaultMode,
+    pub proxy: Arc<ProxyState>,
     left: AtomicUsize,
     turns: AtomicUsize,
     start: BootTime,
-    report: Mutex<Report>,
+    report: Mutex<FaultReport>,
 }
 
-impl Run {
-    pub fn new(mode: Mode, faults: usize, proxy: Arc<Shared>) -> Self {
+impl FaultRun {
+    pub fn new(mode: FaultMode, faults: usize, proxy: Arc<ProxyState>) -> Self {
         let (left, turns) = (AtomicUsize::new(faults), AtomicUsize::new(0));
         Self { mode, proxy, left, turns, start: clock::boot_time(), report: Mutex::default() }
     }
@@ -79,16 +79,16 @@ impl Run {
         self.left.load(Ordering::SeqCst) > 0 && !hopeless && clock::boot_time() < self.start.plus(PATIENCE)
     }
 
-    pub fn note(&self, change: impl FnOnce(&mut Report)) {
+    pub fn note(&self, change: impl FnOnce(&mut FaultReport)) {
         change(&mut lock(&self.report));
     }
 
-    pub fn violated(&self, kind: Kind, text: String) {
+    pub fn violated(&self, kind: Violation, text: String) {
         self.note(|r| r.violations.push((kind, text)));
     }
 
-    pub fn report(&self) -> Report {
-        Report { took: clock::boot_time().since(self.start), ..lock(&self.report).clone() }
+    pub fn report(&self) -> FaultReport {
+        FaultReport { took: clock::boot_time().since(self.start), ..lock(&self.report).clone() }
     }
 }
 
@@ -117,7 +117,7 @@ impl Lane {
     }
 
     /// The truth: what is stored now, read past the proxy.
-    pub fn stored(&self, run: &Run, direct: &mut dyn Store) -> Option<(LeaseRecord, Version)> {
+    pub fn stored(&self, run: &FaultRun, direct: &mut dyn Store) -> Option<(LeaseRecord, Version)> {
         let mut stored = block_on(direct.read(&self.key()));
         for _ in 0..TRIES {
             // A server may have closed a connection that was idle for long.
@@ -130,22 +130,28 @@ impl Lane {
                 stored.and_then(|s| Some((LeaseRecord::decode(&self.name, &s.body).ok()?, s.version)))
             }
             Err(failure) => {
-                run.violated(Kind::Outcome, format!("the truth cannot be read: {}", failure.message));
+                run.violated(Violation::Outcome, format!("the truth cannot be read: {}", failure.message));
                 None
             }
         }
     }
 
     /// A job begins under this grant.
-    pub fn enter(&self, run: &Run, granted: &Granted, direct: &mut dyn Store) {
+    pub fn enter(&self, run: &FaultRun, granted: &Granted, direct: &mut dyn Store) {
         let late = {
             let mut inside = lock(&self.inside);
             if let Some(other) = inside.holder.replace(granted.grant) {
-                run.violated(Kind::DoubleGrant, format!("{} and {other} hold {}", granted.grant, self.name));
+                run.violated(
+                    Violation::DoubleGrant,
+                    format!("{} and {other} hold {}", granted.grant, self.name),
+                );
             }
             let token = granted.token.get();
             if inside.tokens.last().is_some_and(|last| *last >= token) {
-                run.violated(Kind::DoubleGrant, format!("token {token} after {:?}", inside.tokens.last()));
+                run.violated(
+                    Violation::DoubleGrant,
+                    format!("token {token} after {:?}", inside.tokens.last()),
+                );
             }
             inside.tokens.push(token);
             std::mem::take(&mut inside.late)
@@ -160,7 +166,7 @@ impl Lane {
             r.token == granted.token && r.hold.as_ref().is_some_and(|h| h.grant == granted.grant)
         };
         if !stored.as_ref().is_some_and(|(record, _)| ours(record)) {
-            run.violated(Kind::DoubleGrant, format!("{granted:?}, and the store says {stored:?}"));
+            run.violated(Violation::DoubleGrant, format!("{granted:?}, and the store says {stored:?}"));
         }
     }
 
@@ -186,7 +192,7 @@ impl Lane {
 
     /// Frees the lease past the proxy if that grant still has it, so that the others can go on.
     /// Tells whether it had it.
-    pub fn free(&self, run: &Run, grant: Grant, direct: &mut dyn Store) -> bool {
+    pub fn free(&self, run: &FaultRun, grant: Grant, direct: &mut dyn Store) -> bool {
         let Some((record, version)) = self.stored(run, direct) else { return false };
         let held = record.hold.as_ref().is_some_and(|h| h.grant == grant);
         if held {
@@ -198,7 +204,7 @@ impl Lane {
     }
 
     /// The last look: what arrives after everybody left changes nothing.
-    pub fn close(&self, run: &Run, direct: &mut dyn Store) {
+    pub fn close(&self, run: &FaultRun, direct: &mut dyn Store) {
         let (late, highest) = {
             let mut inside = lock(&self.inside);
             (std::mem::take(&mut inside.late), inside.tokens.last().copied().unwrap_or(0))
@@ -209,10 +215,13 @@ impl Lane {
         }
         let after = self.stored(run, direct);
         if after.as_ref().map_or(0, |(record, _)| record.token.get()) < highest {
-            run.violated(Kind::DoubleGrant, format!("token {highest} was granted, and {after:?} is stored"));
+            run.violated(
+                Violation::DoubleGrant,
+                format!("token {highest} was granted, and {after:?} is stored"),
+            );
         }
         if before.is_some() && after.is_none() {
-            run.violated(Kind::DoubleGrant, format!("the record of {} is gone", self.name));
+            run.violated(Violation::DoubleGrant, format!("the record of {} is gone", self.name));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::core::ids::WriteId;
-use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
+use leasehold::stores::{Cas, Failure, Listed, Store, StoreFacts, Stored, Version};
 
 use crate::proxy::lock;
 
@@ -38,7 +38,7 @@ impl Liar {
 
 #[async_trait(?Send)]
 impl Store for Liar {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.inner.facts()
     }
 

@@ -1,7 +1,7 @@
 //! Fault suites for any store behind a network: sessions of the real code run through the proxy, which
 //! loses answers, cuts connections and lets writes land late, while the truth is read past the proxy.
 //!
-//! A store's test makes a [`Bench`] and calls the suites:
+//! A store's test makes a [`StoreBench`] and calls the suites:
 //!
 //! ```no_run
 //! use leasehold_testkit::{faults::Bench, proxy::Proxy, server};
@@ -33,9 +33,9 @@ use leasehold::random;
 use leasehold::stores::Store;
 
 use crate::proxy::Proxy;
-use lane::{Lane, Run};
+use lane::{FaultRun, Lane};
 pub use liar::{Liar, Lie};
-pub use report::{Kind, Report};
+pub use report::{FaultReport, Violation};
 pub use round_trips::RoundTrips;
 
 /// Leases worked on at the same time, and contenders for each.
@@ -44,7 +44,7 @@ const CONTENDERS: usize = 2;
 
 /// What is done to the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum FaultMode {
     /// Answers get lost after the write landed, or connections are cut before.
     Dropped,
     /// Writes are kept back and land later.
@@ -54,14 +54,14 @@ pub(crate) enum Mode {
 type Factory<'a> = Box<dyn Fn() -> Box<dyn Store> + Sync + 'a>;
 
 /// A store to be tried, through a proxy and past it.
-pub struct Bench<'a> {
+pub struct StoreBench<'a> {
     name: String,
     proxy: &'a Proxy,
     through: Factory<'a>,
     direct: Factory<'a>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> StoreBench<'a> {
     /// `through` opens the store by way of the proxy, `direct` the same one past it. `name` becomes part
     /// of the names of the leases.
     pub fn new(
@@ -74,14 +74,14 @@ impl<'a> Bench<'a> {
     }
 
     /// Claims, renewals and releases whose answer is lost, or which never arrive: this many.
-    pub fn dropped(&self, faults: usize) -> Report {
-        self.run(Mode::Dropped, faults)
+    pub fn dropped(&self, faults: usize) -> FaultReport {
+        self.run(FaultMode::Dropped, faults)
     }
 
     /// Claims, renewals and releases that land late: before the next look, before the next attempt, after
     /// it, or after the lease went on to somebody else. This many.
-    pub fn late(&self, faults: usize) -> Report {
-        self.run(Mode::Late, faults)
+    pub fn late(&self, faults: usize) -> FaultReport {
+        self.run(FaultMode::Late, faults)
     }
 
     /// Counts what each step costs on a warm connection.
@@ -89,8 +89,8 @@ impl<'a> Bench<'a> {
         round_trips::count(&self.name, self.proxy, (self.through)(), (self.direct)())
     }
 
-    fn run(&self, mode: Mode, faults: usize) -> Report {
-        let run = Arc::new(Run::new(mode, faults, self.proxy.shared()));
+    fn run(&self, mode: FaultMode, faults: usize) -> FaultReport {
+        let run = Arc::new(FaultRun::new(mode, faults, self.proxy.shared()));
         let lanes: Vec<Arc<Lane>> = (0..LANES).map(|_| Arc::new(Lane::new(&self.name))).collect();
         thread::scope(|scope| {
             for lane in lanes.iter().cycle().take(LANES * CONTENDERS) {

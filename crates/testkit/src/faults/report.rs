@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// What must not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum Violation {
     /// Two holders at once, a token twice or out of order, a grant that the store knows nothing of.
     DoubleGrant,
     /// A lease reported lost that was ours.
@@ -20,7 +20,7 @@ pub enum Kind {
 
 /// What a suite did and found.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct FaultReport {
     /// Faults that struck a write: claims, renewals, releases.
     pub struck: [usize; 3],
     /// Armed faults whose request never came by.
@@ -38,17 +38,17 @@ pub struct Report {
     /// How long all of it took.
     pub took: Duration,
     /// What must not happen, and did.
-    pub violations: Vec<(Kind, String)>,
+    pub violations: Vec<(Violation, String)>,
 }
 
-impl Report {
+impl FaultReport {
     /// Faults that struck, of all kinds of write.
     pub fn faults(&self) -> usize {
         self.struck.iter().sum()
     }
 
     /// How often that happened.
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: Violation) -> usize {
         self.violations.iter().filter(|(k, _)| *k == kind).count()
     }
 
@@ -72,20 +72,20 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for FaultReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [claims, renewals, releases] = self.struck;
         let Self { missed, landed, grants, writes, deadlines, .. } = self;
-        let (double, lost) = (self.count(Kind::DoubleGrant), self.count(Kind::Lost));
-        let wrong = self.count(Kind::Deadline);
+        let (double, lost) = (self.count(Violation::DoubleGrant), self.count(Violation::Lost));
+        let wrong = self.count(Violation::Deadline);
         write!(
             f,
             "{} faults ({claims} claims, {renewals} renewals, {releases} releases; {landed} landed, {missed} missed) \
              in {writes} writes and {grants} grants: {double} double grants, {lost} lost that were ours, \
              {wrong} of {deadlines} deadlines wrong, {} wrong answers, {} wrong ends, {} gave up; {:.1} s",
             self.faults(),
-            self.count(Kind::Answer),
-            self.count(Kind::Outcome),
+            self.count(Violation::Answer),
+            self.count(Violation::Outcome),
             self.gave_up,
             self.took.as_secs_f64(),
         )?;

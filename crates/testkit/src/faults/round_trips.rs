@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold::core::ids::{Grant, WriteId};
-use leasehold::core::session::{Event, Exit, Granted, Input, Outcome, Plan, Signal};
+use leasehold::core::session::{Event, Granted, Input, JobExit, Outcome, SessionPlan, Signal};
 use leasehold::core::time::BootTime;
-use leasehold::memory::Memory;
+use leasehold::driver::{Driver, InputSender, ProtectedWork};
 use leasehold::random;
-use leasehold::shell::{InputSender, Job, Shell};
-use leasehold::stores::{Cas, Facts, Failure, Listed, Store, Stored, Version};
+use leasehold::seen_tokens::SeenTokens;
+use leasehold::stores::{Cas, Failure, Listed, Store, StoreFacts, Stored, Version};
 use pollster::block_on;
 
-use super::aimed::Kept;
+use super::aimed::WarmStore;
 use super::lane::Lane;
 use super::worker::{self, HEARTBEAT};
-use crate::proxy::{Proxy, Shared, lock};
+use crate::proxy::{Proxy, ProxyState, lock};
 
 const RENEWALS: usize = 5;
 
@@ -60,8 +60,8 @@ struct Tally {
 
 /// Counts the requests of every call.
 struct Counting {
-    inner: Kept,
-    proxy: Arc<Shared>,
+    inner: WarmStore,
+    proxy: Arc<ProxyState>,
     tally: Arc<Mutex<Tally>>,
 }
 
@@ -78,7 +78,7 @@ impl Counting {
 
 #[async_trait(?Send)]
 impl Store for Counting {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         lock(&self.inner).facts()
     }
 
@@ -110,8 +110,8 @@ struct Until {
     started: bool,
 }
 
-impl Job for Until {
-    fn start(&mut self, _: &Granted, _: BootTime) -> Result<(), Exit> {
+impl ProtectedWork for Until {
+    fn start(&mut self, _: &Granted, _: BootTime) -> Result<(), JobExit> {
         lock(&self.tally).stage = Stage::Renew;
         self.started = true;
         Ok(())
@@ -130,17 +130,23 @@ impl Job for Until {
 }
 
 /// Runs one session; its calls, and how it ended.
-fn session(plan: Plan, inner: &Kept, proxy: &Proxy, renewals: usize) -> (Vec<(Stage, u64)>, Outcome) {
+fn session(
+    plan: SessionPlan,
+    inner: &WarmStore,
+    proxy: &Proxy,
+    renewals: usize,
+) -> (Vec<(Stage, u64)>, Outcome) {
     let tally = Arc::new(Mutex::new(Tally { stage: Stage::Acquire, calls: Vec::new() }));
     let counting = Counting { inner: inner.clone(), proxy: proxy.shared(), tally: tally.clone() };
-    let mut shell = Shell::new(plan, Box::new(counting), Memory::none(), None).expect("a timer and a pipe");
+    let mut shell =
+        Driver::new(plan, Box::new(counting), SeenTokens::none(), None).expect("a timer and a pipe");
     let mut job = Until { tally: tally.clone(), renewals, started: false };
     let mut ended = shell.step(Input::Start, &mut job);
     while ended.is_none() {
         if job.started && job.renewals == 0 {
             job.started = false;
             lock(&tally).stage = Stage::Release;
-            ended = shell.step(Input::JobExited { exit: Exit::Code(0), tree_empty: true }, &mut job);
+            ended = shell.step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true }, &mut job);
             continue;
         }
         for input in shell.wait(None).expect("poll").0 {
@@ -164,10 +170,12 @@ pub(super) fn count(
     direct: Box<dyn Store>,
 ) -> RoundTrips {
     let lane = Lane::new(name);
-    let (inner, direct): (Kept, Kept) = (Arc::new(Mutex::new(through)), Arc::new(Mutex::new(direct)));
-    let beating =
-        |store: &Kept, heartbeat| worker::plan(&lane, lock(store).as_ref(), Grant(random::seed()), heartbeat);
-    let fresh = |store: &Kept| beating(store, Duration::from_secs(60));
+    let (inner, direct): (WarmStore, WarmStore) =
+        (Arc::new(Mutex::new(through)), Arc::new(Mutex::new(direct)));
+    let beating = |store: &WarmStore, heartbeat| {
+        worker::plan(&lane, lock(store).as_ref(), Grant(random::seed()), heartbeat)
+    };
+    let fresh = |store: &WarmStore| beating(store, Duration::from_secs(60));
     // The first one connects, and makes what is missing.
     let (_, outcome) = session(beating(&inner, HEARTBEAT), &inner, proxy, 1);
     assert!(matches!(outcome, Outcome::Finished { .. }), "{outcome:?}");
@@ -179,7 +187,7 @@ pub(super) fn count(
     // The dearest of them: an average could hide one.
     let renewals = calls.iter().filter(|(stage, _)| *stage == Stage::Renew);
     let renew = renewals.map(|(_, n)| *n).max().unwrap_or(0);
-    let by_hand = Plan { by_hand: true, ..fresh(&direct) };
+    let by_hand = SessionPlan { by_hand: true, ..fresh(&direct) };
     let (_, outcome) = session(by_hand, &direct, proxy, 0);
     assert!(matches!(outcome, Outcome::Granted(_)), "{outcome:?}");
     let (calls, outcome) = session(fresh(&inner), &inner, proxy, 0);

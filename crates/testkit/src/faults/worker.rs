@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use leasehold::core::ids::Grant;
 use leasehold::core::session::{
-    Event, Exit, Granted, History, Input, NotStarted, Outcome, Plan, Release, Signal, Within,
+    Event, Granted, HistoryPolicy, Input, JobExit, NotStarted, Outcome, Release, SessionPlan, Signal, Within,
 };
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
 use leasehold::core::time::BootTime;
-use leasehold::memory::Memory;
-use leasehold::shell::{InputSender, Job, Shell};
+use leasehold::core::timing::{StoreClock, Timing, TimingWishes};
+use leasehold::driver::{Driver, InputSender, ProtectedWork};
+use leasehold::seen_tokens::SeenTokens;
 use leasehold::stores::{FailureKind, Store};
 use leasehold::{host, random};
 
-use super::Mode;
-use super::aimed::{Aimed, Kept, Log};
-use super::lane::{Lane, Run};
-use super::report::Kind;
+use super::FaultMode;
+use super::aimed::{Aimed, Log, WarmStore};
+use super::lane::{FaultRun, Lane};
+use super::report::Violation;
 use crate::proxy::{Fault, lock};
 
 /// Nothing expires in a run, so whoever takes a lease that is held has been given it twice.
@@ -31,16 +31,16 @@ const RENEWALS: usize = 2;
 /// The work under the lease: it sees that it is alone.
 struct Alone {
     lane: Arc<Lane>,
-    run: Arc<Run>,
-    direct: Kept,
+    run: Arc<FaultRun>,
+    direct: WarmStore,
     log: Arc<Mutex<Log>>,
     started: bool,
     renewals: usize,
     stopping: Option<String>,
 }
 
-impl Job for Alone {
-    fn start(&mut self, granted: &Granted, _: BootTime) -> Result<(), Exit> {
+impl ProtectedWork for Alone {
+    fn start(&mut self, granted: &Granted, _: BootTime) -> Result<(), JobExit> {
         lock(&self.log).granted = true;
         self.started = true;
         self.lane.enter(&self.run, granted, lock(&self.direct).as_mut());
@@ -62,20 +62,20 @@ impl Job for Alone {
 }
 
 /// A plan for one lease, as the command line would make it.
-pub(super) fn plan(lane: &Lane, store: &dyn Store, grant: Grant, heartbeat: Duration) -> Plan {
+pub(super) fn plan(lane: &Lane, store: &dyn Store, grant: Grant, heartbeat: Duration) -> SessionPlan {
     let facts = store.facts();
     let store_clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
-    let wishes = Wishes { ttl: Some(TTL), heartbeat: Some(heartbeat), grace: None };
+    let wishes = TimingWishes { ttl: Some(TTL), heartbeat: Some(heartbeat), grace: None };
     let timing = Timing::new(wishes, store_clock).expect("that fits");
-    Plan {
-        leases: vec![Memory::none().recall(&lane.name)],
+    SessionPlan {
+        leases: vec![SeenTokens::none().recall(&lane.name)],
         grant,
         timing,
         wait: Duration::ZERO,
         max_run: None,
         seal: false,
         item: None,
-        history: History::Nothing,
+        history: HistoryPolicy::Nothing,
         by_hand: false,
         force: false,
         lock: None,
@@ -84,18 +84,19 @@ pub(super) fn plan(lane: &Lane, store: &dyn Store, grant: Grant, heartbeat: Dura
     }
 }
 
-pub(super) fn work(run: &Arc<Run>, lane: &Arc<Lane>, through: Box<dyn Store>, direct: Box<dyn Store>) {
-    let (inner, direct): (Kept, Kept) = (Arc::new(Mutex::new(through)), Arc::new(Mutex::new(direct)));
+pub(super) fn work(run: &Arc<FaultRun>, lane: &Arc<Lane>, through: Box<dyn Store>, direct: Box<dyn Store>) {
+    let (inner, direct): (WarmStore, WarmStore) =
+        (Arc::new(Mutex::new(through)), Arc::new(Mutex::new(direct)));
     while run.goes_on() {
         session(run, lane, &inner, &direct);
     }
 }
 
-fn session(run: &Arc<Run>, lane: &Arc<Lane>, inner: &Kept, direct: &Kept) {
+fn session(run: &Arc<FaultRun>, lane: &Arc<Lane>, inner: &WarmStore, direct: &WarmStore) {
     let grant = Grant(random::seed());
     let log = Arc::new(Mutex::new(Log::new()));
     let mut plan = plan(lane, lock(inner).as_ref(), grant, HEARTBEAT);
-    plan.timing.timeout = if run.mode == Mode::Late { LATE_TIMEOUT } else { TIMEOUT };
+    plan.timing.timeout = if run.mode == FaultMode::Late { LATE_TIMEOUT } else { TIMEOUT };
     let trusted_for = plan.timing.trusted_for();
     let (lane, run) = (lane.clone(), run.clone());
     let aimed = Aimed {
@@ -105,7 +106,7 @@ fn session(run: &Arc<Run>, lane: &Arc<Lane>, inner: &Kept, direct: &Kept) {
         run: run.clone(),
         log: log.clone(),
     };
-    let mut shell = Shell::new(plan, Box::new(aimed), Memory::none(), None).expect("a timer and a pipe");
+    let mut shell = Driver::new(plan, Box::new(aimed), SeenTokens::none(), None).expect("a timer and a pipe");
     let mut job = Alone {
         lane: lane.clone(),
         run: run.clone(),
@@ -121,7 +122,7 @@ fn session(run: &Arc<Run>, lane: &Arc<Lane>, inner: &Kept, direct: &Kept) {
         check_deadline(&run, &log, &mut deadline, shell.stop_at(), trusted_for);
         if job.started && (job.renewals >= RENEWALS || job.stopping.is_some()) {
             lane.leave(grant);
-            ended = shell.step(Input::JobExited { exit: Exit::Code(0), tree_empty: true }, &mut job);
+            ended = shell.step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true }, &mut job);
             job.started = false;
             continue;
         }
@@ -139,7 +140,7 @@ fn session(run: &Arc<Run>, lane: &Arc<Lane>, inner: &Kept, direct: &Kept) {
 
 /// The deadline moves by the send time of an attempt that landed, and by no other.
 fn check_deadline(
-    run: &Run,
+    run: &FaultRun,
     log: &Mutex<Log>,
     known: &mut Option<BootTime>,
     stop_at: Option<BootTime>,
@@ -152,10 +153,10 @@ fn check_deadline(
     let log = lock(log);
     let sent = log.attempts.iter().find(|a| a.after <= from && from <= a.entered);
     match sent {
-        None => run.violated(Kind::Deadline, "a deadline that counts from no attempt".into()),
+        None => run.violated(Violation::Deadline, "a deadline that counts from no attempt".into()),
         Some(sent) if !sent.landed => {
             run.violated(
-                Kind::Deadline,
+                Violation::Deadline,
                 format!("a deadline that counts from {}, which did not land", sent.write),
             );
         }
@@ -163,19 +164,26 @@ fn check_deadline(
     }
 }
 
-fn judge(run: &Run, lane: &Lane, outcome: &Outcome, grant: Grant, fault: Option<&Fault>, direct: &Kept) {
+fn judge(
+    run: &FaultRun,
+    lane: &Lane,
+    outcome: &Outcome,
+    grant: Grant,
+    fault: Option<&Fault>,
+    direct: &WarmStore,
+) {
     match outcome {
         Outcome::Busy(_) => return lane.wait_a_moment(),
         Outcome::Finished { status: 0, stopped: None, release: Release::Done, .. } => {
             if lane.free(run, grant, lock(direct).as_mut()) {
-                run.violated(Kind::Answer, format!("{} was given back, and is held", lane.name));
+                run.violated(Violation::Answer, format!("{} was given back, and is held", lane.name));
             }
             return;
         }
         // It would expire by itself.
         Outcome::Finished { status: 0, stopped: None, release: Release::Unconfirmed, .. } => {}
         Outcome::Lost { why, .. } => {
-            run.violated(Kind::Lost, format!("{}: {why} (after {fault:?})", lane.name))
+            run.violated(Violation::Lost, format!("{}: {why} (after {fault:?})", lane.name))
         }
         // Silent for too long; or an answer that a store may take for the end of it, with its claim open.
         Outcome::NotStarted(NotStarted::Store { failure, in_doubt })
@@ -184,7 +192,7 @@ fn judge(run: &Run, lane: &Lane, outcome: &Outcome, grant: Grant, fault: Option<
         {
             run.note(|r| r.gave_up += 1);
         }
-        other => run.violated(Kind::Outcome, format!("{other:?} (after {fault:?})")),
+        other => run.violated(Violation::Outcome, format!("{other:?} (after {fault:?})")),
     }
     lane.free(run, grant, lock(direct).as_mut());
 }

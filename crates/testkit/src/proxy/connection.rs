@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::{Armed, Fault, Shared, Strike, http, lock};
+use super::{Armed, Fault, ProxyState, Strike, http, lock};
 
 /// How long a server may take to answer a request that the proxy itself waits for.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -65,18 +65,18 @@ impl Link {
 }
 
 /// A request kept back by [`Fault::Hold`], with the connection it was meant for. Dropped: it never lands.
-pub struct Held {
+pub struct HeldRequest {
     link: Arc<Link>,
     request: Arc<Mutex<Vec<u8>>>,
 }
 
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for HeldRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Held({} bytes)", lock(&self.request).len())
     }
 }
 
-impl Held {
+impl HeldRequest {
     /// Lets it land now, and waits until the server has answered it. The client never hears of it.
     pub fn deliver(self) -> io::Result<()> {
         let request = lock(&self.request).clone();
@@ -84,14 +84,14 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldRequest {
     fn drop(&mut self) {
         self.link.close();
     }
 }
 
 /// Serves one client until either side ends.
-pub(super) fn serve(shared: &Arc<Shared>, client: TcpStream, number: u64) {
+pub(super) fn serve(shared: &Arc<ProxyState>, client: TcpStream, number: u64) {
     let Ok(upstream) = TcpStream::connect_timeout(&shared.upstream, PATIENCE) else { return };
     let pair = (client.try_clone(), upstream.try_clone());
     let (Ok(ours), Ok(theirs)) = pair else { return };
@@ -152,7 +152,7 @@ fn replies(link: &Link) {
 struct Kept;
 
 /// From the client to the server, for any protocol.
-fn requests(shared: &Arc<Shared>, link: &Arc<Link>) -> Option<Kept> {
+fn requests(shared: &Arc<ProxyState>, link: &Arc<Link>) -> Option<Kept> {
     let mut buffer = vec![0; 64 * 1024];
     // The end of what was passed on already, for patterns that begin there.
     let mut seen = Vec::new();
@@ -179,7 +179,7 @@ fn requests(shared: &Arc<Shared>, link: &Arc<Link>) -> Option<Kept> {
 }
 
 /// From the client to the server, one whole request at a time.
-fn http_requests(shared: &Arc<Shared>, link: &Arc<Link>) -> Option<Kept> {
+fn http_requests(shared: &Arc<ProxyState>, link: &Arc<Link>) -> Option<Kept> {
     let mut buffer = vec![0; 64 * 1024];
     let mut bytes = Vec::new();
     while let Ok(n @ 1..) = (&link.client).read(&mut buffer) {
@@ -203,7 +203,7 @@ fn http_requests(shared: &Arc<Shared>, link: &Arc<Link>) -> Option<Kept> {
 }
 
 /// Does the damage. An error ends the connection.
-fn strike(shared: &Shared, link: &Arc<Link>, armed: Armed, request: &[u8]) -> io::Result<Option<Kept>> {
+fn strike(shared: &ProxyState, link: &Arc<Link>, armed: Armed, request: &[u8]) -> io::Result<Option<Kept>> {
     let Armed { fault, strike, .. } = armed;
     match fault {
         Fault::Delay(by) => {
@@ -259,7 +259,7 @@ fn strike(shared: &Shared, link: &Arc<Link>, armed: Armed, request: &[u8]) -> io
 fn hold(link: &Arc<Link>, strike: &Strike, request: &[u8], hang_up: bool) {
     link.set(Replies::Discard);
     let request = Arc::new(Mutex::new(request.to_vec()));
-    let held = Held { link: link.clone(), request: request.clone() };
+    let held = HeldRequest { link: link.clone(), request: request.clone() };
     // Noted before the client can learn of it: then the test looks.
     strike.note(|s| (s.yes, s.held) = (true, Some(held)));
     if hang_up {

@@ -23,7 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-pub use connection::Held;
+pub use connection::HeldRequest;
 
 /// What happens to one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ struct Struck {
     yes: bool,
     replied: bool,
     released: bool,
-    held: Option<Held>,
+    held: Option<HeldRequest>,
 }
 
 /// An armed fault, as the test sees it.
@@ -123,7 +123,7 @@ impl Strike {
     }
 
     /// The request that [`Fault::Hold`] keeps. Once: it can be delivered once.
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<HeldRequest> {
         lock(&self.state.0).held.take()
     }
 
@@ -141,7 +141,7 @@ struct Armed {
 }
 
 /// What all connections share.
-pub(crate) struct Shared {
+pub(crate) struct ProxyState {
     upstream: SocketAddr,
     http: bool,
     armed: Mutex<Vec<Armed>>,
@@ -154,7 +154,7 @@ pub(crate) struct Shared {
     open: Mutex<HashMap<u64, (TcpStream, TcpStream)>>,
 }
 
-impl Shared {
+impl ProxyState {
     pub(crate) fn arm_on(&self, pattern: &[u8], fault: Fault) -> Strike {
         assert!(self.http || !fault.needs_http(), "{fault:?} needs Proxy::http");
         let strike = Strike::default();
@@ -198,7 +198,7 @@ impl Shared {
 /// The proxy. Dropping it closes everything.
 pub struct Proxy {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     acceptor: Option<thread::JoinHandle<()>>,
 }
 
@@ -221,7 +221,7 @@ impl Proxy {
         let target = authority(upstream).to_socket_addrs().expect("an address").next().expect("an address");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it is bound");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             upstream: target,
             http,
             armed: Mutex::default(),
@@ -272,7 +272,7 @@ impl Proxy {
     }
 
     /// For threads that may outlive the caller's borrow.
-    pub(crate) fn shared(&self) -> Arc<Shared> {
+    pub(crate) fn shared(&self) -> Arc<ProxyState> {
         self.shared.clone()
     }
 
@@ -321,7 +321,7 @@ impl Drop for Proxy {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<ProxyState>) {
     for client in listener.incoming() {
         if shared.closing.load(Ordering::SeqCst) {
             return;

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use leasehold::core::ledger::agenda::STUCK;
-use leasehold::core::ledger::{Entry, State};
+use leasehold::core::human_duration::HumanDuration;
+use leasehold::core::ledger::job_record::STUCK;
+use leasehold::core::ledger::{Entry, ItemState};
 use leasehold::core::name::Name;
-use leasehold::core::stop::Text;
 use leasehold::stores::Failure;
-use leasehold_run::job_records::{Note, Start};
+use leasehold_run::job_records::{JobNote, SlotToStart};
 use leasehold_run::schedule::Slot;
-use leasehold_run::scheduler::{Became, ClockError, Event, RunEnded, StartError};
+use leasehold_run::scheduler::{ClockError, RunEnded, SchedulerEvent, SlotFate, StartError};
 use serde_json::{Value, json};
 
-use crate::cmd::standing::{ahead, dropped_of, time};
-use crate::cmd::{held_for, items, store_failed};
+use crate::cmd::job_status::{ahead, dropped_of, time};
+use crate::cmd::{held_for, item_args, store_failed};
 use crate::config::Chosen;
 use crate::exit::Failed;
 use crate::out::Out;
@@ -34,25 +34,25 @@ impl<'a> Messages<'a> {
     }
 
     /// Tells of one thing.
-    pub fn tell(&mut self, event: &Event<'_>) {
+    pub fn tell(&mut self, event: &SchedulerEvent<'_>) {
         match event {
-            Event::Registered(changed) => {
+            SchedulerEvent::Registered(changed) => {
                 // Whoever has changed the file wants to hear what is still wrong.
                 self.told.clear();
                 self.registered(changed);
             }
-            Event::Noted(job, note) => self.note(job, note),
-            Event::Unusable(job, failure) => {
+            SchedulerEvent::Noted(job, note) => self.note(job, note),
+            SchedulerEvent::Unusable(job, failure) => {
                 if self.told.insert(((*job).clone(), failure.message.clone())) {
                     self.out.warn(&format!("{job} is not run: {}", failure.message));
                 }
             }
-            Event::Started(job, start) => self.started(job, start),
-            Event::NotStarted(job, slot, error) => self.not_started(job, slot, error),
-            Event::Ended(job, run) => self.ended(job, run),
-            Event::StoreSilent(failure) => self.silent(failure),
-            Event::StoreAnswers => self.out.warn("the store answers again"),
-            Event::ClockWrong(error) => self.clock_wrong(error),
+            SchedulerEvent::Started(job, start) => self.started(job, start),
+            SchedulerEvent::NotStarted(job, slot, error) => self.not_started(job, slot, error),
+            SchedulerEvent::Ended(job, run) => self.ended(job, run),
+            SchedulerEvent::StoreSilent(failure) => self.silent(failure),
+            SchedulerEvent::StoreAnswers => self.out.warn("the store answers again"),
+            SchedulerEvent::ClockWrong(error) => self.clock_wrong(error),
         }
     }
 
@@ -95,8 +95,8 @@ impl<'a> Messages<'a> {
         }
     }
 
-    fn started(&self, job: &Name, start: &Start) {
-        let Start { slot, late, again, .. } = start;
+    fn started(&self, job: &Name, start: &SlotToStart) {
+        let SlotToStart { slot, late, again, .. } = start;
         let how = match (again, late) {
             (true, _) => ", once more",
             (false, true) => ", which was missed",
@@ -116,7 +116,7 @@ impl<'a> Messages<'a> {
 
     fn ended(&self, job: &Name, run: &RunEnded<'_>) {
         let (slot, status) = (run.ended.slot.due().to_string(), run.ended.status);
-        let Told { word, text, alarming } = told(job, &slot, run);
+        let RunMessage { word, text, alarming } = told(job, &slot, run);
         let record = run.record.as_ref().ok().and_then(Option::as_ref);
         let fields = json!({
             "outcome": word, "exit": status.code(), "signal": status.signal(),
@@ -130,18 +130,19 @@ impl<'a> Messages<'a> {
     }
 
     /// What was found about a job. Some of it is said once.
-    fn note(&mut self, job: &Name, note: &Note) {
+    fn note(&mut self, job: &Name, note: &JobNote) {
         let (event, slot, text, fields) = match note {
-            Note::Dropped(range) => {
+            JobNote::Dropped(range) => {
                 let fields = json!({
                     "outcome": "dropped", "reason": range.why.word(), "count": range.count,
                     "first": time(range.first), "last": time(range.last),
                 });
                 ("dropped", String::new(), dropped_of(job, range), fields)
             }
-            Note::WavedOff(entry) => {
+            JobNote::WavedOff(entry) => {
                 let (lease, holder) = (&entry.claim.lease, &entry.claim.holder);
-                let held = held_for(&holder.since).map(|d| format!(" for {}", Text(d))).unwrap_or_default();
+                let held =
+                    held_for(&holder.since).map(|d| format!(" for {}", HumanDuration(d))).unwrap_or_default();
                 let by = format!("{}/{}", holder.host, holder.pid);
                 let token = entry.claim.token;
                 let text = format!("skipped {}: {lease} is held by {by} (token {token}){held}", shown(entry));
@@ -151,14 +152,14 @@ impl<'a> Messages<'a> {
                 });
                 ("skipped", shown(entry), text, fields)
             }
-            Note::Stuck(slot) => {
+            JobNote::Stuck(slot) => {
                 let text = format!(
                     "{job} is stuck: {STUCK} slots in a row found its lease held; see: leasehold plan {job}"
                 );
-                ("stuck", items::shown(slot), text, json!({"count": STUCK}))
+                ("stuck", item_args::shown(slot), text, json!({"count": STUCK}))
             }
-            Note::Silent(entry) => {
-                let by = items::by_whom(entry);
+            JobNote::Silent(entry) => {
+                let by = item_args::by_whom(entry);
                 let text = format!(
                     "{} was begun by {by} and never reported; see: leasehold why {job}",
                     shown(entry)
@@ -166,7 +167,7 @@ impl<'a> Messages<'a> {
                 let fields = json!({"outcome": "unknown", "attempt": entry.attempt});
                 ("unknown", shown(entry), text, fields)
             }
-            Note::Elsewhere(schedule) => (
+            JobNote::Elsewhere(schedule) => (
                 "elsewhere",
                 String::new(),
                 format!(
@@ -175,21 +176,21 @@ impl<'a> Messages<'a> {
                 ),
                 json!({"schedule": schedule}),
             ),
-            Note::Ahead(upto) => {
+            JobNote::Ahead(upto) => {
                 let text = format!("{job} is not run: it is {}", ahead(job, *upto));
                 ("ahead", String::new(), text, json!({"until": time(*upto)}))
             }
-            Note::Bad(why) => {
+            JobNote::Bad(why) => {
                 ("bad", String::new(), format!("{why}. It is left alone"), json!({"reason": why}))
             }
         };
-        let once = matches!(note, Note::Elsewhere(_) | Note::Bad(_) | Note::Ahead(_));
+        let once = matches!(note, JobNote::Elsewhere(_) | JobNote::Bad(_) | JobNote::Ahead(_));
         if once && !self.told.insert((job.clone(), text.clone())) {
             return;
         }
         self.event(event, job, &slot, &text, &fields);
         match note {
-            Note::WavedOff(_) => self.out.note(&text),
+            JobNote::WavedOff(_) => self.out.note(&text),
             _ => self.out.warn(&text),
         }
     }
@@ -221,7 +222,7 @@ pub fn clock_failed(error: &ClockError, chosen: &Chosen) -> Failed {
         ClockError::Off(ahead) => *ahead,
         ClockError::Store(failure) => return store_failed(failure, chosen),
     };
-    let off = Text(Duration::from_millis(ahead.unsigned_abs()));
+    let off = HumanDuration(Duration::from_millis(ahead.unsigned_abs()));
     let way = if ahead > 0 { "ahead of" } else { "behind" };
     Failed::config(format!(
         "this machine's clock is {off} {way} that of {}. Nothing was started: jobs would run at wrong times. Set \
@@ -231,18 +232,18 @@ pub fn clock_failed(error: &ClockError, chosen: &Chosen) -> Failed {
 }
 
 fn shown(entry: &Entry) -> String {
-    items::shown(&entry.subject)
+    item_args::shown(&entry.subject)
 }
 
 /// What is said of a run that has ended.
-struct Told {
+struct RunMessage {
     word: &'static str,
     text: String,
     /// Something is wrong.
     alarming: bool,
 }
 
-fn told(job: &Name, slot: &str, run: &RunEnded<'_>) -> Told {
+fn told(job: &Name, slot: &str, run: &RunEnded<'_>) -> RunMessage {
     let (status, attempts) = (run.ended.status, run.ended.attempts);
     let code = match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit code {code}"),
@@ -251,23 +252,23 @@ fn told(job: &Name, slot: &str, run: &RunEnded<'_>) -> Told {
     let see = format!("leasehold why {job} {slot}");
     let alarming = !run.went_well();
     let (word, text) = match (run.became, &run.record) {
-        (Became::NotKnown, Err(failure)) => {
+        (SlotFate::NotKnown, Err(failure)) => {
             let why = failure.message.trim_end_matches('.');
             let asked = "the store could not be asked what came of it";
             ("not known", format!("{job} for {slot} ended ({code}); {asked}: {why}"))
         }
-        (Became::NotBegun | Became::NotKnown, _) => {
+        (SlotFate::NotBegun | SlotFate::NotKnown, _) => {
             ("not begun", format!("{job} for {slot} was not begun ({code})"))
         }
-        (Became::Silent, _) => {
+        (SlotFate::Silent, _) => {
             ("unknown", format!("{job} for {slot} began and never reported ({code}); {see}"))
         }
-        (Became::Stands(record), _) if matches!(record.state, State::Ok | State::Skipped) => {
+        (SlotFate::Stands(record), _) if matches!(record.state, ItemState::Ok | ItemState::Skipped) => {
             let word = record.state.word();
             (word, format!("{job} for {slot}: {word}"))
         }
-        (Became::Stands(record), _) => {
-            let (word, failed) = (record.state.word(), record.state == State::Failed);
+        (SlotFate::Stands(record), _) => {
+            let (word, failed) = (record.state.word(), record.state == ItemState::Failed);
             let attempt = match failed && attempts > 1 {
                 true => format!(", attempt {} of {attempts}", record.failures),
                 false => String::new(),
@@ -276,7 +277,7 @@ fn told(job: &Name, slot: &str, run: &RunEnded<'_>) -> Told {
             (word, format!("{job} for {slot}: {word} ({code}){attempt}; {waits}{see}"))
         }
     };
-    Told { word, text, alarming }
+    RunMessage { word, text, alarming }
 }
 
 #[cfg(test)]
@@ -285,41 +286,41 @@ mod tests {
 
     use leasehold::core::ledger::Subject;
     use leasehold::stores::FailureKind;
-    use leasehold_run::handoff::Recorded;
-    use leasehold_run::scheduler::Ended;
+    use leasehold_run::handoff::SlotRecord;
+    use leasehold_run::scheduler::EndedRun;
 
     use super::*;
 
     const SITE: &str = "site for 1970-01-01T00:00:00Z";
 
     /// What is said of a run that ended so, as raw as wait tells it, and whether it is alarming.
-    fn said(raw: i32, became: Became, record: Result<Option<Recorded>, Failure>) -> (String, bool) {
+    fn said(raw: i32, became: SlotFate, record: Result<Option<SlotRecord>, Failure>) -> (String, bool) {
         let job = Name::new("site").unwrap();
         let slot = Slot::due_at(0).unwrap();
         let id = slot.due().to_string();
         let subject = Subject::Slot { job: job.clone(), at: 0, id: id.clone() };
         let status = ExitStatus::from_raw(raw);
-        let ended = Ended { slot, subject, status, run_id: "r".into(), outcome: None, attempts: 1 };
+        let ended = EndedRun { slot, subject, status, run_id: "r".into(), outcome: None, attempts: 1 };
         let told = told(&job, &id, &RunEnded { ended: &ended, record, became });
         (told.text, told.alarming)
     }
 
     #[test]
     fn a_store_that_does_not_answer_is_not_a_run_that_did_not_begin() {
-        let not_begun = said(9, Became::NotBegun, Ok(None));
+        let not_begun = said(9, SlotFate::NotBegun, Ok(None));
         assert_eq!(not_begun, (format!("{SITE} was not begun (signal 9)"), true));
         let failure = Failure::new(FailureKind::Unreachable, "no answer.");
         let text =
             format!("{SITE} ended (exit code 1); the store could not be asked what came of it: no answer");
-        assert_eq!(said(0x100, Became::NotKnown, Err(failure)), (text, true));
+        assert_eq!(said(0x100, SlotFate::NotKnown, Err(failure)), (text, true));
     }
 
     #[test]
     fn a_slot_that_failed_for_the_last_time_waits_for_a_person() {
-        let recorded = Recorded { state: State::Failed, attempt: 1, failures: 1 };
+        let recorded = SlotRecord { state: ItemState::Failed, attempt: 1, failures: 1 };
         let failed = format!(
             "{SITE}: failed (exit code 1); it waits for you: leasehold why site 1970-01-01T00:00:00Z"
         );
-        assert_eq!(said(0x100, Became::Stands(recorded), Ok(Some(recorded))), (failed, true));
+        assert_eq!(said(0x100, SlotFate::Stands(recorded), Ok(Some(recorded))), (failed, true));
     }
 }

@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 
 use leasehold::backends::file::FileTarget;
-use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::fence::{Bearer, FenceMode};
 use leasehold::host::Enclosing;
 use leasehold::targets::{Content, Target, TargetError};
 
-use crate::args::DemoActor;
-use crate::cmd::targets::failed;
-use crate::exit::{self, Failed, Kind};
+use crate::args::DemoActorArgs;
+use crate::cmd::target_args::failed;
+use crate::exit::{self, FailKind, Failed};
 use crate::out;
 
 /// Said once it could write: its process group and its token.
@@ -25,7 +25,7 @@ pub const REFUSED: &str = "refused";
 const NO_TOKEN: u64 = 0;
 
 /// Plays its part; the exit code is what `leasehold write` would give.
-pub fn run(args: &DemoActor) -> Result<u8, Failed> {
+pub fn run(args: &DemoActorArgs) -> Result<u8, Failed> {
     if args.unprotected { plain(&args.file, &args.content) } else { fenced(&args.file, &args.content) }
 }
 
@@ -41,7 +41,7 @@ fn about_to_write(token: u64) -> bool {
 fn plain(file: &Path, content: &str) -> Result<u8, Failed> {
     if about_to_write(NO_TOKEN) {
         std::fs::write(file, content)
-            .map_err(|e| Failed::new(Kind::Unreachable, "write", format!("cannot write: {e}")))?;
+            .map_err(|e| Failed::new(FailKind::Unreachable, "write", format!("cannot write: {e}")))?;
         out::line(WRITTEN);
     }
     Ok(exit::OK)
@@ -53,7 +53,7 @@ fn fenced(file: &Path, content: &str) -> Result<u8, Failed> {
     let bearer = Bearer::from(run);
     let mut target = FileTarget::open(file).map_err(|e| failed(&e))?;
     // Before anything is read or computed: from here on every earlier run is refused.
-    target.seal(&bearer, Mode::Enforce).map_err(|e| failed(&e))?;
+    target.seal(&bearer, FenceMode::Enforce).map_err(|e| failed(&e))?;
     if !about_to_write(bearer.token.get()) {
         return Ok(exit::OK);
     }

@@ -11,29 +11,29 @@ const GAP: usize = 3;
 
 /// Something said, and how.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct StyledLine {
     style: Style,
     text: String,
 }
 
 /// As it is.
-pub fn plain(text: impl Into<String>) -> Said {
-    Said { style: Style::new(), text: text.into() }
+pub fn plain(text: impl Into<String>) -> StyledLine {
+    StyledLine { style: Style::new(), text: text.into() }
 }
 
 /// As it should be.
-pub fn good(text: impl Into<String>) -> Said {
-    Said { style: AnsiColor::Green.on_default().bold(), text: text.into() }
+pub fn good(text: impl Into<String>) -> StyledLine {
+    StyledLine { style: AnsiColor::Green.on_default().bold(), text: text.into() }
 }
 
 /// As it should not be.
-pub fn bad(text: impl Into<String>) -> Said {
-    Said { style: AnsiColor::Red.on_default().bold(), text: text.into() }
+pub fn bad(text: impl Into<String>) -> StyledLine {
+    StyledLine { style: AnsiColor::Red.on_default().bold(), text: text.into() }
 }
 
 /// In the words of the process itself.
-pub fn quoted(text: impl Into<String>) -> Said {
-    Said { style: AnsiColor::Cyan.on_default(), text: text.into() }
+pub fn quoted(text: impl Into<String>) -> StyledLine {
+    StyledLine { style: AnsiColor::Cyan.on_default(), text: text.into() }
 }
 
 /// Where the story is shown.
@@ -58,7 +58,7 @@ impl Screen {
     }
 
     /// A line of its own, wrapped.
-    pub fn say(self, said: &Said) {
+    pub fn say(self, said: &StyledLine) {
         for line in wrapped(&said.text, self.width) {
             self.print(&styled(said.style, &line));
         }
@@ -76,7 +76,7 @@ impl Screen {
     /// A heading.
     pub fn heading(self, text: &str) {
         self.gap();
-        self.say(&Said { style: Style::new().bold(), text: text.into() });
+        self.say(&StyledLine { style: Style::new().bold(), text: text.into() });
     }
 
     /// What the columns are.
@@ -92,7 +92,7 @@ impl Screen {
     }
 
     /// The same step on both sides.
-    pub fn step(self, left: &[Said], right: &[Said]) {
+    pub fn step(self, left: &[StyledLine], right: &[StyledLine]) {
         if self.side_by_side() {
             return self.both(left, right);
         }
@@ -114,8 +114,8 @@ impl Screen {
         (self.width - GAP) / 2
     }
 
-    fn both(self, left: &[Said], right: &[Said]) {
-        let cells = |column: &[Said]| -> Vec<(Style, String)> {
+    fn both(self, left: &[StyledLine], right: &[StyledLine]) {
+        let cells = |column: &[StyledLine]| -> Vec<(Style, String)> {
             let lines = column.iter().flat_map(|said| {
                 wrapped(&said.text, self.column()).into_iter().map(|line| (said.style, line))
             });

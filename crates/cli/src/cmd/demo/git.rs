@@ -11,10 +11,10 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use leasehold::backends::git::GitTarget;
-use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::fence::{Bearer, FenceMode};
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
-use leasehold::core::stop::Text;
 use leasehold::state::StateDir;
 use leasehold::targets::Target;
 use leasehold::{clock, host, random};
@@ -23,8 +23,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::columns::{Screen, bad, good, plain, quoted};
-use super::stage::Trouble;
-use crate::exit::{self, Failed, Kind};
+use super::fixture::DemoError;
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 const LEASE: &str = "site";
@@ -93,15 +93,19 @@ pub fn run(out: &Out) -> Result<u8, Failed> {
     let screen = Screen::new(!out.json && !out.quiet);
     let began = clock::boot_time();
     let (with, without) = both(screen).map_err(|trouble| match trouble {
-        Trouble::Signal(number) => {
+        DemoError::Signal(number) => {
             let code = u8::try_from(128 + number).unwrap_or(u8::MAX);
-            Failed::new(Kind::Interrupted(code), "interrupted", "interrupted; nothing of the demo is left")
+            Failed::new(
+                FailKind::Interrupted(code),
+                "interrupted",
+                "interrupted; nothing of the demo is left",
+            )
         }
-        Trouble::System(e) => {
+        DemoError::System(e) => {
             let message = format!("git could not be run: {e}. Nothing of the demo is left");
-            Failed::new(Kind::Unreachable, "system", message)
+            Failed::new(FailKind::Unreachable, "system", message)
         }
-        Trouble::Different(what) => Failed::new(Kind::NeedsYou, "demo_differs", differs(&what)),
+        DemoError::Different(what) => Failed::new(FailKind::NeedsYou, "demo_differs", differs(&what)),
     })?;
     let right = (with.twice(), with.missing(), with.retries) == (0, 0, 0) && with.refused > 0;
     let ok = right && without.twice() > 0 && without.retries > 0;
@@ -109,7 +113,11 @@ pub fn run(out: &Out) -> Result<u8, Failed> {
         out.object(&json!({"v": 1, "ok": ok, "with": with.object(), "without": without.object()}));
     }
     if !ok {
-        return Err(Failed::new(Kind::NeedsYou, "demo_differs", differs(&format!("{with:?}, {without:?}"))));
+        return Err(Failed::new(
+            FailKind::NeedsYou,
+            "demo_differs",
+            differs(&format!("{with:?}, {without:?}")),
+        ));
     }
     farewell(screen, &with, clock::boot_time().since(began));
     Ok(exit::OK)
@@ -119,14 +127,14 @@ fn differs(what: &str) -> String {
     format!("the demo went otherwise than it should: {what}. If it stays so, please report it")
 }
 
-fn both(screen: Screen) -> Result<(Facts, Facts), Trouble> {
+fn both(screen: Screen) -> Result<(Facts, Facts), DemoError> {
     screen.say(&plain(
         "A real git repository and two clones of it, the machines, in a directory that is removed at the end. A \
          script on both publishes a post for every slot: fetch, look whether it is there, commit, push; if the \
          push is rejected, rebase and push again.",
     ));
     screen.titles("with leasehold", "without");
-    let mut sides = [Side::set(true)?, Side::set(false)?];
+    let mut sides = [GitSide::set(true)?, GitSide::set(false)?];
     for (slot, fate) in SLOTS.into_iter().enumerate() {
         let before = sides.each_ref().map(|side| side.facts.refused);
         for side in &mut sides {
@@ -134,7 +142,7 @@ fn both(screen: Screen) -> Result<(Facts, Facts), Trouble> {
         }
         screen.heading(&format!("Slot {}: {}.", slot + 1, fate.words()));
         let [with, without] = &sides;
-        let times = |side: &Side| side.facts.published[slot];
+        let times = |side: &GitSide| side.facts.published[slot];
         let mut left =
             vec![if times(with) == 1 { good("Published once.") } else { bad("Not published once.") }];
         if with.facts.refused > before[0] && with.facts.refused == 1 {
@@ -157,12 +165,12 @@ fn farewell(screen: Screen, with: &Facts, elapsed: Duration) {
         "({} runs were skipped, {} refused; that took {}; every file of it is gone.)",
         with.skipped,
         with.refused,
-        Text(elapsed)
+        HumanDuration(elapsed)
     )));
 }
 
 /// One side: a repository and two machines. Dropped: gone.
-struct Side {
+struct GitSide {
     dir: PathBuf,
     leasehold: bool,
     signals: Signals,
@@ -172,14 +180,14 @@ struct Side {
     facts: Facts,
 }
 
-impl Drop for Side {
+impl Drop for GitSide {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
-impl Side {
-    fn set(leasehold: bool) -> Result<Self, Trouble> {
+impl GitSide {
+    fn set(leasehold: bool) -> Result<Self, DemoError> {
         let dir = std::env::temp_dir().join(format!("leasehold-demo-{:016x}", random::seed() as u64));
         DirBuilder::new().mode(0o700).create(&dir)?;
         let signals = Signals::install()?;
@@ -209,22 +217,22 @@ impl Side {
     }
 
     /// Runs it and listens for an interrupt, which reaches git as well.
-    fn output(&mut self, mut command: Command) -> Result<Output, Trouble> {
+    fn output(&mut self, mut command: Command) -> Result<Output, DemoError> {
         let output = command.output()?;
         let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
         match self.signals.pending().forward.iter().find(|signal| ends.contains(signal)) {
-            Some(signal) => Err(Trouble::Signal(signal.as_raw())),
+            Some(signal) => Err(DemoError::Signal(signal.as_raw())),
             None => Ok(output),
         }
     }
 
-    fn git(&mut self, dir: &Path, args: &[&str]) -> Result<String, Trouble> {
+    fn git(&mut self, dir: &Path, args: &[&str]) -> Result<String, DemoError> {
         let mut command = self.command("git", dir);
         command.args(args);
         let output = self.output(command)?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(Trouble::Different(format!("git {}: {said}", args.join(" "))));
+            return Err(DemoError::Different(format!("git {}: {said}", args.join(" "))));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -235,7 +243,7 @@ impl Side {
     }
 
     /// Starts a run; whether it goes on. Seal, then read.
-    fn start(&mut self, machine: usize, expired: bool) -> Result<bool, Trouble> {
+    fn start(&mut self, machine: usize, expired: bool) -> Result<bool, DemoError> {
         if !self.leasehold {
             return Ok(true);
         }
@@ -245,16 +253,16 @@ impl Side {
         }
         self.token += 1;
         (self.holder, self.tokens[machine]) = (Some(machine), Some(self.token));
-        let different = |e: &dyn std::fmt::Display| Trouble::Different(e.to_string());
-        let bearer = Self::bearer(self.token).ok_or_else(|| Trouble::Different("no token".into()))?;
+        let different = |e: &dyn std::fmt::Display| DemoError::Different(e.to_string());
+        let bearer = Self::bearer(self.token).ok_or_else(|| DemoError::Different("no token".into()))?;
         let url = self.dir.join("r.git").display().to_string();
         let target = GitTarget::open(&url).map_err(|e| different(&e))?;
         let mut target = target.keeping_in(StateDir::at(self.dir.join("state/leasehold")));
-        target.seal(&bearer, Mode::Enforce).map_err(|e| different(&e))?;
+        target.seal(&bearer, FenceMode::Enforce).map_err(|e| different(&e))?;
         Ok(true)
     }
 
-    fn prepare(&mut self, machine: usize, slot: usize) -> Result<bool, Trouble> {
+    fn prepare(&mut self, machine: usize, slot: usize) -> Result<bool, DemoError> {
         let (clone, subject) = (self.machine(machine), format!("slot {}", slot + 1));
         self.git(&clone, &["fetch", "--quiet", "origin", "main"])?;
         self.git(&clone, &["checkout", "--quiet", "-B", "main", "FETCH_HEAD"])?;
@@ -266,7 +274,7 @@ impl Side {
         Ok(true)
     }
 
-    fn push(&mut self, machine: usize) -> Result<(), Trouble> {
+    fn push(&mut self, machine: usize) -> Result<(), DemoError> {
         let clone = self.machine(machine);
         for _ in 0..3 {
             let command = match self.tokens[machine].and_then(Self::bearer) {
@@ -296,7 +304,7 @@ impl Side {
     }
 
     /// `leasehold push` as a job of that run would call it.
-    fn fenced(&self, clone: &Path, bearer: &Bearer) -> Result<Command, Trouble> {
+    fn fenced(&self, clone: &Path, bearer: &Bearer) -> Result<Command, DemoError> {
         let mut command = self.command(std::env::current_exe()?, clone);
         command.args(["push", "--quiet", "origin", "main"]).env("LEASEHOLD_LEASE", bearer.lease.as_str());
         command
@@ -310,7 +318,7 @@ impl Side {
         self.holder = self.holder.filter(|holder| *holder != machine);
     }
 
-    fn whole(&mut self, machine: usize, slot: usize, expired: bool) -> Result<(), Trouble> {
+    fn whole(&mut self, machine: usize, slot: usize, expired: bool) -> Result<(), DemoError> {
         if self.start(machine, expired)? {
             if self.prepare(machine, slot)? {
                 self.push(machine)?;
@@ -320,7 +328,7 @@ impl Side {
         Ok(())
     }
 
-    fn slot(&mut self, slot: usize, fate: Fate) -> Result<(), Trouble> {
+    fn slot(&mut self, slot: usize, fate: Fate) -> Result<(), DemoError> {
         let (first, other) = (slot % 2, 1 - slot % 2);
         match fate {
             Fate::Alone => self.whole(first, slot, false)?,

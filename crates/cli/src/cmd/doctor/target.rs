@@ -1,19 +1,19 @@
 //! `leasehold doctor --target`: does this target refuse a stale write?
 
 use leasehold::core::store::FailureKind;
-use leasehold::stores::Verdict;
+use leasehold::stores::RemarkLevel;
 use leasehold::targets::{Target, TargetError};
 use serde_json::json;
 
 use super::{Table, word};
 use crate::args::Everywhere;
-use crate::cmd::targets;
+use crate::cmd::target_args;
 use crate::exit::{self, Failed};
 use crate::out::{self, Out};
 
 /// Examines the target and says what was found; the exit code says whether to use it.
 pub fn run(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
-    let mut target = targets::opened(url, flags, &mut None)?;
+    let mut target = target_args::opened(url, flags, &mut None)?;
     let table = Table::new(out);
     if !out.json && !out.quiet {
         out::line(&format!("{:<11} {}", "target", target.shown()));
@@ -22,11 +22,11 @@ pub fn run(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
         if out.json {
             let verdict = word(verdict).to_lowercase();
             out.object(&json!({"v": 1, "exam": about, "verdict": verdict, "text": text}));
-        } else if !out.quiet || verdict != Verdict::Good {
+        } else if !out.quiet || verdict != RemarkLevel::Good {
             table.line(about, verdict, text);
         }
     });
-    let ended = ended.map_err(|error| targets::failed(&error));
+    let ended = ended.map_err(|error| target_args::failed(&error));
     if out.json {
         let code = ended.as_ref().map_or_else(|failed| failed.code(), |_| exit::OK);
         // Of what was not examined nobody knows.
@@ -39,13 +39,13 @@ pub fn run(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
 }
 
 /// What was looked at, how it was found, and one sentence.
-type Tell<'a> = &'a mut dyn FnMut(&str, Verdict, &str);
+type Tell<'a> = &'a mut dyn FnMut(&str, RemarkLevel, &str);
 
 /// Whether it was examined, and did well.
 fn examine(target: &mut dyn Target, tell: Tell<'_>) -> Result<bool, TargetError> {
     let sealed = target.show()?;
-    tell("reach", Verdict::Good, "answers, and its fence can be read");
-    tell("class", Verdict::Good, target.class().word());
+    tell("reach", RemarkLevel::Good, "answers, and its fence can be read");
+    tell("class", RemarkLevel::Good, target.class().word());
     let fence = match &sealed {
         None => "was never sealed".into(),
         Some(record) => format!(
@@ -55,29 +55,29 @@ fn examine(target: &mut dyn Target, tell: Tell<'_>) -> Result<bool, TargetError>
             record.fence.mode.word()
         ),
     };
-    tell("fence", Verdict::Good, &fence);
+    tell("fence", RemarkLevel::Good, &fence);
     if target.server()?.is_none() {
         let text = "compared on this machine, in the lease's own store, or by a trigger in the database";
-        tell("conditions", Verdict::Good, text);
+        tell("conditions", RemarkLevel::Good, text);
         return Ok(true);
     }
     if sealed.is_none() {
         let run = format!("leasehold run NAME --fence {} true", target.shown());
         let text = format!("not examined, for there is no fence yet. To seal and examine it: {run}");
-        tell("conditions", Verdict::Weak, &text);
+        tell("conditions", RemarkLevel::Weak, &text);
         return Ok(false);
     }
     match target.examine() {
-        Ok(()) => tell("conditions", Verdict::Good, "a write whose condition cannot hold is refused"),
+        Ok(()) => tell("conditions", RemarkLevel::Good, "a write whose condition cannot hold is refused"),
         // The hooks of a repository let nobody replace a fence by the same.
         Err(TargetError::Remote { failure, .. }) if failure.kind == FailureKind::Denied => {
             let text = format!("not examined: {}", failure.message.trim_end_matches('.'));
-            tell("conditions", Verdict::Weak, &format!("{text}. The next run with --fence examines it"));
+            tell("conditions", RemarkLevel::Weak, &format!("{text}. The next run with --fence examines it"));
             return Ok(false);
         }
         Err(error) => {
             if matches!(error, TargetError::Unfit { .. }) {
-                tell("conditions", Verdict::Unsafe, "P2, no stale write, does not hold there");
+                tell("conditions", RemarkLevel::Unsafe, "P2, no stale write, does not hold there");
             }
             return Err(error);
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use leasehold_run::runner::lookup::lookup;
 
-use crate::args::Run;
+use crate::args::RunArgs;
 use crate::exit::Failed;
 
 /// Long dashes, as word processors and web pages make them of `--`.
@@ -16,7 +16,7 @@ fn on_path(name: &OsStr) -> bool {
 }
 
 /// A hint for a command that was not found.
-pub fn unknown_command(args: &Run) -> Option<String> {
+pub fn unknown_command(args: &RunArgs) -> Option<String> {
     let first = &args.command[0];
     let text = first.to_str()?;
     if text.starts_with(LONG_DASHES) {
@@ -39,7 +39,7 @@ fn set_apart(name: &str) -> bool {
 }
 
 /// The same for a NAME that cannot be one: it may be the command.
-pub fn misplaced_name(failed: Failed, args: &Run) -> Failed {
+pub fn misplaced_name(failed: Failed, args: &RunArgs) -> Failed {
     if leasehold::core::name::Name::new(&args.name).is_ok() || !on_path(args.name.as_ref()) {
         return failed;
     }
@@ -47,7 +47,7 @@ pub fn misplaced_name(failed: Failed, args: &Run) -> Failed {
     Failed { message, ..failed }
 }
 
-fn taken_as_name(args: &Run) -> String {
+fn taken_as_name(args: &RunArgs) -> String {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let name = &args.name;
     format!("{name:?} was taken as the lease NAME. Write: leasehold run NAME -- {name} {}", words.join(" "))

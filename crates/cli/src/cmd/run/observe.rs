@@ -14,26 +14,26 @@ use std::time::Duration;
 use leasehold::backends::gate::{self, Gates};
 use leasehold::backends::memory::MemoryStore;
 use leasehold::core::fence::Bearer;
-use leasehold::core::ledger::{Ending, ItemRecorded, Opened, State, Subject};
-use leasehold::elsewhere::Elsewhere;
+use leasehold::core::ledger::{Ending, ItemRecorded, ItemState, Opened, Subject};
 use leasehold::lease::{Acquired, Lease, Leases};
-use leasehold::ledger::{Book, Item};
-use leasehold::memory::Memory;
+use leasehold::ledger::{Item, ItemRecorder};
+use leasehold::other_stores::OtherStores;
+use leasehold::seen_tokens::SeenTokens;
 use leasehold::state::{StateDir, append_private};
 use leasehold::stores::{OpenError, Store};
 use leasehold::targets::Target;
 use leasehold_run::placeholders::Moment;
-use leasehold_run::runner::plain;
-use leasehold_run::runner::run::{Spec, environment};
-use leasehold_run::steps::{Desk, SOCKET, Steps};
+use leasehold_run::runner::exec;
+use leasehold_run::runner::run::{RunSpec, environment};
+use leasehold_run::step_server::{SOCKET, StepResponder, StepServer};
 use serde_json::{Value, json};
 
 use self::diary::Beside;
-use super::watch::{self, Seen};
-use crate::args::{Everywhere, Run};
-use crate::cmd::{RUN_STORE, elsewhere, held_by, items, targets};
+use super::watch::{self, TargetNote};
+use crate::args::{Everywhere, RunArgs};
+use crate::cmd::{RUN_STORE, held_by, item_args, other_stores, target_args};
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 
 /// What a shell says of a command that the system does not execute.
@@ -43,20 +43,22 @@ const NOT_EXECUTED: u8 = 126;
 const RECORD_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs it; the exit code is the command's own.
-pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
+pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> {
     // No store is asked for advice: a run that only observes does not depend on one.
     let advice =
-        MemoryStore::new().map_err(|failure| Failed::new(Kind::Config, "system", failure.message))?;
+        MemoryStore::new().map_err(|failure| Failed::new(FailKind::Config, "system", failure.message))?;
     let order = super::Order::read(args)?;
-    let when = items::moment(flags, args, &order.job)?;
+    let when = item_args::moment(flags, args, &order.job)?;
     let mut spec = order.spec(args, &advice, &when)?;
-    let mut notes = Notes { seen: Vec::new(), held_by: None, out: *out };
+    let mut notes = Observations { seen: Vec::new(), held_by: None, out: *out };
     let state = notes.found(config::state_dir());
     let chosen = state.as_ref().and_then(|state| notes.found(config::choose(flags, state)));
     let chosen = chosen.as_ref();
     spec.env.extend(chosen.iter().map(|chosen| (RUN_STORE.into(), chosen.shown.clone().into())));
-    let elsewhere =
-        state.as_ref().zip(chosen).map(|(state, chosen)| Elsewhere::new(state, &chosen.shown).passing_all());
+    let elsewhere = state
+        .as_ref()
+        .zip(chosen)
+        .map(|(state, chosen)| OtherStores::new(state, &chosen.shown).passing_all());
     spec.seen = elsewhere;
     let spec = &spec;
     let path = state.as_ref().map(StateDir::observed);
@@ -78,16 +80,17 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
         watched.iter().flat_map(|watched| watched.target.environment(bearer, &has)).collect::<Vec<_>>()
     };
     env.extend(bearer.iter().flat_map(led));
-    let desk = bearer.clone().zip(gates).map(|(run, gates)| Desk::new(run).with_gates(gates, gate::ALL));
+    let desk =
+        bearer.clone().zip(gates).map(|(run, gates)| StepResponder::new(run).with_gates(gates, gate::ALL));
     let steps = desk.zip(state.as_ref()).and_then(|(desk, state)| notes.listen(desk, state));
     env.extend(steps.iter().map(|steps| (SOCKET.into(), steps.path().into())));
-    let ran = plain::run(&spec.program, &spec.args, &env, spec.foreground);
+    let ran = exec::run(&spec.program, &spec.args, &env, spec.foreground);
     let code = *ran.as_ref().unwrap_or(&NOT_EXECUTED);
     let lasted = leasehold::clock::boot_time().since(started);
     let left = notes.told(watch::after(watched, bearer));
     if let Some((book, store)) = &mut item {
         let recorded = close(book, store.as_mut(), code, lasted);
-        recorded.unnoted.iter().for_each(|(subject, why)| elsewhere::warn_unnoted(subject, why, out));
+        recorded.unnoted.iter().for_each(|(subject, why)| other_stores::warn_unnoted(subject, why, out));
     }
     if let Some(lease) = lease {
         notes.give_back(lease);
@@ -107,7 +110,7 @@ pub fn run(flags: &Everywhere, args: &Run, out: &Out) -> Result<u8, Failed> {
     }
     crate::report::write(&args.manner.reports, out, || record);
     ran.map_err(|e| {
-        Failed::new(Kind::Command(NOT_EXECUTED), "command", format!("cannot run the command: {e}"))
+        Failed::new(FailKind::Command(NOT_EXECUTED), "command", format!("cannot run the command: {e}"))
     })
 }
 
@@ -116,7 +119,7 @@ fn note(path: &Path, line: &Value) -> io::Result<()> {
 }
 
 /// What the job's environment says about its key and slot.
-fn about(spec: &Spec) -> Vec<(OsString, OsString)> {
+fn about(spec: &RunSpec) -> Vec<(OsString, OsString)> {
     let subjects = spec.item.iter().chain(&spec.key).map(|item| &item.subject);
     let named = subjects.filter_map(|subject| match subject {
         Subject::Key(key) => Some(("LEASEHOLD_KEY", key)),
@@ -127,23 +130,23 @@ fn about(spec: &Spec) -> Vec<(OsString, OsString)> {
 }
 
 /// Records how its key or slot ended.
-fn close(book: &mut Book, store: &mut dyn Store, code: u8, lasted: Duration) -> ItemRecorded {
-    let state = if code == 0 { State::Ok } else { State::Failed };
+fn close(book: &mut ItemRecorder, store: &mut dyn Store, code: u8, lasted: Duration) -> ItemRecorded {
+    let state = if code == 0 { ItemState::Ok } else { ItemState::Failed };
     let took_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
     let ending =
-        Ending { exit: Some(code.into()), took_ms, at: items::now(), reason: None, said: String::new() };
+        Ending { exit: Some(code.into()), took_ms, at: item_args::now(), reason: None, said: String::new() };
     book.record(store, state, ending, leasehold::clock::boot_time().plus(RECORD_PATIENCE))
 }
 
 /// What was seen.
-struct Notes {
+struct Observations {
     seen: Vec<Value>,
     /// The run that had the lease when this one began.
     held_by: Option<String>,
     out: Out,
 }
 
-impl Notes {
+impl Observations {
     fn add(&mut self, what: &str, text: String) {
         self.out.note(&format!("observed: {text}"));
         self.seen.push(json!({"what": what, "text": text}));
@@ -158,12 +161,12 @@ impl Notes {
         self.add("store", format!("no lease: {}; this run goes on without one", why.trim_end_matches('.')));
     }
 
-    fn ask(&mut self, state: &StateDir, chosen: &Chosen, spec: &Spec) -> Option<Lease> {
+    fn ask(&mut self, state: &StateDir, chosen: &Chosen, spec: &RunSpec) -> Option<Lease> {
         // What is not there is not made: a share that is not mounted would become a second store.
         self.found(config::open(chosen, Missing::Refuse))?;
         let opener = config::opener(chosen);
         let leases = Leases::on(move || opener().map_err(OpenError::Store))
-            .remember_in(Memory::new(state.clone(), chosen.shown.clone()));
+            .remember_in(SeenTokens::new(state.clone(), chosen.shown.clone()));
         let lease = &spec.leases[0];
         let ask =
             leases.lease(lease.as_str()).ttl(spec.timing.ttl).job(spec.job.as_str()).run_id(&spec.run_id);
@@ -183,9 +186,9 @@ impl Notes {
     fn item(
         &mut self,
         chosen: &Chosen,
-        spec: &Spec,
+        spec: &RunSpec,
         lease: Option<&Lease>,
-    ) -> Option<(Book, Box<dyn Store>)> {
+    ) -> Option<(ItemRecorder, Box<dyn Store>)> {
         let item = spec.item.as_ref()?;
         // That it cannot be opened was noted with the lease.
         let mut store = config::open(chosen, Missing::Refuse).ok()?;
@@ -199,7 +202,7 @@ impl Notes {
         let mut book = spec.book()?;
         let opened = book.open(store.as_mut(), lease?.granted());
         for (subject, why) in &opened.unnoted {
-            elsewhere::warn_unnoted(subject, why, &self.out);
+            other_stores::warn_unnoted(subject, why, &self.out);
         }
         let Some(held_off) = opened.held_off() else { return Some((book, store)) };
         let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
@@ -208,12 +211,12 @@ impl Notes {
     }
 
     fn would_not_run(&mut self, opened: &Opened, item: &Item, chosen: &Chosen) {
-        let name = items::shown(&item.subject);
-        match items::skip_reason(opened, item) {
+        let name = item_args::shown(&item.subject);
+        match item_args::skip_reason(opened, item) {
             Some(why) => self.add("skipped", format!("{name} would have been skipped: {why}")),
             None => {
                 if let Err(Failed { kind, word, .. }) =
-                    items::not_run(opened, item, exit::OK, chosen, &self.out)
+                    item_args::not_run(opened, item, exit::OK, chosen, &self.out)
                 {
                     self.add("not_run", format!("{name} would not have been run ({word}, {})", kind.code()));
                 }
@@ -224,12 +227,13 @@ impl Notes {
     fn targets(
         &mut self,
         flags: &Everywhere,
-        args: &Run,
-        spec: &Spec,
+        args: &RunArgs,
+        spec: &RunSpec,
         when: &Moment,
     ) -> (Vec<Box<dyn Target>>, Option<Gates>) {
         let mut gates = None;
-        let opened = targets::named(&args.manner.fence, &spec.leases[0], &spec.job, when, flags, &mut gates);
+        let opened =
+            target_args::named(&args.manner.fence, &spec.leases[0], &spec.job, when, flags, &mut gates);
         let (good, bad): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
         for failed in bad.into_iter().filter_map(Result::err) {
             self.add("target", failed.message);
@@ -238,14 +242,14 @@ impl Notes {
     }
 
     /// Where the job asks about its gates.
-    fn listen(&mut self, desk: Desk, state: &StateDir) -> Option<Steps> {
+    fn listen(&mut self, desk: StepResponder, state: &StateDir) -> Option<StepServer> {
         let listening = state.sockets().map_err(|e| e.to_string());
-        let listening = listening.and_then(|dir| Steps::listen(&dir, desk).map_err(|e| e.to_string()));
+        let listening = listening.and_then(|dir| StepServer::listen(&dir, desk).map_err(|e| e.to_string()));
         listening.map_err(|why| self.add("target", format!("its gates cannot be asked here: {why}"))).ok()
     }
 
     /// Notes what was seen on the way to something.
-    fn told<T>(&mut self, (found, seen): (T, Vec<Seen>)) -> T {
+    fn told<T>(&mut self, (found, seen): (T, Vec<TargetNote>)) -> T {
         seen.into_iter().for_each(|(what, text)| self.add(what, text));
         found
     }

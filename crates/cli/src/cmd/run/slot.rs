@@ -4,18 +4,18 @@ use std::ffi::OsStr;
 
 use leasehold::core::ledger::{Amended, IfUnknown, Subject, unknown_slot};
 use leasehold::core::name::Name;
-use leasehold::core::stop::Wishes;
-use leasehold::fences::Fences;
+use leasehold::core::timing::TimingWishes;
 use leasehold::ledger::Item;
+use leasehold::run_fences::Fences;
 use leasehold_run::handoff::{
-    self, Description, NotBegun, Outcome, ReceiveError, Recorded, SlotOutcome, VERSION,
+    self, Description, NotBegun, ReceiveError, RunOutcome, SlotOutcome, SlotRecord, VERSION,
 };
-use leasehold_run::runner::run::{Ran, Spec};
+use leasehold_run::runner::run::{RunResult, RunSpec};
 
-use super::{Asked, carry_out, find, on_store};
-use crate::args::{Color, Everywhere, Reports};
-use crate::cmd::{self, targets, timing, within};
-use crate::exit::{Failed, Kind};
+use super::{ReportOptions, carry_out, find, on_store};
+use crate::args::{Color, Everywhere, ReportArgs};
+use crate::cmd::{self, target_args, timing, within};
+use crate::exit::{FailKind, Failed};
 use crate::out::Out;
 
 /// Takes the description, runs it, and hands back what came of it.
@@ -24,7 +24,7 @@ pub fn slot() -> Result<u8, Failed> {
         ReceiveError::NoScheduler => Failed::usage(format!("{error}. Nothing was run.")),
         ReceiveError::Unreadable(_) => Failed::config(format!("{error}. Nothing was run.")),
         ReceiveError::System(_) => {
-            Failed::new(Kind::Unreachable, "system", format!("{error}. Nothing was run."))
+            Failed::new(FailKind::Unreachable, "system", format!("{error}. Nothing was run."))
         }
     })?;
     let flags = Everywhere {
@@ -35,27 +35,27 @@ pub fn slot() -> Result<u8, Failed> {
         verbose: described.verbose,
         color: Color::Auto,
     };
-    let asked = Asked {
+    let asked = ReportOptions {
         lease: described.leases.first().map_or("", |first| first.lease.as_str()),
         job: Some(described.job.as_str()),
         skip_exit: 0,
-        reports: &Reports::default(),
+        reports: &ReportArgs::default(),
         new_here: described.new_here,
     };
     let mut begun = None;
     let told = carry_out(&asked, prepare(&flags, &described), &Out::new(&flags), |ran| begun = recorded(ran));
     let exit = told.as_ref().map_or_else(Failed::code, |code| *code);
     let slot = begun.unwrap_or_else(|| SlotOutcome::NotBegun(not_begun(&told)));
-    reply.send(&Outcome { version: VERSION, run_id: described.run_id, slot, exit });
+    reply.send(&RunOutcome { version: VERSION, run_id: described.run_id, slot, exit });
     told
 }
 
 /// What is recorded of a slot that the run began.
-fn recorded(ran: &Ran) -> Option<SlotOutcome> {
+fn recorded(ran: &RunResult) -> Option<SlotOutcome> {
     let opened = ran.opened.as_ref().filter(|opened| opened.item.is_begun())?;
     let recorded = ran.recorded.as_ref().or(opened.recorded.as_ref());
     Some(SlotOutcome::Begun(match recorded.and_then(|recorded| recorded.item.as_ref()) {
-        Some(Amended::Done(entry, _)) => Some(Recorded::from(entry)),
+        Some(Amended::Done(entry, _)) => Some(SlotRecord::from(entry)),
         _ => None,
     }))
 }
@@ -64,14 +64,17 @@ fn recorded(ran: &Ran) -> Option<SlotOutcome> {
 fn not_begun(told: &Result<u8, Failed>) -> NotBegun {
     match told.as_ref().map_err(|failed| failed.kind) {
         Ok(_) => NotBegun::Skipped,
-        Err(Kind::Usage | Kind::Refused | Kind::Denied | Kind::Config) => NotBegun::InVain,
-        Err(Kind::NeedsYou) => NotBegun::NeedsYou,
+        Err(FailKind::Usage | FailKind::Refused | FailKind::Denied | FailKind::Config) => NotBegun::InVain,
+        Err(FailKind::NeedsYou) => NotBegun::NeedsYou,
         Err(_) => NotBegun::Failed,
     }
 }
 
 /// Everything that can be wrong before a lease is asked for.
-fn prepare(flags: &Everywhere, described: &Description) -> Result<(Spec, Fences, cmd::Opened), Failed> {
+fn prepare(
+    flags: &Everywhere,
+    described: &Description,
+) -> Result<(RunSpec, Fences, cmd::OpenedStore), Failed> {
     let leases: Vec<Name> = described.leases.iter().map(|each| each.lease.clone()).collect();
     let (Some(lease), Some(command)) = (leases.first(), described.command.first()) else {
         return Err(Failed::config("the scheduler named no lease, or nothing to run. Nothing was run."));
@@ -80,17 +83,17 @@ fn prepare(flags: &Everywhere, described: &Description) -> Result<(Spec, Fences,
     let own = described.env.get("PATH").map(Into::into);
     let path = own.or_else(|| std::env::var_os("PATH"));
     let program = find(OsStr::new(command), path.as_deref(), lease, || None)?;
-    let fences = targets::fences_of(&leases, |lease, gates| {
+    let fences = target_args::fences_of(&leases, |lease, gates| {
         let of_lease = described.leases.iter().filter(|each| each.lease == *lease);
-        of_lease.flat_map(|each| &each.targets).map(|url| targets::opened(url, flags, gates)).collect()
+        of_lease.flat_map(|each| &each.targets).map(|url| target_args::opened(url, flags, gates)).collect()
     })?;
     let item = |subject, if_unknown| Item { subject, if_unknown, attempts: described.attempts, keep: None };
     let slot = Subject::Slot { job: described.job.clone(), at: described.at, id: described.slot.clone() };
     let key = described.key.clone().map(Subject::Key);
     let if_unknown = if described.retry { IfUnknown::Retry } else { IfUnknown::Refuse };
-    let wishes = Wishes { ttl: described.ttl, heartbeat: described.heartbeat, grace: described.grace };
+    let wishes = TimingWishes { ttl: described.ttl, heartbeat: described.heartbeat, grace: described.grace };
     on_store(flags, fences, &leases.clone(), |store| {
-        Ok(Spec {
+        Ok(RunSpec {
             timing: timing(wishes, store)?,
             job: described.job.clone(),
             program,

@@ -1,17 +1,17 @@
 //! What a run says, while it runs and at its end.
 
 use leasehold::clock;
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::name::Name;
 use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, Signal, StopReason};
-use leasehold::core::stop::Text;
 use leasehold::core::time::BootTime;
-use leasehold_run::runner::outcome::Survivor;
-use leasehold_run::runner::run::{Listener, Ran, Spec};
+use leasehold_run::runner::run::{Listener, RunResult, RunSpec};
 use leasehold_run::runner::signals::signal_number;
+use leasehold_run::runner::tree_types::Survivor;
 
-use crate::cmd::{Silence, held_by, names, targets};
+use crate::cmd::{SlowStoreNotice, held_by, names, target_args};
 use crate::config::{Chosen, scope};
-use crate::exit::{self, Failed, Kind};
+use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
 use crate::report;
 
@@ -20,13 +20,13 @@ pub struct Voice<'a> {
     out: &'a Out,
     /// For what is said while the job runs.
     live: Out,
-    spec: &'a Spec,
+    spec: &'a RunSpec,
     shown: &'a str,
     scope: &'static str,
     /// The last renewal failed, which was told.
     failing: bool,
     /// Until the first event.
-    silence: Option<Silence>,
+    silence: Option<SlowStoreNotice>,
     /// Which of the leases it is.
     lease: &'a Name,
     /// When the store last confirmed that the lease is ours.
@@ -38,7 +38,12 @@ pub struct Voice<'a> {
 }
 
 impl<'a> Voice<'a> {
-    pub fn new(out: &'a Out, spec: &'a Spec, chosen: &'a Chosen, silence: Option<Silence>) -> Self {
+    pub fn new(
+        out: &'a Out,
+        spec: &'a RunSpec,
+        chosen: &'a Chosen,
+        silence: Option<SlowStoreNotice>,
+    ) -> Self {
         Self {
             out,
             live: out.hurried(),
@@ -65,13 +70,13 @@ impl Listener for Voice<'_> {
                 "{} token {}, lease {}, renew every {} ({}){}",
                 granted.lease,
                 granted.token,
-                Text(timing.ttl),
-                Text(timing.heartbeat),
+                HumanDuration(timing.ttl),
+                HumanDuration(timing.heartbeat),
                 self.shown,
                 self.scope
             )),
             Event::Waiting(busy) => {
-                let patience = Text(self.spec.wait);
+                let patience = HumanDuration(self.spec.wait);
                 out.chat(&format!("waiting up to {patience} for {}: {}", busy.lease, held_by(busy)));
             }
             Event::Unheard { message } => {
@@ -89,7 +94,7 @@ impl Listener for Voice<'_> {
                 let message = message.trim_end_matches('.');
                 let line = format!(
                     "a renewal failed: {message}. The job goes on; unless a renewal succeeds it is stopped in {}",
-                    Text(*left)
+                    HumanDuration(*left)
                 );
                 // Once, however often it is tried again.
                 match std::mem::replace(&mut self.failing, true) {
@@ -161,12 +166,12 @@ impl Voice<'_> {
     /// The last line and the exit code.
     pub fn ended(
         &self,
-        ran: &Ran,
+        ran: &RunResult,
         skip_exit: u8,
         refusal: impl Fn(&NotStarted) -> Failed,
     ) -> Result<u8, Failed> {
         for refused in &ran.fences.let_in {
-            self.out.warn(&format!("this run {}", targets::let_in(refused)));
+            self.out.warn(&format!("this run {}", target_args::let_in(refused)));
         }
         for sentence in &ran.fences.went_round {
             self.out.warn(sentence);
@@ -175,7 +180,7 @@ impl Voice<'_> {
             Outcome::Busy(busy) => self.skipped(busy, skip_exit),
             Outcome::NotStarted(why) => Err(refusal(why)),
             Outcome::Lost { why, status } => {
-                Err(Failed::new(Kind::Lost, "lost", self.lost(why, *status, ran)))
+                Err(Failed::new(FailKind::Lost, "lost", self.lost(why, *status, ran)))
             }
             Outcome::Finished { status, release, stopped, .. } => {
                 let code = match (*status, stopped) {
@@ -186,7 +191,7 @@ impl Voice<'_> {
                 };
                 if let Some(error) = &ran.spawn_error {
                     return Err(Failed::new(
-                        Kind::Command(code),
+                        FailKind::Command(code),
                         "command",
                         format!("{error}. The lease was given back."),
                     ));
@@ -208,8 +213,9 @@ impl Voice<'_> {
                  another name, or just run the command: it is under that lease already."
             )));
         }
-        let Spec { leases, job, wait, .. } = self.spec;
-        let waited = if wait.is_zero() { String::new() } else { format!(" after waiting {}", Text(*wait)) };
+        let RunSpec { leases, job, wait, .. } = self.spec;
+        let waited =
+            if wait.is_zero() { String::new() } else { format!(" after waiting {}", HumanDuration(*wait)) };
         let which = match &leases[..] {
             [only] if only == job => String::new(),
             [only] => format!("{only} is "),
@@ -222,7 +228,7 @@ impl Voice<'_> {
         Ok(skip_exit)
     }
 
-    fn finished(&self, ran: &Ran, code: u8, release: Release) {
+    fn finished(&self, ran: &RunResult, code: u8, release: Release) {
         let Some(granted) = &ran.granted else { return };
         let end = match release {
             Release::Done => "released",
@@ -234,7 +240,7 @@ impl Voice<'_> {
             "killed" => "stopped after",
             _ => "failed after",
         };
-        let line = format!("{} {how} {} (exit {code}), {end}", granted.lease, Text(ran.lasted));
+        let line = format!("{} {how} {} (exit {code}), {end}", granted.lease, HumanDuration(ran.lasted));
         match release {
             Release::Unconfirmed => self.out.note(&line),
             _ => self.out.chat(&line),
@@ -243,7 +249,7 @@ impl Voice<'_> {
 
     fn stopping(&self, why: &StopReason) -> String {
         let (lease, spec) = (self.lease, self.spec);
-        let politely = format!("(TERM, then KILL after {})", Text(spec.timing.grace));
+        let politely = format!("(TERM, then KILL after {})", HumanDuration(spec.timing.grace));
         match why {
             StopReason::Deadline if self.paused => format!(
                 "{lease}'s lease ran out while this job was paused; another run may have started. What is left of the job is stopped"
@@ -261,7 +267,8 @@ impl Voice<'_> {
                 format!("the store's clock ran ahead, so {lease} may end early; stopping the job {politely}")
             }
             StopReason::MaxRun => {
-                let limit = spec.max_run.map(|limit| format!(" than {}", Text(limit))).unwrap_or_default();
+                let limit =
+                    spec.max_run.map(|limit| format!(" than {}", HumanDuration(limit))).unwrap_or_default();
                 format!(
                     "{lease} ran longer{limit} (--max-run; \"none\" for no limit); stopping it {politely}"
                 )
@@ -271,7 +278,7 @@ impl Voice<'_> {
         }
     }
 
-    fn lost(&self, why: &StopReason, status: Option<i32>, ran: &Ran) -> String {
+    fn lost(&self, why: &StopReason, status: Option<i32>, ran: &RunResult) -> String {
         let lease = self.lease;
         let token = ran.granted.as_ref().map(|g| format!(" (token {})", g.token)).unwrap_or_default();
         let how = match why {
@@ -287,7 +294,7 @@ impl Voice<'_> {
         };
         let how =
             [Some(how), ran.spawn_error.clone()].into_iter().flatten().collect::<Vec<String>>().join(": ");
-        let (lasted, gave_up) = (Text(ran.lasted), *why == StopReason::Interrupted);
+        let (lasted, gave_up) = (HumanDuration(ran.lasted), *why == StopReason::Interrupted);
         let job = match status {
             None => "The job was not started.".into(),
             Some(_) if ran.spawn_error.is_some() && !gave_up => "The job was not executed.".into(),

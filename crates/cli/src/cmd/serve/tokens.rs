@@ -3,10 +3,10 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use leasehold::core::legal::Rights;
+use leasehold::core::write_policy::Rights;
 use sha2::{Digest, Sha256};
 
-use crate::exit::{Failed, Kind};
+use crate::exit::{FailKind, Failed};
 
 /// Shorter ones can be guessed.
 const SHORTEST: usize = 16;
@@ -28,13 +28,14 @@ impl Tokens {
         let shown = path.display();
         let cannot = |e: std::io::Error| {
             let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
-            let (kind, word) = if denied { (Kind::Denied, "denied") } else { (Kind::Config, "config") };
+            let (kind, word) =
+                if denied { (FailKind::Denied, "denied") } else { (FailKind::Config, "config") };
             Failed::new(kind, word, format!("cannot read {shown} (--tokens): {e}. Nothing was started"))
         };
         let meta = std::fs::metadata(path).map_err(cannot)?;
         if meta.mode() & 0o077 != 0 {
             return Err(Failed::new(
-                Kind::Denied,
+                FailKind::Denied,
                 "denied",
                 format!(
                     "{shown} (--tokens) can be read by others. Nothing was started. Run: chmod 600 {shown}"

@@ -16,15 +16,15 @@ use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use leasehold::core::ids::WriteId;
-use leasehold::core::legal::{self, Listing, Rights};
 use leasehold::core::store::FailureKind;
+use leasehold::core::write_policy::{self, AllowedListing, Rights};
 use leasehold::stores::{Listed, Version};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::desk::{Call, Job, Reply, Told};
+use super::store_worker::{StoreCall, StoreReply, StoreRequest, StoreResult};
 use super::tokens::Tokens;
 use crate::out::Out;
 
@@ -43,14 +43,14 @@ const CONNECTIONS: usize = 512;
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// What every request needs.
-pub struct Shared {
+pub struct ServerState {
     pub tokens: Tokens,
-    pub desk: SyncSender<Job>,
+    pub desk: SyncSender<StoreRequest>,
     pub out: Out,
 }
 
 /// Serves until TERM or INT, and lets what is under way end.
-pub fn serve(listener: TcpListener, shared: Arc<Shared>) -> std::io::Result<()> {
+pub fn serve(listener: TcpListener, shared: Arc<ServerState>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -95,24 +95,24 @@ pub fn serve(listener: TcpListener, shared: Arc<Shared>) -> std::io::Result<()> 
 }
 
 /// Why a request is not done.
-struct Refusal {
+struct HttpRefusal {
     status: u16,
     error: String,
     reason: &'static str,
 }
 
-fn refuse(status: u16, reason: &'static str, error: impl Into<String>) -> Refusal {
-    Refusal { status, error: error.into(), reason }
+fn refuse(status: u16, reason: &'static str, error: impl Into<String>) -> HttpRefusal {
+    HttpRefusal { status, error: error.into(), reason }
 }
 
-type Answer = Response<Full<Bytes>>;
+type HttpResponse = Response<Full<Bytes>>;
 
-async fn answer(request: Request<Incoming>, shared: &Shared) -> Answer {
+async fn answer(request: Request<Incoming>, shared: &ServerState) -> HttpResponse {
     let done = tokio::time::timeout(REQUEST_LIMIT, handle(request, shared)).await;
     let late = || refuse(503, "busy", "the store did not answer in time");
     match done.unwrap_or_else(|_| Err(late())) {
         Ok(answer) => answer,
-        Err(Refusal { status, error, reason }) => {
+        Err(HttpRefusal { status, error, reason }) => {
             said(status, None, &[], json!({"error": error, "reason": reason}))
         }
     }
@@ -125,7 +125,7 @@ fn reply(
     headers: &[(&str, String)],
     kind: &str,
     body: Vec<u8>,
-) -> Answer {
+) -> HttpResponse {
     let mut builder = Response::builder()
         .status(status)
         .header("leasehold-protocol", "1")
@@ -143,11 +143,11 @@ fn reply(
     })
 }
 
-fn said(status: u16, instance: Option<&str>, headers: &[(&str, String)], value: Value) -> Answer {
+fn said(status: u16, instance: Option<&str>, headers: &[(&str, String)], value: Value) -> HttpResponse {
     reply(status, instance, headers, "application/json", value.to_string().into_bytes())
 }
 
-async fn handle(request: Request<Incoming>, shared: &Shared) -> Result<Answer, Refusal> {
+async fn handle(request: Request<Incoming>, shared: &ServerState) -> Result<HttpResponse, HttpRefusal> {
     let authorization = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
     let rights = shared.tokens.rights(authorization).ok_or_else(|| match authorization {
         None => refuse(401, "bearer", "a bearer token is needed"),
@@ -159,61 +159,65 @@ async fn handle(request: Request<Incoming>, shared: &Shared) -> Result<Answer, R
     let not_its_own = || refuse(403, "prefix", "this bearer may only use names that begin with its prefix");
     let key = rights.place(&key(request.uri().path())?).ok_or_else(not_its_own)?;
     let call = match *request.method() {
-        Method::GET => Call::Read { key: key.clone() },
+        Method::GET => StoreCall::Read { key: key.clone() },
         Method::DELETE => {
-            if !legal::removable(&key) {
+            if !write_policy::removable(&key) {
                 return Err(refuse(422, "kept", "lease records are never removed"));
             }
-            Call::Remove { key: key.clone(), version: version(request.headers())? }
+            StoreCall::Remove { key: key.clone(), version: version(request.headers())? }
         }
         Method::PUT => write(request, key.clone(), rights.admin).await?,
         _ => return Err(refuse(405, "method", "a key can be read, written and removed: GET, PUT, DELETE")),
     };
-    let Reply { instance, told } = ask(call, shared).await?;
+    let StoreReply { instance, told } = ask(call, shared).await?;
     let at = Some(instance.as_str());
     let tag = |version: &Version| ("etag", format!("\"{}\"", utf8_percent_encode(&version.0, PLAIN)));
     Ok(match told {
-        Told::Found(None) => said(404, at, &[], json!({"error": "there is no such key", "reason": "absent"})),
-        Told::Found(Some(stored)) => {
+        StoreResult::Found(None) => {
+            said(404, at, &[], json!({"error": "there is no such key", "reason": "absent"}))
+        }
+        StoreResult::Found(Some(stored)) => {
             let age = stored.age.map(|age| ("leasehold-age-ms", age.as_millis().to_string()));
             let headers: Vec<_> = [Some(tag(&stored.version)), age].into_iter().flatten().collect();
             reply(200, at, &headers, "application/octet-stream", stored.body)
         }
-        Told::Written { version, time } => {
+        StoreResult::Written { version, time } => {
             let time = time.map(|time| ("leasehold-time-ms", time.as_millis().to_string()));
             let headers: Vec<_> = [Some(tag(&version)), time].into_iter().flatten().collect();
             reply(200, at, &headers, "application/octet-stream", Vec::new())
         }
-        Told::Removed => reply(204, at, &[], "application/octet-stream", Vec::new()),
-        Told::Conflict => {
+        StoreResult::Removed => reply(204, at, &[], "application/octet-stream", Vec::new()),
+        StoreResult::Conflict => {
             let error = "the key does not have that version";
             said(412, at, &[], json!({"error": error, "reason": "conflict"}))
         }
-        Told::Illegal(why) => {
+        StoreResult::Illegal(why) => {
             shared.out.warn(&format!("refused a write to {key:?}: {why}"));
             said(422, at, &[], json!({"error": why.to_string(), "reason": why.word()}))
         }
-        Told::Listed(_) | Told::Failed(_) => return Err(refuse(500, "failed", "the store failed")),
+        StoreResult::Listed(_) | StoreResult::Failed(_) => {
+            return Err(refuse(500, "failed", "the store failed"));
+        }
     })
 }
 
 /// What the store says; its trouble is told here in full, and to the client in a word.
-async fn ask(call: Call, shared: &Shared) -> Result<Reply, Refusal> {
+async fn ask(call: StoreCall, shared: &ServerState) -> Result<StoreReply, HttpRefusal> {
     let (answer, told) = oneshot::channel();
     let busy = |_| refuse(503, "busy", "too many requests are waiting for the store");
-    shared.desk.try_send(Job { call, answer }).map_err(busy)?;
+    shared.desk.try_send(StoreRequest { call, answer }).map_err(busy)?;
     let reply = told.await.map_err(|_| refuse(500, "failed", "the store failed"))?;
     match reply.told {
-        Told::Failed(failure) => {
+        StoreResult::Failed(failure) => {
             shared.out.warn(&format!("the store failed: {}", failure.message));
             let status = if failure.kind == FailureKind::Unreachable { 503 } else { 500 };
             Err(refuse(status, "failed", "the store behind this server failed; its log says why"))
         }
-        told => Ok(Reply { told, ..reply }),
+        told => Ok(StoreReply { told, ..reply }),
     }
 }
 
-fn key(path: &str) -> Result<String, Refusal> {
+fn key(path: &str) -> Result<String, HttpRefusal> {
     let segment = path.strip_prefix("/v1/k/").filter(|rest| !rest.is_empty() && !rest.contains('/'));
     let segment =
         segment.ok_or_else(|| refuse(400, "path", "there is nothing here but /v1/k/KEY and /v1/list"))?;
@@ -225,7 +229,7 @@ fn key(path: &str) -> Result<String, Refusal> {
     }
 }
 
-fn decoded(text: &str) -> Result<String, Refusal> {
+fn decoded(text: &str) -> Result<String, HttpRefusal> {
     let decoded = percent_decode_str(text).decode_utf8();
     decoded.map(Into::into).map_err(|_| refuse(400, "encoding", "this is not percent-encoded UTF-8"))
 }
@@ -234,7 +238,7 @@ fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-fn version(headers: &HeaderMap) -> Result<Version, Refusal> {
+fn version(headers: &HeaderMap) -> Result<Version, HttpRefusal> {
     let tag = header(headers, IF_MATCH).filter(|_| !headers.contains_key(IF_NONE_MATCH));
     let tag = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
     match tag.filter(|tag| !tag.is_empty() && !tag.contains('"')) {
@@ -247,7 +251,7 @@ fn version(headers: &HeaderMap) -> Result<Version, Refusal> {
     }
 }
 
-async fn write(request: Request<Incoming>, key: String, admin: bool) -> Result<Call, Refusal> {
+async fn write(request: Request<Incoming>, key: String, admin: bool) -> Result<StoreCall, HttpRefusal> {
     let headers = request.headers();
     let id = header(headers, HeaderName::from_static("leasehold-write-id")).and_then(WriteId::parse);
     let write = id
@@ -260,20 +264,20 @@ async fn write(request: Request<Incoming>, key: String, admin: bool) -> Result<C
         true => refuse(413, "body", format!("a body has at most {BODY_MAX} bytes")),
         false => refuse(400, "body", "the body ended early"),
     })?;
-    Ok(Call::Write { key, expected, write, body: body.to_bytes().to_vec(), admin })
+    Ok(StoreCall::Write { key, expected, write, body: body.to_bytes().to_vec(), admin })
 }
 
-async fn list(query: &str, rights: &Rights, shared: &Shared) -> Result<Answer, Refusal> {
-    let asked = |name: &str| -> Result<String, Refusal> {
+async fn list(query: &str, rights: &Rights, shared: &ServerState) -> Result<HttpResponse, HttpRefusal> {
+    let asked = |name: &str| -> Result<String, HttpRefusal> {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         let value = pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value);
         decoded(&value.unwrap_or("").replace('+', "%20"))
     };
     let limit = asked("limit")?.parse().unwrap_or(PAGE_KEYS).min(PAGE_KEYS);
     let (prefix, limit) = match rights.listing(&asked("prefix")?) {
-        Listing::Prefix(prefix) => (prefix, limit),
-        Listing::Nothing => ("\u{1}".into(), 0),
-        Listing::Refused => {
+        AllowedListing::Prefix(prefix) => (prefix, limit),
+        AllowedListing::Nothing => ("\u{1}".into(), 0),
+        AllowedListing::Refused => {
             return Err(refuse(403, "prefix", "this bearer may not list all kinds of keys at once"));
         }
     };
@@ -281,8 +285,8 @@ async fn list(query: &str, rights: &Rights, shared: &Shared) -> Result<Answer, R
     let wanted = if limit == 0 { 0 } else { limit + 1 };
     let after = asked("after")?;
     let after = rights.place(&after).unwrap_or(after);
-    let Reply { instance, told } = ask(Call::List { prefix, after, limit: wanted }, shared).await?;
-    let Told::Listed(mut found) = told else { return Err(refuse(500, "failed", "the store failed")) };
+    let StoreReply { instance, told } = ask(StoreCall::List { prefix, after, limit: wanted }, shared).await?;
+    let StoreResult::Listed(mut found) = told else { return Err(refuse(500, "failed", "the store failed")) };
     found.iter_mut().for_each(|listed| listed.key = rights.called(&listed.key));
     Ok(said(200, Some(&instance), &[], page(found, limit)))
 }

@@ -3,44 +3,44 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ids::WriteId;
-use leasehold::core::ledger::agenda::{Prospect, prospect};
-use leasehold::core::ledger::{Alive, Ending, Entry, Found, State, Subject};
-use leasehold::core::stop::Text;
+use leasehold::core::ledger::job_record::{Prospect, prospect};
+use leasehold::core::ledger::{Alive, Ending, Entry, FoundEntry, ItemState, Subject};
 use leasehold::random;
 use leasehold_run::jobs::Job;
 
-use super::super::history::Row;
-use super::super::{held_for, items};
+use super::super::history::ItemRow;
+use super::super::{held_for, item_args};
 use crate::args::ATTEMPTS;
 use crate::out;
 
 /// What became of one item, and what the next run will do; what a failed one said, below.
-pub fn tell(row: &Row, job: Option<&Job>) {
+pub fn tell(row: &ItemRow, job: Option<&Job>) {
     out::line(&sentence(row, job));
     let said = row.entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
-    if ![State::Skipped, State::Ok].contains(&row.entry.state) {
+    if ![ItemState::Skipped, ItemState::Ok].contains(&row.entry.state) {
         said.lines().all(|line| out::line(&format!("    {}", line.replace('\t', "    "))));
     }
 }
 
-fn sentence(row: &Row, job: Option<&Job>) -> String {
+fn sentence(row: &ItemRow, job: Option<&Job>) -> String {
     let entry = &row.entry;
-    let name = items::shown(&entry.subject);
-    let by = items::by_whom(entry);
+    let name = item_args::shown(&entry.subject);
+    let by = item_args::by_whom(entry);
     let exit =
         entry.ending.as_ref().and_then(|e| e.exit).map(|exit| format!(" (exit {exit})")).unwrap_or_default();
     let took = entry.ending.as_ref().filter(|_| entry.done_by_hand().is_none());
     let took = took.map(|e| Duration::from_millis(e.took_ms));
-    let took = took.map(|took| format!(" in {}", Text(took))).unwrap_or_default();
+    let took = took.map(|took| format!(" in {}", HumanDuration(took))).unwrap_or_default();
     let attempt = if entry.attempt > 1 { format!(", at attempt {}", entry.attempt) } else { String::new() };
     let scheduled = job.filter(|_| matches!(entry.subject, Subject::Slot { .. }));
     let next = match (row.state, &entry.subject) {
-        (State::Ok, Subject::Latest(_)) => "runs with --cooldown are skipped until that is over".into(),
-        (State::Ok, _) => "it is not run again".into(),
-        (State::Started, _) => "it is being done now, and others are skipped".into(),
-        (State::Planned, _) => "the next run begins it".into(),
-        (State::Skipped, _) => {
+        (ItemState::Ok, Subject::Latest(_)) => "runs with --cooldown are skipped until that is over".into(),
+        (ItemState::Ok, _) => "it is not run again".into(),
+        (ItemState::Started, _) => "it is being done now, and others are skipped".into(),
+        (ItemState::Planned, _) => "the next run begins it".into(),
+        (ItemState::Skipped, _) => {
             let told = entry.ending.as_ref().map(Ending::told).unwrap_or_default();
             format!("it is not run ({told})")
         }
@@ -48,29 +48,29 @@ fn sentence(row: &Row, job: Option<&Job>) -> String {
             .map_or_else(|| unscheduled(entry, state), |job| badly(entry, job, &name, super::super::now())),
     };
     let word = match entry.state {
-        State::Started if row.state == State::Unknown => "begun and never reported",
-        State::Planned => "to be tried again",
+        ItemState::Started if row.state == ItemState::Unknown => "begun and never reported",
+        ItemState::Planned => "to be tried again",
         state => state.word(),
     };
-    if entry.state == State::Skipped {
+    if entry.state == ItemState::Skipped {
         // The claim is of whoever was in its way.
-        let ago = held_for(row.when()).map(|d| format!(" {} ago", Text(d))).unwrap_or_default();
+        let ago = held_for(row.when()).map(|d| format!(" {} ago", HumanDuration(d))).unwrap_or_default();
         return format!("{name}: {word}{ago}; {next}.");
     }
     format!("{name}: {word}, by {by}{took}{exit}{attempt}; {next}.")
 }
 
-fn unscheduled(entry: &Entry, state: State) -> String {
+fn unscheduled(entry: &Entry, state: ItemState) -> String {
     let slot = matches!(entry.subject, Subject::Slot { .. });
     match state {
-        State::Failed if matches!(entry.subject, Subject::Latest(_)) => "the next run tries again".into(),
-        State::Failed if entry.failures < ATTEMPTS => {
+        ItemState::Failed if matches!(entry.subject, Subject::Latest(_)) => "the next run tries again".into(),
+        ItemState::Failed if entry.failures < ATTEMPTS => {
             let n = entry.failures;
             let times = if n == 1 { "once".into() } else { format!("{n} times") };
             format!("it failed {times}, and the next run tries again, unless it says --attempts {n}")
         }
-        State::Failed => {
-            let (name, n) = (items::shown(&entry.subject), entry.failures);
+        ItemState::Failed => {
+            let (name, n) = (item_args::shown(&entry.subject), entry.failures);
             let more = n.saturating_add(1);
             format!(
                 "it failed {n} times, and waits for you (79), unless a run says --attempts {more}: leasehold retry {name}"
@@ -94,11 +94,11 @@ fn steps_done(entry: &Entry) -> String {
 
 /// What a scheduler does about a slot that did not end well.
 fn badly(entry: &Entry, job: &Job, name: &str, now: Timestamp) -> String {
-    let found = Found { entry, age: None };
+    let found = FoundEntry { entry, age: None };
     let ask = job.terms().ask(entry, now.as_second());
     // A run that is at it is told of before.
     let open = prospect(found, &ask, Some(Alive::No), WriteId(random::seed())) == Prospect::Open;
-    let failed = entry.state == State::Failed;
+    let failed = entry.state == ItemState::Failed;
     match open {
         true if failed => format!("it may fail {} times, and is tried again", job.attempts),
         true if job.retry => "it is run again, as retry = true says".into(),

@@ -2,20 +2,20 @@
 //! tests beside this one show nothing.
 
 use leasehold::backends::git::FENCE_REF;
-use leasehold_testkit::git::{Stop, Way, git, must, said};
+use leasehold_testkit::git::{RepoAccess, StoppedHook, git, must, said};
 
 use super::kit::{MAIN, Scene};
 
 /// A push frozen in pre-push while a successor seals; whether the branch has moved.
 fn lands(args: impl Fn(&str, &str) -> Vec<String>) -> bool {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     scene.seal(33);
     let clone = &scene.clone;
     must(clone, &["fetch", "--quiet", "origin", FENCE_REF]);
     let (old, new) =
         (must(clone, &["rev-parse", "FETCH_HEAD"]), scene.yard.commit(clone, "a fence of sorts"));
     must(clone, &["reset", "--quiet", "--hard", "HEAD~1"]);
-    let stop = Stop::at(&clone.join(".git/hooks/pre-push"));
+    let stop = StoppedHook::at(&clone.join(".git/hooks/pre-push"));
     let mut command = git(clone);
     command.arg("push").args(args(&old, &new));
     let zombie = std::thread::spawn(move || command.output().unwrap());
@@ -62,7 +62,7 @@ fn a_moving_fence_in_an_atomic_push_does_not_leak() {
 #[test]
 fn a_forced_fence_leaks() {
     for (plus, leaks) in [("+", true), ("", false)] {
-        let scene = Scene::new(Way::File);
+        let scene = Scene::new(RepoAccess::File);
         scene.seal(33);
         must(&scene.clone, &["fetch", "--quiet", "origin", FENCE_REF]);
         let old = must(&scene.clone, &["rev-parse", "FETCH_HEAD"]);

@@ -1,6 +1,6 @@
 //! Fences that are not as a run has left them.
 
-use leasehold_testkit::git::{Way, must};
+use leasehold_testkit::git::{RepoAccess, must};
 
 use super::kit::{MAIN, Scene, run_variables};
 use crate::world::Ended;
@@ -10,7 +10,7 @@ const FENCE: &str = "refs/leasehold/fence";
 /// Nothing was pushed, and that is certain: it is not told as unknown.
 #[test]
 fn a_fence_that_makes_no_sense_refuses() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     scene.seal(1);
     scene.push(1, &["origin", "main"]).is(0, "");
     let old = scene.yard.at(MAIN);
@@ -27,7 +27,7 @@ fn a_fence_that_makes_no_sense_refuses() {
 /// What is named as the way out works for a repository.
 #[test]
 fn a_rewound_store_is_noticed_by_the_fence() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     scene.job(&[], "true").is(0, "");
     let bare = scene.yard.bare();
     let said = must(&bare, &["log", "-1", "--format=%B", FENCE]).replace("\"token\":1,", "\"token\":9,");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use leasehold_testkit::git::{Stop, WAYS, Way};
+use leasehold_testkit::git::{RepoAccess, StoppedHook, WAYS};
 use leasehold_testkit::proxy::Fault;
 use rustix::process::Signal;
 
@@ -24,13 +24,13 @@ fn hook(scene: &Scene, place: Where) -> PathBuf {
     }
 }
 
-fn matrix(way: Way, place: Where, rounds: u64) {
+fn matrix(way: RepoAccess, place: Where, rounds: u64) {
     let scene = Scene::new(way);
     for token in (1..).step_by(2).take(usize::try_from(rounds).unwrap()) {
         scene.seal(token);
         scene.yard.commit(&scene.clone, &format!("by {token}"));
         let before = scene.yard.at(MAIN);
-        let stop = Stop::at(&hook(&scene, place));
+        let stop = StoppedHook::at(&hook(&scene, place));
         let zombie = Running::new(scene.push_in(&scene.clone, token, &["origin", "main", "main:other"]));
         stop.reached();
         scene.seal(token + 1);
@@ -77,7 +77,7 @@ fn on_the_wire_to_a_server_that_does_not_compare() {
 /// A script that knows only git, in a real run whose supervisor is frozen as well.
 #[test]
 fn a_job_that_knows_only_git() {
-    let scene = Scene::new(Way::Http);
+    let scene = Scene::new(RepoAccess::Http);
     let script =
         "git commit -q --allow-empty -m new; git push origin HEAD:main >log 2>&1; echo \"exit $?\" >>log";
     scene.job(&[], script).quiet();
@@ -85,7 +85,7 @@ fn a_job_that_knows_only_git() {
     assert_ne!(first, "");
     assert_eq!((scene.fence().fence.token.get(), scene.fence().fence.seq), (1, 1));
 
-    let stop = Stop::at(&scene.clone.join(".git/hooks/pre-push"));
+    let stop = StoppedHook::at(&scene.clone.join(".git/hooks/pre-push"));
     let mut command =
         scene.world.command(&["run", "site", "--ttl", "3s", "--fence", "git:origin", "--", "sh", "-c"]);
     command.arg(script).current_dir(&scene.clone);

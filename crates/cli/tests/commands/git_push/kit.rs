@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use leasehold::backends::git::GitTarget;
-use leasehold::core::fence::{Bearer, Mode};
+use leasehold::core::fence::{Bearer, FenceMode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::host::grant_text;
 use leasehold::state::StateDir;
 use leasehold::targets::Target;
-use leasehold_testkit::git::{SETTINGS, Server, Way, Yard};
+use leasehold_testkit::git::{RepoAccess, SETTINGS, Server, Yard};
 use leasehold_testkit::proxy::Proxy;
 
 use crate::world::{Ended, World};
@@ -50,7 +50,7 @@ pub fn run_variables(token: u64) -> [(&'static str, String); 3] {
 }
 
 impl Scene {
-    pub fn new(way: Way) -> Self {
+    pub fn new(way: RepoAccess) -> Self {
         let (world, yard) = Self::place();
         let server = Server::start(way, yard.dir());
         let clone = yard.clone("clone", &server.url());
@@ -78,7 +78,7 @@ impl Scene {
     }
 
     pub fn seal(&self, token: u64) {
-        self.target().seal(&bearer(token), Mode::Enforce).unwrap();
+        self.target().seal(&bearer(token), FenceMode::Enforce).unwrap();
     }
 
     pub fn fence(&self) -> FenceRecord {

@@ -1,13 +1,13 @@
 //! What people may expect of git push, fenced or not; and what is said when something is wrong.
 
-use leasehold_testkit::git::{Way, must, script};
+use leasehold_testkit::git::{RepoAccess, must, script};
 
 use super::kit::{MAIN, Scene};
 use crate::schedules::handoff::{described, run};
 
 #[test]
 fn the_usual_arguments() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     scene.seal(1);
     scene.push(1, &["-u", "origin", "main"]).is(0, "new branch");
     scene.push(1, &["origin", "main:second", "main:also"]).is(0, "also");
@@ -36,7 +36,7 @@ fn the_usual_arguments() {
 /// Git's own refusals stay git's own: its words, its exit code. A stale token goes first.
 #[test]
 fn an_ordinary_rejection_is_not_a_refusal() {
-    let scene = Scene::new(Way::Http);
+    let scene = Scene::new(RepoAccess::Http);
     scene.seal(1);
     scene.push(1, &["origin", "main"]).is(0, "");
     let other = scene.yard.clone("other", &scene.server.url());
@@ -54,7 +54,7 @@ fn an_ordinary_rejection_is_not_a_refusal() {
 
 #[test]
 fn what_is_missing_is_said() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     let mut bare = scene.world.command(&["push", "origin", "main"]);
     let ended: crate::world::Ended = bare.current_dir(&scene.clone).output().unwrap().into();
     ended.is(64, "leasehold run NAME --fence git:origin");
@@ -74,7 +74,7 @@ fn what_is_missing_is_said() {
 /// Plain git in a run, by every name the repository has; each push counts at the fence.
 #[test]
 fn plain_git_push_by_any_name() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     let bare = scene.yard.bare();
     let (url, path) = (scene.server.url(), bare.display());
     let stem = url.strip_suffix(".git").unwrap();
@@ -103,7 +103,7 @@ fn plain_git_push_by_any_name() {
 /// As ssh and by `user@host:path`; what stands in for ssh runs the command here.
 #[test]
 fn plain_git_push_over_ssh() {
-    let mut scene = Scene::new(Way::File);
+    let mut scene = Scene::new(RepoAccess::File);
     // What stands in for ssh is of the job's tree, and so is the housekeeping that its server leaves behind.
     must(&scene.yard.bare(), &["config", "receive.autogc", "false"]);
     let ssh =
@@ -124,7 +124,7 @@ fn plain_git_push_over_ssh() {
 /// The inner run has another lease: what the outer one guards is refused to it.
 #[test]
 fn a_run_inside_a_run_is_not_let_past() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     must(scene.yard.dir(), &["init", "--quiet", "--bare", "second.git"]);
     let second = format!("git:{}/second.git", scene.yard.dir().display());
     let bin = crate::world::binary();
@@ -139,7 +139,7 @@ fn a_run_inside_a_run_is_not_let_past() {
 /// The user's settings in the environment stay; whoever clears the environment goes round, and that is said.
 #[test]
 fn a_push_that_goes_round_is_noticed() {
-    let mut scene = Scene::new(Way::Http);
+    let mut scene = Scene::new(RepoAccess::Http);
     let own = [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "alias.p"), ("GIT_CONFIG_VALUE_0", "push -q")];
     scene.world.variables.extend(own.map(|(name, value)| (name.to_owned(), value.to_owned())));
     scene.job(&[], "git p origin main; git tag v1; git p --tags").quiet();
@@ -174,7 +174,7 @@ fn the_demo_tells_the_truth() {
 /// A path and settings of the job's own, from its leasehold.toml, stay; and its pushes come to the fence all the same.
 #[test]
 fn a_job_with_variables_of_its_own_is_fenced() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     scene.world.script("bin/nickname", "#!/bin/sh\ngit config user.nickname\n");
     let path = format!("{}:{}", scene.world.at("bin"), std::env::var("PATH").unwrap());
     let own = [

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use leasehold_testkit::git::{Way, must};
+use leasehold_testkit::git::{RepoAccess, must};
 
 use super::kit::{MAIN, Scene};
 use crate::world::Ended;
@@ -31,7 +31,7 @@ fn all_fenced(scene: &Scene, fence: &str, dir: &Path, urls: &[String]) {
 #[test]
 fn no_secret_of_a_url_is_shown() {
     for user in ["joe:s3cret", "s3cret"] {
-        let scene = Scene::new(Way::Http);
+        let scene = Scene::new(RepoAccess::Http);
         let url = scene.server.url().replace("http://", &format!("http://{user}@"));
         must(&scene.clone, &["remote", "set-url", "origin", &url]);
         let bin = crate::world::binary();
@@ -51,7 +51,7 @@ fn no_secret_of_a_url_is_shown() {
 /// A token in place of a user, in a URL for pushing only: refused, not plain, when what the run keeps is gone.
 #[test]
 fn a_push_url_with_a_token_fails_closed() {
-    let scene = Scene::new(Way::Http);
+    let scene = Scene::new(RepoAccess::Http);
     let url = scene.server.url().replace("http://", "http://s3cret@");
     must(&scene.clone, &["remote", "set-url", "--push", "origin", &url]);
     scene.job(&[], "git push -q origin main:one; git fetch -q origin").quiet();
@@ -65,7 +65,7 @@ fn a_push_url_with_a_token_fails_closed() {
 /// A remote with a name of the user's, where the fence was named without it.
 #[test]
 fn a_remote_with_a_user_is_fenced_by_the_plain_url() {
-    let scene = Scene::new(Way::Http);
+    let scene = Scene::new(RepoAccess::Http);
     let url = scene.server.url();
     let urls =
         ["bot:s3cret@", "s3cret@", "bot@"].map(|user| url.replace("http://", &format!("http://{user}")));
@@ -75,7 +75,7 @@ fn a_remote_with_a_user_is_fenced_by_the_plain_url() {
 /// Paths with detours, links, and relative ones, which git looks for from the top of the work tree.
 #[test]
 fn paths_of_all_kinds_are_fenced() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     let dir = scene.yard.dir();
     std::os::unix::fs::symlink(scene.yard.bare(), dir.join("link.git")).unwrap();
     std::fs::create_dir_all(scene.clone.join("sub/deep")).unwrap();
@@ -111,7 +111,7 @@ fn paths_of_all_kinds_are_fenced() {
 /// Hosts in capitals, other users, ports that go without saying, other words for ssh, names of the user's own.
 #[test]
 fn hosts_of_all_kinds_are_fenced() {
-    let mut scene = Scene::new(Way::File);
+    let mut scene = Scene::new(RepoAccess::File);
     must(&scene.yard.bare(), &["config", "receive.autogc", "false"]);
     let ssh =
         scene.world.script("fake-ssh", "#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nexec sh -c \"$1\"\n");
@@ -135,7 +135,7 @@ fn hosts_of_all_kinds_are_fenced() {
 /// The negative control: by a name that is nobody's remote plain git goes past, and that is said and reported.
 #[test]
 fn what_is_typed_by_hand_goes_round_and_is_reported() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     let report = scene.world.path("report.json");
     let script = format!("git push -q '{}//.//r.git' main:past", scene.yard.dir().display());
     let ended = scene.job(&["--report", report.to_str().unwrap()], &script);
@@ -147,7 +147,7 @@ fn what_is_typed_by_hand_goes_round_and_is_reported() {
 /// Refs that are neither branches nor tags may be the server's affair.
 #[test]
 fn other_refs_are_no_alarm() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     scene.job(&[], "git push -q origin main:refs/notes/x main:refs/custom/y main:refs/for/main").quiet();
     assert_eq!(scene.fence().fence.seq, 1);
 }
@@ -155,7 +155,7 @@ fn other_refs_are_no_alarm() {
 /// A mirror, which has neither HEAD nor the fence in it; and the fence's own names.
 #[test]
 fn nobody_pushes_to_the_fence() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     scene.seal(1);
     scene.push(1, &["--mirror", "origin"]).is(0, "");
     scene.yard.commit(&scene.clone, "more");
@@ -177,7 +177,7 @@ fn nobody_pushes_to_the_fence() {
 /// What git does not trust is not "no such remote".
 #[test]
 fn a_clone_of_somebody_elses_is_called_that() {
-    let mut scene = Scene::new(Way::File);
+    let mut scene = Scene::new(RepoAccess::File);
     scene.world.variables.push(("GIT_TEST_ASSUME_DIFFERENT_OWNER".into(), "1".into()));
     scene.job(&[], "true").is(78, "dubious ownership").is(78, "safe.directory");
     let url = format!("git:{}", scene.server.url());

@@ -4,13 +4,13 @@
 use std::path::Path;
 
 use leasehold::backends::git::{FENCE_REF, hook};
-use leasehold_testkit::git::{Way, git, must, said, script};
+use leasehold_testkit::git::{RepoAccess, git, must, said, script};
 
 use super::kit::{MAIN, Scene};
 use crate::world::Ended;
 
 /// A scene whose temporary directory is its own.
-fn tidy(way: Way) -> Scene {
+fn tidy(way: RepoAccess) -> Scene {
     let mut scene = Scene::new(way);
     let temporary = scene.world.path("tmp");
     std::fs::create_dir(&temporary).unwrap();
@@ -20,7 +20,7 @@ fn tidy(way: Way) -> Scene {
 
 #[test]
 fn a_job_that_cleans_up_is_fenced_all_the_same() {
-    let scene = tidy(Way::File);
+    let scene = tidy(RepoAccess::File);
     scene.job(&[], "rm -rf \"$TMPDIR\"/*; git push -q origin main").quiet();
     assert_eq!(scene.fence().fence.seq, 1);
     assert!(!scene.world.state().join("git").exists(), "what the run kept for git is gone with it");
@@ -31,7 +31,7 @@ fn a_job_that_cleans_up_is_fenced_all_the_same() {
 fn what_a_run_keeps_for_git_is_gone() {
     let bin = crate::world::binary();
     for push in ["git push origin main", &format!("'{}' push origin main", bin.display())] {
-        let scene = tidy(Way::File);
+        let scene = tidy(RepoAccess::File);
         for (damage, refusal) in [
             ("rm -rf \"$LEASEHOLD_GIT\"", "gone"),
             ("echo '[' >\"$LEASEHOLD_GIT/targets.json\"", "gone or damaged"),
@@ -52,7 +52,7 @@ fn what_a_run_keeps_for_git_is_gone() {
 /// A push that went round is noticed even then.
 #[test]
 fn a_push_that_goes_round_is_noticed_without_notes() {
-    let scene = tidy(Way::File);
+    let scene = tidy(RepoAccess::File);
     let round = "rm -rf \"$LEASEHOLD_GIT\"; env -i PATH=\"$PATH\" git push -q origin main:past";
     scene.job(&[], round).is(0, "a push went round the fence of git:origin: refs/heads/past is");
 }
@@ -61,7 +61,7 @@ fn a_push_that_goes_round_is_noticed_without_notes() {
 #[test]
 fn a_url_with_a_secret() {
     for user in ["joe:s3cret", "s3cret"] {
-        let scene = tidy(Way::Http);
+        let scene = tidy(RepoAccess::Http);
         let url = scene.server.url().replace("http://", &format!("http://{user}@"));
         must(&scene.clone, &["remote", "set-url", "origin", &url]);
         let script = "! env | grep s3cret; git push -q origin main; git push -q \"$(git config remote.origin.url)\" main:two";
@@ -95,7 +95,7 @@ fn a_url_with_a_secret() {
 /// Whatever `leasehold push` is told, it does not push past the fence.
 #[test]
 fn leasehold_push_never_goes_past() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     scene.seal(1);
     let bare = scene.yard.bare();
     let past = |args: &[&str]| {
@@ -126,7 +126,7 @@ fn leasehold_push_never_goes_past() {
 /// What the user allows git to speak is what the helper may speak.
 #[test]
 fn what_the_user_allows_is_kept() {
-    let mut scene = Scene::new(Way::File);
+    let mut scene = Scene::new(RepoAccess::File);
     scene.seal(1);
     scene.world.variables.push(("GIT_ALLOW_PROTOCOL".into(), "https:ssh".into()));
     scene.push(1, &["origin", "main"]).is(69, "transport 'file' not allowed");
@@ -140,7 +140,7 @@ fn what_the_user_allows_is_kept() {
 /// The negative control for both: plain git goes there.
 #[test]
 fn plain_git_goes_past_by_such_names() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     std::os::unix::fs::symlink(scene.yard.bare(), scene.clone.join("linked")).unwrap();
     must(&scene.clone, &["push", "-q", "linked", "main"]);
     assert_ne!(scene.yard.at(MAIN), "");
@@ -155,7 +155,7 @@ fn by_hand(clone: &Path, branch: &str) -> (bool, String) {
 /// A run that observes changes nothing for anybody, although the server's hooks are there.
 #[test]
 fn observing_is_without_risk_where_the_hooks_are() {
-    let scene = Scene::new(Way::Http);
+    let scene = Scene::new(RepoAccess::Http);
     hook::install(&scene.yard.bare()).unwrap();
     scene.job(&["--observe"], "git push -q origin main").quiet();
     assert_ne!(scene.yard.at(FENCE_REF), "", "it was never sealed");
@@ -178,7 +178,7 @@ fn observing_is_without_risk_where_the_hooks_are() {
 /// What changed between two runs that observe, and nothing else.
 #[test]
 fn what_changed_between_two_runs_is_observed() {
-    let scene = Scene::new(Way::File);
+    let scene = Scene::new(RepoAccess::File);
     scene.job(&["--observe"], "git push -q origin main").quiet();
     scene.job(&["--observe"], "git push -q origin main:two").quiet();
     must(&scene.clone, &["push", "--quiet", "origin", "main:person"]);
@@ -195,7 +195,7 @@ fn what_changed_between_two_runs_is_observed() {
 /// Git cannot list what it has fetched: that is not "never sealed".
 #[test]
 fn a_fence_that_cannot_be_read_is_not_missing() {
-    let mut scene = Scene::new(Way::File);
+    let mut scene = Scene::new(RepoAccess::File);
     scene.seal(1);
     let real = Ended::from(scene.world.program("sh").args(["-c", "command -v git"]).output().unwrap()).out;
     let dir = scene.world.path("shim");
@@ -214,7 +214,7 @@ fn a_fence_that_cannot_be_read_is_not_missing() {
 /// ended with the job, in the middle. Also at the other end, if that is on this machine.
 #[test]
 fn housekeeping_stays_in_the_foreground() {
-    let mut scene = Scene::new(Way::File);
+    let mut scene = Scene::new(RepoAccess::File);
     for key in ["gc.autoDetach", "maintenance.autoDetach"] {
         must(&scene.clone, &["config", key, "true"]);
         let ended = scene.job(&[], &format!("git config {key}; git -C / config {key}")).quiet();

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use leasehold_testkit::git::{Way, git, must};
+use leasehold_testkit::git::{RepoAccess, git, must};
 
 use super::kit::{MAIN, Scene};
 use crate::world::long;
@@ -88,7 +88,7 @@ struct Story {
 
 impl Story {
     fn new(leasehold: bool) -> Self {
-        let scene = Scene::new(Way::File);
+        let scene = Scene::new(RepoAccess::File);
         let machines = [scene.clone.clone(), scene.yard.dir().join("other")];
         must(&machines[0], &["push", "--quiet", "origin", "main"]);
         must(scene.yard.dir(), &["clone", "--quiet", &scene.server.url(), "other"]);

@@ -1,14 +1,17 @@
 //! What becomes of slots that are not simply run: none is given up too early, none is told wrongly, and one that
 //! cannot be begun keeps no other from it.
 
-use leasehold::core::ledger::agenda::{Range, Why};
+use leasehold::core::ledger::job_record::{DropReason, DroppedRange};
 
 use super::kit::{NOTE, RARE, Site, drained, job, named, now, rare_slot};
 use crate::world::{Running, until};
 
 fn ranges(site: &Site, job: &str) -> Vec<(i64, i64, u64)> {
     let dropped = site.agenda(job).unwrap().dropped;
-    assert!(dropped.iter().all(|range: &Range| range.why == Why::Missed && !range.counting), "{dropped:?}");
+    assert!(
+        dropped.iter().all(|range: &DroppedRange| range.why == DropReason::Missed && !range.counting),
+        "{dropped:?}"
+    );
     dropped.iter().map(|range| (range.first, range.last, range.count)).collect()
 }
 
@@ -132,7 +135,7 @@ fn what_is_due_while_it_is_paused_during_a_run_is_accounted_for() {
         let told = own.contains(&named(at)) || agenda.range_of(at).is_some();
         assert!(told, "{} has neither: {own:?}, {agenda:?}", named(at));
     }
-    assert!(agenda.dropped.iter().any(|range| range.why == Why::Paused), "{agenda:?}");
+    assert!(agenda.dropped.iter().any(|range| range.why == DropReason::Paused), "{agenda:?}");
 }
 
 /// As many as can be listed wait to be tried again; one more is told so.

@@ -234,6 +234,9 @@ fn a_full_list_keeps_nothing_from_going_on() {
     let agenda = site.agenda("often").unwrap();
     assert!(
         agenda.paused.is_none()
-            && agenda.dropped.iter().any(|r| r.why == leasehold::core::ledger::agenda::Why::Paused)
+            && agenda
+                .dropped
+                .iter()
+                .any(|r| r.why == leasehold::core::ledger::job_record::DropReason::Paused)
     );
 }

@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use leasehold::core::ledger::State;
+use leasehold::core::ledger::ItemState;
 use leasehold::core::name::Name;
 use leasehold_run::handoff::{
-    COMMAND, Description, Handed, LeaseAndTargets, NotBegun, Outcome, Recorded, SlotOutcome, VERSION,
+    COMMAND, Description, Handed, LeaseAndTargets, NotBegun, RunOutcome, SlotOutcome, SlotRecord, VERSION,
 };
 
 use super::kit::lines;
@@ -47,7 +47,7 @@ pub fn described(world: &World, command: &[&str]) -> Description {
 }
 
 /// Hands it to a process, as a scheduler does.
-pub fn run(world: &World, dir: &Path, description: &Description) -> (Ended, Option<Outcome>) {
+pub fn run(world: &World, dir: &Path, description: &Description) -> (Ended, Option<RunOutcome>) {
     let (handed, its) = Handed::pair().unwrap();
     let mut command = world.command(&[COMMAND, description.job.as_str(), &description.slot]);
     let child =
@@ -58,7 +58,7 @@ pub fn run(world: &World, dir: &Path, description: &Description) -> (Ended, Opti
     (ended, handed.outcome())
 }
 
-fn here(world: &World, description: &Description) -> (Ended, Option<Outcome>) {
+fn here(world: &World, description: &Description) -> (Ended, Option<RunOutcome>) {
     run(world, &world.path(""), description)
 }
 
@@ -66,12 +66,12 @@ fn here(world: &World, description: &Description) -> (Ended, Option<Outcome>) {
 fn what_came_of_it_is_handed_back() {
     let world = World::new();
     let of = |slot, exit| {
-        Some(Outcome { version: VERSION, run_id: "scheduler-1-0123456789abcdef".into(), slot, exit })
+        Some(RunOutcome { version: VERSION, run_id: "scheduler-1-0123456789abcdef".into(), slot, exit })
     };
     let failing = described(&world, &["sh", "-c", "exit 3"]);
     let (ended, outcome) = here(&world, &failing);
     ended.is(3, "");
-    let failed = Recorded { state: State::Failed, attempt: 1, failures: 1 };
+    let failed = SlotRecord { state: ItemState::Failed, attempt: 1, failures: 1 };
     assert_eq!(outcome, of(SlotOutcome::Begun(Some(failed)), 3));
     // It may not be tried again, may be, is done, and cannot be opened.
     let (ended, outcome) = here(&world, &failing);
@@ -80,7 +80,7 @@ fn what_came_of_it_is_handed_back() {
     let good = Description { attempts: 2, ..described(&world, &["true"]) };
     let (ended, outcome) = here(&world, &good);
     ended.is(0, "");
-    let done = Recorded { state: State::Ok, attempt: 2, failures: 1 };
+    let done = SlotRecord { state: ItemState::Ok, attempt: 2, failures: 1 };
     assert_eq!(outcome, of(SlotOutcome::Begun(Some(done)), 0));
     let (ended, outcome) = here(&world, &good);
     ended.is(0, "");

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use leasehold::core::ids::WriteId;
-use leasehold::core::ledger::agenda::Agenda;
+use leasehold::core::ledger::job_record::JobRecord;
 use leasehold::core::name::Name;
 use leasehold::core::store::Cas;
 use leasehold::stores;
@@ -98,7 +98,7 @@ impl Site {
     }
 
     /// The record of a job.
-    pub fn agenda(&self, job: &str) -> Option<Agenda> {
+    pub fn agenda(&self, job: &str) -> Option<JobRecord> {
         let mut store = stores::open(&self.store).unwrap_or_else(|e| panic!("{e}"));
         leasehold_run::job_records::read(store.as_mut(), &Name::new(job).unwrap()).unwrap()
     }
@@ -109,7 +109,7 @@ impl Site {
         let key = agenda_key(&Name::new(job).unwrap());
         until("the record of the job is rewound", || {
             let stored = block_on(store.read(&key)).unwrap().expect("a record");
-            let mut agenda = Agenda::decode(&Name::new(job).unwrap(), &stored.body).unwrap();
+            let mut agenda = JobRecord::decode(&Name::new(job).unwrap(), &stored.body).unwrap();
             agenda.settled = settled;
             agenda.dropped.clear();
             agenda.write = WriteId(leasehold::random::seed());

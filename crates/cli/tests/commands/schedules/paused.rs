@@ -1,6 +1,6 @@
 //! Jobs that are paused, and jobs whose schedule is changed.
 
-use leasehold::core::ledger::agenda::Why;
+use leasehold::core::ledger::job_record::DropReason;
 use rustix::process::Signal;
 
 use super::kit::{NOTE, RARE, Site, drained, job, named, now, rare_slot, second};
@@ -18,7 +18,7 @@ fn what_is_due_during_a_pause_is_one_range() {
     site.run("a", &["resume", "often"]).is(0, "often goes on");
     until("it goes on", || (site.runs("a").len() >= ran.len() + 2).then_some(()));
     drained(daemon);
-    let ranges: Vec<_> = dropped().into_iter().filter(|range| range.why == Why::Paused).collect();
+    let ranges: Vec<_> = dropped().into_iter().filter(|range| range.why == DropReason::Paused).collect();
     let [range] = ranges[..] else { panic!("{:?}", dropped()) };
     // Those that ran before have records of their own.
     let within = |slot: &&String| (range.first..=range.last).contains(&second(slot));
@@ -39,7 +39,7 @@ fn a_pause_counts_although_nobody_looked() {
     assert!(site.runs("a").is_empty(), "{:?}", site.runs("a"));
     let dropped = site.agenda("rare").unwrap().dropped;
     let said: Vec<_> = dropped.iter().map(|r| (named(r.first), r.count, r.why)).collect();
-    assert_eq!(said, [(slot.clone(), 1, Why::Paused)]);
+    assert_eq!(said, [(slot.clone(), 1, DropReason::Paused)]);
     // The control: without the pause it is run.
     site.make_due("rare");
     site.tick("a").quiet();

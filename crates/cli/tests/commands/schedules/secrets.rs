@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use leasehold_testkit::git::{SETTINGS, Server, Way, Yard, must};
+use leasehold_testkit::git::{RepoAccess, SETTINGS, Server, Yard, must};
 use leasehold_testkit::server;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -29,7 +29,7 @@ impl Watched {
         site.store = server("REDIS_AUTH");
         assert!(site.store.contains(CANARY), "{}", site.store);
         let yard = Yard::new(&std::env::temp_dir());
-        let git = Server::start(Way::Http, yard.dir());
+        let git = Server::start(RepoAccess::Http, yard.dir());
         let url = git.url().replace("http://", &format!("http://me:{CANARY}@"));
         must(yard.dir(), &["clone", "--quiet", &url, "clone"]);
         yard.commit(&yard.dir().join("clone"), "one");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use leasehold::core::ledger::agenda::Range;
-use leasehold::core::ledger::{State, Subject};
+use leasehold::core::ledger::job_record::DroppedRange;
+use leasehold::core::ledger::{ItemState, Subject};
 use leasehold::core::name::Name;
 use leasehold::stores::Store;
 use leasehold_run::job_records::{read, recorded, told};
@@ -42,15 +42,15 @@ impl Slots {
     }
 }
 
-fn terminal(state: State) -> bool {
-    !matches!(state, State::Started | State::Planned)
+fn terminal(state: ItemState) -> bool {
+    !matches!(state, ItemState::Started | ItemState::Planned)
 }
 
-fn covering(ranges: &[Range], at: i64) -> Option<usize> {
+fn covering(ranges: &[DroppedRange], at: i64) -> Option<usize> {
     ranges.iter().position(|range| (range.first..=range.last).contains(&at))
 }
 
-fn records(store: &mut dyn Store, slots: &Slots, n: usize) -> (BTreeMap<i64, State>, Vec<Range>) {
+fn records(store: &mut dyn Store, slots: &Slots, n: usize) -> (BTreeMap<i64, ItemState>, Vec<DroppedRange>) {
     let job = &slots.jobs[n];
     let agenda = read(store, job).unwrap().unwrap();
     let (entries, bad) = recorded(store, job, slots.begun[n], slots.end).unwrap();
@@ -69,8 +69,8 @@ type Ran = BTreeMap<(String, i64), (u32, u32)>;
 
 pub struct Audit<'a> {
     slots: &'a Slots,
-    own: Vec<BTreeMap<i64, State>>,
-    ranges: Vec<Vec<Range>>,
+    own: Vec<BTreeMap<i64, ItemState>>,
+    ranges: Vec<Vec<DroppedRange>>,
     ran: Ran,
     pub ok: usize,
     states: BTreeMap<&'static str, usize>,
@@ -119,17 +119,19 @@ impl<'a> Audit<'a> {
             None if covering(&self.ranges[n], at).is_none() => {
                 return Some(format!("{job}@{at}: lost without a reason"));
             }
-            None | Some(State::Skipped) => begins == 0,
-            Some(State::Ok | State::Failed) => begins == 1 && ends == 1 || again && begins >= 1 && ends >= 1,
-            Some(State::Lost | State::Killed | State::Unknown) => begins <= 1 || again,
-            Some(State::Started | State::Planned) => false,
+            None | Some(ItemState::Skipped) => begins == 0,
+            Some(ItemState::Ok | ItemState::Failed) => {
+                begins == 1 && ends == 1 || again && begins >= 1 && ends >= 1
+            }
+            Some(ItemState::Lost | ItemState::Killed | ItemState::Unknown) => begins <= 1 || again,
+            Some(ItemState::Started | ItemState::Planned) => false,
         };
         let word = self.own[n].get(&at).map_or("dropped", |state| state.word());
         (!fits).then(|| format!("{job}@{at}: {word}, begun {begins} times, ended {ends} times"))
     }
 
     /// Whether the number of a range is that of its slots without a record.
-    fn range(&self, n: usize, range: &Range) -> Option<String> {
+    fn range(&self, n: usize, range: &DroppedRange) -> Option<String> {
         let within = |at: &i64| (range.first..=range.last).contains(at);
         // What is due after the end is not looked at, and may be in the range.
         if range.last > self.slots.end {
@@ -145,7 +147,7 @@ impl<'a> Audit<'a> {
         let (n, at) = (0..self.slots.jobs.len())
             .find_map(|n| {
                 let plain = !Slots::again(n);
-                let ok = self.own[n].iter().find(|(_, state)| plain && **state == State::Ok);
+                let ok = self.own[n].iter().find(|(_, state)| plain && **state == ItemState::Ok);
                 ok.map(|(at, _)| (n, *at))
             })
             .expect("a slot that ran");

@@ -15,7 +15,7 @@ const TRIES: usize = 1000;
 
 /// One version file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct VersionFile {
     pub(super) seq: u64,
     pub(super) write: WriteId,
     /// The write id in the file before; none only in the first.
@@ -25,7 +25,7 @@ pub(super) struct Entry {
     pub(super) body: Option<Vec<u8>>,
 }
 
-impl Entry {
+impl VersionFile {
     pub(super) fn encode(&self) -> Vec<u8> {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
         let mut bytes = format!(
@@ -75,14 +75,14 @@ impl Entry {
 
 /// The newest version and what else the listing showed.
 #[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) newest: Entry,
-    pub(super) listing: Listing,
+pub(super) struct ChainHead {
+    pub(super) newest: VersionFile,
+    pub(super) listing: KeyListing,
 }
 
 /// What one pass over a key's directory found.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
+pub(super) struct KeyListing {
     versions: Vec<u64>,
     /// Prepared files and the number each was meant for.
     temps: Vec<(u64, String)>,
@@ -90,7 +90,7 @@ pub(super) struct Listing {
 
 /// What became of an attempt to add a version.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Added {
+pub(super) enum AddOutcome {
     Written,
     Conflict,
     Unsure,
@@ -105,8 +105,8 @@ fn number(text: &str) -> Option<u64> {
     (format!("{seq}") == text).then_some(seq)
 }
 
-fn list(dir: BorrowedFd<'_>) -> Result<Listing, Failure> {
-    let mut listing = Listing::default();
+fn list(dir: BorrowedFd<'_>) -> Result<KeyListing, Failure> {
+    let mut listing = KeyListing::default();
     let failed = |e| trouble(e, "A key's directory in the store cannot be listed");
     for entry in Dir::read_from(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -152,11 +152,11 @@ pub(super) fn read_file(dir: BorrowedFd<'_>, name: &str) -> Result<Option<Vec<u8
     }
 }
 
-pub(super) fn version(dir: BorrowedFd<'_>, seq: u64) -> Result<Option<Entry>, Failure> {
+pub(super) fn version(dir: BorrowedFd<'_>, seq: u64) -> Result<Option<VersionFile>, Failure> {
     let Some(bytes) = read_file(dir, &seq.to_string())? else {
         return Ok(None);
     };
-    Entry::decode(seq, &bytes).map(Some).ok_or_else(|| {
+    VersionFile::decode(seq, &bytes).map(Some).ok_or_else(|| {
         unusable(format!(
             "Version {seq} of a record in the store is damaged or of a format this version does not know, and was left as it is. Restore the directory from a backup, or use a newer Leasehold."
         ))
@@ -172,7 +172,7 @@ fn exists(dir: BorrowedFd<'_>, seq: u64) -> Result<bool, Failure> {
 }
 
 /// The newest version: at the moment its successor was looked for in vain, it was the last one.
-pub(super) fn newest(dir: impl AsFd) -> Result<Seen, Failure> {
+pub(super) fn newest(dir: impl AsFd) -> Result<ChainHead, Failure> {
     let dir = dir.as_fd();
     let mut empty = 0;
     for _ in 0..TRIES {
@@ -190,7 +190,7 @@ pub(super) fn newest(dir: impl AsFd) -> Result<Seen, Failure> {
             continue;
         };
         if follows(dir, &found)? {
-            return Ok(Seen { newest: found, listing });
+            return Ok(ChainHead { newest: found, listing });
         }
     }
     if empty == TRIES {
@@ -208,7 +208,7 @@ pub(super) fn newest(dir: impl AsFd) -> Result<Seen, Failure> {
 
 /// Whether the file before `entry` is still the one it was written after, so that neither of them
 /// was ever swept and `entry` is no latecomer under a used number.
-fn follows(dir: BorrowedFd<'_>, entry: &Entry) -> Result<bool, Failure> {
+fn follows(dir: BorrowedFd<'_>, entry: &VersionFile) -> Result<bool, Failure> {
     match entry.seq.checked_sub(1) {
         None => Ok(true),
         Some(before) => Ok(version(dir, before)?.map(|e| e.write) == entry.previous),
@@ -237,7 +237,12 @@ pub(super) fn write_file(dir: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> Resul
 /// Adds `entry`, which was written after `after`, the newest version as last read.
 ///
 /// `confirm` is false only in the test that shows what happens without the look back.
-pub(super) fn add(dir: impl AsFd, after: &Seen, entry: &Entry, confirm: bool) -> Result<Added, Failure> {
+pub(super) fn add(
+    dir: impl AsFd,
+    after: &ChainHead,
+    entry: &VersionFile,
+    confirm: bool,
+) -> Result<AddOutcome, Failure> {
     let dir = dir.as_fd();
     let what = "A new version could not be written to the store";
     let temp = temp_name(entry.seq, entry.write);
@@ -245,16 +250,16 @@ pub(super) fn add(dir: impl AsFd, after: &Seen, entry: &Entry, confirm: bool) ->
     let name = entry.seq.to_string();
     let linked = rustix::fs::linkat(dir, &temp, dir, &name, AtFlags::empty());
     let linked = match unless_taken(linked, dir, &name) {
-        Ok(()) => Ok(Added::Written),
+        Ok(()) => Ok(AddOutcome::Written),
         Err(Errno::EXIST) => Ok(lost_reply(rustix::fs::statat(dir, &temp, AtFlags::SYMLINK_NOFOLLOW))),
         // Swept, because the number was taken: by somebody else, or by a first try of ours.
-        Err(Errno::NOENT | Errno::STALE) => Ok(Added::Unsure),
+        Err(Errno::NOENT | Errno::STALE) => Ok(AddOutcome::Unsure),
         Err(Errno::PERM | Errno::MLINK) => Err(trouble(Errno::NOSYS, what)),
         Err(e) => Err(trouble(e, what)),
     };
     let _ = rustix::fs::unlinkat(dir, &temp, AtFlags::empty());
     let linked = linked?;
-    if linked != Added::Written {
+    if linked != AddOutcome::Written {
         return Ok(linked);
     }
     // It is there for all to see: not that nothing was written.
@@ -265,27 +270,27 @@ pub(super) fn add(dir: impl AsFd, after: &Seen, entry: &Entry, confirm: bool) ->
         )
     })?;
     if confirm && version(dir, after.newest.seq)?.map(|e| e.write) != entry.previous {
-        return Ok(Added::Unsure);
+        return Ok(AddOutcome::Unsure);
     }
     sweep(dir, &after.listing, after.newest.seq);
-    Ok(Added::Written)
+    Ok(AddOutcome::Written)
 }
 
 /// The name exists. Ours, if the server linked it and its answer was lost on the way: then the
 /// prepared file has two names. A version is swept only after its prepared file, so one name means
 /// that it was never linked. Without a name nothing can be said: a sweeper took it, perhaps between
 /// the kernel's look at the name and its look at the file.
-fn lost_reply(prepared: Result<Stat, Errno>) -> Added {
+fn lost_reply(prepared: Result<Stat, Errno>) -> AddOutcome {
     match prepared.map(|stat| stat.st_nlink) {
-        Ok(1) => Added::Conflict,
-        Ok(2) => Added::Written,
-        Ok(_) | Err(_) => Added::Unsure,
+        Ok(1) => AddOutcome::Conflict,
+        Ok(2) => AddOutcome::Written,
+        Ok(_) | Err(_) => AddOutcome::Unsure,
     }
 }
 
 /// Removes what lies before `keep`, upwards. Stops at the first thing out of the ordinary: what is
 /// left is swept by the next writer.
-fn sweep(dir: BorrowedFd<'_>, listing: &Listing, keep: u64) {
+fn sweep(dir: BorrowedFd<'_>, listing: &KeyListing, keep: u64) {
     for (seq, temp) in &listing.temps {
         if *seq <= keep {
             let _ = rustix::fs::unlinkat(dir, temp, AtFlags::empty());
@@ -336,7 +341,7 @@ mod tests {
 
     #[test]
     fn an_entry_reads_only_what_it_writes() {
-        let entry = Entry {
+        let entry = VersionFile {
             seq: 3,
             write: WriteId(7),
             previous: Some(WriteId(6)),
@@ -344,13 +349,13 @@ mod tests {
             body: Some(b"a\nb\0".to_vec()),
         };
         let good = entry.encode();
-        assert_eq!(Entry::decode(3, &good), Some(entry));
-        assert_eq!(Entry::decode(4, &good), None, "copied to another number");
-        assert_eq!(Entry::decode(3, &good[..good.len() - 1]), None, "cut short");
-        assert_eq!(Entry::decode(3, &[&good[..], b"x"].concat()), None, "too long");
-        assert_eq!(Entry::decode(3, b""), None);
-        let absent = Entry { seq: 0, write: WriteId(1), previous: None, stamp: None, body: None };
-        assert_eq!(Entry::decode(0, &absent.encode()), Some(absent));
+        assert_eq!(VersionFile::decode(3, &good), Some(entry));
+        assert_eq!(VersionFile::decode(4, &good), None, "copied to another number");
+        assert_eq!(VersionFile::decode(3, &good[..good.len() - 1]), None, "cut short");
+        assert_eq!(VersionFile::decode(3, &[&good[..], b"x"].concat()), None, "too long");
+        assert_eq!(VersionFile::decode(3, b""), None);
+        let absent = VersionFile { seq: 0, write: WriteId(1), previous: None, stamp: None, body: None };
+        assert_eq!(VersionFile::decode(0, &absent.encode()), Some(absent));
     }
 
     #[test]
@@ -360,12 +365,12 @@ mod tests {
         let (prepared, version) = (dir.join("t1"), dir.join("1"));
         let file = std::fs::File::create(&prepared).unwrap();
         let looked = || lost_reply(rustix::fs::fstat(&file));
-        assert_eq!(looked(), Added::Conflict, "never linked");
+        assert_eq!(looked(), AddOutcome::Conflict, "never linked");
         std::fs::hard_link(&prepared, &version).unwrap();
-        assert_eq!(looked(), Added::Written, "linked");
+        assert_eq!(looked(), AddOutcome::Written, "linked");
         std::fs::remove_file(&version).unwrap();
         std::fs::remove_file(&prepared).unwrap();
-        assert_eq!(looked(), Added::Unsure, "swept");
+        assert_eq!(looked(), AddOutcome::Unsure, "swept");
         std::fs::remove_dir(&dir).unwrap();
     }
 }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use leasehold_core::ids::WriteId;
 
 use super::chain::{read_file, write_file};
-use crate::backends::local::{Place, trouble, unusable};
+use crate::backends::local::{OpenedPath, trouble, unusable};
 use crate::stores::Failure;
 
 const FORMAT_FILE: &str = "leasehold-dir";
@@ -63,7 +63,7 @@ pub(super) fn names(dir: BorrowedFd<'_>) -> Result<Vec<String>, Errno> {
     Ok(names)
 }
 
-pub(super) fn open_root(at: &Place) -> Result<OwnedFd, Failure> {
+pub(super) fn open_root(at: &OpenedPath) -> Result<OwnedFd, Failure> {
     let what = || format!("The store {} cannot be opened", at.path().display());
     let parent = at.parent.as_fd();
     match open_dir(parent, &at.name) {

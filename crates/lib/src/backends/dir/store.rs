@@ -49,7 +49,7 @@
 //!
 //! All this needs a file system whose `link`, `rename` and lookups are atomic and seen by all at once.
 //! Local ones are; a network mount is only as good as its server and its caches, and says so in
-//! [`Facts::caution`].
+//! [`StoreFacts::caution`].
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -63,13 +63,14 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
 
-use super::chain::{self, Added, Entry, write_file};
+use super::chain::{self, AddOutcome, VersionFile, write_file};
 use super::key;
 use super::root::{KEYS, TEMP, identify, initialise, make_dir, names, open_dir, open_root, unless_taken};
 use crate::backends::Holders;
-use crate::backends::local::{Domain, Place, Stamp, examined, is_local, trouble, unusable};
+use crate::backends::local::{Domain, OpenedPath, Stamp, examined, is_local, trouble, unusable};
 use crate::stores::{
-    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
+    Cas, Clock, Examine, Failure, FailureKind, Listed, Remark, RemarkLevel, Store, StoreFacts, Stored,
+    Version,
 };
 
 /// A key directory that was prepared this long ago, and is not in place, never will be.
@@ -94,7 +95,7 @@ pub struct DirStore {
 impl DirStore {
     /// Opens the store in the directory at `path`; creates the directory if it does not exist.
     pub fn open(path: &str) -> Result<Self, Failure> {
-        let at = Place::find(path.trim_end_matches('/'))?;
+        let at = OpenedPath::find(path.trim_end_matches('/'))?;
         let shown = at.path();
         let root = open_root(&at)?;
         let stat = rustix::fs::fstat(&root)
@@ -171,7 +172,7 @@ impl DirStore {
             make_dir(parent.as_fd(), part).map_err(failed)?;
             parent = open_dir(parent.as_fd(), part).map_err(failed)?;
         }
-        let first = Entry {
+        let first = VersionFile {
             seq: 0,
             write: WriteId(crate::random::seed()),
             previous: None,
@@ -249,7 +250,7 @@ impl DirStore {
         self.domain.as_ref().map(Domain::stamp)
     }
 
-    fn stored(&self, entry: Entry) -> Option<Stored> {
+    fn stored(&self, entry: VersionFile) -> Option<Stored> {
         let age = entry.stamp.and_then(|stamp| self.domain.as_ref()?.age(&stamp));
         Some(Stored { version: Version(entry.write.to_string()), body: entry.body?, age })
     }
@@ -288,7 +289,7 @@ impl DirStore {
             unusable("The version numbers of a key are used up, which takes longer than any machine lives: the directory was tampered with. Restore it from a backup.".into())
         })?;
         self.pause();
-        let entry = Entry {
+        let entry = VersionFile {
             seq,
             write,
             previous: Some(newest.write),
@@ -298,12 +299,12 @@ impl DirStore {
         let added = chain::add(&dir, &seen, &entry, self.confirms())?;
         self.still_there()?;
         Ok(match added {
-            Added::Written => Cas::Written {
+            AddOutcome::Written => Cas::Written {
                 version: Version(write.to_string()),
                 store_time: entry.stamp.map(|stamp| stamp.boot_time.0),
             },
-            Added::Conflict => Cas::Conflict,
-            Added::Unsure => Cas::Unknown(Failure::new(
+            AddOutcome::Conflict => Cas::Conflict,
+            AddOutcome::Unsure => Cas::Unknown(Failure::new(
                 FailureKind::Unreachable,
                 "Others wrote the same record while this write was on its way, so whether it counted must be read back.",
             )),
@@ -353,9 +354,9 @@ impl DirStore {
 
 #[async_trait(?Send)]
 impl Store for DirStore {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         let local = self.domain.is_some();
-        Facts {
+        StoreFacts {
             url: format!("dir:{}", self.path.display()),
             instance: self.instance.clone(),
             clock: if local { Clock::BootTime } else { Clock::Observed },
@@ -420,7 +421,7 @@ impl Examine for DirStore {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let durability = Remark {
             about: "durability",
-            verdict: Verdict::Good,
+            verdict: RemarkLevel::Good,
             text: "every write is synced with its directory, and a name is won by link(2)".into(),
         };
         Ok(vec![durability, examined(&self.keys)])

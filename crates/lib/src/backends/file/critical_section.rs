@@ -24,13 +24,13 @@ const PAUSE_MOST: Duration = Duration::from_millis(25);
 
 /// The critical section; left when dropped, or when the process dies.
 #[derive(Debug)]
-pub struct Inside {
+pub struct CriticalSection {
     lock: File,
     /// The fence as it was last read or written here.
     fence: Option<Vec<u8>>,
 }
 
-impl Inside {
+impl CriticalSection {
     /// Whatever is started from now on is inside too, until the last of it has ended.
     pub fn inherited(&self) -> io::Result<()> {
         Ok(rustix::io::fcntl_setfd(&self.lock, rustix::io::FdFlags::empty())?)
@@ -54,14 +54,14 @@ impl<E: Into<io::Error>> From<E> for NotInside {
 impl DirFence {
     /// Enters the critical section, waiting at most so long. The lock file stays for ever: if it
     /// were removed, two processes could each lock one of that name.
-    pub(super) fn enter(&self, patience: Duration) -> Result<Inside, NotInside> {
+    pub(super) fn enter(&self, patience: Duration) -> Result<CriticalSection, NotInside> {
         let until = clock::boot_time().plus(patience);
         let mut pause = PAUSE_FIRST;
         let mut timer = None;
         loop {
             let lock = self.open_lock()?;
             match lock.try_lock() {
-                Ok(()) if self.is_lock(&lock)? => return Ok(Inside { lock, fence: None }),
+                Ok(()) if self.is_lock(&lock)? => return Ok(CriticalSection { lock, fence: None }),
                 // Removed by somebody while we waited: the one there now counts.
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(e)) => return Err(e.into()),
@@ -139,13 +139,13 @@ impl DirFence {
     }
 
     /// The fence's bytes. Whoever is inside relies on them: see [`DirFence::alone`].
-    pub(super) fn read_fence_inside(&self, inside: &mut Inside) -> io::Result<Option<Vec<u8>>> {
+    pub(super) fn read_fence_inside(&self, inside: &mut CriticalSection) -> io::Result<Option<Vec<u8>>> {
         inside.fence = self.read_fence()?;
         Ok(inside.fence.clone())
     }
 
     /// Whether nobody else came in, as far as the lock file and the fence tell.
-    fn alone(&self, inside: &Inside) -> io::Result<()> {
+    fn alone(&self, inside: &CriticalSection) -> io::Result<()> {
         match self.read_fence()? == inside.fence && self.is_lock(&inside.lock)? {
             true => Ok(()),
             false => Err(io::Error::other(
@@ -155,27 +155,27 @@ impl DirFence {
     }
 
     /// Gives something here another name, in place of whatever had it.
-    pub(super) fn rename(&self, inside: &Inside, from: &str, to: &str) -> io::Result<()> {
+    pub(super) fn rename(&self, inside: &CriticalSection, from: &str, to: &str) -> io::Result<()> {
         self.alone(inside)?;
         Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?)
     }
 
     /// Gives each of two things the other's name, in one step.
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    pub(super) fn exchange(&self, inside: &Inside, one: &str, other: &str) -> io::Result<()> {
+    pub(super) fn exchange(&self, inside: &CriticalSection, one: &str, other: &str) -> io::Result<()> {
         use rustix::fs::RenameFlags;
         self.alone(inside)?;
         Ok(rustix::fs::renameat_with(&self.dir, one, &self.dir, other, RenameFlags::EXCHANGE)?)
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
-    pub(super) fn exchange(&self, _: &Inside, _: &str, other: &str) -> io::Result<()> {
+    pub(super) fn exchange(&self, _: &CriticalSection, _: &str, other: &str) -> io::Result<()> {
         let why = format!("{other} is a plain directory; move it away once, so that it can become a link");
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
     /// Replaces the fence as a whole, durably.
-    pub(super) fn replace_fence(&self, inside: &mut Inside, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn replace_fence(&self, inside: &mut CriticalSection, bytes: &[u8]) -> io::Result<()> {
         // A name that nobody else has; if we die here, it is swept as a payload is.
         let new = self.fresh_name();
         let written = (|| {
@@ -193,7 +193,7 @@ impl DirFence {
     }
 
     /// As if nobody had ever sealed.
-    pub(super) fn remove_fence(&self, inside: &Inside) -> io::Result<()> {
+    pub(super) fn remove_fence(&self, inside: &CriticalSection) -> io::Result<()> {
         self.alone(inside)?;
         self.unlink(&self.fence_name())?;
         self.sync()

@@ -37,7 +37,7 @@ pub struct DirFence {
 ///
 /// Locked while its writer lives, so that a sweep tells it from what a dead one left.
 #[derive(Debug)]
-pub struct Payload<'a> {
+pub struct StagedPayload<'a> {
     beside: &'a DirFence,
     file: File,
     pub(super) name: String,
@@ -45,7 +45,7 @@ pub struct Payload<'a> {
     keep: bool,
 }
 
-impl<'a> Payload<'a> {
+impl<'a> StagedPayload<'a> {
     /// Somebody else's business from now on.
     pub(super) fn keep(&mut self) {
         self.keep = true;
@@ -86,7 +86,7 @@ impl<'a> Payload<'a> {
     }
 }
 
-impl Drop for Payload<'_> {
+impl Drop for StagedPayload<'_> {
     fn drop(&mut self) {
         if !self.keep {
             self.beside.discard(&self.name);
@@ -197,13 +197,13 @@ impl DirFence {
     }
 
     /// Writes a payload to the disk under a name nobody else has.
-    pub(super) fn payload(&self, content: &mut dyn Read) -> io::Result<Payload<'_>> {
+    pub(super) fn payload(&self, content: &mut dyn Read) -> io::Result<StagedPayload<'_>> {
         // Until it is known what it replaces, nobody else need see it.
         let mode = if self.look()?.is_some() { PRIVATE } else { PLAIN };
         for _ in 0..5 {
             let name = self.fresh_name();
             let file = self.open_at(&name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode)?;
-            let Some(mut payload) = Payload::locked(self, file, name)? else { continue };
+            let Some(mut payload) = StagedPayload::locked(self, file, name)? else { continue };
             let mut hash = Sha256::new();
             blocks(content, |block| {
                 hash.update(block);
@@ -218,7 +218,7 @@ impl DirFence {
     }
 
     /// A new directory for a payload, which the caller fills and whose digest it sets.
-    pub(super) fn payload_directory(&self) -> io::Result<Payload<'_>> {
+    pub(super) fn payload_directory(&self) -> io::Result<StagedPayload<'_>> {
         for _ in 0..5 {
             let name = self.fresh_name();
             rustix::fs::mkdirat(&self.dir, &name, Mode::from_raw_mode(DIRECTORY))?;
@@ -227,7 +227,7 @@ impl DirFence {
                 Err(Errno::NOENT) => continue,
                 other => other?,
             };
-            if let Some(payload) = Payload::locked(self, file, name)? {
+            if let Some(payload) = StagedPayload::locked(self, file, name)? {
                 return Ok(payload);
             }
         }

@@ -24,17 +24,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode, Offer, Reason, Verdict, verdict};
-use leasehold_core::fence_record::{FenceRecord, Pending};
+use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, RefusalReason, verdict};
+use leasehold_core::fence_record::{FenceRecord, PendingWrite};
 use rustix::fs::{Access, Stat};
 
-pub use super::critical_section::Inside;
+pub use super::critical_section::CriticalSection;
 use super::critical_section::NotInside;
-use super::dir_fence::{DirFence, MARK, Payload};
+use super::dir_fence::{DirFence, MARK, StagedPayload};
 use super::git_exclude;
 use crate::targets::cas_fence::never_sealed;
 use crate::targets::{
-    Asked, Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written, sealing,
+    Class, Content, Refused, RefusedAction, Sealed, Target, TargetAction, TargetError, Written, sealing,
 };
 
 /// How long to wait for the critical section: it takes milliseconds, so something hangs.
@@ -57,11 +57,17 @@ pub trait FileKind: fmt::Debug + Send {
     fn fit(&self, beside: &DirFence) -> io::Result<Result<(), (String, String)>>;
 
     /// Writes the content to the disk under a name of its own.
-    fn stage<'a>(&self, beside: &'a DirFence, content: Content<'_>) -> io::Result<Payload<'a>>;
+    fn stage<'a>(&self, beside: &'a DirFence, content: Content<'_>) -> io::Result<StagedPayload<'a>>;
 
     /// Puts a staged payload in place; again, if somebody died in the middle of it. An error means that it
     /// is not in place.
-    fn place(&self, beside: &DirFence, inside: &Inside, payload: &str, fence: &Fence) -> io::Result<()>;
+    fn place(
+        &self,
+        beside: &DirFence,
+        inside: &CriticalSection,
+        payload: &str,
+        fence: &Fence,
+    ) -> io::Result<()>;
 
     /// The digest of a payload that is staged and may be put in place.
     fn waiting(&self, beside: &DirFence, payload: &str, fence: &Fence) -> io::Result<Option<String>>;
@@ -160,18 +166,20 @@ impl<A: FileKind> LockTarget<A> {
         &mut self,
         bearer: &Bearer,
         digest: &str,
-    ) -> Result<(Inside, Written), TargetError> {
+    ) -> Result<(CriticalSection, Written), TargetError> {
         let mut inside = self.go_in()?;
         let stored = self.settled(&mut inside)?;
         let fence = stored.as_ref().map(|stored| &stored.fence);
         let seq = fence.map_or(1, |fence| fence.seq.saturating_add(1));
-        let (next, let_in) = match verdict(fence, bearer, &Offer::Write { seq, digest: digest.into() }) {
-            Verdict::Accept(next) => (next, None),
-            Verdict::LetIn(reason, next) => (next, Some(self.refusal(Attempt::Write, reason, bearer, fence))),
+        let (next, let_in) = match verdict(fence, bearer, &FenceOffer::Write { seq, digest: digest.into() }) {
+            FenceVerdict::Accept(next) => (next, None),
+            FenceVerdict::LetIn(reason, next) => {
+                (next, Some(self.refusal(RefusedAction::Write, reason, bearer, fence)))
+            }
             // The number is a fresh one, so nothing is a repetition.
-            Verdict::Repeat => return Ok((inside, Written { seq, repeat: true, let_in: None })),
-            Verdict::Refuse(reason) => {
-                let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
+            FenceVerdict::Repeat => return Ok((inside, Written { seq, repeat: true, let_in: None })),
+            FenceVerdict::Refuse(reason) => {
+                let refusal = self.refusal(RefusedAction::Write, reason, bearer, fence);
                 return Err(TargetError::Refused(Box::new(refusal)));
             }
         };
@@ -210,13 +218,13 @@ impl<A: FileKind> LockTarget<A> {
     /// Puts an accepted payload in place: fence `pending`, the payload itself, fence `done`.
     fn land(
         &self,
-        inside: &mut Inside,
+        inside: &mut CriticalSection,
         before: &FenceRecord,
         fence: Fence,
-        payload: &mut Payload<'_>,
+        payload: &mut StagedPayload<'_>,
     ) -> Result<(), TargetError> {
         let over = Some(self.beside.identity().map_err(|e| self.io("look at", e))?);
-        let pending = Pending { temp: payload.name.clone(), before: before.fence.digest.clone(), over };
+        let pending = PendingWrite { temp: payload.name.clone(), before: before.fence.digest.clone(), over };
         let record = FenceRecord::pending(fence, pending).after(Some(before));
         let announced = self.beside.replace_fence(inside, &record.encode());
         let said = announced.is_ok();
@@ -241,7 +249,7 @@ impl<A: FileKind> LockTarget<A> {
 
     /// The fence, with nothing pending: what a dead writer left is finished, or taken back if its
     /// payload is gone and the artefact is not it.
-    fn settled(&self, inside: &mut Inside) -> Result<Option<FenceRecord>, TargetError> {
+    fn settled(&self, inside: &mut CriticalSection) -> Result<Option<FenceRecord>, TargetError> {
         let stored = self.decoded(self.beside.read_fence_inside(inside))?;
         let Some((record, pending)) = stored.as_ref().and_then(|r| Some((r, r.pending.as_ref()?))) else {
             return Ok(stored);
@@ -285,7 +293,7 @@ impl<A: FileKind> LockTarget<A> {
     fn went_round(&self, bearer: &Bearer) -> Option<String> {
         let FenceRecord { fence, pending, .. } = self.stored().ok()??;
         // Somebody else's write may have been let in; one that was killed half way has not changed anything yet.
-        if fence.grant != bearer.grant || fence.mode == Mode::Observe || pending.is_some() {
+        if fence.grant != bearer.grant || fence.mode == FenceMode::Observe || pending.is_some() {
             return None;
         }
         let (changed, how) = match fence.seq {
@@ -334,7 +342,7 @@ impl<A: FileKind> LockTarget<A> {
         fit.map_err(|(why, fix)| TargetError::Unfit { target: self.shown.clone(), why, fix })
     }
 
-    fn go_in(&self) -> Result<Inside, TargetError> {
+    fn go_in(&self) -> Result<CriticalSection, TargetError> {
         self.beside.enter(self.patience).map_err(|e| match e {
             NotInside::Busy(holder) => {
                 TargetError::Busy { target: self.shown.clone(), waited: self.patience, holder }
@@ -343,7 +351,13 @@ impl<A: FileKind> LockTarget<A> {
         })
     }
 
-    fn refusal(&self, attempt: Attempt, reason: Reason, bearer: &Bearer, fence: Option<&Fence>) -> Refused {
+    fn refusal(
+        &self,
+        attempt: RefusedAction,
+        reason: RefusalReason,
+        bearer: &Bearer,
+        fence: Option<&Fence>,
+    ) -> Refused {
         Refused::new(attempt, reason, &self.shown, bearer, fence)
     }
 
@@ -373,7 +387,7 @@ impl<A: FileKind> Target for LockTarget<A> {
         self.caution.as_deref()
     }
 
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         // First without the lock, whose file would be left beside what is refused.
         self.fit()?;
         let mut inside = self.go_in()?;
@@ -404,12 +418,12 @@ impl<A: FileKind> Target for LockTarget<A> {
         self.fit()?;
         let mut payload = self.artefact.stage(&self.beside, content).map_err(|e| self.io("write", e))?;
         let refused = |reason, fence| {
-            let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
+            let refusal = self.refusal(RefusedAction::Write, reason, bearer, fence);
             Err(TargetError::Refused(Box::new(refusal)))
         };
         // First without the lock, whose file would be left beside what was never sealed.
         if self.stored()?.is_none() {
-            return refused(Reason::NotSealed, None);
+            return refused(RefusalReason::NotSealed, None);
         }
         let mut inside = self.go_in()?;
         self.fit()?;
@@ -418,17 +432,17 @@ impl<A: FileKind> Target for LockTarget<A> {
         let fence = stored.as_ref().map(|stored| &stored.fence);
         // The rule looks at the grant before it looks at the number, so any number will do for others.
         let seq = seq.unwrap_or_else(|| fence.map_or(1, |fence| fence.seq.saturating_add(1)));
-        let offer = Offer::Write { seq, digest: payload.digest.clone() };
+        let offer = FenceOffer::Write { seq, digest: payload.digest.clone() };
         let written = |repeat, let_in| Written { seq, repeat, let_in };
         match (verdict(fence, bearer, &offer), stored.as_ref()) {
-            (Verdict::Accept(fence), Some(stored)) => {
+            (FenceVerdict::Accept(fence), Some(stored)) => {
                 self.land(&mut inside, stored, fence.clone(), &mut payload)?;
                 self.artefact.sweep(&self.beside, &fence);
                 Ok(written(false, None))
             }
-            (Verdict::Repeat, Some(_)) => Ok(written(true, None)),
-            (Verdict::LetIn(reason, counted), Some(stored)) => {
-                let refusal = self.refusal(Attempt::Write, reason, bearer, fence);
+            (FenceVerdict::Repeat, Some(_)) => Ok(written(true, None)),
+            (FenceVerdict::LetIn(reason, counted), Some(stored)) => {
+                let refusal = self.refusal(RefusedAction::Write, reason, bearer, fence);
                 let as_if =
                     Fence { seq, digest: payload.digest.clone(), token: bearer.token, ..counted.clone() };
                 let placed = self.artefact.place(&self.beside, &inside, &payload.name, &as_if);
@@ -437,7 +451,7 @@ impl<A: FileKind> Target for LockTarget<A> {
                 // Before it is counted: the count may fail, and with it the sync that is part of it.
                 self.beside.sync().map_err(|e| TargetError::InDoubt {
                     target: self.shown.clone(),
-                    asked: Asked::Write,
+                    asked: TargetAction::Write,
                     why: format!("it is in place, and may not be after a power cut ({e})"),
                 })?;
                 // Counted after the fact: a watched write must not fail for the sake of its count.
@@ -445,10 +459,10 @@ impl<A: FileKind> Target for LockTarget<A> {
                 let _ = self.beside.replace_fence(&mut inside, &record.encode());
                 Ok(written(false, Some(refusal)))
             }
-            (Verdict::Refuse(reason), _) => refused(reason, fence),
+            (FenceVerdict::Refuse(reason), _) => refused(reason, fence),
             // The rule lets nobody write what was never sealed.
-            (Verdict::Accept(_) | Verdict::Repeat | Verdict::LetIn(..), None) => {
-                refused(Reason::NotSealed, None)
+            (FenceVerdict::Accept(_) | FenceVerdict::Repeat | FenceVerdict::LetIn(..), None) => {
+                refused(RefusalReason::NotSealed, None)
             }
         }
     }
@@ -490,7 +504,7 @@ impl<A: FileKind> Target for LockTarget<A> {
         Err(TargetError::Unfit { target: self.shown.clone(), why: why.into(), fix: fix.into() })
     }
 
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+    fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
         let mut inside = self.go_in()?;
         let Some(record) = self.settled(&mut inside)? else { return Err(never_sealed(&self.shown)) };
         let record = FenceRecord { fence: Fence { mode, ..record.fence }, ..record };

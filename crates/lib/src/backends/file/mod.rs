@@ -7,11 +7,11 @@ mod lock_target;
 mod one_file;
 pub mod tree;
 
-pub(super) use self::dir_fence::Payload;
+pub(super) use self::dir_fence::StagedPayload;
 pub use self::dir_fence::{DirFence, digest};
-pub use self::lock_target::{FileKind, Inside, LockTarget};
+pub use self::lock_target::{CriticalSection, FileKind, LockTarget};
 pub use self::one_file::{FileTarget, OneFile};
-use self::tree::{Tree, TreeTarget};
+use self::tree::{DirTree, TreeTarget};
 use super::{AsTarget, Backend, OpenTarget, Scheme, whole_path};
 
 /// What the list of backends says of a file.
@@ -22,7 +22,7 @@ pub(super) const FILE: Backend =
 
 /// What it says of a tree.
 pub(super) const TREE: Backend =
-    backend(&[Scheme { name: Tree::SCHEME, example: "tree:PATH" }], |_, path| {
+    backend(&[Scheme { name: DirTree::SCHEME, example: "tree:PATH" }], |_, path| {
         Ok(Box::new(TreeTarget::open(path)?))
     });
 

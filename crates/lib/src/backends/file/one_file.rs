@@ -6,8 +6,8 @@ use std::path::Path;
 use leasehold_core::fence::Fence;
 use rustix::fs::FileType;
 
-use super::dir_fence::{DirFence, Payload};
-use super::lock_target::{FileKind, Inside, LockTarget};
+use super::dir_fence::{DirFence, StagedPayload};
+use super::lock_target::{CriticalSection, FileKind, LockTarget};
 use crate::targets::{Content, TargetError};
 
 /// A file that only the holder of a lease may replace.
@@ -41,7 +41,7 @@ impl FileKind for OneFile {
         Ok(Err((why.into(), fix.into())))
     }
 
-    fn stage<'a>(&self, beside: &'a DirFence, content: Content<'_>) -> io::Result<Payload<'a>> {
+    fn stage<'a>(&self, beside: &'a DirFence, content: Content<'_>) -> io::Result<StagedPayload<'a>> {
         match content {
             Content::Bytes(mut bytes) => beside.payload(&mut bytes),
             Content::Stream(stream) => beside.payload(stream),
@@ -52,7 +52,7 @@ impl FileKind for OneFile {
         }
     }
 
-    fn place(&self, beside: &DirFence, inside: &Inside, payload: &str, _: &Fence) -> io::Result<()> {
+    fn place(&self, beside: &DirFence, inside: &CriticalSection, payload: &str, _: &Fence) -> io::Result<()> {
         beside.rename(inside, payload, beside.name())
     }
 

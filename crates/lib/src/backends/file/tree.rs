@@ -18,20 +18,20 @@ use leasehold_core::fence::Fence;
 use rustix::fs::{FileType, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
-use super::dir_fence::{DirFence, Payload, blocks, named};
-use super::lock_target::{FileKind, Inside, LockTarget};
+use super::dir_fence::{DirFence, StagedPayload, blocks, named};
+use super::lock_target::{CriticalSection, FileKind, LockTarget};
 use crate::clock;
 use crate::targets::{Content, TargetError};
 
 /// A directory that only the holder of a lease may replace.
-pub type TreeTarget = LockTarget<Tree>;
+pub type TreeTarget = LockTarget<DirTree>;
 
 /// How long a version that is no longer current stays, for readers that are still in it.
 pub const READER_GRACE: Duration = Duration::from_secs(10 * 60);
 
 /// A tree of files.
 #[derive(Debug)]
-pub struct Tree {
+pub struct DirTree {
     grace: Duration,
 }
 
@@ -43,7 +43,7 @@ impl TreeTarget {
 
     /// The same, with another grace for readers of old versions.
     pub fn open_with(path: impl AsRef<Path>, grace: Duration) -> Result<Self, TargetError> {
-        Self::at(path.as_ref(), Tree { grace })
+        Self::at(path.as_ref(), DirTree { grace })
     }
 }
 
@@ -65,7 +65,7 @@ fn current(beside: &DirFence) -> Option<String> {
     link.to_str().filter(|name| name.starts_with(&prefix(beside))).map(str::to_owned)
 }
 
-impl FileKind for Tree {
+impl FileKind for DirTree {
     const SCHEME: &'static str = "tree";
 
     fn fit(&self, beside: &DirFence) -> io::Result<Result<(), (String, String)>> {
@@ -84,7 +84,7 @@ impl FileKind for Tree {
         Ok(Err((why.into(), fix.into())))
     }
 
-    fn stage<'a>(&self, beside: &'a DirFence, content: Content<'_>) -> io::Result<Payload<'a>> {
+    fn stage<'a>(&self, beside: &'a DirFence, content: Content<'_>) -> io::Result<StagedPayload<'a>> {
         let Content::Directory(source) = content else {
             let why = "this is a tree, and it was given one file; name a directory with --from";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
@@ -100,7 +100,13 @@ impl FileKind for Tree {
         Ok(payload)
     }
 
-    fn place(&self, beside: &DirFence, inside: &Inside, payload: &str, fence: &Fence) -> io::Result<()> {
+    fn place(
+        &self,
+        beside: &DirFence,
+        inside: &CriticalSection,
+        payload: &str,
+        fence: &Fence,
+    ) -> io::Result<()> {
         let version = version(beside, fence);
         let before = current(beside);
         let there = before.as_ref() == Some(&version);
@@ -196,7 +202,7 @@ fn replaced_at(version: &Path) -> Option<Duration> {
 
 /// A link that was never used goes; a plain directory that was there before the first write becomes a version
 /// like the others, older than all of them.
-fn set_aside(beside: &DirFence, inside: &Inside, link: &str) -> io::Result<()> {
+fn set_aside(beside: &DirFence, inside: &CriticalSection, link: &str) -> io::Result<()> {
     if fs::symlink_metadata(beside.path(link)).is_ok_and(|found| found.is_dir()) {
         let id = crate::random::seed() as u64;
         return beside.rename(inside, link, &format!("{}0.0.{id:016x}", prefix(beside)));
@@ -307,7 +313,7 @@ fn add(hash: &mut Sha256, dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold_core::fence::Mode;
+    use leasehold_core::fence::FenceMode;
     use leasehold_core::ids::{Epoch, Grant, Token};
     use leasehold_core::name::Name;
 
@@ -325,11 +331,11 @@ mod tests {
             seq: 1,
             digest: String::new(),
             done: false,
-            mode: Mode::Enforce,
+            mode: FenceMode::Enforce,
             let_in: 0,
         };
         let inside = beside.enter(Duration::ZERO).ok().unwrap();
-        let (tree, payload) = (Tree { grace: Duration::ZERO }, "payload");
+        let (tree, payload) = (DirTree { grace: Duration::ZERO }, "payload");
         assert_eq!(
             tree.place(&beside, &inside, payload, &fence).unwrap_err().kind(),
             io::ErrorKind::NotFound

@@ -11,7 +11,7 @@ use reqwest::{Client, Method};
 use serde_json::Value;
 
 use super::config::Config;
-use super::response::Answer;
+use super::response::FirestoreAnswer;
 use crate::stores::{Failure, FailureKind};
 
 /// How long reaching a server that does not answer may take. Calls have a limit of their own.
@@ -90,7 +90,7 @@ impl Access {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<FirestoreAnswer, Failure> {
         let bearer = self.bearer().await?;
         let url = format!("{}/v1/{path}", config.endpoint);
         let mut authorization = HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| {
@@ -110,7 +110,7 @@ impl Access {
         let body = response.bytes().await.map_err(unreachable)?;
         // The emulator's bearer is no secret, and an ordinary word.
         let secret = if config.emulator { "" } else { &bearer };
-        Ok(Answer::read(http, &body, secret))
+        Ok(FirestoreAnswer::read(http, &body, secret))
     }
 }
 

@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 
 use super::auth::Access;
 use super::config::Config;
-use super::response::{self, Answer};
+use super::response::{self, FirestoreAnswer};
 use super::wire;
 use crate::stores::{Cas, Failure, Version};
 
 /// The way to one database.
-pub(super) struct Connection {
+pub(super) struct FirestoreConnection {
     pub config: Config,
     /// Made by the first call, which may have to read credential files.
     access: Option<Access>,
 }
 
-impl Connection {
+impl FirestoreConnection {
     /// Reaches nothing yet.
     pub fn new(config: Config) -> Self {
         Self { config, access: None }
@@ -30,7 +30,7 @@ impl Connection {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<FirestoreAnswer, Failure> {
         let access = match self.access.take() {
             Some(access) => access,
             None => Access::new(&self.config)?,
@@ -39,7 +39,7 @@ impl Connection {
         let access = self.access.insert(access);
         let answer = access.call(&self.config, method, path, body).await?;
         match &answer {
-            Answer::Refused { status, words } if status == "UNAUTHENTICATED" => {
+            FirestoreAnswer::Refused { status, words } if status == "UNAUTHENTICATED" => {
                 let refused = access.refused(&self.config, words);
                 // The next call asks for another token.
                 self.access = None;
@@ -55,9 +55,11 @@ impl Connection {
     /// A call that writes nothing.
     pub async fn ask(&mut self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
         match self.call(method, path, body).await? {
-            Answer::Good(value) => Ok(value),
-            Answer::Refused { status, words } => Err(response::failure(&self.config, &status, &words)),
-            Answer::Foreign(http) => Err(response::foreign(&self.config, http)),
+            FirestoreAnswer::Good(value) => Ok(value),
+            FirestoreAnswer::Refused { status, words } => {
+                Err(response::failure(&self.config, &status, &words))
+            }
+            FirestoreAnswer::Foreign(http) => Err(response::foreign(&self.config, http)),
         }
     }
 
@@ -79,11 +81,13 @@ impl Connection {
         let path = format!("{}/documents:commit", self.config.database);
         let answered = self.call(Method::POST, &path, Some(&json!({ "writes": writes }))).await;
         let good = match answered.map_err(Cas::Unknown)? {
-            Answer::Good(value) => value,
-            Answer::Refused { status, words } => {
+            FirestoreAnswer::Good(value) => value,
+            FirestoreAnswer::Refused { status, words } => {
                 return Err(response::refused_write(&self.config, creates, &status, &words));
             }
-            Answer::Foreign(http) => return Err(Cas::Unknown(response::foreign(&self.config, http))),
+            FirestoreAnswer::Foreign(http) => {
+                return Err(Cas::Unknown(response::foreign(&self.config, http)));
+            }
         };
         let time = wire::time(&good["commitTime"]);
         match good["writeResults"].as_array() {

@@ -12,7 +12,7 @@ const WORDS_MAX: usize = 240;
 
 /// An answer that came whole.
 #[derive(Debug, PartialEq)]
-pub(super) enum Answer {
+pub(super) enum FirestoreAnswer {
     /// What was asked for.
     Good(Value),
     /// An error by its name, which may be empty, in the server's words.
@@ -21,7 +21,7 @@ pub(super) enum Answer {
     Foreign(u16),
 }
 
-impl Answer {
+impl FirestoreAnswer {
     /// Reads the body of an answer. `bearer` is taken out of what a server says, should it repeat it.
     pub fn read(http: u16, body: &[u8], bearer: &str) -> Self {
         let Ok(value) = serde_json::from_slice::<Value>(body) else { return Self::Foreign(http) };
@@ -167,21 +167,22 @@ pub(super) fn named(code: i64) -> &'static str {
 mod tests {
     use super::*;
 
-    fn read(http: u16, body: &str) -> Answer {
-        Answer::read(http, body.as_bytes(), "s3cret")
+    fn read(http: u16, body: &str) -> FirestoreAnswer {
+        FirestoreAnswer::read(http, body.as_bytes(), "s3cret")
     }
 
     #[test]
     fn errors_are_found_wherever_they_are() {
-        let refused = |words: &str| Answer::Refused { status: "ABORTED".into(), words: words.into() };
+        let refused =
+            |words: &str| FirestoreAnswer::Refused { status: "ABORTED".into(), words: words.into() };
         let error = r#"{"error":{"code":409,"status":"ABORTED","message":"too\nbusy: s3cret."}}"#;
         assert_eq!(read(409, error), refused("too busy: ***"));
         assert_eq!(read(409, &format!("[{error}]")), refused("too busy: ***"));
         assert_eq!(read(200, &format!("[{{\"readTime\":\"x\"}},{error}]")), refused("too busy: ***"));
-        assert_eq!(read(200, "[]"), Answer::Good(Value::Array(vec![])));
-        assert!(matches!(read(500, "{}"), Answer::Refused { status, .. } if status.is_empty()));
-        assert_eq!(read(200, "<html>"), Answer::Foreign(200));
-        assert_eq!(read(502, ""), Answer::Foreign(502));
+        assert_eq!(read(200, "[]"), FirestoreAnswer::Good(Value::Array(vec![])));
+        assert!(matches!(read(500, "{}"), FirestoreAnswer::Refused { status, .. } if status.is_empty()));
+        assert_eq!(read(200, "<html>"), FirestoreAnswer::Foreign(200));
+        assert_eq!(read(502, ""), FirestoreAnswer::Foreign(502));
     }
 
     #[test]

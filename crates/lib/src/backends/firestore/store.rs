@@ -15,11 +15,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::config::Config;
-use super::connection::Connection;
-use super::response::{self, Answer};
+use super::connection::FirestoreConnection;
+use super::response::{self, FirestoreAnswer};
 use super::{emulator, wire};
 use crate::stores::{
-    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version, Write,
+    BatchWrite, Cas, Clock, Examine, Failure, FailureKind, Listed, Remark, RemarkLevel, Store, StoreFacts,
+    Stored, Version,
 };
 
 /// Most writes in one batch; Firestore takes 500.
@@ -27,7 +28,7 @@ const BATCH: usize = 200;
 
 /// A collection of a Firestore database.
 pub struct FirestoreStore {
-    connection: Connection,
+    connection: FirestoreConnection,
 }
 
 impl FirestoreStore {
@@ -36,7 +37,7 @@ impl FirestoreStore {
     /// # Errors
     /// If the URL names none: a sentence that says what would do.
     pub fn new(url: &str) -> Result<Self, String> {
-        Ok(Self { connection: Connection::new(Config::parse(url, emulator().as_deref())?) })
+        Ok(Self { connection: FirestoreConnection::new(Config::parse(url, emulator().as_deref())?) })
     }
 
     fn name(&self, key: &str) -> Result<String, Failure> {
@@ -49,12 +50,12 @@ impl FirestoreStore {
         }
     }
 
-    fn update(&self, w: &Write) -> Result<Value, Failure> {
+    fn update(&self, w: &BatchWrite) -> Result<Value, Failure> {
         Ok(wire::update(&self.name(&w.key)?, &w.key, w.expected.as_ref(), w.write, &w.body))
     }
 
     /// Some writes in one call, each by itself.
-    async fn batch(&mut self, writes: &[Write]) -> Result<Vec<Cas>, Failure> {
+    async fn batch(&mut self, writes: &[BatchWrite]) -> Result<Vec<Cas>, Failure> {
         let all: Vec<Value> = writes.iter().map(|w| self.update(w)).collect::<Result<_, _>>()?;
         let path = format!("{}/documents:batchWrite", self.connection.config.database);
         let good = self.connection.ask(Method::POST, &path, Some(&json!({ "writes": all }))).await?;
@@ -67,7 +68,7 @@ impl FirestoreStore {
     }
 
     /// What became of one write of a batch.
-    fn outcome(&self, write: &Write, result: &Value, status: &Value) -> Cas {
+    fn outcome(&self, write: &BatchWrite, result: &Value, status: &Value) -> Cas {
         match status["code"].as_i64() {
             None | Some(0) => {
                 self.connection.written(result, write.expected.as_ref(), wire::time(&result["updateTime"]))
@@ -88,25 +89,25 @@ impl FirestoreStore {
     async fn examine_database(&mut self) -> Result<Vec<Remark>, Failure> {
         let path = self.connection.config.database.clone();
         let database = match self.connection.call(Method::GET, &path, None).await? {
-            Answer::Good(database) => database,
+            FirestoreAnswer::Good(database) => database,
             // Leases need no right to ask this.
-            Answer::Refused { status, .. } if status == "PERMISSION_DENIED" => return Ok(Vec::new()),
-            Answer::Refused { status, words } => {
+            FirestoreAnswer::Refused { status, .. } if status == "PERMISSION_DENIED" => return Ok(Vec::new()),
+            FirestoreAnswer::Refused { status, words } => {
                 return Err(response::failure(&self.connection.config, &status, &words));
             }
-            Answer::Foreign(http) => return Err(response::foreign(&self.connection.config, http)),
+            FirestoreAnswer::Foreign(http) => return Err(response::foreign(&self.connection.config, http)),
         };
         let mut remarks = Vec::new();
         let place = database["locationId"].as_str().unwrap_or("a place it does not tell");
         match database["type"].as_str() {
             Some("FIRESTORE_NATIVE") => remarks.push(Remark {
                 about: "database",
-                verdict: Verdict::Good,
+                verdict: RemarkLevel::Good,
                 text: format!("A native Firestore database in {place}: writes are kept in several zones."),
             }),
             Some(other) => remarks.push(Remark {
                 about: "database",
-                verdict: Verdict::Unsafe,
+                verdict: RemarkLevel::Unsafe,
                 text: format!("The database is of type {other}, and only FIRESTORE_NATIVE can be used. Create one in native mode."),
             }),
             None => {}
@@ -114,7 +115,7 @@ impl FirestoreStore {
         if database["deleteProtectionState"] == "DELETE_PROTECTION_DISABLED" {
             remarks.push(Remark {
                 about: "deletion",
-                verdict: Verdict::Weak,
+                verdict: RemarkLevel::Weak,
                 text: "Anybody with the right to can delete the database and every lease in it; turn its delete protection on.".into(),
             });
         }
@@ -124,9 +125,9 @@ impl FirestoreStore {
 
 #[async_trait(?Send)]
 impl Store for FirestoreStore {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         let emulator = self.connection.config.emulator;
-        Facts {
+        StoreFacts {
             url: self.connection.config.shown.clone(),
             // It does not lose what it acknowledged, and a restored backup is another database.
             instance: self.connection.config.database.clone(),
@@ -211,7 +212,7 @@ impl Store for FirestoreStore {
         }
     }
 
-    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+    async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
         let mut answers = Vec::with_capacity(writes.len());
         for chunk in writes.chunks(BATCH) {
             match chunk {
@@ -231,13 +232,13 @@ impl Examine for FirestoreStore {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let mut remarks = vec![Remark {
             about: "pace",
-            verdict: Verdict::Good,
+            verdict: RemarkLevel::Good,
             text: "Firestore takes about one write per second to one document for long.".into(),
         }];
         if self.connection.config.emulator {
             remarks.push(Remark {
                 about: "durability",
-                verdict: Verdict::Weak,
+                verdict: RemarkLevel::Weak,
                 text: "This is Firestore's emulator or something in its place: it keeps leases in memory and loses them when it stops.".into(),
             });
         } else {

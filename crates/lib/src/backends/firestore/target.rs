@@ -15,7 +15,7 @@ use leasehold_core::ids::WriteId;
 use leasehold_core::store::{Cas, Failure, FailureKind, Version};
 
 use self::documents::{Document, Documents};
-use super::connection::Connection;
+use super::connection::FirestoreConnection;
 use super::shown;
 use crate::random;
 use crate::targets::TargetError;
@@ -29,7 +29,7 @@ const LONG_AGO: &str = "2000-01-01T00:00:00.000000Z";
 
 /// A document that only the holder of a lease may change.
 pub struct FirestoreTarget {
-    calls: Calls<Connection>,
+    calls: Calls<FirestoreConnection>,
     shown: String,
     server: String,
     documents: Documents,
@@ -96,7 +96,8 @@ impl CasFence for FirestoreTarget {
     ) -> Result<Swap, TargetError> {
         let (documents, fence) = (&self.documents, record.encode());
         let write = WriteId(random::seed());
-        let work = async |store: &mut Connection| store.swap(documents, at, write, &fence, content).await;
+        let work =
+            async |store: &mut FirestoreConnection| store.swap(documents, at, write, &fence, content).await;
         match self.calls.call(content.map_or(0, <[u8]>::len), work, Cas::Unknown) {
             Cas::Written { .. } => Ok(Swap::Done),
             Cas::Conflict => Ok(Swap::Conflict),

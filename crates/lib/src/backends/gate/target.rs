@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence::{Bearer, Fence, FenceMode};
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::ids::WriteId;
 use leasehold_core::name::Name;
@@ -23,12 +23,12 @@ use pollster::block_on;
 
 use super::{SCHEME, url};
 use crate::backends::Opener;
-use crate::backends::file::{DirFence, FileKind, Inside, LockTarget, Payload};
+use crate::backends::file::{CriticalSection, DirFence, FileKind, LockTarget, StagedPayload};
 use crate::clock::boot_time;
 use crate::random;
 use crate::stores::Store;
 use crate::targets::cas_fence::{self, CasFence, Exam, Swap};
-use crate::targets::{Attempt, Class, Content, Refused, Sealed, Target, TargetError, Written};
+use crate::targets::{Class, Content, Refused, RefusedAction, Sealed, Target, TargetError, Written};
 
 /// A command takes as long as it takes; after this long, whoever wants to start is told whom it waits for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,10 +49,10 @@ pub const PREFIX: &str = "gates/";
 /// a silent store delays no renewal.
 #[derive(Clone)]
 pub struct Gates {
-    handle: Arc<Mutex<Handle>>,
+    handle: Arc<Mutex<GateHandle>>,
 }
 
-struct Handle {
+struct GateHandle {
     open: Opener,
     store: Option<Box<dyn Store>>,
 }
@@ -66,7 +66,7 @@ impl fmt::Debug for Gates {
 impl Gates {
     /// Those in the store that this opens. Reaches nothing yet.
     pub fn new(open: Opener) -> Self {
-        Self { handle: Arc::new(Mutex::new(Handle { open, store: None })) }
+        Self { handle: Arc::new(Mutex::new(GateHandle { open, store: None })) }
     }
 
     /// One of them.
@@ -97,7 +97,7 @@ impl StoreGate {
     /// The same for a lease that was taken by hand: no run has sealed the gate for it, so this does.
     pub fn enter_by_hand(&mut self, bearer: &Bearer) -> Result<Written, TargetError> {
         self.begin(ALL);
-        cas_fence::seal(self, bearer, Mode::Enforce, Exam::Spared)
+        cas_fence::seal(self, bearer, FenceMode::Enforce, Exam::Spared)
             .map_err(|error| self.not_entered(error))?;
         self.enter(bearer, ALL)
     }
@@ -194,7 +194,7 @@ impl Target for StoreGate {
         Class::Gate
     }
 
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         self.begin(ALL);
         cas_fence::seal(self, bearer, mode, Exam::Spared)
     }
@@ -208,7 +208,7 @@ impl Target for StoreGate {
         Ok(self.load()?.map(|(record, _)| record).filter(|record| !record.forgotten))
     }
 
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+    fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
         self.begin(ALL);
         cas_fence::set_mode(self, mode)
     }
@@ -233,7 +233,7 @@ impl GateTarget {
     }
 
     /// Goes in: the fence is moved first, so that a crash leaves no doubt that somebody was there.
-    pub fn enter(&mut self, bearer: &Bearer) -> Result<(Inside, Written), TargetError> {
+    pub fn enter(&mut self, bearer: &Bearer) -> Result<(CriticalSection, Written), TargetError> {
         self.note(bearer, ENTERED).map_err(entering)
     }
 }
@@ -242,7 +242,7 @@ impl GateTarget {
 fn entering(error: TargetError) -> TargetError {
     match error {
         TargetError::Refused(refused) => {
-            TargetError::Refused(Box::new(Refused { attempt: Attempt::Enter, ..*refused }))
+            TargetError::Refused(Box::new(Refused { attempt: RefusedAction::Enter, ..*refused }))
         }
         other => other,
     }
@@ -259,11 +259,11 @@ impl FileKind for Nothing {
         Ok(Ok(()))
     }
 
-    fn stage<'a>(&self, _: &'a DirFence, _: Content<'_>) -> io::Result<Payload<'a>> {
+    fn stage<'a>(&self, _: &'a DirFence, _: Content<'_>) -> io::Result<StagedPayload<'a>> {
         Err(holds_nothing())
     }
 
-    fn place(&self, _: &DirFence, _: &Inside, _: &str, _: &Fence) -> io::Result<()> {
+    fn place(&self, _: &DirFence, _: &CriticalSection, _: &str, _: &Fence) -> io::Result<()> {
         Ok(())
     }
 

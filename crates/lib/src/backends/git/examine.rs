@@ -16,20 +16,20 @@ use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::store::FailureKind;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::push_output::{self, Status};
-use super::remote::{At, Remote, took};
-use super::tool::Said;
+use super::push_output::{self, RefStatus};
+use super::remote::{FenceCommit, GitRemote, took};
+use super::tool::GitOutput;
 use super::unfit;
 use crate::targets::TargetError;
 use crate::targets::cas_fence::{Swap, liar};
 use crate::{clock, random};
 
-impl Remote {
+impl GitRemote {
     /// Moves the fence from `old` to `new`, in the middle of a push that has to be refused therefore.
     pub(super) fn overtaken(
         &mut self,
-        old: Option<&At>,
-        new: &At,
+        old: Option<&FenceCommit>,
+        new: &FenceCommit,
         record: &FenceRecord,
     ) -> Result<Swap, TargetError> {
         let late = self.successor(old, new.name, record)?;
@@ -51,7 +51,7 @@ impl Remote {
             }
             return self.judged(old, &late, None, &outer);
         };
-        if took(&outer, &late) && (took(&inner, new) || is(&inner, new, Status::stale)) {
+        if took(&outer, &late) && (took(&inner, new) || is(&inner, new, RefStatus::stale)) {
             return Err(liar(&self.shown));
         }
         match self.judged(old, new, None, &inner)? {
@@ -59,14 +59,14 @@ impl Remote {
                 Err(self.failed("examine", FailureKind::Unreachable, outer.complaint()))
             }
             // Where the server has not said no, nothing was shown.
-            Swap::Done if !is(&outer, &late, Status::refused) => Ok(Swap::Unknown(outer.complaint())),
+            Swap::Done if !is(&outer, &late, RefStatus::refused) => Ok(Swap::Unknown(outer.complaint())),
             swap => Ok(swap),
         }
     }
 }
 
 /// Whether that is what git says of the fence.
-fn is(said: &Said, fence: &At, what: fn(&Status) -> bool) -> bool {
+fn is(said: &GitOutput, fence: &FenceCommit, what: fn(&RefStatus) -> bool) -> bool {
     push_output::statuses(&said.out).iter().any(|status| status.name == fence.name && what(status))
 }
 
@@ -122,11 +122,11 @@ impl Hook {
     }
 
     /// What its command came to; nothing: it was not run.
-    fn said(&self, hidden: impl Fn(&[u8]) -> String) -> Option<Said> {
+    fn said(&self, hidden: impl Fn(&[u8]) -> String) -> Option<GitOutput> {
         let out = fs::read(self.dir.join("out")).ok()?;
         let err = fs::read(self.dir.join("err")).unwrap_or_default();
         let code = fs::read(self.dir.join("code")).unwrap_or_default();
-        Some(Said { ok: code == b"0\n", out, err: hidden(&err), late: code.is_empty() })
+        Some(GitOutput { ok: code == b"0\n", out, err: hidden(&err), late: code.is_empty() })
     }
 }
 

@@ -12,7 +12,7 @@ mod tool;
 pub mod url_rewrite;
 
 pub use self::run_dir::{HELPER, VARIABLE, is_helper};
-pub use self::target::{GitTarget, Update};
+pub use self::target::{BranchUpdate, GitTarget};
 use super::{AsTarget, Backend, Scheme, whole_path};
 use crate::targets::TargetError;
 

@@ -2,7 +2,7 @@
 
 /// What became of one ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Status {
+pub(super) struct RefStatus {
     /// The ref at the other end.
     pub(super) name: String,
     /// Nothing: it was pushed, or stood there already.
@@ -11,7 +11,7 @@ pub(super) struct Status {
     pub(super) forced: bool,
 }
 
-impl Status {
+impl RefStatus {
     /// Git found by itself that the ref is another than was said: nothing was sent.
     pub(super) fn stale(&self) -> bool {
         self.rejected.as_deref() == Some("stale info")
@@ -29,7 +29,7 @@ impl Status {
 }
 
 /// The refs that git speaks of.
-pub(super) fn statuses(out: &[u8]) -> Vec<Status> {
+pub(super) fn statuses(out: &[u8]) -> Vec<RefStatus> {
     let text = String::from_utf8_lossy(out);
     let status = |line: &str| {
         let mut fields = line.split('\t');
@@ -39,7 +39,7 @@ pub(super) fn statuses(out: &[u8]) -> Vec<Status> {
         }
         let name = refs.rsplit_once(':')?.1.to_owned();
         let rejected = (flag == "!").then(|| reason(summary));
-        Some(Status { name, rejected, forced: flag == "+" })
+        Some(RefStatus { name, rejected, forced: flag == "+" })
     };
     text.lines().filter_map(status).collect()
 }

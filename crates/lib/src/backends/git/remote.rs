@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use leasehold_core::fence_record::{BODY_MAX, FenceRecord};
 use leasehold_core::store::{Failure, FailureKind, Version};
 
-use super::push_output::{self, Status};
-use super::tool::{self, Git, Said, THERE};
+use super::push_output::{self, RefStatus};
+use super::tool::{self, Git, GitOutput, THERE};
 use super::{FALLBACK_REF, FENCE_REF};
 use crate::targets::cas_fence::{CasFence, Exam, Swap};
-use crate::targets::{Asked, TargetError};
+use crate::targets::{TargetAction, TargetError};
 use crate::{clock, random};
 
 /// Why nobody knows what a push came to that git calls good.
@@ -33,7 +33,7 @@ const AUTHOR: &str = "leasehold";
 
 /// Which fence ref, and the commit it names.
 #[derive(Clone, Debug)]
-pub(super) struct At {
+pub(super) struct FenceCommit {
     pub(super) name: &'static str,
     pub(super) oid: String,
     /// The commits that it replaced, the last one first, as far as they are known.
@@ -41,20 +41,20 @@ pub(super) struct At {
 }
 
 /// One commit is one fence.
-impl PartialEq for At {
+impl PartialEq for FenceCommit {
     fn eq(&self, other: &Self) -> bool {
         (self.name, &self.oid) == (other.name, &other.oid)
     }
 }
 
-impl fmt::Display for At {
+impl fmt::Display for FenceCommit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.oid, self.name)?;
         self.before.iter().try_for_each(|oid| write!(f, " {oid}"))
     }
 }
 
-impl At {
+impl FenceCommit {
     /// A line of `ls-remote`, or our own.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut words = line.split([' ', '\t']);
@@ -71,39 +71,39 @@ impl At {
 
 /// What a push moves besides the fence.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Push {
+pub(super) struct PushRequest {
     /// `+src:dst`, with whole names.
     pub(super) refspecs: Vec<String>,
     /// Further options of `git push`.
     pub(super) options: Vec<String>,
 }
 
-impl Push {
+impl PushRequest {
     /// The refs at the other end.
-    fn names(&self) -> Vec<Status> {
+    fn names(&self) -> Vec<RefStatus> {
         let names = self.refspecs.iter().filter_map(|spec| spec.split_once(':'));
-        names.map(|(_, name)| Status { name: name.into(), rejected: None, forced: false }).collect()
+        names.map(|(_, name)| RefStatus { name: name.into(), rejected: None, forced: false }).collect()
     }
 }
 
 /// One repository.
 #[derive(Debug)]
-pub(super) struct Remote {
+pub(super) struct GitRemote {
     pub(super) shown: String,
     pub(super) git: Git,
     /// What is probably there: spares a look, and costs one if it is wrong.
-    pub(super) hint: Option<(FenceRecord, At)>,
+    pub(super) hint: Option<(FenceRecord, FenceCommit)>,
     /// What we have put there last.
-    pub(super) put: Option<(FenceRecord, At)>,
+    pub(super) put: Option<(FenceRecord, FenceCommit)>,
     /// What git said of each ref in the last push of content.
-    pub(super) statuses: Vec<Status>,
+    pub(super) statuses: Vec<RefStatus>,
     /// All refs there, as a look right after the last push has found them.
     pub(super) listed: Option<String>,
     /// One for each in this process: they share a repository to fetch into.
     number: u64,
 }
 
-impl Remote {
+impl GitRemote {
     pub(super) fn new(shown: &str, git: Git) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -119,7 +119,7 @@ impl Remote {
         self.failed(doing, FailureKind::Unusable, format!("git could not be run: {e}"))
     }
 
-    pub(super) fn complained(&self, doing: &'static str, said: &Said) -> TargetError {
+    pub(super) fn complained(&self, doing: &'static str, said: &GitOutput) -> TargetError {
         if ["mismatched algorithms", "hash algorithm"].iter().any(|words| said.err.contains(words)) {
             let why = "names its objects by SHA-256, which is not supported yet";
             return super::unfit(&self.shown, why, "Use a repository with SHA-1 object names");
@@ -147,7 +147,7 @@ impl Remote {
     }
 
     /// The fence itself, by a look at the repository.
-    pub(super) fn fetch(&mut self) -> Result<Option<(FenceRecord, At)>, TargetError> {
+    pub(super) fn fetch(&mut self) -> Result<Option<(FenceRecord, FenceCommit)>, TargetError> {
         self.hint = None;
         let mine = format!("refs/there/{}-{}", std::process::id(), self.number);
         // Patterns, for a plain name that is not there would be an error.
@@ -175,11 +175,11 @@ impl Remote {
     }
 
     /// The one fence among what was fetched.
-    fn the_one(&self, text: &str) -> Result<Option<(FenceRecord, At)>, TargetError> {
+    fn the_one(&self, text: &str) -> Result<Option<(FenceRecord, FenceCommit)>, TargetError> {
         let mut found = None;
         let fields: Vec<&str> = text.split('\0').collect();
         for entry in fields.chunks_exact(4) {
-            let Some(mut at) = At::parse(entry[0].trim_start()) else { continue };
+            let Some(mut at) = FenceCommit::parse(entry[0].trim_start()) else { continue };
             at.before = entry[2].split(' ').skip(1).map(str::to_owned).collect();
             if entry[1] != "commit" {
                 return Err(self.bad_fence(at.name, format!("the fence is a {}, not a commit", entry[1])));
@@ -200,10 +200,10 @@ impl Remote {
     /// that was replaced and put back would pass for never having moved.
     pub(super) fn successor(
         &self,
-        old: Option<&At>,
+        old: Option<&FenceCommit>,
         name: &'static str,
         record: &FenceRecord,
-    ) -> Result<At, TargetError> {
+    ) -> Result<FenceCommit, TargetError> {
         // Branches may refuse to be replaced by what does not descend from them.
         let parent = old.filter(|at| at.name == FALLBACK_REF);
         let parent = parent.map(|at| format!("parent {}\n", at.oid)).unwrap_or_default();
@@ -224,7 +224,7 @@ impl Remote {
         let said = self.git.run(command, &bytes).map_err(|e| self.system("seal", &e))?;
         let oid = String::from_utf8_lossy(&said.out).trim().to_owned();
         match said.ok && !oid.is_empty() {
-            true => Ok(At { name, oid, before }),
+            true => Ok(FenceCommit { name, oid, before }),
             false => Err(self.complained("seal", &said)),
         }
     }
@@ -233,9 +233,9 @@ impl Remote {
     /// this directory, and no others.
     pub(super) fn pushing(
         &self,
-        old: Option<&At>,
-        new: &At,
-        content: Option<&Push>,
+        old: Option<&FenceCommit>,
+        new: &FenceCommit,
+        content: Option<&PushRequest>,
         hooks: Option<&Path>,
     ) -> Command {
         let mut command = if content.is_some() { self.git.inside() } else { self.git.apart() };
@@ -265,10 +265,10 @@ impl Remote {
     /// say so and compare nothing.
     pub(super) fn judged(
         &mut self,
-        old: Option<&At>,
-        new: &At,
-        content: Option<&Push>,
-        said: &Said,
+        old: Option<&FenceCommit>,
+        new: &FenceCommit,
+        content: Option<&PushRequest>,
+        said: &GitOutput,
     ) -> Result<Swap, TargetError> {
         self.statuses = push_output::statuses(&said.out);
         if !took(said, new) {
@@ -278,7 +278,7 @@ impl Remote {
             Ok(true) => Ok(Swap::Done),
             Ok(false) if content.is_some() => {
                 let (target, why) = (self.shown.clone(), ASTRAY.into());
-                Err(TargetError::InDoubt { target, asked: Asked::Write, why })
+                Err(TargetError::InDoubt { target, asked: TargetAction::Write, why })
             }
             Ok(false) => Ok(Swap::Unknown(ASTRAY.into())),
             Err(error) => Ok(Swap::Unknown(format!("git says that it was pushed, but: {error}"))),
@@ -286,9 +286,9 @@ impl Remote {
     }
 
     /// Whether the fence there is this one, or came after it.
-    fn shows(&mut self, new: &At) -> Result<bool, TargetError> {
+    fn shows(&mut self, new: &FenceCommit) -> Result<bool, TargetError> {
         let listing = self.listing()?;
-        let found = listing.lines().find_map(At::parse);
+        let found = listing.lines().find_map(FenceCommit::parse);
         self.listed = Some(listing);
         if found.as_ref() == Some(new) {
             return Ok(true);
@@ -300,14 +300,14 @@ impl Remote {
     /// fence itself can tell.
     fn settle(
         &mut self,
-        old: Option<&At>,
-        new: &At,
-        content: Option<&Push>,
-        said: &Said,
+        old: Option<&FenceCommit>,
+        new: &FenceCommit,
+        content: Option<&PushRequest>,
+        said: &GitOutput,
     ) -> Result<Swap, TargetError> {
         let fence = self.statuses.iter().find(|status| status.name == new.name);
-        let answered = self.statuses.iter().any(Status::answered);
-        if fence.is_some_and(Status::stale) {
+        let answered = self.statuses.iter().any(RefStatus::answered);
+        if fence.is_some_and(RefStatus::stale) {
             return Ok(Swap::Conflict);
         }
         if !answered && !said.late && push_output::not_even_tried(&said.err) {
@@ -338,7 +338,7 @@ impl Remote {
     }
 
     /// A server that cannot do it, in words.
-    fn unfit(&self, said: &Said) -> Option<TargetError> {
+    fn unfit(&self, said: &GitOutput) -> Option<TargetError> {
         said.err.contains("does not support --atomic push").then(|| TargetError::Unfit {
             target: self.shown.clone(),
             why: "is on a server that cannot move several refs in one step (no atomic push), so a branch \
@@ -351,9 +351,9 @@ impl Remote {
     }
 
     /// The server, or git itself, said no, and not because of the fence.
-    fn rejected(&self, said: &Said) -> TargetError {
-        let mine = |status: &&Status| ![FENCE_REF, FALLBACK_REF].contains(&status.name.as_str());
-        let why = |status: &Status| {
+    fn rejected(&self, said: &GitOutput) -> TargetError {
+        let mine = |status: &&RefStatus| ![FENCE_REF, FALLBACK_REF].contains(&status.name.as_str());
+        let why = |status: &RefStatus| {
             let why = status.rejected.as_deref().filter(|why| *why != "atomic push failed")?;
             Some(format!("{}: {why}", status.name))
         };
@@ -371,10 +371,10 @@ impl Remote {
 
     fn attempt(
         &mut self,
-        old: Option<&At>,
+        old: Option<&FenceCommit>,
         name: &'static str,
         record: &FenceRecord,
-        content: Option<&Push>,
+        content: Option<&PushRequest>,
         exam: Exam,
     ) -> Result<Swap, TargetError> {
         let new = self.successor(old, name, record)?;
@@ -396,9 +396,9 @@ impl Remote {
 
     fn replaced(
         &mut self,
-        at: Option<&At>,
+        at: Option<&FenceCommit>,
         record: &FenceRecord,
-        content: Option<&Push>,
+        content: Option<&PushRequest>,
         exam: Exam,
     ) -> Result<Swap, TargetError> {
         if let Some(at) = at {
@@ -423,24 +423,24 @@ impl Remote {
     }
 }
 
-fn parsed(at: Option<&Version>) -> Option<At> {
-    at.and_then(|Version(line)| At::parse(line))
+fn parsed(at: Option<&Version>) -> Option<FenceCommit> {
+    at.and_then(|Version(line)| FenceCommit::parse(line))
 }
 
 /// Whether git says that the fence was taken.
-pub(super) fn took(said: &Said, new: &At) -> bool {
+pub(super) fn took(said: &GitOutput, new: &FenceCommit) -> bool {
     let statuses = push_output::statuses(&said.out);
     said.ok && statuses.iter().any(|status| status.name == new.name && status.rejected.is_none())
 }
 
-impl CasFence for Remote {
-    type Content = Push;
+impl CasFence for GitRemote {
+    type Content = PushRequest;
 
     fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// The version is the ref and its commit, as [`At::parse`] reads it.
+    /// The version is the ref and its commit, as [`FenceCommit::parse`] reads it.
     fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
         let found = match self.hint.take() {
             Some(hint) => Some(hint),
@@ -453,7 +453,7 @@ impl CasFence for Remote {
         &mut self,
         at: Option<&Version>,
         record: &FenceRecord,
-        content: Option<&Push>,
+        content: Option<&PushRequest>,
     ) -> Result<Swap, TargetError> {
         // Nothing but the fence: that needs no clone around us.
         let content = content.filter(|content| !content.refspecs.is_empty());

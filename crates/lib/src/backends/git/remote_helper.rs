@@ -7,20 +7,20 @@
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
-use leasehold_core::fence::{Bearer, Offer, Verdict, verdict};
+use leasehold_core::fence::{Bearer, FenceOffer, FenceVerdict, verdict};
 use leasehold_core::store::FailureKind;
 
-use super::push_output::{self, Status};
-use super::remote::{At, Push, Remote};
+use super::push_output::{self, RefStatus};
+use super::remote::{FenceCommit, GitRemote, PushRequest};
 use super::run_dir::{DOUBT, PREFIX, RunDir};
 use super::tool::{Git, THERE};
 use super::{FALLBACK_REF, FENCE_REF, GitTarget, repo_url, unfit};
 use crate::host::Enclosing;
-use crate::targets::{Attempt, Refused, TargetError, cas_fence};
+use crate::targets::{Refused, RefusedAction, TargetError, cas_fence};
 
 /// What people should hear.
 #[derive(Clone, Copy, Debug)]
-pub enum Told<'a> {
+pub enum HelperNotice<'a> {
     /// It was not done.
     Failed(&'a TargetError),
     /// It was done, only because the target watches.
@@ -33,7 +33,7 @@ pub fn serve(
     url: &str,
     input: impl BufRead,
     output: impl Write,
-    tell: &mut dyn FnMut(Told<'_>),
+    tell: &mut dyn FnMut(HelperNotice<'_>),
 ) -> io::Result<bool> {
     let url = repo_url::unveiled(url.strip_prefix(PREFIX).unwrap_or(url));
     let shown = format!("git:{}", repo_url::shown(url));
@@ -47,25 +47,25 @@ pub fn serve(
         Ok(None) => {
             let why = "was reached through Leasehold's helper outside of any run";
             let fix = "Start it in a run: leasehold run NAME --fence git:URL -- COMMAND";
-            tell(Told::Failed(&unfit(&shown, why, fix)));
+            tell(HelperNotice::Failed(&unfit(&shown, why, fix)));
             return Ok(false);
         }
         Err(e) => {
             let why = format!("cannot be pushed to under the fence: {e}");
-            tell(Told::Failed(&unfit(&shown, &why, "Start the run again")));
+            tell(HelperNotice::Failed(&unfit(&shown, &why, "Start the run again")));
             return Ok(false);
         }
     };
     let run_dir = Arc::new(run_dir);
-    let remote = Remote::new(&shown, Git::new(Arc::clone(&run_dir), url));
-    let wishes = Wishes::default();
+    let remote = GitRemote::new(&shown, Git::new(Arc::clone(&run_dir), url));
+    let wishes = GitOptions::default();
     let bearer = Enclosing::from_env(|name| std::env::var(name).ok()).map(Bearer::from);
     Helper { run_dir, number, remote, bearer, wishes, output, tell }.talk(input)
 }
 
 /// What git wishes for the next push or fetch.
 #[derive(Debug, Default)]
-struct Wishes {
+struct GitOptions {
     dry_run: bool,
     atomic: bool,
     progress: bool,
@@ -87,11 +87,11 @@ struct Helper<'a, W> {
     run_dir: Arc<RunDir>,
     /// Nothing: not guarded.
     number: Option<usize>,
-    remote: Remote,
+    remote: GitRemote,
     bearer: Option<Bearer>,
-    wishes: Wishes,
+    wishes: GitOptions,
     output: W,
-    tell: &'a mut dyn FnMut(Told<'_>),
+    tell: &'a mut dyn FnMut(HelperNotice<'_>),
 }
 
 impl<W: Write> Helper<'_, W> {
@@ -139,7 +139,7 @@ impl<W: Write> Helper<'_, W> {
             Ok(listing) => listing,
             Err(error) => return Ok(self.told(&error)),
         };
-        let fence = listing.lines().find_map(At::parse);
+        let fence = listing.lines().find_map(FenceCommit::parse);
         if for_push && self.number.is_some() && !self.may_push(fence.as_ref()) {
             return Ok(false);
         }
@@ -168,7 +168,7 @@ impl<W: Write> Helper<'_, W> {
 
     /// Whether the fence is ours. Asked before git compares branches: to one who lost the lease, "fetch
     /// first" would be bad advice.
-    fn may_push(&mut self, there: Option<&At>) -> bool {
+    fn may_push(&mut self, there: Option<&FenceCommit>) -> bool {
         let known = self.number.and_then(|number| self.run_dir.known(number));
         let fence = match known.filter(|(_, at)| Some(at) == there) {
             Some(known) => Ok(Some(known)),
@@ -181,9 +181,9 @@ impl<W: Write> Helper<'_, W> {
         let Some(bearer) = self.bearer.clone() else { return self.told(&no_run(&self.remote.shown)) };
         let record = fence.as_ref().map(|(record, _)| &record.fence);
         let next = record.map_or(1, |fence| fence.seq.saturating_add(1));
-        let offer = Offer::Write { seq: next, digest: "?".into() };
-        if let Verdict::Refuse(reason) = verdict(record, &bearer, &offer) {
-            let refused = Refused::new(Attempt::Write, reason, &self.remote.shown, &bearer, record);
+        let offer = FenceOffer::Write { seq: next, digest: "?".into() };
+        if let FenceVerdict::Refuse(reason) = verdict(record, &bearer, &offer) {
+            let refused = Refused::new(RefusedAction::Write, reason, &self.remote.shown, &bearer, record);
             return self.told(&TargetError::Refused(Box::new(refused)));
         }
         self.remote.hint = fence;
@@ -191,7 +191,7 @@ impl<W: Write> Helper<'_, W> {
     }
 
     fn told(&mut self, error: &TargetError) -> bool {
-        (self.tell)(Told::Failed(error));
+        (self.tell)(HelperNotice::Failed(error));
         false
     }
 
@@ -259,7 +259,7 @@ impl<W: Write> Helper<'_, W> {
         Ok(said.ok)
     }
 
-    fn wanted(&self, moves: &[Move]) -> Push {
+    fn wanted(&self, moves: &[Move]) -> PushRequest {
         let wishes = &self.wishes;
         let refspec = |one: &Move| format!("{}{}:{}", if one.force { "+" } else { "" }, one.source, one.name);
         let mut options: Vec<String> =
@@ -270,7 +270,7 @@ impl<W: Write> Helper<'_, W> {
         {
             options.extend(wished.then(|| option.to_owned()));
         }
-        Push { refspecs: moves.iter().map(refspec).collect(), options }
+        PushRequest { refspecs: moves.iter().map(refspec).collect(), options }
     }
 
     /// Not guarded, or only to see what would happen.
@@ -298,7 +298,7 @@ impl<W: Write> Helper<'_, W> {
     fn push_fenced(&mut self, number: usize, moves: &[Move]) -> io::Result<String> {
         let Some(bearer) = self.bearer.clone() else {
             let error = no_run(&self.remote.shown);
-            (self.tell)(Told::Failed(&error));
+            (self.tell)(HelperNotice::Failed(&error));
             return Ok(moves.iter().map(|one| format!("error {} outside of a run\n", one.name)).collect());
         };
         let wanted = self.wanted(moves);
@@ -310,7 +310,7 @@ impl<W: Write> Helper<'_, W> {
         let error = match written {
             Ok(written) => {
                 if let Some(refused) = written.let_in {
-                    (self.tell)(Told::LetIn(&refused));
+                    (self.tell)(HelperNotice::LetIn(&refused));
                 }
                 let lines: Vec<String> =
                     moves.iter().map(|one| format!("{} {}\n", one.name, one.source)).collect();
@@ -334,7 +334,7 @@ impl<W: Write> Helper<'_, W> {
                 .map(|one| answer(one, &self.remote.statuses, "atomic push failed"))
                 .collect());
         }
-        (self.tell)(Told::Failed(&error));
+        (self.tell)(HelperNotice::Failed(&error));
         let why = brief(&error);
         Ok(moves.iter().map(|one| format!("error {} {why}\n", one.name)).collect())
     }
@@ -365,7 +365,7 @@ impl Move {
     }
 }
 
-impl Wishes {
+impl GitOptions {
     fn hear(&mut self, line: &str) -> &'static str {
         let (name, value) = line.split_once(' ').unwrap_or((line, ""));
         let yes = value == "true";
@@ -432,11 +432,13 @@ fn brief(error: &TargetError) -> String {
 }
 
 /// The line for one ref.
-fn answer(one: &Move, statuses: &[Status], otherwise: &str) -> String {
+fn answer(one: &Move, statuses: &[RefStatus], otherwise: &str) -> String {
     let name = &one.name;
     match statuses.iter().find(|status| status.name == *name) {
-        Some(Status { rejected: Some(why), .. }) => format!("error {name} {}\n", push_output::for_git(why)),
-        Some(Status { forced: true, .. }) => format!("ok {name} forced update\n"),
+        Some(RefStatus { rejected: Some(why), .. }) => {
+            format!("error {name} {}\n", push_output::for_git(why))
+        }
+        Some(RefStatus { forced: true, .. }) => format!("ok {name} forced update\n"),
         Some(_) => format!("ok {name}\n"),
         None if otherwise.is_empty() => format!("ok {name}\n"),
         None => format!("error {name} {otherwise}\n"),

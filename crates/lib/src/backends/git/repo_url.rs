@@ -7,14 +7,14 @@ use crate::text::MASK;
 
 /// A repository, whichever way it is spelled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Identity {
+pub(super) enum RepoIdentity {
     /// On a server. The scheme does not matter; a port does, for it may be another server.
     Host { host: String, port: Option<u16>, path: String },
     /// On this machine.
     Local(PathBuf),
 }
 
-impl Identity {
+impl RepoIdentity {
     /// Where it is, if that is on this machine; without `.git`.
     pub(super) fn local(&self) -> Option<&Path> {
         match self {
@@ -102,17 +102,17 @@ pub(super) fn local(url: &str) -> Option<&str> {
 }
 
 /// The repository that a URL means.
-pub(super) fn identity(url: &str) -> Identity {
+pub(super) fn identity(url: &str) -> RepoIdentity {
     if let Some(path) = local(url) {
-        return Identity::Local(real(path));
+        return RepoIdentity::Local(real(path));
     }
     match parts(url) {
-        Some(parts) => Identity::Host {
+        Some(parts) => RepoIdentity::Host {
             host: parts.host.to_ascii_lowercase(),
             port: parts.port,
             path: straight(stem(parts.path)),
         },
-        None => Identity::Local(real(url)),
+        None => RepoIdentity::Local(real(url)),
     }
 }
 
@@ -159,16 +159,16 @@ pub(super) fn spellings(url: &str) -> Vec<String> {
     match identity(url) {
         // From elsewhere it is another place; as it is written is all there is to it.
         _ if is_relative(url) => {}
-        Identity::Local(path) => {
+        RepoIdentity::Local(path) => {
             let path = path.to_string_lossy().into_owned();
             all.extend([format!("file://{path}"), format!("file://localhost{path}"), path]);
         }
-        Identity::Host { host, port: Some(port), path } => {
+        RepoIdentity::Host { host, port: Some(port), path } => {
             if let Some(Parts { scheme: Some(scheme), .. }) = parts(url) {
                 all.push(format!("{scheme}://{host}:{port}/{path}"));
             }
         }
-        Identity::Host { host, port: None, path } => {
+        RepoIdentity::Host { host, port: None, path } => {
             let user =
                 parts(url).and_then(|parts| parts.user).map(|user| user.split(':').next().unwrap_or(user));
             for (scheme, port) in [("https", 443), ("http", 80), ("ssh", 22), ("git", 9418)] {

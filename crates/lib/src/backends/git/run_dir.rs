@@ -23,10 +23,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use leasehold_core::fence_record::FenceRecord;
 use serde::{Deserialize, Serialize};
 
-use super::remote::At;
+use super::remote::FenceCommit;
 use super::repo_url::{self, VEIL, VEILED};
 use crate::state::{StateDir, StateError};
-use crate::{owned, random};
+use crate::{random, run_files};
 
 /// Where it is, for the job and all it starts.
 pub const VARIABLE: &str = "LEASEHOLD_GIT";
@@ -93,9 +93,9 @@ impl RunDir {
     pub(super) fn new(state: &StateDir) -> io::Result<Self> {
         for _ in 0..TRIES {
             let dir = state.git().map_err(as_io)?;
-            owned::sweep(&dir, 32, remove);
+            run_files::sweep(&dir, 32, remove);
             let path = dir.join(format!("{:032x}", random::seed()));
-            if let Some(owner) = owned::own(&path)? {
+            if let Some(owner) = run_files::own(&path)? {
                 let run_dir = Self { path, owner: Some(owner) };
                 run_dir.furnish()?;
                 return Ok(run_dir);
@@ -184,15 +184,15 @@ impl RunDir {
     }
 
     /// The fence as it was last seen by anybody of this run.
-    pub(super) fn known(&self, number: usize) -> Option<(FenceRecord, At)> {
+    pub(super) fn known(&self, number: usize) -> Option<(FenceRecord, FenceCommit)> {
         let bytes = fs::read(self.path.join(format!("known-{number}"))).ok()?;
         let end = bytes.iter().position(|byte| *byte == b'\n')?;
-        let at = At::parse(std::str::from_utf8(&bytes[..end]).ok()?)?;
+        let at = FenceCommit::parse(std::str::from_utf8(&bytes[..end]).ok()?)?;
         Some((FenceRecord::decode(&bytes[end + 1..]).ok()?, at))
     }
 
     /// Best effort: whoever finds nothing here, or something old, asks the repository.
-    pub(super) fn remember(&self, number: usize, record: &FenceRecord, at: &At) {
+    pub(super) fn remember(&self, number: usize, record: &FenceRecord, at: &FenceCommit) {
         let mut bytes = format!("{at}\n").into_bytes();
         bytes.extend(record.encode());
         let _ = self.save(&format!("known-{number}"), &bytes);
@@ -235,6 +235,6 @@ pub(super) fn as_io(error: StateError) -> io::Error {
 fn remove(path: &Path) {
     match fs::remove_dir_all(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {}
-        _ => drop(fs::remove_file(owned::lock_of(path))),
+        _ => drop(fs::remove_file(run_files::lock_of(path))),
     }
 }

@@ -18,13 +18,13 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence::{Bearer, Fence, FenceMode};
 use leasehold_core::fence_record::FenceRecord;
 use sha2::{Digest, Sha256};
 
 use super::hook;
-use super::remote::{At, Push, Remote};
-use super::repo_url::{self, Identity};
+use super::remote::{FenceCommit, GitRemote, PushRequest};
+use super::repo_url::{self, RepoIdentity};
 use super::run_dir::{self, RunDir, as_io};
 use super::tool::{self, Git};
 use super::url_rewrite::{self, Detour};
@@ -43,7 +43,7 @@ const LOOK: &str = "refs:";
 
 /// Whether a branch may be moved to what does not descend from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Update {
+pub enum BranchUpdate {
     /// Git rejects that, as it does by itself.
     FastForward,
     /// As with `git push --force`.
@@ -59,14 +59,14 @@ pub struct GitTarget {
     state: Option<StateDir>,
     /// How long a seal may take in all.
     patience: Duration,
-    found: Option<Found>,
+    found: Option<OpenedRepo>,
 }
 
 /// What is known once the first call was made.
 #[derive(Debug)]
-struct Found {
+struct OpenedRepo {
     state: StateDir,
-    remote: Remote,
+    remote: GitRemote,
     number: usize,
     run_dir: Arc<RunDir>,
     /// What the job needs to come to us; since sealing.
@@ -124,14 +124,14 @@ impl GitTarget {
         hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn found(&mut self) -> Result<&mut Found, TargetError> {
+    fn found(&mut self) -> Result<&mut OpenedRepo, TargetError> {
         if self.found.is_none() {
             self.found = Some(self.find()?);
         }
         self.found.as_mut().ok_or_else(|| unfit(&self.shown, "cannot be found", "Check the URL"))
     }
 
-    fn find(&self) -> Result<Found, TargetError> {
+    fn find(&self) -> Result<OpenedRepo, TargetError> {
         let target = &self.shown;
         match tool::version() {
             Ok(Some(version)) if version >= OLDEST => {}
@@ -164,9 +164,9 @@ impl GitTarget {
         };
         let run_dir = RunDir::shared(&state).map_err(system)?;
         let number = run_dir.guard(&url, &urls).map_err(system)?;
-        let remote = Remote::new(target, Git::new(Arc::clone(&run_dir), &url));
+        let remote = GitRemote::new(target, Git::new(Arc::clone(&run_dir), &url));
         let (detour, before, pushed) = (None, None, String::new());
-        Ok(Found { state, remote, number, run_dir, detour, before, pushed })
+        Ok(OpenedRepo { state, remote, number, run_dir, detour, before, pushed })
     }
 
     /// Pushes these commits to these refs, as number `seq` of this run, or as its next. Their objects are
@@ -175,13 +175,13 @@ impl GitTarget {
         &mut self,
         bearer: &Bearer,
         seq: Option<u64>,
-        update: Update,
+        update: BranchUpdate,
         moves: &[(&str, &str)],
     ) -> Result<Written, TargetError> {
         let found = self.found()?;
-        let plus = if update == Update::Forced { "+" } else { "" };
+        let plus = if update == BranchUpdate::Forced { "+" } else { "" };
         let refspecs = moves.iter().map(|(name, oid)| format!("{plus}{oid}:{name}")).collect();
-        let push = Push { refspecs, options: Vec::new() };
+        let push = PushRequest { refspecs, options: Vec::new() };
         let digest = Self::digest(moves.iter().copied());
         let written = cas_fence::write(&mut found.remote, bearer, seq, &digest, &push)?;
         let lines: Vec<String> = moves.iter().map(|(name, oid)| format!("{name} {oid}\n")).collect();
@@ -191,10 +191,10 @@ impl GitTarget {
         Ok(written)
     }
 
-    fn sealed(&mut self, bearer: &Bearer, mode: Mode, exam: Exam) -> Result<Sealed, TargetError> {
+    fn sealed(&mut self, bearer: &Bearer, mode: FenceMode, exam: Exam) -> Result<Sealed, TargetError> {
         let (shown, patience) = (self.shown.clone(), self.patience);
         let found = self.found()?;
-        if mode == Mode::Enforce && hook::goes_live(&found.remote.git.url) {
+        if mode == FenceMode::Enforce && hook::goes_live(&found.remote.git.url) {
             return Err(unfit(&shown, hook::LIVE, hook::LIVE_FIX));
         }
         // First: a job that cannot be led here would push unfenced.
@@ -221,7 +221,7 @@ impl GitTarget {
     }
 }
 
-impl Found {
+impl OpenedRepo {
     /// Tells the helper what we have put there.
     fn learn(&mut self) {
         if let Some((record, at)) = &self.remote.put {
@@ -237,11 +237,11 @@ impl Found {
     /// of the job would find it empty, and take nothing for guarded.
     fn branches_anew(&self) -> Option<(BTreeMap<String, String>, Option<String>)> {
         let run_dir = Arc::new(RunDir::new(&self.state).ok()?);
-        branches(&Remote::new(&self.remote.shown, Git::new(run_dir, &self.remote.git.url)))
+        branches(&GitRemote::new(&self.remote.shown, Git::new(run_dir, &self.remote.git.url)))
     }
 
     /// The fence as this run has left it, and what its pushes did. The job's own are known from the run_dir.
-    fn notes(&self) -> Option<(At, String)> {
+    fn notes(&self) -> Option<(FenceCommit, String)> {
         let own = self.remote.put.as_ref().map(|(_, at)| at.clone());
         if self.run_dir.targets().is_err() {
             return Some((own?, self.pushed.clone()));
@@ -251,7 +251,7 @@ impl Found {
 
     /// The token of a later run that has sealed and pushed nothing yet: branches are as it found them.
     fn only_sealed_since(&self, ours: &Bearer) -> Option<u64> {
-        let (record, _) = Remote::new(&self.remote.shown, self.remote.git.clone()).fetch().ok()??;
+        let (record, _) = GitRemote::new(&self.remote.shown, self.remote.git.clone()).fetch().ok()??;
         let later = record.fence.token.get();
         (record.fence.seq == 0 && later > ours.token.get()).then_some(later)
     }
@@ -302,7 +302,7 @@ impl Found {
 }
 
 /// Branches and tags there, and the fence.
-fn branches(remote: &Remote) -> Option<(BTreeMap<String, String>, Option<String>)> {
+fn branches(remote: &GitRemote) -> Option<(BTreeMap<String, String>, Option<String>)> {
     Some(sorted(&remote.listing().ok()?))
 }
 
@@ -337,22 +337,22 @@ impl Target for GitTarget {
         Err(unfit(&self.shown, "keeps its fence where only its own tools remove it", fix))
     }
 
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         self.sealed(bearer, mode, Exam::Spared)
     }
 
     /// A repository on this machine is git's own affair.
     fn server(&mut self) -> Result<Option<String>, TargetError> {
         Ok(match repo_url::identity(&self.found()?.remote.git.url) {
-            Identity::Local(_) => None,
-            Identity::Host { host, port, path } => {
+            RepoIdentity::Local(_) => None,
+            RepoIdentity::Host { host, port, path } => {
                 let port = port.map(|port| format!(":{port}")).unwrap_or_default();
                 Some(format!("git:{host}{port}/{path}"))
             }
         })
     }
 
-    fn seal_examined(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal_examined(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         self.sealed(bearer, mode, Exam::Wanted)
     }
 
@@ -372,7 +372,7 @@ impl Target for GitTarget {
         Ok(self.found()?.remote.fetch()?.map(|(record, _)| record))
     }
 
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+    fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
         cas_fence::set_mode(&mut self.found()?.remote, mode)
     }
 
@@ -396,7 +396,7 @@ impl Target for GitTarget {
 
     fn remember(&mut self, bearer: &Bearer, fingerprint: &str) -> Result<(), TargetError> {
         let found = self.found()?;
-        cas_fence::write(&mut found.remote, bearer, None, fingerprint, &Push::default())?;
+        cas_fence::write(&mut found.remote, bearer, None, fingerprint, &PushRequest::default())?;
         found.learn();
         Ok(())
     }

@@ -37,7 +37,7 @@ pub(super) const LOCAL: [&str; 11] = [
 
 /// What a git process came to.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct GitOutput {
     pub(super) ok: bool,
     pub(super) out: Vec<u8>,
     /// Without the secrets of the URL.
@@ -46,7 +46,7 @@ pub(super) struct Said {
     pub(super) late: bool,
 }
 
-impl Said {
+impl GitOutput {
     /// What it complained about, on one line.
     pub(super) fn complaint(&self) -> String {
         if self.late {
@@ -123,12 +123,12 @@ impl Git {
     }
 
     /// Runs it to its end, for so long and no longer.
-    pub(super) fn run(&self, mut command: Command, input: &[u8]) -> io::Result<Said> {
+    pub(super) fn run(&self, mut command: Command, input: &[u8]) -> io::Result<GitOutput> {
         let now = clock::boot_time();
         let end = self.until.unwrap_or(now.plus(PATIENCE));
         // One that hangs is enough: each more would wait in the server, too.
         if end <= now {
-            return Ok(Said { ok: false, out: Vec::new(), err: String::new(), late: true });
+            return Ok(GitOutput { ok: false, out: Vec::new(), err: String::new(), late: true });
         }
         // Files, for a daemon that git leaves behind may keep a pipe open for ever.
         let number = random::seed();
@@ -149,11 +149,11 @@ impl Git {
         };
         let (out, err) = (read(&out), read(&err));
         let (ok, late) = ended?;
-        Ok(Said { ok, out, err: self.hidden(&err), late })
+        Ok(GitOutput { ok, out, err: self.hidden(&err), late })
     }
 
     /// Runs what the user asked for: as long as it takes, and people see what it says.
-    pub(super) fn run_aloud(&self, mut command: Command) -> io::Result<Said> {
+    pub(super) fn run_aloud(&self, mut command: Command) -> io::Result<GitOutput> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
@@ -164,7 +164,7 @@ impl Git {
             stdout.read_to_end(&mut out)?;
         }
         let ok = child.wait()?.success();
-        Ok(Said { ok, out, err: told.join().unwrap_or_default(), late: false })
+        Ok(GitOutput { ok, out, err: told.join().unwrap_or_default(), late: false })
     }
 
     /// Hands lines on as they come, also those that a progress bar writes over.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use super::repo_url::Identity;
+use super::repo_url::RepoIdentity;
 use super::run_dir::{self, PREFIX, RunDir, VARIABLE, as_io};
 use super::tool::{ALLOWED, THERE, detours, knowing, settings, without_detour};
 use super::{repo_url, unfit};
@@ -55,7 +55,8 @@ pub(super) fn urls_of(given: &str) -> Result<Vec<String>, TargetError> {
 /// written there, letter by letter. Settings of the user's own may lead from one name to the other.
 pub(super) fn also_called(urls: &[String]) -> Vec<String> {
     let top = top();
-    let mut wanted: Vec<Identity> = urls.iter().map(|url| repo_url::identity(&absolute(url, &top))).collect();
+    let mut wanted: Vec<RepoIdentity> =
+        urls.iter().map(|url| repo_url::identity(&absolute(url, &top))).collect();
     if let Some(url) = urls.first() {
         let goes = answer(knowing(url).args(["ls-remote", "--get-url", THERE]));
         wanted.extend(goes.map(|goes| repo_url::identity(&absolute(goes.trim_end(), &top))));
@@ -154,7 +155,7 @@ pub(super) fn detour(run_dir: &RunDir) -> io::Result<Detour> {
     let helper = run_dir.link(&std::env::current_exe()?)?;
     let explicit =
         remotes().into_iter().filter(|(_, kind, _)| kind == "pushurl").map(|(.., url)| url).collect();
-    let mut rules = Rules { explicit, ..Rules::default() };
+    let mut rules = RewriteRules { explicit, ..RewriteRules::default() };
     for target in run_dir.targets()? {
         for url in std::iter::once(&target.url).chain(&target.also) {
             repo_url::spellings(url).iter().for_each(|spelling| rules.add(spelling, url));
@@ -216,7 +217,7 @@ pub fn leads_here(url: &str) -> bool {
 }
 
 /// The settings that do not depend on what is guarded.
-fn manners(helper: &Path, rules: &Rules) -> Vec<Setting> {
+fn manners(helper: &Path, rules: &RewriteRules) -> Vec<Setting> {
     let quoted = helper.display().to_string().replace('\'', "'\\''");
     // Where the job has set a path of its own git does not find us there, and tries its aliases; the same
     // where the helper is gone.
@@ -237,7 +238,7 @@ fn manners(helper: &Path, rules: &Rules) -> Vec<Setting> {
 
 /// What sends git to us.
 #[derive(Default)]
-struct Rules {
+struct RewriteRules {
     /// For all to see.
     open: Vec<Setting>,
     /// The text of a private file.
@@ -248,7 +249,7 @@ struct Rules {
     veils: BTreeSet<String>,
 }
 
-impl Rules {
+impl RewriteRules {
     fn add(&mut self, spelling: &str, url: &str) {
         let Some(before) = repo_url::before_secret(spelling, url) else {
             return self.say(spelling, &["insteadOf", "pushInsteadOf"]);

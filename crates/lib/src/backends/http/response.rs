@@ -13,7 +13,7 @@ use crate::stores::{Failure, FailureKind, Version};
 const PROTOCOL: &str = "1";
 
 /// An answer of the store itself.
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     pub(super) status: u16,
     pub(super) instance: Option<String>,
     pub(super) age: Option<Duration>,
@@ -24,14 +24,14 @@ pub(super) struct Answer {
 
 /// How a server says no.
 #[derive(Default, Deserialize)]
-struct Said {
+struct ErrorBody {
     #[serde(default)]
     error: String,
     #[serde(default)]
     reason: String,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// Sends and hears all of it. `shown` is how people know the store.
     pub(super) async fn of(request: RequestBuilder, most: usize, shown: &str) -> Result<Self, Failure> {
         let mut response = request.send().await.map_err(|e| broken(&e, shown))?;
@@ -76,7 +76,7 @@ impl Answer {
 
     /// Why the store did not do it.
     pub(super) fn refusal(&self, shown: &str, with_bearer: bool) -> Failure {
-        let said: Said = serde_json::from_slice(&self.body).unwrap_or_default();
+        let said: ErrorBody = serde_json::from_slice(&self.body).unwrap_or_default();
         let error: String = said.error.chars().filter(|c| !c.is_control()).take(200).collect();
         let denied = |message: String| Failure::new(FailureKind::Denied, message);
         let not_written = |message: String| Failure::not_written(FailureKind::Denied, message);

@@ -14,11 +14,12 @@ use reqwest::{Client, Method, RequestBuilder, redirect};
 use serde::Deserialize;
 
 use super::config::{self, Config};
-use super::response::{self, Answer};
+use super::response::{self, HttpAnswer};
 use crate::backends::OpenError;
 use crate::backends::remote::Remote;
 use crate::stores::{
-    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
+    Cas, Clock, Examine, Failure, FailureKind, Listed, Remark, RemarkLevel, Store, StoreFacts, Stored,
+    Version,
 };
 
 /// Everything but these is encoded, so that a key is one segment of the path.
@@ -63,14 +64,14 @@ struct HttpStore {
 
 /// One page of a list.
 #[derive(Deserialize)]
-struct Page {
-    keys: Vec<Entry>,
+struct ListPage {
+    keys: Vec<ListEntry>,
     #[serde(default)]
     more: bool,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct ListEntry {
     key: String,
     version: Option<String>,
     age_ms: Option<u64>,
@@ -110,7 +111,7 @@ impl HttpStore {
         path: &str,
         most: usize,
         dress: impl FnOnce(RequestBuilder) -> RequestBuilder,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<HttpAnswer, Failure> {
         let client = match &self.client {
             Some(client) => client,
             None => self.client.insert(self.connect()?),
@@ -119,7 +120,7 @@ impl HttpStore {
         if let Some(bearer) = &self.bearer {
             request = request.header(AUTHORIZATION, bearer.clone());
         }
-        let answer = Answer::of(dress(request), most, &self.config.shown).await?;
+        let answer = HttpAnswer::of(dress(request), most, &self.config.shown).await?;
         if let Some(instance) = &answer.instance {
             self.instance.clone_from(instance);
         }
@@ -135,7 +136,7 @@ impl HttpStore {
         Ok(format!("/v1/k/{}", utf8_percent_encode(key, PLAIN)))
     }
 
-    fn refused(&self, answer: &Answer) -> Failure {
+    fn refused(&self, answer: &HttpAnswer) -> Failure {
         answer.refusal(&self.config.shown, self.bearer.is_some())
     }
 
@@ -171,7 +172,7 @@ impl HttpStore {
         }
     }
 
-    async fn page(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Page, Failure> {
+    async fn page(&mut self, prefix: &str, after: &str, limit: usize) -> Result<ListPage, Failure> {
         let encode = |text| utf8_percent_encode(text, PLAIN);
         let path = format!("/v1/list?prefix={}&after={}&limit={limit}", encode(prefix), encode(after));
         let answer = self.call(Method::GET, &path, PAGE_MAX, |request| request).await?;
@@ -184,13 +185,13 @@ impl HttpStore {
 
 #[async_trait(?Send)]
 impl Store for HttpStore {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         let open = !self.config.encrypted && !self.config.loopback;
-        Facts {
+        StoreFacts {
             url: self.config.shown.clone(),
             instance: self.instance.clone(),
             clock: Clock::Server,
-            resolution: leasehold_core::legal::RESOLUTION,
+            resolution: leasehold_core::write_policy::RESOLUTION,
             jump: Duration::from_secs(1),
             this_machine_only: false,
             lock_dir: None,
@@ -272,22 +273,23 @@ impl Examine for HttpStore {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let wire = match (self.config.encrypted, self.config.loopback) {
             (true, _) => {
-                (Verdict::Good, "The connection is encrypted and the server's certificate is checked.")
+                (RemarkLevel::Good, "The connection is encrypted and the server's certificate is checked.")
             }
-            (false, true) => (Verdict::Good, "The connection does not leave this machine."),
+            (false, true) => (RemarkLevel::Good, "The connection does not leave this machine."),
             (false, false) => (
-                Verdict::Weak,
+                RemarkLevel::Weak,
                 "The connection is not encrypted: whoever can listen learns the bearer token. Use https.",
             ),
         };
         let bearer = match self.bearer {
-            Some(_) => (Verdict::Good, "Requests carry the bearer token from LEASEHOLD_AUTH_FILE."),
+            Some(_) => (RemarkLevel::Good, "Requests carry the bearer token from LEASEHOLD_AUTH_FILE."),
             None => (
-                Verdict::Weak,
+                RemarkLevel::Weak,
                 "Requests carry no bearer token, and the server takes them: so it does from everybody.",
             ),
         };
-        let remark = |about, (verdict, text): (Verdict, &str)| Remark { about, verdict, text: text.into() };
+        let remark =
+            |about, (verdict, text): (RemarkLevel, &str)| Remark { about, verdict, text: text.into() };
         Ok(vec![remark("connection", wire), remark("bearer", bearer)])
     }
 }

@@ -11,7 +11,7 @@ use leasehold_core::time::BootTime;
 
 use super::{AsStore, Backend, OpenError, Reach, Scheme};
 use crate::clock::boot_time;
-use crate::stores::{Cas, Clock, Examine, Facts, Failure, Listed, Store, Stored, Version};
+use crate::stores::{Cas, Clock, Examine, Failure, Listed, Store, StoreFacts, Stored, Version};
 
 /// The URL of every memory store.
 pub const MEMORY: &str = "memory:";
@@ -43,13 +43,13 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct Shared {
-    records: BTreeMap<String, Record>,
+    records: BTreeMap<String, MemoryRecord>,
     /// The time, where a test sets it by hand.
     manual: Option<BootTime>,
 }
 
 #[derive(Debug)]
-struct Record {
+struct MemoryRecord {
     version: Version,
     body: Vec<u8>,
     written: BootTime,
@@ -61,7 +61,7 @@ impl Shared {
     }
 }
 
-impl Record {
+impl MemoryRecord {
     fn stored(&self, now: BootTime) -> Stored {
         Stored {
             body: self.body.clone(),
@@ -97,8 +97,8 @@ impl MemoryStore {
 
 #[async_trait(?Send)]
 impl Store for MemoryStore {
-    fn facts(&self) -> Facts {
-        Facts {
+    fn facts(&self) -> StoreFacts {
+        StoreFacts {
             url: MEMORY.into(),
             instance: self.instance.clone(),
             clock: Clock::BootTime,
@@ -126,7 +126,7 @@ impl Store for MemoryStore {
         }
         let written = shared.now();
         let version = Version(write.to_string());
-        let record = Record { version: version.clone(), body: body.to_vec(), written };
+        let record = MemoryRecord { version: version.clone(), body: body.to_vec(), written };
         shared.records.insert(key.to_owned(), record);
         Cas::Written { version, store_time: Some(written.0) }
     }

@@ -13,7 +13,7 @@ use object_store::{
 use super::client::{self, Client, Vars};
 use super::config::{Config, Provider};
 use super::response::{self, Put};
-use super::wire::{Answer, Note};
+use super::wire::{CallNote, ObjectAnswer};
 use crate::stores::{Cas, Failure, FailureKind, Version};
 
 /// Names asked for at once.
@@ -24,7 +24,7 @@ pub(super) struct Bucket {
     pub config: Config,
     vars: Vars,
     /// What happened when credentials were last asked for.
-    credentials: Note,
+    credentials: CallNote,
     /// Made by the first call.
     client: Option<Arc<Client>>,
 }
@@ -35,12 +35,12 @@ pub(super) struct Fetched {
     pub bytes: Option<Bytes>,
     pub version: Version,
     pub age: Option<Duration>,
-    pub note: Note,
+    pub note: CallNote,
 }
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ListedObject {
     /// Its whole name.
     pub name: String,
     /// How long ago it was written, by the server's clocks.
@@ -49,7 +49,7 @@ pub(super) struct Seen {
 
 /// What is put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PutKind {
     /// Text that changes in place.
     Record,
     /// Bytes that never change.
@@ -59,7 +59,7 @@ pub(super) enum Kind {
 impl Bucket {
     /// Reaches nothing yet.
     pub fn new(config: Config, vars: Vars) -> Self {
-        Self { config, vars, credentials: Note::default(), client: None }
+        Self { config, vars, credentials: CallNote::default(), client: None }
     }
 
     pub fn client(&mut self) -> Result<Arc<Client>, Failure> {
@@ -70,7 +70,7 @@ impl Bucket {
         Ok(Arc::clone(self.client.insert(Arc::new(client))))
     }
 
-    pub fn failure(&self, note: &Note) -> Failure {
+    pub fn failure(&self, note: &CallNote) -> Failure {
         response::failure(&self.config, &note.told(), &self.credentials.told())
     }
 
@@ -106,7 +106,7 @@ impl Bucket {
     /// The object at `path`, if there is one; its content, if that has at most so many bytes.
     pub(super) async fn fetch(&mut self, path: &Path, most: u64) -> Result<Option<Fetched>, Failure> {
         let client = self.client()?;
-        let note = Note::default();
+        let note = CallNote::default();
         let options = || GetOptions { extensions: note.extensions(), ..GetOptions::default() };
         let mut got = client.bucket.get_opts(path, options()).await;
         if got.is_err() && note.cut_short() {
@@ -121,7 +121,7 @@ impl Bucket {
         let Some(version) = self.version(got.meta.e_tag.clone(), got.meta.version.clone()) else {
             return Err(self.failure(&note));
         };
-        let age = |note: &Note| note.told().answer.unwrap_or_default().age();
+        let age = |note: &CallNote| note.told().answer.unwrap_or_default().age();
         if got.meta.size > most {
             return Ok(Some(Fetched { bytes: None, version, age: age(&note), note }));
         }
@@ -140,13 +140,13 @@ impl Bucket {
         path: &Path,
         expected: Option<&Version>,
         bytes: PutPayload,
-        kind: Kind,
+        kind: PutKind,
     ) -> Cas {
         let client = match self.client() {
             Ok(client) => client,
             Err(failure) => return Cas::Unknown(failure),
         };
-        let note = Note::default();
+        let note = CallNote::default();
         let mode = match expected {
             None => PutMode::Create,
             Some(Version(v)) => {
@@ -155,11 +155,11 @@ impl Bucket {
         };
         let mut options = PutOptions { mode, extensions: note.extensions(), ..PutOptions::default() };
         let content_type = match kind {
-            Kind::Record => "text/plain; charset=utf-8",
-            Kind::Payload => "application/octet-stream",
+            PutKind::Record => "text/plain; charset=utf-8",
+            PutKind::Payload => "application/octet-stream",
         };
         options.attributes.insert(Attribute::ContentType, content_type.into());
-        if kind == Kind::Record {
+        if kind == PutKind::Record {
             // A bucket behind a cache would otherwise answer with what was true a while ago.
             options.attributes.insert(Attribute::CacheControl, "no-store".into());
         }
@@ -178,7 +178,7 @@ impl Bucket {
 
     /// Objects whose names start with `folder`, which ends in a slash; the first of them, if they are more than so
     /// many pages.
-    pub(super) async fn seen_in(&mut self, folder: &str, pages: usize) -> Result<Vec<Seen>, Failure> {
+    pub(super) async fn seen_in(&mut self, folder: &str, pages: usize) -> Result<Vec<ListedObject>, Failure> {
         let mut found = Vec::new();
         let mut page_token = None;
         for _ in 0..pages {
@@ -187,7 +187,7 @@ impl Bucket {
                 let written = jiff::Timestamp::from_millisecond(object.last_modified.timestamp_millis()).ok();
                 let age = answer.date.zip(written).map(|(date, written)| date.duration_since(written));
                 let age = age.and_then(|age| Duration::try_from(age).ok());
-                Seen { name: object.location.as_ref().into(), age }
+                ListedObject { name: object.location.as_ref().into(), age }
             }));
             page_token = page.page_token;
             if page_token.is_none() {
@@ -203,9 +203,9 @@ impl Bucket {
         start: &str,
         offset: Option<String>,
         page_token: Option<String>,
-    ) -> Result<(PaginatedListResult, Answer), Failure> {
+    ) -> Result<(PaginatedListResult, ObjectAnswer), Failure> {
         let client = self.client()?;
-        let note = Note::default();
+        let note = CallNote::default();
         let options = PaginatedListOptions {
             offset,
             max_keys: Some(PAGE),

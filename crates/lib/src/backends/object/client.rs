@@ -11,20 +11,20 @@ use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
 use super::config::{Config, Provider, checked_endpoint};
 use super::erase::{Eraser, Signer};
-use super::wire::{Connector, Note};
+use super::wire::{CallNote, Connector};
 use crate::stores::{Failure, FailureKind};
 
 /// Settings as an environment has them.
 pub type Vars = Vec<(String, String)>;
 
 /// What is asked of a client library.
-pub trait Bucket: ObjectStore + PaginatedListStore {}
-impl<T: ObjectStore + PaginatedListStore> Bucket for T {}
+pub trait ListableStore: ObjectStore + PaginatedListStore {}
+impl<T: ObjectStore + PaginatedListStore> ListableStore for T {}
 
 /// What the first call makes.
 pub struct Client {
     /// Reads, writes and lists.
-    pub bucket: Arc<dyn Bucket>,
+    pub bucket: Arc<dyn ListableStore>,
     /// Takes marks away.
     pub eraser: Eraser,
 }
@@ -35,7 +35,7 @@ pub fn environment() -> Vars {
 }
 
 /// A client; `credentials` notes what happened when they were asked for. Reaches nothing yet.
-pub fn connect(config: &Config, vars: &Vars, credentials: &Note) -> Result<Client, Failure> {
+pub fn connect(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client, Failure> {
     match config.provider {
         Provider::S3 => s3(config, vars, credentials),
         Provider::Google => google(config, vars, credentials),
@@ -46,7 +46,7 @@ pub fn connect(config: &Config, vars: &Vars, credentials: &Note) -> Result<Clien
 fn client(
     config: &Config,
     connector: &Connector,
-    bucket: impl Bucket,
+    bucket: impl ListableStore,
     signer: Signer,
     address: String,
 ) -> Result<Client, Failure> {
@@ -60,7 +60,7 @@ fn never_again() -> RetryConfig {
     RetryConfig { backoff: BackoffConfig::default(), max_retries: 0, ..RetryConfig::default() }
 }
 
-fn connector(endpoint: Option<&String>, credentials: &Note) -> Result<Connector, Failure> {
+fn connector(endpoint: Option<&String>, credentials: &CallNote) -> Result<Connector, Failure> {
     let endpoint = endpoint.map(|e| checked_endpoint(e)).transpose();
     let endpoint = endpoint.map_err(|message| Failure::new(FailureKind::Unusable, message))?;
     let http = endpoint.is_some_and(|e| e.starts_with("http://"));
@@ -73,7 +73,7 @@ fn settings<K: std::str::FromStr>(vars: &Vars, prefix: &str) -> Vec<(K, String)>
     ours.filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value.clone()))).collect()
 }
 
-fn s3(config: &Config, vars: &Vars, credentials: &Note) -> Result<Client, Failure> {
+fn s3(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client, Failure> {
     let mut builder = AmazonS3Builder::new();
     for (key, value) in settings::<AmazonS3ConfigKey>(vars, "AWS_") {
         builder = builder.with_config(key, value);
@@ -150,7 +150,7 @@ fn has_credentials(builder: &AmazonS3Builder) -> bool {
         || builder.get_config_value(&SkipSignature).as_deref() == Some("true")
 }
 
-fn google(config: &Config, vars: &Vars, credentials: &Note) -> Result<Client, Failure> {
+fn google(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client, Failure> {
     let mut builder = GoogleCloudStorageBuilder::new();
     for (key, value) in settings::<GoogleConfigKey>(vars, "GOOGLE_") {
         builder = builder.with_config(key, value);
@@ -173,7 +173,7 @@ fn google(config: &Config, vars: &Vars, credentials: &Note) -> Result<Client, Fa
     client(config, &connector, bucket, signer, address)
 }
 
-fn azure(config: &Config, vars: &Vars, credentials: &Note) -> Result<Client, Failure> {
+fn azure(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client, Failure> {
     let mut builder = MicrosoftAzureBuilder::new();
     let also = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, value)| value);
     // Names that Azure's own command line uses and the library does not know.
@@ -238,7 +238,7 @@ mod tests {
     fn s3(vars: &[(&str, &str)]) -> Result<Client, Failure> {
         let config = Config::parse(Provider::S3, "s3://leases/x").unwrap();
         let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        connect(&config, &vars, &Note::default())
+        connect(&config, &vars, &CallNote::default())
     }
 
     /// Nothing is reached here: a client is made, or not.

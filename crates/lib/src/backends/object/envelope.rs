@@ -18,7 +18,7 @@ pub const LEAST: u64 = (RECORD.len() + ID + 1) as u64;
 
 /// What an object turned out to be.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Content {
+pub enum ObjectContent {
     /// A record, with its body.
     Record(Vec<u8>),
     /// The mark of a record that was removed.
@@ -40,16 +40,16 @@ pub fn removed(write: WriteId) -> Vec<u8> {
 }
 
 /// What `bytes` are.
-pub fn open(bytes: &[u8]) -> Content {
+pub fn open(bytes: &[u8]) -> ObjectContent {
     let body = |start: &str| {
         let rest = bytes.strip_prefix(start.as_bytes())?;
         let (id, rest) = rest.split_at_checked(ID)?;
         id.iter().all(u8::is_ascii_hexdigit).then(|| rest.strip_prefix(b"\n"))?
     };
     if let Some(body) = body(RECORD) {
-        return Content::Record(body.to_vec());
+        return ObjectContent::Record(body.to_vec());
     }
-    if body(REMOVED) == Some(b"") { Content::Removed } else { Content::Foreign }
+    if body(REMOVED) == Some(b"") { ObjectContent::Removed } else { ObjectContent::Foreign }
 }
 
 #[cfg(test)]
@@ -61,21 +61,21 @@ mod tests {
         let all: Vec<u8> = (0..=255).collect();
         for body in [&b""[..], b"\n", b"removed ", &all] {
             let bytes = record(WriteId(7), body);
-            assert_eq!(open(&bytes), Content::Record(body.to_vec()));
+            assert_eq!(open(&bytes), ObjectContent::Record(body.to_vec()));
             assert!(bytes.len() as u64 >= LEAST);
         }
         let mark = removed(WriteId(7));
-        assert_eq!(open(&mark), Content::Removed);
+        assert_eq!(open(&mark), ObjectContent::Removed);
         assert!((mark.len() as u64) < LEAST);
     }
 
     #[test]
     fn anything_else_is_foreign() {
         for bytes in [&b""[..], b"<html>", b"leasehold record 12\n", b"leasehold record", b"{\"format\":1}"] {
-            assert_eq!(open(bytes), Content::Foreign);
+            assert_eq!(open(bytes), ObjectContent::Foreign);
         }
         let mut cut = record(WriteId(7), b"");
         cut.pop();
-        assert_eq!(open(&cut), Content::Foreign);
+        assert_eq!(open(&cut), ObjectContent::Foreign);
     }
 }

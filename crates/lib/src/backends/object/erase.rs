@@ -10,7 +10,7 @@ use reqwest::Method;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue, IF_MATCH};
 
 use super::config::Provider;
-use super::wire::Note;
+use super::wire::CallNote;
 use crate::stores::Version;
 
 /// How requests are signed.
@@ -47,7 +47,7 @@ impl Eraser {
 
     /// The status of the answer, if there is one.
     async fn delete(&self, path: &Path, version: &str) -> Option<u16> {
-        let note = Note::default();
+        let note = CallNote::default();
         let mut request = HttpRequest::new(HttpRequestBody::empty());
         *request.method_mut() = Method::DELETE;
         *request.uri_mut() = format!("{}/{}", self.bucket, encoded(path.as_ref())).parse().ok()?;

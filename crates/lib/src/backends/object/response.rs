@@ -2,7 +2,7 @@
 //! has two meanings; never by the error the client library made of it.
 
 use super::config::{Config, Provider};
-use super::wire::{Answer, Broken, Told};
+use super::wire::{BrokenCall, CallReport, ObjectAnswer};
 use crate::stores::{Failure, FailureKind};
 
 /// What became of a conditional write.
@@ -17,7 +17,7 @@ pub enum Put {
 }
 
 /// Judges a conditional write; `create`: nothing was to be there.
-pub fn put(config: &Config, told: &Told, credentials: &Told, create: bool) -> Put {
+pub fn put(config: &Config, told: &CallReport, credentials: &CallReport, create: bool) -> Put {
     let Some(answer) = &told.answer else { return Put::Open(failure(config, told, credentials)) };
     let missing = ["NoSuchKey", "BlobNotFound"].contains(&answer.code.as_str());
     match answer.status {
@@ -36,13 +36,14 @@ pub fn put(config: &Config, told: &Told, credentials: &Told, create: bool) -> Pu
 }
 
 /// Whether a read was told that nothing is there.
-pub fn absent(told: &Told) -> bool {
-    let absent = |a: &Answer| a.status == 404 && ["NoSuchKey", "BlobNotFound"].contains(&a.code.as_str());
+pub fn absent(told: &CallReport) -> bool {
+    let absent =
+        |a: &ObjectAnswer| a.status == 404 && ["NoSuchKey", "BlobNotFound"].contains(&a.code.as_str());
     told.answer.as_ref().is_some_and(absent)
 }
 
 /// Why a call failed.
-pub fn failure(config: &Config, told: &Told, credentials: &Told) -> Failure {
+pub fn failure(config: &Config, told: &CallReport, credentials: &CallReport) -> Failure {
     let (kind, message) = match (&told.answer, &told.broken) {
         (Some(answer), _) => answered(config, answer),
         (None, Some(broken)) => cut(config, broken),
@@ -59,7 +60,7 @@ pub fn failure(config: &Config, told: &Told, credentials: &Told) -> Failure {
 }
 
 /// Somebody has taken out Azure's own lease on the object.
-fn leased_by_azure(answer: &Answer) -> bool {
+fn leased_by_azure(answer: &ObjectAnswer) -> bool {
     answer.status == 412 && answer.code.starts_with("LeaseId")
 }
 
@@ -71,7 +72,7 @@ fn host(config: &Config) -> String {
     }
 }
 
-fn cut(config: &Config, broken: &Broken) -> (FailureKind, String) {
+fn cut(config: &Config, broken: &BrokenCall) -> (FailureKind, String) {
     let (host, why) = (host(config), &broken.why);
     if broken.tls {
         let message = format!(
@@ -84,7 +85,7 @@ fn cut(config: &Config, broken: &Broken) -> (FailureKind, String) {
 }
 
 /// There was nothing to sign a request with.
-fn uncredited(config: &Config, credentials: &Told) -> (FailureKind, String) {
+fn uncredited(config: &Config, credentials: &CallReport) -> (FailureKind, String) {
     let (title, hint) = (config.provider.title(), config.provider.credentials());
     match &credentials.answer {
         Some(answer) if answer.status >= 500 || answer.status == 429 => (
@@ -107,7 +108,7 @@ fn uncredited(config: &Config, credentials: &Told) -> (FailureKind, String) {
     }
 }
 
-fn answered(config: &Config, answer: &Answer) -> (FailureKind, String) {
+fn answered(config: &Config, answer: &ObjectAnswer) -> (FailureKind, String) {
     let (host, bucket, what) = (host(config), &config.bucket, config.provider.bucket());
     let said = match answer.code.as_str() {
         "" => answer.status.to_string(),

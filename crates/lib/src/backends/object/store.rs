@@ -14,14 +14,15 @@ use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use object_store::path::Path;
 
-use super::bucket::{Bucket, Fetched, Kind};
+use super::bucket::{Bucket, Fetched, PutKind};
 use super::client;
 use super::config::{Config, Provider};
-use super::envelope::{self, Content};
+use super::envelope::{self, ObjectContent};
 use crate::backends::remote::Remote;
 use crate::random;
 use crate::stores::{
-    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version,
+    Cas, Clock, Examine, Failure, FailureKind, Listed, Remark, RemarkLevel, Store, StoreFacts, Stored,
+    Version,
 };
 
 /// `Date` and `Last-Modified` are whole seconds, each cut off by itself.
@@ -58,8 +59,8 @@ pub fn with_vars(
 }
 
 /// An object that was read.
-struct Found {
-    content: Content,
+struct ReadObject {
+    content: ObjectContent,
     version: Version,
     age: Option<Duration>,
 }
@@ -70,23 +71,23 @@ impl ObjectBucket {
         Path::parse(name).map_err(|_| unusable(format!("{key:?} cannot be the name of an object.")))
     }
 
-    async fn get(&mut self, key: &str) -> Result<Option<Found>, Failure> {
+    async fn get(&mut self, key: &str) -> Result<Option<ReadObject>, Failure> {
         let path = self.path(key)?;
         let Some(Fetched { bytes, version, age, note }) = self.bucket.fetch(&path, LARGEST).await? else {
             return Ok(None);
         };
-        let content = bytes.map_or(Content::Foreign, |bytes| envelope::open(&bytes));
-        if content == Content::Foreign {
+        let content = bytes.map_or(ObjectContent::Foreign, |bytes| envelope::open(&bytes));
+        if content == ObjectContent::Foreign {
             let html = note.told().answer.is_some_and(|answer| answer.html);
             return Err(if html { self.bucket.failure(&note) } else { foreign(&path) });
         }
-        Ok(Some(Found { content, version, age }))
+        Ok(Some(ReadObject { content, version, age }))
     }
 
     /// One conditional put of a record: nothing expected means create.
     async fn put(&mut self, key: &str, expected: Option<&Version>, bytes: Vec<u8>) -> Cas {
         match self.path(key) {
-            Ok(path) => self.bucket.put_at(&path, expected, bytes.into(), Kind::Record).await,
+            Ok(path) => self.bucket.put_at(&path, expected, bytes.into(), PutKind::Record).await,
             Err(failure) => Cas::Unknown(failure),
         }
     }
@@ -172,10 +173,10 @@ fn foreign(path: &Path) -> Failure {
 
 #[async_trait(?Send)]
 impl Store for ObjectBucket {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         let Config { provider, bucket, account, .. } = &self.bucket.config;
         let owner = account.as_deref().unwrap_or_default();
-        Facts {
+        StoreFacts {
             url: self.bucket.config.shown.clone(),
             // The same wherever it is reached from, so the endpoint is no part of it.
             instance: format!("{}:{owner}/{bucket}", provider.title()),
@@ -193,7 +194,7 @@ impl Store for ObjectBucket {
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
         Ok(match self.get(key).await? {
-            Some(Found { content: Content::Record(body), version, age }) => {
+            Some(ReadObject { content: ObjectContent::Record(body), version, age }) => {
                 Some(Stored { body, version, age })
             }
             _ => None,
@@ -207,7 +208,7 @@ impl Store for ObjectBucket {
         }
         // Something is there, which may be the mark of a removed record. The create was certainly refused.
         match self.get(key).await {
-            Ok(Some(Found { content: Content::Removed, version, .. })) => {
+            Ok(Some(ReadObject { content: ObjectContent::Removed, version, .. })) => {
                 self.put(key, Some(&version), envelope::record(write, body)).await
             }
             _ => Cas::Conflict,
@@ -258,7 +259,7 @@ impl Examine for ObjectBucket {
             None => format!("{title} keeps what it acknowledged, across machines and buildings"),
         };
         let text = format!("{about}; a bucket restored from a copy is noticed by its tokens.");
-        Ok(vec![Remark { about: "durability", verdict: Verdict::Good, text }])
+        Ok(vec![Remark { about: "durability", verdict: RemarkLevel::Good, text }])
     }
 
     fn traces(&self) -> Vec<String> {

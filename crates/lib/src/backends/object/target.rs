@@ -24,8 +24,8 @@ use leasehold_core::ids::WriteId;
 use leasehold_core::store::{Cas, Failure, FailureKind, Version};
 use object_store::path::Path;
 
-use self::payload::Payload;
-use super::bucket::{Bucket, Kind, Seen};
+use self::payload::PayloadName;
+use super::bucket::{Bucket, ListedObject, PutKind};
 use super::config::Provider;
 use super::{envelope, shown};
 use crate::backends::file::digest;
@@ -166,7 +166,7 @@ impl ObjectTarget {
         Path::parse(name).map_err(|_| self.bad_fence("the fence names a payload that no object can be"))
     }
 
-    fn seen(&mut self, pages: usize) -> Result<Vec<Seen>, Failure> {
+    fn seen(&mut self, pages: usize) -> Result<Vec<ListedObject>, Failure> {
         let folder = self.folder.clone();
         self.calls.call(0, async |bucket| bucket.seen_in(&folder, pages).await, Err)
     }
@@ -176,7 +176,7 @@ impl ObjectTarget {
     fn highest(&mut self) -> Result<u64, TargetError> {
         let seen = self.seen(usize::MAX).map_err(|f| self.remote("look at the payloads of", f))?;
         let names = seen.iter().filter_map(|object| object.name.strip_prefix(&self.folder));
-        Ok(names.filter_map(Payload::parse).map(|payload| payload.ordinal).max().unwrap_or(0))
+        Ok(names.filter_map(PayloadName::parse).map(|payload| payload.ordinal).max().unwrap_or(0))
     }
 
     /// What the pointer says.
@@ -189,7 +189,7 @@ impl ObjectTarget {
         }
         let bad = |bad: BadFence| self.bad_fence(&bad.to_string());
         let bytes = bytes.unwrap_or(b"too large to be a pointer");
-        let envelope::Content::Record(body) = envelope::open(bytes) else {
+        let envelope::ObjectContent::Record(body) = envelope::open(bytes) else {
             let cut = bytes.is_empty() || bytes.starts_with(b"leasehold ");
             return Err(if cut {
                 bad(FenceRecord::decode(b"").err().unwrap_or(BadFence::Empty))
@@ -203,7 +203,7 @@ impl ObjectTarget {
         let record = FenceRecord::decode(&body).map_err(bad)?;
         match &record.payload {
             None if record.fence.seq > 0 => Err(self.bad_fence("the fence names no payload for its write")),
-            Some(name) if Payload::parse(name).is_none() => {
+            Some(name) if PayloadName::parse(name).is_none() => {
                 Err(self.bad_fence("the fence names a payload that is none of ours"))
             }
             _ => Ok(record),
@@ -218,7 +218,9 @@ impl ObjectTarget {
         for _ in 0..UPLOADS {
             let put = |bytes: bytes::Bytes| {
                 let path = path.clone();
-                async move |bucket: &mut Bucket| bucket.put_at(&path, None, bytes.into(), Kind::Payload).await
+                async move |bucket: &mut Bucket| {
+                    bucket.put_at(&path, None, bytes.into(), PutKind::Payload).await
+                }
             };
             match self.calls.call(content.len(), put(bytes.clone()), Cas::Unknown) {
                 Cas::Written { .. } | Cas::Conflict => return Ok(()),
@@ -235,7 +237,7 @@ impl ObjectTarget {
 
     /// Takes away what nobody can need any more, now that `published` is named. Whether it works changes nothing.
     fn sweep(&mut self, published: &str) {
-        let Some(published) = Payload::parse(published) else { return };
+        let Some(published) = PayloadName::parse(published) else { return };
         let Ok(seen) = self.seen(PAGES) else { return };
         // The mutant heeds neither.
         let published = if self.kept == 0 { u64::MAX } else { published.ordinal };
@@ -253,7 +255,7 @@ impl ObjectTarget {
         let path = self.path(name)?;
         let fetched = self.calls.call(LARGEST, async |bucket| bucket.fetch(&path, LARGEST as u64).await, Err);
         let Some(fetched) = fetched.map_err(|f| self.remote("read", f))? else { return Ok(None) };
-        let wanted = Payload::parse(name).map(|payload| payload.digest);
+        let wanted = PayloadName::parse(name).map(|payload| payload.digest);
         match fetched.bytes {
             Some(bytes) if Some(digest(&bytes)) == wanted => Ok(Some(bytes.into())),
             _ => Err(self.unfit(
@@ -286,7 +288,7 @@ impl CasFence for ObjectTarget {
         };
         let html = found.note.told().answer.is_some_and(|answer| answer.html);
         let record = self.decode(found.bytes.as_deref(), html)?;
-        self.last = match record.payload.as_deref().and_then(Payload::parse) {
+        self.last = match record.payload.as_deref().and_then(PayloadName::parse) {
             Some(payload) => payload.ordinal,
             None => self.highest()?,
         };
@@ -305,7 +307,7 @@ impl CasFence for ObjectTarget {
         let pointer = self.pointer.clone();
         let body = envelope::record(WriteId(random::seed()), &record.encode());
         let put = async |bucket: &mut Bucket| {
-            let done = bucket.put_at(&pointer, at, body.into(), Kind::Record).await;
+            let done = bucket.put_at(&pointer, at, body.into(), PutKind::Record).await;
             (done, bucket.config.provider.spacing())
         };
         let gave_up = |failure| (Cas::Unknown(failure), Duration::ZERO);

@@ -25,22 +25,22 @@ const IDLE: Duration = Duration::from_secs(4);
 
 /// The note that travels with one call.
 #[derive(Clone, Debug, Default)]
-pub struct Note(Arc<Mutex<Told>>);
+pub struct CallNote(Arc<Mutex<CallReport>>);
 
 /// What a note says when the call is over.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct CallReport {
     /// The request was made; otherwise there were no credentials to make it with.
     pub asked: bool,
     /// The answer, if there was one.
-    pub answer: Option<Answer>,
+    pub answer: Option<ObjectAnswer>,
     /// What cut the call short.
-    pub broken: Option<Broken>,
+    pub broken: Option<BrokenCall>,
 }
 
 /// The parts of a response that decide.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub struct ObjectAnswer {
     /// The HTTP status.
     pub status: u16,
     /// The provider's word for an error.
@@ -57,14 +57,14 @@ pub struct Answer {
 
 /// A call without an answer.
 #[derive(Clone, Debug)]
-pub struct Broken {
+pub struct BrokenCall {
     /// TLS failed: trying again will not help.
     pub tls: bool,
     /// The innermost reason; never contains an address with credentials.
     pub why: String,
 }
 
-impl Note {
+impl CallNote {
     /// Extensions that carry this note through the client library.
     pub fn extensions(&self) -> Extensions {
         let mut extensions = Extensions::new();
@@ -73,7 +73,7 @@ impl Note {
     }
 
     /// What has been noted.
-    pub fn told(&self) -> Told {
+    pub fn told(&self) -> CallReport {
         self.lock().clone()
     }
 
@@ -83,12 +83,12 @@ impl Note {
         told.answer.is_none() && told.broken.as_ref().is_some_and(|broken| !broken.tls)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Told> {
+    fn lock(&self) -> MutexGuard<'_, CallReport> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Answer {
+impl ObjectAnswer {
     fn new(status: u16, headers: &HeaderMap) -> Self {
         let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let time = |name: &str| jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text(name)).ok();
@@ -124,7 +124,7 @@ fn code(body: &[u8]) -> String {
     text.split_once("<Code>").map_or(String::new(), |(_, rest)| word(rest))
 }
 
-impl Broken {
+impl BrokenCall {
     fn new(error: &HttpError) -> Self {
         let mut innermost: &(dyn Error + 'static) = error;
         let mut tls = false;
@@ -152,7 +152,7 @@ pub struct Connector {
     /// The endpoint was given as http.
     pub http: bool,
     /// Where calls for credentials are noted.
-    pub credentials: Note,
+    pub credentials: CallNote,
 }
 
 impl HttpConnector for Connector {
@@ -175,7 +175,7 @@ struct Noting {
     plain: OnceLock<reqwest::Client>,
     /// For https, likewise: reading all the authorities a machine trusts takes a while.
     secure: OnceLock<reqwest::Client>,
-    credentials: Note,
+    credentials: CallNote,
 }
 
 impl Noting {
@@ -203,18 +203,18 @@ impl Noting {
 #[async_trait]
 impl HttpService for Noting {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let note = request.extensions().get::<Note>().unwrap_or(&self.credentials).clone();
-        *note.lock() = Told { asked: true, ..Told::default() };
+        let note = request.extensions().get::<CallNote>().unwrap_or(&self.credentials).clone();
+        *note.lock() = CallReport { asked: true, ..CallReport::default() };
         let client = self.client(&request).map_err(|e| {
             note.lock().broken =
-                Some(Broken { tls: true, why: "no certificates to trust can be loaded".into() });
+                Some(BrokenCall { tls: true, why: "no certificates to trust can be loaded".into() });
             HttpError::new(HttpErrorKind::Unknown, e)
         })?;
         let response = client.call(request).await.inspect_err(|e| {
-            note.lock().broken = Some(Broken::new(e));
+            note.lock().broken = Some(BrokenCall::new(e));
         })?;
         let (parts, body) = response.into_parts();
-        let mut answer = Answer::new(parts.status.as_u16(), &parts.headers);
+        let mut answer = ObjectAnswer::new(parts.status.as_u16(), &parts.headers);
         if answer.good() {
             note.lock().answer = Some(answer);
             return Ok(HttpResponse::from_parts(parts, body));
@@ -240,7 +240,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(DATE, date.parse().unwrap());
             headers.insert(LAST_MODIFIED, modified.parse().unwrap());
-            Answer::new(200, &headers).age()
+            ObjectAnswer::new(200, &headers).age()
         };
         let (early, late) = ("Sun, 15 Nov 2026 23:59:58 GMT", "Mon, 16 Nov 2026 00:00:03 GMT");
         assert_eq!(headers(late, early), Some(Duration::from_secs(5)));

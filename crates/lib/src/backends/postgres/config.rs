@@ -64,7 +64,7 @@ impl Host {
 /// How TLS is to be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tls {
-    pub mode: Mode,
+    pub mode: TlsMode,
     pub root: Option<Root>,
     pub cert: Option<PathBuf>,
     pub key: Option<PathBuf>,
@@ -72,7 +72,7 @@ pub(crate) struct Tls {
 
 /// `sslmode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Mode {
+pub(crate) enum TlsMode {
     Disable,
     Allow,
     Prefer,
@@ -158,23 +158,23 @@ impl Config {
         let far = self.hosts.iter().any(|h| !h.is_near());
         let tls = match self.tls.mode {
             _ if !far => None,
-            Mode::Disable => Some("the connection to PostgreSQL is not encrypted (sslmode=disable)".into()),
-            Mode::Allow | Mode::Prefer => Some(format!(
+            TlsMode::Disable => Some("the connection to PostgreSQL is not encrypted (sslmode=disable)".into()),
+            TlsMode::Allow | TlsMode::Prefer => Some(format!(
                 "the connection to PostgreSQL is encrypted only if the server offers it, and the server is not \
                  verified (sslmode={}): sslmode=verify-full would do both",
-                if self.tls.mode == Mode::Allow { "allow" } else { "prefer" }
+                if self.tls.mode == TlsMode::Allow { "allow" } else { "prefer" }
             )),
-            Mode::Require => Some(
+            TlsMode::Require => Some(
                 "the connection to PostgreSQL is encrypted and the server is not verified (sslmode=require): \
                  sslmode=verify-full would"
                     .to_owned(),
             ),
-            Mode::VerifyCa => Some(
+            TlsMode::VerifyCa => Some(
                 "the name of the PostgreSQL server is not verified (sslmode=verify-ca, or require with a root \
                  certificate): sslmode=verify-full would"
                     .into(),
             ),
-            Mode::VerifyFull => None,
+            TlsMode::VerifyFull => None,
         };
         let said: Vec<String> = tls.into_iter().chain(self.ignored()).collect();
         (!said.is_empty()).then(|| said.join("; "))
@@ -193,12 +193,12 @@ impl Tls {
     /// What libpq makes of combinations.
     fn settle(&mut self) -> Result<(), String> {
         match (&self.root, self.mode) {
-            (Some(Root::System), mode) if mode < Mode::Require => {
+            (Some(Root::System), mode) if mode < TlsMode::Require => {
                 return Err("sslrootcert=system needs sslmode=verify-full.".into());
             }
             // A certificate of a public authority says nothing without the name.
-            (Some(Root::System), _) => self.mode = Mode::VerifyFull,
-            (Some(Root::File(_)), Mode::Require) => self.mode = Mode::VerifyCa,
+            (Some(Root::System), _) => self.mode = TlsMode::VerifyFull,
+            (Some(Root::File(_)), TlsMode::Require) => self.mode = TlsMode::VerifyCa,
             _ => {}
         }
         match (&self.cert, &self.key) {
@@ -210,14 +210,14 @@ impl Tls {
     }
 }
 
-fn mode_of(text: Option<&str>) -> Result<Mode, String> {
+fn mode_of(text: Option<&str>) -> Result<TlsMode, String> {
     Ok(match text {
-        None | Some("prefer") => Mode::Prefer,
-        Some("disable") => Mode::Disable,
-        Some("allow") => Mode::Allow,
-        Some("require") => Mode::Require,
-        Some("verify-ca") => Mode::VerifyCa,
-        Some("verify-full") => Mode::VerifyFull,
+        None | Some("prefer") => TlsMode::Prefer,
+        Some("disable") => TlsMode::Disable,
+        Some("allow") => TlsMode::Allow,
+        Some("require") => TlsMode::Require,
+        Some("verify-ca") => TlsMode::VerifyCa,
+        Some("verify-full") => TlsMode::VerifyFull,
         Some(other) => {
             return Err(format!(
                 "sslmode={other:?} is none of disable, allow, prefer, require, verify-ca, verify-full."
@@ -371,16 +371,16 @@ mod tests {
     #[test]
     fn tls_as_libpq_means_it() {
         let mode = |q: &str| read(&format!("postgres://h/d?{q}")).tls.mode;
-        assert_eq!(mode(""), Mode::Prefer);
-        assert_eq!(mode("sslmode=require"), Mode::Require);
-        assert_eq!(mode("sslmode=require&sslrootcert=/x"), Mode::VerifyCa);
-        assert_eq!(mode("sslmode=require&sslrootcert=system"), Mode::VerifyFull);
-        assert_eq!(mode("ssl=true"), Mode::Require);
+        assert_eq!(mode(""), TlsMode::Prefer);
+        assert_eq!(mode("sslmode=require"), TlsMode::Require);
+        assert_eq!(mode("sslmode=require&sslrootcert=/x"), TlsMode::VerifyCa);
+        assert_eq!(mode("sslmode=require&sslrootcert=system"), TlsMode::VerifyFull);
+        assert_eq!(mode("ssl=true"), TlsMode::Require);
         assert!(refused("postgres://h?sslmode=strict").contains("verify-full"));
         assert!(refused("postgres://h?sslrootcert=system").contains("verify-full"));
         assert!(refused("postgres://h?sslcert=/x").contains("sslkey"));
         let env = |name: &str| (name == "PGSSLMODE").then(|| "verify-full".to_owned());
-        assert_eq!(Config::parse("postgres://h", &env).ok().unwrap().tls.mode, Mode::VerifyFull);
+        assert_eq!(Config::parse("postgres://h", &env).ok().unwrap().tls.mode, TlsMode::VerifyFull);
     }
 
     #[test]

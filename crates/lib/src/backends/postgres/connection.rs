@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_channel::mpsc::{UnboundedReceiver, UnboundedSender, unbounded};
-use leasehold_core::stop::Text;
+use leasehold_core::human_duration::HumanDuration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 use tokio::task::JoinHandle;
@@ -17,12 +17,12 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{AsyncMessage, Client, Config as Settings, Connection, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::config::{Binding, Config, Host, Mode};
+use super::config::{Binding, Config, Host, TlsMode};
 use super::{env, errors, password, pid, tls};
 use crate::stores::Failure;
 
 /// A notification.
-pub(crate) struct Told {
+pub(crate) struct Notification {
     /// The server process it comes from.
     pub from: i32,
     pub channel: String,
@@ -30,19 +30,19 @@ pub(crate) struct Told {
 }
 
 /// One session with a server. Dropping it ends the connection.
-pub(crate) struct Link {
+pub(crate) struct PgConnection {
     pub client: Client,
     pub host: Host,
     /// The process id the session was promised.
     pub promised: Option<i32>,
     /// What came unasked.
-    pub told: UnboundedReceiver<Told>,
+    pub told: UnboundedReceiver<Notification>,
     /// Channels known to work on this connection.
     pub listening: BTreeSet<String>,
     driver: JoinHandle<()>,
 }
 
-impl Drop for Link {
+impl Drop for PgConnection {
     fn drop(&mut self) {
         // A late answer must have nowhere to arrive.
         self.driver.abort();
@@ -50,7 +50,7 @@ impl Drop for Link {
 }
 
 /// Connects to the first host that will do.
-pub(crate) async fn connect(config: &Config, limit: Duration) -> Result<Link, Failure> {
+pub(crate) async fn connect(config: &Config, limit: Duration) -> Result<PgConnection, Failure> {
     // Something is left of the limit to say which host it was.
     let share = limit.mul_f64(0.9) / u32::try_from(config.hosts.len()).unwrap_or(1).max(1);
     let share = config.connect_timeout.unwrap_or(share).min(share);
@@ -60,7 +60,7 @@ pub(crate) async fn connect(config: &Config, limit: Duration) -> Result<Link, Fa
             Err(errors::unreachable(format!(
                 "PostgreSQL at {} did not answer within {}. Check the host and the network.",
                 host.shown(),
-                Text(share)
+                HumanDuration(share)
             )))
         });
         match attempt {
@@ -73,25 +73,25 @@ pub(crate) async fn connect(config: &Config, limit: Duration) -> Result<Link, Fa
 }
 
 /// Several hosts are tried until one is the primary; with one, the first read finds out.
-async fn writes(link: &Link) -> bool {
+async fn writes(link: &PgConnection) -> bool {
     let sql = "SELECT pg_catalog.pg_is_in_recovery()";
     let row = link.client.query_typed_one(sql, &[]).await;
     row.and_then(|row| row.try_get::<_, bool>(0)).is_ok_and(|replica| !replica)
 }
 
-async fn one(config: &Config, host: &Host) -> Result<Link, Failure> {
+async fn one(config: &Config, host: &Host) -> Result<PgConnection, Failure> {
     let settings = settings(config, host);
     if host.is_socket() {
         return Ok(plain(&settings, config, host).await?);
     }
     match config.tls.mode {
-        Mode::Disable => Ok(plain(&settings, config, host).await?),
+        TlsMode::Disable => Ok(plain(&settings, config, host).await?),
         // The order of libpq: what a server refuses one way is tried the other.
-        Mode::Allow => match plain(&settings, config, host).await {
+        TlsMode::Allow => match plain(&settings, config, host).await {
             Err(refused) if refused.other_way => Ok(secure(&settings, SslMode::Require, config, host).await?),
             link => Ok(link?),
         },
-        Mode::Prefer => match secure(&settings, SslMode::Prefer, config, host).await {
+        TlsMode::Prefer => match secure(&settings, SslMode::Prefer, config, host).await {
             Err(refused) if refused.other_way => Ok(plain(&settings, config, host).await?),
             link => Ok(link?),
         },
@@ -100,24 +100,24 @@ async fn one(config: &Config, host: &Host) -> Result<Link, Failure> {
 }
 
 /// Why there is no session, and whether it may be another matter with TLS, or without.
-struct Refused {
+struct NoSession {
     failure: Failure,
     other_way: bool,
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
+impl From<NoSession> for Failure {
+    fn from(refused: NoSession) -> Self {
         refused.failure
     }
 }
 
-impl From<Failure> for Refused {
+impl From<Failure> for NoSession {
     fn from(failure: Failure) -> Self {
         Self { failure, other_way: false }
     }
 }
 
-async fn plain(settings: &Settings, config: &Config, host: &Host) -> Result<Link, Refused> {
+async fn plain(settings: &Settings, config: &Config, host: &Host) -> Result<PgConnection, NoSession> {
     let mut settings = settings.clone();
     settings.ssl_mode(SslMode::Disable);
     if host.is_socket() {
@@ -128,7 +128,12 @@ async fn plain(settings: &Settings, config: &Config, host: &Host) -> Result<Link
     session(&settings, tcp(host).await?, NoTls, config, host).await
 }
 
-async fn secure(settings: &Settings, mode: SslMode, config: &Config, host: &Host) -> Result<Link, Refused> {
+async fn secure(
+    settings: &Settings,
+    mode: SslMode,
+    config: &Config,
+    host: &Host,
+) -> Result<PgConnection, NoSession> {
     let mut settings = settings.clone();
     settings.ssl_mode(mode);
     let home = env("HOME").map(PathBuf::from);
@@ -162,7 +167,7 @@ async fn session<S, T>(
     tls: T,
     config: &Config,
     host: &Host,
-) -> Result<Link, Refused>
+) -> Result<PgConnection, NoSession>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     T: TlsConnect<S>,
@@ -173,16 +178,16 @@ where
         let dbname = config.dbname.as_deref().unwrap_or(user);
         let other_way = e.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
             || e.to_string() == "error performing TLS handshake";
-        Refused { failure: errors::no_session(host, user, dbname, &e), other_way }
+        NoSession { failure: errors::no_session(host, user, dbname, &e), other_way }
     })?;
     let (tell, told) = unbounded();
     let driver = tokio::spawn(drive(connection, tell));
     let promised = pid::promised(&client).await;
-    Ok(Link { client, host: host.clone(), promised, told, listening: BTreeSet::new(), driver })
+    Ok(PgConnection { client, host: host.clone(), promised, told, listening: BTreeSet::new(), driver })
 }
 
 /// Carries everything over the connection until it ends.
-async fn drive<S, T>(mut connection: Connection<S, T>, tell: UnboundedSender<Told>)
+async fn drive<S, T>(mut connection: Connection<S, T>, tell: UnboundedSender<Notification>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -191,7 +196,7 @@ where
         if let AsyncMessage::Notification(n) = message {
             let (channel, payload) = (n.channel().to_owned(), n.payload().to_owned());
             // Nobody may be waiting any more.
-            let _ = tell.unbounded_send(Told { from: n.process_id(), channel, payload });
+            let _ = tell.unbounded_send(Notification { from: n.process_id(), channel, payload });
         }
     }
 }

@@ -16,11 +16,13 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
-use self::sql::{Identity, Statement};
+use self::sql::{IdentityDetail, Statement};
 use super::config::Config;
-use super::connection::{self, Link};
+use super::connection::{self, PgConnection};
 use super::{env, errors, shown};
-use crate::stores::{Cas, Clock, Examine, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
+use crate::stores::{
+    BatchWrite, Cas, Clock, Examine, Failure, Listed, Remark, Store, StoreFacts, Stored, Version,
+};
 
 /// How many writes go into one statement of [`Store::cas_many`].
 const CHUNK: usize = 1500;
@@ -38,8 +40,8 @@ pub struct PostgresStore {
     url: String,
     limit: Duration,
     /// Taken out while a call is under way, so that one that is given up takes the connection with it.
-    link: Option<Link>,
-    identity: Identity,
+    link: Option<PgConnection>,
+    identity: IdentityDetail,
     /// Which one was read last; a write is for that one only.
     instance: String,
     /// A pooler is in between; unknown before the first answer.
@@ -51,12 +53,12 @@ pub struct PostgresStore {
 }
 
 /// A call that gave no answer.
-struct Fault {
+struct FailedCall {
     failure: Failure,
     code: Option<SqlState>,
 }
 
-impl From<Failure> for Fault {
+impl From<Failure> for FailedCall {
     fn from(failure: Failure) -> Self {
         Self { failure, code: None }
     }
@@ -67,7 +69,7 @@ type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
 /// May the statement be sent a second time if the connection turns out to be dead?
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Resend {
     Reads,
     Writes,
 }
@@ -80,7 +82,7 @@ impl PostgresStore {
             url: shown(url),
             limit: Duration::from_secs(10),
             link: None,
-            identity: Identity::Full,
+            identity: IdentityDetail::Full,
             instance: String::new(),
             pooled: None,
             deaf: false,
@@ -97,13 +99,13 @@ impl PostgresStore {
     }
 
     /// A connection that is whole and does not hear never will; one that broke proves nothing, once or twice.
-    fn could_not_listen(&mut self, link: &Link) {
+    fn could_not_listen(&mut self, link: &PgConnection) {
         self.unheard += 1;
         self.deaf = self.deaf || !link.client.is_closed() || self.unheard >= 3;
     }
 
     /// Takes the connection, or makes one. True: it has been used before.
-    async fn link(&mut self) -> Result<(Link, bool), Failure> {
+    async fn link(&mut self) -> Result<(PgConnection, bool), Failure> {
         match self.link.take().filter(|l| !l.client.is_closed()) {
             Some(link) => Ok((link, true)),
             None => Ok((connection::connect(&self.config, self.limit).await?, false)),
@@ -111,7 +113,12 @@ impl PostgresStore {
     }
 
     /// One statement, one answer. The table is made if it is missing.
-    async fn ask(&mut self, statement: Statement, params: Params<'_>, kind: Kind) -> Result<Vec<Row>, Fault> {
+    async fn ask(
+        &mut self,
+        statement: Statement,
+        params: Params<'_>,
+        kind: Resend,
+    ) -> Result<Vec<Row>, FailedCall> {
         let mut error = None;
         for _ in 0..ROUNDS {
             let (link, used) = self.link().await?;
@@ -124,8 +131,10 @@ impl PostgresStore {
                 }
                 Err(e) => e,
             };
-            let fault =
-                Fault { failure: errors::no_answer(&link.host, self.user(), &e), code: e.code().cloned() };
+            let fault = FailedCall {
+                failure: errors::no_answer(&link.host, self.user(), &e),
+                code: e.code().cloned(),
+            };
             // Each of these was refused before anything was done.
             match &fault.code {
                 Some(c) if *c == SqlState::UNDEFINED_TABLE || *c == SqlState::INVALID_SCHEMA_NAME => {
@@ -136,7 +145,7 @@ impl PostgresStore {
                     self.identity = self.identity.less().unwrap_or(self.identity);
                     self.link = Some(link);
                 }
-                code if used && kind == Kind::Reads && code.as_ref().is_none_or(is_passing) => {}
+                code if used && kind == Resend::Reads && code.as_ref().is_none_or(is_passing) => {}
                 _ => return Err(fault),
             }
             error = Some(fault);
@@ -145,7 +154,7 @@ impl PostgresStore {
     }
 
     /// Keeps what an answer says about who gave it.
-    fn learn(&mut self, link: &Link, rows: &[Row], kind: Kind) -> Result<(), Fault> {
+    fn learn(&mut self, link: &PgConnection, rows: &[Row], kind: Resend) -> Result<(), FailedCall> {
         let Some(row) = rows.first() else { return Ok(()) };
         let strange =
             |_| errors::unusable(format!("PostgreSQL at {} gave a strange answer.", link.host.shown()));
@@ -154,7 +163,7 @@ impl PostgresStore {
         }
         let instance: String = row.try_get(0).map_err(strange)?;
         // Not kept either: whoever wants to write must read there first.
-        if kind == Kind::Writes && self.met().is_some_and(|met| met != instance) {
+        if kind == Resend::Writes && self.met().is_some_and(|met| met != instance) {
             return Err(errors::another(&link.host).into());
         }
         self.instance = instance;
@@ -169,7 +178,7 @@ impl PostgresStore {
     }
 
     /// Makes the table; somebody else may be making it at the same time.
-    async fn create(&self, link: &Link) -> Result<(), Fault> {
+    async fn create(&self, link: &PgConnection) -> Result<(), FailedCall> {
         let made = link.client.batch_execute(&sql::create()).await;
         let made = match made {
             Err(e) if e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
@@ -195,7 +204,7 @@ impl PostgresStore {
 
     /// One write of one key.
     async fn write(&mut self, statement: Statement, params: Params<'_>, version: Version) -> Cas {
-        match self.ask(statement, params, Kind::Writes).await {
+        match self.ask(statement, params, Resend::Writes).await {
             Ok(rows) => match rows.first().map(|row| row.try_get(ME)) {
                 Some(Ok(Some(at))) => Cas::Written { version, store_time: micros(at) },
                 Some(Ok(None)) => Cas::Conflict,
@@ -208,7 +217,7 @@ impl PostgresStore {
     }
 
     /// One statement of [`Store::cas_many`]: when each key was written, if it was.
-    async fn chunk(&mut self, writes: &[&Write]) -> Result<HashMap<String, Option<i64>>, Fault> {
+    async fn chunk(&mut self, writes: &[&BatchWrite]) -> Result<HashMap<String, Option<i64>>, FailedCall> {
         let keys: Vec<&str> = writes.iter().map(|w| w.key.as_str()).collect();
         let expected: Vec<Option<&str>> =
             writes.iter().map(|w| w.expected.as_ref().map(|v| v.0.as_str())).collect();
@@ -223,7 +232,7 @@ impl PostgresStore {
             (&sql::WAITING, Type::INT8),
             (&met, Type::TEXT),
         ];
-        let rows = self.ask(sql::cas_many, params, Kind::Writes).await?;
+        let rows = self.ask(sql::cas_many, params, Resend::Writes).await?;
         let written =
             |row: &Row| Some((row.try_get::<_, Option<String>>(ME).ok()??, row.try_get(ME + 1).ok()?));
         Ok(rows.iter().filter_map(written).collect())
@@ -231,7 +240,7 @@ impl PostgresStore {
 }
 
 /// A write that certainly was undone is a conflict; the caller looks and tries again.
-fn refused(fault: Fault) -> Cas {
+fn refused(fault: FailedCall) -> Cas {
     match fault.code {
         Some(code) if code == SqlState::T_R_SERIALIZATION_FAILURE => Cas::Conflict,
         _ => Cas::Unknown(fault.failure),
@@ -307,8 +316,8 @@ fn foreign(error: &tokio_postgres::Error) -> Failure {
 
 #[async_trait(?Send)]
 impl Store for PostgresStore {
-    fn facts(&self) -> Facts {
-        Facts {
+    fn facts(&self) -> StoreFacts {
+        StoreFacts {
             url: self.url.clone(),
             instance: self.instance.clone(),
             clock: Clock::Server,
@@ -325,7 +334,7 @@ impl Store for PostgresStore {
     }
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
-        let rows = self.ask(sql::read, &[(&key, Type::TEXT)], Kind::Reads).await.map_err(|f| f.failure)?;
+        let rows = self.ask(sql::read, &[(&key, Type::TEXT)], Resend::Reads).await.map_err(|f| f.failure)?;
         rows.first().map_or(Ok(None), |row| stored(row, ME)).map_err(|e| foreign(&e))
     }
 
@@ -353,7 +362,7 @@ impl Store for PostgresStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let params: Params =
             &[(&prefix, Type::TEXT), (&after, Type::TEXT), (&beyond, Type::TEXT), (&limit, Type::INT8)];
-        let rows = self.ask(sql::list, params, Kind::Reads).await.map_err(|f| f.failure)?;
+        let rows = self.ask(sql::list, params, Resend::Reads).await.map_err(|f| f.failure)?;
         let listed = |row: &Row| -> Result<Option<Listed>, tokio_postgres::Error> {
             let Some(key) = row.try_get(ME)? else { return Ok(None) };
             Ok(Some(Listed { key, stored: stored(row, ME + 1)? }))
@@ -377,14 +386,14 @@ impl Store for PostgresStore {
         self.write(sql::remove, params, version.clone()).await
     }
 
-    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+    async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
         // In the order of the keys: two of us never wait for each other in a circle.
         let mut sorted: Vec<usize> = (0..writes.len()).collect();
         sorted.sort_by(|a, b| writes[*a].key.cmp(&writes[*b].key));
         let mut answers = vec![Cas::Conflict; writes.len()];
         let mut broken = None;
         for chunk in sorted.chunks(CHUNK) {
-            let some: Vec<&Write> = chunk.iter().map(|i| &writes[*i]).collect();
+            let some: Vec<&BatchWrite> = chunk.iter().map(|i| &writes[*i]).collect();
             let written = match &broken {
                 Some(failure) => Err(Cas::Unknown(Failure::clone(failure))),
                 None => self.chunk(&some).await.map_err(refused),

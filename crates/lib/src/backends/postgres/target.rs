@@ -16,7 +16,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence::{Bearer, Fence, FenceMode};
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::store::{Failure, FailureKind};
 use tokio_postgres::types::{ToSql, Type};
@@ -26,13 +26,14 @@ pub use self::check::TableFence;
 #[cfg(feature = "conformance")]
 pub use self::sql::{Lock, check as trigger_sql};
 use super::config::Config;
-use super::connection::{self, Link};
+use super::connection::{self, PgConnection};
 use super::{env, shown};
 use crate::backends::remote;
-use crate::targets::guard::{Done, Guard, Others, Report, ShownBy};
+use crate::targets::guard::{Guard, GuardChange, GuardReport, Others, ShownBy};
 use crate::targets::sql as shared;
 use crate::targets::{
-    Asked, Attempt, Class, Content, Refused, Sealed, SealedBy, Target, TargetError, Variables, Written,
+    Class, Content, Refused, RefusedAction, Sealed, SealedBy, Target, TargetAction, TargetError, Variables,
+    Written,
 };
 use crate::text::percent_decoded;
 
@@ -60,26 +61,26 @@ impl fmt::Debug for PgTarget {
 }
 
 /// A connection, and whether a COMMIT is on its way over it: from then on no answer means that nobody knows.
-struct Call {
-    link: Link,
+struct PgCall {
+    link: PgConnection,
     committing: Cell<bool>,
 }
 
-impl Deref for Call {
-    type Target = Link;
+impl Deref for PgCall {
+    type Target = PgConnection;
 
-    fn deref(&self) -> &Link {
+    fn deref(&self) -> &PgConnection {
         &self.link
     }
 }
 
 /// What the catalogue and the guard say of the table.
-struct Found {
+struct TableState {
     /// The table's number.
     oid: u32,
     /// The number of its fence.
     id: i64,
-    row: shared::Row,
+    row: shared::FenceRow,
     others: Others,
 }
 
@@ -122,13 +123,13 @@ impl PgTarget {
     fn connected<T>(
         &self,
         doing: &'static str,
-        work: impl AsyncFnOnce(&Call) -> Result<T, TargetError>,
+        work: impl AsyncFnOnce(&PgCall) -> Result<T, TargetError>,
     ) -> Result<T, TargetError> {
         let failed = |failure| errors::remote(&self.shown, doing, failure);
         let runtime = remote::start().map_err(failed)?;
         runtime.block_on(async {
             let link = connection::connect(&self.server, MARGIN).await.map_err(failed)?;
-            work(&Call { link, committing: Cell::new(false) }).await
+            work(&PgCall { link, committing: Cell::new(false) }).await
         })
     }
 
@@ -136,18 +137,18 @@ impl PgTarget {
     fn drive<T>(
         &self,
         doing: &'static str,
-        asked: Asked,
-        work: impl AsyncFnOnce(&Call) -> Result<T, TargetError>,
+        asked: TargetAction,
+        work: impl AsyncFnOnce(&PgCall) -> Result<T, TargetError>,
     ) -> Result<T, TargetError> {
-        self.connected(doing, async |call: &Call| self.within(call, doing, asked, work(call)).await)
+        self.connected(doing, async |call: &PgCall| self.within(call, doing, asked, work(call)).await)
     }
 
     /// Gives up after a while, and knows what that means.
     async fn within<T>(
         &self,
-        call: &Call,
+        call: &PgCall,
         doing: &'static str,
-        asked: Asked,
+        asked: TargetAction,
         work: impl Future<Output = Result<T, TargetError>>,
     ) -> Result<T, TargetError> {
         let limit = self.patience + self.margin;
@@ -161,7 +162,12 @@ impl PgTarget {
         }
     }
 
-    async fn commit(&self, call: &Call, doing: &'static str, asked: Asked) -> Result<(), TargetError> {
+    async fn commit(
+        &self,
+        call: &PgCall,
+        doing: &'static str,
+        asked: TargetAction,
+    ) -> Result<(), TargetError> {
         call.committing.set(true);
         let done = call.client.batch_execute("COMMIT").await;
         done.map_err(|e| match errors::cause(&e) {
@@ -172,7 +178,7 @@ impl PgTarget {
         })
     }
 
-    fn in_doubt(&self, asked: Asked, why: String) -> TargetError {
+    fn in_doubt(&self, asked: TargetAction, why: String) -> TargetError {
         TargetError::InDoubt { target: self.shown.clone(), asked, why }
     }
 
@@ -181,7 +187,7 @@ impl PgTarget {
     }
 
     /// The table and its fence, the guard's trigger standing as it was installed.
-    async fn found(&self, link: &Link, doing: &'static str) -> Result<Found, TargetError> {
+    async fn found(&self, link: &PgConnection, doing: &'static str) -> Result<TableState, TargetError> {
         let here = guard::Here::ask(self, link, doing).await?;
         let oid = here.table.ok_or_else(|| errors::no_table(&self.shown, &self.table))?;
         if !here.schema {
@@ -201,11 +207,11 @@ impl PgTarget {
 
     async fn fence_of(
         &self,
-        link: &Link,
+        link: &PgConnection,
         statement: &str,
         oid: u32,
         doing: &'static str,
-    ) -> Result<Option<Found>, TargetError> {
+    ) -> Result<Option<TableState>, TargetError> {
         let rows =
             link.client.query_typed(statement, &[(&oid, Type::OID)]).await.map_err(self.said(doing))?;
         rows.first().map(|row| read(row, oid)).transpose().map_err(self.said(doing))?.transpose().map_err(
@@ -213,7 +219,7 @@ impl PgTarget {
         )
     }
 
-    fn fence(&self, found: &Found) -> Result<Option<Fence>, TargetError> {
+    fn fence(&self, found: &TableState) -> Result<Option<Fence>, TargetError> {
         found.row.fence().map_err(|why| TargetError::BadFence {
             target: self.shown.clone(),
             fence: errors::ROW.into(),
@@ -224,9 +230,9 @@ impl PgTarget {
     /// Changes the fence under its lock: everybody who passed the check before has ended by then.
     async fn change<T>(
         &self,
-        call: &Call,
+        call: &PgCall,
         doing: &'static str,
-        asked: Asked,
+        asked: TargetAction,
         change: impl Fn(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
     ) -> Result<T, TargetError> {
         let found = self.found(call, doing).await?;
@@ -259,10 +265,10 @@ impl PgTarget {
     }
 
     /// Writes the fence, or only the count of what was let in.
-    async fn store(&self, link: &Link, now: &Found, next: Option<&Fence>) -> Result<(), Error> {
+    async fn store(&self, link: &PgConnection, now: &TableState, next: Option<&Fence>) -> Result<(), Error> {
         // None where there was one: it is forgotten.
-        let forgotten = now.row.lease.is_some().then(shared::Row::unsealed);
-        let Some(row) = next.map(shared::Row::of).or(forgotten) else {
+        let forgotten = now.row.lease.is_some().then(shared::FenceRow::unsealed);
+        let Some(row) = next.map(shared::FenceRow::of).or(forgotten) else {
             let params: &[(&(dyn ToSql + Sync), Type)] =
                 &[(&now.id, Type::INT8), (&now.row.mode, Type::TEXT), (&now.row.let_in, Type::INT8)];
             return link.client.query_typed(sql::COUNT, params).await.map(drop);
@@ -282,7 +288,7 @@ impl PgTarget {
     }
 
     /// Who is in the way, and how to get them out of it.
-    async fn kept_waiting(&self, link: &Link, id: i64, doing: &'static str) -> TargetError {
+    async fn kept_waiting(&self, link: &PgConnection, id: i64, doing: &'static str) -> TargetError {
         // The transaction is over; its locks are gone.
         let _ = link.client.batch_execute("ROLLBACK").await;
         let (high, low) = (i64::from((id >> 32) as u32), i64::from(id as u32));
@@ -292,16 +298,17 @@ impl PgTarget {
     }
 
     /// The script takes as long as it takes; what is around it has an end.
-    async fn run_script(&self, call: &Call, bearer: &Bearer, script: &str) -> Result<Written, TargetError> {
+    async fn run_script(&self, call: &PgCall, bearer: &Bearer, script: &str) -> Result<Written, TargetError> {
         let begin = async {
             call.client.batch_execute("BEGIN").await.map_err(self.said("write"))?;
             let asked = check::admit(&call.client, &self.table, bearer).await;
             asked.map_err(|e| check::refused(&self.shown, bearer, &e, "write"))
         };
-        self.within(call, "write", Asked::Write, begin).await?;
+        self.within(call, "write", TargetAction::Write, begin).await?;
         let ran = call.client.batch_execute(&sql::as_one(script)).await;
         ran.map_err(|e| check::stopped(&self.shown, bearer, &e, script))?;
-        self.within(call, "write", Asked::Write, self.commit(call, "write", Asked::Write)).await?;
+        self.within(call, "write", TargetAction::Write, self.commit(call, "write", TargetAction::Write))
+            .await?;
         Ok(Written { seq: 0, repeat: false, let_in: None })
     }
 }
@@ -311,9 +318,9 @@ fn first<'a, T: tokio_postgres::types::FromSql<'a>>(rows: &'a [Row]) -> Option<T
     rows.first().and_then(|row| row.try_get(0).ok())
 }
 
-fn read(row: &Row, oid: u32) -> Result<Result<Found, String>, Error> {
+fn read(row: &Row, oid: u32) -> Result<Result<TableState, String>, Error> {
     let others: String = row.try_get(1)?;
-    let fence = shared::Row {
+    let fence = shared::FenceRow {
         mode: row.try_get(2)?,
         lease: row.try_get(3)?,
         token: row.try_get(4)?,
@@ -325,7 +332,7 @@ fn read(row: &Row, oid: u32) -> Result<Result<Found, String>, Error> {
     };
     let id = row.try_get(0)?;
     Ok(match Others::parse(&others) {
-        Some(others) => Ok(Found { oid, id, row: fence, others }),
+        Some(others) => Ok(TableState { oid, id, row: fence, others }),
         None => Err(format!("the fence lets in {others:?}")),
     })
 }
@@ -339,13 +346,13 @@ impl Target for PgTarget {
         Class::Atomic
     }
 
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         let change = |before: Option<Fence>| shared::sealed(before, bearer, mode, &self.shown);
-        let seal = async |call: &Call| self.change(call, "seal", Asked::Seal, change).await;
-        let let_in = match self.drive("seal", Asked::Seal, seal) {
+        let seal = async |call: &PgCall| self.change(call, "seal", TargetAction::Seal, change).await;
+        let let_in = match self.drive("seal", TargetAction::Seal, seal) {
             // It may be sealed: doing it again changes nothing then.
             Err(first @ (TargetError::Lost { .. } | TargetError::InDoubt { .. })) => {
-                self.drive("seal", Asked::Seal, seal).map_err(|second| match (first, second) {
+                self.drive("seal", TargetAction::Seal, seal).map_err(|second| match (first, second) {
                     (_, refused @ TargetError::Refused(_)) => refused,
                     (doubt @ TargetError::InDoubt { .. }, _) => doubt,
                     (_, second) => second,
@@ -367,27 +374,27 @@ impl Target for PgTarget {
         let script = shared::script(&self.shown, seq, content)?;
         let mut session = self.clone();
         session.server.application = Some(shared::carrier(bearer));
-        session.connected("write", async |call: &Call| session.run_script(call, bearer, &script).await)
+        session.connected("write", async |call: &PgCall| session.run_script(call, bearer, &script).await)
     }
 
     fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
-        self.drive("read the fence of", Asked::Seal, async |call: &Call| {
+        self.drive("read the fence of", TargetAction::Seal, async |call: &PgCall| {
             let found = self.found(call, "read the fence of").await?;
             Ok(self.fence(&found)?.map(FenceRecord::done))
         })
     }
 
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+    fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
         let change = |before: Option<Fence>| shared::in_mode(before, mode, &self.shown);
         let doing = "change the mode of";
-        let asked = Asked::Mode;
-        self.drive(doing, asked, async |call: &Call| self.change(call, doing, asked, change).await)
+        let asked = TargetAction::Mode;
+        self.drive(doing, asked, async |call: &PgCall| self.change(call, doing, asked, change).await)
     }
 
     fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
-        let (doing, asked) = ("reset the fence of", Asked::Reset);
+        let (doing, asked) = ("reset the fence of", TargetAction::Reset);
         let change = |before: Option<Fence>| Ok((None, before));
-        self.drive(doing, asked, async |call: &Call| self.change(call, doing, asked, change).await)
+        self.drive(doing, asked, async |call: &PgCall| self.change(call, doing, asked, change).await)
     }
 
     fn environment(&self, bearer: &Bearer, _has: Variables<'_>) -> Vec<(OsString, OsString)> {
@@ -426,15 +433,15 @@ impl Guard for PgTarget {
         Ok(())
     }
 
-    fn install(&mut self, others: Others, run: bool) -> Result<Done, TargetError> {
+    fn install(&mut self, others: Others, run: bool) -> Result<GuardChange, TargetError> {
         guard::install(self, others, run)
     }
 
-    fn remove(&mut self, run: bool) -> Result<Done, TargetError> {
+    fn remove(&mut self, run: bool) -> Result<GuardChange, TargetError> {
         guard::remove(self, run)
     }
 
-    fn inspect(&mut self) -> Result<Report, TargetError> {
+    fn inspect(&mut self) -> Result<GuardReport, TargetError> {
         guard::inspect(self)
     }
 }

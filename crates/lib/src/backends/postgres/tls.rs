@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use super::config::{Mode, Root, Tls};
+use super::config::{Root, Tls, TlsMode};
 
 /// What a connection needs; the answer to a wrong set-up is a sentence.
 pub(super) fn config(tls: &Tls, home: Option<&Path>) -> Result<ClientConfig, String> {
@@ -47,7 +47,7 @@ fn checks(tls: &Tls, home: Option<&Path>) -> Result<Checks, String> {
     let trusted = match root {
         Some(Root::File(file)) => certificates(&file)?,
         Some(Root::System) => system(),
-        None if tls.mode < Mode::VerifyCa => return Ok(Checks::Nothing),
+        None if tls.mode < TlsMode::VerifyCa => return Ok(Checks::Nothing),
         None => {
             return Err("sslmode=verify-ca and verify-full need a root certificate, and there is none. Add \
                         sslrootcert=system for the authorities this machine trusts, or sslrootcert=FILE."
@@ -61,7 +61,7 @@ fn checks(tls: &Tls, home: Option<&Path>) -> Result<Checks, String> {
                     sslrootcert."
             .into());
     }
-    Ok(Checks::Signed { roots, trusted, name: tls.mode == Mode::VerifyFull })
+    Ok(Checks::Signed { roots, trusted, name: tls.mode == TlsMode::VerifyFull })
 }
 
 fn system() -> Vec<CertificateDer<'static>> {

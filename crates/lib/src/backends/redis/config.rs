@@ -37,7 +37,7 @@ impl Config {
                 .into());
         }
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let wishes = Wishes::parse(query)?;
+        let wishes = UrlParams::parse(query)?;
         let info = info(base)?;
         let password = info.redis_settings().password().map(str::to_owned);
         let host = match info.addr() {
@@ -62,14 +62,14 @@ impl Config {
 }
 
 /// The parameters, read.
-struct Wishes {
+struct UrlParams {
     prefix: String,
     cacert: Option<String>,
     cert: Option<String>,
     key: Option<String>,
 }
 
-impl Wishes {
+impl UrlParams {
     fn parse(query: &str) -> Result<Self, String> {
         let mut wishes = Self { prefix: PREFIX.into(), cacert: None, cert: None, key: None };
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -136,7 +136,7 @@ fn info(base: &str) -> Result<ConnectionInfo, String> {
     Ok(info.set_redis_settings(settings))
 }
 
-fn client(info: ConnectionInfo, wishes: &Wishes) -> Result<Client, String> {
+fn client(info: ConnectionInfo, wishes: &UrlParams) -> Result<Client, String> {
     let unusable =
         |e: redis::RedisError| format!("The TLS files named in the redis: URL cannot be used: {e}.");
     if !wishes.wants_files() {

@@ -8,29 +8,29 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 
 use super::config::Config;
 use super::errors;
-use super::identity::{self, Identity};
-use super::scripts::{Answer, CHANGED, Script};
+use super::identity::{self, ServerIdentity};
+use super::scripts::{CHANGED, Script, ScriptAnswer};
 use crate::stores::Failure;
 
 /// The way to one Redis primary.
-pub(super) struct Connection {
+pub(super) struct RedisConnection {
     pub config: Config,
     limit: Duration,
     /// Out of here while a call is under way: one that is given up takes its connection with it, and
     /// a late reply finds nobody.
     link: Option<MultiplexedConnection>,
     /// Who answered last.
-    pub identity: Option<Identity>,
+    pub identity: Option<ServerIdentity>,
 }
 
 /// Whether a call may change anything.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Does {
+pub(super) enum CallKind {
     Look,
     Write,
 }
 
-impl Connection {
+impl RedisConnection {
     /// Reaches nothing yet.
     pub fn new(config: Config, limit: Duration) -> Self {
         Self { config, limit, link: None, identity: None }
@@ -84,15 +84,15 @@ impl Connection {
     /// A write is made only by the server that was met last: another, or the same one after it was a
     /// replica, may have forgotten what others were told since, and what the write expects may be
     /// back. One that only looks is sent again, once, to whoever it is now.
-    pub async fn call(&mut self, script: &Script, does: Does) -> Result<Value, Failure> {
+    pub async fn call(&mut self, script: &Script, does: CallKind) -> Result<Value, Failure> {
         loop {
             let (link, met) = match self.link.take() {
                 Some(link) => (link, true),
                 None => (self.connect().await?, false),
             };
-            let known = self.identity.as_ref().filter(|_| met || does == Does::Write);
+            let known = self.identity.as_ref().filter(|_| met || does == CallKind::Write);
             let mut commands = if met { Vec::new() } else { identity::questions() };
-            commands.push(script.for_server(known.and_then(Identity::replication)));
+            commands.push(script.for_server(known.and_then(ServerIdentity::replication)));
             let mut answers = self.send(&link, &commands).await?;
             let answer = answers.pop().unwrap_or(Value::Nil);
             if !met {
@@ -103,7 +103,7 @@ impl Connection {
                     self.link = Some(link);
                     return Ok(answer);
                 }
-                Err(e) if met && does == Does::Look && e.code() == Some(CHANGED) => {}
+                Err(e) if met && does == CallKind::Look && e.code() == Some(CHANGED) => {}
                 Err(e) => return Err(self.failure(&e)),
             }
         }
@@ -111,14 +111,14 @@ impl Connection {
 
     /// Takes note of who answers.
     fn meet(&mut self, answers: &[Value]) -> Result<(), Failure> {
-        let identity = Identity::of(answers);
+        let identity = ServerIdentity::of(answers);
         identity.usable(&self.config)?;
         self.identity = Some(identity);
         Ok(())
     }
 
-    pub fn understood(&mut self, value: Value) -> Result<Answer, Failure> {
-        Answer::of(value).ok_or_else(|| {
+    pub fn understood(&mut self, value: Value) -> Result<ScriptAnswer, Failure> {
+        ScriptAnswer::of(value).ok_or_else(|| {
             self.link = None;
             errors::not_redis(&self.config)
         })

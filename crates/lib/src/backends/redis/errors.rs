@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::stop::Text;
+use leasehold_core::human_duration::HumanDuration;
 use redis::{ErrorKind, RedisError};
 
 use super::config::Config;
@@ -119,7 +119,7 @@ pub(super) fn failure(config: &Config, error: &RedisError, limit: Duration) -> F
             format!("{url} refused the user or the password in its URL; correct them"),
         ),
         ErrorKind::Io if error.is_timeout() => {
-            let waited = Text(limit);
+            let waited = HumanDuration(limit);
             of(FailureKind::Unreachable, format!("{url} did not answer within {waited}; {SILENT}"))
         }
         ErrorKind::Io if TLS_WORDS.iter().any(|word| text.contains(word)) => of(

@@ -10,7 +10,7 @@ const ID_LENGTH: usize = 16;
 
 /// What a server says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct ServerIdentity {
     /// New whenever the process starts.
     run: Option<String>,
     /// New whenever another history of writes begins: a failover, a replica made a primary.
@@ -22,7 +22,7 @@ pub(super) struct Identity {
 /// How many questions that takes.
 pub(super) const QUESTIONS: usize = 2;
 
-/// The questions that [`Identity::of`] wants the answers of.
+/// The questions that [`ServerIdentity::of`] wants the answers of.
 pub(super) fn questions() -> Vec<Cmd> {
     let sections: [&str; QUESTIONS] = ["server", "replication"];
     sections.map(info).into()
@@ -35,7 +35,7 @@ pub(super) fn info(section: &str) -> Cmd {
     command
 }
 
-impl Identity {
+impl ServerIdentity {
     /// Reads the answers. One that is missing or refused is not told.
     pub fn of(answers: &[Value]) -> Self {
         let text: Vec<String> = answers.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
@@ -98,8 +98,8 @@ pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Identity {
-        Identity::of(&[Value::BulkString(text.as_bytes().to_vec()), Value::Nil])
+    fn of(text: &str) -> ServerIdentity {
+        ServerIdentity::of(&[Value::BulkString(text.as_bytes().to_vec()), Value::Nil])
     }
 
     #[test]

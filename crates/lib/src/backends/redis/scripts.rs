@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, Value, cmd, from_redis_value};
 
 use super::config::Config;
-use crate::stores::{Stored, Version, Write};
+use crate::stores::{BatchWrite, Stored, Version};
 
 /// What a script says when the key holds something that no script of ours wrote.
 pub(super) const FOREIGN: &str = "LEASEHOLD_FOREIGN";
@@ -145,7 +145,7 @@ pub(super) fn read(config: &Config, key: &str) -> Script {
     Script::new(READ, vec![config.record(key)])
 }
 
-pub(super) fn cas<'a>(config: &Config, writes: impl Iterator<Item = One<'a>> + Clone) -> Script {
+pub(super) fn cas<'a>(config: &Config, writes: impl Iterator<Item = ScriptWrite<'a>> + Clone) -> Script {
     let records = writes.clone().map(|write| config.record(write.key));
     let keys = [config.index()].into_iter().chain(records).collect();
     writes.fold(Script::new(CAS, keys).with([config.record("")]), |script, write| {
@@ -154,15 +154,15 @@ pub(super) fn cas<'a>(config: &Config, writes: impl Iterator<Item = One<'a>> + C
 }
 
 /// One conditional write as the script takes it.
-pub(super) struct One<'a> {
+pub(super) struct ScriptWrite<'a> {
     pub key: &'a str,
     pub expected: &'a str,
     pub version: String,
     pub body: &'a [u8],
 }
 
-impl<'a> From<&'a Write> for One<'a> {
-    fn from(write: &'a Write) -> Self {
+impl<'a> From<&'a BatchWrite> for ScriptWrite<'a> {
+    fn from(write: &'a BatchWrite) -> Self {
         Self {
             key: &write.key,
             expected: expected(write.expected.as_ref()),
@@ -200,12 +200,12 @@ pub(super) fn list(config: &Config, prefix: &str, after: &str, limit: usize) -> 
 }
 
 /// The server's clock, and what else a script answered.
-pub(super) struct Answer {
+pub(super) struct ScriptAnswer {
     pub now: Duration,
     pub rest: Vec<Value>,
 }
 
-impl Answer {
+impl ScriptAnswer {
     /// Nothing: this is not what our scripts answer.
     pub fn of(value: Value) -> Option<Self> {
         let Value::Array(items) = value else { return None };

@@ -13,15 +13,17 @@ use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use redis::Value;
 
-use self::notify::Ear;
+use self::notify::KeyListener;
 use super::config::Config;
-use super::connection::{Connection, Does};
+use super::connection::{CallKind, RedisConnection};
 use super::errors;
-use super::identity::Identity;
-use super::scripts::{self, One};
+use super::identity::ServerIdentity;
+use super::scripts::{self, ScriptWrite};
 use crate::backends::OpenError;
 use crate::backends::remote::Remote;
-use crate::stores::{Cas, Clock, Examine, Facts, Failure, Listed, Remark, Store, Stored, Version, Write};
+use crate::stores::{
+    BatchWrite, Cas, Clock, Examine, Failure, Listed, Remark, Store, StoreFacts, Stored, Version,
+};
 
 /// How long a call may take until somebody says otherwise; [`Remote`] ends it no later.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,29 +36,32 @@ const PAGE: usize = 500;
 
 /// A store on one Redis primary.
 pub struct RedisStore {
-    connection: Connection,
-    ear: Ear,
+    connection: RedisConnection,
+    ear: KeyListener,
 }
 
 impl RedisStore {
     /// Reads `url`, which begins with `redis:` or `rediss:`, and reaches nothing yet.
     pub fn open(url: &str) -> Result<Remote<Self>, OpenError> {
         let config = Config::parse(url).map_err(OpenError::Url)?;
-        Ok(Remote::new(Self { connection: Connection::new(config, PATIENCE), ear: Ear::default() }))
+        Ok(Remote::new(Self {
+            connection: RedisConnection::new(config, PATIENCE),
+            ear: KeyListener::default(),
+        }))
     }
 
     /// Makes conditional writes in one command; as many answers as writes.
     async fn cas_some<'a>(
         &mut self,
-        writes: impl ExactSizeIterator<Item = One<'a>> + Clone,
+        writes: impl ExactSizeIterator<Item = ScriptWrite<'a>> + Clone,
     ) -> Result<Vec<Cas>, Failure> {
         let script = scripts::cas(&self.connection.config, writes.clone());
-        let value = self.connection.call(&script, Does::Write).await?;
+        let value = self.connection.call(&script, CallKind::Write).await?;
         let answer = self.connection.understood(value)?;
         if answer.rest.len() != writes.len() {
             return Err(errors::not_redis(&self.connection.config));
         }
-        let verdict = |(write, value): (One<'_>, Value)| match value {
+        let verdict = |(write, value): (ScriptWrite<'_>, Value)| match value {
             Value::Int(1) => Cas::Written { version: Version(write.version), store_time: Some(answer.now) },
             Value::Int(0) => Cas::Conflict,
             Value::Int(2) => Cas::Unknown(errors::foreign(&self.connection.config)),
@@ -78,7 +83,7 @@ impl RedisStore {
         limit: usize,
     ) -> Result<Vec<(String, Option<Stored>)>, Failure> {
         let script = scripts::list(&self.connection.config, prefix, after, limit);
-        let value = self.connection.call(&script, Does::Look).await?;
+        let value = self.connection.call(&script, CallKind::Look).await?;
         let answer = self.connection.understood(value)?;
         let now = answer.now;
         let entry = |value: Value| {
@@ -93,11 +98,11 @@ impl RedisStore {
 
 #[async_trait(?Send)]
 impl Store for RedisStore {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         let identity = self.connection.identity.as_ref();
-        Facts {
+        StoreFacts {
             url: self.connection.config.url.clone(),
-            instance: identity.map_or_else(String::new, Identity::instance),
+            instance: identity.map_or_else(String::new, ServerIdentity::instance),
             clock: Clock::Server,
             resolution: Duration::from_micros(1),
             jump: Duration::from_secs(1),
@@ -107,12 +112,13 @@ impl Store for RedisStore {
             pushes: !self.ear.deaf(),
             durability: "What its server keeps: every write only with appendonly yes and appendfsync always, and on one \
                          primary only.",
-            caution: identity.and_then(Identity::caution),
+            caution: identity.and_then(ServerIdentity::caution),
         }
     }
 
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
-        let value = self.connection.call(&scripts::read(&self.connection.config, key), Does::Look).await?;
+        let value =
+            self.connection.call(&scripts::read(&self.connection.config, key), CallKind::Look).await?;
         let answer = self.connection.understood(value)?;
         let stored = scripts::stored(answer.now, &mut answer.rest.into_iter());
         stored.ok_or_else(|| errors::foreign(&self.connection.config))
@@ -122,7 +128,8 @@ impl Store for RedisStore {
         if expected.is_some_and(|version| version.0.is_empty()) {
             return Cas::Conflict;
         }
-        let one = || One { key, expected: scripts::expected(expected), version: write.to_string(), body };
+        let one =
+            || ScriptWrite { key, expected: scripts::expected(expected), version: write.to_string(), body };
         let answers = self.cas_some([()].iter().map(|()| one())).await;
         match answers.map(|mut answers| answers.pop()) {
             Ok(Some(answer)) => answer,
@@ -155,7 +162,7 @@ impl Store for RedisStore {
 
     async fn remove(&mut self, key: &str, version: &Version) -> Cas {
         let script = scripts::remove(&self.connection.config, key, version);
-        let answer = match self.connection.call(&script, Does::Write).await {
+        let answer = match self.connection.call(&script, CallKind::Write).await {
             Ok(value) => self.connection.understood(value),
             Err(failure) => Err(failure),
         };
@@ -169,11 +176,11 @@ impl Store for RedisStore {
         }
     }
 
-    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+    async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
         let mut answers = Vec::with_capacity(writes.len());
         while answers.len() < writes.len() {
             let some = handful(&writes[answers.len()..]);
-            match self.cas_some(some.iter().map(One::from)).await {
+            match self.cas_some(some.iter().map(ScriptWrite::from)).await {
                 Ok(some) => answers.extend(some),
                 // What follows is not sent at all: the server would be asked again and again.
                 Err(failure) => answers.resize(writes.len(), Cas::Unknown(failure)),
@@ -199,9 +206,9 @@ impl Examine for RedisStore {
 }
 
 /// As many of the first writes as one command takes; at least one.
-fn handful(writes: &[Write]) -> &[Write] {
+fn handful(writes: &[BatchWrite]) -> &[BatchWrite] {
     let mut bytes = 0;
-    let fits = |write: &&Write| {
+    let fits = |write: &&BatchWrite| {
         bytes += write.body.len();
         bytes <= MOST_BYTES
     };
@@ -215,13 +222,13 @@ mod tests {
 
     #[test]
     fn ten_thousand_renewals_are_ten_commands() {
-        let write = |n: u128, size| Write {
+        let write = |n: u128, size| BatchWrite {
             key: format!("leases/{n}"),
             expected: None,
             write: WriteId(n),
             body: vec![0; size],
         };
-        let count = |writes: &[Write]| {
+        let count = |writes: &[BatchWrite]| {
             let (mut rest, mut commands) = (writes, 0);
             while !rest.is_empty() {
                 rest = &rest[handful(rest).len()..];

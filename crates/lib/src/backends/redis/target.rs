@@ -17,9 +17,9 @@ use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::store::{Failure, FailureKind, Landed, Version};
 
 pub(super) use self::scripts::Keys;
-use self::scripts::{Looked, Swapped, Wanted};
+use self::scripts::{FenceAndValue, ReadWhat, Swapped};
 use super::config::Config;
-use super::connection::Connection;
+use super::connection::RedisConnection;
 use super::shown as masked;
 use crate::targets::TargetError;
 use crate::targets::cas_fence::{self, CasFence, Swap};
@@ -37,7 +37,7 @@ const RECORDS: &str = "leasehold:";
 
 /// A string that only the holder of a lease may replace.
 pub struct RedisTarget {
-    calls: Calls<Connection>,
+    calls: Calls<RedisConnection>,
     shown: String,
     server: String,
     keys: Keys,
@@ -84,7 +84,13 @@ impl RedisTarget {
         let config = Config::parse(server).map_err(|why| unfit("cannot be a target", &why))?;
         let keys = Keys { fence: fence.into_bytes(), value: key.into_bytes() };
         let (shown, server) = (shown(url), masked(server));
-        Ok(Self { calls: Calls::new(Connection::new(config, CALLS)), shown, server, keys, history: None })
+        Ok(Self {
+            calls: Calls::new(RedisConnection::new(config, CALLS)),
+            shown,
+            server,
+            keys,
+            history: None,
+        })
     }
 
     /// Waits this long for one call, and for all calls of one verb.
@@ -98,7 +104,12 @@ impl RedisTarget {
         TargetError::Remote { target: self.shown.clone(), doing, failure }
     }
 
-    fn look(&mut self, bytes: usize, wanted: Wanted, doing: &'static str) -> Result<Looked, TargetError> {
+    fn look(
+        &mut self,
+        bytes: usize,
+        wanted: ReadWhat,
+        doing: &'static str,
+    ) -> Result<FenceAndValue, TargetError> {
         let keys = &self.keys;
         let looked = self.calls.call(bytes, async |redis| redis.look(keys, wanted).await, Err);
         looked.map_err(|failure| self.remote(doing, failure))?.ok_or_else(|| self.not_a_string())
@@ -160,7 +171,7 @@ impl CasFence for RedisTarget {
 
     /// The version is the fence itself.
     fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
-        let looked = self.look(0, Wanted::Fence, "read the fence of")?;
+        let looked = self.look(0, ReadWhat::Fence, "read the fence of")?;
         // Whoever looks again after a failover may see a fence that was replaced since the first look, and would
         // pass it: one verb is for one history.
         match (&self.history, &looked.history) {
@@ -185,7 +196,7 @@ impl CasFence for RedisTarget {
     ) -> Result<Swap, TargetError> {
         let (keys, bytes) = (&self.keys, record.encode());
         let at = at.map(|Version(bytes)| bytes.as_bytes());
-        let work = async |redis: &mut Connection| redis.swap(keys, at, &bytes, content).await;
+        let work = async |redis: &mut RedisConnection| redis.swap(keys, at, &bytes, content).await;
         match self.calls.call(content.map_or(0, <[u8]>::len), work, Err) {
             Ok(Swapped::Done) => Ok(Swap::Done),
             Ok(Swapped::Conflict) => Ok(Swap::Conflict),
@@ -219,7 +230,7 @@ impl Networked for RedisTarget {
     }
 
     fn fetch(&mut self) -> Result<Vec<u8>, TargetError> {
-        let Some(value) = self.look(LARGEST, Wanted::FenceAndValue, "read")?.value else {
+        let Some(value) = self.look(LARGEST, ReadWhat::FenceAndValue, "read")?.value else {
             return Err(TargetError::Unfit {
                 target: self.shown.clone(),
                 why: "has no value".into(),

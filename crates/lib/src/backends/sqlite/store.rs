@@ -22,9 +22,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::backends::Holders;
-use crate::backends::local::{Domain, Place, Stamp, examined, is_local, trouble, unusable};
+use crate::backends::local::{Domain, OpenedPath, Stamp, examined, is_local, trouble, unusable};
 use crate::stores::{
-    Cas, Clock, Examine, Facts, Failure, FailureKind, Listed, Remark, Store, Stored, Verdict, Version, Write,
+    BatchWrite, Cas, Clock, Examine, Failure, FailureKind, Listed, Remark, RemarkLevel, Store, StoreFacts,
+    Stored, Version,
 };
 
 /// How long a call waits for another process's write.
@@ -71,7 +72,7 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens the database at `path`; creates it if nothing is there.
     pub fn open(path: &str) -> Result<Self, Failure> {
-        let place = Place::find(path)?;
+        let place = OpenedPath::find(path)?;
         let shown = place.path();
         let local = is_local(&place.parent)
             .map_err(|e| trouble(e, &format!("The file system of {} cannot be told", shown.display())))?;
@@ -277,7 +278,7 @@ fn explain(path: &Path, error: &rusqlite::Error, what: &str) -> Failure {
 }
 
 /// Builds a database under another name and links it into place, unless somebody else was first.
-fn create(place: &Place) -> Result<Stat, Failure> {
+fn create(place: &OpenedPath) -> Result<Stat, Failure> {
     let path = place.path();
     refuse_orphaned_log(&path)?;
     let temp = format!(".{}.new-{:032x}", place.name, crate::random::seed());
@@ -306,7 +307,7 @@ fn create(place: &Place) -> Result<Stat, Failure> {
     })
 }
 
-fn build(place: &Place, temp: &str) -> Result<(), Failure> {
+fn build(place: &OpenedPath, temp: &str) -> Result<(), Failure> {
     let path = place.parent_path.join(temp);
     let what = || format!("A new database cannot be written in {}", place.parent_path.display());
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -353,10 +354,10 @@ fn refuse_orphaned_log(path: &Path) -> Result<(), Failure> {
 
 #[async_trait(?Send)]
 impl Store for SqliteStore {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         let mut locks = self.path.as_os_str().to_owned();
         locks.push("-locks");
-        Facts {
+        StoreFacts {
             url: format!("sqlite:{}", self.path.display()),
             instance: self.instance.clone(),
             clock: Clock::BootTime,
@@ -415,7 +416,7 @@ impl Store for SqliteStore {
         self.outcome(changed, Version(version), stamp.boot_time)
     }
 
-    async fn cas_many(&mut self, writes: &[Write]) -> Vec<Cas> {
+    async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
         // One transaction, so one sync for all of them; without it, one by one.
         let whole = writes.len() > 1 && self.db.execute_batch("BEGIN IMMEDIATE").is_ok();
         let mut answers = Vec::with_capacity(writes.len());
@@ -464,12 +465,12 @@ impl Examine for SqliteStore {
         let durability = match (journal.as_str(), synchronous) {
             ("wal", 2 | 3) => Remark {
                 about: "durability",
-                verdict: Verdict::Good,
+                verdict: RemarkLevel::Good,
                 text: "write-ahead log, synced at every write: survives a crash or a power cut".into(),
             },
             (mode, level) => Remark {
                 about: "durability",
-                verdict: Verdict::Unsafe,
+                verdict: RemarkLevel::Unsafe,
                 text: format!(
                     "journal_mode {mode} and synchronous {level}: an acknowledged write can be lost"
                 ),
@@ -479,13 +480,13 @@ impl Examine for SqliteStore {
             self.db.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(ask)?;
         let damage = (found != "ok").then(|| Remark {
             about: "integrity",
-            verdict: Verdict::Unsafe,
+            verdict: RemarkLevel::Unsafe,
             text: format!(
                 "the file is damaged ({}): records may be lost or wrong",
                 found.replace('\n', "; ")
             ),
         });
-        let place = Place::find(&self.path.to_string_lossy())?;
+        let place = OpenedPath::find(&self.path.to_string_lossy())?;
         Ok(damage.into_iter().chain([durability, examined(&place.parent)]).collect())
     }
 }

@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, Mode};
+use leasehold_core::fence::{Bearer, Fence, FenceMode};
 use leasehold_core::fence_record::FenceRecord;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
 use rustix::fs::{Mode as Bits, OFlags};
@@ -23,10 +23,10 @@ use rustix::fs::{Mode as Bits, OFlags};
 pub use self::check::TableFence;
 use super::store::APPLICATION_ID;
 use crate::backends::local::is_local;
-use crate::targets::guard::{Covered, Done, Guard, Others, Report};
+use crate::targets::guard::{Covered, Guard, GuardChange, GuardReport, Others};
 use crate::targets::sql as shared;
 use crate::targets::{
-    Asked, Attempt, Class, Content, Refused, Sealed, Target, TargetError, Variables, Written,
+    Class, Content, Refused, RefusedAction, Sealed, Target, TargetAction, TargetError, Variables, Written,
 };
 use crate::text::percent_decoded;
 
@@ -44,14 +44,14 @@ pub struct SqliteTarget {
 }
 
 /// The fence as it is stored, and what happens to others.
-type Stored = (shared::Row, Others);
+type StoredFence = (shared::FenceRow, Others);
 
 /// The fence of this table.
-fn row_of(db: &Connection, table: &str) -> rusqlite::Result<Option<Stored>> {
+fn row_of(db: &Connection, table: &str) -> rusqlite::Result<Option<StoredFence>> {
     let sql = "SELECT mode, lease, token, generation, epoch, grant_id, carrier, let_in, others \
                FROM leasehold_fences WHERE guarded = ?1 COLLATE NOCASE";
     let read = |row: &rusqlite::Row<'_>| {
-        let fence = shared::Row {
+        let fence = shared::FenceRow {
             mode: row.get(0)?,
             lease: row.get(1)?,
             token: row.get(2)?,
@@ -158,7 +158,7 @@ impl SqliteTarget {
     }
 
     /// On disk when it returns: also that the journal is gone, which would undo it.
-    fn commit(&self, db: &Connection, doing: &'static str, asked: Asked) -> Result<(), TargetError> {
+    fn commit(&self, db: &Connection, doing: &'static str, asked: TargetAction) -> Result<(), TargetError> {
         db.execute_batch("COMMIT").map_err(|e| match e.sqlite_error().map(|e| e.code) {
             // It may be the last step of it that failed, when the journal is gone already.
             Some(ErrorCode::SystemIoFailure) => TargetError::InDoubt {
@@ -224,7 +224,7 @@ impl SqliteTarget {
     }
 
     /// The table's name and fence, its guard standing.
-    fn found(&self, db: &Connection, doing: &'static str) -> Result<(String, Stored), TargetError> {
+    fn found(&self, db: &Connection, doing: &'static str) -> Result<(String, StoredFence), TargetError> {
         let name = self.named(db, doing)?;
         let row = row_of(db, &name).map_err(|e| errors::no_guard_or(&self.shown, doing, &e))?;
         let row = row.ok_or_else(|| errors::no_guard(&self.shown))?;
@@ -235,7 +235,7 @@ impl SqliteTarget {
     fn change<T>(
         &self,
         doing: &'static str,
-        asked: Asked,
+        asked: TargetAction,
         change: impl FnOnce(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
     ) -> Result<T, TargetError> {
         let db = self.connect(doing)?;
@@ -247,7 +247,7 @@ impl SqliteTarget {
         if next == before {
             return Ok(answer);
         }
-        let row = next.as_ref().map_or_else(shared::Row::unsealed, shared::Row::of);
+        let row = next.as_ref().map_or_else(shared::FenceRow::unsealed, shared::FenceRow::of);
         self.before_writing(doing)?;
         db.execute(
             "UPDATE leasehold_fences SET lease = ?2, token = ?3, generation = ?4, epoch = ?5, grant_id = ?6, \
@@ -275,7 +275,7 @@ impl SqliteTarget {
         doing: &'static str,
         run: bool,
         plan: impl FnOnce(&Connection) -> Result<(Vec<String>, Vec<String>), TargetError>,
-    ) -> Result<Done, TargetError> {
+    ) -> Result<GuardChange, TargetError> {
         let db = self.connect(doing)?;
         if run {
             self.named(&db, doing)?;
@@ -287,11 +287,11 @@ impl SqliteTarget {
         if run && changed {
             self.before_writing(doing)?;
             db.execute_batch(&body).map_err(|e| errors::said(&self.shown, doing, &e))?;
-            self.commit(&db, doing, Asked::Guard)?;
+            self.commit(&db, doing, TargetAction::Guard)?;
         }
         let sql =
             if changed { format!("BEGIN IMMEDIATE;\n{body}COMMIT;\n") } else { "-- nothing to do\n".into() };
-        Ok(Done { sql, notes, changed })
+        Ok(GuardChange { sql, notes, changed })
     }
 
     fn has_fences(db: &Connection) -> rusqlite::Result<bool> {
@@ -310,9 +310,9 @@ impl Target for SqliteTarget {
         self.class
     }
 
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         let change = |before| shared::sealed(before, bearer, mode, &self.shown);
-        let let_in = self.change("seal", Asked::Seal, change)?;
+        let let_in = self.change("seal", TargetAction::Seal, change)?;
         Ok(Sealed { let_in })
     }
 
@@ -330,7 +330,7 @@ impl Target for SqliteTarget {
         check::check(&db, &self.shown, &name, bearer)?;
         self.before_writing("write")?;
         script::run(&db, &self.shown, &script)?;
-        self.commit(&db, "write", Asked::Write)?;
+        self.commit(&db, "write", TargetAction::Write)?;
         Ok(Written { seq: 0, repeat: false, let_in: None })
     }
 
@@ -341,12 +341,14 @@ impl Target for SqliteTarget {
         Ok(fence.map(FenceRecord::done))
     }
 
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
-        self.change("change the mode of", Asked::Mode, |before| shared::in_mode(before, mode, &self.shown))
+    fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
+        self.change("change the mode of", TargetAction::Mode, |before| {
+            shared::in_mode(before, mode, &self.shown)
+        })
     }
 
     fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
-        self.change("reset the fence of", Asked::Reset, |before| Ok((None, before)))
+        self.change("reset the fence of", TargetAction::Reset, |before| Ok((None, before)))
     }
 
     fn environment(&self, bearer: &Bearer, _has: Variables<'_>) -> Vec<(OsString, OsString)> {
@@ -364,7 +366,7 @@ impl Guard for SqliteTarget {
          docs/targets/sql.md), others"
     }
 
-    fn install(&mut self, others: Others, run: bool) -> Result<Done, TargetError> {
+    fn install(&mut self, others: Others, run: bool) -> Result<GuardChange, TargetError> {
         let doing = "install the guard of";
         self.carry_out(doing, run, |db| {
             let said = |e: rusqlite::Error| errors::said(&self.shown, doing, &e);
@@ -404,7 +406,7 @@ impl Guard for SqliteTarget {
         })
     }
 
-    fn remove(&mut self, run: bool) -> Result<Done, TargetError> {
+    fn remove(&mut self, run: bool) -> Result<GuardChange, TargetError> {
         let doing = "remove the guard of";
         self.carry_out(doing, run, |db| {
             let said = |e: rusqlite::Error| errors::said(&self.shown, doing, &e);
@@ -424,7 +426,7 @@ impl Guard for SqliteTarget {
         })
     }
 
-    fn inspect(&mut self) -> Result<Report, TargetError> {
+    fn inspect(&mut self) -> Result<GuardReport, TargetError> {
         let doing = "look at the guard of";
         let db = self.connect(doing)?;
         let name = self.named(&db, doing)?;
@@ -437,7 +439,7 @@ impl Guard for SqliteTarget {
             false => format!("its trigger for {} was changed or dropped", missing.join(" and ")),
         };
         let tables = vec![Covered { name, guarded: open.is_empty(), state }];
-        Ok(Report { others, shown_by: None, fence: row.fence(), tables, not_fenced: not_fenced() })
+        Ok(GuardReport { others, shown_by: None, fence: row.fence(), tables, not_fenced: not_fenced() })
     }
 }
 

@@ -28,7 +28,7 @@ use pollster::block_on;
 
 /// What a check found wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct BrokenRule {
     /// The sentence.
     pub text: String,
     /// The store failed in a call, and what it would have answered cannot be told. Nothing: it answered,
@@ -38,25 +38,25 @@ pub struct Broken {
     pub many_winners: bool,
 }
 
-impl From<String> for Broken {
+impl From<String> for BrokenRule {
     fn from(text: String) -> Self {
         Self { text, failure: None, many_winners: false }
     }
 }
 
-impl From<&str> for Broken {
+impl From<&str> for BrokenRule {
     fn from(text: &str) -> Self {
         text.to_owned().into()
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for BrokenRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Broken {
+impl BrokenRule {
     /// An answer to `what` that can only be wrong, unless the store gave none.
     fn answer(what: &str, got: &Cas) -> Self {
         match got {
@@ -76,7 +76,7 @@ impl Broken {
 }
 
 /// One check.
-pub type Check = fn(&Harness) -> Result<(), Broken>;
+pub type Check = fn(&Harness) -> Result<(), BrokenRule>;
 
 /// How to open handles on one store that is empty at first.
 #[derive(Clone)]
@@ -120,34 +120,34 @@ impl Harness {
     }
 
     /// Another handle on the same store.
-    pub fn open(&self) -> Handle {
-        Handle { store: (self.open)() }
+    pub fn open(&self) -> StoreHandle {
+        StoreHandle { store: (self.open)() }
     }
 }
 
 /// A store whose calls block, and whose failures are findings.
-pub struct Handle {
+pub struct StoreHandle {
     store: Box<dyn Store>,
 }
 
-impl Handle {
+impl StoreHandle {
     /// What the store says about itself.
-    pub fn facts(&self) -> super::Facts {
+    pub fn facts(&self) -> super::StoreFacts {
         self.store.facts()
     }
 
     /// [`Store::read`].
-    pub fn read(&mut self, key: &str) -> Result<Option<Stored>, Broken> {
-        block_on(self.store.read(key)).map_err(|f| Broken::failed(&format!("Reading {key:?}"), f))
+    pub fn read(&mut self, key: &str) -> Result<Option<Stored>, BrokenRule> {
+        block_on(self.store.read(key)).map_err(|f| BrokenRule::failed(&format!("Reading {key:?}"), f))
     }
 
     /// [`Store::read`] of a key that must be there.
-    pub fn get(&mut self, key: &str) -> Result<Stored, Broken> {
+    pub fn get(&mut self, key: &str) -> Result<Stored, BrokenRule> {
         self.read(key)?.ok_or_else(|| format!("{key:?} was written and is not there.").into())
     }
 
     /// [`Store::cas`] with a fresh write id.
-    pub fn cas(&mut self, key: &str, expected: Option<&Version>, body: &[u8]) -> Result<Cas, Broken> {
+    pub fn cas(&mut self, key: &str, expected: Option<&Version>, body: &[u8]) -> Result<Cas, BrokenRule> {
         self.cas_as(key, expected, fresh()?, body)
     }
 
@@ -158,33 +158,44 @@ impl Handle {
         expected: Option<&Version>,
         write: WriteId,
         body: &[u8],
-    ) -> Result<Cas, Broken> {
+    ) -> Result<Cas, BrokenRule> {
         Ok(block_on(self.store.cas(key, expected, write, body)))
     }
 
     /// [`Store::list`].
-    pub fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Broken> {
+    pub fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, BrokenRule> {
         block_on(self.store.list(prefix, after, limit))
-            .map_err(|f| Broken::failed(&format!("Listing {prefix:?}"), f))
+            .map_err(|f| BrokenRule::failed(&format!("Listing {prefix:?}"), f))
     }
 
     /// [`Store::remove`].
-    pub fn remove(&mut self, key: &str, version: &Version) -> Result<Cas, Broken> {
+    pub fn remove(&mut self, key: &str, version: &Version) -> Result<Cas, BrokenRule> {
         Ok(block_on(self.store.remove(key, version)))
     }
 
     /// A write that must succeed; gives its version.
-    pub fn write(&mut self, key: &str, expected: Option<&Version>, body: &[u8]) -> Result<Version, Broken> {
+    pub fn write(
+        &mut self,
+        key: &str,
+        expected: Option<&Version>,
+        body: &[u8],
+    ) -> Result<Version, BrokenRule> {
         match self.cas(key, expected, body)? {
             Cas::Written { version, .. } => Ok(version),
-            other => Err(Broken::answer(&format!("A write to {key:?} that nothing opposed"), &other)),
+            other => Err(BrokenRule::answer(&format!("A write to {key:?} that nothing opposed"), &other)),
         }
     }
 
     /// Finds fault unless the attempt met a conflict and left the key as it was.
-    fn refused(&mut self, key: &str, what: &str, got: &Cas, before: Option<&Stored>) -> Result<(), Broken> {
+    fn refused(
+        &mut self,
+        key: &str,
+        what: &str,
+        got: &Cas,
+        before: Option<&Stored>,
+    ) -> Result<(), BrokenRule> {
         if *got != Cas::Conflict {
-            return Err(Broken::answer(what, got));
+            return Err(BrokenRule::answer(what, got));
         }
         let after = self.read(key)?;
         let same = after.as_ref().map(|s| (&s.version, &s.body)) == before.map(|s| (&s.version, &s.body));
@@ -193,11 +204,11 @@ impl Handle {
 }
 
 /// A write id that was never used.
-pub fn fresh() -> Result<WriteId, Broken> {
+pub fn fresh() -> Result<WriteId, BrokenRule> {
     Ok(WriteId(crate::random::seed()))
 }
 
-fn ensure(good: bool, message: impl FnOnce() -> String) -> Result<(), Broken> {
+fn ensure(good: bool, message: impl FnOnce() -> String) -> Result<(), BrokenRule> {
     if good { Ok(()) } else { Err(message().into()) }
 }
 
@@ -222,7 +233,7 @@ pub const CHECKS: &[(&str, Check)] = &[
 ];
 
 /// Runs every check, each on a store of its own, and gives what each found.
-pub fn findings(make: &dyn Fn() -> Harness) -> Vec<(&'static str, Result<(), Broken>)> {
+pub fn findings(make: &dyn Fn() -> Harness) -> Vec<(&'static str, Result<(), BrokenRule>)> {
     CHECKS.iter().map(|(name, check)| (*name, check(&make()))).collect()
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use leasehold_core::ids::WriteId;
 
-use super::{Broken, Effort, Handle, Harness, ensure, fresh};
+use super::{BrokenRule, Effort, Harness, StoreHandle, ensure, fresh};
 use crate::clock::boot_time;
 use crate::stores::{Cas, Version};
 
@@ -19,38 +19,38 @@ const LEAST: usize = 3;
 type Attempt = (WriteId, Cas);
 
 /// Of many creates at once, exactly one wins, round after round.
-pub fn racing_creates(harness: &Harness) -> Result<(), Broken> {
+pub fn racing_creates(harness: &Harness) -> Result<(), BrokenRule> {
     race_to_create(harness).map(drop)
 }
 
 /// The same, and how many rounds there was time for.
-pub fn race_to_create(harness: &Harness) -> Result<usize, Broken> {
+pub fn race_to_create(harness: &Harness) -> Result<usize, BrokenRule> {
     race(harness, &|_| Ok(None), &|round| format!("leases/raced/{round}"))
 }
 
 /// Of many updates off one version, exactly one wins, round after round.
-pub fn racing_updates(harness: &Harness) -> Result<(), Broken> {
+pub fn racing_updates(harness: &Harness) -> Result<(), BrokenRule> {
     race_to_update(harness).map(drop)
 }
 
 /// The same, and how many rounds there was time for.
-pub fn race_to_update(harness: &Harness) -> Result<usize, Broken> {
+pub fn race_to_update(harness: &Harness) -> Result<usize, BrokenRule> {
     harness.open().write(KEY, None, b"start")?;
     race(harness, &|store| Ok(Some(store.get(KEY)?.version)), &|_| KEY.into())
 }
 
 /// What the attempts of a round expect, read before any of them is made.
-type Expect<'a> = &'a (dyn Fn(&mut Handle) -> Result<Option<Version>, Broken> + Sync);
+type Expect<'a> = &'a (dyn Fn(&mut StoreHandle) -> Result<Option<Version>, BrokenRule> + Sync);
 
 fn race(
     harness: &Harness,
     expect: Expect<'_>,
     key: &(dyn Fn(usize) -> String + Sync),
-) -> Result<usize, Broken> {
+) -> Result<usize, BrokenRule> {
     let races = harness.effort;
     let barrier = Barrier::new(races.writers);
     let over = AtomicBool::new(false);
-    let run = |mut store: Handle| -> Result<Vec<Attempt>, Broken> {
+    let run = |mut store: StoreHandle| -> Result<Vec<Attempt>, BrokenRule> {
         let mut attempts = Vec::new();
         let mut fault = None;
         for round in 0..races.rounds {
@@ -84,7 +84,11 @@ fn race(
 }
 
 /// Looks at every round, and says the worst of it.
-fn judge(harness: &Harness, all: &[Vec<Attempt>], key: &dyn Fn(usize) -> String) -> Result<usize, Broken> {
+fn judge(
+    harness: &Harness,
+    all: &[Vec<Attempt>],
+    key: &dyn Fn(usize) -> String,
+) -> Result<usize, BrokenRule> {
     let rounds = all.first().map_or(0, Vec::len);
     let of_round = |round: usize| all.iter().map(move |thread| &thread[round]);
     let winners: Vec<usize> = (0..rounds)
@@ -96,7 +100,7 @@ fn judge(harness: &Harness, all: &[Vec<Attempt>], key: &dyn Fn(usize) -> String)
         let text = format!(
             "{most} of {writers} writers won the same round; {many} of {rounds} rounds had more than one winner."
         );
-        return Err(Broken { many_winners: true, ..text.into() });
+        return Err(BrokenRule { many_winners: true, ..text.into() });
     }
     let mut store = harness.open();
     for (round, won) in winners.iter().enumerate() {
@@ -113,12 +117,14 @@ fn judge(harness: &Harness, all: &[Vec<Attempt>], key: &dyn Fn(usize) -> String)
     // One that never answers proves nothing.
     let silent = || all.iter().flatten().find_map(|(_, got)| matches!(got, Cas::Unknown(_)).then_some(got));
     match silent() {
-        Some(got) if winners.iter().all(|won| *won == 0) => Err(Broken::answer("Every write of a race", got)),
+        Some(got) if winners.iter().all(|won| *won == 0) => {
+            Err(BrokenRule::answer("Every write of a race", got))
+        }
         _ => Ok(rounds),
     }
 }
 
-fn stored_by_winner(round: usize, attempts: &[&Attempt], body: &[u8]) -> Result<(), Broken> {
+fn stored_by_winner(round: usize, attempts: &[&Attempt], body: &[u8]) -> Result<(), BrokenRule> {
     let owner = attempts.iter().find(|(write, _)| write.to_string().as_bytes() == body);
     let won = attempts.iter().any(|(_, cas)| matches!(cas, Cas::Written { .. }));
     let good = match owner.map(|(_, cas)| cas) {
@@ -130,10 +136,10 @@ fn stored_by_winner(round: usize, attempts: &[&Attempt], body: &[u8]) -> Result<
 }
 
 /// Writers that read, add a line and retry on conflict lose no line and add none twice.
-pub fn no_lost_update(harness: &Harness) -> Result<(), Broken> {
+pub fn no_lost_update(harness: &Harness) -> Result<(), BrokenRule> {
     let Effort { writers, lines: wanted, until, .. } = harness.effort;
     harness.open().write(KEY, None, b"")?;
-    let run = |mut store: Handle| -> Result<Vec<Attempt>, Broken> {
+    let run = |mut store: StoreHandle| -> Result<Vec<Attempt>, BrokenRule> {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut added = 0;
         while added < wanted && until.is_none_or(|until| boot_time() < until) {
@@ -174,10 +180,10 @@ pub fn no_lost_update(harness: &Harness) -> Result<(), Broken> {
 /// Runs `run` on every thread with a handle of its own.
 fn on_threads<T: Send>(
     harness: &Harness,
-    run: &(dyn Fn(Handle) -> Result<Vec<T>, Broken> + Sync),
-) -> Result<Vec<Vec<T>>, Broken> {
+    run: &(dyn Fn(StoreHandle) -> Result<Vec<T>, BrokenRule> + Sync),
+) -> Result<Vec<Vec<T>>, BrokenRule> {
     // Opened before any thread starts: one that could not open would leave the others waiting.
-    let handles: Vec<Handle> = (0..harness.effort.writers).map(|_| harness.open()).collect();
+    let handles: Vec<StoreHandle> = (0..harness.effort.writers).map(|_| harness.open()).collect();
     thread::scope(|scope| {
         let threads: Vec<_> = handles.into_iter().map(|handle| scope.spawn(|| run(handle))).collect();
         threads

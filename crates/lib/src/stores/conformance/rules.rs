@@ -3,18 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Broken, Handle, Harness, ensure};
+use super::{BrokenRule, Harness, StoreHandle, ensure};
 use crate::clock::boot_time;
 use crate::stores::{Cas, Clock};
 
 const KEY: &str = "leases/repo/main";
 
 /// The least that makes a store a store, in eight calls by one handle; it leaves nothing behind.
-pub fn compares_and_sets(harness: &Harness) -> Result<(), Broken> {
+pub fn compares_and_sets(harness: &Harness) -> Result<(), BrokenRule> {
     let mut store = harness.open();
     let refused = |what: &str, got: Cas| match got {
         Cas::Conflict => Ok(()),
-        got => Err(Broken::answer(what, &got)),
+        got => Err(BrokenRule::answer(what, &got)),
     };
     let first = store.write(KEY, None, b"first")?;
     refused("A create over an existing key", store.cas(KEY, None, b"again")?)?;
@@ -26,14 +26,14 @@ pub fn compares_and_sets(harness: &Harness) -> Result<(), Broken> {
     })?;
     match store.remove(KEY, &second)? {
         Cas::Written { .. } => {}
-        got => return Err(Broken::answer("Removing the current version", &got)),
+        got => return Err(BrokenRule::answer("Removing the current version", &got)),
     }
     refused("A write on a removed record", store.cas(KEY, Some(&second), b"stale")?)?;
     ensure(store.read(KEY)?.is_none(), || "A removed record is still there.".into())
 }
 
 /// A version that was replaced is refused: after a renewal, after a release, after a new grant.
-pub fn stale_holder(harness: &Harness) -> Result<(), Broken> {
+pub fn stale_holder(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut old, mut new) = (harness.open(), harness.open());
     let held = old.write(KEY, None, b"held by old")?;
     let mut versions = vec![held];
@@ -53,7 +53,7 @@ pub fn stale_holder(harness: &Harness) -> Result<(), Broken> {
 }
 
 /// A write prepared long ago and executed after others moved on changes nothing.
-pub fn late_landing_write(harness: &Harness) -> Result<(), Broken> {
+pub fn late_landing_write(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut late, mut others) = (harness.open(), harness.open());
     let mut version = others.write(KEY, None, b"0")?;
     let seen = late.get(KEY)?.version;
@@ -68,7 +68,7 @@ pub fn late_landing_write(harness: &Harness) -> Result<(), Broken> {
 }
 
 /// A record that was removed and made again never takes a write meant for its predecessor.
-pub fn recreated_record(harness: &Harness) -> Result<(), Broken> {
+pub fn recreated_record(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut stale, mut other) = (harness.open(), harness.open());
     let mut before = Vec::new();
     for round in 0..harness.effort.steps.min(4) {
@@ -88,7 +88,7 @@ pub fn recreated_record(harness: &Harness) -> Result<(), Broken> {
         }
         match other.remove(KEY, &updated)? {
             Cas::Written { .. } => {}
-            got => return Err(Broken::answer("Removing the current version", &got)),
+            got => return Err(BrokenRule::answer("Removing the current version", &got)),
         }
         let got = stale.cas(KEY, Some(&updated), b"stale")?;
         other.refused(KEY, "A write on a removed record", &got, None)?;
@@ -98,7 +98,7 @@ pub fn recreated_record(harness: &Harness) -> Result<(), Broken> {
 }
 
 /// Expecting nothing creates only where nothing is; expecting something never creates.
-pub fn create_if_absent(harness: &Harness) -> Result<(), Broken> {
+pub fn create_if_absent(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut one, mut two) = (harness.open(), harness.open());
     ensure(one.read(KEY)?.is_none(), || "The store was not empty to begin with.".into())?;
     let elsewhere = one.write("leases/other", None, b"x")?;
@@ -113,7 +113,7 @@ pub fn create_if_absent(harness: &Harness) -> Result<(), Broken> {
 }
 
 /// What was acknowledged is read back at once, by every handle, old or new.
-pub fn read_your_writes(harness: &Harness) -> Result<(), Broken> {
+pub fn read_your_writes(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut one, mut two) = (harness.open(), harness.open());
     let mut version = None;
     for round in 0..harness.effort.steps.min(10) {
@@ -132,7 +132,7 @@ pub fn read_your_writes(harness: &Harness) -> Result<(), Broken> {
 }
 
 /// Equal bodies get different versions, or a stale writer could not be told from a current one.
-pub fn equal_bodies_differ_in_version(harness: &Harness) -> Result<(), Broken> {
+pub fn equal_bodies_differ_in_version(harness: &Harness) -> Result<(), BrokenRule> {
     let mut store = harness.open();
     let first = store.write(KEY, None, b"free")?;
     let second = store.write(KEY, Some(&first), b"held")?;
@@ -146,7 +146,7 @@ pub fn equal_bodies_differ_in_version(harness: &Harness) -> Result<(), Broken> {
 }
 
 /// A removal needs the current version, and happens once.
-pub fn remove_needs_the_version(harness: &Harness) -> Result<(), Broken> {
+pub fn remove_needs_the_version(harness: &Harness) -> Result<(), BrokenRule> {
     let mut store = harness.open();
     let old = store.write(KEY, None, b"1")?;
     let got = store.remove("leases/absent", &old)?;
@@ -157,7 +157,7 @@ pub fn remove_needs_the_version(harness: &Harness) -> Result<(), Broken> {
     store.refused(KEY, "Removing by an old version", &got, Some(&now))?;
     match store.remove(KEY, &new)? {
         Cas::Written { .. } => {}
-        got => return Err(Broken::answer("Removing the current version", &got)),
+        got => return Err(BrokenRule::answer("Removing the current version", &got)),
     }
     let got = store.remove(KEY, &new)?;
     store.refused(KEY, "Removing a second time", &got, None)?;
@@ -165,7 +165,7 @@ pub fn remove_needs_the_version(harness: &Harness) -> Result<(), Broken> {
 }
 
 /// Keys come in byte order, only those with the prefix, only those after, never more than asked.
-pub fn listing(harness: &Harness) -> Result<(), Broken> {
+pub fn listing(harness: &Harness) -> Result<(), BrokenRule> {
     let mut store = harness.open();
     let mut keys = ["a", "a/1", "a/10", "a/2", "a-b", "a.b", "a_b", "ab", "b/1", "runs/x/0001"];
     for key in keys {
@@ -184,7 +184,7 @@ pub fn listing(harness: &Harness) -> Result<(), Broken> {
     Ok(())
 }
 
-fn check_list(store: &mut Handle, asked: (&str, &str, usize), want: &[&str]) -> Result<(), Broken> {
+fn check_list(store: &mut StoreHandle, asked: (&str, &str, usize), want: &[&str]) -> Result<(), BrokenRule> {
     let found = store.list(asked.0, asked.1, asked.2)?;
     let keys: Vec<&str> = found.iter().map(|l| l.key.as_str()).collect();
     ensure(keys == want, || format!("Listing {asked:?} gave {keys:?} and should give {want:?}."))?;
@@ -201,7 +201,7 @@ fn check_list(store: &mut Handle, asked: (&str, &str, usize), want: &[&str]) -> 
 }
 
 /// Keys that look alike stay apart, and keys up to 255 bytes are kept.
-pub fn keys(harness: &Harness) -> Result<(), Broken> {
+pub fn keys(harness: &Harness) -> Result<(), BrokenRule> {
     let mut store = harness.open();
     let long = ["a".repeat(255), "a".repeat(254), ".".repeat(255), "é".repeat(127)];
     let mut keys: Vec<&str> = vec![
@@ -244,7 +244,7 @@ pub fn keys(harness: &Harness) -> Result<(), Broken> {
 }
 
 /// Bodies are bytes: empty, binary, and 16 KiB long.
-pub fn bodies(harness: &Harness) -> Result<(), Broken> {
+pub fn bodies(harness: &Harness) -> Result<(), BrokenRule> {
     let mut store = harness.open();
     let all: Vec<u8> = (0..=255).collect();
     let large: Vec<u8> = all.iter().copied().cycle().take(16 * 1024).collect();
@@ -260,7 +260,7 @@ pub fn bodies(harness: &Harness) -> Result<(), Broken> {
 }
 
 /// Ages are told or not told as declared, move forward, and begin again at every write.
-pub fn ages(harness: &Harness) -> Result<(), Broken> {
+pub fn ages(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut store, mut other) = (harness.open(), harness.open());
     let facts = store.facts();
     let begun = boot_time();
@@ -298,7 +298,7 @@ pub fn ages(harness: &Harness) -> Result<(), Broken> {
 }
 
 /// All handles meet in one store and know it by one name that is not empty.
-pub fn identity(harness: &Harness) -> Result<(), Broken> {
+pub fn identity(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut one, mut two) = (harness.open(), harness.open());
     // A store behind a network knows what it met only after a call.
     one.read(KEY)?;

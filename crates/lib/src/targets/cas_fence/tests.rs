@@ -109,13 +109,13 @@ fn bearer(token: u64) -> Bearer {
     }
 }
 
-fn sealed(token: u64, mode: Mode) -> FenceRecord {
+fn sealed(token: u64, mode: FenceMode) -> FenceRecord {
     let (fence, _) = sealing(None, &bearer(token), mode, "fake:").unwrap().unwrap();
     FenceRecord::done(fence)
 }
 
 #[track_caller]
-fn in_doubt<T: std::fmt::Debug>(answer: Result<T, TargetError>, wanted: Asked) {
+fn in_doubt<T: std::fmt::Debug>(answer: Result<T, TargetError>, wanted: TargetAction) {
     match answer {
         Err(TargetError::InDoubt { asked, .. }) => assert_eq!(asked, wanted),
         other => panic!("{other:?}"),
@@ -130,17 +130,17 @@ fn what_was_in_doubt_stays_in_doubt() {
     let endings: [(&[Fate], usize); 3] =
         [(&[Fate::Landed], 1), (&[Fate::Vanished, Fate::Denied], 9), (&again, 99)];
     for (fates, looks) in endings {
-        let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), fates, looks);
-        in_doubt(seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared), Asked::Seal);
-        let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), fates, looks);
-        in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), Asked::Write);
-        let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), fates, looks);
-        in_doubt(set_mode(&mut fake, Mode::Observe), Asked::Mode);
+        let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), fates, looks);
+        in_doubt(seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Spared), TargetAction::Seal);
+        let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), fates, looks);
+        in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), TargetAction::Write);
+        let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), fates, looks);
+        in_doubt(set_mode(&mut fake, FenceMode::Observe), TargetAction::Mode);
     }
     // Control: where nothing was in doubt, nothing is made of it.
-    let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), &[Fate::Denied], 9);
+    let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), &[Fate::Denied], 9);
     assert!(matches!(
-        seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared),
+        seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Spared),
         Err(TargetError::Remote { .. })
     ));
 }
@@ -148,10 +148,10 @@ fn what_was_in_doubt_stays_in_doubt() {
 #[test]
 fn a_lost_answer_is_found_again() {
     for fate in [Fate::Landed, Fate::Vanished] {
-        let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), &[fate; 3], 99);
-        seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared).unwrap();
+        let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), &[fate; 3], 99);
+        seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Spared).unwrap();
         assert_eq!((fake.fence().token.get(), fake.landed), (34, 1), "{fate:?}");
-        let mut fake = Fake::new(Some(sealed(33, Mode::Enforce)), &[fate], 99);
+        let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), &[fate], 99);
         let written = write(&mut fake, &bearer(33), None, "d", b"new").unwrap();
         assert_eq!((written.seq, written.repeat, fake.landed), (1, false, 1), "{fate:?}");
     }
@@ -161,20 +161,20 @@ fn a_lost_answer_is_found_again() {
 #[test]
 fn what_is_let_in_is_done_and_counted_once() {
     for (fate, told) in [(Fate::Landed, false), (Fate::Vanished, true)] {
-        let mut fake = Fake::new(Some(sealed(34, Mode::Observe)), &[fate], 99);
+        let mut fake = Fake::new(Some(sealed(34, FenceMode::Observe)), &[fate], 99);
         let answer = write(&mut fake, &bearer(33), None, "d", b"new");
         assert_eq!((fake.landed, fake.fence().let_in, fake.content.as_slice()), (1, 1, &b"new"[..]));
         match answer {
             Ok(written) => assert!(told && written.let_in.is_some(), "{fate:?}"),
             Err(error) => {
                 assert!(!told, "{fate:?}: {error}");
-                in_doubt(Err::<(), _>(error), Asked::Write);
+                in_doubt(Err::<(), _>(error), TargetAction::Write);
             }
         }
     }
     // It was its turn when it was tried, and a later run has sealed since: it may have landed before that.
-    let mut fake = Fake::new(Some(sealed(33, Mode::Observe)), &[Fate::Vanished], 1);
-    in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), Asked::Write);
+    let mut fake = Fake::new(Some(sealed(33, FenceMode::Observe)), &[Fate::Vanished], 1);
+    in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), TargetAction::Write);
 }
 
 /// A server that does not compare is found out by what was there already, and an honest one is changed by the seal alone.
@@ -182,9 +182,9 @@ fn what_is_let_in_is_done_and_counted_once() {
 fn a_server_has_to_refuse_what_cannot_hold() {
     for lie in [Lie::Create, Lie::Replace] {
         for before in [None, Some(33)] {
-            let stored = before.map(|token| sealed(token, Mode::Enforce));
+            let stored = before.map(|token| sealed(token, FenceMode::Enforce));
             let mut fake = Fake { lies: Some(lie), ..Fake::new(stored.clone(), &[], 99) };
-            let error = seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Wanted).unwrap_err();
+            let error = seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Wanted).unwrap_err();
             assert!(matches!(error, TargetError::Unfit { .. }), "{lie:?}: {error}");
             assert_eq!((fake.fence().token.get(), fake.fence().seq), (34, 0), "{lie:?}");
             let examined =
@@ -192,12 +192,12 @@ fn a_server_has_to_refuse_what_cannot_hold() {
             assert!(matches!(examined, Err(TargetError::Unfit { .. })), "{lie:?}");
             // The control: who is not examined is believed.
             let mut fake = Fake { lies: Some(lie), ..Fake::new(stored.clone(), &[], 99) };
-            seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Spared).unwrap();
+            seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Spared).unwrap();
             let mut fake = Fake::new(stored, &[], 99);
-            seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Wanted).unwrap();
+            seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Wanted).unwrap();
             assert_eq!((fake.fence().token.get(), fake.landed), (34, 1));
             // Sealed already, by this very run.
-            seal(&mut fake, &bearer(34), Mode::Enforce, Exam::Wanted).unwrap();
+            seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Wanted).unwrap();
             assert_eq!(fake.landed, 1);
         }
     }
@@ -208,7 +208,7 @@ fn a_server_has_to_refuse_what_cannot_hold() {
 fn a_server_that_does_not_answer_is_no_liar() {
     let exam = |fates: &[Fate]| {
         let fates = [&[Fate::Answered], fates].concat();
-        seal(&mut Fake::new(None, &fates, 99), &bearer(34), Mode::Enforce, Exam::Wanted)
+        seal(&mut Fake::new(None, &fates, 99), &bearer(34), FenceMode::Enforce, Exam::Wanted)
     };
     exam(&[Fate::Vanished]).unwrap();
     exam(&[Fate::Answered, Fate::Vanished, Fate::Vanished]).unwrap();
@@ -253,7 +253,7 @@ impl CasFence for Far {
 #[test]
 fn many_at_once_take_turns() {
     const MANY: usize = 32;
-    let far = Far(Arc::new(Mutex::new(Fake::new(Some(sealed(33, Mode::Enforce)), &[], usize::MAX))));
+    let far = Far(Arc::new(Mutex::new(Fake::new(Some(sealed(33, FenceMode::Enforce)), &[], usize::MAX))));
     let together = Barrier::new(MANY);
     std::thread::scope(|scope| {
         for n in 0..MANY {

@@ -4,7 +4,7 @@ use leasehold::backends::http::open_as;
 use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::{Cas, FailureKind};
-use leasehold_testkit::faults::Bench;
+use leasehold_testkit::faults::StoreBench;
 use leasehold_testkit::proxy::{Fault, Proxy};
 use leasehold_testkit::server;
 use pollster::block_on;
@@ -16,7 +16,7 @@ fn dropped_writes() {
     let proxy = Proxy::http(&url);
     let through = proxy.url(&url);
     let bench =
-        Bench::new("http", &proxy, || open_as(&through, None).unwrap(), || open_as(&url, None).unwrap());
+        StoreBench::new("http", &proxy, || open_as(&through, None).unwrap(), || open_as(&url, None).unwrap());
     bench.dropped(500).assert_clean(500);
 }
 
@@ -27,7 +27,7 @@ fn late_writes() {
     let proxy = Proxy::http(&url);
     let through = proxy.url(&url);
     let bench =
-        Bench::new("http", &proxy, || open_as(&through, None).unwrap(), || open_as(&url, None).unwrap());
+        StoreBench::new("http", &proxy, || open_as(&through, None).unwrap(), || open_as(&url, None).unwrap());
     bench.late(200).assert_clean(200);
 }
 
@@ -38,7 +38,7 @@ fn the_fewest_round_trips() {
     let proxy = Proxy::http(&url);
     let through = proxy.url(&url);
     let bench =
-        Bench::new("http", &proxy, || open_as(&through, None).unwrap(), || open_as(&url, None).unwrap());
+        StoreBench::new("http", &proxy, || open_as(&through, None).unwrap(), || open_as(&url, None).unwrap());
     bench.round_trips().assert_fewest();
 }
 

@@ -1,8 +1,8 @@
 //! The worker's copy of core's rule says what core says, case by case, on workerd itself.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use leasehold::core::legal::{Listing, Rights, removable, table};
 use leasehold::core::name::{NAME_MAX, Name};
+use leasehold::core::write_policy::{AllowedListing, Rights, removable, table};
 use serde_json::{Value, json};
 
 use super::kit::Workerd;
@@ -77,8 +77,8 @@ fn rights_are_the_same() {
     for ((prefix, key), said) in pairs.iter().zip(said.as_array().unwrap()) {
         let rights = Rights { prefix: (*prefix).into(), admin: false };
         let listing = match rights.listing(key) {
-            Listing::Prefix(prefix) => Some(prefix),
-            Listing::Nothing | Listing::Refused => None,
+            AllowedListing::Prefix(prefix) => Some(prefix),
+            AllowedListing::Nothing | AllowedListing::Refused => None,
         };
         let place = rights.place(key);
         let called = place.as_ref().map(|place| rights.called(place));

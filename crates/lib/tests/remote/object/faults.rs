@@ -1,6 +1,6 @@
 //! Sessions through a proxy that loses answers and lets writes land late.
 
-use leasehold_testkit::faults::Bench;
+use leasehold_testkit::faults::StoreBench;
 use leasehold_testkit::proxy::Proxy;
 use leasehold_testkit::{count, server};
 
@@ -15,13 +15,13 @@ fn hold_through_faults(name: &'static str, endpoint: &str, spot: fn(&str) -> Spo
     let plain = Proxy::tcp(endpoint);
     let through = spot(&plain.url(endpoint));
     let dropped = count(500, 2_000);
-    let bench = Bench::new(name, &plain, || through.open(&prefix), || beside.open(&prefix));
+    let bench = StoreBench::new(name, &plain, || through.open(&prefix), || beside.open(&prefix));
     bench.dropped(dropped).assert_clean(dropped);
 
     let whole = Proxy::http(endpoint);
     let through = spot(&whole.url(endpoint));
     let late = count(200, 1_000);
-    let bench = Bench::new(name, &whole, || through.open(&prefix), || beside.open(&prefix));
+    let bench = StoreBench::new(name, &whole, || through.open(&prefix), || beside.open(&prefix));
     bench.late(late).assert_clean(late);
     bench.round_trips().assert_fewest();
 }

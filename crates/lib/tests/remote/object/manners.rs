@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use leasehold::core::ids::WriteId;
-use leasehold::core::stop::Wishes;
+use leasehold::core::timing::TimingWishes;
 use leasehold::stores::{Cas, Failure, FailureKind, Store, Version, timing};
 use leasehold_testkit::proxy::{Fault, Proxy};
 use leasehold_testkit::server;
@@ -186,7 +186,7 @@ fn another_programs_object_is_left_alone() {
 fn a_lease_too_short_for_the_store_is_refused() {
     let ttl = |spot: Spot, secs, heartbeat: Option<u64>| {
         let heartbeat = heartbeat.map(Duration::from_millis);
-        let wishes = Wishes { ttl: Some(Duration::from_secs(secs)), heartbeat, grace: None };
+        let wishes = TimingWishes { ttl: Some(Duration::from_secs(secs)), heartbeat, grace: None };
         timing(wishes, spot.open("x").as_ref())
     };
     let google = || Spot::google_at("http://127.0.0.1:1");

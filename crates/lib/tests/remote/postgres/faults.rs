@@ -1,17 +1,17 @@
 //! Answers that get lost and writes that land late, between a session and a real server.
 
 use leasehold_testkit::count;
-use leasehold_testkit::faults::Bench;
+use leasehold_testkit::faults::StoreBench;
 use leasehold_testkit::proxy::Proxy;
 
 use super::{opened, server};
 
-fn with_bench(run: impl FnOnce(&Bench<'_>)) {
+fn with_bench(run: impl FnOnce(&StoreBench<'_>)) {
     // Without TLS: the proxy must see which write it strikes.
     let url = format!("{}?sslmode=disable", server("POSTGRES"));
     let proxy = Proxy::tcp(&url);
     let through = proxy.url(&url);
-    run(&Bench::new("postgres", &proxy, || opened(&through), || opened(&url)));
+    run(&StoreBench::new("postgres", &proxy, || opened(&through), || opened(&url)));
 }
 
 #[test]

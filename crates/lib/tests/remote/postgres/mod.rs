@@ -17,7 +17,7 @@ use leasehold::backends::{Holders, open_to_examine};
 use leasehold::core::ids::WriteId;
 use leasehold::stores::conformance::{Harness, fresh};
 use leasehold::stores::prefixed::Prefixed;
-use leasehold::stores::{Cas, Examine, Failure, Store, Stored, Version, Write, open};
+use leasehold::stores::{BatchWrite, Cas, Examine, Failure, Store, Stored, Version, open};
 use leasehold_testkit::{count, server};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -71,8 +71,8 @@ fn written(cas: Cas) -> Version {
     }
 }
 
-fn new_write(key: String, expected: Option<Version>, body: &[u8]) -> Write {
-    Write { key, expected, write: write_id(), body: body.to_vec() }
+fn new_write(key: String, expected: Option<Version>, body: &[u8]) -> BatchWrite {
+    BatchWrite { key, expected, write: write_id(), body: body.to_vec() }
 }
 
 /// A plain client, for what the store must not do itself.

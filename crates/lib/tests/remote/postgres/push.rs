@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
-use leasehold::stores::{Store, Verdict};
+use leasehold::stores::{RemarkLevel, Store};
 use leasehold_testkit::proxy::{Fault, Proxy};
 
 use super::own::Server;
@@ -112,7 +112,7 @@ fn behind_a_pooler_waiters_poll() {
     assert!(wait(store.wait_change("x", Some(&version), LONG)));
     assert!(boot_time().since(began) < LONG / 2);
     let remarks = wait(to_examine(&url).examine()).unwrap();
-    assert!(remarks.iter().any(|r| r.about == "pooler" && r.verdict == Verdict::Weak), "{remarks:?}");
+    assert!(remarks.iter().any(|r| r.about == "pooler" && r.verdict == RemarkLevel::Weak), "{remarks:?}");
 }
 
 /// A proxy that breaks off at LISTEN is given three chances, then waiters poll: without a pause they would
@@ -148,7 +148,9 @@ fn behind_a_proxy_that_breaks_off_waiters_poll() {
 /// A server that forgets at a power failure is called unsafe; one that only delays is made safe.
 #[test]
 fn the_doctor_is_told_what_is_unsafe() {
-    for (setting, verdict) in [("fsync=off", Verdict::Unsafe), ("synchronous_commit=off", Verdict::Good)] {
+    for (setting, verdict) in
+        [("fsync=off", RemarkLevel::Unsafe), ("synchronous_commit=off", RemarkLevel::Good)]
+    {
         let server = Server::start(&[setting]);
         let remarks = wait(to_examine(&server.url()).examine()).unwrap();
         let said: Vec<_> = remarks.iter().filter(|r| r.about == "durability").map(|r| r.verdict).collect();

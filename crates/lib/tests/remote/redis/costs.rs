@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::stores::{Cas, Write};
+use leasehold::stores::{BatchWrite, Cas};
 use leasehold::{Acquired, Leases, stores};
 use leasehold_testkit::proxy::Proxy;
 use pollster::block_on;
@@ -101,8 +101,13 @@ fn ten_thousand_renewals_are_ten_commands() {
     // The server also tells the monitor every byte, and the machine may be busy.
     store.limit_calls(Duration::from_secs(120));
     let body = vec![b'x'; 500];
-    let mut writes: Vec<Write> = (0..10_000)
-        .map(|n| Write { key: format!("leases/{n}"), expected: None, write: write_id(), body: body.clone() })
+    let mut writes: Vec<BatchWrite> = (0..10_000)
+        .map(|n| BatchWrite {
+            key: format!("leases/{n}"),
+            expected: None,
+            write: write_id(),
+            body: body.clone(),
+        })
         .collect();
     let mut monitor = Monitor::of(&server);
     for round in 0..2 {

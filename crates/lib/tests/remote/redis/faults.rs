@@ -1,16 +1,16 @@
 //! Answers that are lost, and writes that land late.
 
 use leasehold_testkit::count;
-use leasehold_testkit::faults::Bench;
+use leasehold_testkit::faults::StoreBench;
 use leasehold_testkit::proxy::Proxy;
 
 use super::{corner, shared, store};
 
-fn through_the_proxy(suite: impl FnOnce(&Bench<'_>)) {
+fn through_the_proxy(suite: impl FnOnce(&StoreBench<'_>)) {
     let url = corner();
     let proxy = Proxy::tcp(&shared());
     let through = proxy.url(&url);
-    suite(&Bench::new("redis", &proxy, || store(&through), || store(&url)));
+    suite(&StoreBench::new("redis", &proxy, || store(&through), || store(&url)));
 }
 
 #[test]

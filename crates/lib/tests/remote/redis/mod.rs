@@ -15,7 +15,7 @@ use leasehold::backends::{Holders, open_to_examine};
 use leasehold::core::ids::WriteId;
 use leasehold::random;
 use leasehold::stores::conformance::{Harness, suite};
-use leasehold::stores::{Cas, Examine, Store, Write, open};
+use leasehold::stores::{BatchWrite, Cas, Examine, Store, open};
 use leasehold_testkit::race::{Meeting, Raced};
 use pollster::block_on;
 
@@ -127,7 +127,7 @@ fn a_check_before_the_write_is_seen_to_fail() {
 fn many_writes_are_each_by_itself() {
     let url = corner();
     let mut store = store(&url);
-    let write = |key: &str| Write {
+    let write = |key: &str| BatchWrite {
         key: key.into(),
         expected: None,
         write: write_id(),
@@ -142,9 +142,9 @@ fn many_writes_are_each_by_itself() {
         _ => None,
     };
     let second = [
-        Write { expected: version(&got[0]), ..write("a") },
+        BatchWrite { expected: version(&got[0]), ..write("a") },
         write("b"),
-        Write { expected: version(&got[0]), ..write("c") },
+        BatchWrite { expected: version(&got[0]), ..write("c") },
         write("d"),
     ];
     let got = block_on(store.cas_many(&second));
@@ -162,8 +162,8 @@ fn many_writes_are_each_by_itself() {
 fn a_long_list_is_whole_and_shows_nothing_that_is_gone() {
     let url = corner();
     let mut store = store(&url);
-    let writes: Vec<Write> = (0..1203)
-        .map(|n| Write {
+    let writes: Vec<BatchWrite> = (0..1203)
+        .map(|n| BatchWrite {
             key: format!("runs/{n:05}"),
             expected: None,
             write: write_id(),

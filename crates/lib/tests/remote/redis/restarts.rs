@@ -3,14 +3,14 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use leasehold::byhand::{self, Ask};
 use leasehold::clock::boot_time;
-use leasehold::core::errand::{ErrandOutcome, Verb};
 use leasehold::core::name::Name;
+use leasehold::core::one_shot::{OneShotOutcome, OneShotVerb};
 use leasehold::core::rules::Refusal;
 use leasehold::core::session::{Granted, NotStarted, Outcome, StopReason, Within, lease_key};
-use leasehold::core::stop::{StoreClock, Timing, Wishes};
-use leasehold::memory::Memory;
+use leasehold::core::timing::{StoreClock, Timing, TimingWishes};
+use leasehold::manual::{self, AcquireRequest};
+use leasehold::seen_tokens::SeenTokens;
 use leasehold::state::StateDir;
 use leasehold::stores::{self, Cas, FailureKind, Landed};
 use leasehold::{Error, Leases};
@@ -23,12 +23,12 @@ fn name() -> Name {
     Name::new("site").unwrap()
 }
 
-fn acquire(url: &str, memory: &Memory) -> Outcome {
+fn acquire(url: &str, memory: &SeenTokens) -> Outcome {
     let facts = store(url).facts();
     let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
-    let wishes = Wishes { ttl: Some(Duration::from_secs(60)), heartbeat: None, grace: None };
+    let wishes = TimingWishes { ttl: Some(Duration::from_secs(60)), heartbeat: None, grace: None };
     let timing = Timing::new(wishes, clock).unwrap();
-    let ask = Ask {
+    let ask = AcquireRequest {
         lease: name(),
         job: name(),
         timing,
@@ -36,19 +36,19 @@ fn acquire(url: &str, memory: &Memory) -> Outcome {
         force: false,
         within: Within::default(),
     };
-    byhand::acquire(&ask, store(url), memory.clone()).unwrap()
+    manual::acquire(&ask, store(url), memory.clone()).unwrap()
 }
 
-fn granted(url: &str, memory: &Memory) -> Granted {
+fn granted(url: &str, memory: &SeenTokens) -> Granted {
     match acquire(url, memory) {
         Outcome::Granted(granted) => granted,
         other => panic!("{other:?}"),
     }
 }
 
-fn done(verb: Verb, url: &str) {
-    let outcome = byhand::errand(verb, &name(), store(url).as_mut());
-    assert!(matches!(outcome, ErrandOutcome::Done { .. }), "{outcome:?}");
+fn done(verb: OneShotVerb, url: &str) {
+    let outcome = manual::errand(verb, &name(), store(url).as_mut());
+    assert!(matches!(outcome, OneShotOutcome::Done { .. }), "{outcome:?}");
 }
 
 #[test]
@@ -58,18 +58,18 @@ fn with_a_log_no_grant_is_forgotten() {
     let mut tokens = Vec::new();
     for round in 0..50 {
         // No memory on this host: the store alone must know.
-        let grant = granted(&url, &Memory::none());
+        let grant = granted(&url, &SeenTokens::none());
         tokens.push(grant.token.get());
         server.kill();
         server.again();
         // Still held, by us, and by nobody else.
-        assert!(matches!(acquire(&url, &Memory::none()), Outcome::Busy(_)), "round {round}");
-        done(Verb::Renew(grant.grant), &url);
+        assert!(matches!(acquire(&url, &SeenTokens::none()), Outcome::Busy(_)), "round {round}");
+        done(OneShotVerb::Renew(grant.grant), &url);
         if round % 2 == 0 {
             server.kill();
             server.again();
         }
-        done(Verb::Release(grant.grant), &url);
+        done(OneShotVerb::Release(grant.grant), &url);
     }
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
     // Each grant was written to another run of the server than the next was asked of.
@@ -88,11 +88,11 @@ fn without_persistence_nothing_comes_twice() {
         // A host that was there for this round only.
         let state = StateDir::at(scratch.join(&format!("host-{round}")));
         state.ensure().unwrap();
-        let memory = Memory::new(state, url.clone());
+        let memory = SeenTokens::new(state, url.clone());
         for _ in 0..3 {
             let grant = granted(&url, &memory);
             assert!(seen.insert((grant.epoch, grant.token)), "{grant:?} came twice");
-            done(Verb::Release(grant.grant), &url);
+            done(OneShotVerb::Release(grant.grant), &url);
         }
         server.kill();
         server.again();
@@ -119,12 +119,12 @@ fn a_snapshot_that_is_behind_repeats_no_token() {
     let scratch = Scratch::new();
     let state = StateDir::at(scratch.join("host"));
     state.ensure().unwrap();
-    let memory = Memory::new(state, url.clone());
+    let memory = SeenTokens::new(state, url.clone());
     let first = granted(&url, &memory);
-    done(Verb::Release(first.grant), &url);
+    done(OneShotVerb::Release(first.grant), &url);
     let _: () = server.admin(&["SAVE"]);
     let forgotten = granted(&url, &memory);
-    done(Verb::Release(forgotten.grant), &url);
+    done(OneShotVerb::Release(forgotten.grant), &url);
     server.kill();
     server.again();
     let behind = acquire(&url, &memory);
@@ -132,7 +132,7 @@ fn a_snapshot_that_is_behind_repeats_no_token() {
         matches!(behind, Outcome::NotStarted(NotStarted::Refused { refusal: Refusal::Behind { .. }, .. })),
         "{behind:?}"
     );
-    let other = granted(&url, &Memory::none());
+    let other = granted(&url, &SeenTokens::none());
     assert_eq!(other.epoch, forgotten.epoch);
     assert!(other.token > forgotten.token, "{other:?} after {forgotten:?}");
 }

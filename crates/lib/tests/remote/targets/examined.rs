@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use leasehold::targets::TargetError;
 use leasehold::{clock, random};
 use leasehold_testkit::count;
@@ -24,7 +24,7 @@ pub fn honest_servers_pass(site: &dyn Site) {
                 thread::park_timeout(lasted.mul_f64((random::seed() % 1000) as f64 / 1000.0));
                 seal(site.open().as_mut(), token + 1);
             });
-            let done = site.open().seal_examined(&bearer(token), Mode::Enforce);
+            let done = site.open().seal_examined(&bearer(token), FenceMode::Enforce);
             lasted = clock::boot_time().since(begun);
             done
         });
@@ -49,7 +49,7 @@ pub fn liars_are_refused(make: Maker<'_>) {
             write(site.open().as_mut(), 33, "report").unwrap();
         }
         let before = site.text();
-        let error = site.open().seal_examined(&bearer(34), Mode::Enforce).unwrap_err();
+        let error = site.open().seal_examined(&bearer(34), FenceMode::Enforce).unwrap_err();
         assert!(matches!(error, TargetError::Unfit { .. }), "{error}");
         assert_eq!((at(site.open().as_mut()), site.text()), ((34, 0), before));
         let error = site.open().examine().unwrap_err();

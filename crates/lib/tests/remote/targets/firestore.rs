@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::backends::firestore::FirestoreTarget;
 use leasehold::core::fence::Fence;
 use leasehold::core::fence_record::FenceRecord;
-use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
+use leasehold::targets::conformance::{OLD, TargetBench, replay, some_of_each_kind, whole};
 use leasehold::targets::{Content, Target};
 use leasehold_testkit::count;
 use leasehold_testkit::proxy::Fault;
@@ -162,7 +162,7 @@ struct Replayed {
     target: FirestoreTarget,
 }
 
-impl Bench for Replayed {
+impl TargetBench for Replayed {
     fn install(&mut self, stored: Option<&FenceRecord>, content: &str) -> Option<Fence> {
         self.doc.set(&self.doc.content_name(), "content", &text_value(content.as_bytes()));
         self.doc.set_fence(stored.map(FenceRecord::encode).as_deref());

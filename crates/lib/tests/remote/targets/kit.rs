@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::core::fence::{Bearer, Mode, Reason};
+use leasehold::core::fence::{Bearer, FenceMode, RefusalReason};
 use leasehold::core::ids::{Epoch, Grant, Token};
 use leasehold::core::name::Name;
 use leasehold::targets::{Content, Target, TargetError, Written};
@@ -56,7 +56,7 @@ pub fn bearer(token: u64) -> Bearer {
 }
 
 pub fn seal(target: &mut dyn Target, token: u64) {
-    target.seal(&bearer(token), Mode::Enforce).unwrap_or_else(|e| panic!("{e}"));
+    target.seal(&bearer(token), FenceMode::Enforce).unwrap_or_else(|e| panic!("{e}"));
 }
 
 pub fn write(target: &mut dyn Target, token: u64, text: &str) -> Result<Written, TargetError> {
@@ -72,7 +72,7 @@ pub fn at(target: &mut dyn Target) -> (u64, u64) {
 /// It must be the refusal of 33 that names 33 and 34.
 pub fn assert_stale(error: &TargetError) {
     let TargetError::Refused(refused) = error else { panic!("{error}") };
-    assert_eq!(refused.reason, Reason::Stale);
+    assert_eq!(refused.reason, RefusalReason::Stale);
     assert_eq!((refused.token.get(), refused.sealed().map(Token::get)), (33, Some(34)));
     let said = error.to_string();
     assert!(said.contains("your token 33 is older than 34, already sealed for"), "{said}");

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
-use leasehold::core::fence::{Mode, Reason};
+use leasehold::core::fence::{FenceMode, RefusalReason};
 use leasehold::core::name::Name;
 use leasehold::targets::{Content, Target, TargetError};
 use leasehold_testkit::proxy::Fault;
@@ -52,7 +52,7 @@ pub fn two_writes_at_once_take_turns(make: Maker<'_>) {
         [a.join().unwrap(), b.join().unwrap()]
     });
     let refused = answers.iter().filter(
-        |answer| matches!(answer, Err(TargetError::Refused(refused)) if refused.reason == Reason::Sequence),
+        |answer| matches!(answer, Err(TargetError::Refused(refused)) if refused.reason == RefusalReason::Sequence),
     );
     assert_eq!((refused.count(), answers.iter().filter(|a| a.is_ok()).count()), (1, 1), "{answers:?}");
     let winner = if answers[0].is_ok() { "one" } else { "two" };
@@ -64,9 +64,9 @@ fn refuses(site: &dyn Site, bytes: &[u8], why: &str) {
     site.set_fence(Some(bytes));
     let before = site.text();
     let mut target = site.open();
-    let sealed = target.seal(&bearer(34), Mode::Enforce).map(|_| ());
+    let sealed = target.seal(&bearer(34), FenceMode::Enforce).map(|_| ());
     let written = write(target.as_mut(), 33, "through").map(|_| ());
-    let moded = target.set_mode(Mode::Observe);
+    let moded = target.set_mode(FenceMode::Observe);
     for answer in [sealed, written, moded] {
         let error = answer.expect_err(why);
         let said = error.to_string();
@@ -106,14 +106,14 @@ pub fn another_lease_is_refused_by_name(make: Maker<'_>) {
     assert!(target.show().unwrap().is_none());
     let error = write(target.as_mut(), 33, "early").unwrap_err();
     assert!(error.to_string().contains("was never sealed"), "{error}");
-    let error = target.set_mode(Mode::Observe).unwrap_err();
+    let error = target.set_mode(FenceMode::Observe).unwrap_err();
     assert!(error.to_string().contains("has no fence yet"), "{error}");
     seal(target.as_mut(), 33);
     let mut other = bearer(99);
     other.lease = Name::new("other").unwrap();
-    let error = target.seal(&other, Mode::Enforce).unwrap_err();
+    let error = target.seal(&other, FenceMode::Enforce).unwrap_err();
     let TargetError::Refused(refused) = &error else { panic!("{error}") };
-    assert_eq!(refused.reason, Reason::OtherLease);
+    assert_eq!(refused.reason, RefusalReason::OtherLease);
     assert!(error.to_string().contains("belongs to the lease site"), "{error}");
     assert_eq!(at(target.as_mut()), (33, 0));
 }
@@ -132,7 +132,7 @@ pub fn a_silent_server_ends_the_seal(make: Maker<'_>) {
         }
         let mut target = site.open_with(&proxy.url(&site.server()), PER_CALL, IN_ALL);
         let start = boot_time();
-        let error = target.seal(&bearer(34), Mode::Enforce).unwrap_err();
+        let error = target.seal(&bearer(34), FenceMode::Enforce).unwrap_err();
         // Ten times its limit, for a machine that is busy; it would be 100 s without one.
         assert!(boot_time() < start.plus(10 * IN_ALL), "{}: {error}", site.name());
         let said = error.to_string();
@@ -150,8 +150,10 @@ pub fn what_was_not_answered_is_told_unknown(make: Maker<'_>) {
     const PER_CALL: Duration = Duration::from_secs(5);
     let site = make();
     seal(site.open().as_mut(), 33);
-    let verbs: [Verb; 2] =
-        [|target| target.seal(&bearer(34), Mode::Enforce).map(drop), |target| target.set_mode(Mode::Observe)];
+    let verbs: [Verb; 2] = [
+        |target| target.seal(&bearer(34), FenceMode::Enforce).map(drop),
+        |target| target.set_mode(FenceMode::Observe),
+    ];
     for verb in verbs {
         let proxy = site.proxy();
         let lost: Vec<_> =
@@ -177,7 +179,7 @@ pub fn a_watched_write_is_not_done_twice(make: Maker<'_>) {
     for (fault, lands) in [(Fault::DropReply, true), (Fault::Cut, false)] {
         let site = make();
         seal(site.open().as_mut(), 34);
-        site.open().set_mode(Mode::Observe).unwrap();
+        site.open().set_mode(FenceMode::Observe).unwrap();
         let proxy = site.proxy();
         let mut target = site.open_at(&proxy.url(&site.server()));
         let strike = proxy.arm_on(site.swap_mark(), fault);
@@ -185,7 +187,7 @@ pub fn a_watched_write_is_not_done_twice(make: Maker<'_>) {
         assert!(strike.struck());
         match (lands, answer) {
             (true, Err(TargetError::InDoubt { .. })) => {}
-            (false, Ok(written)) => assert_eq!(written.let_in.map(|r| r.reason), Some(Reason::Stale)),
+            (false, Ok(written)) => assert_eq!(written.let_in.map(|r| r.reason), Some(RefusalReason::Stale)),
             (_, other) => panic!("{}: lands: {lands}: {other:?}", site.name()),
         }
         assert_eq!(site.text().as_deref(), Some("let in"));
@@ -198,13 +200,13 @@ pub fn watching_lets_in_and_counts(make: Maker<'_>) {
     let site = make();
     let mut target = site.open();
     seal(target.as_mut(), 34);
-    target.set_mode(Mode::Observe).unwrap();
+    target.set_mode(FenceMode::Observe).unwrap();
     let written = write(target.as_mut(), 33, "let in").unwrap();
-    assert_eq!(written.let_in.expect("said").reason, Reason::Stale);
+    assert_eq!(written.let_in.expect("said").reason, RefusalReason::Stale);
     assert_eq!(site.text().as_deref(), Some("let in"));
     let fence = target.show().unwrap().unwrap().fence;
     assert_eq!((fence.token.get(), fence.let_in), (34, 1));
-    target.set_mode(Mode::Enforce).unwrap();
+    target.set_mode(FenceMode::Enforce).unwrap();
     assert!(write(target.as_mut(), 33, "kept out").is_err());
     let mut seen = Vec::new();
     target.read(&mut seen).unwrap();

@@ -12,7 +12,7 @@ use leasehold::backends::object::Provider;
 use leasehold::core::fence::Fence;
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::targets::Target;
-use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
+use leasehold::targets::conformance::{OLD, TargetBench, replay, some_of_each_kind, whole};
 use leasehold_testkit::{count, server};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
@@ -172,7 +172,7 @@ struct Replayed {
     target: ObjectTarget,
 }
 
-impl Bench for Replayed {
+impl TargetBench for Replayed {
     fn install(&mut self, stored: Option<&FenceRecord>, content: &str) -> Option<Fence> {
         let Some(record) = stored else {
             self.bucket.delete(&self.bucket.name);

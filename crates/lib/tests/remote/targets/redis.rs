@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use ::redis::{Commands, Connection};
 use leasehold::backends::redis::RedisTarget;
-use leasehold::core::fence::{Case, Fence, Mode};
+use leasehold::core::fence::{Fence, FenceCase, FenceMode};
 use leasehold::core::fence_record::FenceRecord;
 use leasehold::core::store::Landed;
-use leasehold::targets::conformance::{Bench, OLD, replay, some_of_each_kind, whole};
+use leasehold::targets::conformance::{OLD, TargetBench, replay, some_of_each_kind, whole};
 use leasehold::targets::{Target, TargetError};
 use leasehold_testkit::proxy::{Fault, Proxy};
 use leasehold_testkit::{count, server};
@@ -115,7 +115,7 @@ struct Replayed {
     target: RedisTarget,
 }
 
-impl Bench for Replayed {
+impl TargetBench for Replayed {
     fn install(&mut self, stored: Option<&FenceRecord>, content: &str) -> Option<Fence> {
         match stored {
             Some(record) => {
@@ -145,7 +145,7 @@ fn redis_replays_the_table() {
     // Several at once: each waits for its answers most of the time.
     let cases = if count(0, 1) == 1 { whole() } else { some_of_each_kind(3) };
     let server = server("REDIS");
-    let part = |cases: &[Case]| {
+    let part = |cases: &[FenceCase]| {
         let key = Key::new(&server);
         let (connection, target) = (key.connect(), key.target(&key.server));
         replay(&mut Replayed { key, connection, target }, cases)
@@ -260,8 +260,8 @@ fn a_refusal_of_the_server_is_no_doubt() {
         let before = proxy.requests();
         let verbs = [
             write(target.as_mut(), 33, "report").map(drop),
-            target.seal(&bearer(34), Mode::Enforce).map(drop),
-            target.set_mode(Mode::Observe),
+            target.seal(&bearer(34), FenceMode::Enforce).map(drop),
+            target.set_mode(FenceMode::Observe),
         ];
         for verb in verbs {
             let error = verb.expect_err("a server that takes no write took one");
@@ -299,7 +299,7 @@ fn other_types_are_left_alone() {
     let key = Key::new(&server("REDIS"));
     let mut connection = key.connect();
     let () = connection.lpush(&key.key, "mine").unwrap();
-    let error = key.open().seal(&bearer(33), Mode::Enforce).unwrap_err();
+    let error = key.open().seal(&bearer(33), FenceMode::Enforce).unwrap_err();
     assert!(matches!(error, TargetError::Unfit { .. }), "{error}");
     assert!(error.to_string().contains("holds something that is no string"), "{error}");
     assert_eq!(key.fence(), None);

@@ -6,17 +6,21 @@ use std::path::Path;
 
 use leasehold::clock;
 use leasehold_core::ledger::Subject;
-use leasehold_core::session::{Exit, Granted};
+use leasehold_core::session::{Granted, JobExit};
 use leasehold_core::time::BootTime;
 
-use super::{Bearer, Process, Running, environment};
+use super::{Bearer, Process, RunningProcess, environment};
 use crate::runner::spawn;
-use crate::runner::tail::Tail;
-use crate::runner::tree::Tree;
-use crate::steps::{self, Desk, Steps};
+use crate::runner::tee::Tee;
+use crate::runner::tree::ProcessTree;
+use crate::step_server::{self, StepResponder, StepServer};
 
 impl Process<'_> {
-    fn environment(&mut self, granted: &Granted, steps: Option<&Steps>) -> Vec<(OsString, Option<OsString>)> {
+    fn environment(
+        &mut self,
+        granted: &Granted,
+        steps: Option<&StepServer>,
+    ) -> Vec<(OsString, Option<OsString>)> {
         let ours = environment(&Bearer::from(granted), self.spec);
         let fences = self.fences.environment(granted, &|name| self.spec.variable(name));
         let all = self.spec.env.iter().cloned().chain(ours).chain(fences);
@@ -26,7 +30,7 @@ impl Process<'_> {
 
     /// What the job's environment says about its item. What an outer run said about its own is removed, also if this
     /// one has none: its job would take that key for its own, and do its steps in that run's name.
-    fn about(&self, steps: Option<&Steps>) -> Vec<(OsString, Option<OsString>)> {
+    fn about(&self, steps: Option<&StepServer>) -> Vec<(OsString, Option<OsString>)> {
         let entry = self.entry();
         let beside = self.spec.key.as_ref().map(|item| &item.subject);
         let (mut key, mut slot) = (None, None);
@@ -44,13 +48,13 @@ impl Process<'_> {
             ("LEASEHOLD_SLOT", slot),
             ("LEASEHOLD_ATTEMPT", attempt),
             ("LEASEHOLD_STEP", None),
-            (steps::SOCKET, socket),
+            (step_server::SOCKET, socket),
         ];
         all.map(|(name, value)| (name.into(), value)).into()
     }
 
-    fn desk(&self, granted: &Granted) -> Desk {
-        let (timing, mut desk) = (&self.spec.timing, Desk::new(Bearer::from(granted)));
+    fn desk(&self, granted: &Granted) -> StepResponder {
+        let (timing, mut desk) = (&self.spec.timing, StepResponder::new(Bearer::from(granted)));
         if self.spec.item.is_some() {
             // Renewals wait behind it.
             desk = desk.with_steps(self.keeper.clone(), timing.heartbeat / 3);
@@ -61,14 +65,18 @@ impl Process<'_> {
         desk
     }
 
-    fn listen(&self, dir: &Path, granted: &Granted, by: BootTime) -> io::Result<Steps> {
-        let steps = Steps::listen(dir, self.desk(granted))?;
+    fn listen(&self, dir: &Path, granted: &Granted, by: BootTime) -> io::Result<StepServer> {
+        let steps = StepServer::listen(dir, self.desk(granted))?;
         steps.ours_until(by);
         Ok(steps)
     }
 
-    pub(super) fn spawn(&mut self, granted: &Granted, by: BootTime) -> Result<Running, (String, Exit)> {
-        const CANNOT: Exit = Exit::Failed(126);
+    pub(super) fn spawn(
+        &mut self,
+        granted: &Granted,
+        by: BootTime,
+    ) -> Result<RunningProcess, (String, JobExit)> {
+        const CANNOT: JobExit = JobExit::Failed(126);
         let since = clock::boot_time();
         let sockets = self.spec.sockets.as_ref();
         let steps = sockets.map(|dir| {
@@ -77,9 +85,9 @@ impl Process<'_> {
         });
         let steps = steps.transpose()?;
         let failed = |e| (format!("what the job prints cannot be passed on: {e}"), CANNOT);
-        let (tail, ends) = self.spec.tail.then(Tail::start).transpose().map_err(failed)?.unzip();
+        let (tail, ends) = self.spec.tail.then(Tee::start).transpose().map_err(failed)?.unzip();
         let env = self.environment(granted, steps.as_ref());
-        let job = spawn::Job {
+        let job = spawn::CommandSpec {
             program: &self.spec.program,
             args: &self.spec.args,
             env: &env,
@@ -89,12 +97,12 @@ impl Process<'_> {
             output: ends.as_ref(),
             by: Some(by),
         };
-        let tree = Tree::become_subreaper(&self.spec.run_id);
+        let tree = ProcessTree::become_subreaper(&self.spec.run_id);
         let mut tree = tree.map_err(|e| (format!("cannot watch over the job's processes: {e}"), CANNOT))?;
         tree.start(&job).map_err(|e| {
             let status = e.exit_code().into();
-            (e.to_string(), if e.is_too_late() { Exit::TooLate(status) } else { Exit::Failed(status) })
+            (e.to_string(), if e.is_too_late() { JobExit::TooLate(status) } else { JobExit::Failed(status) })
         })?;
-        Ok(Running { tree, since, steps, tail, killed: None })
+        Ok(RunningProcess { tree, since, steps, tail, killed: None })
     }
 }

@@ -6,10 +6,10 @@
 use std::path::Path;
 
 use leasehold::host;
-use leasehold_run::runner::run::Spec;
+use leasehold_run::runner::run::RunSpec;
 use serde_json::{Map, Value, json};
 
-use super::super::watch::{Left, Seen};
+use super::super::watch::{TargetNote, TargetTraces};
 use crate::cmd::fence::anywhere;
 use crate::config::Chosen;
 
@@ -17,7 +17,7 @@ use crate::config::Chosen;
 pub const STARTED: &str = "started";
 
 /// A line of this run.
-pub fn line(spec: &Spec, chosen: Option<&Chosen>, outcome: &str) -> Value {
+pub fn line(spec: &RunSpec, chosen: Option<&Chosen>, outcome: &str) -> Value {
     json!({
         "v": 1,
         "time": host::utc(leasehold::clock::wall().as_secs()),
@@ -38,7 +38,7 @@ pub fn lines(text: &str) -> impl Iterator<Item = Value> {
 }
 
 /// What is there now of what this run changed: by its name, in a word that is another whenever it is another.
-pub fn wrote(left: &[Left]) -> Map<String, Value> {
+pub fn wrote(left: &[TargetTraces]) -> Map<String, Value> {
     let changed = left.iter().filter(|left| left.now != left.before);
     let named = changed.filter_map(|left| Some((anywhere(&left.shown)?, left.now.as_deref()?.into())));
     named.collect()
@@ -70,7 +70,7 @@ impl Beside {
     }
 
     /// What is to be told of them. Of the run that held the lease it is told already.
-    pub fn seen(&self, left: &[Left], held_by: Option<&str>) -> Vec<Seen> {
+    pub fn seen(&self, left: &[TargetTraces], held_by: Option<&str>) -> Vec<TargetNote> {
         let text = |line: &Value, key: &str| line[key].as_str().unwrap_or("?").to_owned();
         let unknown = self.last.iter().filter(|line| line["run_id"].as_str() != held_by);
         let overlap = |line: &Value| {

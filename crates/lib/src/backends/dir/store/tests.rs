@@ -23,9 +23,9 @@ pub(in crate::backends::dir) fn as_sshfs_says(made: Result<(), Errno>) -> Result
     }
 }
 
-struct Scratch(PathBuf);
+struct TestDir(PathBuf);
 
-impl Scratch {
+impl TestDir {
     fn new() -> Self {
         let name = format!("leasehold-dir-{:032x}", crate::random::seed());
         Self(std::env::temp_dir().join(name))
@@ -40,7 +40,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -91,7 +91,7 @@ impl Paused {
 
 #[test]
 fn a_delayed_link_of_a_swept_version_is_not_taken_for_success() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let mut others = scratch.store();
     advance(&mut others, None, 1..=1);
     let zombie = Paused::before_link(scratch.store(), 1, 666);
@@ -109,7 +109,7 @@ fn a_delayed_link_of_a_swept_version_is_not_taken_for_success() {
 
 #[test]
 fn without_the_look_back_the_zombie_believes_it_won() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let mut others = scratch.store();
     advance(&mut others, None, 1..=1);
     let mut naive = scratch.store();
@@ -121,7 +121,7 @@ fn without_the_look_back_the_zombie_believes_it_won() {
 
 #[test]
 fn two_zombies_one_behind_the_other_do_not_vouch_for_each_other() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let mut others = scratch.store();
     advance(&mut others, None, 1..=1);
     let first = Paused::before_link(scratch.store(), 1, 666);
@@ -139,7 +139,7 @@ fn two_zombies_one_behind_the_other_do_not_vouch_for_each_other() {
 
 #[test]
 fn a_slow_writer_that_did_win_is_told_the_truth_or_nothing() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let mut others = scratch.store();
     advance(&mut others, None, 1..=1);
     let slow = Paused::before_link(scratch.store(), 1, 2);
@@ -151,7 +151,7 @@ fn a_slow_writer_that_did_win_is_told_the_truth_or_nothing() {
 
 #[test]
 fn a_reader_does_not_believe_a_latecomer_that_is_all_it_finds() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let mut store = scratch.store();
     advance(&mut store, None, 1..=3);
     // What a listing that overlaps writes and a sweep may show: one version whose predecessor is gone.
@@ -162,7 +162,7 @@ fn a_reader_does_not_believe_a_latecomer_that_is_all_it_finds() {
 
 #[test]
 fn the_newest_two_stay_and_nothing_else_does() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let mut store = scratch.store();
     advance(&mut store, None, 1..=20);
     let dead = scratch.0.join(format!("keys/leases%2fx/t5-{}", WriteId(5)));
@@ -177,10 +177,10 @@ fn the_newest_two_stay_and_nothing_else_does() {
 
 #[test]
 fn a_moved_store_no_longer_counts() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let mut store = scratch.store();
     advance(&mut store, None, 1..=1);
-    let aside = Scratch(scratch.0.with_extension("aside"));
+    let aside = TestDir(scratch.0.with_extension("aside"));
     std::fs::rename(&scratch.0, &aside.0).unwrap();
     let fresh = scratch.store();
     assert_ne!(fresh.instance, store.instance);
@@ -191,7 +191,7 @@ fn a_moved_store_no_longer_counts() {
 
 #[test]
 fn a_mount_that_may_be_shared_tells_no_ages_and_says_so() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let mut store = scratch.store();
     store.domain = None;
     advance(&mut store, None, 1..=1);
@@ -206,7 +206,7 @@ fn a_mount_that_may_be_shared_tells_no_ages_and_says_so() {
 
 #[test]
 fn a_version_is_never_swept_before_the_one_below_it_nor_before_its_prepared_file() {
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let mut store = scratch.store();
     advance(&mut store, None, 1..=9);
     let dir = std::fs::File::open(scratch.file(9).parent().unwrap()).unwrap();
@@ -223,7 +223,7 @@ fn a_version_is_never_swept_before_the_one_below_it_nor_before_its_prepared_file
 #[test]
 fn on_sshfs_there_is_one_winner_and_nobody_is_denied() {
     for round in 0..20 {
-        let scratch = Scratch::new();
+        let scratch = TestDir::new();
         let start = std::sync::Barrier::new(8);
         // All make the store, then one key after another.
         let race = |id: u128| {
@@ -243,7 +243,7 @@ fn on_sshfs_there_is_one_winner_and_nobody_is_denied() {
         assert_eq!(won, 5, "round {round}");
     }
     // Where nothing has the name, a right is missing.
-    let scratch = Scratch::new();
+    let scratch = TestDir::new();
     let store = scratch.store();
     let denied = unless_taken(Err(Errno::PERM), store.keys.as_fd(), "nothing");
     assert_eq!(denied, Err(Errno::PERM));

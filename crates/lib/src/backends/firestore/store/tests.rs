@@ -34,7 +34,7 @@ fn store(server: &str) -> Remote<FirestoreStore> {
 fn of_project(project: &str, server: &str) -> Remote<FirestoreStore> {
     let url = format!("firestore://{project}/leases?endpoint=http://{server}");
     let config = Config { emulator: false, ..Config::parse(&url, None).unwrap() };
-    Remote::new(FirestoreStore { connection: Connection::new(config) })
+    Remote::new(FirestoreStore { connection: FirestoreConnection::new(config) })
 }
 
 /// A metadata server and a Firestore in one. Every token is good for three calls.
@@ -215,11 +215,11 @@ fn credentials_that_cannot_be_used_are_not_repeated() {
 /// As the README says.
 #[test]
 fn the_shortest_lease_is_what_is_told() {
-    use leasehold_core::stop::Wishes;
+    use leasehold_core::timing::TimingWishes;
     let store = FirestoreStore::new("firestore://demo/leases?endpoint=http://127.0.0.1:1").unwrap();
     let with = |millis| {
         let ttl = Some(Duration::from_millis(millis));
-        crate::stores::timing(Wishes { ttl, ..Wishes::default() }, &store)
+        crate::stores::timing(TimingWishes { ttl, ..TimingWishes::default() }, &store)
     };
     with(9_200).unwrap();
     with(9_100).unwrap_err();

@@ -5,7 +5,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::backends::firestore::config::Config;
-use crate::backends::firestore::connection::Connection;
+use crate::backends::firestore::connection::FirestoreConnection;
 use crate::backends::firestore::{emulator, response, wire};
 use crate::stores::{Cas, Failure, Version};
 
@@ -29,16 +29,16 @@ pub(super) struct Document {
 
 impl Documents {
     /// The documents that a URL names, and the way to them. Reaches nothing yet.
-    pub fn of(url: &str) -> Result<(Connection, Self), String> {
+    pub fn of(url: &str) -> Result<(FirestoreConnection, Self), String> {
         let (config, id) = Config::of_document(url, emulator().as_deref())?;
         let content = config.document(&id);
         // Below the document: no query of the user's collection ever sees it.
         let fence = format!("{content}/leasehold/fence");
-        Ok((Connection::new(config), Self { fence, content }))
+        Ok((FirestoreConnection::new(config), Self { fence, content }))
     }
 }
 
-impl Connection {
+impl FirestoreConnection {
     /// The fence document.
     pub(super) async fn fence(&mut self, documents: &Documents) -> Result<Option<Document>, Failure> {
         self.document(&documents.fence, FENCE).await

@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 
 use async_trait::async_trait;
-use leasehold_core::fence::Reason;
+use leasehold_core::fence::RefusalReason;
 use leasehold_core::ids::{Epoch, Grant, Token};
 
 use super::*;
 use crate::backends::file::digest;
 use crate::backends::gate::named;
 use crate::backends::memory::MemoryStore;
-use crate::stores::{Facts, Listed, Stored};
-use crate::targets::conformance::{Bench, OLD, replay, whole};
+use crate::stores::{Listed, StoreFacts, Stored};
+use crate::targets::conformance::{OLD, TargetBench, replay, whole};
 
 fn mail() -> Name {
     Name::new("mail").unwrap()
@@ -36,7 +36,7 @@ impl Target for Numbered {
     fn class(&self) -> Class {
         self.gate.class()
     }
-    fn seal(&mut self, bearer: &Bearer, mode: Mode) -> Result<Sealed, TargetError> {
+    fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         self.gate.seal(bearer, mode)
     }
     fn write(
@@ -54,7 +54,7 @@ impl Target for Numbered {
     fn show(&mut self) -> Result<Option<FenceRecord>, TargetError> {
         self.gate.show()
     }
-    fn set_mode(&mut self, mode: Mode) -> Result<(), TargetError> {
+    fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
         self.gate.set_mode(mode)
     }
 }
@@ -64,7 +64,7 @@ struct OnMemory {
     numbered: Numbered,
 }
 
-impl Bench for OnMemory {
+impl TargetBench for OnMemory {
     fn install(&mut self, stored: Option<&FenceRecord>, content: &str) -> Option<Fence> {
         let key = &self.numbered.gate.key;
         let at = block_on(self.store.read(key)).unwrap().map(|stored| stored.version);
@@ -126,7 +126,7 @@ struct Faulty {
 
 #[async_trait(?Send)]
 impl Store for Faulty {
-    fn facts(&self) -> Facts {
+    fn facts(&self) -> StoreFacts {
         self.inner.facts()
     }
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
@@ -149,7 +149,7 @@ impl Store for Faulty {
             Fate::Overtaken => {
                 let next = self.inner.clone();
                 let gates = Gates::new(Arc::new(move || Ok(Box::new(next.clone()))));
-                gates.gate(&mail()).seal(&bearer(2), Mode::Enforce).unwrap();
+                gates.gate(&mail()).seal(&bearer(2), FenceMode::Enforce).unwrap();
                 self.inner.cas(key, expected, write, body).await
             }
         }
@@ -167,7 +167,7 @@ fn entered(fates: &[Fate], reads: usize) -> Result<Written, TargetError> {
     let inner = MemoryStore::new().unwrap();
     let handle = inner.clone();
     let honest = Gates::new(Arc::new(move || Ok(Box::new(handle.clone()))));
-    honest.gate(&mail()).seal(&bearer(1), Mode::Enforce).unwrap();
+    honest.gate(&mail()).seal(&bearer(1), FenceMode::Enforce).unwrap();
     let fates = Arc::new(Mutex::new(fates.iter().copied().collect()));
     let reads = Arc::new(Mutex::new(reads));
     let gates = Gates::new(Arc::new(move || {
@@ -204,7 +204,7 @@ fn who_was_overtaken_on_the_way_is_refused() {
     for fates in [&[Fate::Overtaken][..], &[Fate::Vanished, Fate::Overtaken]] {
         match entered(fates, usize::MAX) {
             Err(TargetError::Refused(refused)) => {
-                assert_eq!((refused.attempt, refused.reason), (Attempt::Enter, Reason::Stale));
+                assert_eq!((refused.attempt, refused.reason), (RefusedAction::Enter, RefusalReason::Stale));
                 assert_eq!((refused.token.get(), refused.sealed()), (1, Token::new(2)));
             }
             // After a doubt it is only said that nothing was started.
@@ -222,9 +222,9 @@ fn by_hand_the_gate_is_sealed_on_the_way() {
     assert!(gate.enter(&bearer(1), ALL).is_err(), "nobody has sealed it");
     assert_eq!(gate.enter_by_hand(&bearer(1)).unwrap().seq, 1);
     assert_eq!(gate.enter_by_hand(&bearer(1)).unwrap().seq, 2);
-    gate.seal(&bearer(2), Mode::Enforce).unwrap();
+    gate.seal(&bearer(2), FenceMode::Enforce).unwrap();
     let Err(TargetError::Refused(refused)) = gate.enter_by_hand(&bearer(1)) else { panic!("it was let in") };
-    assert_eq!((refused.attempt, refused.reason), (Attempt::Enter, Reason::Stale));
+    assert_eq!((refused.attempt, refused.reason), (RefusedAction::Enter, RefusalReason::Stale));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use leasehold_core::fence::Fence;
 
-use crate::backends::object::bucket::Seen;
+use crate::backends::object::bucket::ListedObject;
 
 /// How a digest begins, which no name repeats.
 const SHA256: &str = "sha256:";
@@ -19,7 +19,7 @@ pub(super) const KEPT: u64 = 2;
 
 /// One payload, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Payload {
+pub(super) struct PayloadName {
     /// Its place in the order of what was published.
     pub ordinal: u64,
     /// Of its content.
@@ -32,7 +32,7 @@ pub(super) fn name(ordinal: u64, fence: &Fence) -> String {
     format!("{ordinal:08}.{}.{}.{digest}", fence.token, fence.seq)
 }
 
-impl Payload {
+impl PayloadName {
     /// Reads a name; nothing: none of ours.
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.split('.');
@@ -56,17 +56,18 @@ impl Payload {
 /// which may be current or about to be, and the one that it saw published.
 pub(super) fn sweepable(
     folder: &str,
-    seen: &[Seen],
+    seen: &[ListedObject],
     published: u64,
     grace: Duration,
     kept: u64,
 ) -> Vec<String> {
-    let old = |object: &Seen| object.age.is_some_and(|age| age >= grace);
-    let ordinal = |object: &Seen| Some(Payload::parse(object.name.strip_prefix(folder)?)?.ordinal);
+    let old = |object: &ListedObject| object.age.is_some_and(|age| age >= grace);
+    let ordinal =
+        |object: &ListedObject| Some(PayloadName::parse(object.name.strip_prefix(folder)?)?.ordinal);
     let witnesses = seen.iter().filter(|object| old(object)).filter_map(ordinal).filter(|n| *n <= published);
     let Some(witness) = witnesses.max() else { return Vec::new() };
     let replaced = |n: u64| n.saturating_add(kept) < witness.saturating_add(1);
-    let gone = |object: &&Seen| old(object) && ordinal(object).is_some_and(replaced);
+    let gone = |object: &&ListedObject| old(object) && ordinal(object).is_some_and(replaced);
     seen.iter().filter(gone).map(|object| object.name.clone()).collect()
 }
 
@@ -76,25 +77,25 @@ mod tests {
 
     const DIGEST: &str = "ab54d286f5e4a3d0a4d2a3f2b8f7ac6fe5d9a3b1f8e8a4f0c9d3e4b1a2f3c4d5";
 
-    fn seen(ordinal: u64, age: u64) -> Seen {
+    fn seen(ordinal: u64, age: u64) -> ListedObject {
         let name = format!("k.leasehold/{ordinal:08}.1.1.{DIGEST}");
-        Seen { name, age: Some(Duration::from_secs(age)) }
+        ListedObject { name, age: Some(Duration::from_secs(age)) }
     }
 
-    fn swept(seen: &[Seen]) -> Vec<u64> {
+    fn swept(seen: &[ListedObject]) -> Vec<u64> {
         swept_after(u64::MAX, seen)
     }
 
-    fn swept_after(published: u64, seen: &[Seen]) -> Vec<u64> {
+    fn swept_after(published: u64, seen: &[ListedObject]) -> Vec<u64> {
         let names = sweepable("k.leasehold/", seen, published, Duration::from_secs(900), KEPT);
-        names.iter().map(|name| Payload::parse(&name["k.leasehold/".len()..]).unwrap().ordinal).collect()
+        names.iter().map(|name| PayloadName::parse(&name["k.leasehold/".len()..]).unwrap().ordinal).collect()
     }
 
     #[test]
     fn names_come_back_and_nothing_else_does() {
         let name = format!("00000007.42.3.{DIGEST}");
-        let read = Payload { ordinal: 7, digest: format!("sha256:{DIGEST}") };
-        assert_eq!(Payload::parse(&name), Some(read));
+        let read = PayloadName { ordinal: 7, digest: format!("sha256:{DIGEST}") };
+        assert_eq!(PayloadName::parse(&name), Some(read));
         for wrong in [
             "",
             "x",
@@ -106,7 +107,7 @@ mod tests {
             &name.replace("ab5", "../"),
             &name.replace("00000007", "+7"),
         ] {
-            assert_eq!(Payload::parse(wrong), None, "{wrong}");
+            assert_eq!(PayloadName::parse(wrong), None, "{wrong}");
         }
     }
 
@@ -126,9 +127,9 @@ mod tests {
         assert_eq!(swept_after(3, &all), [1]);
         assert_eq!(swept_after(5, &all), [1, 2, 3]);
         assert_eq!(swept_after(0, &all), [0; 0]);
-        let unknown = Seen { age: None, ..seen(9, 0) };
+        let unknown = ListedObject { age: None, ..seen(9, 0) };
         assert_eq!(swept(&[seen(1, 9_000), unknown]), [0; 0]);
-        let foreign = Seen { name: "k.leasehold/readme.txt".into(), age: Some(Duration::MAX) };
+        let foreign = ListedObject { name: "k.leasehold/readme.txt".into(), age: Some(Duration::MAX) };
         assert_eq!(swept(&[foreign, seen(2, 9_000)]), [0; 0]);
     }
 }

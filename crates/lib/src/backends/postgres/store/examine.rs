@@ -2,9 +2,9 @@
 
 use tokio_postgres::Row;
 
-use super::sql::Identity;
-use super::{Kind, ME, PostgresStore, foreign, sql};
-use crate::stores::{Failure, Remark, Verdict};
+use super::sql::IdentityDetail;
+use super::{ME, PostgresStore, Resend, foreign, sql};
+use crate::stores::{Failure, Remark, RemarkLevel};
 
 /// Settings that no compare-and-set can show.
 struct Settings {
@@ -32,12 +32,12 @@ impl Settings {
 }
 
 pub(super) async fn examine(store: &mut PostgresStore) -> Result<Vec<Remark>, Failure> {
-    let rows = store.ask(sql::examine, &[], Kind::Reads).await.map_err(|f| f.failure)?;
+    let rows = store.ask(sql::examine, &[], Resend::Reads).await.map_err(|f| f.failure)?;
     let Some(row) = rows.first() else { return Ok(Vec::new()) };
     let settings = Settings::of(row).map_err(|e| foreign(&e))?;
     let mut remarks = vec![Remark {
         about: "server",
-        verdict: Verdict::Good,
+        verdict: RemarkLevel::Good,
         text: format!("PostgreSQL {}, a primary.", settings.version),
     }];
     remarks.push(durability(&settings));
@@ -46,7 +46,7 @@ pub(super) async fn examine(store: &mut PostgresStore) -> Result<Vec<Remark>, Fa
     if store.pooled != Some(true) && !settings.encrypted && store.config.hosts.iter().any(|h| !h.is_near()) {
         remarks.push(Remark {
             about: "encryption",
-            verdict: Verdict::Weak,
+            verdict: RemarkLevel::Weak,
             text: "The connection is not encrypted; sslmode=verify-full in the store URL asks for it.".into(),
         });
     }
@@ -60,23 +60,23 @@ fn durability(settings: &Settings) -> Remark {
         settings.commit.as_str(),
     ) {
         ("on", "on", "on" | "remote_apply") => {
-            (Verdict::Good, "Every write is on disk before it is acknowledged.".into())
+            (RemarkLevel::Good, "Every write is on disk before it is acknowledged.".into())
         }
         ("on", "on", other) => (
-            Verdict::Good,
+            RemarkLevel::Good,
             format!(
                 "synchronous_commit is {other} here; every write of a lease turns it on for itself, so it is on \
                  disk before it is acknowledged."
             ),
         ),
         ("on", ..) => (
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "full_page_writes is off: after a power failure tables may be damaged, unless the file system \
              writes whole pages."
                 .into(),
         ),
         _ => (
-            Verdict::Unsafe,
+            RemarkLevel::Unsafe,
             "fsync is off: after a power failure the server may have forgotten grants it acknowledged."
                 .into(),
         ),
@@ -84,24 +84,24 @@ fn durability(settings: &Settings) -> Remark {
     Remark { about: "durability", verdict, text }
 }
 
-fn failover(settings: &Settings, identity: Identity) -> Remark {
+fn failover(settings: &Settings, identity: IdentityDetail) -> Remark {
     let seen = match identity {
-        Identity::Full | Identity::Timeline => "a failover is noticed by the timeline",
-        Identity::Database => "this server does not tell its timeline, so a failover is not noticed",
+        IdentityDetail::Full | IdentityDetail::Timeline => "a failover is noticed by the timeline",
+        IdentityDetail::Database => "this server does not tell its timeline, so a failover is not noticed",
     };
     let (verdict, text) = match (settings.replicas, settings.standbys.is_empty()) {
-        (0, true) => (Verdict::Good, format!("No replica is connected; {seen}.")),
+        (0, true) => (RemarkLevel::Good, format!("No replica is connected; {seen}.")),
         (_, false) => {
-            (Verdict::Good, format!("Replicas are synchronous (synchronous_standby_names); {seen}."))
+            (RemarkLevel::Good, format!("Replicas are synchronous (synchronous_standby_names); {seen}."))
         }
         (n, true) => (
-            Verdict::Weak,
+            RemarkLevel::Weak,
             format!(
                 "{n} replicas follow and none is waited for: a failover can lose the last writes; {seen}."
             ),
         ),
     };
-    let verdict = if identity == Identity::Database { Verdict::Weak } else { verdict };
+    let verdict = if identity == IdentityDetail::Database { RemarkLevel::Weak } else { verdict };
     Remark { about: "failover", verdict, text }
 }
 
@@ -109,11 +109,11 @@ fn failover(settings: &Settings, identity: Identity) -> Remark {
 fn pooler(store: &PostgresStore) -> Remark {
     let (verdict, text) = match store.pooled {
         Some(true) => (
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "A pooler is in between (the server process is another than the one promised at the start), so \
              waiters ask again and again; everything else is as without.",
         ),
-        _ => (Verdict::Good, "No pooler is in between."),
+        _ => (RemarkLevel::Good, "No pooler is in between."),
     };
     Remark { about: "pooler", verdict, text: text.into() }
 }

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::types::Type;
 
 use super::{PostgresStore, sql};
-use crate::backends::postgres::connection::Link;
+use crate::backends::postgres::connection::PgConnection;
 use crate::stores::Version;
 
 /// How long our own notification may take to come back.
@@ -100,7 +100,7 @@ pub(super) async fn subscribe(store: &mut PostgresStore, key: &str) -> bool {
 }
 
 /// Subscribes, and sees whether a notification of our own comes: a pooler may swallow it.
-async fn hears(link: &mut Link, channel: &str) -> bool {
+async fn hears(link: &mut PgConnection, channel: &str) -> bool {
     let nonce = format!("{:032x}", crate::random::seed());
     let listen = format!("LISTEN {channel}; SELECT pg_catalog.pg_notify('{channel}', '{nonce}')");
     if link.client.batch_execute(&listen).await.is_err() {

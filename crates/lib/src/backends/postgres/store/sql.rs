@@ -32,7 +32,7 @@ pub(super) const WAITING: i64 = 0x6c65_6173_6568_6f6d;
 
 /// How much the server tells about which incarnation it is. Hosted ones do not all allow everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Identity {
+pub(super) enum IdentityDetail {
     /// System identifier and timeline.
     Full,
     /// The database's number and the timeline.
@@ -41,7 +41,7 @@ pub(super) enum Identity {
     Database,
 }
 
-impl Identity {
+impl IdentityDetail {
     /// What to try if this is refused.
     pub fn less(self) -> Option<Self> {
         match self {
@@ -72,8 +72,8 @@ impl Identity {
     }
 }
 
-/// A statement that begins with what [`Identity`] tells.
-pub(super) type Statement = fn(Identity) -> String;
+/// A statement that begins with what [`IdentityDetail`] tells.
+pub(super) type Statement = fn(IdentityDetail) -> String;
 
 /// Microseconds since a record was written, by the server's clock.
 const AGE: &str = "(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - r.written) * 1000000)::bigint";
@@ -85,7 +85,7 @@ const SURE: &str = "CASE WHEN pg_catalog.current_setting('synchronous_commit') N
                     THEN pg_catalog.set_config('synchronous_commit', 'on', true) END";
 
 /// $1 key.
-pub(super) fn read(id: Identity) -> String {
+pub(super) fn read(id: IdentityDetail) -> String {
     let me = id.me();
     format!(
         "WITH {me} SELECT me.*, r.version, r.body, {AGE} FROM me LEFT JOIN leasehold.records r ON r.key = $1"
@@ -102,7 +102,7 @@ fn met(parameter: &str) -> String {
 /// One row: when it was written, or null. Waiters are told in the same transaction, if there are any:
 /// each of them holds a shared lock that the attempt at an exclusive one meets. A notification makes all
 /// commits that have one wait for each other, so a renewal that nobody waits for has none.
-fn one_write(id: Identity, write: &str, lock: &str, channel: &str, version: &str) -> String {
+fn one_write(id: IdentityDetail, write: &str, lock: &str, channel: &str, version: &str) -> String {
     let me = id.me();
     format!(
         "WITH {me}, w AS ({write}) SELECT me.*, {AT}, CASE WHEN w.written IS NOT NULL THEN {SURE} END, \
@@ -116,7 +116,7 @@ fn one_write(id: Identity, write: &str, lock: &str, channel: &str, version: &str
 /// The stamp is taken when the statement is executed: after the request was sent, from which the holder
 /// counts, and before the answer. It may be earlier than the end of a wait for a row lock, which makes a
 /// lease end earlier by the store's clock and never before the holder expects it.
-pub(super) fn create_one(id: Identity) -> String {
+pub(super) fn create_one(id: IdentityDetail) -> String {
     let write = format!(
         "INSERT INTO leasehold.records (key, version, body, written) \
          SELECT $1, $2, $3, pg_catalog.clock_timestamp() WHERE {} ON CONFLICT (key) DO NOTHING \
@@ -127,7 +127,7 @@ pub(super) fn create_one(id: Identity) -> String {
 }
 
 /// $1 key, $2 expected version, $3 version, $4 body, $5 lock, $6 channel, $7 instance.
-pub(super) fn update_one(id: Identity) -> String {
+pub(super) fn update_one(id: IdentityDetail) -> String {
     let write = format!(
         "UPDATE leasehold.records SET version = $3, body = $4, written = pg_catalog.clock_timestamp() \
          WHERE key = $1 AND version = $2 AND {} RETURNING written",
@@ -137,7 +137,7 @@ pub(super) fn update_one(id: Identity) -> String {
 }
 
 /// $1 key, $2 version, $3 lock, $4 channel, $5 instance.
-pub(super) fn remove(id: Identity) -> String {
+pub(super) fn remove(id: IdentityDetail) -> String {
     let write = format!(
         "DELETE FROM leasehold.records WHERE key = $1 AND version = $2 AND {} \
          RETURNING pg_catalog.clock_timestamp() AS written",
@@ -150,7 +150,7 @@ pub(super) fn remove(id: Identity) -> String {
 ///
 /// The arrays come from sub-selects, so that the planner sees no lengths: for long ones it would rather read
 /// the whole table than look each key up.
-pub(super) fn cas_many(id: Identity) -> String {
+pub(super) fn cas_many(id: IdentityDetail) -> String {
     let (me, met) = (id.me(), met("$6"));
     format!(
         "WITH {me}, i AS MATERIALIZED (SELECT * FROM unnest((SELECT $1::text[]), (SELECT $2::text[]), \
@@ -171,7 +171,7 @@ pub(super) fn cas_many(id: Identity) -> String {
 }
 
 /// $1 prefix, $2 after, $3 the first text after all with the prefix, or null, $4 limit.
-pub(super) fn list(id: Identity) -> String {
+pub(super) fn list(id: IdentityDetail) -> String {
     let me = id.me();
     format!(
         "WITH {me}, r AS (SELECT * FROM leasehold.records WHERE key >= $1 AND key > $2 \
@@ -184,7 +184,7 @@ pub(super) fn list(id: Identity) -> String {
 pub(super) const CHANNEL: &str = "leasehold_";
 
 /// What the doctor asks.
-pub(super) fn examine(id: Identity) -> String {
+pub(super) fn examine(id: IdentityDetail) -> String {
     let me = id.me();
     let setting = |name: &str| format!("pg_catalog.current_setting('{name}')");
     format!(

@@ -1,13 +1,13 @@
 //! The guard's question inside the caller's own transaction.
 
-use leasehold_core::fence::{Bearer, Reason};
+use leasehold_core::fence::{Bearer, RefusalReason};
 use leasehold_core::ids::Token;
 use leasehold_core::name::Name;
 use serde::Deserialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, GenericClient, Transaction};
 
-use super::{Attempt, Refused, SealedBy, TargetError, errors};
+use super::{Refused, RefusedAction, SealedBy, TargetError, errors};
 use crate::backends::postgres::errors::said;
 use crate::targets::enclosing;
 use crate::targets::sql::{carrier, not_one_transaction};
@@ -100,7 +100,7 @@ fn copies(target: &str, said: &str) -> TargetError {
 
 /// What the guard tells of its fence, as the detail of its error.
 #[derive(Deserialize)]
-struct Said {
+struct GuardDetail {
     lease: String,
     token: u64,
 }
@@ -108,11 +108,11 @@ struct Said {
 /// A refusal by the guard, as the rule's own answer.
 fn ruled(target: &str, bearer: &Bearer, error: &Error) -> Option<TargetError> {
     let reason = match error.code()?.code() {
-        "LH001" => Reason::Stale,
-        "LH003" => Reason::NotSealed,
-        "LH004" => Reason::Fork,
-        "LH005" => Reason::Epoch,
-        "LH006" => Reason::OtherLease,
+        "LH001" => RefusalReason::Stale,
+        "LH003" => RefusalReason::NotSealed,
+        "LH004" => RefusalReason::Fork,
+        "LH005" => RefusalReason::Epoch,
+        "LH006" => RefusalReason::OtherLease,
         "LH007" => {
             return Some(TargetError::BadFence {
                 target: target.into(),
@@ -124,9 +124,9 @@ fn ruled(target: &str, bearer: &Bearer, error: &Error) -> Option<TargetError> {
     };
     // The rest of the fence is not for those who may only write the table.
     let detail = error.as_db_error().and_then(|e| e.detail()).unwrap_or_default();
-    let fence = serde_json::from_str::<Said>(detail).ok().and_then(|said| {
+    let fence = serde_json::from_str::<GuardDetail>(detail).ok().and_then(|said| {
         Some(SealedBy { lease: Name::new(&said.lease).ok()?, token: Token::new(said.token)? })
     });
-    let refused = Refused { fence, ..Refused::new(Attempt::Write, reason, target, bearer, None) };
+    let refused = Refused { fence, ..Refused::new(RefusedAction::Write, reason, target, bearer, None) };
     Some(TargetError::Refused(Box::new(refused)))
 }

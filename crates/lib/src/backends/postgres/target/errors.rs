@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::stop::Text;
+use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::store::{Failure, FailureKind};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Error, Row};
@@ -52,7 +52,7 @@ pub(super) fn cause(error: &Error) -> Cause {
 
 /// No answer in time.
 pub(super) fn silence(limit: Duration) -> String {
-    format!("PostgreSQL did not answer within {}", Text(limit))
+    format!("PostgreSQL did not answer within {}", HumanDuration(limit))
 }
 
 /// A statement failed, or its answer did not come.
@@ -87,7 +87,7 @@ pub(super) fn kept_waiting(target: &str, doing: &'static str, limit: Duration, r
     let pids: Vec<Option<i32>> = rows.iter().map(|row| row.try_get(0).unwrap_or_default()).collect();
     let who: Vec<String> = rows.iter().take(5).map(who).collect();
     let message = match who.is_empty() {
-        true => format!("transactions that write it did not end within {}. Try again", Text(limit)),
+        true => format!("transactions that write it did not end within {}. Try again", HumanDuration(limit)),
         false => {
             let end = |pid: &i32| format!("SELECT pg_terminate_backend({pid})");
             let mut ends: Vec<String> = pids.iter().flatten().take(5).map(end).collect();
@@ -97,7 +97,7 @@ pub(super) fn kept_waiting(target: &str, doing: &'static str, limit: Duration, r
             let more = if rows.len() > 5 { format!(" and {} more", rows.len() - 5) } else { String::new() };
             format!(
                 "a transaction that wrote it is still open after {}: {}{more}. Try again; if it hangs, end it: {}",
-                Text(limit),
+                HumanDuration(limit),
                 who.join(", "),
                 ends.join("; ")
             )
@@ -113,7 +113,7 @@ fn who(row: &Row) -> String {
     about.extend(text(1).map(|user| format!("user {user}")));
     about.extend(text(2));
     let since = row.try_get::<_, Option<i64>>(3).ok().flatten().and_then(|s| u64::try_from(s).ok());
-    about.extend(since.map(|s| format!("since {}", Text(Duration::from_secs(s)))));
+    about.extend(since.map(|s| format!("since {}", HumanDuration(Duration::from_secs(s)))));
     if about.is_empty() {
         format!("server process {pid}")
     } else {

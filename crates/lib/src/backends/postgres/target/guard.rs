@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use leasehold_core::fence::Fence;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::{Asked, Call, Link, PgTarget, TargetError, errors, sql};
-use crate::targets::guard::{Covered, Done, Others, Report, ShownBy};
+use super::{PgCall, PgConnection, PgTarget, TargetAction, TargetError, errors, sql};
+use crate::targets::guard::{Covered, GuardChange, GuardReport, Others, ShownBy};
 use crate::targets::sql::own_store;
 use sha2::{Digest, Sha256};
 
@@ -24,7 +24,7 @@ pub(super) struct Here {
 impl Here {
     pub(super) async fn ask(
         target: &PgTarget,
-        link: &Link,
+        link: &PgConnection,
         doing: &'static str,
     ) -> Result<Self, TargetError> {
         let said = target.said(doing);
@@ -46,7 +46,7 @@ impl Here {
 }
 
 /// One table of the tree.
-pub(super) struct Table {
+pub(super) struct PgTable {
     oid: u32,
     /// With its schema, quoted where it has to be.
     pub name: String,
@@ -65,7 +65,7 @@ pub(super) struct Trigger {
     guard: bool,
 }
 
-impl Table {
+impl PgTable {
     /// The guard's trigger is there as it was installed.
     pub(super) fn stands(&self, id: i64) -> bool {
         self.shown_by(id).is_some() && self.trigger.as_ref().is_some_and(|t| t.enabled == "A")
@@ -103,12 +103,12 @@ fn arguments(id: i64, by: ShownBy) -> Vec<u8> {
 }
 
 /// Something outside of the tree through which a table of it can be written too.
-pub(super) fn way_round(tree: &[Table]) -> Option<(&str, &str)> {
+pub(super) fn way_round(tree: &[PgTable]) -> Option<(&str, &str)> {
     tree.iter().find_map(|table| Some((table.name.as_str(), table.parent.as_deref()?)))
 }
 
 /// Whether a pooler is in between: the server process is another than the one promised at the start.
-async fn pooled(target: &PgTarget, link: &Link, doing: &'static str) -> Result<bool, TargetError> {
+async fn pooled(target: &PgTarget, link: &PgConnection, doing: &'static str) -> Result<bool, TargetError> {
     let sql = "SELECT pg_catalog.pg_backend_pid()";
     let rows = link.client.query_typed(sql, &[]).await.map_err(target.said(doing))?;
     Ok(link.promised.is_some_and(|promised| super::first::<i32>(&rows) != Some(promised)))
@@ -117,12 +117,12 @@ async fn pooled(target: &PgTarget, link: &Link, doing: &'static str) -> Result<b
 /// The table first, then all that is stored under it.
 pub(super) async fn tree(
     target: &PgTarget,
-    link: &Link,
+    link: &PgConnection,
     oid: u32,
     doing: &'static str,
-) -> Result<Vec<Table>, TargetError> {
+) -> Result<Vec<PgTable>, TargetError> {
     let rows = link.client.query_typed(sql::TREE, &[(&oid, Type::OID)]).await.map_err(target.said(doing))?;
-    let read = |row: &tokio_postgres::Row| -> Result<Table, tokio_postgres::Error> {
+    let read = |row: &tokio_postgres::Row| -> Result<PgTable, tokio_postgres::Error> {
         let enabled: Option<String> = row.try_get(5)?;
         let trigger = match enabled {
             Some(enabled) => Some(Trigger {
@@ -132,7 +132,7 @@ pub(super) async fn tree(
             }),
             None => None,
         };
-        Ok(Table {
+        Ok(PgTable {
             oid: row.try_get(0)?,
             name: row.try_get(1)?,
             kind: row.try_get(2)?,
@@ -146,7 +146,7 @@ pub(super) async fn tree(
 }
 
 /// What is to be done, as the statements that do it.
-struct Plan {
+struct GuardPlan {
     sql: String,
     notes: Vec<String>,
 }
@@ -160,7 +160,7 @@ const INSTALL: &str = "install the guard of";
 const REMOVE: &str = "remove the guard of";
 
 /// Tables of the user's own, all of them in the tree.
-fn can_be_guarded(shown: &str, root: &Table, tree: &[Table]) -> Result<(), TargetError> {
+fn can_be_guarded(shown: &str, root: &PgTable, tree: &[PgTable]) -> Result<(), TargetError> {
     if root.name.starts_with("leasehold.") {
         return Err(own_store(shown));
     }
@@ -175,10 +175,10 @@ fn can_be_guarded(shown: &str, root: &Table, tree: &[Table]) -> Result<(), Targe
 
 async fn plan_install(
     target: &PgTarget,
-    link: &Link,
+    link: &PgConnection,
     others: Others,
     run: bool,
-) -> Result<Plan, TargetError> {
+) -> Result<GuardPlan, TargetError> {
     let here = Here::ask(target, link, INSTALL).await?;
     let oid = here.table.ok_or_else(|| errors::no_table(&target.shown, &target.table))?;
     let tree = tree(target, link, oid, INSTALL).await?;
@@ -209,7 +209,7 @@ async fn plan_install(
         sql.push_str(&sql::fence(id, root, others));
     }
     let by = target.shown_by.or(root.shown_by(id)).unwrap_or(ShownBy::Name);
-    let open: Vec<&Table> = tree.iter().filter(|t| !t.stands(id) || t.shown_by(id) != Some(by)).collect();
+    let open: Vec<&PgTable> = tree.iter().filter(|t| !t.stands(id) || t.shown_by(id) != Some(by)).collect();
     // A guard from before there was a choice has a check that knows of none.
     if by == ShownBy::Setting && here.schema && !open.is_empty() {
         sql.push_str(&sql::check(sql::Lock::Both));
@@ -233,10 +233,10 @@ async fn plan_install(
         };
         notes.push(what);
     }
-    Ok(Plan { sql, notes })
+    Ok(GuardPlan { sql, notes })
 }
 
-async fn plan_remove(target: &PgTarget, link: &Link, run: bool) -> Result<Plan, TargetError> {
+async fn plan_remove(target: &PgTarget, link: &PgConnection, run: bool) -> Result<GuardPlan, TargetError> {
     let here = Here::ask(target, link, REMOVE).await?;
     let oid = here.table.ok_or_else(|| errors::no_table(&target.shown, &target.table))?;
     if !here.schema {
@@ -267,7 +267,7 @@ async fn plan_remove(target: &PgTarget, link: &Link, run: bool) -> Result<Plan, 
         .ok()
         .flatten()
         .map(|fence| format!("its fence is forgotten: lease {}, token {}", fence.lease, fence.token));
-    Ok(Plan { sql, notes: forgotten.into_iter().collect() })
+    Ok(GuardPlan { sql, notes: forgotten.into_iter().collect() })
 }
 
 /// Says everything that is missing at once, before anything is tried.
@@ -275,7 +275,7 @@ fn rights(
     target: &PgTarget,
     doing: &'static str,
     here: &Here,
-    tree: &[Table],
+    tree: &[PgTable],
     schema: bool,
 ) -> Result<(), TargetError> {
     let mut missing = Vec::new();
@@ -288,7 +288,7 @@ fn rights(
     if !here.may_change {
         missing.push("may not change leasehold_guard.fences".into());
     }
-    let strange: Vec<&Table> = tree.iter().filter(|t| !t.ours).collect();
+    let strange: Vec<&PgTable> = tree.iter().filter(|t| !t.ours).collect();
     if let Some(first) = strange.first() {
         let more = if strange.len() > 1 { format!(" and {} more", strange.len() - 1) } else { String::new() };
         missing.push(format!("does not own {}{more} (owner: {})", first.name, first.owner));
@@ -300,14 +300,14 @@ fn rights(
 }
 
 /// A number of its own for a table that has none yet: also the key of its lock.
-fn fresh_id(root: &Table) -> i64 {
+fn fresh_id(root: &PgTable) -> i64 {
     let hash = Sha256::digest(format!("leasehold guard {} {}", root.oid, root.name).as_bytes());
     let bytes: [u8; 8] = hash[..8].try_into().unwrap_or_default();
     i64::from_be_bytes(bytes) & i64::MAX
 }
 
 /// Begins a transaction in which nobody else puts up or takes down a guard.
-async fn begin(target: &PgTarget, link: &Link, doing: &'static str) -> Result<(), TargetError> {
+async fn begin(target: &PgTarget, link: &PgConnection, doing: &'static str) -> Result<(), TargetError> {
     let limit = target.patience.as_millis().max(1);
     let begin = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {limit}; \
@@ -319,11 +319,11 @@ async fn begin(target: &PgTarget, link: &Link, doing: &'static str) -> Result<()
 
 async fn carry_out(
     target: &PgTarget,
-    call: &Call,
-    plan: Plan,
+    call: &PgCall,
+    plan: GuardPlan,
     doing: &'static str,
     run: bool,
-) -> Result<Done, TargetError> {
+) -> Result<GuardChange, TargetError> {
     let text = if plan.sql.is_empty() {
         "-- nothing to do\n".into()
     } else {
@@ -332,30 +332,30 @@ async fn carry_out(
     let changed = !plan.sql.is_empty();
     if run {
         call.client.batch_execute(&plan.sql).await.map_err(target.said(doing))?;
-        target.commit(call, doing, Asked::Guard).await?;
+        target.commit(call, doing, TargetAction::Guard).await?;
     }
-    Ok(Done { sql: text, notes: plan.notes, changed })
+    Ok(GuardChange { sql: text, notes: plan.notes, changed })
 }
 
-pub(super) fn install(target: &PgTarget, others: Others, run: bool) -> Result<Done, TargetError> {
-    target.drive(INSTALL, Asked::Guard, async |call: &Call| {
+pub(super) fn install(target: &PgTarget, others: Others, run: bool) -> Result<GuardChange, TargetError> {
+    target.drive(INSTALL, TargetAction::Guard, async |call: &PgCall| {
         begin(target, call, INSTALL).await?;
         let plan = plan_install(target, call, others, run).await?;
         carry_out(target, call, plan, INSTALL, run).await
     })
 }
 
-pub(super) fn remove(target: &PgTarget, run: bool) -> Result<Done, TargetError> {
-    target.drive(REMOVE, Asked::Guard, async |call: &Call| {
+pub(super) fn remove(target: &PgTarget, run: bool) -> Result<GuardChange, TargetError> {
+    target.drive(REMOVE, TargetAction::Guard, async |call: &PgCall| {
         begin(target, call, REMOVE).await?;
         let plan = plan_remove(target, call, run).await?;
         carry_out(target, call, plan, REMOVE, run).await
     })
 }
 
-pub(super) fn inspect(target: &PgTarget) -> Result<Report, TargetError> {
+pub(super) fn inspect(target: &PgTarget) -> Result<GuardReport, TargetError> {
     const LOOK: &str = "look at the guard of";
-    target.drive(LOOK, Asked::Guard, async |call: &Call| {
+    target.drive(LOOK, TargetAction::Guard, async |call: &PgCall| {
         let here = Here::ask(target, call, LOOK).await?;
         let oid = here.table.ok_or_else(|| errors::no_table(&target.shown, &target.table))?;
         let found = match here.schema {
@@ -366,7 +366,7 @@ pub(super) fn inspect(target: &PgTarget) -> Result<Report, TargetError> {
         let tables = tree(target, call, oid, LOOK).await?;
         let fence: Result<Option<Fence>, String> = found.row.fence();
         let by = tables.first().and_then(|root| root.shown_by(found.id));
-        let covered = |t: &Table| {
+        let covered = |t: &PgTable| {
             let another = t.stands(found.id) && t.shown_by(found.id) != by;
             let state = if another { "takes grants in another way than the rest" } else { t.state(found.id) };
             Covered { name: t.name.clone(), guarded: t.stands(found.id) && !another, state: state.into() }
@@ -381,7 +381,7 @@ pub(super) fn inspect(target: &PgTarget) -> Result<Report, TargetError> {
             not_fenced.push(POOLED.into());
         }
         let owner = tables.first().map_or(String::new(), |t| t.owner.clone());
-        Ok(Report {
+        Ok(GuardReport {
             others: found.others,
             fence,
             shown_by: by,

@@ -1,6 +1,6 @@
 //! What the guard adds to a database, as the statements that add it.
 
-use super::guard::Table;
+use super::guard::PgTable;
 use crate::targets::guard::{Others, ShownBy};
 use crate::targets::sql::PREFIX;
 
@@ -208,7 +208,7 @@ $guard$;
 }
 
 /// One table's fence.
-pub(super) fn fence(id: i64, root: &Table, others: Others) -> String {
+pub(super) fn fence(id: i64, root: &PgTable, others: Others) -> String {
     format!(
         "INSERT INTO leasehold_guard.fences (id, guarded, others) VALUES ({id}, {}::regclass, '{}');\n",
         literal(&root.name),
@@ -222,7 +222,7 @@ pub(super) fn others(id: i64, others: Others) -> String {
 }
 
 /// The trigger on one table of the tree; on what is there already, only what it lacks.
-pub(super) fn cover(id: i64, table: &Table, by: ShownBy) -> String {
+pub(super) fn cover(id: i64, table: &PgTable, by: ShownBy) -> String {
     let name = &table.name;
     let only = if by == ShownBy::Setting { ", 'setting'" } else { "" };
     let create = format!(

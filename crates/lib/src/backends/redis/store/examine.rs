@@ -3,8 +3,8 @@
 use redis::{Cmd, Value, cmd, from_redis_value_ref};
 
 use super::RedisStore;
-use crate::backends::redis::identity::{Identity, field, info};
-use crate::stores::{Failure, Remark, Verdict};
+use crate::backends::redis::identity::{ServerIdentity, field, info};
+use crate::stores::{Failure, Remark, RemarkLevel};
 
 /// Sections of INFO, and settings, in the order they are asked for.
 const SECTIONS: [&str; 4] = ["server", "replication", "memory", "persistence"];
@@ -14,12 +14,12 @@ const OLDEST: u32 = 5;
 
 /// What was found out; nothing where the server would not tell.
 #[derive(Default)]
-struct Found {
+struct ServerFacts {
     info: String,
     settings: Vec<(&'static str, String)>,
 }
 
-impl Found {
+impl ServerFacts {
     fn info(&self, name: &str) -> Option<&str> {
         field(&self.info, name)
     }
@@ -39,33 +39,33 @@ impl RedisStore {
         let commands: Vec<Cmd> = SECTIONS.map(info).into_iter().chain(SETTINGS.map(setting)).collect();
         let answers = self.connection.ask(&commands).await?;
         let found = read(&answers);
-        let told = self.connection.identity.as_ref().and_then(Identity::caution);
+        let told = self.connection.identity.as_ref().and_then(ServerIdentity::caution);
         let mut remarks = vec![version(&found), eviction(&found), durability(&found), replication(&found)];
-        remarks.extend(told.map(|text| Remark { about: "identity", verdict: Verdict::Weak, text }));
+        remarks.extend(told.map(|text| Remark { about: "identity", verdict: RemarkLevel::Weak, text }));
         if self.connection.config.exposed {
             let text =
                 "The password crosses the network in the clear; use rediss: if the server speaks TLS.".into();
-            remarks.push(Remark { about: "privacy", verdict: Verdict::Weak, text });
+            remarks.push(Remark { about: "privacy", verdict: RemarkLevel::Weak, text });
         }
         Ok(remarks)
     }
 }
 
-fn read(answers: &[Value]) -> Found {
+fn read(answers: &[Value]) -> ServerFacts {
     let (sections, settings) = answers.split_at(SECTIONS.len());
     let told: Vec<String> = sections.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
     let value = |(name, answer): (&&'static str, &Value)| {
         let pair: Vec<String> = from_redis_value_ref(answer).ok()?;
         Some((*name, pair.into_iter().nth(1)?))
     };
-    Found { info: told.join("\n"), settings: SETTINGS.iter().zip(settings).filter_map(value).collect() }
+    ServerFacts { info: told.join("\n"), settings: SETTINGS.iter().zip(settings).filter_map(value).collect() }
 }
 
-fn version(found: &Found) -> Remark {
+fn version(found: &ServerFacts) -> Remark {
     let remark = |verdict, text| Remark { about: "version", verdict, text };
     let valkey = found.info("valkey_version").map(|v| ("Valkey", v));
     let Some((name, version)) = valkey.or(found.info("redis_version").map(|v| ("Redis", v))) else {
-        return remark(Verdict::Weak, "The server does not say which version it is.".into());
+        return remark(RemarkLevel::Weak, "The server does not say which version it is.".into());
     };
     let mode = match found.info("redis_mode") {
         Some("cluster") => ", a node of a cluster; all leases of this URL live in one slot of it",
@@ -74,93 +74,98 @@ fn version(found: &Found) -> Remark {
     let major: Option<u32> = version.split('.').next().and_then(|v| v.parse().ok());
     match major {
         Some(major) if major < OLDEST => {
-            remark(Verdict::Unsafe, format!("{name} {version} is too old: {OLDEST} or newer is needed."))
+            remark(RemarkLevel::Unsafe, format!("{name} {version} is too old: {OLDEST} or newer is needed."))
         }
-        _ => remark(Verdict::Good, format!("{name} {version}{mode}.")),
+        _ => remark(RemarkLevel::Good, format!("{name} {version}{mode}.")),
     }
 }
 
-fn eviction(found: &Found) -> Remark {
+fn eviction(found: &ServerFacts) -> Remark {
     let remark = |verdict, text: String| Remark { about: "eviction", verdict, text };
     let limit = found.setting("maxmemory").or(found.info("maxmemory"));
     let policy = found.setting("maxmemory-policy").or(found.info("maxmemory_policy"));
     match (limit, policy) {
-        (_, Some("noeviction")) => remark(Verdict::Good, "The server evicts nothing (noeviction).".into()),
-        (Some("0"), _) => remark(Verdict::Good, "The server has no maxmemory, so it evicts nothing.".into()),
+        (_, Some("noeviction")) => {
+            remark(RemarkLevel::Good, "The server evicts nothing (noeviction).".into())
+        }
+        (Some("0"), _) => {
+            remark(RemarkLevel::Good, "The server has no maxmemory, so it evicts nothing.".into())
+        }
         (_, Some(policy)) if policy.starts_with("volatile") => remark(
-            Verdict::Good,
+            RemarkLevel::Good,
             format!("The server evicts only keys with an expiry ({policy}); leases have none."),
         ),
         (_, Some(policy)) => remark(
-            Verdict::Unsafe,
+            RemarkLevel::Unsafe,
             format!(
                 "With maxmemory-policy {policy} the server throws leases away when memory is short, while their jobs run; \
                  set maxmemory-policy noeviction."
             ),
         ),
         (_, None) => remark(
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "The server does not tell whether it evicts keys; see that maxmemory-policy is noeviction."
                 .into(),
         ),
     }
 }
 
-fn durability(found: &Found) -> Remark {
+fn durability(found: &ServerFacts) -> Remark {
     let remark = |verdict, text: &str| Remark { about: "durability", verdict, text: text.into() };
     match (found.info("aof_enabled"), found.setting("appendfsync"), found.setting("save")) {
-        (Some("1"), Some("always"), _) => {
-            remark(Verdict::Good, "Every write is on disk before it is acknowledged (appendfsync always).")
-        }
+        (Some("1"), Some("always"), _) => remark(
+            RemarkLevel::Good,
+            "Every write is on disk before it is acknowledged (appendfsync always).",
+        ),
         (Some("1"), Some("everysec"), _) => remark(
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "A crash of the machine can lose about the last second of acknowledged writes (appendfsync everysec); \
              appendfsync always loses none.",
         ),
         (Some("1"), Some(_), _) => remark(
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "A crash of the machine can lose acknowledged writes (appendfsync no); appendfsync always loses none.",
         ),
         (Some("1"), None, _) => remark(
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "The server writes an append-only file and does not tell how often it is flushed; a crash can lose the last \
              acknowledged writes unless appendfsync is always.",
         ),
         (Some(_), _, Some("")) => remark(
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "Nothing is kept on disk, so a restart forgets every lease: a machine that remembers one refuses to run it until \
              you decide; one that does not starts over under a new epoch, while the old job may run on until its next \
              renewal. No epoch and token come twice. Set appendonly yes.",
         ),
         (Some(_), _, _) => remark(
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "Only snapshots are kept on disk, so a crash forgets every grant since the last one: the next token skips 1000 \
              ahead, or is refused where a higher one is remembered; the old job may run on until its next renewal. Set \
              appendonly yes.",
         ),
         (None, _, _) => remark(
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "The server does not tell what it keeps on disk; without appendonly yes a restart forgets leases.",
         ),
     }
 }
 
-fn replication(found: &Found) -> Remark {
+fn replication(found: &ServerFacts) -> Remark {
     let remark = |verdict, text: String| Remark { about: "replication", verdict, text };
     let cluster = found.info("redis_mode") == Some("cluster");
     match found.info("connected_slaves").and_then(|n| n.parse::<u32>().ok()) {
         Some(0) if !cluster => {
-            remark(Verdict::Good, "The server has no replicas, so no failover can lose a write.".into())
+            remark(RemarkLevel::Good, "The server has no replicas, so no failover can lose a write.".into())
         }
         Some(count) => remark(
-            Verdict::Weak,
+            RemarkLevel::Weak,
             format!(
                 "Replicas ({count} now) follow behind, so a failover can lose acknowledged writes; the next token then skips \
                  ahead, and a fenced target still refuses the old holder."
             ),
         ),
         None => remark(
-            Verdict::Weak,
+            RemarkLevel::Weak,
             "The server does not tell whether it has replicas; a failover can lose acknowledged writes."
                 .into(),
         ),

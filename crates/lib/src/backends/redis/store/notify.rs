@@ -13,14 +13,14 @@ const ENOUGH: u32 = 3;
 
 /// A second connection, opened by whoever waits, that hears of one key.
 #[derive(Default)]
-pub(super) struct Ear {
+pub(super) struct KeyListener {
     listening: Option<(String, PubSub)>,
     /// The server does not let us subscribe.
     refused: bool,
     broken: u32,
 }
 
-impl Ear {
+impl KeyListener {
     /// Nothing will be heard, so it must be asked for.
     pub fn deaf(&self) -> bool {
         self.refused || self.broken >= ENOUGH

@@ -2,9 +2,9 @@
 
 use redis::Value;
 
-use crate::backends::redis::connection::{Connection, Does};
+use crate::backends::redis::connection::{CallKind, RedisConnection};
 use crate::backends::redis::errors;
-use crate::backends::redis::identity::Identity;
+use crate::backends::redis::identity::ServerIdentity;
 use crate::backends::redis::scripts::Script;
 use crate::stores::{Failure, FailureKind};
 
@@ -42,7 +42,7 @@ return 1
 );
 
 /// Fence and value, of one moment.
-pub(in crate::backends::redis) struct Looked {
+pub(in crate::backends::redis) struct FenceAndValue {
     /// The history of writes that they are of, where the server tells.
     pub history: Option<String>,
     pub fence: Option<Vec<u8>>,
@@ -51,7 +51,7 @@ pub(in crate::backends::redis) struct Looked {
 
 /// What is read.
 #[derive(Clone, Copy)]
-pub(in crate::backends::redis) enum Wanted {
+pub(in crate::backends::redis) enum ReadWhat {
     Fence,
     FenceAndValue,
 }
@@ -71,19 +71,19 @@ pub(in crate::backends::redis) struct Keys {
     pub value: Vec<u8>,
 }
 
-impl Connection {
+impl RedisConnection {
     /// The fence, and the value if it is wanted. Nothing: a key holds a list or a hash perhaps.
     pub(in crate::backends::redis) async fn look(
         &mut self,
         keys: &Keys,
-        wanted: Wanted,
-    ) -> Result<Option<Looked>, Failure> {
+        wanted: ReadWhat,
+    ) -> Result<Option<FenceAndValue>, Failure> {
         let wanted = match wanted {
-            Wanted::Fence => "fence",
-            Wanted::FenceAndValue => "both",
+            ReadWhat::Fence => "fence",
+            ReadWhat::FenceAndValue => "both",
         };
         let script = Script::of_target(LOOK, keys).with([wanted]);
-        let items = match self.call(&script, Does::Look).await? {
+        let items = match self.call(&script, CallKind::Look).await? {
             Value::Array(items) => items,
             Value::Int(-1) => return Ok(None),
             _ => return Err(errors::not_redis(&self.config)),
@@ -92,8 +92,8 @@ impl Connection {
             Some(Value::BulkString(bytes)) => Some(bytes.clone()),
             _ => None,
         };
-        let history = self.identity.as_ref().and_then(Identity::replication).map(str::to_owned);
-        Ok(Some(Looked { history, fence: bytes(items.first()), value: bytes(items.get(1)) }))
+        let history = self.identity.as_ref().and_then(ServerIdentity::replication).map(str::to_owned);
+        Ok(Some(FenceAndValue { history, fence: bytes(items.first()), value: bytes(items.get(1)) }))
     }
 
     /// What is said where the history of writes is another than before.
@@ -112,7 +112,7 @@ impl Connection {
         let there = if expected.is_some() { "present" } else { "absent" };
         let script = Script::of_target(SWAP, keys).with([there]);
         let script = script.with([expected.unwrap_or_default(), fence]).with(value);
-        match self.call(&script, Does::Write).await? {
+        match self.call(&script, CallKind::Write).await? {
             Value::Int(1) => Ok(Swapped::Done),
             Value::Int(0) => Ok(Swapped::Conflict),
             Value::Int(-1) => Ok(Swapped::NotAString),

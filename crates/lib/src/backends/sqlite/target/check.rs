@@ -1,10 +1,10 @@
 //! The guard's question inside the caller's own transaction, and the function that answers the guard's.
 
-use leasehold_core::fence::{Bearer, Offer, Verdict, verdict};
+use leasehold_core::fence::{Bearer, FenceOffer, FenceVerdict, verdict};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Transaction};
 
-use super::{Attempt, Refused, TargetError, errors, row_of, sql};
+use super::{Refused, RefusedAction, TargetError, errors, row_of, sql};
 use crate::targets::enclosing;
 use crate::targets::sql::carrier;
 
@@ -67,11 +67,11 @@ pub(super) fn check(db: &Connection, target: &str, table: &str, bearer: &Bearer)
     let row = row_of(db, table).map_err(said)?.ok_or_else(|| errors::no_guard(target))?;
     let fence = row.0.fence().map_err(|why| errors::bad_fence(target, why))?;
     let seq = fence.as_ref().map_or(1, |fence| fence.seq.saturating_add(1));
-    match verdict(fence.as_ref(), bearer, &Offer::Write { seq, digest: "-".into() }) {
+    match verdict(fence.as_ref(), bearer, &FenceOffer::Write { seq, digest: "-".into() }) {
         // What is only watched is counted by the trigger.
-        Verdict::Accept(_) | Verdict::Repeat | Verdict::LetIn(..) => Ok(()),
-        Verdict::Refuse(reason) => Err(TargetError::Refused(Box::new(Refused::new(
-            Attempt::Write,
+        FenceVerdict::Accept(_) | FenceVerdict::Repeat | FenceVerdict::LetIn(..) => Ok(()),
+        FenceVerdict::Refuse(reason) => Err(TargetError::Refused(Box::new(Refused::new(
+            RefusedAction::Write,
             reason,
             target,
             bearer,

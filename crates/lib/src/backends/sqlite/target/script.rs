@@ -5,7 +5,7 @@ use rusqlite::{Batch, Connection};
 
 use super::errors;
 use crate::targets::sql::not_one_transaction;
-use crate::targets::{Asked, TargetError};
+use crate::targets::{TargetAction, TargetError};
 
 /// What begins or ends a transaction: then the next failure would not undo what came before.
 const TRANSACTIONS: [&str; 6] = ["BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"];
@@ -25,7 +25,7 @@ pub(super) fn run(db: &Connection, target: &str, script: &str) -> Result<(), Tar
         drop(rows);
         if db.is_autocommit() {
             let why = format!("a statement that begins with {word} ended the transaction");
-            return Err(TargetError::InDoubt { target: target.into(), asked: Asked::Write, why });
+            return Err(TargetError::InDoubt { target: target.into(), asked: TargetAction::Write, why });
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
-use leasehold::core::fence::Mode;
+use leasehold::core::fence::FenceMode;
 use leasehold::targets::{Content, Target, TargetError};
 use leasehold_testkit::proxy::Fault;
 
@@ -62,7 +62,7 @@ fn readers_follow_the_pointer_and_trust_nothing() {
         // An object that was there before is nobody's pointer, and stays.
         let plain = if bucket.name() == "S3" { s3_bucket() } else { azure_bucket() };
         plain.put(&plain.name, b"{\"mine\":true}");
-        let said = plain.open().seal(&bearer(1), Mode::Enforce).unwrap_err().to_string();
+        let said = plain.open().seal(&bearer(1), FenceMode::Enforce).unwrap_err().to_string();
         assert!(said.contains("Leasehold did not write") && said.contains("Name a key"), "{said}");
         assert_eq!(plain.fence().as_deref(), Some(&b"{\"mine\":true}"[..]));
     }

@@ -1,0 +1,423 @@
+//! `leasehold acquire`, `renew` and `release`: the same lease, by hand, for scripts.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use leasehold::core::additions::Additions;
+use leasehold::core::fence::Bearer;
+use leasehold::core::human_duration::HumanDuration;
+use leasehold::core::ids::{Epoch, Grant, Token};
+use leasehold::core::name::Name;
+use leasehold::core::one_shot::{OneShotOutcome, OneShotVerb, describe};
+use leasehold::core::record::LeaseRecord;
+use leasehold::core::session::{Busy, Granted, Outcome, lease_key};
+use leasehold::core::timing::TimingWishes;
+use leasehold::host::{Enclosing, SUPERVISOR, grant_text, parse_supervisor_text};
+use leasehold::manual::{self, AcquireRequest};
+use leasehold::random;
+use leasehold::state::{StateDir, is_denial, read_private, write_private};
+use leasehold_run::runner::is_above_us;
+use leasehold_run::runner::signals::Signals;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{
+    Aim, OpenedStore, bad_record, forgetful, held_by, is_on_the_runs_store, not_started, store_failed,
+    unconfirmed,
+};
+use crate::args::{AcquireArgs, Everywhere, ManualArgs, token};
+use crate::config::{self, Chosen, Missing};
+use crate::exit::{self, FailKind, Failed};
+use crate::out::{self, Out};
+
+/// What is kept privately between `acquire` and `release`: the last grant on each store.
+#[derive(Default, Serialize, Deserialize)]
+struct KeptGrants {
+    stores: BTreeMap<String, KeptGrant>,
+    /// Additions of later versions, carried along unread.
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Additions,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptGrant {
+    token: Token,
+    epoch: Epoch,
+    grant: Grant,
+}
+
+/// `leasehold acquire NAME`
+pub fn acquire(flags: &Everywhere, args: &AcquireArgs, out: &Out) -> Result<u8, Failed> {
+    let told = acquired(flags, args, out);
+    let code = told.as_ref().map_or_else(|failed| failed.code(), |code| *code);
+    if args.eval && code != exit::OK {
+        // What a shell evaluates must fail as we do: nothing at all would be a success.
+        out::line(&format!("(exit {code})"));
+    }
+    told
+}
+
+fn acquired(flags: &Everywhere, args: &AcquireArgs, out: &Out) -> Result<u8, Failed> {
+    let lease = super::name(&args.name)?;
+    let job = args.job.as_deref().map_or_else(|| Ok(lease.clone()), super::name)?;
+    let opened = super::open_tested(flags, std::slice::from_ref(&lease))?;
+    let wishes = TimingWishes { ttl: Some(args.ttl), ..TimingWishes::default() };
+    let timing = super::timing(wishes, opened.store.as_ref())?;
+    super::enrol(&opened, std::slice::from_ref(&lease))?;
+    let (wait, within) = (args.wait.unwrap_or_default(), super::within());
+    let ask = AcquireRequest { lease, job, timing, wait, force: false, within };
+    let (granted, chosen) = match take(&ask, opened, signals()?, out)? {
+        ManualClaim::Granted(granted, chosen) => (granted, chosen),
+        ManualClaim::Busy(busy) => {
+            if out.json {
+                out.object(&not_acquired(&busy));
+            }
+            let ours = match ask.within.holds(&busy) {
+                true => {
+                    ". That is what this was started under, so it is held for you already, and not waited for"
+                }
+                false => "",
+            };
+            out.note(&format!("{} is busy: {}{ours}", ask.lease, held_by(&busy)));
+            return Ok(exit::BUSY);
+        }
+    };
+    print(&granted, args.eval, &chosen, out)?;
+    let renew = HumanDuration(timing.heartbeat);
+    out.note(&format!(
+        "{} is yours for {} and nothing renews it: run \"leasehold renew {} --token {}\" every {renew}, or use \
+         \"leasehold run\", which renews for you",
+        granted.lease,
+        HumanDuration(left(&granted)),
+        granted.lease,
+        granted.token
+    ));
+    Ok(exit::OK)
+}
+
+/// What is left of it, for people: the answer took a moment.
+pub fn left(granted: &Granted) -> Duration {
+    let whole = Duration::from_secs_f64(granted.ttl.as_secs_f64().round());
+    if whole.abs_diff(granted.ttl) < Duration::from_millis(50) { whole } else { granted.ttl }
+}
+
+/// Somebody else holds it, as an object.
+pub fn not_acquired(busy: &Busy) -> Value {
+    json!({
+        "v": 1, "lease": busy.lease.as_str(), "acquired": false, "token": busy.token.get(),
+        "holder": format!("{}/{}", busy.holder.host, busy.holder.pid),
+        "expires_in_s": busy.ends_in.map(|d| d.as_secs_f64()),
+    })
+}
+
+/// The token alone, or export lines, or an object. A lease whose token nobody got is given back.
+pub fn print(granted: &Granted, eval: bool, chosen: &Chosen, out: &Out) -> Result<(), Failed> {
+    let Granted { lease, token, ttl, .. } = granted;
+    let text = if out.json {
+        let (token, ttl, store) = (token.get(), ttl.as_secs_f64(), &chosen.shown);
+        json!({
+            "v": 1, "lease": lease.as_str(), "acquired": true, "token": token, "expires_in_s": ttl, "store": store,
+        })
+        .to_string()
+    } else if eval {
+        let grant = grant_text(&Bearer::from(granted));
+        format!(
+            "export LEASEHOLD_LEASE={lease}\nexport LEASEHOLD_TOKEN={token}\nexport LEASEHOLD_GRANT={grant}"
+        )
+    } else {
+        token.to_string()
+    };
+    if out::as_is(&text) {
+        return Ok(());
+    }
+    let end = give_back(granted, chosen);
+    let message = format!("{lease} was acquired (token {token}), but the token could not be printed, {end}");
+    Err(Failed::new(FailKind::Config, "output", message))
+}
+
+/// Releases what nobody could use; what came of it, as the end of a sentence.
+fn give_back(granted: &Granted, chosen: &Chosen) -> String {
+    match released(granted, chosen) {
+        true => "so it was released again".into(),
+        false => {
+            format!("and it could not be released either: it expires in {}", HumanDuration(left(granted)))
+        }
+    }
+}
+
+/// Releases it; whether it is not ours any more.
+pub fn released(granted: &Granted, chosen: &Chosen) -> bool {
+    let verb = OneShotVerb::Release(granted.grant);
+    let released = config::open(chosen, Missing::Refuse)
+        .map(|mut store| manual::errand(verb, &granted.lease, store.as_mut()));
+    matches!(released, Ok(OneShotOutcome::Done { .. } | OneShotOutcome::NotOurs(_) | OneShotOutcome::Idle(_)))
+}
+
+/// A claim by hand, decided.
+pub enum ManualClaim {
+    /// Ours, and remembered; with the store it is on.
+    Granted(Granted, Chosen),
+    /// Somebody else's.
+    Busy(Busy),
+}
+
+/// Acquires, and keeps the grant for `renew` and `release`.
+pub fn take(
+    ask: &AcquireRequest,
+    opened: OpenedStore,
+    signals: Signals,
+    out: &Out,
+) -> Result<ManualClaim, Failed> {
+    let OpenedStore { chosen, store, memory, state } = opened;
+    let outcome =
+        leasehold_run::manual::acquire(ask, store, memory.clone(), signals).map_err(|e| system(&e))?;
+    match outcome {
+        Outcome::Granted(granted) => {
+            keep(&state, &granted, &chosen)?;
+            forgetful(&memory, &chosen, out);
+            Ok(ManualClaim::Granted(granted, chosen))
+        }
+        Outcome::Busy(busy) => Ok(ManualClaim::Busy(busy)),
+        Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &ask.lease, Aim::Take)),
+        // A session by hand ends with the grant.
+        Outcome::Finished { .. } | Outcome::Lost { .. } => Err(Failed::new(
+            FailKind::Lost,
+            "lost",
+            format!(
+                "{} was yours and had run out, or was asked back, before the answer came here. It was given back; try \
+                 again",
+                ask.lease
+            ),
+        )),
+    }
+}
+
+/// From now on a signal ends the waiting, not us.
+pub fn signals() -> Result<Signals, Failed> {
+    Signals::install().map_err(|e| system(&e))
+}
+
+pub fn system(error: &std::io::Error) -> Failed {
+    Failed::new(FailKind::Unreachable, "system", format!("the system refused: {error}"))
+}
+
+fn keep(state: &StateDir, granted: &Granted, chosen: &Chosen) -> Result<(), Failed> {
+    let store = &chosen.shown;
+    let Granted { token, epoch, grant, .. } = *granted;
+    let path = state.grant_file(&granted.lease);
+    let mut kept = kept(&path);
+    // We may be late: after us somebody else of this user may have been granted it already.
+    if kept.stores.get(store).is_some_and(|other| other.epoch == epoch && other.token > token) {
+        return Ok(());
+    }
+    kept.stores.insert(store.clone(), KeptGrant { token, epoch, grant });
+    let bytes = serde_json::to_vec(&kept).unwrap_or_default();
+    write_private(&path, &bytes).map_err(|e| {
+        let (lease, path, end) = (&granted.lease, path.display(), give_back(granted, chosen));
+        let kind = if is_denial(&e) { FailKind::Denied } else { FailKind::Config };
+        let message = format!(
+            "{lease} was acquired (token {token}), but the grant could not be kept in {path} ({e}), without which it \
+             can be neither renewed nor released, {end}. Make room there"
+        );
+        Failed::new(kind, "state", message)
+    })
+}
+
+fn kept(path: &Path) -> KeptGrants {
+    let bytes = read_private(path).ok().flatten();
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
+/// `leasehold renew NAME`
+pub fn renew(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, Failed> {
+    if let Some(run) = supervised(flags, args) {
+        let (lease, token) = (&run.lease, run.token);
+        if out.json {
+            let outcome = "renewed_by_run";
+            out.object(&json!({"v": 1, "lease": lease.as_str(), "outcome": outcome, "token": token.get()}));
+        }
+        out.note(&format!(
+            "{lease} (token {token}) is held by the run we are in, which renews it: nothing to do"
+        ));
+        return Ok(exit::OK);
+    }
+    let (lease, mut opened) = begin(flags, args)?;
+    let grant = grant(&lease, args, &opened)?;
+    let outcome = manual::errand(OneShotVerb::Renew(grant), &lease, opened.store.as_mut());
+    match outcome {
+        OneShotOutcome::Done { record, .. } => {
+            let ttl = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
+            if out.json {
+                out.object(&json!({
+                    "v": 1, "lease": lease.as_str(), "outcome": "renewed", "token": record.token.get(),
+                    "expires_in_s": ttl.as_secs_f64(),
+                }));
+            }
+            out.note(&format!("renewed {lease} (token {}) for {}", record.token, HumanDuration(ttl)));
+            Ok(exit::OK)
+        }
+        OneShotOutcome::Revoked(record) => Err(Failed::new(
+            FailKind::Lost,
+            "revoked",
+            format!(
+                "{lease} (token {}) was asked back: stop your work, then run: leasehold release {lease} --token {}",
+                record.token, record.token
+            ),
+        )),
+        OneShotOutcome::NotOurs(found) | OneShotOutcome::Idle(found) => Err(Failed::new(
+            FailKind::Lost,
+            "lost",
+            format!(
+                "{lease} is not yours any more: {}. Stop your work: another may be doing it",
+                describe(&found)
+            ),
+        )),
+        OneShotOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
+        OneShotOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, &lease, &opened.chosen)),
+    }
+}
+
+/// `leasehold release NAME`
+pub fn release(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, Failed> {
+    let ours = |lease: &Name| {
+        Failed::usage(format!(
+            "{lease} is held by the run we are in, and something of it is still at work. Nothing was changed: \
+             it is released when the run ends"
+        ))
+    };
+    if let Some(run) = supervised(flags, args) {
+        return Err(ours(&run.lease));
+    }
+    let (lease, mut opened) = begin(flags, args)?;
+    let grant = grant(&lease, args, &opened)?;
+    // Its wrapper is gone, or is not above us.
+    let of_a_run = supervisor().is_some_and(|(_, its)| its == grant);
+    if of_a_run && holds(&lease, grant, &mut opened)? {
+        return Err(ours(&lease));
+    }
+    match manual::errand(OneShotVerb::Release(grant), &lease, opened.store.as_mut()) {
+        OneShotOutcome::Done { record, late } => {
+            let late = match late {
+                true => {
+                    ". It had run out before; nobody took it meanwhile, but somebody could have. Renew it more often"
+                }
+                false => "",
+            };
+            say(out, &lease, "released", &format!("released {lease} (token {}){late}", record.token));
+            Ok(exit::OK)
+        }
+        // Twice, late or after a takeover: nothing to do is no error.
+        OneShotOutcome::NotOurs(found) | OneShotOutcome::Idle(found) => {
+            say(
+                out,
+                &lease,
+                "already_released",
+                &format!("{lease} was not yours any more: {}", describe(&found)),
+            );
+            Ok(exit::OK)
+        }
+        OneShotOutcome::Revoked(_) => Ok(exit::OK),
+        OneShotOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
+        OneShotOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, &lease, &opened.chosen)),
+    }
+}
+
+/// Whether the record says that this grant has it, however old it is.
+pub fn holds(lease: &Name, grant: Grant, opened: &mut OpenedStore) -> Result<bool, Failed> {
+    let stored = pollster::block_on(opened.store.read(&lease_key(lease)));
+    let Some(stored) = stored.map_err(|failure| store_failed(&failure, &opened.chosen))? else {
+        return Ok(false);
+    };
+    let record = LeaseRecord::decode(lease, &stored.body);
+    record.map(|record| record.held_by(grant)).map_err(|bad| bad_record(lease, &bad, &opened.chosen.shown))
+}
+
+fn say(out: &Out, lease: &Name, word: &str, text: &str) {
+    if out.json {
+        out.object(&json!({"v": 1, "lease": lease.as_str(), "outcome": word}));
+    }
+    out.note(text);
+}
+
+/// The run that holds the lease in question, if we are a part of it and it is there to renew it. Then there is nothing to
+/// ask the store, whose password a job does not have.
+fn supervised(flags: &Everywhere, args: &ManualArgs) -> Option<Enclosing> {
+    let run = Enclosing::from_env(|name| std::env::var(name).ok())?;
+    let asked = run.lease.as_str() == args.name && args.token.is_none_or(|token| token == run.token);
+    let (pid, grant) = supervisor()?;
+    let ours = asked && grant == run.grant && is_above_us(pid);
+    (ours && !is_elsewhere(flags, args, &run)).then_some(run)
+}
+
+/// Whether what is asked about is a lease of the same name, and maybe of the same token, on another store: that one is
+/// named, or the token was granted there by hand. Without its password a store cannot always be named: then it is the
+/// run's.
+fn is_elsewhere(flags: &Everywhere, args: &ManualArgs, run: &Enclosing) -> bool {
+    let Ok(state) = config::state_dir() else { return false };
+    let Ok(Chosen { shown, .. }) = config::choose(flags, &state) else { return false };
+    let by_hand = || {
+        let kept = kept(&state.grant_file(&run.lease));
+        kept.stores.get(&shown).is_some_and(|kept| args.token == Some(kept.token))
+    };
+    !is_on_the_runs_store(&shown) && (flags.store.is_some() || by_hand())
+}
+
+/// Which process renews which grant, as the run that we are in says.
+pub fn supervisor() -> Option<(i32, Grant)> {
+    std::env::var(SUPERVISOR).ok().and_then(|text| parse_supervisor_text(&text))
+}
+
+fn begin(flags: &Everywhere, args: &ManualArgs) -> Result<(Name, OpenedStore), Failed> {
+    let lease = super::name(&args.name)?;
+    let opened = super::open(flags, std::slice::from_ref(&lease))?;
+    Ok((lease, opened))
+}
+
+/// The grant that goes with the token: from the run we are in, or kept by `acquire`.
+fn grant(lease: &Name, args: &ManualArgs, opened: &OpenedStore) -> Result<Grant, Failed> {
+    let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let enclosing = Enclosing::from_env(env).filter(|run| run.lease == *lease);
+    // Nor does a run's grant on another store.
+    let enclosing = enclosing.filter(|_| is_on_the_runs_store(&opened.chosen.shown));
+    // A token means nothing but for its lease.
+    let other = env("LEASEHOLD_LEASE").filter(|of| of != lease.as_str());
+    let token = match (args.token, env("LEASEHOLD_TOKEN"), other) {
+        (Some(token), ..) => token,
+        (None, Some(_), Some(other)) => {
+            return Err(Failed::usage(format!(
+                "which token of {lease}? LEASEHOLD_TOKEN is of {other} (LEASEHOLD_LEASE). Nothing was changed. Add \
+                 --token N, as \"leasehold acquire {lease}\" printed it"
+            )));
+        }
+        (None, Some(text), None) => {
+            token(&text).map_err(|e| Failed::usage(format!("LEASEHOLD_TOKEN: {e}")))?
+        }
+        (None, None, _) => {
+            return Err(Failed::usage(format!(
+                "which token of {lease}? Add --token N, as \"leasehold acquire {lease}\" printed it, or set \
+                 LEASEHOLD_TOKEN"
+            )));
+        }
+    };
+    if let Some(run) = enclosing.filter(|run| run.token == token) {
+        return Ok(run.grant);
+    }
+    let path = opened.state.grant_file(lease);
+    let store = &opened.chosen.shown;
+    match kept(&path).stores.get(store) {
+        Some(kept) if kept.token == token => Ok(kept.grant),
+        // Granted again since, so this token is lost. A grant that nobody holds finds out to whom.
+        Some(kept) if kept.token > token => Ok(Grant(random::seed())),
+        Some(kept) => Err(Failed::usage(format!(
+            "token {token} of {lease} was not granted to this user on this machine; the last one here is {} \
+             ({store}). Nothing was changed",
+            kept.token
+        ))),
+        None => Err(Failed::usage(format!(
+            "no grant of {lease} on {store} is kept here ({}): it was not acquired there by this user on this \
+             machine. Nothing was changed",
+            path.display()
+        ))),
+    }
+}

@@ -1,0 +1,246 @@
+//! The shell around a session: carries out its effects and decides nothing.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::{self, Receiver, Sender};
+
+use leasehold_core::ledger::ItemState;
+use leasehold_core::session::{
+    Effect, Event, Granted, Input, JobExit, Outcome, Release, Request, Session, SessionPlan, Signal,
+    StopReason,
+};
+use leasehold_core::time::BootTime;
+
+use crate::ledger::ItemRecorder;
+use crate::poll::{self, Timer, Wake};
+use crate::seen_tokens::SeenTokens;
+use crate::store_thread::{StepTask, StoreThread, Task};
+use crate::stores::Store;
+use crate::{clock, random};
+
+/// What a session can do to the work it protects. Two things are: a process tree and a future.
+pub trait ProtectedWork {
+    /// Starts it, by then or not at all.
+    fn start(&mut self, granted: &Granted, by: BootTime) -> Result<(), JobExit>;
+    /// Begins to raise the fences of the targets named beforehand; it may take as long as the lease is
+    /// renewed. The session waits for [`Input::Sealed`].
+    fn seal(&mut self, granted: &Granted, session: InputSender);
+    /// What its item's record keeps of what it printed, or of why it could not be executed.
+    fn printed(&mut self, _state: ItemState) -> String {
+        String::new()
+    }
+    /// Asks all of it to end.
+    fn term(&mut self);
+    /// Ends all of it.
+    fn kill(&mut self);
+    /// Stops its execution.
+    fn freeze(&mut self);
+    /// Lets it go on.
+    fn thaw(&mut self);
+    /// Passes a signal on.
+    fn forward(&mut self, signal: Signal);
+    /// Hears what happens.
+    fn tell(&mut self, event: &Event);
+}
+
+/// A session with its keeper and what wakes it: a boot-time alarm and an inbox.
+#[derive(Debug)]
+pub struct Driver {
+    session: Session,
+    keeper: StoreThread,
+    /// Something may have to be stopped in time.
+    job_lives: bool,
+    alarm: Option<BootTime>,
+    timer: Timer,
+    wake: Wake,
+    inbox: Receiver<Input>,
+    inputs: InputSender,
+    /// What steps ask of the keeper, from other threads.
+    steps: Receiver<StepTask>,
+    step_sender: StepSender,
+}
+
+/// Hands what steps ask to a shell's keeper from another thread.
+#[derive(Clone, Debug)]
+pub struct StepSender {
+    steps: Sender<StepTask>,
+    wake: Wake,
+}
+
+impl StepSender {
+    /// One without a shell, and what it is sent.
+    pub fn alone() -> io::Result<(Self, Receiver<StepTask>)> {
+        let (steps, inbox) = mpsc::channel();
+        Ok((Self { steps, wake: Wake::new()? }, inbox))
+    }
+
+    /// Sends one. A shell that has ended does not do it.
+    pub fn send(&self, step: StepTask) {
+        let _ = self.steps.send(step);
+        self.wake.wake();
+    }
+}
+
+/// Hands inputs to a shell from another thread.
+#[derive(Clone, Debug)]
+pub struct InputSender {
+    inputs: Sender<Input>,
+    wake: Wake,
+}
+
+impl InputSender {
+    /// One without a shell, and what it is sent.
+    #[cfg(test)]
+    pub(crate) fn alone() -> io::Result<(Self, Receiver<Input>)> {
+        let (inputs, inbox) = mpsc::channel();
+        Ok((Self { inputs, wake: Wake::new()? }, inbox))
+    }
+
+    /// Sends one. A shell that has ended does not hear it.
+    pub fn send(&self, input: Input) {
+        let _ = self.inputs.send(input);
+        self.wake.wake();
+    }
+}
+
+impl Driver {
+    /// A session about to start, and the keeper of its store and of its item.
+    pub fn new(
+        plan: SessionPlan,
+        mut store: Box<dyn Store>,
+        memory: SeenTokens,
+        book: Option<ItemRecorder>,
+    ) -> io::Result<Self> {
+        store.limit_calls(plan.timing.timeout);
+        let (timer, wake) = (Timer::new()?, Wake::new()?);
+        let (inputs, inbox) = mpsc::channel();
+        let inputs = InputSender { inputs, wake: wake.clone() };
+        let replies = inputs.clone();
+        let keeper = StoreThread::new(store, memory, book, move |input| replies.send(input));
+        let (sender, steps) = mpsc::channel();
+        let step_sender = StepSender { steps: sender, wake: wake.clone() };
+        let session = Session::new(plan, random::seed());
+        let (job_lives, alarm) = (false, None);
+        Ok(Self { session, keeper, job_lives, alarm, timer, wake, inbox, inputs, steps, step_sender })
+    }
+
+    /// For inputs from elsewhere.
+    pub fn sender(&self) -> InputSender {
+        self.inputs.clone()
+    }
+
+    /// For what steps ask of the keeper.
+    pub fn step_sender(&self) -> StepSender {
+        self.step_sender.clone()
+    }
+
+    /// When the job must begin to stop unless a renewal is confirmed.
+    pub fn stop_at(&self) -> Option<BootTime> {
+        self.session.stop_at()
+    }
+
+    /// Why the job is being ended, if it is.
+    pub fn stopped(&self) -> Option<&StopReason> {
+        self.session.stopped()
+    }
+
+    /// Sleeps until there is something to step with; `also` is another descriptor to wake for.
+    pub fn wait(&mut self, also: Option<BorrowedFd<'_>>) -> io::Result<(Vec<Input>, bool)> {
+        match self.alarm {
+            Some(at) => self.timer.arm(at)?,
+            None => self.timer.disarm()?,
+        }
+        let ours = [self.timer.as_fd(), self.wake.as_fd()];
+        let ready = match also {
+            Some(also) => poll::wait(&[ours[0], ours[1], also])?,
+            None => poll::wait(&ours)?,
+        };
+        let mut inputs = Vec::new();
+        if ready.has(0) && self.timer.take() {
+            inputs.push(Input::Timer);
+        }
+        if ready.has(1) {
+            self.wake.take();
+            inputs.extend(self.inbox.try_iter());
+            let steps: Vec<StepTask> = self.steps.try_iter().collect();
+            inputs.extend(steps.into_iter().filter_map(|step| self.give(Task::Step(step))));
+        }
+        Ok((inputs, ready.has(2)))
+    }
+
+    /// Steps the session and carries out what it says; the outcome once it is over.
+    pub fn step(&mut self, input: Input, job: &mut dyn ProtectedWork) -> Option<Outcome> {
+        let mut inputs = VecDeque::from([input]);
+        let mut outcome = None;
+        while let Some(input) = inputs.pop_front() {
+            if let Input::JobExited { tree_empty: true, .. } | Input::TreeEmpty = input {
+                self.job_lives = false;
+            }
+            for effect in self.session.step(input, clock::now()) {
+                match effect {
+                    Effect::Arm(at) => self.alarm = at,
+                    Effect::Store(mut request) => {
+                        if let Request::RecordItem { state, ending, .. } = &mut request {
+                            ending.said = job.printed(*state);
+                        }
+                        inputs.extend(self.give(Task::Request(request)));
+                    }
+                    Effect::Seal(granted) => job.seal(&granted, self.sender()),
+                    Effect::Start { granted, by } => {
+                        self.job_lives = true;
+                        if let Err(exit) = job.start(&granted, by) {
+                            inputs.push_back(Input::JobExited { exit, tree_empty: true });
+                        }
+                    }
+                    Effect::Term => job.term(),
+                    Effect::Kill => job.kill(),
+                    Effect::Freeze => job.freeze(),
+                    Effect::Thaw => job.thaw(),
+                    Effect::Forward(signal) => job.forward(signal),
+                    Effect::Tell(event) => job.tell(&event),
+                    Effect::Done(ended) => outcome = Some(ended),
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Has the keeper do it; the answer, if it is there at once.
+    fn give(&mut self, task: Task) -> Option<Input> {
+        self.keeper.give(task, self.job_lives)
+    }
+
+    /// Runs the session to its end. `each` sees the shell and the job after every step that did not
+    /// end it; if it says no, the session is interrupted.
+    pub fn drive<J: ProtectedWork>(
+        &mut self,
+        job: &mut J,
+        mut each: impl FnMut(&Self, &mut J) -> bool,
+    ) -> io::Result<Outcome> {
+        let mut inputs = vec![Input::Start];
+        loop {
+            for input in inputs {
+                if let Some(outcome) = self.step(input, job) {
+                    return Ok(outcome);
+                }
+            }
+            if !each(self, job)
+                && let Some(outcome) = self.step(Input::Signal(Signal::Term), job)
+            {
+                return Ok(outcome);
+            }
+            inputs = self.wait(None)?.0;
+        }
+    }
+
+    /// Ends the keeper; waits for it, unless the outcome says that a store call may hang.
+    pub fn finish(self, outcome: &Outcome) {
+        let answered = match outcome {
+            Outcome::Busy(_) | Outcome::Granted(_) => true,
+            Outcome::Finished { release, .. } => *release != Release::Unconfirmed,
+            Outcome::Lost { .. } | Outcome::NotStarted(_) => false,
+        };
+        self.keeper.finish(answered);
+    }
+}

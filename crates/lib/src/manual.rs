@@ -1,0 +1,115 @@
+//! Leases by hand: acquire, renew, release and revoke without a job. For scripts and operators.
+
+use std::time::Duration;
+
+use leasehold_core::history::{HoldEnd, RELEASED};
+use leasehold_core::ids::Grant;
+use leasehold_core::name::Name;
+use leasehold_core::one_shot::{OneShot, OneShotOutcome, OneShotVerb};
+use leasehold_core::record::LeaseRecord;
+use leasehold_core::session::{
+    Event, Granted, HistoryPolicy, JobExit, Outcome, Reading, SessionPlan, Signal, Within, lease_key,
+};
+use leasehold_core::time::BootTime;
+use leasehold_core::timing::{StoreClock, Timing};
+
+use crate::driver::{Driver, InputSender, ProtectedWork};
+use crate::seen_tokens::SeenTokens;
+use crate::store_thread::reading;
+use crate::stores::Store;
+use crate::update::{NextCall, StoreAnswer, drive};
+use crate::{clock, host, random};
+
+/// What to acquire.
+#[derive(Debug)]
+pub struct AcquireRequest {
+    /// The lease.
+    pub lease: Name,
+    /// What the work is called.
+    pub job: Name,
+    /// Checked timing.
+    pub timing: Timing,
+    /// How long to wait while it is held.
+    pub wait: Duration,
+    /// Take it even while held.
+    pub force: bool,
+    /// What this was started under, which is never waited for.
+    pub within: Within,
+}
+
+/// Acquires a lease that nobody renews: [`Outcome::Granted`], [`Outcome::Busy`] or not at all.
+pub fn acquire(ask: &AcquireRequest, store: Box<dyn Store>, memory: SeenTokens) -> std::io::Result<Outcome> {
+    let mut shell = session(ask, store, memory)?;
+    let outcome = shell.drive(&mut NoJob, |_, _| true)?;
+    shell.finish(&outcome);
+    Ok(outcome)
+}
+
+/// The session that does so, not started yet; its job is [`NoJob`].
+pub fn session(ask: &AcquireRequest, store: Box<dyn Store>, memory: SeenTokens) -> std::io::Result<Driver> {
+    Driver::new(plan(ask, &memory), store, memory, None)
+}
+
+fn plan(ask: &AcquireRequest, memory: &SeenTokens) -> SessionPlan {
+    SessionPlan {
+        leases: vec![memory.recall(&ask.lease)],
+        grant: Grant(random::seed()),
+        timing: ask.timing,
+        wait: ask.wait,
+        max_run: None,
+        seal: false,
+        item: None,
+        history: HistoryPolicy::Nothing,
+        by_hand: true,
+        force: ask.force,
+        lock: None,
+        holder: host::holder(&host::fresh_run_id(None), &ask.job),
+        within: ask.within.clone(),
+    }
+}
+
+/// Renews, releases or revokes.
+pub fn errand(verb: OneShotVerb, lease: &Name, store: &mut dyn Store) -> OneShotOutcome {
+    let facts = store.facts();
+    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
+    let mut errand = OneShot::new(verb, lease.clone(), clock, random::seed());
+    let outcome = drive(store, &lease_key(lease), NextCall::Read, None, |store, answer| {
+        NextCall::from(match answer {
+            StoreAnswer::Read(read) => {
+                let read = read.map(|stored| reading(store, stored));
+                errand.ends(end(lease, read.as_ref().ok()));
+                errand.on_read(read)
+            }
+            StoreAnswer::Cas(cas) => errand.on_cas(cas),
+        })
+    });
+    outcome.unwrap_or_else(|failure| OneShotOutcome::Failed { failure, sent: true })
+}
+
+/// How a hold ends that is given back by hand. Only its holder's wall clock knows how long it was.
+fn end(lease: &Name, found: Option<&Reading>) -> HoldEnd {
+    let now = clock::wall().as_secs();
+    let record = found.and_then(|found| LeaseRecord::decode(lease, &found.stored.as_ref()?.body).ok());
+    let since = record.and_then(|record| record.holder.since.parse::<jiff::Timestamp>().ok());
+    let since = since.and_then(|since| u64::try_from(since.as_second()).ok());
+    let took = since.and_then(|since| now.checked_sub(since)).map(Duration::from_secs);
+    HoldEnd { outcome: RELEASED, exit: None, took, at: host::utc(now) }
+}
+
+/// There is no job by hand; the session ends with the grant and asks nothing of one.
+#[derive(Debug)]
+pub struct NoJob;
+
+impl ProtectedWork for NoJob {
+    fn start(&mut self, _granted: &Granted, _: BootTime) -> Result<(), JobExit> {
+        Err(JobExit::Failed(126))
+    }
+    // By hand there is nothing to seal, and nothing asks for it.
+    fn seal(&mut self, _granted: &Granted, _session: InputSender) {}
+    fn term(&mut self) {}
+    fn kill(&mut self) {}
+    fn freeze(&mut self) {}
+    fn thaw(&mut self) {}
+    fn forward(&mut self, _signal: Signal) {}
+    fn tell(&mut self, _event: &Event) {}
+}

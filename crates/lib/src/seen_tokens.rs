@@ -1,0 +1,238 @@
+//! What this host remembers of a lease between runs: on which stores it ran, the highest token seen
+//! there, and a version that is being watched because nobody can tell its age.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use leasehold_core::additions::Additions;
+use leasehold_core::ids::{Epoch, Token, WriteId};
+use leasehold_core::name::Name;
+use leasehold_core::rules::SeenToken;
+use leasehold_core::session::{LeaseChoice, WatchedRecord};
+use leasehold_core::time::BootTime;
+use serde::{Deserialize, Serialize};
+
+use crate::backends::{Reach, store_of};
+use crate::clock::clock_domain;
+use crate::state::{StateDir, read_private, write_private};
+
+/// One lease's file. A help only: if it is lost or unreadable, the store alone decides.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+struct LeaseFile {
+    stores: BTreeMap<String, TokenEntry>,
+    /// Additions of later versions, carried along unread.
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Additions,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct TokenEntry {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    epoch: Option<Epoch>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<Token>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    watched: Option<EntryWatched>,
+    /// Whether other machines use this store too. Entries that were written by earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shared: Option<bool>,
+    /// It was said that the lease ran there before, when no store was named.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    told: bool,
+    /// As above.
+    #[serde(default, skip_serializing_if = "Additions::is_empty")]
+    more: Additions,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct EntryWatched {
+    write: WriteId,
+    /// On the boot-time clock of this domain.
+    since_ns: u64,
+    clock: String,
+}
+
+/// Another store that a lease ran on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherStore {
+    /// As it is shown.
+    pub store: String,
+    /// Other machines use it too.
+    pub shared: bool,
+    /// It was said that the lease ran there.
+    pub told: bool,
+}
+
+/// What is remembered about leases on one store.
+#[derive(Clone, Debug)]
+pub struct SeenTokens {
+    state: Option<StateDir>,
+    store: String,
+    /// What kept us from remembering, the first time; shared by all copies.
+    trouble: Arc<OnceLock<String>>,
+}
+
+impl SeenTokens {
+    /// Memory in `state` about the store named `store` (without secrets).
+    pub fn new(state: StateDir, store: impl Into<String>) -> Self {
+        Self { state: Some(state), store: store.into(), trouble: Arc::default() }
+    }
+
+    /// No memory at all.
+    pub fn none() -> Self {
+        Self { state: None, store: String::new(), trouble: Arc::default() }
+    }
+
+    fn file(&self, lease: &Name) -> Option<PathBuf> {
+        self.state.as_ref().map(|state| state.memory_file(lease))
+    }
+
+    fn page(&self, lease: &Name) -> LeaseFile {
+        let bytes = self.file(lease).and_then(|path| read_private(&path).ok().flatten());
+        bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+
+    /// The lease with what is remembered of it.
+    pub fn recall(&self, lease: &Name) -> LeaseChoice {
+        let entry = self.page(lease).stores.remove(&self.store).unwrap_or_default();
+        let seen = match (entry.epoch, entry.token) {
+            (Some(epoch), Some(token)) => Some(SeenToken { epoch, token }),
+            _ => None,
+        };
+        // A reading of another boot's clock says nothing today.
+        let watched =
+            entry.watched.filter(|w| clock_domain().as_deref() == Some(w.clock.as_str())).map(|w| {
+                WatchedRecord { write: w.write, since: BootTime(std::time::Duration::from_nanos(w.since_ns)) }
+            });
+        LeaseChoice { lease: lease.clone(), seen, watched }
+    }
+
+    /// Other stores this lease ran on, from this user's point of view.
+    pub fn others(&self, lease: &Name) -> Vec<OtherStore> {
+        let others = self.page(lease).stores.into_iter().filter(|(store, _)| *store != self.store);
+        // Of most kinds nobody knows it unless it was noted.
+        let kind = |store: &str| store_of(store).map_or(Reach::Machines, |kind| kind.reach);
+        let shared = |store: &str, entry: &TokenEntry| entry.shared.unwrap_or(kind(store) == Reach::Machines);
+        others
+            .map(|(store, entry)| OtherStore { shared: shared(&store, &entry), told: entry.told, store })
+            .collect()
+    }
+
+    /// It was said that this lease ran on another store. If that cannot be noted, it is said again.
+    pub fn told(&self, lease: &Name, other: &str) {
+        let (Some(path), mut page) = (self.file(lease), self.page(lease)) else { return };
+        if let Some(entry) = page.stores.get_mut(other) {
+            entry.told = true;
+            let _ = write(&path, &page);
+        }
+    }
+
+    /// Makes sure, before anything is spent, that this lease can be remembered on this store: a note that it
+    /// is kept there, and whether machines share it, is written unless there is one.
+    pub fn enrol(&self, lease: &Name, shared: bool) -> io::Result<()> {
+        let Some(path) = self.file(lease) else { return Ok(()) };
+        let mut page = self.page(lease);
+        let known = page.stores.get(&self.store);
+        if known.is_some_and(|entry| entry.shared == Some(shared)) {
+            return Ok(());
+        }
+        page.stores.entry(self.store.clone()).or_default().shared = Some(shared);
+        write(&path, &page)
+    }
+
+    /// Forgets which token was seen on this store: the record there counts as it is. Gives what was forgotten.
+    pub fn forget(&self, lease: &Name) -> io::Result<Option<SeenToken>> {
+        let seen = self.recall(lease).seen;
+        let mut page = self.page(lease);
+        let (Some(path), Some(entry)) = (self.file(lease), page.stores.get_mut(&self.store)) else {
+            return Ok(None);
+        };
+        (entry.epoch, entry.token, entry.watched) = (None, None, None);
+        write(&path, &page).map(|()| seen)
+    }
+
+    /// Why something could not be remembered, if so.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.get().map(String::as_str)
+    }
+
+    /// Remembers a token or a watched version. Failing to is no reason to stop a job, and is told by
+    /// [`SeenTokens::trouble`].
+    pub fn remember(&self, lease: &Name, seen: Option<SeenToken>, watched: Option<WatchedRecord>) {
+        let Some(path) = self.file(lease) else { return };
+        let mut page = self.page(lease);
+        let entry = page.stores.entry(self.store.clone()).or_default();
+        // A run that was overtaken may come to write its note after the one that overtook it.
+        let outdated = |seen: &SeenToken| entry.epoch == Some(seen.epoch) && entry.token > Some(seen.token);
+        if seen.as_ref().is_some_and(outdated) {
+            return;
+        }
+        if let Some(seen) = seen {
+            entry.epoch = Some(seen.epoch);
+            entry.token = Some(seen.token);
+        }
+        entry.watched = watched.and_then(|watched| {
+            let since_ns = u64::try_from(watched.since.0.as_nanos()).unwrap_or(u64::MAX);
+            Some(EntryWatched { write: watched.write, since_ns, clock: clock_domain()?.to_owned() })
+        });
+        if let Err(e) = write(&path, &page) {
+            let _ = self.trouble.set(format!("{}: {e}", path.display()));
+        }
+    }
+
+    /// The file that holds what is remembered of a lease, to name it to people.
+    pub fn place(&self, lease: &Name) -> String {
+        self.file(lease).map(|path| path.display().to_string()).unwrap_or_default()
+    }
+}
+
+fn write(path: &std::path::Path, page: &LeaseFile) -> io::Result<()> {
+    write_private(path, &serde_json::to_vec(page)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_note_takes_nothing_back() {
+        let place = std::env::temp_dir().join(format!("leasehold-memory-{:032x}", crate::random::seed()));
+        let state = StateDir::at(place.clone());
+        state.ensure().unwrap();
+        let (memory, lease) = (SeenTokens::new(state, "dir:/x"), Name::new("site").unwrap());
+        let seen =
+            |epoch, token| Some(SeenToken { epoch: Epoch::first(epoch), token: Token::new(token).unwrap() });
+        let watched = Some(WatchedRecord { write: WriteId(9), since: crate::clock::boot_time() });
+        memory.remember(&lease, seen(1, 6), None);
+        memory.remember(&lease, None, watched);
+        memory.remember(&lease, seen(1, 5), None);
+        let kept = memory.recall(&lease);
+        assert_eq!((kept.seen, kept.watched), (seen(1, 6), watched), "of a run that was overtaken");
+        memory.remember(&lease, seen(2, 1), None);
+        assert_eq!(memory.recall(&lease).seen, seen(2, 1), "another life of the record begins anew");
+        std::fs::remove_dir_all(place).unwrap();
+    }
+
+    #[test]
+    fn additions_are_carried_along() {
+        let place = std::env::temp_dir().join(format!("leasehold-memory-{:032x}", crate::random::seed()));
+        let state = StateDir::at(place.clone());
+        state.ensure().unwrap();
+        let (memory, lease) = (SeenTokens::new(state, "dir:/x"), Name::new("site").unwrap());
+        let file = memory.file(&lease).unwrap();
+        write_private(&file, br#"{"stores":{"dir:/x":{"more":{"colour":"red"}}},"more":{"size":7}}"#)
+            .unwrap();
+        memory.enrol(&lease, true).unwrap();
+        let seen = SeenToken { epoch: Epoch::first(1), token: Token::new(6).unwrap() };
+        memory.remember(&lease, Some(seen), None);
+        memory.forget(&lease).unwrap();
+        let text = String::from_utf8(read_private(&file).unwrap().unwrap()).unwrap();
+        assert!(
+            text.contains(r#""more":{"colour":"red"}"#) && text.contains(r#""more":{"size":7}"#),
+            "{text}"
+        );
+        std::fs::remove_dir_all(place).unwrap();
+    }
+}

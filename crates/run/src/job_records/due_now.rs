@@ -1,0 +1,401 @@
+//! What is due of a job now.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use leasehold::ledger::{self, alive, amend, key_of};
+use leasehold::stores::Store;
+use leasehold::update::{NextCall, StoreAnswer, drive};
+use leasehold::{clock, host, random};
+use leasehold_core::ids::WriteId;
+use leasehold_core::ledger::catch_up::{self, DueSlots, SlotStanding, counted, never_begun};
+use leasehold_core::ledger::job_record::{
+    Account, DropReason, DroppedRange, JobRecord, LeaseForSlot, Prospect, STUCK, SlotAction, is_waved_off,
+    prospect, stuck, takes_turns, turn, waved_off, way,
+};
+use leasehold_core::ledger::{Amended, Amending, Entry, FoundEntry, LeaseSeen};
+use leasehold_core::record::LeaseRecord;
+use leasehold_core::store::{Failure, Stored};
+use leasehold_core::update::{self, Update, UpdateDecision, UpdateOutcome};
+use pollster::block_on;
+
+use super::{
+    Changed, DueNow, JobNote, LookFailed, SlotToStart, Terms, Tried, change, due_at, read, recorded, register,
+};
+use crate::schedule::Slot;
+
+/// More that nobody has begun are not offered to be started: the first will do, unless it has to wait.
+const OFFERED: usize = 8;
+
+/// One look at one job.
+struct Looking<'a> {
+    store: &'a mut dyn Store,
+    terms: &'a Terms,
+    now: i64,
+    tried: Tried,
+    agenda: JobRecord,
+    /// The leases, once they were read.
+    leases: Option<Vec<LeaseSeen>>,
+    look: DueNow,
+}
+
+/// Looks what is due of a job, settles what can be settled, and says what to start.
+pub fn due_now(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Result<DueNow, LookFailed> {
+    let broken = |failure| LookFailed { failure, notes: Vec::new() };
+    let Some(agenda) = read(store, &terms.job).map_err(broken)? else {
+        // Removed by hand: it is as if nobody had ever seen it.
+        register(store, &[terms], now).map_err(broken)?;
+        return Ok(DueNow::default());
+    };
+    if !agenda.goes_by(&terms.named) {
+        return Ok(DueNow { notes: vec![JobNote::Elsewhere(agenda.schedule)], ..DueNow::default() });
+    }
+    let mut looking = Looking { store, terms, now, tried, agenda, leases: None, look: DueNow::default() };
+    match looking.all() {
+        Ok(()) => Ok(looking.look),
+        Err(failure) => Err(LookFailed { failure, notes: looking.look.notes }),
+    }
+}
+
+impl Looking<'_> {
+    fn all(&mut self) -> Result<(), Failure> {
+        if let Some(upto) = self.agenda.ahead(self.now, self.terms.stagger) {
+            self.look.notes.push(JobNote::Ahead(upto));
+            // Nothing is due, and nothing more is to be settled by that time.
+            return self.still_open();
+        }
+        if !self.pause_is_over()? {
+            self.look.unsettled = true;
+            return Ok(());
+        }
+        self.count_dropped()?;
+        let due = DueSlots::of(&self.terms.schedule, &self.agenda, self.terms.catch_up(), self.now);
+        let stands = match &due {
+            Some(due) => self.settle(due)?,
+            None => BTreeMap::new(),
+        };
+        self.still_open()?;
+        due.map_or(Ok(()), |due| self.offer(&due, &stands))
+    }
+
+    /// What was due during a pause that is over is accounted for before anything else. False: somebody else is at it.
+    fn pause_is_over(&mut self) -> Result<bool, Failure> {
+        let Some(until) = self.agenda.paused.as_ref().and_then(|paused| paused.until) else {
+            return Ok(true);
+        };
+        let stands = self.recorded_stands(until)?;
+        let account =
+            catch_up::account(&self.terms.schedule, &self.agenda, until, &stands, DropReason::Paused);
+        let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
+        let as_seen = |agenda: &&JobRecord| agenda.settled == before && agenda.paused == paused;
+        let changed =
+            self.change(|found, write| Some(found.filter(as_seen)?.without_pause(account.as_ref(), write)))?;
+        self.changed(&changed, account.iter().flat_map(|account| &account.dropped));
+        Ok(changed.by_us)
+    }
+
+    /// Changes the record of the job, unless its schedule was changed meanwhile: then all of this is for another look.
+    fn change(
+        &mut self,
+        rule: impl Fn(Option<&JobRecord>, WriteId) -> Option<JobRecord>,
+    ) -> Result<Changed, Failure> {
+        let ours = |agenda: &&JobRecord| agenda.goes_by(&self.terms.named);
+        change(self.store, &self.terms.job, |found, write| rule(found.filter(ours), write))
+    }
+
+    /// Takes over what the record says now, and tells of ranges that we have put there.
+    fn changed<'r>(&mut self, changed: &Changed, dropped: impl Iterator<Item = &'r DroppedRange>) {
+        if changed.by_us {
+            self.look.notes.extend(dropped.map(|range| JobNote::Dropped(*range)));
+        }
+        if let Some(agenda) = &changed.agenda {
+            self.agenda = agenda.clone();
+        }
+    }
+
+    /// Slots that were not over when those around them were settled.
+    fn still_open(&mut self) -> Result<(), Failure> {
+        let (mut over, mut unseen) = (Vec::new(), Vec::new());
+        for at in self.agenda.open.clone() {
+            let Some(slot) = self.terms.slot(at) else { continue };
+            match self.stands_at(&slot)? {
+                // It never came as far as a record, and there are newer ones.
+                None => {
+                    over.push(at);
+                    unseen.push(never_begun(at));
+                }
+                Some(SlotStanding::Open) if !self.agenda.is_paused() => self.advance(slot, true, true)?,
+                Some(SlotStanding::Open) => {}
+                Some(SlotStanding::Taken | SlotStanding::Starting) => self.look.unsettled = true,
+                Some(SlotStanding::Settled) => over.push(at),
+            }
+        }
+        if over.is_empty() {
+            return Ok(());
+        }
+        let listed = |agenda: &&JobRecord| over.iter().all(|at| agenda.open.contains(at));
+        let changed = self.change(|found, write| {
+            let agenda = found.filter(listed)?.without_open(&over, write);
+            let account = Account { upto: agenda.settled, dropped: unseen.clone(), open: Vec::new() };
+            Some(agenda.with_account(&account, write))
+        })?;
+        self.changed(&changed, unseen.iter());
+        self.count_dropped()
+    }
+
+    /// How one slot stands; nothing if it has no record, and no run of ours is at it.
+    fn stands_at(&mut self, slot: &Slot) -> Result<Option<SlotStanding>, Failure> {
+        let subject = self.terms.subject(slot);
+        let Some(stored) = block_on(self.store.read(&key_of(&subject)))? else {
+            return Ok((self.tried == Tried::Running(slot.number())).then_some(SlotStanding::Starting));
+        };
+        match Entry::decode_of(&subject, &stored.body) {
+            Ok(entry) => self.stands(&entry, &stored).map(Some),
+            Err(bad) => {
+                self.look.notes.push(JobNote::Bad(format!(
+                    "the record of {}@{}: {bad}",
+                    self.terms.job,
+                    slot.due()
+                )));
+                Ok(Some(SlotStanding::Settled))
+            }
+        }
+    }
+
+    /// Accounts for what became due and is not wanted any more. Gives how the slots with a record stand.
+    fn settle(&mut self, due: &DueSlots) -> Result<BTreeMap<i64, SlotStanding>, Failure> {
+        let stands = self.recorded_stands(self.now)?;
+        let upto = due.account_upto(self.now);
+        if let Some(account) = catch_up::account(&self.terms.schedule, &self.agenda, upto, &stands, due.why())
+        {
+            let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
+            // Whoever was faster has accounted for them, and said so; or has paused the job, or let it go on.
+            let as_seen = |agenda: &&JobRecord| agenda.settled == before && agenda.paused == paused;
+            let changed =
+                self.change(|found, write| Some(found.filter(as_seen)?.with_account(&account, write)))?;
+            self.look.unsettled |= !changed.by_us;
+            self.changed(&changed, account.dropped.iter());
+            self.count_dropped()?;
+        }
+        Ok(stands)
+    }
+
+    /// Offers what is due and wanted to be started.
+    fn offer(&mut self, due: &DueSlots, stands: &BTreeMap<i64, SlotStanding>) -> Result<(), Failure> {
+        for at in &due.run {
+            let (Some(slot), begun) = (self.terms.slot(*at), stands.get(at).copied()) else { continue };
+            let taken = matches!(begun, Some(SlotStanding::Taken | SlotStanding::Starting));
+            match begun {
+                Some(SlotStanding::Settled) => continue,
+                Some(SlotStanding::Open) | None => self.advance(slot, begun.is_some(), due.is_late(*at))?,
+                Some(SlotStanding::Taken | SlotStanding::Starting) => self.look.unsettled = true,
+            }
+            // The oldest first: where every slot counts, nothing is begun past one that a run is at.
+            let fresh = self.look.start.iter().filter(|start| !start.again).count();
+            if !self.terms.skips && taken || fresh >= OFFERED {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// How the slots stand that have a record and are not accounted for, up to a second.
+    fn recorded_stands(&mut self, upto: i64) -> Result<BTreeMap<i64, SlotStanding>, Failure> {
+        let settled = self.agenda.settled;
+        let mut all = self.all_stands(settled, upto, false)?;
+        if let Tried::Running(at) = self.tried
+            && at > settled
+            && at <= upto
+        {
+            all.entry(at).or_insert(SlotStanding::Starting);
+        }
+        Ok(all)
+    }
+
+    /// How the slots with a record stand, after one second, up to and with another. What cannot be read is left alone.
+    /// Of those that were `dropped`, what was waved off since is taken back, as whoever did it would, if not dead.
+    fn all_stands(
+        &mut self,
+        after: i64,
+        upto: i64,
+        dropped: bool,
+    ) -> Result<BTreeMap<i64, SlotStanding>, Failure> {
+        let (entries, bad) = recorded(self.store, &self.terms.job, after, upto)?;
+        let mut all: BTreeMap<i64, SlotStanding> =
+            bad.iter().map(|(at, _)| (*at, SlotStanding::Settled)).collect();
+        self.look.notes.extend(bad.into_iter().map(|(_, why)| JobNote::Bad(why)));
+        for (entry, stored) in &entries {
+            let stands = if dropped && is_waved_off(entry) {
+                block_on(self.store.remove(&key_of(&entry.subject), &stored.version));
+                // Counted once it is gone.
+                SlotStanding::Taken
+            } else {
+                self.stands(entry, stored)?
+            };
+            all.insert(due_at(entry), stands);
+        }
+        Ok(all)
+    }
+
+    /// Counts once more what was dropped. A run that began one of them before they were settled has left a record by
+    /// now; whatever is begun later is withdrawn.
+    fn count_dropped(&mut self) -> Result<(), Failure> {
+        let counting: Vec<DroppedRange> =
+            self.agenda.dropped.iter().filter(|range| range.counting).copied().collect();
+        for range in counting {
+            let stands = self.all_stands(range.first - 1, range.last, true)?;
+            let Some(counted) = counted(&range, &stands) else {
+                self.look.unsettled = true;
+                continue;
+            };
+            let changed =
+                self.change(|found, write| found?.with_count(&self.terms.schedule, &range, &counted, write))?;
+            self.changed(&changed, [].iter());
+        }
+        Ok(())
+    }
+
+    fn stands(&mut self, entry: &Entry, stored: &Stored) -> Result<SlotStanding, Failure> {
+        stands(self.store, self.terms, self.now, entry, stored, &mut self.look.notes)
+    }
+
+    /// Offers a slot that may be begun to be started, or waves it off.
+    fn advance(&mut self, slot: Slot, begun: bool, late: bool) -> Result<(), Failure> {
+        let id = slot.due().to_string();
+        let (mut ways, mut held) = (Vec::new(), None);
+        for lease in self.leases()? {
+            ways.push(way(&lease, &self.terms.job, &id));
+            if let (LeaseSeen::Stands(record, _), None) = (lease, &held) {
+                held = Some(record);
+            }
+        }
+        match (turn(&ways, self.tried.has(slot.number()), begun, self.terms.skips), held) {
+            (SlotAction::Start, _) => {
+                let free = ways.contains(&LeaseForSlot::Free);
+                self.look.start.push(SlotToStart { slot, late, again: begun, free });
+                self.look.unsettled = true;
+            }
+            (SlotAction::WaveOff, Some(held)) if self.is_made_up(&held)? => self.look.unsettled = true,
+            (SlotAction::WaveOff, Some(held)) => self.wave_off(&slot, &held)?,
+            (SlotAction::Wait | SlotAction::WaveOff, _) => self.look.unsettled = true,
+        }
+        Ok(())
+    }
+
+    /// Whether a lease is held by a slot of this job that is tried again.
+    fn is_made_up(&mut self, held: &LeaseRecord) -> Result<bool, Failure> {
+        let at = held.holder.slot.as_deref().and_then(|slot| slot.parse::<Timestamp>().ok());
+        let Some(slot) = at.and_then(|at| self.terms.slot(at.as_second())) else { return Ok(false) };
+        let entry = ledger::entry(self.store, &self.terms.subject(&slot))?;
+        Ok(takes_turns(held, &self.terms.job, entry.as_ref()))
+    }
+
+    /// The leases as they are now.
+    fn leases(&mut self) -> Result<Vec<LeaseSeen>, Failure> {
+        if let Some(leases) = &self.leases {
+            return Ok(leases.clone());
+        }
+        let mut leases = Vec::new();
+        for lease in &self.terms.leases {
+            leases.push(ledger::seen(self.store, lease)?);
+        }
+        self.leases = Some(leases.clone());
+        Ok(leases)
+    }
+
+    fn wave_off(&mut self, slot: &Slot, held: &LeaseRecord) -> Result<(), Failure> {
+        let subject = self.terms.subject(slot);
+        let at = host::utc(clock::wall().as_secs());
+        let (key, mut update) = (key_of(&subject), Update::new(random::seed()));
+        let entry = waved_off(subject, &self.terms.job, held, at, update.fresh());
+        let Some(entry) = entry.filter(|entry| entry.encode().is_some()) else { return Ok(()) };
+        let first = NextCall::of(update.offer(None, entry.clone()), Entry::encode);
+        let done = drive(self.store, &key, first, None, |_, answer| {
+            let decode =
+                |stored| update::FoundRecord::of(stored, |body| Entry::decode_of(&entry.subject, body));
+            let next = match answer {
+                StoreAnswer::Read(read) => {
+                    update.on_read(read.map(|stored| stored.map(decode)), |found, write| match found {
+                        Some(_) => UpdateDecision::Stop(()),
+                        None => UpdateDecision::Write(Entry { write, ..entry.clone() }),
+                    })
+                }
+                StoreAnswer::Cas(cas) => update.on_cas(cas),
+            };
+            NextCall::of(next, Entry::encode)
+        })?;
+        let (entry, version) = match done {
+            UpdateOutcome::Landed { record, version, .. } => (record, version),
+            // Somebody has, or has begun it: seen with the next look.
+            UpdateOutcome::Stopped(()) => {
+                self.look.unsettled = true;
+                return Ok(());
+            }
+            UpdateOutcome::Failed { failure, .. } => return Err(failure),
+        };
+        // Somebody may have dropped it before there was a record: that stands. What is settled otherwise is so
+        // by what this record says; so where nobody can tell, it stays.
+        let at = slot.number();
+        let dropped = |agenda: JobRecord| agenda.is_settled(at) && agenda.range_of(at).is_some();
+        if read(self.store, &self.terms.job)?.is_some_and(dropped) {
+            block_on(self.store.remove(&key, &version));
+            return Ok(());
+        }
+        self.look.notes.push(JobNote::WavedOff(entry));
+        self.tell_if_stuck(slot)
+    }
+
+    /// Tells, at the slot that makes it so, that one after the other gave way.
+    fn tell_if_stuck(&mut self, slot: &Slot) -> Result<(), Failure> {
+        let mut entries = Vec::new();
+        // One more, to tell the first time from all others.
+        let told = |slot: &Slot| !self.agenda.is_void(slot.number());
+        for slot in self.terms.schedule.back_from(slot.due()).take(STUCK + 1).take_while(told) {
+            match ledger::entry(self.store, &self.terms.subject(&slot))? {
+                Some(entry) => entries.push(entry),
+                None => break,
+            }
+        }
+        if stuck(entries.iter()) == Some(STUCK) {
+            self.look.notes.push(JobNote::Stuck(self.terms.subject(slot)));
+        }
+        Ok(())
+    }
+}
+
+/// How a slot stands by its record. One whose run never reported is recorded so, if it is not to be run again.
+pub(super) fn stands(
+    store: &mut dyn Store,
+    terms: &Terms,
+    now: i64,
+    entry: &Entry,
+    stored: &Stored,
+    notes: &mut Vec<JobNote>,
+) -> Result<SlotStanding, Failure> {
+    let found = FoundEntry { entry, age: stored.age };
+    let ask = terms.ask(entry, now);
+    let mut lives = None;
+    loop {
+        match prospect(found, &ask, lives, WriteId(random::seed())) {
+            Prospect::AskLease(lease, grant) => lives = Some(alive(store, &lease, grant)?),
+            Prospect::Taken => return Ok(SlotStanding::Taken),
+            Prospect::Settled => return Ok(SlotStanding::Settled),
+            Prospect::Open => return Ok(SlotStanding::Open),
+            Prospect::Silent(silent) => {
+                let amending = Amending::new(stored.version.clone(), silent.clone(), random::seed());
+                return Ok(match amend(store, amending) {
+                    Amended::Done(..) => {
+                        notes.push(JobNote::Silent(silent));
+                        SlotStanding::Settled
+                    }
+                    // Somebody else has: seen with the next look.
+                    Amended::Superseded(_) => SlotStanding::Taken,
+                    Amended::Failed(failure) => return Err(failure),
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,326 @@
+use std::time::Duration;
+
+use leasehold_core::fence::{FenceMode, RefusalReason};
+use leasehold_core::ids::{Epoch, Token};
+use leasehold_core::ledger::{IfUnknown, Subject};
+use leasehold_core::name::Name;
+use leasehold_core::session::Granted;
+
+use super::*;
+use leasehold::backends::memory::MemoryStore;
+use leasehold::host;
+use leasehold::ledger::{Item, ItemRecorder};
+use leasehold::state::StateDir;
+use leasehold::targets::{RefusedAction, Target};
+use leasehold::update::nothing;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A run that has begun its item; a keeper without a session records its steps.
+fn desk() -> ItemSteps {
+    watched_desk().0
+}
+
+/// The same, and what ends when nobody is left who could ask the keeper.
+fn watched_desk() -> (ItemSteps, mpsc::Receiver<()>) {
+    let (name, grant) = (Name::new("site").unwrap(), Grant(7));
+    let item = Item {
+        subject: Subject::Key("order".into()),
+        if_unknown: IfUnknown::Refuse,
+        attempts: 3,
+        keep: None,
+    };
+    let mut book = ItemRecorder::new(item, None, name.clone(), host::holder("run", &name));
+    let (epoch, token, ttl) = (Epoch::first(7), Token::new(1).unwrap(), Duration::from_secs(9));
+    let granted = Granted { lease: name.clone(), epoch, token, grant, ttl };
+    let mut store = MemoryStore::new().unwrap();
+    book.open(&mut store, &granted);
+    let (keeper, inbox) = StepSender::alone().unwrap();
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ended: mpsc::Sender<()> = ended;
+        for step in inbox {
+            match step {
+                StepTask::Stands { name, told } => drop(told.send(book.step_stands(&name))),
+                StepTask::Done { name, output, until, told } => {
+                    let _ = told.send(book.step(&mut store, &name, output, until, &mut nothing));
+                }
+            }
+        }
+    });
+    (ItemSteps { grant, keeper, patience: PATIENCE, under_way: Arc::default() }, end)
+}
+
+fn run(token: u64) -> Bearer {
+    let (epoch, token) = (Epoch::first(7), Token::new(token).unwrap());
+    Bearer { lease: Name::new("site").unwrap(), epoch, token, grant: Grant(7) }
+}
+
+/// All that is answered in a run that has an item and no gate.
+fn whole(steps: ItemSteps) -> StepResponder {
+    StepResponder { steps: Some(steps), ..StepResponder::new(run(1)) }
+}
+
+/// What is answered to whoever asks for the step now, and goes away again.
+fn asked(desk: &ItemSteps) -> StepAnswer {
+    desk.begin("charge", desk.grant).map_or_else(|answer| answer, |_| StepAnswer::Begin)
+}
+
+fn done() -> StepAnswer {
+    StepAnswer::Done { token: 1, output: None }
+}
+
+/// Waits until a thread of this process sleeps.
+#[cfg(target_os = "linux")]
+fn asleep(thread: i32) {
+    let end = clock::boot_time().plus(PATIENCE);
+    let stat = format!("/proc/self/task/{thread}/stat");
+    while !std::fs::read_to_string(&stat).unwrap().contains(") S ") {
+        assert!(clock::boot_time() < end, "it goes on");
+        std::thread::yield_now();
+    }
+}
+
+/// Two processes of a run come for a step; the first has done it while the second is about to begin.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_step_is_not_begun_by_who_looked_before_it_was_done() {
+    let desk = desk();
+    let (tell, told) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let first = desk.begin("charge", desk.grant).unwrap();
+        // The second comes as far as it does without this.
+        let mut held = desk.under_way();
+        let second = scope.spawn(|| {
+            tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
+            asked(&desk)
+        });
+        asleep(told.recv().unwrap());
+        assert_eq!(desk.done("charge", None), StepAnswer::Recorded { left_out: false });
+        held.remove("charge");
+        drop(held);
+        assert_eq!(second.join().unwrap(), done());
+        drop(first);
+    });
+}
+
+/// Many come at once, and go on asking until it is done.
+#[test]
+fn of_many_that_come_at_once_one_does_it() {
+    let desk = desk();
+    let begun = std::sync::atomic::AtomicU32::new(0);
+    let barrier = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                barrier.wait();
+                loop {
+                    match desk.begin("charge", desk.grant) {
+                        Ok(_at_it) => {
+                            begun.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                            desk.done("charge", None);
+                        }
+                        Err(StepAnswer::Busy) => std::thread::yield_now(),
+                        Err(answer) => return assert_eq!(answer, done()),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(begun.into_inner(), 1);
+}
+
+/// One that goes away, before it hears that it may begin or after, leaves the step to others.
+#[test]
+fn who_goes_away_leaves_the_step_to_others() {
+    let desk = desk();
+    let begin = StepRequest::Begin { step: "charge".into(), grant: desk.grant };
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    send(&theirs, &begin).unwrap();
+    drop(theirs);
+    whole(desk.clone()).serve(&ours).unwrap_err();
+    assert_eq!(asked(&desk), StepAnswer::Begin);
+    std::thread::scope(|scope| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let serving = scope.spawn({
+            let desk = whole(desk.clone());
+            move || desk.serve(&ours).is_err()
+        });
+        send(&theirs, &begin).unwrap();
+        assert_eq!(receive::<StepAnswer>(&mut BufReader::new(&theirs)).unwrap(), StepAnswer::Begin);
+        assert_eq!(asked(&desk), StepAnswer::Busy);
+        drop(theirs);
+        assert!(serving.join().unwrap());
+    });
+    assert_eq!(asked(&desk), StepAnswer::Begin);
+}
+
+/// What a command has left behind may hold its connection for ever: who answers ends with the run, and so does who
+/// waits for those that come.
+#[test]
+fn who_answers_ends_with_the_run() {
+    let dir = fresh("ends");
+    let (desk, end) = watched_desk();
+    let grant = desk.grant;
+    let steps = StepServer::listen(&dir, whole(desk)).unwrap();
+    let held = ["done", "begun"].map(|step| {
+        let held = UnixStream::connect(steps.path()).unwrap();
+        send(&held, &StepRequest::Begin { step: step.into(), grant }).unwrap();
+        assert_eq!(receive::<StepAnswer>(&mut BufReader::new(&held)).unwrap(), StepAnswer::Begin);
+        held
+    });
+    send(&held[0], &StepRequest::Done { output: None }).unwrap();
+    let mut first = BufReader::new(&held[0]);
+    assert_eq!(receive::<StepAnswer>(&mut first).unwrap(), StepAnswer::Recorded { left_out: false });
+    // After that nothing is kept of it.
+    assert_eq!(receive::<StepAnswer>(&mut first).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    drop(steps);
+    assert_eq!(end.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
+    drop(held);
+    gone(&dir);
+}
+
+#[test]
+fn what_cannot_be_begun_is_not_told_as_done() {
+    let desk = desk();
+    for name in ["", &"x".repeat(STEP_NAME_MAX + 1)] {
+        assert_eq!(desk.begin(name, desk.grant).err(), Some(StepAnswer::BadName));
+    }
+    assert_eq!(desk.begin("charge", Grant(8)).err(), Some(StepAnswer::Superseded));
+    let (keeper, inbox) = StepSender::alone().unwrap();
+    std::thread::spawn(move || {
+        for step in inbox {
+            let StepTask::Stands { told, .. } = step else { panic!("{step:?}") };
+            let _ = told.send(None);
+        }
+    });
+    let desk = ItemSteps { keeper, ..desk };
+    assert_eq!(asked(&desk), StepAnswer::NoItem);
+    assert!(desk.under_way().is_empty());
+}
+
+fn fresh(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("leasehold-steps-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    StateDir::at(dir).sockets().unwrap()
+}
+
+fn gone(sockets: &Path) {
+    std::fs::remove_dir_all(sockets.parent().unwrap()).unwrap();
+}
+
+/// What a killed run has left is removed, as far as it came. What lives is not, be it that it does not listen yet.
+#[test]
+fn a_sweep_spares_what_does_not_listen_yet() {
+    let dir = fresh("sweep");
+    let [(left, first), (half, second), (about_to_listen, _third), (living, _fourth)] =
+        std::array::from_fn(|_| place(&dir));
+    drop((UnixListener::bind(&left).unwrap(), first));
+    drop(second);
+    drop(UnixListener::bind(&about_to_listen).unwrap());
+    let _listener = UnixListener::bind(&living).unwrap();
+    let end = clock::boot_time().plus(PATIENCE);
+    // A process that another test is just starting has what we have open, until it executes.
+    while [&left, &half].iter().any(|path| run_files::lock_of(path).exists()) {
+        assert!(clock::boot_time() < end, "it is left");
+        sweep(&dir);
+    }
+    let there = [&left, &half, &about_to_listen, &living]
+        .map(|path| (path.exists(), run_files::lock_of(path).exists()));
+    assert_eq!(there, [(false, false), (false, false), (true, true), (true, true)]);
+    gone(&dir);
+}
+
+/// A wrapper that is stopped accepts nobody, and when enough have come a connection to it waits without an end.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_sweep_waits_for_nobody() {
+    let dir = fresh("stopped");
+    let (stopped, _lock) = place(&dir);
+    let _listener = UnixListener::bind(&stopped).unwrap();
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+    for _ in 0..=most.trim().parse::<u32>().unwrap() {
+        drop(UnixStream::connect(&stopped).unwrap());
+    }
+    let (tell, told) = mpsc::channel();
+    let next = dir.clone();
+    std::thread::spawn(move || {
+        sweep(&next);
+        tell.send(()).unwrap();
+    });
+    told.recv_timeout(PATIENCE).unwrap();
+    assert!(stopped.exists());
+    gone(&dir);
+}
+
+/// Many start at once, each of which sweeps: nobody loses what it has just made.
+#[test]
+fn who_sweeps_takes_nothing_from_who_begins() {
+    let dir = fresh("many");
+    let barrier = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                barrier.wait();
+                for _ in 0..50 {
+                    sweep(&dir);
+                    let (place, lock) = place(&dir);
+                    let (_listener, own) = bind(&place).unwrap();
+                    sweep(&dir);
+                    assert!(lock.is_some() && own.is_none() && UnixStream::connect(&place).is_ok());
+                    remove(&place);
+                }
+            });
+        }
+    });
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    gone(&dir);
+}
+
+/// What is told at a gate, and until when that counts.
+#[test]
+fn a_gate_is_entered_only_by_its_own_run_and_in_time() {
+    let store = MemoryStore::new().unwrap();
+    let gates = Gates::new(Arc::new(move || Ok(Box::new(store.clone()))));
+    let mail = Name::new("mail").unwrap();
+    let desk = StepResponder::new(run(1)).with_gates(gates.clone(), PATIENCE);
+    let refused = |answer| match answer {
+        StepAnswer::Barred { refused } => (refused.attempt, refused.reason),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(desk.enter(&mail, Grant(7))), (RefusedAction::Enter, RefusalReason::NotSealed));
+    gates.gate(&mail).seal(&run(1), FenceMode::Enforce).unwrap();
+    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Entered { by: None, let_in: None });
+    let by = Duration::from_secs(5);
+    *desk.ours_until.lock().unwrap() = Some(BootTime(by));
+    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Entered { by: Some(by), let_in: None });
+    // Neither for another run, nor in a run that has named none.
+    assert_eq!(desk.enter(&mail, Grant(8)), StepAnswer::NoGate);
+    assert_eq!(whole(self::desk()).enter(&mail, Grant(7)), StepAnswer::NoGate);
+    let next = Bearer { grant: Grant(9), ..run(2) };
+    gates.gate(&mail).seal(&next, FenceMode::Enforce).unwrap();
+    assert_eq!(refused(desk.enter(&mail, Grant(7))), (RefusedAction::Enter, RefusalReason::Stale));
+}
+
+/// A store that is not there, and one that has no more time: no answer is a start.
+#[test]
+fn a_store_that_does_not_answer_lets_nobody_in() {
+    let mail = Name::new("mail").unwrap();
+    let failure = Failure::new(FailureKind::Denied, "no");
+    let said = failure.clone();
+    let gates = Gates::new(Arc::new(move || Err(said.clone())));
+    let desk = StepResponder::new(run(1)).with_gates(gates, PATIENCE);
+    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Unentered { failure: failure.clone() });
+    // A run that was paused past its lease blames no store.
+    let now = clock::boot_time();
+    *desk.ours_until.lock().unwrap() = Some(now);
+    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Late);
+    *desk.ours_until.lock().unwrap() = Some(now.plus(PATIENCE));
+    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Unentered { failure });
+    let store = MemoryStore::new().unwrap();
+    let gates = Gates::new(Arc::new(move || Ok(Box::new(store.clone()))));
+    gates.gate(&mail).seal(&run(1), FenceMode::Enforce).unwrap();
+    let desk = StepResponder::new(run(1)).with_gates(gates, Duration::ZERO);
+    let answer = desk.enter(&mail, Grant(7));
+    assert!(matches!(answer, StepAnswer::Unentered { .. }), "{answer:?}");
+}
