@@ -39,6 +39,7 @@ pub mod ledger;
 #[cfg(unix)]
 pub mod liveness;
 pub mod memory;
+pub mod messages;
 pub mod owned;
 #[cfg(unix)]
 pub mod poll;
