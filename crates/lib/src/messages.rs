@@ -30,6 +30,11 @@ impl Explanation {
         Self { what: part(&what), means: part(&means), next: part(&next) }
     }
 
+    /// The same about one of several things.
+    pub fn of_one(self, name: impl fmt::Display) -> Self {
+        Self { what: format!("{name}: {}", self.what), ..self }
+    }
+
     /// The same with another meaning for the job.
     pub fn meaning(self, means: impl fmt::Display) -> Self {
         Self { means: means.to_string(), ..self }
@@ -90,8 +95,10 @@ pub struct Catalogue {
 #[macro_export]
 macro_rules! notes {
     ($($(#[$doc:meta])* $name:ident($($arg:ident),*) $text:literal;)*) => {
-        $($(#[$doc])* pub fn $name($($arg: impl ::std::fmt::Display),*) -> String { format!($text) })*
+        $($(#[$doc])* #[doc = concat!("“", $text, "”")]
+        pub fn $name($($arg: impl ::std::fmt::Display),*) -> String { format!($text) })*
         /// Every line of this catalogue.
+        #[allow(dead_code)] // a program reads them only to list them
         pub const NOTES: &[$crate::messages::Entry] = &[$($crate::messages::Entry {
             name: stringify!($name),
             exit: None,
@@ -104,10 +111,12 @@ macro_rules! notes {
 #[macro_export]
 macro_rules! explanations {
     ($($(#[$doc:meta])* $name:ident($($arg:ident),*) { $what:literal $means:literal $next:literal })*) => {
-        $($(#[$doc])* pub fn $name($($arg: impl ::std::fmt::Display),*) -> $crate::messages::Explanation {
+        $($(#[$doc])* #[doc = concat!("“", $what, "”")]
+        pub fn $name($($arg: impl ::std::fmt::Display),*) -> $crate::messages::Explanation {
             $crate::messages::Explanation::parts(format!($what), format!($means), format!($next))
         })*
         /// Every explanation of this catalogue.
+        #[allow(dead_code)] // a program reads them only to list them
         pub const EXPLANATIONS: &[$crate::messages::Entry] = &[$($crate::messages::Entry {
             name: stringify!($name),
             exit: None,

@@ -46,6 +46,7 @@ use leasehold::core::store::{Failure, FailureKind};
 use leasehold::doctor::{FirstUse, Notes, Tell};
 use leasehold::host::{self, Enclosing};
 use leasehold::memory::Memory;
+use leasehold::messages::Explanation;
 use leasehold::state::{StateDir, is_denial};
 use leasehold::stores::Store;
 use leasehold_run::runner;
@@ -319,12 +320,8 @@ pub fn unconfirmed(failure: &Failure, sent: bool, lease: &Name, chosen: &Chosen)
     if !sent {
         return failed;
     }
-    let doubt = format!(
-        "{}. It was sent and not confirmed: it may have taken effect all the same, or may yet. See: leasehold status \
-         {lease}",
-        failed.message
-    );
-    Failed { message: doubt, ..failed }
+    let doubt = "The change was sent and not confirmed: it may have been made, or may yet be made";
+    Failed { told: Explanation::parts(failed.told.what, doubt, format!("See: leasehold status {lease}")), ..failed }
 }
 
 /// A store whose content must not be acted on.

@@ -1,11 +1,13 @@
 //! `leasehold run`: from the grant to the release.
 
-use leasehold::messages::{Catalogue, Entry};
+#[cfg(test)]
+use leasehold::messages::Catalogue;
 use leasehold::{explanations, notes};
 
 use super::failures;
 
 /// What `run` says; `once` and the runs of a scheduler say the same.
+#[cfg(test)]
 pub const CATALOGUE: Catalogue = Catalogue {
     name: "run",
     about: "`leasehold run`, `leasehold once`, and the runs that a scheduler starts.",
@@ -22,7 +24,8 @@ notes! {
     /// The one line of a run that did not start because the lease is held.
     skipped(job, waited, which, held, scope) "skipped {job}{waited}: {which}{held}{scope}";
     after_waiting(patience) " after waiting {patience}";
-    all_busy(leases, lease) "{leases} are all held; {lease} is ";
+    the_lease(lease) "{lease} is ";
+    all_held(leases, lease) "{leases} are all held; {lease} is ";
 
     renewed() "renewed";
     renewed_again() "the lease is renewed again";
