@@ -1,5 +1,8 @@
 //! Every exit code, one meaning each. Scripts rely on these numbers.
 
+use std::fmt::Display;
+
+use leasehold::messages::Explanation;
 use leasehold_run::config_file::BadFile;
 use leasehold_run::placeholders::BadTemplate;
 
@@ -94,21 +97,21 @@ impl FailKind {
     }
 }
 
-/// A failure as the user sees it: what happened, what it means, what to do, and the code.
+/// A failure as the user sees it, and its exit code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
     /// Which kind; it has the exit code.
     pub kind: FailKind,
     /// A greppable word for `--json`.
     pub word: &'static str,
-    /// The sentences.
-    pub message: String,
+    /// What happened, what it means for the job, what to do next.
+    pub told: Explanation,
 }
 
 impl Failed {
     /// A failure of this kind.
-    pub fn new(kind: FailKind, word: &'static str, message: impl Into<String>) -> Self {
-        Self { kind, word, message: message.into() }
+    pub fn new(kind: FailKind, word: &'static str, told: impl Into<Explanation>) -> Self {
+        Self { kind, word, told: told.into() }
     }
 
     /// The exit code.
@@ -116,33 +119,36 @@ impl Failed {
         self.kind.code()
     }
 
-    /// The same, of a command that only looks: nobody asked it to run anything.
+    /// The same with another meaning for the job; empty: none.
+    pub fn meaning(self, means: impl Display) -> Self {
+        Self { told: self.told.meaning(means), ..self }
+    }
+
+    /// The same for a command that only looks: it was asked to run nothing.
     pub fn of_a_look(self) -> Self {
-        let message = self.message.replace(" Nothing was run.", "");
-        let message = message.strip_suffix(" Nothing was run").map_or(message.clone(), Into::into);
-        Self { message, ..self }
+        self.meaning("")
     }
 
     /// A misuse of the command line.
-    pub fn usage(message: impl Into<String>) -> Self {
-        Self::new(FailKind::Usage, "usage", message)
+    pub fn usage(told: impl Into<Explanation>) -> Self {
+        Self::new(FailKind::Usage, "usage", told)
     }
 
     /// Something wrong with the configuration.
-    pub fn config(message: impl Into<String>) -> Self {
-        Self::new(FailKind::Config, "config", message)
+    pub fn config(told: impl Into<Explanation>) -> Self {
+        Self::new(FailKind::Config, "config", told)
     }
 }
 
 impl From<BadFile> for Failed {
     fn from(bad: BadFile) -> Self {
-        Self::config(format!("{bad}. Nothing was started"))
+        Self::config(Explanation::of(bad).meaning("Nothing was started"))
     }
 }
 
 impl From<BadTemplate> for Failed {
     fn from(bad: BadTemplate) -> Self {
-        Self::usage(bad.to_string())
+        Self::usage(Explanation::of(bad))
     }
 }
 
@@ -154,6 +160,7 @@ mod tests {
     fn a_file_that_is_wrong_is_a_configuration_that_starts_nothing() {
         let failed = Failed::from(BadFile("leasehold.toml:4: what is that".into()));
         assert_eq!(failed.code(), 78);
-        assert_eq!(failed.message, "leasehold.toml:4: what is that. Nothing was started");
+        assert_eq!(failed.told.to_string(), "leasehold.toml:4: what is that. Nothing was started");
+        assert_eq!(failed.of_a_look().told.to_string(), "leasehold.toml:4: what is that");
     }
 }

@@ -90,11 +90,12 @@ impl Out {
     /// A failure: the sentences on stderr; with `--json` as an object there.
     pub fn fail(&self, failed: &Failed) {
         if self.json {
-            let error = json!({"code": failed.word, "message": failed.message, "exit": failed.code()});
+            let error =
+                json!({"code": failed.word, "message": failed.told.to_string(), "exit": failed.code()});
             let object = escaped(&json!({"v": 1, "error": error}).to_string());
             let _ = std::io::stderr().write_all(format!("{object}\n").as_bytes());
         } else {
-            self.say(&failed.message);
+            self.say(&failed.told.to_string());
         }
     }
 

@@ -36,6 +36,7 @@ pub mod ledger;
 #[cfg(unix)]
 pub mod liveness;
 pub mod manual;
+pub mod messages;
 pub mod other_stores;
 #[cfg(unix)]
 pub mod poll;

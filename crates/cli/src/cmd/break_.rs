@@ -102,11 +102,7 @@ fn answer(
     loop {
         let lives = alive(opened.store.as_mut(), lease, hold.grant);
         let lives = lives.map_err(|failure| {
-            let failed = store_failed(&failure, &opened.chosen);
-            Failed {
-                message: format!("{}. The holder was asked to stop. {STANDS}", failed.message),
-                ..failed
-            }
+            store_failed(&failure, &opened.chosen).meaning(format!("The holder was asked to stop. {STANDS}"))
         })?;
         if lives == Alive::No {
             let ran_out = holds(lease, hold.grant, opened)?;
@@ -160,10 +156,7 @@ fn take_it(
         AcquireRequest { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now, within };
     let taken = take(&ask, opened, signals, out).map_err(|failed| {
         match asked.is_some() && matches!(failed.kind, FailKind::Interrupted(_)) {
-            true => Failed {
-                message: format!("{}. The holder was asked to stop. {STANDS}", failed.message),
-                ..failed
-            },
+            true => failed.meaning(format!("The holder was asked to stop. {STANDS}")),
             false => failed,
         }
     });

@@ -164,8 +164,7 @@ fn not_taken(error: &TakeError, chosen: &Chosen) -> Failed {
 /// Refuses timing that the store's clock does not allow.
 fn timed(jobs: &[Job], store: &dyn Store) -> Result<(), Failed> {
     jobs.iter().try_for_each(|job| {
-        let named =
-            |failed: Failed| Failed { message: format!("{}: {}", job.name, failed.message), ..failed };
+        let named = |failed: Failed| Failed { told: failed.told.of_one(&job.name), ..failed };
         super::timing(job.wishes, store).map(|_| ()).map_err(named)
     })
 }
@@ -201,7 +200,6 @@ fn reloaded(
             false
         }
         Err(failed) => {
-            let why = failed.message.replace(". Nothing was started", "").replace(". Nothing was run.", "");
             let then = match failed.kind {
                 FailKind::Clock => " until it does",
                 FailKind::Unreachable => " until the store answers",
@@ -209,7 +207,8 @@ fn reloaded(
             };
             let again = matches!(failed.kind, FailKind::Clock | FailKind::Unreachable);
             if !(again && told) {
-                out.warn(&format!("{why}. The jobs stay as they were before that change{then}"));
+                let kept = format!("The jobs stay as they were before that change{then}");
+                out.warn(&failed.meaning(kept).told.to_string());
             }
             again
         }

@@ -69,7 +69,7 @@ fn look(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> TargetRow {
     }
     let mut opened = match target_args::opened(url, flags, gates) {
         Ok(opened) => opened,
-        Err(failed) => return bad(failed.message),
+        Err(failed) => return bad(failed.of_a_look().told.to_string()),
     };
     // It knows best what of its name is secret.
     let target = opened.shown().to_owned();
@@ -195,7 +195,7 @@ fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
             ));
         }
         Ok(false) => {}
-        Err(unknown) => out.warn(&format!("whether {lease} is held cannot be told: {}", unknown.message)),
+        Err(unknown) => out.warn(&format!("whether {lease} is held cannot be told: {}", unknown.told)),
     }
     let forgotten = target.forget().map_err(failed)?.unwrap_or(record.fence);
     let (lease, token) = (&forgotten.lease, forgotten.token);

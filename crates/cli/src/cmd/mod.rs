@@ -46,6 +46,7 @@ use leasehold::core::store::{Failure, FailureKind};
 use leasehold::core::timing::{Timing, TimingWishes};
 use leasehold::doctor::{FirstUse, FirstUseNotes, Tell};
 use leasehold::host::{self, Enclosing};
+use leasehold::messages::Explanation;
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::state::{StateDir, is_denial};
 use leasehold::stores::Store;
@@ -320,12 +321,11 @@ pub fn unconfirmed(failure: &Failure, sent: bool, lease: &Name, chosen: &Chosen)
     if !sent {
         return failed;
     }
-    let doubt = format!(
-        "{}. It was sent and not confirmed: it may have taken effect all the same, or may yet. See: leasehold status \
-         {lease}",
-        failed.message
-    );
-    Failed { message: doubt, ..failed }
+    let doubt = "The change was sent and not confirmed: it may have been made, or may yet be made";
+    Failed {
+        told: Explanation::parts(failed.told.what, doubt, format!("See: leasehold status {lease}")),
+        ..failed
+    }
 }
 
 /// A store whose content must not be acted on.

@@ -31,11 +31,10 @@ pub fn run(args: &PushArgs, out: &Out) -> Result<u8, Failed> {
         return install(dir, out);
     }
     target_args::enclosing("push").map_err(|failed| Failed {
-        message:
-            "there is no run in the environment, so there is no token to push with. Nothing was pushed. \
+        told: "there is no run in the environment, so there is no token to push with. Nothing was pushed. \
                   `leasehold push` works inside a run that names the repository: leasehold run NAME --fence \
                   git:origin -- sh -c '... && leasehold push origin main'"
-                .into(),
+            .into(),
         ..failed
     })?;
     let system = |e: io::Error| {
@@ -209,7 +208,8 @@ pub fn as_helper() -> Option<u8> {
 }
 
 fn told_failure(error: &TargetError) {
-    let Failed { kind, message, .. } = target_args::failed(error);
+    let Failed { kind, told, .. } = target_args::failed(error);
+    let message = told.to_string();
     let (outcome, word) = target_args::outcome(error);
     if !report(&json!({"code": kind.code(), "word": word, "message": message, "outcome": outcome})) {
         Out::plain().warn(&message);

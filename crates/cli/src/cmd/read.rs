@@ -49,10 +49,7 @@ fn to_file(target: &mut dyn Target, path: &Path) -> Result<(), Failed> {
 
 /// Whoever only reads need not hear that nothing was written.
 fn unread(error: &TargetError) -> Failed {
-    let failed = target_args::failed(error);
-    let message =
-        failed.message.replace(" Nothing was written.", "").replace(". Nothing was changed there", "");
-    Failed { message, ..failed }
+    target_args::failed(error).of_a_look()
 }
 
 fn unwritten(to: &str, error: &io::Error) -> Failed {

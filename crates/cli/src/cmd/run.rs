@@ -2,8 +2,8 @@
 
 mod hints;
 mod observe;
+mod progress;
 mod slot;
-mod voice;
 mod watch;
 
 use std::ffi::OsStr;
@@ -22,9 +22,9 @@ use leasehold_run::placeholders::Moment;
 use leasehold_run::runner::lookup::{Program, lookup};
 use leasehold_run::runner::run::{self, RunResult, RunSpec};
 pub use observe::diary;
+use progress::Progress;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 pub use slot::slot;
-use voice::Voice;
 
 use super::{
     Aim, OpenedStore, SlowStoreNotice, fence, forgetful, item_args, not_started, other_stores, target_args,
@@ -32,6 +32,7 @@ use super::{
 use crate::args::{Everywhere, ReportArgs, RunArgs};
 use crate::config;
 use crate::exit::{FailKind, Failed};
+use crate::messages::run as say;
 use crate::out::Out;
 use crate::report;
 
@@ -96,17 +97,16 @@ fn carry_out(
             out.note(caution);
         }
     }
-    let mut voice = Voice::new(out, &spec, &chosen, silence);
+    let mut progress = Progress::new(out, &spec, &chosen, silence);
     let terminal = spec.foreground.then(terminal).flatten();
-    let ran = run::run(&spec, store, memory.clone(), fences, &mut voice)
-        .map_err(|e| Failed::new(FailKind::Unreachable, "system", format!("the system refused: {e}")))
-        .map_err(early)?;
+    let ran =
+        run::run(&spec, store, memory.clone(), fences, &mut progress).map_err(say::system).map_err(early)?;
     left(&ran);
     if let Some(before) = terminal.filter(|_| was_killed(&ran.outcome)) {
         restore(&before);
     }
     if let Some(why) = &ran.unwritten {
-        out.warn(&format!("not all that the command printed could be passed on: {why}"));
+        out.warn(&say::output_cut(why));
     }
     fence::remember(&state, &ran.fences.sealed);
     forgetful(&memory, &chosen, out);
@@ -133,7 +133,7 @@ fn carry_out(
         (NotStarted::Seal { release, .. }, Some(error)) => target_args::not_sealed(error, *release),
         _ => not_started(why, &chosen, &spec.leases[0], Aim::Run),
     };
-    let told = voice.ended(&ran, args.skip_exit, refusal);
+    let told = progress.ended(&ran, args.skip_exit, refusal);
     report::write(args.reports, out, || report::record(&spec, &ran, &told));
     told
 }
@@ -213,8 +213,7 @@ impl Order {
     /// What to run, with timing that this store supports.
     fn spec(self, args: &RunArgs, store: &dyn Store, when: &Moment) -> Result<RunSpec, Failed> {
         let Self { leases, job, program, run_id } = self;
-        let max_run = duration::parse_or_none(&args.manner.max_run)
-            .map_err(|e| Failed::usage(format!("--max-run: {e} (or none). Nothing was run.")))?;
+        let max_run = duration::parse_or_none(&args.manner.max_run).map_err(say::bad_max_run)?;
         let timing = &args.manner.timing;
         let (item, key) = item_args::item(args, &leases, &job, when)?;
         item.as_ref().map_or(Ok(()), |item| item_args::check_clock(item, &store.facts()))?;
@@ -269,7 +268,7 @@ fn leases(args: &RunArgs) -> Result<Vec<Name>, Failed> {
     for other in &args.or {
         let other = super::name(other)?;
         if leases.contains(&other) {
-            return Err(Failed::usage(format!("{other} is named twice. Nothing was run.")));
+            return Err(say::named_twice(other));
         }
         leases.push(other);
     }
@@ -285,9 +284,8 @@ fn find(
 ) -> Result<Program, Failed> {
     lookup(command, path).map_err(|e| {
         let hint = if e.exit_code() == 127 { hint() } else { None };
-        let hint = hint.map(|hint| format!(" {hint}")).unwrap_or_default();
-        let message = format!("{e}. Nothing was acquired: {lease} is free to run elsewhere.{hint}");
-        Failed::new(FailKind::Command(e.exit_code()), "command", message)
+        let told = say::no_command(&e, lease, hint.unwrap_or_default());
+        Failed::new(FailKind::Command(e.exit_code()), "command", told)
     })
 }
 
@@ -296,9 +294,7 @@ fn run_id(args: &RunArgs) -> Result<String, Failed> {
     let Some(id) = &args.run_id else { return Ok(host::fresh_run_id(None)) };
     let good = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);
     if id.is_empty() || id.len() > 100 || !id.chars().all(good) {
-        return Err(Failed::usage(format!(
-            "{id:?} is not a run id: use up to 100 letters, digits and . _ : / @ -. Nothing was run."
-        )));
+        return Err(say::bad_run_id(format!("{id:?}")));
     }
     Ok(host::fresh_run_id(Some(id)))
 }

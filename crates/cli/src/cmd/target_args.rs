@@ -51,10 +51,7 @@ pub fn fences_of<'l>(
     let (mut fences, mut gates) = (Fences::none(), None);
     for lease in leases {
         let targets: Result<_, Failed> = each(lease, &mut gates).into_iter().collect();
-        let targets = targets.map_err(|failed| Failed {
-            message: format!("{}. Nothing was run", failed.message.trim_end_matches('.')),
-            ..failed
-        })?;
+        let targets = targets.map_err(|failed| failed.meaning("Nothing was run"))?;
         fences.add(lease.clone(), targets);
     }
     Ok((fences, gates))
@@ -136,7 +133,7 @@ pub fn failed(error: &TargetError) -> Failed {
             FailureKind::Unusable => (FailKind::Config, "target_unusable"),
         },
     };
-    Failed::new(kind, word, error.to_string())
+    Failed::new(kind, word, error.explanation())
 }
 
 /// What became of a write that a target did not take, in the words of history, and why in a word. Only what
@@ -160,18 +157,16 @@ fn denied(error: &std::io::Error) -> bool {
 
 /// A run that was not started because a target could not be sealed.
 pub fn not_sealed(error: &TargetError, release: Release) -> Failed {
-    let Failed { kind, word, message } = failed(error);
-    let message =
-        format!("{}. Nothing was run, and the lease was given back.", message.trim_end_matches('.'));
+    let failed = failed(error).meaning("Nothing was run, and the lease was released");
     match error {
         TargetError::Refused(refused) => match refused.reason {
             // The lease was ours to the end, so the store has forgotten what the fence has seen.
             RefusalReason::Stale if release == Release::Done => rewound(refused),
-            RefusalReason::Stale => Failed::new(FailKind::Lost, "lost", message),
-            RefusalReason::OtherLease => Failed::new(FailKind::Config, word, message),
-            _ => Failed::new(FailKind::NeedsYou, word, message),
+            RefusalReason::Stale => Failed { kind: FailKind::Lost, word: "lost", ..failed },
+            RefusalReason::OtherLease => Failed { kind: FailKind::Config, ..failed },
+            _ => Failed { kind: FailKind::NeedsYou, ..failed },
         },
-        _ => Failed { kind, word, message },
+        _ => failed,
     }
 }
 
@@ -200,6 +195,6 @@ pub fn let_in(refused: &Refused) -> String {
     format!(
         "would have been refused ({}): {}. Only watched here, so it was let in",
         refused.reason.word(),
-        refused.fault()
+        refused.explanation().what
     )
 }

@@ -182,11 +182,7 @@ fn left_behind(failed: Failed, before: &Option<BTreeSet<OsString>>, chosen: &Cho
     if backends::content(&chosen.url) == *before {
         return failed;
     }
-    let message = format!(
-        "{}. What was made of {} is left, and the same command goes on with it",
-        failed.message, chosen.shown
-    );
-    Failed { message, ..failed }
+    failed.meaning(format!("What was made of {} is left, and the same command goes on with it", chosen.shown))
 }
 
 /// Whether a shell that does not say so looks for the configuration elsewhere.
@@ -196,10 +192,7 @@ fn moved_config() -> bool {
 }
 
 fn unchanged(failed: Failed) -> Failed {
-    let failed = failed.of_a_look();
-    let message =
-        format!("{}. Nothing was written to your configuration", failed.message.trim_end_matches('.'));
-    Failed { message, ..failed }
+    failed.meaning("Nothing was written to your configuration")
 }
 
 /// The user's configuration: where, and what it says now.

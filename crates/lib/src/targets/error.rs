@@ -1,4 +1,4 @@
-//! Why a target did not do it, in sentences: what happened, what it means, what to do.
+//! Why a target did not do what it was asked.
 
 use std::fmt;
 use std::io;
@@ -10,18 +10,17 @@ use leasehold_core::ids::Token;
 use leasehold_core::name::Name;
 use leasehold_core::store::Failure;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
+use super::messages as say;
 use crate::backends::{AsTarget, gate, target_of};
+use crate::messages::Explanation;
 
 /// Why a target did not do it.
-#[derive(Debug, Error)]
+#[derive(Debug)]
 pub enum TargetError {
     /// The rule says no.
-    #[error(transparent)]
     Refused(Box<Refused>),
     /// Somebody is inside the target's critical section and stays there.
-    #[error("{}", busy(.target, *.waited, *.holder))]
     Busy {
         /// The target.
         target: String,
@@ -31,10 +30,6 @@ pub enum TargetError {
         holder: Option<u32>,
     },
     /// The fence is there and cannot be read. It may be ahead of us, so nobody is let in.
-    #[error(
-        "refused: {why}, so nobody can tell who may write {target}. Nothing was written. Restore \
-         {fence} from a backup; only if no run can still be writing, remove it and run again"
-    )]
     BadFence {
         /// The target.
         target: String,
@@ -44,7 +39,6 @@ pub enum TargetError {
         why: String,
     },
     /// It cannot be a target at all.
-    #[error("{target} {why}. Nothing was written. {fix}")]
     Unfit {
         /// The target.
         target: String,
@@ -54,7 +48,6 @@ pub enum TargetError {
         fix: String,
     },
     /// The system said no before anything was changed.
-    #[error("cannot {doing} {target}: {source}. Nothing was changed there")]
     Io {
         /// The target.
         target: String,
@@ -64,7 +57,6 @@ pub enum TargetError {
         source: io::Error,
     },
     /// It lies behind a network, and that or its server said no before anything was changed.
-    #[error("cannot {doing} {target}: {}. Nothing was changed there", .failure.message.trim_end_matches('.'))]
     Remote {
         /// The target.
         target: String,
@@ -74,7 +66,6 @@ pub enum TargetError {
         failure: Failure,
     },
     /// The connection to its server was lost before anything was changed.
-    #[error("cannot {doing} {target}: {}. Nothing was changed there", .why.trim_end_matches('.'))]
     Lost {
         /// The target.
         target: String,
@@ -84,7 +75,6 @@ pub enum TargetError {
         why: String,
     },
     /// No answer that can be relied on, and nothing more can be found out.
-    #[error("{}", in_doubt(.target, *.asked, .why.trim_end_matches('.')))]
     InDoubt {
         /// The target.
         target: String,
@@ -94,10 +84,6 @@ pub enum TargetError {
         why: String,
     },
     /// The system said no in the middle: whoever comes next finishes the write or takes it back.
-    #[error(
-        "the outcome of writing {target} is unknown: {source}. The next run that seals it finishes this \
-         write or takes it back; look at it then"
-    )]
     Unknown {
         /// The target.
         target: String,
@@ -106,15 +92,53 @@ pub enum TargetError {
     },
 }
 
-fn busy(target: &str, waited: Duration, holder: Option<u32>) -> String {
-    let (who, evict) = match holder {
-        Some(pid) => (format!("process {pid} is"), format!("; if it hangs, end it: kill -9 {pid}")),
-        None => ("another process is".into(), String::new()),
-    };
-    format!(
-        "{who} inside the lock of {target} and did not leave within {}. Nothing was written. Try again{evict}",
-        HumanDuration(waited)
-    )
+impl TargetError {
+    /// What happened, what it means, what to do next.
+    pub fn explanation(&self) -> Explanation {
+        match self {
+            Self::Refused(refused) => refused.explanation(),
+            Self::Busy { target, waited, holder } => {
+                let (who, evict) = match holder {
+                    Some(pid) => (say::process(pid), say::evict(pid)),
+                    None => (say::another_process(), String::new()),
+                };
+                say::busy(who, target, HumanDuration(*waited), evict)
+            }
+            Self::BadFence { target, fence, why } => say::bad_fence(why, target, fence),
+            Self::Unfit { target, why, fix } => say::unfit(target, why, fix),
+            Self::Io { target, doing, source } => say::failed(doing, target, source),
+            Self::Remote { target, doing, failure } => {
+                say::failed(doing, target, failure.message.trim_end_matches('.'))
+            }
+            Self::Lost { target, doing, why } => say::failed(doing, target, why.trim_end_matches('.')),
+            Self::InDoubt { target, asked, why } => {
+                let why = why.trim_end_matches('.');
+                match asked {
+                    TargetAction::Write => say::write_in_doubt(target, why),
+                    TargetAction::Seal => say::fence_in_doubt(target, why),
+                    TargetAction::Mode => say::mode_in_doubt(target, why),
+                    TargetAction::Reset => say::reset_in_doubt(target, why),
+                    TargetAction::Guard => say::guard_in_doubt(target, why),
+                }
+            }
+            Self::Unknown { target, source } => say::write_unknown(target, source),
+        }
+    }
+}
+
+impl fmt::Display for TargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.explanation().fmt(f)
+    }
+}
+
+impl std::error::Error for TargetError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } | Self::Unknown { source, .. } => Some(source),
+            _ => None,
+        }
+    }
 }
 
 /// What may have been done, or not, or may be done yet.
@@ -132,40 +156,6 @@ pub enum TargetAction {
     Guard,
 }
 
-fn in_doubt(target: &str, asked: TargetAction, why: &str) -> String {
-    let (what, then) = match asked {
-        TargetAction::Write => (
-            format!("the outcome of writing {target}"),
-            format!(
-                "It may have landed, perhaps before a later run took over, or not at all. Look at {target} \
-                 before you write it again"
-            ),
-        ),
-        TargetAction::Seal => (
-            format!("whether {target} was sealed"),
-            "If it was, earlier runs are refused there and nothing else has changed. Sealing again is safe: \
-             run it again"
-                .into(),
-        ),
-        TargetAction::Mode => (
-            format!("whether the mode of {target} was changed"),
-            format!(
-                "It may refuse stale writes now, or only count them. See which: leasehold fence ls {target}. \
-                 Then do it again"
-            ),
-        ),
-        TargetAction::Reset => (
-            format!("whether the fence of {target} was reset"),
-            format!("See: leasehold fence ls {target}. Resetting again is safe"),
-        ),
-        TargetAction::Guard => (
-            format!("whether the guard of {target} was changed"),
-            format!("See: leasehold guard show {target}. Then do it again: what is done already stays"),
-        ),
-    };
-    format!("{what} is unknown: {why}. {then}")
-}
-
 /// What was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -179,7 +169,7 @@ pub enum RefusedAction {
 }
 
 /// A refusal: who came, what the target remembers, and what it means.
-#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// What was refused.
     pub attempt: RefusedAction,
@@ -227,43 +217,34 @@ impl Refused {
         self.fence.as_ref().map(|fence| fence.token)
     }
 
-    /// What is wrong with who came.
-    pub fn fault(&self) -> String {
-        let Self { target, lease, token, .. } = self;
-        let sealed = self.sealed().map_or_else(|| "none".into(), |t| t.to_string());
-        match self.reason {
-            RefusalReason::Stale => {
-                format!("your token {token} is older than {sealed}, already sealed for {target}")
+    /// What happened, what it means, what to do next.
+    pub fn explanation(&self) -> Explanation {
+        let Self { target, lease, token, attempt, .. } = self;
+        let newer = self.sealed().map_or_else(|| "none".into(), |sealed| sealed.to_string());
+        let (refused, nothing) = match attempt {
+            RefusedAction::Seal => (say::fence_refused(), say::nothing_written()),
+            RefusedAction::Write => (say::write_refused(), say::nothing_written()),
+            RefusedAction::Enter => (say::start_refused(), say::not_started()),
+        };
+        let repair = || target_of(target).map_or(AsTarget::NOTHING_TO_REPAIR, |kind| kind.after_stale);
+        match (self.reason, attempt) {
+            (RefusalReason::Stale, RefusedAction::Seal) => say::stale_fence(target, token, newer, repair()),
+            (RefusalReason::Stale, RefusedAction::Write) => say::stale_write(target, token, newer, repair()),
+            (RefusalReason::Stale, RefusedAction::Enter) => say::stale_start(target, token, newer),
+            (RefusalReason::Fork, _) => say::fork(refused, target, token, lease, nothing),
+            (RefusalReason::Epoch, _) => say::other_history(refused, target, token, newer, lease, nothing),
+            (RefusalReason::Jump, _) => say::jump(refused, target, token, newer, nothing),
+            (RefusalReason::OtherLease, _) => {
+                say::other_lease(refused, target, self.owner(), lease, token, nothing)
             }
-            RefusalReason::Fork => format!(
-                "token {token} was sealed for {target} by another run of {lease}: two runs were given one token"
-            ),
-            RefusalReason::Epoch => format!(
-                "your token {token} and the {sealed} sealed for {target} belong to different lives of the record of \
-                 {lease}: it was sealed by a run on another store (or another user's embedded one), or the record was \
-                 made anew"
-            ),
-            RefusalReason::Jump => {
-                format!("your token {token} is implausibly far ahead of {sealed}, sealed for {target}")
+            (RefusalReason::NotSealed, RefusedAction::Enter) => {
+                say::gate_not_named(gate::given(target).unwrap_or(target), lease, target)
             }
-            RefusalReason::OtherLease => {
-                format!("{target} belongs to the lease {} and you hold {lease} (token {token})", self.owner())
-            }
-            RefusalReason::NotSealed => match (self.attempt, self.sealed()) {
-                (RefusedAction::Enter, _) => {
-                    format!("this run did not name the gate {}", gate::given(target).unwrap_or(target))
-                }
-                (_, Some(sealed)) => format!(
-                    "your token {token} was not announced at {target}, which was last sealed with {sealed}"
-                ),
-                (_, None) => format!(
-                    "{target} was never sealed, so your token {token} means nothing there{}",
-                    here(target)
-                ),
+            (RefusalReason::NotSealed, _) => match self.sealed() {
+                Some(sealed) => say::not_named(refused, target, token, sealed, lease),
+                None => say::never_named(refused, target, token, here(target), lease),
             },
-            RefusalReason::Sequence => {
-                format!("another write of this run (token {token}) took this place at {target}")
-            }
+            (RefusalReason::Sequence, _) => say::sequence(refused, target, token),
         }
     }
 
@@ -278,58 +259,15 @@ fn here(target: &str) -> String {
     let path = target.split_once(':').filter(|_| target_of(target).is_some_and(|kind| kind.path));
     let relative = path.map(|(_, path)| path).filter(|path| !path.starts_with('/'));
     match relative.and_then(|path| std::path::absolute(path).ok()) {
-        Some(path) => format!(" (here it is {}; did the job change directory?)", path.display()),
+        Some(path) => say::here(path.display()),
         None => String::new(),
     }
 }
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.attempt {
-            RefusedAction::Seal => "seal refused",
-            RefusedAction::Write => "write refused",
-            RefusedAction::Enter => "start refused",
-        };
-        write!(f, "{what}: {}", self.fault())?;
-        let entering = self.attempt == RefusedAction::Enter;
-        let nothing = if entering { "The command was not started" } else { "Nothing was written" };
-        let Self { target, lease, .. } = self;
-        match self.reason {
-            RefusalReason::Stale => write!(
-                f,
-                ". This run lost its lease while it was paused; {}. {}",
-                if entering {
-                    "the command was not started"
-                } else {
-                    "its output is stale and was not written"
-                },
-                target_of(target).map_or(AsTarget::NOTHING_TO_REPAIR, |kind| kind.after_stale)
-            ),
-            RefusalReason::Fork => {
-                write!(f, ". {nothing}. The lease store forgot a write; look at it before running again.")
-            }
-            RefusalReason::Epoch => write!(
-                f,
-                ". {nothing}. If you moved on purpose and no run is left there: leasehold fence reset {target}."
-            ),
-            RefusalReason::Jump => write!(f, ". {nothing}. Check where the token came from."),
-            RefusalReason::OtherLease => write!(
-                f,
-                ". {nothing}. Jobs that write the same thing share its lease: run it under {}.",
-                self.owner()
-            ),
-            RefusalReason::NotSealed if entering => write!(
-                f,
-                ". The command was not started. Start it with: leasehold run {lease} --fence {target}"
-            ),
-            RefusalReason::NotSealed => write!(
-                f,
-                ". Nothing was written. Name the target when you start the run: leasehold run {lease} --fence \
-                 {target}."
-            ),
-            RefusalReason::Sequence => {
-                write!(f, ". Nothing was written. Read what is there, then write again.")
-            }
-        }
+        self.explanation().fmt(f)
     }
 }
+
+impl std::error::Error for Refused {}

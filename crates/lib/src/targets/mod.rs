@@ -10,6 +10,7 @@ pub mod conformance;
 pub(crate) mod deadline;
 pub mod error;
 pub mod guard;
+pub mod messages;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod sql;
 

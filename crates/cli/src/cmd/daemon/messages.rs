@@ -196,7 +196,7 @@ impl<'a> Messages<'a> {
     }
 
     fn clock_wrong(&self, error: &ClockError) {
-        let why = clock_failed(error, &self.chosen).message;
+        let why = clock_failed(error, &self.chosen).told.to_string();
         match error {
             ClockError::Off(_) => self.out.warn(&why),
             ClockError::Store(_) => self.out.warn(&format!(

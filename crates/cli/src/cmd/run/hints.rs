@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use leasehold::messages::Explanation;
 use leasehold_run::runner::lookup::lookup;
 
 use crate::args::RunArgs;
@@ -43,8 +44,7 @@ pub fn misplaced_name(failed: Failed, args: &RunArgs) -> Failed {
     if leasehold::core::name::Name::new(&args.name).is_ok() || !on_path(args.name.as_ref()) {
         return failed;
     }
-    let message = format!("{}. {}", failed.message.trim_end_matches('.'), taken_as_name(args));
-    Failed { message, ..failed }
+    Failed { told: Explanation { next: taken_as_name(args), ..failed.told }, ..failed }
 }
 
 fn taken_as_name(args: &RunArgs) -> String {

@@ -154,7 +154,7 @@ impl Observations {
 
     /// What the lease needs, if it is there.
     fn found<T>(&mut self, found: Result<T, Failed>) -> Option<T> {
-        found.map_err(|failed| self.without_lease(&failed.of_a_look().message)).ok()
+        found.map_err(|failed| self.without_lease(&failed.of_a_look().told.to_string())).ok()
     }
 
     fn without_lease(&mut self, why: &str) {
@@ -236,7 +236,7 @@ impl Observations {
             target_args::named(&args.manner.fence, &spec.leases[0], &spec.job, when, flags, &mut gates);
         let (good, bad): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
         for failed in bad.into_iter().filter_map(Result::err) {
-            self.add("target", failed.message);
+            self.add("target", failed.of_a_look().told.to_string());
         }
         (good.into_iter().filter_map(Result::ok).collect(), gates)
     }

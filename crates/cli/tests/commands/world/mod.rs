@@ -2,6 +2,7 @@
 //! whatever was started in it is gone when it ends.
 #![allow(dead_code)] // each test file uses its own part of it
 
+pub mod messages;
 pub mod places;
 
 use std::collections::BTreeMap;
@@ -69,7 +70,10 @@ pub struct Ended {
 impl From<Output> for Ended {
     fn from(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Self { code: code(output.status), out: text(output.stdout), err: text(output.stderr) }
+        let ended = Self { code: code(output.status), out: text(output.stdout), err: text(output.stderr) };
+        messages::note_seen(&ended.err);
+        messages::note_seen(&ended.out);
+        ended
     }
 }
 
@@ -80,11 +84,30 @@ pub fn code(status: ExitStatus) -> i32 {
 }
 
 impl Ended {
-    /// Exit code, and a part of what was said on stderr.
+    /// Exit code, and which message of `docs/messages.md` was said on stderr; of none, if it is empty.
     #[track_caller]
-    pub fn is(self, code: i32, said: &str) -> Self {
+    pub fn is(self, code: i32, message: &str) -> Self {
         assert_eq!(self.code, code, "{self:#?}");
-        assert!(self.err.contains(said), "should say {said:?}: {self:#?}");
+        let said = messages::named(self.err.lines());
+        if !message.is_empty() && !said.contains(&message) {
+            let place = std::panic::Location::caller();
+            match std::env::var_os("LEASEHOLD_MIGRATE") {
+                Some(path) if !messages::sentences().iter().any(|s| s.name == message) => {
+                    let line = serde_json::json!([
+                        place.file(),
+                        place.line(),
+                        place.column(),
+                        message,
+                        said,
+                        self.err,
+                        self.out
+                    ]);
+                    let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
+                    writeln!(file, "{line}").unwrap();
+                }
+                _ => panic!("should say {message}, said {said:?}: {self:#?}"),
+            }
+        }
         self
     }
 

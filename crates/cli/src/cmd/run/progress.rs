@@ -1,0 +1,259 @@
+//! Tells people how a run goes, while it runs and at its end.
+
+use leasehold::clock;
+use leasehold::core::human_duration::HumanDuration;
+use leasehold::core::name::Name;
+use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, Signal, StopReason};
+use leasehold::core::time::BootTime;
+use leasehold_run::runner::run::{Listener, RunResult, RunSpec};
+use leasehold_run::runner::signals::signal_number;
+use leasehold_run::runner::tree_types::Survivor;
+
+use crate::cmd::{SlowStoreNotice, held_by, names, target_args};
+use crate::config::{Chosen, scope};
+use crate::exit::{self, FailKind, Failed};
+use crate::messages::run as say;
+use crate::out::Out;
+use crate::report;
+
+/// Tells what happens to one run.
+pub struct Progress<'a> {
+    out: &'a Out,
+    /// For what is said while the job runs.
+    live: Out,
+    spec: &'a RunSpec,
+    shown: &'a str,
+    scope: &'static str,
+    /// The last renewal failed, which was told.
+    failing: bool,
+    /// Until the first event.
+    silence: Option<SlowStoreNotice>,
+    /// Which of the leases it is.
+    lease: &'a Name,
+    /// When the store last confirmed that the lease is ours.
+    confirmed: Option<BootTime>,
+    /// We found the lease run out when we came to: nobody kept it, and nobody stopped the job in time.
+    paused: bool,
+    /// The job did not end by itself.
+    stopped: bool,
+}
+
+impl<'a> Progress<'a> {
+    pub fn new(
+        out: &'a Out,
+        spec: &'a RunSpec,
+        chosen: &'a Chosen,
+        silence: Option<SlowStoreNotice>,
+    ) -> Self {
+        Self {
+            out,
+            live: out.hurried(),
+            spec,
+            shown: &chosen.shown,
+            scope: scope(chosen),
+            failing: false,
+            silence,
+            lease: &spec.leases[0],
+            confirmed: None,
+            paused: false,
+            stopped: false,
+        }
+    }
+}
+
+impl Listener for Progress<'_> {
+    fn event(&mut self, event: &Event) {
+        self.silence = None;
+        self.note(event);
+        let (out, timing) = (&self.live, &self.spec.timing);
+        match event {
+            Event::Granted(granted) => {
+                let (ttl, heartbeat) = (HumanDuration(timing.ttl), HumanDuration(timing.heartbeat));
+                out.chat(&say::took(&granted.lease, granted.token, ttl, heartbeat, self.shown, self.scope));
+            }
+            Event::Waiting(busy) => {
+                out.chat(&say::waiting(HumanDuration(self.spec.wait), &busy.lease, held_by(busy)));
+            }
+            Event::Unheard { message } => out.warn(&say::waiting_unanswered(message.trim_end_matches('.'))),
+            Event::Heard => out.note(&say::waiting_answered()),
+            Event::Renewed => {
+                if std::mem::take(&mut self.failing) {
+                    out.note(&say::renewed_again());
+                }
+                out.detail(&say::renewed());
+            }
+            Event::RenewFailed { message, left } => {
+                let line = say::renewal_failed(message.trim_end_matches('.'), HumanDuration(*left));
+                // Once, however often it is tried again.
+                match std::mem::replace(&mut self.failing, true) {
+                    false => out.warn(&line),
+                    true => out.detail(&line),
+                }
+            }
+            Event::Napped => out.warn(&say::slept(self.lease)),
+            Event::Resumed => out.warn(&say::still_held(self.lease)),
+            // Their names were told already.
+            Event::Stopping(StopReason::Survivors) => {}
+            Event::Stopping(why) => out.warn(&self.stopping(why)),
+            Event::StopUnconfirmed => out.warn(&say::stop_stuck(self.lease)),
+            // Told when the run has ended, beside its outcome.
+            Event::ItemOpened(_) | Event::ItemRecorded(_) => {}
+            Event::EpochChanged => out.warn(&say::recreated(self.lease)),
+            Event::Survivors => {}
+        }
+    }
+
+    fn untouchable(&mut self, processes: &[Survivor]) {
+        self.live.warn(&say::another_users(names(processes), self.lease));
+    }
+
+    fn survivors(&mut self, survivors: &[Survivor]) {
+        // A part of the work may be lost with them.
+        self.live.warn(&say::left_behind(names(survivors)));
+    }
+}
+
+impl Progress<'_> {
+    /// Keeps what later messages need.
+    fn note(&mut self, event: &Event) {
+        let now = clock::boot_time();
+        match event {
+            Event::Granted(granted) => {
+                let same = |lease: &&Name| **lease == granted.lease;
+                self.lease = self.spec.leases.iter().find(same).unwrap_or(self.lease);
+                self.confirmed = Some(now);
+            }
+            Event::Renewed | Event::Resumed => self.confirmed = Some(now),
+            Event::Stopping(StopReason::Survivors) => {}
+            Event::Stopping(why) => {
+                self.stopped = true;
+                self.paused = *why == StopReason::Deadline
+                    && self.confirmed.is_some_and(|at| now >= at.plus(self.spec.timing.ttl));
+            }
+            _ => {}
+        }
+    }
+
+    /// The last line and the exit code.
+    pub fn ended(
+        &self,
+        ran: &RunResult,
+        skip_exit: u8,
+        refusal: impl Fn(&NotStarted) -> Failed,
+    ) -> Result<u8, Failed> {
+        for refused in &ran.fences.let_in {
+            self.out.warn(&say::would_be_refused(target_args::let_in(refused)));
+        }
+        for sentence in &ran.fences.went_round {
+            self.out.warn(sentence);
+        }
+        match &ran.outcome {
+            Outcome::Busy(busy) => self.skipped(busy, skip_exit),
+            Outcome::NotStarted(why) => Err(refusal(why)),
+            Outcome::Lost { why, status } => Err(self.lost(why, *status, ran)),
+            Outcome::Finished { status, release, stopped, .. } => {
+                let code = match (*status, stopped) {
+                    // It ended well when it was told to end: that is not to be taken for its work being done.
+                    (0, Some(StopReason::Interrupted)) => 128 + signal_number(Signal::Int),
+                    (0, Some(StopReason::MaxRun)) => 128 + signal_number(Signal::Term),
+                    (status, _) => u8::try_from(status).unwrap_or(u8::MAX),
+                };
+                if let Some(error) = &ran.spawn_error {
+                    return Err(Failed::new(FailKind::Command(code), "command", say::not_executed(error)));
+                }
+                self.finished(ran, code, *release);
+                Ok(code)
+            }
+            // Only by hand.
+            Outcome::Granted(_) => Ok(exit::OK),
+        }
+    }
+
+    fn skipped(&self, busy: &Busy, skip_exit: u8) -> Result<u8, Failed> {
+        if self.spec.within.holds(busy) {
+            return Err(say::nested(&busy.lease, busy.token, busy.holder.pid));
+        }
+        let RunSpec { leases, job, wait, .. } = self.spec;
+        let waited = if wait.is_zero() { String::new() } else { say::after_waiting(HumanDuration(*wait)) };
+        let which = match &leases[..] {
+            [only] if only == job => String::new(),
+            [only] => say::the_lease(only),
+            all => {
+                let all: Vec<&str> = all.iter().map(Name::as_str).collect();
+                say::all_held(all.join(", "), &busy.lease)
+            }
+        };
+        self.out.note(&say::skipped(job, waited, which, held_by(busy), self.scope));
+        Ok(skip_exit)
+    }
+
+    fn finished(&self, ran: &RunResult, code: u8, release: Release) {
+        let Some(granted) = &ran.granted else { return };
+        let end = match release {
+            Release::Done => say::released(),
+            Release::AlreadyGone => say::already_released(),
+            Release::Unconfirmed => say::not_released(),
+        };
+        let (lease, took) = (&granted.lease, HumanDuration(ran.lasted));
+        let line = match report::outcome(ran) {
+            "ok" => say::done(lease, took, code, end),
+            "killed" => say::stopped(lease, took, code, end),
+            _ => say::failed(lease, took, code, end),
+        };
+        match release {
+            Release::Unconfirmed => self.out.note(&line),
+            _ => self.out.chat(&line),
+        }
+    }
+
+    fn stopping(&self, why: &StopReason) -> String {
+        let lease = self.lease;
+        let how = say::stop_how(HumanDuration(self.spec.timing.grace));
+        match why {
+            StopReason::Deadline if self.paused => say::stop_expired(lease),
+            StopReason::Deadline => say::stop_unrenewed(lease, how),
+            StopReason::Taken { token, holder } => {
+                say::stop_taken(format!("{}/{}", holder.host, holder.pid), lease, token)
+            }
+            StopReason::Gone => say::stop_gone(lease),
+            StopReason::Revoked => say::stop_asked(lease, how),
+            StopReason::StoreClock => say::stop_store_clock(lease, how),
+            StopReason::MaxRun => {
+                say::stop_max_run(lease, HumanDuration(self.spec.max_run.unwrap_or_default()), how)
+            }
+            StopReason::Survivors => say::stop_rest(),
+            StopReason::Interrupted => say::stop_interrupted(),
+        }
+    }
+
+    fn lost(&self, why: &StopReason, status: Option<i32>, ran: &RunResult) -> Failed {
+        let token = ran.granted.as_ref().map(|g| format!(" (token {})", g.token)).unwrap_or_default();
+        let how = match why {
+            StopReason::Deadline if self.paused => say::lost_expired(),
+            StopReason::Deadline => say::lost_unrenewed(),
+            StopReason::Taken { token, holder } => {
+                say::lost_taken(format!("{}/{}", holder.host, holder.pid), token)
+            }
+            StopReason::Gone => say::lost_gone(),
+            StopReason::Revoked => say::lost_asked(),
+            StopReason::StoreClock => say::lost_store_clock(),
+            StopReason::MaxRun | StopReason::Survivors | StopReason::Interrupted => say::lost_given_up(),
+        };
+        let how =
+            [Some(how), ran.spawn_error.clone()].into_iter().flatten().collect::<Vec<String>>().join(": ");
+        let (took, gave_up) = (HumanDuration(ran.lasted), *why == StopReason::Interrupted);
+        let mut job = match status {
+            None => say::lost_not_started(),
+            Some(_) if ran.spawn_error.is_some() && !gave_up => say::lost_not_executed(),
+            // While we were paused it may have ended before it could be stopped.
+            Some(status) if gave_up || self.stopped && !(self.paused && status <= 128) => {
+                say::lost_stopped(took)
+            }
+            Some(status) => say::lost_ended(took, status),
+        };
+        if gave_up {
+            job.push_str(&say::lost_kept());
+        }
+        say::lost(self.lease, token, how, job)
+    }
+}

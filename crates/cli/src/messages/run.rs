@@ -1,0 +1,107 @@
+//! `leasehold run`: from the grant to the release.
+
+#[cfg(test)]
+use leasehold::messages::Catalogue;
+use leasehold::{explanations, notes};
+
+use super::failures;
+
+/// What `run` says; `once` and the runs of a scheduler say the same.
+#[cfg(test)]
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "run",
+    about: "`leasehold run`, `leasehold once`, and the runs that a scheduler starts.",
+    entries: &[NOTES, FAILURES, EXPLANATIONS],
+};
+
+notes! {
+    /// The lease was granted; said where somebody watches.
+    took(lease, token, ttl, heartbeat, store, scope)
+        "took {lease}: token {token}, TTL {ttl}, renewed every {heartbeat} ({store}){scope}";
+    waiting(patience, lease, held) "waiting up to {patience} for {lease}: {held}";
+    waiting_unanswered(why) "the store did not answer while this run waits: {why}. Trying again";
+    waiting_answered() "the store answers again; still waiting";
+    /// The one line of a run that did not start because the lease is held.
+    skipped(job, waited, which, held, scope) "skipped {job}{waited}: {which}{held}{scope}";
+    after_waiting(patience) " after waiting {patience}";
+    the_lease(lease) "{lease} is ";
+    all_held(leases, lease) "{leases} are all held; {lease} is ";
+
+    renewed() "renewed";
+    renewed_again() "the lease is renewed again";
+    renewal_failed(why, left)
+        "a renewal failed: {why}. The job goes on; without a renewal it is stopped in {left}";
+    slept(lease)
+        "this machine slept longer than the lease lasts. The job is frozen until the store says who holds {lease}";
+    still_held(lease) "this run still holds {lease}; the job goes on with the same token";
+    recreated(lease)
+        "the record of {lease} was deleted and created again; targets that remember the old one refuse this run";
+
+    stop_expired(lease)
+        "{lease} expired while this job was paused, so another run may have started; ending what is left of the job";
+    stop_unrenewed(lease, how)
+        "{lease} was not renewed in time; stopping the job {how} before another run can take the lease";
+    stop_taken(holder, lease, token) "{holder} holds {lease} now (token {token}); killing the job";
+    stop_gone(lease) "this run no longer holds {lease}; killing the job";
+    stop_asked(lease, how) "somebody broke {lease}; stopping the job {how}";
+    stop_store_clock(lease, how)
+        "the store's clock jumped ahead, so {lease} may expire early; stopping the job {how}";
+    stop_max_run(lease, limit, how)
+        "{lease} ran longer than {limit} (--max-run; \"none\" for no limit); stopping the job {how}";
+    stop_interrupted() "interrupted twice; killing the job";
+    stop_rest() "ending what is left of the job";
+    stop_how(grace) "(TERM, then KILL after {grace})";
+    stop_stuck(lease) "the job was killed and has not ended: the kernel holds it. {lease} is kept until it has ended";
+    left_behind(processes)
+        "the command ended and left {processes} behind; ending that before the lease is released. \
+         To let it finish, make the command wait for it";
+    another_users(processes, lease)
+        "cannot end {processes}: it belongs to another user. {lease} is kept until it has ended";
+
+    done(lease, took, code, end) "{lease} done in {took} (exit {code}), {end}";
+    stopped(lease, took, code, end) "{lease} stopped after {took} (exit {code}), {end}";
+    failed(lease, took, code, end) "{lease} failed after {took} (exit {code}), {end}";
+    released() "released";
+    already_released() "already released";
+    not_released() "the store did not confirm the release: the lease expires by itself";
+    output_cut(why) "the command's output was not passed on completely: {why}";
+    would_be_refused(what) "this run {what}";
+
+    lost_expired() "it expired while this job was paused";
+    lost_unrenewed() "it was not renewed in time";
+    lost_taken(holder, token) "{holder} took it over (token {token})";
+    lost_gone() "another run or a person freed or replaced its record";
+    lost_asked() "somebody broke it";
+    lost_store_clock() "the store's clock jumped ahead";
+    lost_given_up() "this run gave it up";
+    lost_not_started() "The job was not started";
+    lost_not_executed() "The job was not executed";
+    lost_stopped(took) "The job was stopped after {took} and may have done part of its work";
+    lost_ended(took, code)
+        "The job ended by itself after {took} (exit {code}), perhaps while another run was at work";
+    lost_kept() "; the lease was not released and expires by itself";
+}
+
+failures! {
+    /// The lease was lost, and the job was stopped.
+    lost(lease, token, how, job) Lost "lost"
+        { "lost {lease}{token}: {how}" "{job}" "The next run starts afresh with a larger token" }
+    /// `run` inside a run of the same lease.
+    nested(lease, token, pid) Usage "usage"
+        { "this very run holds {lease} (token {token}, pid {pid}): the inner call would wait for its parent"
+          "Nothing was run"
+          "Use another name, or run the command without leasehold: that lease covers it" }
+    named_twice(lease) Usage "usage" { "{lease} is named twice" "Nothing was run" "" }
+    /// `--run-id`.
+    bad_run_id(id) Usage "usage"
+        { "{id} is not a run id" "Nothing was run" "Use up to 100 letters, digits and . _ : / @ -" }
+    bad_max_run(why) Usage "usage" { "--max-run: {why} (or none)" "Nothing was run" "" }
+    system(why) Unreachable "system" { "the system refused: {why}" "" "" }
+}
+
+explanations! {
+    /// The command was not found, or cannot be executed.
+    no_command(why, lease, hint) { "{why}" "Nothing was acquired: {lease} is free to run elsewhere" "{hint}" }
+    /// The system did not execute the command.
+    not_executed(why) { "{why}" "The lease was released" "" }
+}

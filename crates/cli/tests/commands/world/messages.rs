@@ -1,0 +1,158 @@
+//! What the program says, by the names in `docs/messages.md`: a test asserts which message it was, not its wording.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+
+/// A sentence of the page.
+pub struct Sentence {
+    /// As `run.skipped`.
+    pub name: String,
+    /// What stands between its placeholders; with what it means for the job, and without.
+    texts: [Vec<String>; 2],
+}
+
+impl Sentence {
+    fn read(catalogue: &str, line: &str) -> Option<Self> {
+        let (name, rest) = line.strip_prefix("- **")?.split_once("**")?;
+        let text = rest.split_once(": ")?.1;
+        // What it means for the job is set in italics.
+        let begins =
+            |at: &(usize, &str)| text[at.0 + 2..].starts_with(|c: char| c.is_alphabetic() || c == '{');
+        let apart = text.match_indices(" *").find(begins).and_then(|(from, _)| {
+            let (means, next) = text[from + 2..].split_once(".*")?;
+            Some((&text[..from], means, next.trim_start()))
+        });
+        let joined = |parts: &[&str]| {
+            let mut all = String::new();
+            for part in parts.iter().filter(|part| !part.is_empty()) {
+                if !all.is_empty() {
+                    all.push_str(if all.ends_with(['.', '?', '!', ':']) { " " } else { ". " });
+                }
+                all.push_str(part);
+            }
+            all.strip_suffix('.').map_or(all.clone(), Into::into)
+        };
+        let texts = match apart {
+            Some((what, means, next)) => [joined(&[what, means, next]), joined(&[what, next])],
+            None => [text.to_owned(), text.to_owned()],
+        };
+        Some(Self { name: format!("{catalogue}.{name}"), texts: texts.map(|text| literals(&text)) })
+    }
+
+    /// Whether a line is this sentence.
+    pub fn is(&self, line: &str) -> bool {
+        self.texts.iter().any(|texts| fits(texts, line))
+    }
+
+    /// Whether a line contains this sentence, which is part of another.
+    fn is_in(&self, line: &str) -> bool {
+        let mut rest = line;
+        let found = self.texts[0].iter().all(|text| {
+            let at = rest.find(text.as_str());
+            rest = at.map_or(rest, |at| &rest[at + text.len()..]);
+            at.is_some()
+        });
+        found && self.weight() >= 8
+    }
+
+    /// How much of it is fixed.
+    fn weight(&self) -> usize {
+        self.texts[0].iter().map(String::len).sum()
+    }
+}
+
+/// The texts between `{placeholders}`.
+fn literals(template: &str) -> Vec<String> {
+    let mut texts = vec![String::new()];
+    let mut inside = false;
+    for c in template.chars() {
+        match c {
+            '{' => {
+                inside = true;
+                texts.push(String::new());
+            }
+            '}' => inside = false,
+            c if !inside => texts.last_mut().unwrap().push(c),
+            _ => {}
+        }
+    }
+    texts
+}
+
+/// Whether a line has these texts in this order, and begins and ends with the outer ones.
+fn fits(texts: &[String], line: &str) -> bool {
+    let [first, middle @ .., last] = texts else { return texts.first().is_some_and(|only| only == line) };
+    let Some(mut rest) = line.strip_prefix(first.as_str()) else { return false };
+    for text in middle {
+        let Some(at) = rest.find(text.as_str()) else { return false };
+        rest = &rest[at + text.len()..];
+    }
+    rest.ends_with(last.as_str())
+}
+
+/// Every sentence of `docs/messages.md`.
+pub fn sentences() -> &'static [Sentence] {
+    static PAGE: OnceLock<Vec<Sentence>> = OnceLock::new();
+    PAGE.get_or_init(|| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/messages.md");
+        read(&std::fs::read_to_string(path).unwrap())
+    })
+}
+
+fn read(page: &str) -> Vec<Sentence> {
+    let mut catalogue = "";
+    let mut found = Vec::new();
+    for line in page.lines() {
+        catalogue = line.strip_prefix("## ").unwrap_or(catalogue);
+        found.extend(Sentence::read(catalogue, line));
+    }
+    found
+}
+
+/// The messages of these lines: the sentence of most fixed text for each.
+pub fn named<'l>(lines: impl Iterator<Item = &'l str>) -> Vec<&'static str> {
+    let best = |line: &str| sentences().iter().filter(|s| s.is(line)).max_by_key(|s| s.weight());
+    lines.filter_map(|line| best(&plain(line)).map(|sentence| sentence.name.as_str())).collect()
+}
+
+/// Without the program's name, or out of an error that was printed as JSON.
+fn plain(line: &str) -> String {
+    let json = serde_json::from_str::<serde_json::Value>(line).ok();
+    let told = json.as_ref().and_then(|json| json["error"]["message"].as_str());
+    told.unwrap_or_else(|| line.strip_prefix("leasehold: ").unwrap_or(line)).to_owned()
+}
+
+/// Where it is kept which messages were seen, for the test that all of them are.
+pub fn seen_in() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("messages")
+}
+
+/// Keeps which messages were seen.
+pub fn note_seen(text: &str) {
+    static SEEN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut seen = SEEN.lock().unwrap();
+    for line in text.lines().map(plain) {
+        for sentence in sentences().iter().filter(|s| s.is(&line) || s.is_in(&line)) {
+            if seen.insert(&sentence.name) {
+                std::fs::create_dir_all(seen_in()).unwrap();
+                let path = seen_in().join(std::process::id().to_string());
+                let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
+                writeln!(file, "{}", sentence.name).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_line_is_known_by_its_sentence() {
+    let page = "## run\n\n- **skipped**: skipped {job}{waited}: {held}\n\
+                - **bad** (64 `usage`): {id} is bad. *Nothing was run.* Use: {other}\n";
+    let page = read(page);
+    assert_eq!(page[0].name, "run.skipped");
+    assert!(page[0].is("skipped site: held by vm/3") && !page[0].is("site: held by vm/3"));
+    assert!(page[1].is("x is bad. Nothing was run. Use: y") && page[1].is("x is bad. Use: y"));
+    assert!(!page[1].is("x is bad") && !page[1].is("x is worse. Use: y"));
+    assert!(page[0].is_in("at last skipped site: held"));
+}

@@ -1,0 +1,93 @@
+//! What a target says: why it did not do what it was asked.
+
+use crate::messages::Catalogue;
+use crate::{explanations, notes};
+
+/// What every target says.
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "targets",
+    about: "Files, directories, repositories, tables, objects, Redis keys, Firestore documents and gates.",
+    entries: &[EXPLANATIONS, NOTES],
+};
+
+explanations! {
+    busy(who, target, waited, evict)
+        { "{who} holds the lock of {target} and did not release it within {waited}"
+          "Nothing was written" "Try again{evict}" }
+    /// The fence cannot be read. It may be newer than the run, so every write is refused.
+    bad_fence(why, target, fence)
+        { "refused: {why}, so nobody can tell who may write {target}" "Nothing was written"
+          "Restore {fence} from a backup, or write to a new target" }
+    unfit(target, why, fix) { "{target} {why}" "Nothing was written" "{fix}" }
+    failed(doing, target, why) { "cannot {doing} {target}: {why}" "Nothing was changed there" "" }
+    /// The system failed in the middle of a write.
+    write_unknown(target, why)
+        { "the outcome of writing {target} is unknown: {why}" ""
+          "The next run that fences {target} finishes this write or undoes it; look at {target} then" }
+    write_in_doubt(target, why)
+        { "the outcome of writing {target} is unknown: {why}"
+          "The write may have landed, perhaps before a later run took over, or it may not"
+          "Look at {target} before you write it again" }
+    fence_in_doubt(target, why)
+        { "whether {target} was fenced is unknown: {why}"
+          "If it was, earlier runs are refused there; nothing else has changed"
+          "Run it again: fencing twice is safe" }
+    mode_in_doubt(target, why)
+        { "whether the mode of {target} was changed is unknown: {why}"
+          "It may refuse stale writes now, or only count them" "See which, then do it again: leasehold fence ls {target}" }
+    reset_in_doubt(target, why)
+        { "whether the fence of {target} was reset is unknown: {why}" "Resetting it again is safe"
+          "See: leasehold fence ls {target}" }
+    guard_in_doubt(target, why)
+        { "whether the guard of {target} was changed is unknown: {why}" "What is done already stays"
+          "See, then do it again: leasehold guard show {target}" }
+
+    stale_write(target, token, newer, repair)
+        { "write refused: your token {token} is older than {newer}, which {target} has seen"
+          "This run lost its lease while it was paused: its output is stale and was not written" "{repair}" }
+    stale_fence(target, token, newer, repair)
+        { "{target} refused this run: its token {token} is older than {newer}, which {target} has seen"
+          "This run lost its lease while it was paused: its output is stale and was not written" "{repair}" }
+    stale_start(target, token, newer)
+        { "start refused: your token {token} is older than {newer}, which {target} has seen"
+          "This run lost its lease while it was paused; the command was not started" "" }
+    fork(refused, target, token, lease, nothing)
+        { "{refused}: another run of {lease} used token {token} at {target}: two runs were given one token"
+          "{nothing}" "The lease store lost a write; look at it before you run again" }
+    /// The fence comes from another store, or the record of the lease was deleted and made again.
+    other_history(refused, target, token, newer, lease, nothing)
+        { "{refused}: {target} was last fenced by a run of {lease} on another store (token {newer}), and your token is \
+           {token}, or the record of {lease} was deleted"
+          "{nothing}" "If you moved on purpose and nothing runs there any more: leasehold fence reset {target}" }
+    jump(refused, target, token, newer, nothing)
+        { "{refused}: your token {token} is implausibly far ahead of {newer}, the last one that {target} has seen"
+          "{nothing}" "Check where the token came from" }
+    other_lease(refused, target, owner, lease, token, nothing)
+        { "{refused}: {target} belongs to the lease {owner}, and this run holds {lease} (token {token})"
+          "{nothing}" "Jobs that write the same thing share its lease: run it under {owner}" }
+    gate_not_named(gate, lease, target)
+        { "start refused: this run did not name the gate {gate}" "The command was not started"
+          "Name it when you start the run: leasehold run {lease} --fence {target}" }
+    not_named(refused, target, token, newer, lease)
+        { "{refused}: this run (token {token}) did not name {target}, which was last fenced with token {newer}"
+          "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {target}" }
+    never_named(refused, target, token, here, lease)
+        { "{refused}: no run has fenced {target}{here}, so your token {token} means nothing there"
+          "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {target}" }
+    sequence(refused, target, token)
+        { "{refused}: another write of this run (token {token}) replaced {target} first"
+          "Nothing was written" "Read what is there, then write again" }
+}
+
+notes! {
+    write_refused() "write refused";
+    fence_refused() "fencing refused";
+    start_refused() "start refused";
+    nothing_written() "Nothing was written";
+    not_started() "The command was not started";
+    process(pid) "process {pid}";
+    another_process() "another process";
+    evict(pid) "; if it hangs, end it: kill -9 {pid}";
+    /// A relative path, where the job may have changed its directory.
+    here(path) " (here it is {path}; did the job change its directory?)";
+}
