@@ -1,13 +1,16 @@
-//! Every console block of the README is typed as it stands, and must print what it says.
+//! Every console block of these documents is typed at a terminal, and must print what it says. Each document has a
+//! home of its own.
 //!
 //! `$ ` starts a command; the lines below it are what it prints, with other holders and durations, at home
-//! in `/home/me`. A command that ends in ` &` is left running, and the next one waits until it holds its lease.
-//! A block of TOML is saved as leasehold.toml.
+//! in `/home/me`. Lines may be broken anywhere, as a terminal does. A command that ends in ` &` is left running,
+//! and the next one waits until it holds its lease. A block of TOML is saved as leasehold.toml.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 struct World {
     dir: PathBuf,
@@ -26,22 +29,40 @@ impl World {
 
     fn shell(&self, line: &str) -> Command {
         let mut command = Command::new("bash");
+        command.args(["-c", line]);
+        self.here(command)
+    }
+
+    /// The same at a terminal of its own.
+    fn terminal(&self, line: &str) -> Command {
+        let mut command = Command::new("script");
+        command.args(["-qec", line, "/dev/null"]);
+        self.here(command)
+    }
+
+    fn here(&self, mut command: Command) -> Command {
         let path = format!("{}:{}", self.dir.join("bin").display(), std::env::var("PATH").unwrap());
-        command.arg("-c").arg(format!("exec 2>&1; {line}")).current_dir(&self.dir).env_clear();
-        command.env("HOME", &self.dir).env("PATH", path).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.current_dir(&self.dir).env_clear().env("HOME", &self.dir).env("PATH", path);
+        command.env("SHELL", "/bin/bash").stdin(Stdio::null()).stdout(Stdio::piped());
         command
     }
 
-    fn type_line(&mut self, line: &str) -> String {
-        if let Some(line) = line.strip_suffix(" &") {
-            self.running.push(self.shell(&format!("exec {line}")).spawn().unwrap());
+    /// What a command prints. One that is left running prints as much as is expected of it.
+    fn type_line(&mut self, line: &str, expected: &str) -> String {
+        let left = line.strip_suffix(" &");
+        let typed = left.map_or_else(|| line.into(), |line| format!("exec {line}"));
+        let mut child = self.terminal(&typed).spawn().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        let printed = if left.is_some() {
+            self.running.push(child);
             self.wait_until_held();
-            return String::new();
-        }
-        let mut child = self.shell(line).spawn().unwrap();
-        let mut printed = String::new();
-        child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
-        child.wait().unwrap();
+            words_of(&mut stdout, expected.split_whitespace().count())
+        } else {
+            let mut printed = String::new();
+            stdout.read_to_string(&mut printed).unwrap();
+            child.wait().unwrap();
+            printed
+        };
         printed.replace(self.dir.to_str().unwrap(), "/home/me")
     }
 
@@ -62,10 +83,28 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         for child in &mut self.running {
-            let _ = child.kill();
+            // A terminal that is killed ends nothing that runs in it.
+            let pid = child.id();
+            let inside = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            for pid in inside.unwrap_or_default().split_whitespace() {
+                let _ = kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::TERM);
+            }
             let _ = child.wait();
         }
         let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Whole lines with so many words at least, or all there are.
+fn words_of(stdout: &mut impl Read, count: usize) -> String {
+    let (mut printed, mut byte) = (Vec::new(), [0]);
+    loop {
+        let text = String::from_utf8_lossy(&printed);
+        let whole = text.is_empty() || text.ends_with('\n');
+        if whole && text.split_whitespace().count() >= count || stdout.read(&mut byte).unwrap() == 0 {
+            return text.into_owned();
+        }
+        printed.extend(byte);
     }
 }
 
@@ -101,15 +140,20 @@ fn commands(text: &str) -> Vec<(String, String)> {
     found
 }
 
+/// What stands in a document's blocks of this language.
+fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
+    let begin = format!("```{language}\n");
+    text.split(&begin).skip(1).filter_map(|rest| rest.split_once("```").map(|(block, _)| block)).collect()
+}
+
 /// Whether the text is as expected: the same words, where any holder stands for any other, any duration for any
 /// other, and any time.
 fn matches(expected: &str, actual: &str) -> bool {
-    let lines = |text: &str| text.lines().map(plain).collect::<Vec<_>>();
-    lines(expected) == lines(actual)
+    plain(expected) == plain(actual)
 }
 
-fn plain(line: &str) -> String {
-    let words = line.split_whitespace().map(|word| {
+fn plain(text: &str) -> Vec<String> {
+    let words = text.split_whitespace().map(|word| {
         let bare = word.trim_end_matches([',', ')', '.']);
         let tail = &word[bare.len()..];
         if is_time(bare) {
@@ -122,7 +166,7 @@ fn plain(line: &str) -> String {
             word.to_owned()
         }
     });
-    words.collect::<Vec<_>>().join(" ")
+    words.collect()
 }
 
 fn is_holder(word: &str) -> bool {
@@ -149,17 +193,42 @@ fn is_time(word: &str) -> bool {
     ["0000-00-00T00:00:00Z", "0000-00-00T00:00+00:00", "0000-00-00T00:00-00:00"].contains(&shape.as_str())
 }
 
-#[test]
-fn the_readme_does_not_lie() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let text = std::fs::read_to_string(root.join("README.md")).unwrap();
-    let commands = commands(&text);
-    assert!(commands.len() >= 4, "the README has lost its console blocks");
+fn document(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap()
+}
+
+fn does_not_lie(name: &str) {
+    let commands = commands(&document(name));
+    assert!(commands.len() >= 3, "{name} has lost its console blocks");
     let mut world = World::new();
     for (command, expected) in commands {
-        let printed = world.type_line(&command);
+        let printed = world.type_line(&command, &expected);
         assert!(matches(&expected, &printed), "$ {command}\nexpected:\n{expected}\nprinted:\n{printed}");
     }
+}
+
+#[test]
+fn the_readme_does_not_lie() {
+    does_not_lie("README.md");
+}
+
+#[test]
+fn the_page_on_stores_does_not_lie() {
+    does_not_lie("docs/stores.md");
+}
+
+#[test]
+fn the_files_in_the_readme_work() {
+    let text = document("README.md");
+    let (jobs, programs) = (blocks(&text, "toml"), blocks(&text, "python"));
+    assert_eq!((jobs.len(), programs.len()), (1, 1));
+    let mut world = World::new();
+    std::fs::write(world.dir.join("leasehold.toml"), jobs[0]).unwrap();
+    let plan = world.type_line("leasehold plan", "");
+    assert!(plan.lines().count() == 5 && plan.contains("\nnorth "), "{plan}");
+    std::fs::write(world.dir.join("job.py"), programs[0]).unwrap();
+    let printed = world.type_line("python3 job.py && cat blog.html", "");
+    assert!(printed.contains("leasehold: wrote file:blog.html") && printed.ends_with("</h1>"), "{printed}");
 }
 
 #[test]
@@ -176,6 +245,10 @@ fn a_readme_that_lies_is_caught() {
     assert!(!matches("published\n", ""));
     assert!(!matches("", "published\n"));
     assert!(!matches("a\n", "a b\n"));
+    assert!(matches("a\n  b\n", "a b\r\n"));
     let mut world = World::new();
-    assert!(!matches("published twice\n", &world.type_line("leasehold run site -- echo published")));
+    let printed = world.type_line("leasehold run site -- echo published", "");
+    assert!(printed.contains("published") && !matches("published twice\n", &printed), "{printed}");
+    let printed = world.type_line("leasehold run site -- sleep 60 &", "three words only");
+    assert!(printed.starts_with("leasehold: site token 2") && printed.ends_with('\n'), "{printed}");
 }

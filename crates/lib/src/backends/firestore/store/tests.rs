@@ -212,7 +212,7 @@ fn credentials_that_cannot_be_used_are_not_repeated() {
     assert_eq!(*calls.lock().unwrap(), [""; 0], "nothing is asked without credentials");
 }
 
-/// As the README says.
+/// As docs/stores.md says.
 #[test]
 fn the_shortest_lease_is_what_is_told() {
     use leasehold_core::timing::TimingWishes;
