@@ -88,6 +88,11 @@ impl ItemState {
         matches!(self, Self::Started | Self::Lost | Self::Killed | Self::Unknown)
     }
 
+    /// Whether its run may still close it.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Started | Self::Unknown)
+    }
+
     /// The word for it.
     pub fn word(self) -> &'static str {
         match self {

@@ -390,14 +390,15 @@ impl AmendStep {
             return UpdateDecision::Write(Entry { write, ..self.entry.clone() });
         }
         match found.record {
-            Ok(entry) if entry.state == ItemState::Started && self.run == Some(entry.claim.grant) => {
+            Ok(entry) if entry.state.is_open() && self.run == Some(entry.claim.grant) => {
                 self.go_on_from(entry, found.version, write)
             }
             entry => UpdateDecision::Stop(Amended::Superseded(entry.ok())),
         }
     }
 
-    /// Only this run writes `started` with its grant: an earlier write of ours has landed.
+    /// An earlier write of this run has landed: only this run writes `started` with its grant. Or another run took this
+    /// one for dead after its lease had expired, and wrote `unknown`; nobody else has started the item since.
     fn go_on_from(
         &mut self,
         found: Entry,

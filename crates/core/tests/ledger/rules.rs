@@ -404,7 +404,7 @@ fn a_run_is_not_overtaken_by_itself() {
     }
     // Another run, or a person, has.
     let other = Entry { claim: claim(Grant(2), 0), ..step.clone() };
-    for found in [other, retry(&step, false).unwrap(), entry(ItemState::Unknown)] {
+    for found in [other, retry(&step, false).unwrap(), entry(ItemState::Lost)] {
         let found = Entry { write: WriteId(99), ..found };
         assert_eq!(closed(&found, false), ItemNext::Done(Amended::Superseded(Some(found))));
     }
@@ -414,6 +414,20 @@ fn a_run_is_not_overtaken_by_itself() {
     assert_eq!(person.on_cas(Cas::Conflict), ItemNext::Call(ItemCall::Read));
     let stored = Stored { body: step.encode().unwrap(), version: Version("2".into()), age: None };
     assert_eq!(person.on_read(Ok(Some(stored))), ItemNext::Done(Amended::Superseded(Some(step))));
+}
+
+/// A machine slept until its lease had expired. Another run took this one for dead; then the machine woke up, and the
+/// lease was still there.
+#[test]
+fn a_run_that_was_taken_for_dead_closes_its_item() {
+    let step = step_done(&entry(ItemState::Started), "charge", Some("id 7".into())).unwrap();
+    let dead = Entry { state: ItemState::Unknown, write: WriteId(99), ..step.clone() };
+    let ItemNext::Call(ItemCall::Cas { expected, entry }) = closed(&dead, false) else { panic!("overtaken") };
+    assert_eq!(expected, Some(Version("2".into())));
+    assert_eq!((entry.state, &entry.steps), (ItemState::Ok, &step.steps));
+    // Of another run it knows nothing.
+    let other = Entry { claim: claim(Grant(2), 0), ..dead };
+    assert_eq!(closed(&other, false), ItemNext::Done(Amended::Superseded(Some(other))));
 }
 
 #[test]
