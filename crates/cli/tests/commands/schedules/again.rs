@@ -171,7 +171,7 @@ fn a_lease_that_is_held_is_asked_for_once() {
     site.rewind("often", now() - 10 * HOUR);
     let said = site.run("a", &["-v", "tick"]).is(0, "").err;
     assert_eq!(said.matches("starting often").count(), 1, "{said}");
-    drop(other);
+    other.ended().is(0, "");
     site.tick("a").is(0, "");
     assert_eq!(site.runs("a").len(), 10, "they stayed open");
 }

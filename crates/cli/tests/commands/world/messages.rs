@@ -117,6 +117,17 @@ pub fn named<'l>(lines: impl Iterator<Item = &'l str>) -> Vec<&'static str> {
     lines.filter_map(|line| best(&plain(line)).map(|sentence| sentence.name.as_str())).collect()
 }
 
+/// Whether this is the name of a message.
+pub fn is_name(what: &str) -> bool {
+    sentences().iter().any(|sentence| sentence.name == what)
+}
+
+/// Whether a text, which may end within a line, has said this message, or this fact.
+pub fn says(text: &str, what: &str) -> bool {
+    let whole = &text[..text.rfind('\n').unwrap_or(0)];
+    if is_name(what) { named(whole.lines()).contains(&what) } else { text.contains(what) }
+}
+
 /// Without the program's name, or out of an error that was printed as JSON.
 fn plain(line: &str) -> String {
     let json = serde_json::from_str::<serde_json::Value>(line).ok();

@@ -69,11 +69,7 @@ pub struct Ended {
 
 impl From<Output> for Ended {
     fn from(output: Output) -> Self {
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let ended = Self { code: code(output.status), out: text(output.stdout), err: text(output.stderr) };
-        messages::note_seen(&ended.err);
-        messages::note_seen(&ended.out);
-        ended
+        Self::new(output.status, &output.stdout, &output.stderr)
     }
 }
 
@@ -84,6 +80,22 @@ pub fn code(status: ExitStatus) -> i32 {
 }
 
 impl Ended {
+    fn new(status: ExitStatus, out: &[u8], err: &[u8]) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let ended = Self { code: code(status), out: text(out), err: text(err) };
+        messages::note_seen(&ended.err);
+        messages::note_seen(&ended.out);
+        ended
+    }
+
+    /// What it said names these: tokens, files, numbers. Not for words of a sentence.
+    #[track_caller]
+    pub fn names(self, facts: &[&str]) -> Self {
+        let missing: Vec<_> = facts.iter().filter(|fact| !self.err.contains(**fact)).collect();
+        assert!(missing.is_empty(), "should name {missing:?}: {self:#?}");
+        self
+    }
+
     /// Exit code, and which message of `docs/messages.md` was said on stderr; of none, if it is empty.
     #[track_caller]
     pub fn is(self, code: i32, message: &str) -> Self {
@@ -92,7 +104,7 @@ impl Ended {
         if !message.is_empty() && !said.contains(&message) {
             let place = std::panic::Location::caller();
             match std::env::var_os("LEASEHOLD_MIGRATE") {
-                Some(path) if !messages::sentences().iter().any(|s| s.name == message) => {
+                Some(path) if !messages::is_name(message) => {
                     let line = serde_json::json!([
                         place.file(),
                         place.line(),
@@ -343,17 +355,17 @@ impl Running {
         }
     }
 
-    /// Waits until it has said this on stderr.
+    /// Waits until it has said this message of `docs/messages.md`, or this fact, on stderr.
     #[track_caller]
-    pub fn said(&mut self, text: &str) {
+    pub fn said(&mut self, what: &str) {
         let timer = Timer::new().unwrap();
         timer.arm(boot_time().plus(PATIENCE)).unwrap();
-        while !String::from_utf8_lossy(&self.err).contains(text) {
+        while !messages::says(&String::from_utf8_lossy(&self.err), what) {
             let stderr = self.child.stderr.as_mut().unwrap();
             let ready = poll::wait(&[stderr.as_fd(), timer.as_fd()]).unwrap();
             let mut bytes = [0; 4096];
             let n = if ready.has(0) { stderr.read(&mut bytes).unwrap() } else { 0 };
-            assert_ne!(n, 0, "never said {text:?}: {}", String::from_utf8_lossy(&self.err));
+            assert_ne!(n, 0, "never said {what:?}: {}", String::from_utf8_lossy(&self.err));
             self.err.extend_from_slice(&bytes[..n]);
         }
     }
@@ -369,9 +381,8 @@ impl Running {
         });
         let status = until("the end of a command", || self.child.try_wait().unwrap());
         let _ = out.read_to_end(&mut self.out);
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         self.err.extend(reader.join().unwrap());
-        Ended { code: code(status), out: text(&self.out), err: text(&self.err) }
+        Ended::new(status, &self.out, &self.err)
     }
 }
 
