@@ -4,6 +4,8 @@
 //! `failures!` one for each failure with its exit code, `explanations!` one for a failure whose exit code the
 //! caller knows.
 
+#[cfg(test)]
+mod commands;
 pub mod run;
 
 /// Failures: each becomes a function that fills in its placeholders, and an entry of `FAILURES`.
