@@ -147,6 +147,11 @@ pub enum FenceVerdict {
     LetIn(RefusalReason, Fence),
 }
 
+/// The number of the write that follows the writes this fence has accepted. Without a fence: the first.
+pub fn next_seq(fence: Option<&Fence>) -> u64 {
+    fence.map_or(1, |fence| fence.seq.saturating_add(1))
+}
+
 /// The one rule. `stored` is what the target remembers; nothing: it was never fenced.
 pub fn verdict(stored: Option<&Fence>, bearer: &Bearer, offer: &FenceOffer) -> FenceVerdict {
     let Some(fence) = stored else {

@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use crate::history::{self, HoldEnd};
 use crate::ids::{Grant, Token, WriteId};
+use crate::ledger::Alive;
 use crate::name::Name;
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
 use crate::rules::{LeaseStanding, Rules, Standard, View};
@@ -228,6 +229,22 @@ fn revoked(
     LeaseRecord { write, hold: Some(hold), ..record.clone() }
 }
 
+/// How long to wait for a lease to end whose holder may not answer: a little longer than it can last, so that the last
+/// look finds it expired.
+pub fn latest_end(ttl: Duration, resolution: Duration) -> Duration {
+    ttl + Duration::from_secs(2) + resolution * 2
+}
+
+/// Whether a holder has lost its lease. `waited`: nothing was seen of it for [`latest_end`]. A store without a clock
+/// cannot say that a lease has expired; there a holder that was silent for so long has let it expire.
+pub fn has_ended(alive: Alive, waited: bool) -> bool {
+    match alive {
+        Alive::No => true,
+        Alive::Perhaps => waited,
+        Alive::Yes => false,
+    }
+}
+
 /// A sentence for people about what was found instead.
 pub fn describe(found: &FoundInstead) -> String {
     match found {
@@ -236,6 +253,30 @@ pub fn describe(found: &FoundInstead) -> String {
         FoundInstead::Expired(token) => alloc::format!("token {token} has expired"),
         FoundInstead::Held(token, holder) => {
             alloc::format!("{}/{} holds it now (token {token})", holder.host, holder.pid)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_holder_has_ended_only_after_all_its_time() {
+        let second = Duration::from_secs(1);
+        assert_eq!(
+            latest_end(second * 90, second),
+            second * 94,
+            "two looks of a coarse clock, and two seconds"
+        );
+        for (alive, at_first, at_the_end) in
+            [(Alive::No, true, true), (Alive::Perhaps, false, true), (Alive::Yes, false, false)]
+        {
+            assert_eq!(
+                (has_ended(alive, false), has_ended(alive, true)),
+                (at_first, at_the_end),
+                "{alive:?}"
+            );
         }
     }
 }

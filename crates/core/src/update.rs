@@ -1,7 +1,8 @@
 //! Changing one record: read, decide, compare and set, and in doubt read back.
 //!
-//! This is the one place that deals with a write whose answer was lost. Every attempt has a write id of its own; when
-//! the record is read back, an attempt that landed is known by it. The caller makes the calls, and decides.
+//! A running [`crate::session`], which has deadlines to keep, and some targets read back by themselves; all others use
+//! this. Every attempt has its own write id. If the answer to a write is lost, the record is read back: the id in it tells
+//! whether the attempt landed. The caller makes the calls, and decides what to write.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -13,7 +14,7 @@ use crate::store::{Cas, Failure, FailureKind, Landed, Stored, Version};
 /// How often a write is tried.
 pub const TRIES: u32 = 8;
 
-/// What can be changed like this: the record has the id of the attempt that wrote it.
+/// A record that can be changed like this: it has the id of the attempt that wrote it.
 pub trait Record: Clone {
     /// The attempt that wrote it.
     fn write(&self) -> WriteId;
@@ -22,57 +23,55 @@ pub trait Record: Clone {
 /// A record as it was found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FoundRecord<R, B> {
-    /// What it says; or what is wrong with it, which the caller has to judge.
+    /// The record, or what is wrong with it; the caller decides what follows.
     pub record: Result<R, B>,
     /// Its version.
     pub version: Version,
-    /// Its age by the store's clock, if the store tells.
+    /// Its age by the store's clock, if known.
     pub age: Option<Duration>,
 }
 
 impl<R, B> FoundRecord<R, B> {
-    /// What is stored, decoded.
+    /// Decodes a stored body.
     pub fn of(stored: Stored, decode: impl FnOnce(&[u8]) -> Result<R, B>) -> Self {
         Self { record: decode(&stored.body), version: stored.version, age: stored.age }
     }
 }
 
-/// What the caller wants, after it was told what is there.
+/// The caller's decision about the record that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UpdateDecision<R, S> {
-    /// This is to be there. It carries the write id that the caller was given.
+    /// Write this. It carries the write id that the caller was given.
     Write(R),
-    /// Nothing is to be written.
+    /// Write nothing.
     Stop(S),
 }
 
-/// What to do next.
+/// The call that the caller makes next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UpdateNext<R, S> {
-    /// Read the record, and tell.
+    /// Read the record, and call [`Update::on_read`].
     Read,
-    /// Compare and set, and tell.
+    /// Compare and set, and call [`Update::on_cas`].
     Cas {
-        /// What must be there; nothing: no record.
+        /// The version that must be there; none: no record.
         expected: Option<Version>,
-        /// What is to be there.
+        /// The new record.
         record: R,
     },
     /// Finished.
     Done(UpdateOutcome<R, S>),
 }
 
-/// What came of it.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UpdateOutcome<R, S> {
-    /// The record is there.
+    /// The record is stored.
     Landed {
-        /// As it now is.
+        /// As it was written.
         record: R,
         /// Its version.
         version: Version,
-        /// The store did not say so: it was found there.
-        read_back: bool,
     },
     /// The caller wanted nothing written.
     Stopped(S),
@@ -80,7 +79,7 @@ pub enum UpdateOutcome<R, S> {
     Failed {
         /// Why.
         failure: Failure,
-        /// Something that was sent may still land.
+        /// An attempt may still land.
         open: bool,
     },
 }
@@ -89,16 +88,16 @@ pub enum UpdateOutcome<R, S> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Update<R> {
     ids: Ids,
-    /// Every attempt.
+    /// The id of every attempt.
     sent: Vec<WriteId>,
     /// The attempt under way, and what it would replace.
     offered: Option<(Option<Version>, R)>,
-    /// What attempts would replace of which nobody said that they came to nothing.
+    /// The versions that attempts replace which may still land.
     open: Vec<Option<Version>>,
     /// Why nothing more is sent.
     trouble: Option<Failure>,
     tries: u32,
-    /// Calls without an answer are repeated for as long as the caller makes them.
+    /// Calls without an answer are not counted: the caller decides how long it makes them.
     outlasts_silence: bool,
 }
 
@@ -110,7 +109,7 @@ impl<R: Record> Update<R> {
         Self { ids, sent, offered: None, open, trouble: None, tries: 0, outlasts_silence: false }
     }
 
-    /// The same for a caller that itself says how long a store may be silent: only lost races are counted.
+    /// The same for a caller that limits the time itself: only lost races are counted.
     pub fn outlasting_silence(seed: u128) -> Self {
         Self { outlasts_silence: true, ..Self::new(seed) }
     }
@@ -120,7 +119,7 @@ impl<R: Record> Update<R> {
         WriteId(self.ids.fresh())
     }
 
-    /// The record was read: the caller decides, unless an attempt has landed.
+    /// The record was read. The caller decides, unless an attempt has landed.
     pub fn on_read<B, S>(
         &mut self,
         result: Result<Option<FoundRecord<R, B>>, Failure>,
@@ -137,8 +136,8 @@ impl<R: Record> Update<R> {
         }
     }
 
-    /// The first half of [`Update::on_read`], for a caller that has to ask elsewhere before it decides: what was
-    /// found, or what to do next whatever the caller thinks.
+    /// The first half of [`Update::on_read`], for a caller that makes other calls before it decides. The result is the
+    /// record that was found, or the next call if there is nothing to decide.
     #[allow(clippy::result_large_err)] // not an error, the other outcome
     pub fn look<B, S>(
         &mut self,
@@ -155,21 +154,17 @@ impl<R: Record> Update<R> {
             }
         };
         let Some(found) = found else { return Ok(None) };
-        // A version does not come again; but a record that is removed is absent again.
+        // A version never comes back. But a record that is removed is absent again, so an attempt to create it may land.
         self.open.retain(|replaces| replaces.as_ref().is_none_or(|version| *version == found.version));
         match found.record {
             Ok(record) if self.sent.contains(&record.write()) => {
-                Err(UpdateNext::Done(UpdateOutcome::Landed {
-                    record,
-                    version: found.version,
-                    read_back: true,
-                }))
+                Err(UpdateNext::Done(UpdateOutcome::Landed { record, version: found.version }))
             }
             _ => Ok(Some(found)),
         }
     }
 
-    /// Sends this, unless there is a reason to send no more.
+    /// Sends this record, unless the last attempt failed for good.
     pub fn offer<S>(&mut self, expected: Option<Version>, record: R) -> UpdateNext<R, S> {
         if let Some(failure) = self.trouble.take() {
             return self.failed(failure);
@@ -179,7 +174,7 @@ impl<R: Record> Update<R> {
         UpdateNext::Cas { expected, record }
     }
 
-    /// The attempt was answered. Whatever was said of it but that it is there, a look decides.
+    /// The attempt was answered. Unless it is confirmed, the record is read back.
     pub fn on_cas<S>(&mut self, result: Cas) -> UpdateNext<R, S> {
         let offered = self.offered.take();
         let silent = matches!(result, Cas::Unknown(_));
@@ -187,7 +182,7 @@ impl<R: Record> Update<R> {
         let last = self.tries >= TRIES;
         match (result, offered) {
             (Cas::Written { version, .. }, Some((_, record))) => {
-                return UpdateNext::Done(UpdateOutcome::Landed { record, version, read_back: false });
+                return UpdateNext::Done(UpdateOutcome::Landed { record, version });
             }
             (Cas::Unknown(failure), offered) => {
                 let may_land = offered.filter(|_| failure.landed == Landed::Maybe);
@@ -199,7 +194,7 @@ impl<R: Record> Update<R> {
         UpdateNext::Read
     }
 
-    /// Whether something that was sent may still land.
+    /// Whether an attempt may still land.
     pub fn is_open(&self) -> bool {
         !self.open.is_empty()
     }
@@ -209,9 +204,9 @@ impl<R: Record> Update<R> {
     }
 }
 
-/// Others were faster each time.
+/// The failure of a change that lost every race.
 pub(crate) fn busy() -> Failure {
-    let message = format!("the record changed {TRIES} times while we tried");
+    let message = format!("others changed the record {TRIES} times meanwhile");
     Failure::new(FailureKind::Unreachable, message)
 }
 

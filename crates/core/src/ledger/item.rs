@@ -3,11 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::{Amended, ItemState, Opened, Subject};
-use crate::session::{JobExit, Signal, StopReason};
-
-/// What a shell would say of a job that died of KILL.
-const KILLED: i32 = 128 + 9;
+use super::{Amended, Opened, Subject};
 
 /// What came of opening the item of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,25 +46,4 @@ pub struct ItemRecorded {
     pub key: Option<Amended>,
     /// What this machine could not note, and why.
     pub unnoted: Vec<(Subject, String)>,
-}
-
-/// How a job ended, in a word. `stopped`: why its run ended it, if it did. `asked`: the signals that asked it to end and
-/// were passed on to it.
-pub fn classify(exit: JobExit, stopped: Option<&StopReason>, asked: &[Signal]) -> ItemState {
-    match (stopped, exit) {
-        (Some(why), _) if why.is_loss() => ItemState::Lost,
-        (Some(StopReason::MaxRun | StopReason::Interrupted), _) => ItemState::Killed,
-        (_, exit) if exit.status() == 0 => ItemState::Ok,
-        (_, exit) if interrupted(exit, asked) => ItemState::Killed,
-        _ => ItemState::Failed,
-    }
-}
-
-/// Whether it died after it was asked to end: of a signal, or as a shell says it of a command it ran. A job that has an
-/// exit code of its own for that has said how it ended. KILL leaves no time to say anything, whether a person sends it
-/// or a kernel that ran out of memory.
-fn interrupted(exit: JobExit, asked: &[Signal]) -> bool {
-    let of = |signal: &Signal| signal.ending_number().is_some_and(|n| exit.status() == 128 + i32::from(n));
-    let by_signal = matches!(exit, JobExit::Signal(_));
-    exit.status() == KILLED || !asked.is_empty() && (by_signal || asked.iter().any(of))
 }

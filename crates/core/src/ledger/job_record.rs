@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::catch_up::{Calendar, Counted};
+pub use super::skip_reason::DropReason;
 use super::{
     Alive, BadEntry, Ending, Entry, FoundEntry, ItemClaim, ItemRequest, ItemState, ItemVerdict, LeaseSeen,
     SettleReason, Subject, begin,
@@ -146,26 +147,6 @@ pub struct DroppedRange {
     /// A run may have begun one of them just before they were settled: the count is not yet certain.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub counting: bool,
-}
-
-/// Why slots were dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DropReason {
-    /// Nobody was there to run them in time, and there are newer ones.
-    Missed,
-    /// The job was paused.
-    Paused,
-}
-
-impl DropReason {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Missed => "missed",
-            Self::Paused => "paused",
-        }
-    }
 }
 
 impl Record for JobRecord {

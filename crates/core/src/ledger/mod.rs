@@ -9,8 +9,11 @@ pub mod catch_up;
 mod clock_skew;
 mod item;
 pub mod job_record;
+mod next_run;
 pub mod other_stores;
+mod outcome;
 mod record;
+mod skip_reason;
 mod slot_key;
 mod transitions;
 
@@ -21,8 +24,11 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use item::{ItemOpened, ItemRecorded, classify};
+pub use item::{ItemOpened, ItemRecorded};
+pub use next_run::{NextRun, next_run, shown_state};
+pub use outcome::{ItemState, classify};
 pub use record::{BadEntry, ENTRY_MAX};
+pub use skip_reason::SettleReason;
 pub use slot_key::{key_if_unknown, slot_without_key};
 pub use transitions::{Amended, Amending, ItemCall, ItemNext, Opened, Opening};
 
@@ -58,54 +64,6 @@ pub enum Subject {
     },
     /// The last good run of a job, for the time in which it is not to be run again.
     Latest(Name),
-}
-
-/// How far an item has come. The words that people see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ItemState {
-    /// It may be begun: somebody asked for it to be tried again.
-    Planned,
-    /// A run is at it, or never said how it ended.
-    Started,
-    /// Done, for good.
-    Ok,
-    /// The command said that it failed.
-    Failed,
-    /// Not run, and not to be run.
-    Skipped,
-    /// The lease was lost and the command stopped.
-    Lost,
-    /// The command was stopped for another reason.
-    Killed,
-    /// A run began it and never said how it ended.
-    Unknown,
-}
-
-impl ItemState {
-    /// Whether this tells of a run of which nobody knows what it did.
-    pub fn is_silent(self) -> bool {
-        matches!(self, Self::Started | Self::Lost | Self::Killed | Self::Unknown)
-    }
-
-    /// Whether its run may still close it.
-    pub fn is_open(self) -> bool {
-        matches!(self, Self::Started | Self::Unknown)
-    }
-
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Planned => "planned",
-            Self::Started => "started",
-            Self::Ok => "ok",
-            Self::Failed => "failed",
-            Self::Skipped => "skipped",
-            Self::Lost => "lost",
-            Self::Killed => "killed",
-            Self::Unknown => "unknown",
-        }
-    }
 }
 
 /// Which run is, or was, at it.
@@ -149,38 +107,6 @@ impl Ending {
         match self.reason {
             Some(reason) => format!("{}: {}", reason.word(), self.said),
             None => self.said.clone(),
-        }
-    }
-}
-
-/// Why an item was settled without a run of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SettleReason {
-    /// Another run held its lease.
-    Overlap,
-    /// Its key is done.
-    Done,
-    /// Another run is at its key.
-    InProgress,
-    /// Its key is not to be run.
-    Skipped,
-    /// A person said that it was done.
-    ByHand,
-}
-
-impl SettleReason {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Overlap, Self::Done, Self::InProgress, Self::Skipped, Self::ByHand];
-
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Overlap => "overlap",
-            Self::Done => "done",
-            Self::InProgress => "in-progress",
-            Self::Skipped => "skipped",
-            Self::ByHand => "by-hand",
         }
     }
 }
@@ -331,7 +257,7 @@ pub fn begin(
         ItemState::Ok => ItemVerdict::Done,
         ItemState::Skipped => ItemVerdict::Skipped,
         ItemState::Planned => ItemVerdict::Begin(again(found, ask, write)),
-        ItemState::Failed if entry.failures >= ask.attempts => ItemVerdict::Quarantined,
+        ItemState::Failed if failed_too_often(entry.failures, ask.attempts) => ItemVerdict::Quarantined,
         ItemState::Failed => ItemVerdict::Begin(again(found, ask, write)),
         ItemState::Started => match stands(entry, &ask.claim, alive) {
             Stands::Ours => ItemVerdict::Begin(Entry { write, ..entry.clone() }),
@@ -341,6 +267,11 @@ pub fn begin(
         },
         ItemState::Lost | ItemState::Killed | ItemState::Unknown => after_silence(found, ask, write),
     }
+}
+
+/// Whether an item that failed so often waits for a person.
+pub fn failed_too_often(failures: u32, attempts: u32) -> bool {
+    failures >= attempts
 }
 
 /// Whether a run still holds its lease.

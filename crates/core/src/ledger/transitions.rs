@@ -191,7 +191,7 @@ impl Opening {
             update::UpdateNext::Cas { expected, record } => {
                 ItemNext::Call(ItemCall::Cas { expected, entry: record })
             }
-            update::UpdateNext::Done(UpdateOutcome::Landed { record, version, .. }) => {
+            update::UpdateNext::Done(UpdateOutcome::Landed { record, version }) => {
                 self.landed(record, version)
             }
             update::UpdateNext::Done(UpdateOutcome::Stopped(opened)) => ItemNext::Done(opened),
@@ -422,7 +422,7 @@ fn amended(next: update::UpdateNext<Entry, Amended>) -> ItemNext<Amended> {
         update::UpdateNext::Cas { expected, record } => {
             return ItemNext::Call(ItemCall::Cas { expected, entry: record });
         }
-        update::UpdateNext::Done(UpdateOutcome::Landed { record, version, .. }) => {
+        update::UpdateNext::Done(UpdateOutcome::Landed { record, version }) => {
             Amended::Done(record, version)
         }
         update::UpdateNext::Done(UpdateOutcome::Stopped(amended)) => amended,

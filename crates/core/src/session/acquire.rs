@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::hold::{Held, Part};
+use super::hold::{Held, Part, Renewal};
 use super::{
     Busy, Effect, Event, Granted, LeaseChoice, NotStarted, Outcome, Phase, Reading, Request, RequestId,
     Session, Signal, Stage, Step, StopReason,
@@ -11,29 +11,29 @@ use crate::ids::Grant;
 use crate::record::{BadRecord, Holder, LeaseRecord};
 use crate::rules::{self, Claim, ClaimDecision, ReadBack, Refusal, Rules, SeenToken, View};
 use crate::session::types::WatchedRecord;
-use crate::store::{Cas, Failure, FailureKind, Landed, Version};
+use crate::store::{Cas, Failure, FailureKind, Landed, Stored, Version};
 use crate::time::{BootTime, utc};
 
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(1);
-/// How often to look all the same while the store is to tell of changes: its word may get lost.
+/// How often to read the lease although the store reports its changes: a report may get lost.
 const PUSH_RETRY: Duration = Duration::from_secs(2);
 
-/// How long to wait before try number `tries`: doubling, capped, and spread by `jitter` so that
-/// waiters that lost together do not come back together.
+/// How long to wait before try number `tries`. It doubles with each try, up to a bound. `jitter` spreads
+/// waiters that lost at the same time, so that they do not come back at the same time.
 pub(super) fn backoff(tries: u32, jitter: u128) -> Duration {
     let base = FIRST_RETRY.saturating_mul(1 << tries.min(10)).min(LAST_RETRY);
     let spread = u32::try_from(jitter % 512).unwrap_or(0);
     base / 2 + base * spread / 1024
 }
 
-/// What a store did that answers a conflict where nothing has changed.
-fn unopposed() -> Failure {
+/// The failure of a store that reports a conflict although the record has not changed.
+fn conflict_without_change() -> Failure {
     Failure::new(
         FailureKind::Unreachable,
-        "the store refuses a write that nothing opposes, as if the record had changed, and it has not. See \
-                  whether something guards its records (a lease or a hold on the object, row level security) or \
-                  answers reads from a copy (a cache, a replica)",
+        "the store reports a conflict, but the record has not changed. Check whether something protects its \
+         records (a lease or a hold on the object, row level security), or whether reads come from a copy (a \
+         cache, a replica)",
     )
 }
 
@@ -41,14 +41,15 @@ pub(super) fn interrupted(signal: Signal, in_doubt: bool) -> Outcome {
     Outcome::NotStarted(NotStarted::Interrupted { signal, in_doubt })
 }
 
-/// A search for a lease that may be taken.
+/// A search for a lease that can be taken.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Seek {
     wait_until: BootTime,
-    retries: u32,
-    /// The last look of one who waits was not answered.
-    unheard: bool,
-    /// The holder that is told, once one was met.
+    /// How many pauses there were so far: each is longer than the one before.
+    pauses: u32,
+    /// [`Event::Waiting`] was sent.
+    waiting_told: bool,
+    /// The holder that is reported if no lease is free, once one was met.
     busy: Option<Busy>,
     /// When the claim first fell into doubt, if it is.
     doubt_since: Option<BootTime>,
@@ -56,42 +57,39 @@ pub(super) struct Seek {
     claim_open: bool,
     /// The holder that the last claim replaces, if it left a lock file.
     predecessor: Option<Grant>,
-    /// A signal that came while a claim was under way.
-    interrupted: Option<Signal>,
     part: Seeking,
 }
 
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Seeking {
-    /// The lease is being read.
-    Reading,
-    /// All leases are held.
+    /// The lease is being read. `unanswered`: the read before failed, while this run was waiting.
+    Reading { unanswered: bool },
+    /// All leases are held, or the store does not answer.
     Waiting {
         until: BootTime,
-        /// The store was asked to say when the lease changes.
+        /// The store was asked to report when the lease changes.
         watch: Option<RequestId>,
+        /// The last read failed.
+        unanswered: bool,
     },
-    /// A neighbour's holder is looked for.
-    Probing {
-        found: ReadLease,
-        /// The version that was found, if the store can say when it changes.
-        tells: Option<Version>,
-    },
-    /// The claim is written, or read back.
+    /// This machine is asked whether the holder is gone.
+    Probing { found: ReadLease, busy: Busy },
+    /// The claim is being written, or read back.
     Claiming {
-        /// Why it got no answer, or no good one, until it is known whether it landed.
+        /// Why it got no answer, or a bad one, until it is known whether it landed.
         failed: Option<Failure>,
         /// When to read it back again, while no call is under way.
         again_at: Option<BootTime>,
+        /// A signal that came meanwhile.
+        interrupted: Option<Signal>,
     },
 }
 
 /// What was read of the lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ReadLease {
-    record: Option<LeaseRecord>,
-    version: Option<Version>,
+    stored: Option<(LeaseRecord, Version)>,
     age: Option<Duration>,
     instance: alloc::string::String,
     pushes: bool,
@@ -100,17 +98,21 @@ struct ReadLease {
 
 impl ReadLease {
     fn of(reading: Reading, choice: &LeaseChoice, read_sent: BootTime) -> Result<Self, BadRecord> {
-        let (instance, pushes) = (reading.instance, reading.pushes);
-        let Some(stored) = reading.stored else {
-            return Ok(Self { record: None, version: None, age: None, instance, pushes, read_sent });
-        };
-        let record = Some(LeaseRecord::decode(&choice.lease, &stored.body)?);
-        Ok(Self { record, version: Some(stored.version), age: stored.age, instance, pushes, read_sent })
+        let Reading { stored, instance, pushes } = reading;
+        let age = stored.as_ref().and_then(|stored| stored.age);
+        let decoded =
+            |stored: Stored| Ok((LeaseRecord::decode(&choice.lease, &stored.body)?, stored.version));
+        let stored = stored.map(decoded).transpose()?;
+        Ok(Self { stored, age, instance, pushes, read_sent })
     }
 
-    /// How long the version found has been unchanged before our eyes.
+    fn record(&self) -> Option<&LeaseRecord> {
+        self.stored.as_ref().map(|(record, _)| record)
+    }
+
+    /// How long this process has seen the version unchanged.
     fn watched(&self, known: Option<WatchedRecord>) -> Duration {
-        match (&self.record, known) {
+        match (self.record(), known) {
             (Some(record), Some(watched)) if watched.write == record.write => {
                 self.read_sent.since(watched.since)
             }
@@ -123,20 +125,19 @@ impl Seek {
     fn new(wait_until: BootTime) -> Self {
         Self {
             wait_until,
-            retries: 0,
-            unheard: false,
+            pauses: 0,
+            waiting_told: false,
             busy: None,
             doubt_since: None,
             claim_open: false,
             predecessor: None,
-            interrupted: None,
-            part: Seeking::Reading,
+            part: Seeking::Reading { unanswered: false },
         }
     }
 
     pub(super) fn phase(&self) -> Phase {
         match self.part {
-            Seeking::Reading | Seeking::Waiting { .. } => Phase::Looking,
+            Seeking::Reading { .. } | Seeking::Waiting { .. } => Phase::Looking,
             Seeking::Probing { .. } => Phase::Probing,
             Seeking::Claiming { .. } => Phase::Taking,
         }
@@ -147,11 +148,18 @@ impl Seek {
         match self.part {
             Seeking::Waiting { until, .. } => Some(until),
             Seeking::Claiming { again_at, .. } => again_at,
-            Seeking::Reading | Seeking::Probing { .. } => None,
+            Seeking::Reading { .. } | Seeking::Probing { .. } => None,
         }
     }
 
-    /// The store answered before, and there is patience left.
+    fn interrupted(&self) -> Option<Signal> {
+        match self.part {
+            Seeking::Claiming { interrupted, .. } => interrupted,
+            _ => None,
+        }
+    }
+
+    /// The store has answered before, and there is time left to wait.
     fn may_ask_again(&self, failure: &Failure, now: BootTime) -> bool {
         failure.kind == FailureKind::Unreachable && self.busy.is_some() && now < self.wait_until
     }
@@ -165,7 +173,8 @@ impl<R: Rules> Session<R> {
     }
 
     fn look(&mut self, seek: Seek, step: &mut Step) {
-        self.stage = Stage::Seeking(Seek { part: Seeking::Reading, ..seek });
+        let unanswered = matches!(seek.part, Seeking::Waiting { unanswered: true, .. });
+        self.stage = Stage::Seeking(Seek { part: Seeking::Reading { unanswered }, ..seek });
         self.ask_read(step);
     }
 
@@ -182,7 +191,7 @@ impl<R: Rules> Session<R> {
         self.stage = Stage::Seeking(seek);
     }
 
-    /// The lease was read, for whichever reason.
+    /// The lease was read: at first, after a wait, or after a claim.
     pub(super) fn on_lease_read(
         &mut self,
         mut seek: Seek,
@@ -194,19 +203,20 @@ impl<R: Rules> Session<R> {
             let failed = failed.take();
             return self.on_claim_read_back(seek, failed, sent, result, step);
         }
-        if result.is_ok() && core::mem::take(&mut seek.unheard) {
+        let unanswered = matches!(seek.part, Seeking::Reading { unanswered: true });
+        if unanswered && result.is_ok() {
             step.tell(Event::Heard);
         }
         match result {
-            // Somebody who waits has time to ask again.
             Err(failure) if seek.may_ask_again(&failure, step.now) => {
-                if !core::mem::replace(&mut seek.unheard, true) {
+                if !unanswered {
                     step.tell(Event::Unheard { message: failure.message });
                 }
-                seek.retries += 1;
-                let pause = backoff(seek.retries, self.ids.fresh());
+                seek.pauses += 1;
+                let pause = backoff(seek.pauses, self.ids.fresh());
                 let until = step.now.plus(pause).min(seek.wait_until);
-                self.stage = Stage::Seeking(Seek { part: Seeking::Waiting { until, watch: None }, ..seek });
+                seek.part = Seeking::Waiting { until, watch: None, unanswered: true };
+                self.stage = Stage::Seeking(seek);
             }
             Err(failure) => {
                 let in_doubt = seek.claim_open;
@@ -228,9 +238,9 @@ impl<R: Rules> Session<R> {
         self.done(Outcome::NotStarted(NotStarted::Refused { lease, refusal }), step);
     }
 
-    /// Takes the lease, or not. `gone`: its holder is provably gone.
+    /// Takes the lease if the rules allow it. `gone`: its holder is proved to be gone.
     fn decide(&mut self, mut seek: Seek, found: ReadLease, gone: bool, step: &mut Step) {
-        if let Some(signal) = seek.interrupted {
+        if let Some(signal) = seek.interrupted() {
             return self.done(interrupted(signal, seek.claim_open), step);
         }
         let LeaseChoice { lease, seen, watched } = self.plan.leases[self.at].clone();
@@ -241,11 +251,11 @@ impl<R: Rules> Session<R> {
             write: self.fresh_write(),
             ttl: self.plan.timing.ttl,
             lock: self.plan.lock.clone(),
-            // Whoever waited holds it since now, not since it began to wait.
+            // A run that waited holds the lease from now on, not from the start of its wait.
             holder: Holder { since: utc(step.wall), ..self.plan.holder.clone() },
         };
         let view = View {
-            record: found.record.as_ref(),
+            record: found.record(),
             age: found.age,
             resolution: self.plan.timing.clock.resolution,
             watched: found.watched(watched),
@@ -255,11 +265,11 @@ impl<R: Rules> Session<R> {
         };
         match self.rules.acquire(&view, &claim) {
             ClaimDecision::Take(record) => {
-                let before = found.record.as_ref().and_then(|r| r.hold.as_ref());
+                let before = found.record().and_then(|r| r.hold.as_ref());
                 seek.predecessor = before.filter(|h| h.lock.is_some()).map(|h| h.grant);
-                seek.part = Seeking::Claiming { failed: None, again_at: None };
+                seek.part = Seeking::Claiming { failed: None, again_at: None, interrupted: None };
                 self.stage = Stage::Seeking(seek);
-                self.ask_write(record, found.version, step);
+                self.ask_write(record, found.stored.map(|(_, version)| version), step);
             }
             ClaimDecision::Refuse(refusal) => self.refuse(refusal, step),
             ClaimDecision::Held { ends_in } => self.on_held(seek, found, ends_in, gone, step),
@@ -274,7 +284,7 @@ impl<R: Rules> Session<R> {
         probed: bool,
         step: &mut Step,
     ) {
-        let Some((record, hold)) = found.record.as_ref().and_then(|r| Some((r, r.hold.as_ref()?))) else {
+        let Some((record, hold)) = found.record().and_then(|r| Some((r, r.hold.as_ref()?))) else {
             return;
         };
         let busy = Busy {
@@ -286,12 +296,11 @@ impl<R: Rules> Session<R> {
             ttl: hold.ttl,
             evident: hold.lock.is_some(),
         };
-        let tells = found.version.clone().filter(|_| found.pushes);
         if ends_in.is_none() {
             self.watch(record, step);
         }
         let first = seek.busy.get_or_insert(busy.clone());
-        // Of several, one that others hold: what we were started under is told only if it holds them all.
+        // Of several leases, report one that other runs hold. An outer run is reported only if it holds them all.
         let within = &self.plan.within;
         if first.lease == busy.lease || within.holds(first) && !within.holds(&busy) {
             *first = busy.clone();
@@ -299,13 +308,13 @@ impl<R: Rules> Session<R> {
         match hold.lock.clone() {
             Some(lock) if !probed => {
                 step.store(Request::Probe { grant: hold.grant, run: record.holder.run.clone(), lock });
-                self.stage = Stage::Seeking(Seek { part: Seeking::Probing { found, tells }, ..seek });
+                self.stage = Stage::Seeking(Seek { part: Seeking::Probing { found, busy }, ..seek });
             }
-            _ => self.on_busy(seek, &busy, tells, step),
+            _ => self.on_busy(seek, found, busy, step),
         }
     }
 
-    /// Starts, or goes on, watching a version whose age nobody can tell.
+    /// Starts to watch a version whose age is unknown, or goes on with it.
     fn watch(&mut self, record: &LeaseRecord, step: &mut Step) {
         let choice = &mut self.plan.leases[self.at];
         if choice.watched.is_none_or(|w| w.write != record.write) {
@@ -320,15 +329,15 @@ impl<R: Rules> Session<R> {
             Stage::Seeking(seek) => seek,
             stage => return self.stage = stage,
         };
-        match (core::mem::replace(&mut seek.part, Seeking::Reading), seek.busy.clone()) {
-            (Seeking::Probing { found, .. }, _) if gone => self.decide(seek, found, true, step),
-            (Seeking::Probing { tells, .. }, Some(busy)) => self.on_busy(seek, &busy, tells, step),
-            (part, _) => self.stage = Stage::Seeking(Seek { part, ..seek }),
+        match core::mem::replace(&mut seek.part, Seeking::Reading { unanswered: false }) {
+            Seeking::Probing { found, .. } if gone => self.decide(seek, found, true, step),
+            Seeking::Probing { found, busy } => self.on_busy(seek, found, busy, step),
+            part => self.stage = Stage::Seeking(Seek { part, ..seek }),
         }
     }
 
-    /// Next lease on the list, or wait, or leave it.
-    fn on_busy(&mut self, mut seek: Seek, busy: &Busy, tells: Option<Version>, step: &mut Step) {
+    /// Tries the next lease of the list, waits, or gives up.
+    fn on_busy(&mut self, mut seek: Seek, found: ReadLease, busy: Busy, step: &mut Step) {
         seek.doubt_since = None;
         if self.at + 1 < self.plan.leases.len() {
             self.at += 1;
@@ -336,31 +345,30 @@ impl<R: Rules> Session<R> {
         }
         let for_itself = seek.busy.as_ref().filter(|busy| self.plan.within.holds(busy));
         if step.now >= seek.wait_until || for_itself.is_some() {
-            let first = seek.busy.unwrap_or_else(|| busy.clone());
-            return self.done(Outcome::Busy(first), step);
+            return self.done(Outcome::Busy(seek.busy.unwrap_or(busy)), step);
         }
-        if seek.retries == 0 {
+        if !core::mem::replace(&mut seek.waiting_told, true) {
             step.tell(Event::Waiting(busy.clone()));
         }
-        let mut pause = backoff(seek.retries, self.ids.fresh() ^ self.plan.grant.0);
-        // Of several leases only one could be watched, so a list is polled.
-        let tells = tells.filter(|_| self.plan.leases.len() == 1);
-        if tells.is_some() {
+        let mut pause = backoff(seek.pauses, self.ids.fresh() ^ self.plan.grant.0);
+        // Only one lease can be watched, so a list is polled.
+        let pushed = found.pushes && self.plan.leases.len() == 1;
+        if pushed {
             pause = PUSH_RETRY.min(busy.ttl / 3);
         }
         if let Some(ends_in) = busy.ends_in {
             pause = pause.min(ends_in + Duration::from_millis(1));
         }
-        seek.retries += 1;
+        seek.pauses += 1;
         self.at = 0;
         let until = step.now.plus(pause).min(seek.wait_until.max(step.now));
-        let watch = tells.map(|version| {
-            let id = self.fresh_request();
-            let lease = busy.lease.clone();
-            step.store(Request::Watch { id, lease, version: Some(version), until });
+        let watch = pushed.then(|| {
+            let (id, version) = (self.fresh_request(), found.stored.map(|(_, version)| version));
+            step.store(Request::Watch { id, lease: busy.lease, version, until });
             id
         });
-        self.stage = Stage::Seeking(Seek { part: Seeking::Waiting { until, watch }, ..seek });
+        seek.part = Seeking::Waiting { until, watch, unanswered: false };
+        self.stage = Stage::Seeking(seek);
     }
 
     pub(super) fn on_changed(&mut self, id: RequestId, step: &mut Step) {
@@ -384,26 +392,27 @@ impl<R: Rules> Session<R> {
             Cas::Written { version, store_time } => {
                 let attempt = self.attempts.iter().find(|a| a.write == record.write);
                 let from = attempt.map_or(step.now, |a| self.rules.counts_from(a, step.now));
-                return self.on_granted(seek, record, Some(version), from, store_time, step);
+                return self.on_granted(seek, record, version, from, store_time, step);
             }
-            Cas::Conflict => unopposed(),
+            Cas::Conflict => conflict_without_change(),
             Cas::Unknown(failure) => {
                 seek.claim_open |= failure.landed == Landed::Maybe;
                 failure
             }
         };
         seek.doubt_since.get_or_insert(step.now);
-        seek.part = Seeking::Claiming { failed: Some(failure), again_at: None };
+        let (failed, interrupted) = (Some(failure), seek.interrupted());
+        seek.part = Seeking::Claiming { failed, again_at: None, interrupted };
         self.stage = Stage::Seeking(seek);
         self.ask_read(step);
     }
 
-    /// A claim on the lease that is being tried was sent, and not seen to have come to nothing.
+    /// A claim on the lease that is being tried was sent, and may still land.
     fn may_land_here(&self) -> bool {
         self.attempts.iter().any(|a| a.at == self.at)
     }
 
-    /// The lease was read after a claim that was not confirmed. `failed`: why, unless that was told before.
+    /// The lease was read after a claim that was not confirmed. `failed`: why, on the first look after it.
     fn on_claim_read_back(
         &mut self,
         mut seek: Seek,
@@ -421,21 +430,18 @@ impl<R: Rules> Session<R> {
             Err(bad) => return self.refuse(Refusal::Bad(bad), step),
         };
         let earliest = self.attempts.iter().find(|a| a.at == self.at).map_or(step.now, |a| a.sent);
-        let write = found.record.as_ref().map(|r| r.write);
-        rules::prune(&mut self.attempts, self.at, found.version.as_ref(), write);
-        if let Some(record) = &found.record {
-            match self.rules.settle(record, self.plan.grant, &self.attempts) {
-                // Somebody rewrote our brand-new record (asked us to stop, say): count from our first try.
-                ReadBack::Ours { from, .. } => {
-                    let (record, from) = (record.clone(), from.unwrap_or(earliest));
-                    return self.on_granted(seek, record, found.version, from, None, step);
-                }
-                ReadBack::NotOurs => {}
-            }
+        let write = found.record().map(|r| r.write);
+        rules::prune(&mut self.attempts, self.at, found.stored.as_ref().map(|(_, version)| version), write);
+        if let Some((record, version)) = &found.stored
+            && let ReadBack::Ours { from, .. } = self.rules.settle(record, self.plan.grant, &self.attempts)
+        {
+            // If another process rewrote our new record (to ask us to stop, say), count from our first try.
+            let (record, version, from) = (record.clone(), version.clone(), from.unwrap_or(earliest));
+            return self.on_granted(seek, record, version, from, None, step);
         }
-        // Nothing changed since our claim: it failed, or is under way, or was refused for another reason than
-        // a change. A store that can be read and not written (a full disk, a right that is missing, a guard of
-        // its own) must not be asked for ever.
+        // Nothing changed since our claim. It failed, is still under way, or was refused although nothing changed.
+        // A store that can be read but not written (a full disk, a missing right, a guard) must not be asked
+        // without end.
         if let Some(failure) = failed.filter(|_| self.may_land_here()) {
             return self.on_claim_still_in_doubt(seek, None, failure, step);
         }
@@ -443,12 +449,12 @@ impl<R: Rules> Session<R> {
             seek.doubt_since = None;
         }
         seek.claim_open &= !self.attempts.is_empty();
-        // Not ours: what was read is as good as a first look, so decide on it without another.
+        // Not ours: decide on this reading as on a first one.
         self.decide(seek, found, false, step);
     }
 
-    /// The store does not do what a claim asked of it: try again for a while if that may help, then
-    /// leave the claim to expire, should it ever land. `failed` is kept until the claim is read back.
+    /// The store did not confirm a claim: try again for a while if that may help, then give up. A claim that lands
+    /// after that expires. `failed` is kept until the claim is read back.
     fn on_claim_still_in_doubt(
         &mut self,
         mut seek: Seek,
@@ -461,19 +467,19 @@ impl<R: Rules> Session<R> {
             let in_doubt = seek.claim_open;
             return self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), step);
         }
-        seek.retries += 1;
-        let again_at = Some(step.now.plus(backoff(seek.retries, self.ids.fresh())));
-        self.stage = Stage::Seeking(Seek { part: Seeking::Claiming { failed, again_at }, ..seek });
+        seek.pauses += 1;
+        let again_at = Some(step.now.plus(backoff(seek.pauses, self.ids.fresh())));
+        seek.part = Seeking::Claiming { failed, again_at, interrupted: seek.interrupted() };
+        self.stage = Stage::Seeking(seek);
     }
 
-    /// A signal before the grant. One that comes while a claim is under way waits for its answer: if the lease turns
-    /// out to be ours it is given back.
+    /// A signal before the grant. While a claim is under way its answer is awaited: if the lease turns out to be
+    /// ours, it is given back.
     pub(super) fn on_early_signal(&mut self, mut seek: Seek, signal: Signal, step: &mut Step) {
-        if signal.ends() && seek.phase() != Phase::Taking {
-            return self.done(interrupted(signal, seek.claim_open), step);
-        }
-        if signal.ends() {
-            seek.interrupted = Some(signal);
+        match &mut seek.part {
+            Seeking::Claiming { interrupted, .. } if signal.ends() => *interrupted = Some(signal),
+            _ if signal.ends() => return self.done(interrupted(signal, seek.claim_open), step),
+            _ => {}
         }
         self.stage = Stage::Seeking(seek);
     }
@@ -482,7 +488,7 @@ impl<R: Rules> Session<R> {
         &mut self,
         seek: Seek,
         record: LeaseRecord,
-        version: Option<Version>,
+        version: Version,
         from: BootTime,
         store_time: Option<Duration>,
         step: &mut Step,
@@ -492,11 +498,11 @@ impl<R: Rules> Session<R> {
             step.tell(Event::EpochChanged);
         }
         self.attempts.retain(|a| a.at == self.at);
-        rules::prune(&mut self.attempts, self.at, version.as_ref(), Some(record.write));
+        rules::prune(&mut self.attempts, self.at, Some(&version), Some(record.write));
         let granted = self.granted(&record);
         step.tell(Event::Granted(granted.clone()));
-        // First: from the moment the job works, this host knows its token. A disk that is slow delays the start, which has
-        // a time by which it must have happened.
+        // This comes first, so that this host knows the token before the job starts. A slow disk delays the start,
+        // and a start that comes too late does not happen.
         step.store(Request::Remember { lease: record.lease.clone(), seen: Some(seen), watched: None });
         let discard = seek.predecessor.map(|grant| Effect::Store(Request::Discard(grant)));
         let revoked = record.hold.as_ref().is_some_and(|h| h.revoke);
@@ -505,14 +511,12 @@ impl<R: Rules> Session<R> {
             record,
             version,
             confirmed: from,
-            renew_at: from.plus(self.plan.timing.heartbeat),
-            retries: 0,
+            renewal: Renewal::Due { at: from.plus(self.plan.timing.heartbeat), retries: 0 },
             doubt: false,
-            lost: false,
             store_clock: store_time.map(|t| (t, from)),
             part: Part::Sealing { interrupted: None },
         };
-        if let Some(unstarted) = seek.interrupted.map(|signal| interrupted(signal, false)).or(revoked) {
+        if let Some(unstarted) = seek.interrupted().map(|signal| interrupted(signal, false)).or(revoked) {
             step.out.extend(discard);
             self.leave_unstarted(held, unstarted, step);
         } else if self.plan.by_hand {
@@ -529,7 +533,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// By hand, with what is left of it: an answer can come late.
+    /// Hands over a lease that was taken by hand, with what is left of its TTL: an answer can come late.
     fn hand_over(&mut self, held: Held, granted: Granted, from: BootTime, step: &mut Step) {
         let ttl = granted.ttl.saturating_sub(step.now.since(from));
         if ttl.is_zero() {

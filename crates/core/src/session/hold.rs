@@ -17,41 +17,48 @@ use crate::rules::{self, ReadBack, Rules};
 use crate::store::{Cas, Failure, FailureKind, Version};
 use crate::time::BootTime;
 
-/// A lease that is, or was, ours.
+/// A lease that this session got.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Held {
     pub record: LeaseRecord,
-    pub version: Option<Version>,
-    /// The instant from which the lease surely runs.
+    pub version: Version,
+    /// The lease lasts its TTL from this instant, or longer.
     pub confirmed: BootTime,
-    /// When the next store call is due.
-    pub renew_at: BootTime,
-    pub retries: u32,
-    /// A write's fate is open: read back before writing again.
+    pub renewal: Renewal,
+    /// A write may have landed or not: read back before writing again.
     pub doubt: bool,
-    /// Somebody else's, or vanished: nothing more may be written.
-    pub lost: bool,
-    /// The store's clock at the last confirmed write, if it tells, and when that write was sent.
+    /// The store's clock at the last confirmed write, if it has one, and when that write was sent.
     pub store_clock: Option<(Duration, BootTime)>,
     pub part: Part,
 }
 
-/// What is done under the lease.
+/// Whether the lease is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Renewal {
+    /// The next store call is due at `at`, after `retries` calls that did not renew.
+    Due { at: BootTime, retries: u32 },
+    /// No more: the deadline has passed, or the lease is revoked.
+    Over,
+    /// Another run has the lease, or its record is gone: nothing more may be written.
+    Lost,
+}
+
+/// The phase under the lease, with its data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Part {
-    /// Targets are being sealed. A signal that came meanwhile is heeded when that is over.
+    /// Targets are being sealed. A signal that comes meanwhile takes effect afterwards.
     Sealing { interrupted: Option<Signal> },
-    /// The item is being opened. The same.
+    /// The item is being opened. A signal that comes meanwhile takes effect afterwards.
     Opening { interrupted: Option<Signal> },
     /// All is ready, but too little time is left: the job starts with the next renewal.
     Starting,
     /// The job runs.
     Running(StartedJob),
-    /// It is frozen until then, while we ask whether the lease is still ours.
+    /// The job is frozen, at most until then, while we ask whether the lease is still ours.
     Napping(StartedJob, BootTime),
-    /// It is being ended.
+    /// The job is being ended.
     Stopping(StartedJob, OrderedStop),
-    /// The end of its item is being recorded; given up on then.
+    /// The end of the item is being recorded, at most until then.
     Recording(LeftHold, BootTime),
     /// The lease is being given back.
     Releasing(LeftHold, Releasing),
@@ -71,7 +78,7 @@ impl Part {
         }
     }
 
-    /// Why the job is being ended, or was.
+    /// Why the job is being ended, or was ended.
     pub(super) fn stopped(&self) -> Option<&StopReason> {
         match self {
             Self::Stopping(_, stop) => Some(&stop.why),
@@ -98,7 +105,7 @@ impl<R: Rules> Session<R> {
         match (result, signal) {
             (_, Some(signal)) => self.leave_unstarted(held, interrupted(signal, false), step),
             (Err(why), None) => {
-                // What the release comes to is filled in when it is known.
+                // `release` is filled in when it is known.
                 let seal = NotStarted::Seal { why, release: Release::Unconfirmed };
                 self.leave_unstarted(held, Outcome::NotStarted(seal), step);
             }
@@ -106,7 +113,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// All is sealed. Whatever is to be done once is begun in its record before it is executed.
+    /// All targets are sealed. An item is marked as started in its record before the command is executed.
     pub(super) fn open_item(&mut self, held: Held, step: &mut Step) {
         if self.plan.item.is_none() {
             return self.start_job(held, step);
@@ -119,7 +126,7 @@ impl<R: Rules> Session<R> {
         let (held, signal) = match self.leave_stage() {
             Stage::Holding(held) => match held.part {
                 Part::Opening { interrupted } => (held, interrupted),
-                // Nobody waits for it any more, but it is told.
+                // This comes too late to matter, but is reported.
                 _ => {
                     step.tell(Event::ItemOpened(opened));
                     return self.stage = Stage::Holding(held);
@@ -142,8 +149,8 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The last look at the clock before anything is started: a grant can arrive late. A job that a single
-    /// lost answer would end waits for a renewal first.
+    /// Checks the time before the job is started: a grant can arrive late. If so little time is left that one lost
+    /// answer would end the job, it starts after a renewal.
     fn start_job(&mut self, mut held: Held, step: &mut Step) {
         let by = self.stop_time(&held);
         if step.now >= by {
@@ -152,7 +159,7 @@ impl<R: Rules> Session<R> {
         }
         if by.since(step.now) < self.plan.timing.least_to_start() {
             held.part = Part::Starting;
-            held.renew_at = step.now;
+            held.renew_now(step);
         } else {
             held.part = Part::Running(StartedJob::new(step.now));
             step.push(Effect::Start { granted: self.granted(&held.record), by });
@@ -161,18 +168,18 @@ impl<R: Rules> Session<R> {
     }
 
     pub(super) fn renew_if_due(&mut self, mut held: Held, step: &mut Step) {
-        if held.lost || step.now < held.renew_at {
+        if !matches!(held.renewal, Renewal::Due { at, .. } if step.now >= at) {
             return self.stage = Stage::Holding(held);
         }
         if held.doubt {
             self.ask_read(step);
         } else if !matches!(held.part, Part::Napping(..)) && step.now >= self.stop_time(&held) {
             // Never past the deadline, except for a frozen job after a nap.
-            held.renew_no_more();
+            held.renewal = Renewal::Over;
         } else {
             let write = self.fresh_write();
             let renewed = self.rules.renew(&held.record, write);
-            self.ask_write(renewed, held.version.clone(), step);
+            self.ask_write(renewed, Some(held.version.clone()), step);
         }
         self.stage = Stage::Holding(held);
     }
@@ -181,10 +188,10 @@ impl<R: Rules> Session<R> {
     pub(super) fn on_written(&mut self, mut held: Held, record: LeaseRecord, result: Cas, step: &mut Step) {
         match held.part {
             Part::Releasing(..) => return self.on_release_written(held, record, result, step),
-            // A renewal was still out when the job ended: whatever is in doubt is read back before the release.
+            // A renewal was under way when the job ended. If it is in doubt, it is read back before the release.
             Part::Recording(..) => {
                 match result {
-                    Cas::Written { version, .. } => self.adopt(&mut held, record, Some(version)),
+                    Cas::Written { version, .. } => self.adopt(&mut held, record, version),
                     Cas::Conflict | Cas::Unknown(_) => held.doubt = true,
                 }
                 return self.stage = Stage::Holding(held);
@@ -195,7 +202,7 @@ impl<R: Rules> Session<R> {
             Cas::Written { version, store_time } => {
                 let sent = self.attempts.iter().find(|a| a.write == record.write);
                 let from = sent.map(|a| self.rules.counts_from(a, step.now));
-                self.adopt(&mut held, record, Some(version));
+                self.adopt(&mut held, record, version);
                 return self.confirm(held, from, store_time, step);
             }
             Cas::Conflict => {}
@@ -206,14 +213,14 @@ impl<R: Rules> Session<R> {
         self.ask_read(step);
     }
 
-    pub(super) fn adopt(&mut self, held: &mut Held, record: LeaseRecord, version: Option<Version>) {
-        rules::prune(&mut self.attempts, self.at, version.as_ref(), Some(record.write));
+    pub(super) fn adopt(&mut self, held: &mut Held, record: LeaseRecord, version: Version) {
+        rules::prune(&mut self.attempts, self.at, Some(&version), Some(record.write));
         held.record = record;
         held.version = version;
         held.doubt = false;
     }
 
-    /// Moves the deadline, never back; checks the store's clock against ours.
+    /// The lease is still ours: moves the deadline, never back, and checks the store's clock against ours.
     fn confirm(
         &mut self,
         mut held: Held,
@@ -225,18 +232,15 @@ impl<R: Rules> Session<R> {
         let fresh = from.is_some_and(|from| from > held.confirmed);
         if let (Some(from), true) = (from, fresh) {
             held.confirmed = from;
-            held.renew_at = from.plus(timing.heartbeat);
-            held.retries = 0;
+            held.renewal = Renewal::Due { at: from.plus(timing.heartbeat), retries: 0 };
             step.tell(Event::Renewed);
         } else if from.is_none() {
-            // Somebody else's write under our grant: ours goes on top of it at once.
-            held.renew_at = step.now;
+            // Another process wrote under our grant: renew on top of it at once.
+            held.renew_now(step);
         } else {
-            // Still ours, but what we sent has not landed: send it again, and not without end in a store
-            // that can be read and not written.
-            let pause = backoff(held.retries, self.ids.fresh()).min(timing.heartbeat / 2);
-            held.retries += 1;
-            held.renew_at = step.now.plus(pause);
+            // Still ours, but our write has not landed. It is sent again after a pause: a store may be readable
+            // but not writable.
+            self.retry(&mut held, 0, step);
         }
         let before = held.store_clock;
         if let (Some(store), Some(from)) = (store_time, from) {
@@ -257,6 +261,14 @@ impl<R: Rules> Session<R> {
             part => held.part = part,
         }
         self.stage = Stage::Holding(held);
+    }
+
+    /// Puts the next call off: longer with each retry, and by `more` steps longer.
+    fn retry(&mut self, held: &mut Held, more: u32, step: &Step) {
+        if let Renewal::Due { at, retries } = &mut held.renewal {
+            let pause = backoff(*retries + more, self.ids.fresh()).min(self.plan.timing.heartbeat / 2);
+            (*at, *retries) = (step.now.plus(pause), *retries + 1);
+        }
     }
 
     fn tell_failed(&self, held: &Held, failure: &Failure, step: &mut Step) {
@@ -281,9 +293,7 @@ impl<R: Rules> Session<R> {
             Ok(None) => return self.lose(held, StopReason::Gone, step),
             Err(failure) => {
                 self.tell_failed(&held, &failure, step);
-                let pause = backoff(held.retries + 2, self.ids.fresh()).min(self.plan.timing.heartbeat / 2);
-                held.retries += 1;
-                held.renew_at = step.now.plus(pause);
+                self.retry(&mut held, 2, step);
                 return self.stage = Stage::Holding(held);
             }
         };
@@ -294,10 +304,10 @@ impl<R: Rules> Session<R> {
             }
             ReadBack::NotOurs => self.lose(held, StopReason::Gone, step),
             ReadBack::Ours { from, revoked } => {
-                self.adopt(&mut held, found, Some(version));
+                self.adopt(&mut held, found, version);
                 if revoked {
-                    // The deadline stays where it was: we are leaving.
-                    held.renew_no_more();
+                    // The deadline stays: the job is stopped now.
+                    held.renewal = Renewal::Over;
                     return self.stop_job(held, StopReason::Revoked, step);
                 }
                 self.confirm(held, from, None, step);
@@ -305,8 +315,8 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// What a read gave: our lease's record if there is one. A record we cannot read is a failure to
-    /// be waited out, not proof of loss.
+    /// Our lease's record, if there is one. A record that we cannot decode is a failure that may pass; it does not
+    /// prove that the lease is lost.
     fn decode_reading(
         &self,
         result: Result<Reading, Failure>,
@@ -318,18 +328,26 @@ impl<R: Rules> Session<R> {
     }
 
     fn lose(&mut self, held: Held, why: StopReason, step: &mut Step) {
-        self.stop_job(Held { lost: true, ..held }, why, step);
+        self.stop_job(Held { renewal: Renewal::Lost, ..held }, why, step);
     }
 
     pub(super) fn next_hold_deadline(&self, held: &Held) -> Option<BootTime> {
-        let renews = held.part.renews() && !held.lost && self.pending.is_none();
-        let renewal = Some(held.renew_at).filter(|at| renews && at.0 < Duration::MAX);
+        let renewal = match held.renewal {
+            Renewal::Due { at, .. } if held.part.renews() && self.pending.is_none() => Some(at),
+            _ => None,
+        };
         [renewal, self.next_stop_deadline(held)].into_iter().flatten().min()
     }
 }
 
 impl Held {
-    fn renew_no_more(&mut self) {
-        self.renew_at = BootTime(Duration::MAX);
+    pub(super) fn is_lost(&self) -> bool {
+        self.renewal == Renewal::Lost
+    }
+
+    pub(super) fn renew_now(&mut self, step: &Step) {
+        if let Renewal::Due { at, .. } = &mut self.renewal {
+            *at = step.now;
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Leaving: the end of the item is recorded, then the lease is given back.
+//! The end of a session: the end of its item is recorded, then the lease is given back.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -16,22 +16,22 @@ use crate::rules::{ReadBack, Rules};
 use crate::store::{Cas, Failure, Version};
 use crate::time::{BootTime, utc};
 
-/// How often a release is sent, at most, before it is left to expiry.
+/// A release is sent at most this often. After that the lease is left to expire.
 const RELEASE_TRIES: u32 = 3;
-/// How long a store on this machine is asked to record an end: it comes back soon, or not at all.
+/// How long a store on this machine is asked to record an end: it answers soon, or not at all.
 const NEAR_PATIENCE: Duration = Duration::from_secs(3);
-/// The same for a store behind a network; nobody waits for an hour, however long the lease.
+/// The same for a store behind a network, however long the lease is.
 const FAR_PATIENCE: Duration = Duration::from_secs(60);
-/// How many calls that hang are waited for beyond that.
+/// After that time, up to this many calls that hang are waited for.
 const HANGING_CALLS: u32 = 4;
 
-/// How the hold ended, once it has.
+/// How the hold ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LeftHold {
     how: How,
-    /// It ended before D: whatever becomes of the lease after that takes nothing from it.
+    /// It ended before D, so the job was never without its lease.
     in_time: bool,
-    /// What the lease's record says of it, if that is kept.
+    /// The line about it in the lease's record, if one is kept.
     end: Option<HoldEnd>,
 }
 
@@ -48,7 +48,7 @@ enum How {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Releasing {
     tries: u32,
-    /// A release was sent and never answered: it may have landed.
+    /// A release was sent and not answered: it may have landed.
     open: bool,
 }
 
@@ -62,7 +62,7 @@ impl LeftHold {
 }
 
 impl<R: Rules> Session<R> {
-    /// No job was started, and no item begun.
+    /// No job was started, and no item was marked as started.
     pub(super) fn leave_unstarted(&mut self, held: Held, outcome: Outcome, step: &mut Step) {
         let unsealed = matches!(outcome, Outcome::NotStarted(NotStarted::Seal { .. }));
         let kept = unsealed && self.plan.history != HistoryPolicy::Nothing;
@@ -72,13 +72,13 @@ impl<R: Rules> Session<R> {
         self.release(held.recording(left, step.now), step);
     }
 
-    /// No job was started. The item, if there is one, was begun or may yet be: it is left to the next run.
+    /// No job was started. The item, if there is one, may be marked as started: it is left to the next run.
     pub(super) fn take_back(&mut self, held: Held, outcome: Outcome, step: &mut Step) {
         let left = self.left(&held, How::Unstarted(outcome), None, step);
         self.record_item(held, left, ItemState::Planned, None, Duration::ZERO, step);
     }
 
-    /// The job is gone, and all it started.
+    /// The job has ended, with every process that it started.
     pub(super) fn end_job(&mut self, held: Held, step: &mut Step) {
         let (running, stopped) = match &held.part {
             Part::Running(running) | Part::Napping(running, _) => (running, None),
@@ -100,7 +100,7 @@ impl<R: Rules> Session<R> {
         };
         let left = self.left(&held, How::Ended { exit, state, stopped }, end, step);
         match exit {
-            // As if it had never been tried.
+            // The item is left as if no run had tried it.
             JobExit::TooLate(_) => {
                 self.record_item(held, left, ItemState::Planned, None, Duration::ZERO, step)
             }
@@ -133,14 +133,14 @@ impl<R: Rules> Session<R> {
         self.stage = Stage::Holding(held.recording(left, give_up_at));
     }
 
-    /// How long a store that does not answer is told how the item ended: while the lease is surely ours, for it is given
-    /// back after that.
+    /// How long a store that does not answer is asked to record the end. The lease is given back after that, so this
+    /// ends while the lease is still ours.
     fn record_until(&self, held: &Held, reach: Distance, now: BootTime) -> BootTime {
         match reach {
             Distance::Near => now.plus(NEAR_PATIENCE),
             Distance::Far => {
-                let surely_ours = self.stop_time(held).min(now.plus(FAR_PATIENCE));
-                surely_ours.max(now.plus(self.plan.timing.timeout))
+                let still_ours = self.stop_time(held).min(now.plus(FAR_PATIENCE));
+                still_ours.max(now.plus(self.plan.timing.timeout))
             }
         }
     }
@@ -158,14 +158,14 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Nothing is left to be recorded: hand the lease over early.
+    /// Nothing is left to record: give the lease back.
     pub(super) fn release(&mut self, mut held: Held, step: &mut Step) {
         let Part::Recording(left, _) = held.part else { return };
         held.part = Part::Releasing(left, Releasing::default());
-        if held.lost {
+        if held.is_lost() {
             return self.finish(held, Release::AlreadyGone, step);
         }
-        // A renewal is still out: its answer comes first, so that one write follows the other.
+        // A renewal is under way: wait for its answer, so that one write follows the other.
         if self.pending.is_some() {
             return self.stage = Stage::Holding(held);
         }
@@ -186,7 +186,7 @@ impl<R: Rules> Session<R> {
         let freed = history::noted(self.rules.release(&held.record, write), left.end.as_ref());
         let version = held.version.clone();
         self.stage = Stage::Holding(held);
-        self.ask_write(freed, version, step);
+        self.ask_write(freed, Some(version), step);
     }
 
     pub(super) fn on_release_written(
@@ -199,9 +199,9 @@ impl<R: Rules> Session<R> {
         let freed = record.hold.is_none();
         match result {
             Cas::Written { .. } if freed => self.finish(held, Release::Done, step),
-            // The answer to a renewal that was still out when the tree became empty.
+            // The answer to a renewal that was under way when the tree became empty.
             Cas::Written { version, .. } => {
-                self.adopt(&mut held, record, Some(version));
+                self.adopt(&mut held, record, version);
                 self.send_release(held, step);
             }
             doubtful @ (Cas::Conflict | Cas::Unknown(_)) => {
@@ -224,7 +224,7 @@ impl<R: Rules> Session<R> {
         let (found, version) = match found {
             Ok(Some(found)) => found,
             Ok(None) => return self.finish(held, Release::AlreadyGone, step),
-            // The store is silent and the job is gone: expiry will do.
+            // The store does not answer and the job has ended: the lease may expire.
             Err(_) => return self.finish(held, Release::Unconfirmed, step),
         };
         if found.hold.is_none() && self.attempts.iter().any(|a| a.write == found.write) {
@@ -236,15 +236,15 @@ impl<R: Rules> Session<R> {
             _ => (false, false),
         };
         match self.rules.settle(&found, self.plan.grant, &self.attempts) {
-            // Our release may have landed and the next one been quick. Before D nobody could take the
-            // lease without it. After D it may just have run out, which is no loss to a job that was gone by then.
+            // Our release may have landed, and another run may have taken the lease since. Before D no other run
+            // could take it without our release. After D it may have expired: no loss to a job that ended before D.
             ReadBack::NotOurs if found.token > held.record.token && (open || late && in_time) => {
                 let release = if late { Release::Unconfirmed } else { Release::Done };
                 self.finish(held, release, step);
             }
             ReadBack::NotOurs => self.finish(held, Release::AlreadyGone, step),
             ReadBack::Ours { .. } => {
-                self.adopt(&mut held, found, Some(version));
+                self.adopt(&mut held, found, version);
                 self.send_release(held, step);
             }
         }
@@ -260,7 +260,7 @@ impl<R: Rules> Session<R> {
             How::Ended { exit, stopped: Some(why), .. } if why.is_loss() => {
                 Outcome::Lost { why, status: Some(exit.status()) }
             }
-            // Nobody told us, but it was not ours to give back: protection had ended.
+            // The lease was lost and no call had shown it before: the job was unprotected at the end.
             How::Ended { exit, .. } if release == Release::AlreadyGone => {
                 Outcome::Lost { why: StopReason::Gone, status: Some(exit.status()) }
             }

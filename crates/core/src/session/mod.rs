@@ -1,8 +1,8 @@
 //! One run of one lease, as a state machine without I/O.
 //!
 //! `run`, the async API, the simulator and the model checker all step this one type. It takes an
-//! [`Input`] and the time and answers with [`Effect`]s; whoever drives it carries them out and
-//! decides nothing. Each phase owns its data.
+//! [`Input`] and the time and answers with [`Effect`]s. Its driver carries them out and decides
+//! nothing. Each phase owns its data.
 //!
 //! ```text
 //! Looking ─ read ─▶ held? ──▶ Probing ──▶ skip, wait or next lease
@@ -10,7 +10,7 @@
 //!    ▼
 //!  Taking ─ cas, read back in doubt ─▶ Sealing ─▶ Opening ─▶ Running ─▶ Stopping ─▶ Recording ─▶ Releasing ─▶ Over
 //!                                                              │  ▲
-//!                                                         nap  ▼  │ still ours
+//!                                             machine slept    ▼  │ still ours
 //!                                                            Napping
 //! ```
 
@@ -33,7 +33,7 @@ use acquire::Seek;
 use hold::Held;
 pub use types::*;
 
-/// How far boot time must run ahead of awake time before we call it a nap.
+/// The machine has slept if boot time has gained more than this on awake time.
 const NAP: Duration = Duration::from_millis(200);
 
 /// Where a session is.
@@ -43,11 +43,11 @@ pub enum Phase {
     New,
     /// Reading a lease, or waiting to read it again.
     Looking,
-    /// Asking whether a neighbour's holder is gone.
+    /// Asking this machine whether the holder is gone.
     Probing,
     /// The conditional write of our claim is under way or in doubt.
     Taking,
-    /// Granted; targets are being sealed.
+    /// The lease is ours; targets are being sealed.
     Sealing,
     /// The item is being opened.
     Opening,
@@ -59,7 +59,7 @@ pub enum Phase {
     Napping,
     /// The job is being ended.
     Stopping,
-    /// The job is gone and the end of its item is being recorded.
+    /// The job has ended and the end of its item is being recorded.
     Recording,
     /// The lease is being given back.
     Releasing,
@@ -79,7 +79,7 @@ enum Stage {
     Over,
 }
 
-/// A store call under way.
+/// The store call under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PendingCall {
     id: RequestId,
@@ -87,20 +87,20 @@ struct PendingCall {
     what: What,
 }
 
-/// What a store call is for.
+/// The purpose of a store call.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum What {
-    /// The record: a first look, or a search for our own write ids after a doubtful answer.
+    /// Reads the record, at first or to look for our own write ids after an answer that left a doubt.
     Read,
-    /// A claim, renewal or release of this record.
+    /// Writes this record: a claim, a renewal or a release.
     Write(LeaseRecord),
 }
 
-/// One step: when it is made, and what is to be done.
+/// One step: its time, and its effects so far.
 struct Step {
     now: BootTime,
-    /// For people to read.
+    /// By the wall clock, for people to read.
     wall: Duration,
     out: Vec<Effect>,
 }
@@ -126,13 +126,13 @@ pub struct Session<R: Rules = Standard> {
     plan: SessionPlan,
     ids: Ids,
     requests: u32,
-    /// Boot time minus awake time at the last step; nothing before the first.
+    /// Boot time minus awake time at the last step; none before the first.
     slept: Option<Duration>,
     /// The store call under way.
     pending: Option<PendingCall>,
-    /// Which of the plan's leases is tried, or held.
+    /// The index of the lease in the plan that is tried, or held.
     at: usize,
-    /// What was sent and may be stored, or may yet land, on whichever lease.
+    /// Writes that were sent and may be stored, or may still land, on any of the leases.
     attempts: Vec<Attempt>,
     stage: Stage,
 }
@@ -145,7 +145,7 @@ impl Session<Standard> {
 }
 
 impl<R: Rules> Session<R> {
-    /// A session under other rules; only the simulator's mutants need this.
+    /// A session under other rules, for the mutants of the simulator.
     pub fn with_rules(plan: SessionPlan, seed: u128, rules: R) -> Self {
         Self {
             rules,
@@ -160,10 +160,10 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Takes one input at this time and says what to do.
+    /// Takes one input at this time and returns what to do.
     pub fn step(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let napped = self.notice_nap(now);
-        // First in line: the stop timer is armed before anything else is tried.
+        // The first effect: the stop timer is armed before anything else is tried.
         let mut step = Step { now: now.boot, wall: now.wall, out: vec![Effect::Arm(None)] };
         self.pass_deadlines(napped, &mut step);
         self.take(input, &mut step);
@@ -210,12 +210,12 @@ impl<R: Rules> Session<R> {
     /// The record we hold, as last confirmed.
     pub fn record(&self) -> Option<&LeaseRecord> {
         match &self.stage {
-            Stage::Holding(held) if !held.lost => Some(&held.record),
+            Stage::Holding(held) if !held.is_lost() => Some(&held.record),
             _ => None,
         }
     }
 
-    /// When the job must begin to stop unless a renewal is confirmed (`D`).
+    /// When the session starts to stop the job unless a renewal is confirmed (`D`).
     pub fn stop_at(&self) -> Option<BootTime> {
         match &self.stage {
             Stage::Holding(held) => Some(self.stop_time(held)),
@@ -223,7 +223,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Why the job is being ended, or was, if it did not end by itself.
+    /// Why the session ends the job, or has ended it.
     pub fn stopped(&self) -> Option<&StopReason> {
         match &self.stage {
             Stage::Holding(held) => held.part.stopped(),
@@ -236,7 +236,7 @@ impl<R: Rules> Session<R> {
         self.plan.timing.stop_at(held.confirmed)
     }
 
-    /// Replies to requests that were given up on are ignored.
+    /// The call under way, if this is its answer. Answers to calls that were given up are ignored.
     fn take_pending(&mut self, id: RequestId) -> Option<PendingCall> {
         self.pending.take_if(|p| p.id == id)
     }
@@ -247,7 +247,7 @@ impl<R: Rules> Session<R> {
         slept.saturating_sub(before) > NAP
     }
 
-    /// Takes the phase out, to be replaced by the next.
+    /// Takes the phase out. The caller puts the next one in.
     fn leave_stage(&mut self) -> Stage {
         core::mem::replace(&mut self.stage, Stage::Over)
     }
@@ -302,14 +302,14 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// A store call that took too long is treated as one whose answer was lost.
+    /// Treats a store call that took too long as one whose answer was lost.
     fn give_up_on_slow_call(&mut self, step: &mut Step) {
         let timeout = self.plan.timing.timeout;
         let Some(pending) = self.pending.take_if(|p| step.now >= p.sent.plus(timeout)) else { return };
         let failure = Failure::new(
             FailureKind::Unreachable,
             alloc::format!(
-                "no answer within {}; see that the store runs and that its address is right",
+                "no answer within {}; check that the store runs and that its address is right",
                 crate::human_duration::HumanDuration(timeout)
             ),
         );
@@ -332,7 +332,7 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// The earliest instant at which something has to happen without any other input.
+    /// The earliest time at which something has to happen without any other input.
     fn next_deadline(&self) -> Option<BootTime> {
         let call = self.pending.as_ref().map(|p| p.sent.plus(self.plan.timing.timeout));
         let phase = match &self.stage {

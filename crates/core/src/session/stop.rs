@@ -1,4 +1,4 @@
-//! The running job, and its end: deadlines, signals, TERM, KILL, and the proof that nothing is left.
+//! The running job and its end: deadlines, signals, TERM, KILL, and the proof that no process is left.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -9,13 +9,13 @@ use super::{Effect, Event, JobExit, Outcome, Session, Signal, Stage, Step, StopR
 use crate::rules::Rules;
 use crate::time::BootTime;
 
-/// How long a job stays frozen after a nap while we ask whether the lease is still ours.
+/// How long a job stays frozen, after the machine slept, while we ask whether the lease is still ours.
 const NAP_PATIENCE: Duration = Duration::from_secs(30);
-/// KILL is sent again this often until the tree is empty: processes can be born while we kill.
+/// KILL is sent again after this time, until the tree is empty: processes can start others while we kill.
 const KILL_AGAIN: Duration = Duration::from_millis(100);
-/// … and less and less often, while something is stuck.
+/// The pause between two KILLs grows up to this while a process is stuck.
 const KILL_AGAIN_LAST: Duration = Duration::from_secs(5);
-/// A tree that outlives KILL by this much is worth telling: something is stuck in the kernel.
+/// A tree that outlives KILL by this much is reported: a process is stuck in the kernel.
 const UNCONFIRMED_AFTER: Duration = Duration::from_secs(10);
 
 /// A job that was started.
@@ -24,11 +24,11 @@ pub(super) struct StartedJob {
     pub since: BootTime,
     /// How its main process ended, once it has.
     pub exited: Option<JobExit>,
-    /// Nothing of it is left. This may be known before the exit is.
+    /// No process of it is left. This may be known before the exit is.
     pub tree_empty: bool,
     /// The signals that asked it to end, while it ran.
     pub asked: Vec<Signal>,
-    /// How often INT came.
+    /// How many INT came.
     interrupts: u32,
 }
 
@@ -38,15 +38,19 @@ impl StartedJob {
     }
 }
 
-/// An ordered end.
+/// A stop that this session ordered.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OrderedStop {
     pub why: StopReason,
-    kill_at: BootTime,
-    /// When KILL was first sent, if it was.
-    killed: Option<BootTime>,
-    /// It was told that the tree outlives KILL.
-    told_stuck: bool,
+    kill: Kill,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kill {
+    /// KILL is sent at this time, or when the grace of the lease ends.
+    At(BootTime),
+    /// KILL was sent. `stuck`: it was reported that the tree outlives it.
+    Sent { first: BootTime, again_at: BootTime, stuck: bool },
 }
 
 impl<R: Rules> Session<R> {
@@ -77,21 +81,22 @@ impl<R: Rules> Session<R> {
         self.plan.max_run.map(|most| running.since.plus(most))
     }
 
-    /// The machine slept past the deadline. Nobody can say what the job would do next, so it does
-    /// nothing until one conditional write of our own record has shown that it is still ours.
+    /// The machine slept past the deadline. The job is frozen until a conditional write of our own record has shown
+    /// that the lease is still ours.
     fn freeze(&mut self, mut held: Held, step: &mut Step) {
         let Part::Running(running) = held.part else { return };
         step.push(Effect::Freeze);
         step.tell(Event::Napped);
         held.part = Part::Napping(running, step.now.plus(NAP_PATIENCE));
-        held.renew_at = step.now;
-        // A call that was out when the machine fell asleep may or may not have landed.
+        held.renew_now(step);
+        // A call that was under way when the machine fell asleep may or may not have landed.
         held.doubt |= self.pending.take().is_some();
         self.stage = Stage::Holding(held);
     }
 
-    /// Begins to end the job, or ends it at once where waiting would let two run.
+    /// Starts to end the job. Ends it at once where the grace would let two jobs run.
     pub(super) fn stop_job(&mut self, mut held: Held, why: StopReason, step: &mut Step) {
+        let lost = held.is_lost();
         let (running, frozen) = match held.part {
             Part::Running(running) => (running, false),
             Part::Napping(running, _) => (running, true),
@@ -102,19 +107,19 @@ impl<R: Rules> Session<R> {
                 return self.take_back(held, Outcome::Lost { why, status: None }, step);
             }
             Part::Stopping(running, stop) => {
-                held.part = Part::Stopping(running, stop.hurried(why, held.lost, step.now));
+                held.part = Part::Stopping(running, stop.hurried(why, lost, step.now));
                 return self.kill_if_due(held, step);
             }
             Part::Recording(..) | Part::Releasing(..) => return self.stage = Stage::Holding(held),
         };
         let end = self.plan.timing.stop_at(held.confirmed).plus(self.plan.timing.grace);
-        let at_once = frozen || held.lost || why == StopReason::Interrupted;
+        let at_once = frozen || lost || why == StopReason::Interrupted;
         let kill_at = if at_once { step.now } else { step.now.plus(self.plan.timing.grace).min(end) };
         if kill_at > step.now {
             step.push(Effect::Term);
         }
         let told = Event::Stopping(why.clone());
-        held.part = Part::Stopping(running, OrderedStop { why, kill_at, killed: None, told_stuck: false });
+        held.part = Part::Stopping(running, OrderedStop { why, kill: Kill::At(kill_at) });
         self.kill_if_due(held, step);
         step.tell(told);
     }
@@ -136,7 +141,7 @@ impl<R: Rules> Session<R> {
             return self.stage = Stage::Holding(held);
         };
         running.exited = Some(exit);
-        // The news may come in either order; an empty tree stays empty.
+        // The two reports may come in either order. An empty tree stays empty.
         running.tree_empty |= tree_empty;
         let empty = running.tree_empty;
         if self.rules.may_release(empty) {
@@ -178,7 +183,7 @@ impl<R: Rules> Session<R> {
             Part::Starting if signal.ends() => {
                 return self.take_back(held, interrupted(signal, false), step);
             }
-            // What is under way is over soon; then the lease is given back.
+            // The lease is given back when the call under way has ended.
             Part::Sealing { interrupted } | Part::Opening { interrupted } => {
                 *interrupted = interrupted.or(Some(signal).filter(|signal| signal.ends()));
                 false
@@ -208,9 +213,7 @@ impl<R: Rules> Session<R> {
         };
         match &mut held.part {
             Part::Stopping(_, stop) => {
-                if stop.killed.is_none() {
-                    stop.kill_at = step.now;
-                }
+                stop.kill_now(step.now);
                 self.kill_if_due(held, step);
             }
             _ => self.stop_job(held, StopReason::Interrupted, step),
@@ -239,20 +242,29 @@ impl Part {
 }
 
 impl OrderedStop {
-    /// A second, worse reason while already stopping: a loss overrides and shortens the grace.
+    /// A second reason while the job is being stopped: a loss replaces other reasons and ends the grace.
     fn hurried(mut self, why: StopReason, lost: bool, now: BootTime) -> Self {
         if why.is_loss() && !self.why.is_loss() {
             self.why = why;
         }
         if lost {
-            self.kill_at = now;
+            self.kill_now(now);
         }
         self
     }
 
-    /// When KILL is sent next; for the first time no later than `end`.
+    fn kill_now(&mut self, now: BootTime) {
+        if let Kill::At(at) = &mut self.kill {
+            *at = now;
+        }
+    }
+
+    /// When KILL is sent next; the first one no later than `end`.
     fn due(&self, end: BootTime) -> BootTime {
-        if self.killed.is_none() { self.kill_at.min(end) } else { self.kill_at }
+        match self.kill {
+            Kill::At(at) => at.min(end),
+            Kill::Sent { again_at, .. } => again_at,
+        }
     }
 
     fn kill_if_due(&mut self, end: BootTime, step: &mut Step) {
@@ -260,11 +272,16 @@ impl OrderedStop {
             return;
         }
         step.push(Effect::Kill);
-        let first = *self.killed.get_or_insert(step.now);
-        self.kill_at = step.now.plus((step.now.since(first) / 2).clamp(KILL_AGAIN, KILL_AGAIN_LAST));
-        if !self.told_stuck && step.now.since(first) >= UNCONFIRMED_AFTER {
-            self.told_stuck = true;
+        let (first, reported) = match self.kill {
+            Kill::At(_) => (step.now, false),
+            Kill::Sent { first, stuck, .. } => (first, stuck),
+        };
+        let since = step.now.since(first);
+        let stuck = since >= UNCONFIRMED_AFTER;
+        if stuck && !reported {
             step.tell(Event::StopUnconfirmed);
         }
+        let again_at = step.now.plus((since / 2).clamp(KILL_AGAIN, KILL_AGAIN_LAST));
+        self.kill = Kill::Sent { first, again_at, stuck };
     }
 }

@@ -1,4 +1,4 @@
-//! What a store may answer, and what comes of it: a counter that is to be raised once.
+//! Every answer a store may give, tried on a counter that must be raised once.
 
 use alloc::collections::VecDeque;
 use alloc::string::ToString;
@@ -17,7 +17,7 @@ impl Record for Counter {
     }
 }
 
-/// What happens to one attempt.
+/// The fate of one attempt.
 #[derive(Clone, Copy)]
 enum Fate {
     Written,
@@ -101,7 +101,7 @@ fn raise(found: Option<FoundRecord<Counter, ()>>, write: WriteId) -> UpdateDecis
     }
 }
 
-/// What came of it, and how many calls that took.
+/// The outcome, and the number of calls.
 fn run(store: &mut Store, mut update: Update<Counter>) -> (UpdateOutcome<Counter, u32>, u32) {
     let (mut next, mut calls) = (UpdateNext::Read, 0);
     loop {
@@ -114,19 +114,19 @@ fn run(store: &mut Store, mut update: Update<Counter>) -> (UpdateOutcome<Counter
     }
 }
 
-/// How the counter stands afterwards, whether it was found by a look, and how many calls that took.
-fn raised(fates: &[Fate]) -> (u32, bool, u32) {
+/// The counter afterwards, and the number of calls.
+fn raised(fates: &[Fate]) -> (u32, u32) {
     let mut store = Store::new(fates);
     match run(&mut store, Update::new(7 << 64)) {
-        (UpdateOutcome::Landed { record, version, read_back }, calls) => {
+        (UpdateOutcome::Landed { record, version }, calls) => {
             assert_eq!((Some(&record), Some(version)), (store.counter.as_ref(), store.at()));
-            (record.count, read_back, calls)
+            (record.count, calls)
         }
         other => panic!("{other:?}"),
     }
 }
 
-/// The failure's words, and whether something may still land.
+/// The failure, and whether an attempt may still land.
 fn failed(fates: &[Fate]) -> (FailureKind, alloc::string::String, bool) {
     match run(&mut Store::new(fates), Update::new(7 << 64)) {
         (UpdateOutcome::Failed { failure, open }, _) => (failure.kind, failure.message, open),
@@ -136,16 +136,16 @@ fn failed(fates: &[Fate]) -> (FailureKind, alloc::string::String, bool) {
 
 #[test]
 fn it_is_applied_once_whatever_becomes_of_the_answers() {
-    assert_eq!(raised(&[]), (1, false, 2));
-    assert_eq!(raised(&[Fate::Overtaken]), (101, false, 4));
-    assert_eq!(raised(&[Fate::Lost]), (1, false, 4));
-    assert_eq!(raised(&[Fate::LostButLanded]), (1, true, 3));
+    assert_eq!(raised(&[]), (1, 2));
+    assert_eq!(raised(&[Fate::Overtaken]), (101, 4));
+    assert_eq!(raised(&[Fate::Lost]), (1, 4));
+    assert_eq!(raised(&[Fate::LostButLanded]), (1, 3));
     // The second attempt meets the first, which has landed meanwhile.
-    assert_eq!(raised(&[Fate::LostAndLate]), (1, true, 5));
-    assert_eq!(raised(&[Fate::Refused(FailureKind::Unreachable, Landed::No)]), (1, false, 4));
+    assert_eq!(raised(&[Fate::LostAndLate]), (1, 5));
+    assert_eq!(raised(&[Fate::Refused(FailureKind::Unreachable, Landed::No)]), (1, 4));
 }
 
-/// The negative control: whoever forgets what was sent applies it twice.
+/// The negative control: a change that forgets its attempts is applied twice.
 #[test]
 fn an_attempt_that_is_not_recognised_would_be_applied_twice() {
     let mut store = Store::new(&[Fate::LostButLanded]);
@@ -164,14 +164,14 @@ fn an_attempt_that_is_not_recognised_would_be_applied_twice() {
 #[test]
 fn races_and_silence_end() {
     let tries = TRIES as usize;
-    let races = "the record changed 8 times while we tried".into();
+    let races = "others changed the record 8 times meanwhile".into();
     assert_eq!(failed(&[Fate::Overtaken; 8]), (FailureKind::Unreachable, races, false));
     assert_eq!(failed(&[Fate::Lost; 8]), (FailureKind::Unreachable, "silence".into(), true));
-    assert_eq!(raised(&[Fate::Overtaken; 7]), (701, false, 16));
-    // After the last try there is a look too.
+    assert_eq!(raised(&[Fate::Overtaken; 7]), (701, 16));
+    // The record is read back after the last try, too.
     let mut last = [Fate::Lost; 8];
     last[tries - 1] = Fate::LostButLanded;
-    assert_eq!(raised(&last), (1, true, 17));
+    assert_eq!(raised(&last), (1, 17));
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn what_can_no_longer_land_is_not_open() {
     // Another has replaced what the lost attempt would have replaced.
     assert!(!failed(&[Fate::Lost, Fate::Overtaken, no]).2);
     assert!(failed(&[Fate::Lost, no]).2);
-    // What was to be created lands if the record is removed.
+    // An attempt to create the record lands if the record is removed.
     let mut store = Store { counter: None, ..Store::new(&[Fate::Lost, Fate::Overtaken, no]) };
     let (done, _) = run(&mut store, Update::new(7 << 64));
     assert!(matches!(done, UpdateOutcome::Failed { open: true, .. }), "{done:?}");
@@ -199,7 +199,7 @@ fn the_caller_may_stop_it() {
     let mut store = Store::new(&[]);
     store.counter = Some(Counter { write: WriteId(1), count: 3 });
     assert_eq!(run(&mut store, Update::new(7 << 64)), (UpdateOutcome::Stopped(3), 1));
-    // Even where nothing more would be sent.
+    // Also where no more attempts would be sent.
     let mut update = Update::<Counter>::new(7 << 64);
     assert!(matches!(
         update.offer::<u32>(None, Counter { write: WriteId(9), count: 1 }),
@@ -223,7 +223,7 @@ fn a_read_that_fails_ends_it_unless_silence_is_outlasted() {
     }
     let denied = Failure::new(FailureKind::Denied, "no");
     assert_eq!(update.on_read(Err(denied.clone()), raise), failed(denied, true));
-    // Races are counted all the same.
+    // Lost races are still counted.
     let mut store = Store::new(&[Fate::Overtaken; 8]);
     let (done, _) = run(&mut store, Update::outlasting_silence(7 << 64));
     assert!(matches!(done, UpdateOutcome::Failed { .. }), "{done:?}");

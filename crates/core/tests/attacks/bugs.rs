@@ -4,13 +4,14 @@ use leasehold_core::ids::{Grant, Token, WriteId};
 use leasehold_core::ledger::ItemState;
 use leasehold_core::name::Name;
 use leasehold_core::one_shot::{OneShot, OneShotNext, OneShotOutcome, OneShotVerb};
-use leasehold_core::record::{Holder, LeaseRecord};
+use leasehold_core::record::{Hold, Holder, LeaseRecord};
 use leasehold_core::rules::Refusal;
 use leasehold_core::session::{
-    Input, JobExit, LeaseChoice, NotStarted, Op, Outcome, Release, RequestId, SessionPlan, Signal,
-    StopReason, Within,
+    Effect, Event, Input, JobExit, LeaseChoice, NotStarted, Op, Outcome, Release, RequestId, SessionPlan,
+    Signal, StopReason, Within,
 };
 use leasehold_core::store::{Cas, Failure, FailureKind};
+use leasehold_core::time::BootTime;
 use leasehold_core::timing::StoreClock;
 use std::time::Duration;
 
@@ -239,7 +240,7 @@ fn a_refusal_that_nothing_opposes_ends_the_claim_in_time() {
             let Outcome::NotStarted(NotStarted::Store { failure, in_doubt: false }) = outcome else {
                 panic!("{outcome:?}")
             };
-            assert!(failure.message.contains("nothing opposes"), "{failure:?}");
+            assert!(failure.message.contains("has not changed"), "{failure:?}");
             return assert!((1_002..1_020).contains(&second), "tried again, and not for ever: {second}");
         }
         hand.at(second + 1).timer().finds(None, None);
@@ -420,4 +421,46 @@ fn nobody_waits_for_a_list_of_which_all_is_held_around_it() {
         let Some(Outcome::Busy(busy)) = hand.outcome() else { panic!("{runs:?}") };
         assert_eq!(busy.lease.as_str(), told, "{runs:?}");
     }
+}
+
+/// How often a run said that it waits, and for which lease.
+fn waits_for(hand: &Hand) -> Vec<&str> {
+    let waiting = |effect| match effect {
+        &Effect::Tell(Event::Waiting(ref busy)) => Some(busy.lease.as_str()),
+        _ => None,
+    };
+    hand.told.iter().filter_map(waiting).collect()
+}
+
+#[test]
+fn a_run_says_that_it_waits_also_after_a_claim_in_doubt() {
+    let (_, record) = Hand::holding(plan(1, StoreClock::default()));
+    let mut hand = Hand::new(SessionPlan { wait: secs(60), ..plan(2, StoreClock::default()) });
+    hand.step(Input::Start).finds(None, None).unknown().silence();
+    hand.at(1_001).timer().finds(Some(&record), Some(secs(1)));
+    assert_eq!(waits_for(&hand), ["site"]);
+    hand.at(1_002).timer().finds(Some(&record), Some(secs(2)));
+    assert_eq!(waits_for(&hand), ["site"], "once");
+}
+
+/// The last lease of a list is the one that is waited for, whether or not its holder left a lock file.
+#[test]
+fn a_lock_file_changes_neither_the_pause_nor_the_lease_that_is_waited_for() {
+    let choice = |name: &str| LeaseChoice { lease: Name::new(name).unwrap(), seen: None, watched: None };
+    let (_, record) = Hand::holding(plan(1, StoreClock::default()));
+    let waiting = |lock: Option<&str>| {
+        let leases = vec![choice("site"), choice("other")];
+        let mut hand = Hand::new(SessionPlan { leases, wait: secs(60), ..plan(2, StoreClock::default()) });
+        let hold = record.hold.clone().map(|hold| Hold { lock: lock.map(Into::into), ..hold });
+        let other = LeaseRecord { lease: Name::new("other").unwrap(), hold, ..record.clone() };
+        hand.step(Input::Start).finds(Some(&record), Some(secs(1)));
+        hand.finds(Some(&other), Some(Duration::from_millis(89_995)));
+        if lock.is_some() {
+            hand.step(Input::Probed { gone: false });
+        }
+        assert_eq!(waits_for(&hand), ["other"], "{lock:?}");
+        hand.told.iter().rev().find(|effect| matches!(effect, Effect::Arm(_))).cloned()
+    };
+    let soon = Effect::Arm(Some(BootTime(secs(1_000) + Duration::from_millis(6))));
+    assert_eq!((waiting(None), waiting(Some("here"))), (Some(soon.clone()), Some(soon)));
 }

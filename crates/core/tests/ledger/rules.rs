@@ -3,8 +3,8 @@
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::job_record::{Prospect, prospect};
 use leasehold_core::ledger::{
-    BadEntry, ENTRY_MAX, FoundEntry, ItemVerdict, RetryDoubt, SILENCES, SettleReason, StepStands, begin,
-    key_if_unknown, retry, slot_without_key, step_done, step_stands,
+    BadEntry, ENTRY_MAX, FoundEntry, ItemVerdict, NextRun, RetryDoubt, SILENCES, SettleReason, StepStands,
+    begin, key_if_unknown, next_run, retry, shown_state, slot_without_key, step_done, step_stands,
 };
 
 use super::*;
@@ -106,6 +106,38 @@ fn where_only_a_run_can_tell_a_run_is_to_look() {
     );
     // A run with another lease leaves it alone.
     assert_eq!(begin(Some(seen), &other, Some(Alive::Perhaps), WriteId(2)), ItemVerdict::InProgress);
+}
+
+#[test]
+fn the_next_run_is_foretold_by_the_rule() {
+    let failed = |failures| Entry { failures, ..entry(ItemState::Failed) };
+    let silent = entry(ItemState::Unknown);
+    let on =
+        step_done(&Entry { state: ItemState::Started, ending: None, ..silent.clone() }, "a", None).unwrap();
+    let next = |entry: &Entry, if_unknown| next_run(entry, if_unknown, 3);
+    for (entry, if_unknown, told) in [
+        (&failed(2), IfUnknown::Refuse, NextRun::TriesAgain),
+        (&failed(3), IfUnknown::Refuse, NextRun::FailedTooOften),
+        (&silent, IfUnknown::Refuse, NextRun::Unknown(RetryDoubt::NotAsked)),
+        (&silent, IfUnknown::RetryWithSteps, NextRun::Unknown(RetryDoubt::NotAsked)),
+        (&silent, IfUnknown::Retry, NextRun::Repeats),
+        (&on, IfUnknown::RetryWithSteps, NextRun::GoesOn),
+        (&on, IfUnknown::Retry, NextRun::Repeats),
+        (&entry(ItemState::Planned), IfUnknown::Refuse, NextRun::Begins),
+        (&entry(ItemState::Ok), IfUnknown::Retry, NextRun::Skips),
+        (&entry(ItemState::Skipped), IfUnknown::Retry, NextRun::Skips),
+    ] {
+        assert_eq!(next(entry, if_unknown), told, "{entry:?}");
+    }
+}
+
+#[test]
+fn a_started_item_whose_run_lost_its_lease_is_shown_as_unknown() {
+    let shown = |state, alive| shown_state(&entry(state), || alive);
+    assert_eq!(shown(ItemState::Started, Ok(Alive::No)), Ok(ItemState::Unknown));
+    assert_eq!(shown(ItemState::Started, Ok(Alive::Perhaps)), Ok(ItemState::Started));
+    assert_eq!(shown(ItemState::Started, Err("silence")), Err("silence"));
+    assert_eq!(shown(ItemState::Ok, Err("not asked")), Ok(ItemState::Ok));
 }
 
 #[test]

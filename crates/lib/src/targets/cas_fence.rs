@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, verdict};
+use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, next_seq, verdict};
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::ids::WriteId;
 use leasehold_core::store::{Cas, Failure, FailureKind, Version};
@@ -307,7 +307,7 @@ pub(crate) fn write<C: CasFence>(
             *doubt = None;
         }
         let unsure = |error| in_doubt(cell, TargetAction::Write, doubt.as_ref(), error);
-        let next = fence.map_or(1, |fence| fence.seq.saturating_add(1));
+        let next = next_seq(fence);
         let seq = seq.or(doubt.as_ref().map(|doubt| doubt.seq)).unwrap_or(next);
         let refusal = |reason| Refused::new(RefusedAction::Write, reason, cell.shown(), bearer, fence);
         let (next, let_in) = match verdict(fence, bearer, &FenceOffer::Write { seq, digest: digest.into() }) {

@@ -24,7 +24,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, RefusalReason, verdict};
+use leasehold_core::fence::{
+    Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, RefusalReason, next_seq, verdict,
+};
 use leasehold_core::fence_record::{FenceRecord, PendingWrite};
 use rustix::fs::{Access, Stat};
 
@@ -170,7 +172,7 @@ impl<A: FileKind> LockTarget<A> {
         let mut inside = self.go_in()?;
         let stored = self.settled(&mut inside)?;
         let fence = stored.as_ref().map(|stored| &stored.fence);
-        let seq = fence.map_or(1, |fence| fence.seq.saturating_add(1));
+        let seq = next_seq(fence);
         let (next, let_in) = match verdict(fence, bearer, &FenceOffer::Write { seq, digest: digest.into() }) {
             FenceVerdict::Accept(next) => (next, None),
             FenceVerdict::LetIn(reason, next) => {
@@ -431,7 +433,7 @@ impl<A: FileKind> Target for LockTarget<A> {
         let stored = self.settled(&mut inside)?;
         let fence = stored.as_ref().map(|stored| &stored.fence);
         // The rule looks at the grant before it looks at the number, so any number will do for others.
-        let seq = seq.unwrap_or_else(|| fence.map_or(1, |fence| fence.seq.saturating_add(1)));
+        let seq = seq.unwrap_or_else(|| next_seq(fence));
         let offer = FenceOffer::Write { seq, digest: payload.digest.clone() };
         let written = |repeat, let_in| Written { seq, repeat, let_in };
         match (verdict(fence, bearer, &offer), stored.as_ref()) {

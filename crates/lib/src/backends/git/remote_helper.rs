@@ -7,7 +7,7 @@
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 
-use leasehold_core::fence::{Bearer, FenceOffer, FenceVerdict, verdict};
+use leasehold_core::fence::{Bearer, FenceOffer, FenceVerdict, next_seq, verdict};
 use leasehold_core::store::FailureKind;
 
 use super::push_output::{self, RefStatus};
@@ -180,7 +180,7 @@ impl<W: Write> Helper<'_, W> {
         };
         let Some(bearer) = self.bearer.clone() else { return self.told(&no_run(&self.remote.shown)) };
         let record = fence.as_ref().map(|(record, _)| &record.fence);
-        let next = record.map_or(1, |fence| fence.seq.saturating_add(1));
+        let next = next_seq(record);
         let offer = FenceOffer::Write { seq: next, digest: "?".into() };
         if let FenceVerdict::Refuse(reason) = verdict(record, &bearer, &offer) {
             let refused = Refused::new(RefusedAction::Write, reason, &self.remote.shown, &bearer, record);

@@ -1,6 +1,6 @@
 //! The guard's question inside the caller's own transaction, and the function that answers the guard's.
 
-use leasehold_core::fence::{Bearer, FenceOffer, FenceVerdict, verdict};
+use leasehold_core::fence::{Bearer, FenceOffer, FenceVerdict, next_seq, verdict};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Transaction};
 
@@ -66,7 +66,7 @@ pub(super) fn check(db: &Connection, target: &str, table: &str, bearer: &Bearer)
     db.execute(touch, [table]).map_err(|e| errors::no_guard_or(target, "check", &e))?;
     let row = row_of(db, table).map_err(said)?.ok_or_else(|| errors::no_guard(target))?;
     let fence = row.0.fence().map_err(|why| errors::bad_fence(target, why))?;
-    let seq = fence.as_ref().map_or(1, |fence| fence.seq.saturating_add(1));
+    let seq = next_seq(fence.as_ref());
     match verdict(fence.as_ref(), bearer, &FenceOffer::Write { seq, digest: "-".into() }) {
         // What is only watched is counted by the trigger.
         FenceVerdict::Accept(_) | FenceVerdict::Repeat | FenceVerdict::LetIn(..) => Ok(()),
