@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use item::{ItemOpened, ItemRecorded, classify};
 pub use record::{BadEntry, ENTRY_MAX};
-pub use slot_key::{key_if_unknown, slot_without_key};
+pub use slot_key::{key_if_unknown, never_executed, slot_after_key, slot_follows, slot_without_key};
 pub use transitions::{Amended, Amending, ItemCall, ItemNext, Opened, Opening};
 
 use crate::additions::Additions;
