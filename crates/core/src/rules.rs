@@ -29,6 +29,13 @@ pub struct SeenToken {
     pub token: Token,
 }
 
+impl SeenToken {
+    /// Whether `other` is the newer token of the same record. Tokens of different epochs do not compare.
+    pub fn is_behind(self, other: Self) -> bool {
+        self.epoch == other.epoch && self.token < other.token
+    }
+}
+
 /// Who asks for a lease, and with which identities.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
@@ -128,8 +135,8 @@ impl fmt::Display for Refusal {
 /// Whether a store has lost what this host has seen there.
 pub fn rewound(seen: SeenToken, record: Option<&LeaseRecord>) -> Option<Refusal> {
     let Some(record) = record else { return Some(Refusal::Vanished { seen: seen.token }) };
-    let behind = seen.epoch == record.epoch && record.token < seen.token;
-    behind.then_some(Refusal::Behind { seen: seen.token, found: record.token })
+    let found = SeenToken { epoch: record.epoch, token: record.token };
+    found.is_behind(seen).then_some(Refusal::Behind { seen: seen.token, found: record.token })
 }
 
 /// What a claim comes to.

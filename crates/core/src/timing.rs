@@ -108,7 +108,23 @@ impl Timing {
         if timing.fits() { Ok(timing) } else { Err(timing.does_not_fit(wishes)) }
     }
 
-    /// Whatever was not asked for follows from the ttl.
+    /// Checks that a store takes writes that often. `spacing`: the least time between two writes of one record.
+    pub fn with_spacing(self, spacing: Duration) -> Result<Self, BadTiming> {
+        let least = spacing * 10;
+        if self.ttl >= least && self.heartbeat >= spacing {
+            return Ok(self);
+        }
+        Err(BadTiming(format!(
+            "a ttl of {} with a heartbeat of {} is too short: the store limits how often one record may be written. \
+             Make the ttl at least {} and the heartbeat at least {}",
+            HumanDuration(self.ttl),
+            HumanDuration(self.heartbeat),
+            HumanDuration(least),
+            HumanDuration(spacing),
+        )))
+    }
+
+    /// What was not asked for follows from the ttl.
     fn filled(ttl: Duration, wishes: TimingWishes, clock: StoreClock) -> Self {
         let heartbeat = wishes.heartbeat.unwrap_or(ttl / 3);
         let slack = scaled(ttl.saturating_sub(clock.jump)).saturating_sub(heartbeat * 2);
@@ -289,6 +305,19 @@ mod tests {
         assert!(error.contains("at least 9.2s"), "{error}");
         assert!(Timing::new(with_ttl(Duration::from_millis(9_200)), far).is_ok(), "{error}");
         assert!(Timing::new(with_ttl(Duration::from_millis(9_100)), far).is_err(), "{error}");
+    }
+
+    #[test]
+    fn a_store_that_limits_writes_needs_a_longer_lease() {
+        let timing = |ttl, heartbeat| {
+            let wishes = TimingWishes { heartbeat: Some(secs(heartbeat)), ..with_ttl(secs(ttl)) };
+            Timing::new(wishes, StoreClock::default()).unwrap()
+        };
+        assert!(timing(9, 1).with_spacing(Duration::ZERO).is_ok());
+        assert!(timing(10, 1).with_spacing(secs(1)).is_ok());
+        let error = timing(9, 1).with_spacing(secs(1)).unwrap_err().to_string();
+        assert!(error.contains("at least 10s and the heartbeat at least 1s"), "{error}");
+        assert!(timing(20, 1).with_spacing(secs(2)).is_err(), "the heartbeat is too short");
     }
 
     #[test]

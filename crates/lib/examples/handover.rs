@@ -16,7 +16,7 @@ use leasehold::core::record::LeaseRecord;
 use leasehold::core::rules::{Rules, Standard};
 use leasehold::core::session::{Outcome, Within, lease_key};
 use leasehold::core::time::BootTime;
-use leasehold::core::timing::{StoreClock, Timing, TimingWishes};
+use leasehold::core::timing::{Timing, TimingWishes};
 use leasehold::manual::{self, AcquireRequest};
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::stores::{self, Cas, Failure, Listed, Store, StoreFacts, Stored, Version};
@@ -106,9 +106,8 @@ fn hand_over(url: &str) -> Duration {
     let name = Name::new(&format!("handover-{:016x}", random::seed() as u64)).unwrap();
     let mut holder = open(url);
     let facts = holder.facts();
-    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
     let wishes = TimingWishes { ttl: Some(TTL), heartbeat: None, grace: None };
-    let timing = Timing::new(wishes, clock).unwrap();
+    let timing = Timing::new(wishes, facts.store_clock()).unwrap();
     let ask = AcquireRequest {
         lease: name.clone(),
         job: name.clone(),

@@ -1,4 +1,4 @@
-//! Work done once, against a store: the calls that [`leasehold_core::ledger`] asks for.
+//! The store calls of items: [`leasehold_core::ledger`] decides, and this module makes the calls.
 
 pub mod job;
 
@@ -8,8 +8,9 @@ use std::time::Duration;
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
     Alive, Amended, Amending, Ending, Entry, FoundEntry, IfUnknown, ItemCall, ItemClaim, ItemNext,
-    ItemOpened, ItemRecorded, ItemRequest, ItemState, ItemVerdict, LeaseSeen, Opened, Opening, SettleReason,
-    StepRecord, StepStands, Subject, begin, finish, key_if_unknown, slot_without_key, step_done, step_stands,
+    ItemOpened, ItemRecorded, ItemRequest, ItemState, ItemVerdict, LeaseSeen, Opened, Opening, StepRecord,
+    StepStands, Subject, begin, finish, key_if_unknown, never_executed, slot_after_key, slot_follows,
+    step_done, step_stands,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
@@ -24,28 +25,28 @@ use crate::stores::Store;
 use crate::update::{Between, NextCall, Patience, StoreAnswer, drive, nothing};
 use crate::{clock, host, random};
 
-/// Records of keys, of slots, and of the last good run of a job begin with these.
+/// Prefixes of the records of keys, of slots, and of the last good run of a job.
 pub const PREFIXES: [&str; 3] = ["keys/", "slots/", "latest/"];
-/// Longest name of a record after its prefix; what is longer ends in a digest.
+/// Longest name of a record after its prefix. A longer one is cut off and ends in a digest.
 const NAME_MAX: usize = 200;
-/// A slot whose key is not to be run says so for so long: the lease is not renewed meanwhile.
+/// How long to try to record a slot that is not run because of its key. The lease is not renewed meanwhile.
 const HELD_OFF_PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a run is to do once.
+/// An item that a run is asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Which.
+    /// The key or slot.
     pub subject: Subject,
-    /// What to do about a run that began it and never reported.
+    /// What to do about a run that started it and never reported.
     pub if_unknown: IfUnknown,
-    /// How often it may fail before a person has to look.
+    /// How often it may fail before a person has to decide.
     pub attempts: u32,
-    /// Forget that it was done after this long, by the store's clock.
+    /// How long it stays done, by the store's clock; nothing: always.
     pub keep: Option<Duration>,
 }
 
 impl Item {
-    /// What is asked about it by a run of this job, under this claim.
+    /// The request of a run of this job, under this claim.
     pub fn ask(&self, job: &Name, claim: ItemClaim) -> ItemRequest {
         ItemRequest {
             subject: self.subject.clone(),
@@ -58,7 +59,7 @@ impl Item {
     }
 }
 
-/// Where the record of an item is kept.
+/// The store's key of the record of an item.
 pub fn key_of(subject: &Subject) -> String {
     let [keys, _, latest] = PREFIXES;
     match subject {
@@ -68,13 +69,13 @@ pub fn key_of(subject: &Subject) -> String {
     }
 }
 
-/// What the records of a job's slots begin with. No job's name has the sign in it, so one job's slots are apart from
-/// another's, and in order.
+/// The prefix of the records of a job's slots. Names of jobs contain no `@`, so the slots of two jobs never mix, and the
+/// slots of one job are listed in order.
 pub fn slots_of(job: &Name) -> String {
     format!("{}{}@", PREFIXES[1], plain(job.as_str()))
 }
 
-/// The lease under which a key is worked on that has no other: named after it, as far as that is a name.
+/// The lease of a key for which the user named none: the key with `.once`, or a digest if that is not a name.
 pub fn lease_of(key: &str) -> Name {
     let digest = || Name::new(&format!("key-{}.once", digest(key)));
     let named = Name::new(&format!("{key}.once")).or_else(|_| digest());
@@ -85,13 +86,13 @@ fn digest(text: &str) -> String {
     Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A text as part of a key that every store takes: no two become one, and it begins as the text does.
+/// A text as part of a key that every store takes. Different texts stay different, and the start stays readable.
 pub(crate) fn plain(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     let mut after_word = false;
     for byte in text.bytes() {
         let word = matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
-        // Between words only: nothing that could be taken for a path.
+        // Dots and slashes only between words, so that no part is `..` or empty.
         if word || (after_word && matches!(byte, b'.' | b'/')) {
             name.push(char::from(byte));
         } else {
@@ -109,34 +110,33 @@ pub(crate) fn plain(text: &str) -> String {
     format!("{name}={digest}")
 }
 
-/// Looks whether there is anything to do at all, before a lease is asked for: an item that is done, is not to be
-/// run or waits for a person needs no token.
+/// Reads an item before the run asks for a lease: one that is done, is not to be run, or waits for a person needs no lease.
 pub fn peek(store: &mut dyn Store, item: &Item) -> Result<Option<Opened>, Failure> {
     let Some(stored) = block_on(store.read(&key_of(&item.subject)))? else { return Ok(None) };
     let entry = match Entry::decode_of(&item.subject, &stored.body) {
         Ok(entry) => entry,
         Err(bad) => return Ok(Some(Opened::Bad(bad))),
     };
-    // Whether a run is at it is seen under the lease.
+    // Whether another run is doing it is checked later, under the lease.
     let ask = item.ask(&entry.job, ItemClaim::nobody(&entry.claim, random::seed()));
     let found = FoundEntry { entry: &entry, age: stored.age };
     Ok(match begin(Some(found), &ask, None, WriteId(random::seed())) {
         ItemVerdict::Done => Some(Opened::Done(entry)),
         ItemVerdict::Skipped => Some(Opened::Skipped(entry)),
         ItemVerdict::Quarantined => Some(Opened::Quarantined(entry)),
-        // What is recorded as silent already; whether one that says `started` is, is seen under the lease.
+        // Only one that is recorded as unknown. One that says `started` is judged later, under the lease.
         ItemVerdict::Unknown(seen, doubt) if seen == entry => Some(Opened::Unknown(seen, doubt)),
         _ => None,
     })
 }
 
-/// What is recorded of an item; nothing if there is nothing that can be read.
+/// The record of an item; nothing if there is none, or it is unreadable.
 pub fn entry(store: &mut dyn Store, subject: &Subject) -> Result<Option<Entry>, Failure> {
     let stored = block_on(store.read(&key_of(subject)))?;
     Ok(stored.and_then(|stored| Entry::decode_of(subject, &stored.body).ok()))
 }
 
-/// Begins an item, or says why not; and whether it was begun again after a run that never reported.
+/// Starts an item, or says why not; and whether it was started again after a run that never reported.
 pub fn open(store: &mut dyn Store, ask: ItemRequest) -> (Opened, bool) {
     let key = key_of(&ask.subject);
     let mut opening = Opening::new(ask, random::seed());
@@ -167,13 +167,13 @@ pub fn open(store: &mut dyn Store, ask: ItemRequest) -> (Opened, bool) {
     (opened, opening.after_silence())
 }
 
-/// Changes an item that is ours.
+/// Changes an item of this run.
 pub fn amend(store: &mut dyn Store, amending: Amending) -> Amended {
     amended(store, amending, None)
 }
 
-/// Changes an item for the run that is at it: while the store does not answer it is tried again until then, with
-/// pauses that grow. At least once.
+/// Changes an item of this run. While the store does not answer, tries again until then, with growing pauses; at least
+/// once.
 pub fn amend_until(
     store: &mut dyn Store,
     amending: Amending,
@@ -203,40 +203,40 @@ fn cas<T>(expected: Option<Version>, entry: &Entry) -> NextCall<T> {
     NextCall::Cas { expected, write: entry.write, body: entry.encode() }
 }
 
-/// Whether a lease is still with a grant.
+/// Whether a grant still holds a lease.
 pub fn alive(store: &mut dyn Store, lease: &Name, grant: Grant) -> Result<Alive, Failure> {
     Ok(leasehold_core::ledger::alive(grant, &seen(store, lease)?))
 }
 
-/// A lease as it is now.
+/// The state of a lease.
 pub fn seen(store: &mut dyn Store, lease: &Name) -> Result<LeaseSeen, Failure> {
     let stored = block_on(store.read(&lease_key(lease)))?;
     let facts = store.facts();
     Ok(LeaseSeen::of(lease, stored.as_ref(), facts.resolution, &facts.instance))
 }
 
-/// The item of one run: whoever calls the store for the run has it.
+/// Opens and records the item of one run. Kept by the thread that makes the run's store calls.
 #[derive(Debug)]
 pub struct ItemRecorder {
     item: Item,
-    /// With a slot: the key that is done once together with it.
+    /// With a slot: the key that is done together with it.
     key: Option<Item>,
     job: Name,
     holder: Holder,
-    /// Where this machine notes what it begins and ends.
+    /// This machine's notes of the items that it starts and ends.
     seen: Option<OtherStores>,
-    /// The item, once this run has begun it and until its end is recorded.
+    /// The item, from its start until its end is recorded.
     ours: Option<BegunItem>,
 }
 
-/// An item that this run has begun.
+/// An item that this run started.
 #[derive(Debug)]
 struct BegunItem {
     entry: Entry,
     version: Version,
-    /// What came of opening the key of a slot.
+    /// The result of opening the key of a slot.
     key: Option<Opened>,
-    /// Steps that are done, and of which nobody knows whether the record says so.
+    /// Steps that are done, and whose record is in doubt.
     unrecorded: Vec<StepRecord>,
 }
 
@@ -251,23 +251,23 @@ impl BegunItem {
 }
 
 impl ItemRecorder {
-    /// For a run that is to do this once, and with a slot perhaps a key. `holder` is the run, as others see it.
+    /// For a run that does this item, and with a slot perhaps a key. `holder` is the run, as others see it.
     pub fn new(item: Item, key: Option<Item>, job: Name, holder: Holder) -> Self {
         Self { item, key, job, holder, seen: None, ours: None }
     }
 
-    /// What is begun and ended is noted there too.
+    /// Notes the start and the end of the item on this machine too.
     #[must_use]
     pub fn noted_in(self, seen: Option<OtherStores>) -> Self {
         Self { seen, ..self }
     }
 
-    /// How a step of it stands, once it is ours.
+    /// The state of a step, once the item was started.
     pub fn step_stands(&self, name: &str) -> Option<StepStands> {
         self.ours.as_ref().map(|ours| step_stands(&ours.whole(), &ours.unrecorded, name))
     }
 
-    /// Begins the item under this grant.
+    /// Starts the item under this grant.
     pub fn open(&mut self, store: &mut dyn Store, granted: &Granted) -> ItemOpened {
         let claim = ItemClaim {
             lease: granted.lease.clone(),
@@ -285,9 +285,8 @@ impl ItemRecorder {
             }
             let (entry, version) = (entry.clone(), version.clone());
             self.ours = Some(BegunItem { entry, version, key: key.clone(), unrecorded: Vec::new() });
-            // A store that does not answer would keep the run from ending: the slot is left for later.
-            let answered = !matches!(key, Some(Opened::Failed { .. }));
-            if let Some((state, reason, said)) = self.without_key().filter(|_| answered) {
+            let to_record = self.opened_key().and_then(|(key, opened)| slot_after_key(key, opened));
+            if let Some((state, reason, said)) = to_record {
                 let at = host::utc(clock::wall().as_secs());
                 let until = clock::boot_time().plus(HELD_OFF_PATIENCE);
                 let ending = Ending { exit: None, took_ms: 0, at, reason, said };
@@ -296,19 +295,19 @@ impl ItemRecorder {
         }
         let mut opened = ItemOpened { item, key, other_store: None, unnoted: Vec::new(), recorded };
         opened.unnoted = self.note_opened(&opened);
-        // Looked at after the note was made: of two runs on two stores, one sees the other.
+        // After the note was made, so that of two runs on two stores at least one sees the other.
         opened.other_store = self.other_store();
         opened
     }
 
-    /// What is recorded of a slot whose key is not to be run; nothing if it is.
-    fn without_key(&self) -> Option<(ItemState, Option<SettleReason>, String)> {
+    /// The key of the slot, and the result of opening it.
+    fn opened_key(&self) -> Option<(&str, &Opened)> {
         let (ours, item) = (self.ours.as_ref()?, self.key.as_ref()?);
         let Subject::Key(key) = &item.subject else { unreachable!("beside a slot there is only a key") };
-        slot_without_key(key, ours.key.as_ref()?)
+        Some((key, ours.key.as_ref()?))
     }
 
-    /// Notes on this machine what came of opening. A slot that was begun is not, if its command is not to start.
+    /// Notes the result of opening on this machine. A started slot whose command is not to start is not noted.
     fn note_opened(&self, opened: &ItemOpened) -> Vec<(Subject, String)> {
         let to_start = opened.held_off().is_none();
         let items = [(Some(&self.item), Some(&opened.item)), (self.key.as_ref(), opened.key.as_ref())];
@@ -319,7 +318,7 @@ impl ItemRecorder {
             .collect()
     }
 
-    /// An item of this run, and another store on which this machine saw it begun or done meanwhile.
+    /// An item of this run, and another store on which this machine saw it started or done.
     fn other_store(&self) -> Option<(Subject, String)> {
         let seen = self.seen.as_ref()?;
         [Some(&self.item), self.key.as_ref()].into_iter().flatten().find_map(|item| {
@@ -328,7 +327,7 @@ impl ItemRecorder {
         })
     }
 
-    /// Notes something of an item on this machine; why not, if it cannot be.
+    /// Makes a note of an item on this machine; gives the item and the reason if that failed.
     fn note(
         &self,
         item: &Item,
@@ -338,7 +337,7 @@ impl ItemRecorder {
         Some((item.subject.clone(), failed.to_string()))
     }
 
-    /// Records how the item ended, if it is ours. [`ItemState::Planned`]: its command was never executed.
+    /// Records the end of the item, if this run started it. [`ItemState::Planned`]: its command was never executed.
     pub fn record(
         &mut self,
         store: &mut dyn Store,
@@ -349,12 +348,11 @@ impl ItemRecorder {
         if state != ItemState::Planned {
             return self.close(store, state, &ending, until);
         }
-        let next = || (state, None, "the run ended before its command was begun".into());
-        let (state, reason, said) = self.without_key().unwrap_or_else(next);
+        let (state, reason, said) = never_executed(self.opened_key());
         self.close(store, state, &Ending { reason, said, ..ending }, until)
     }
 
-    /// The key first, for whoever finds only one of them closed finds the slot open.
+    /// Records the end of the key, and then of the item ([`slot_follows`]).
     fn close(
         &mut self,
         store: &mut dyn Store,
@@ -377,7 +375,7 @@ impl ItemRecorder {
         if let (Some(Opened::Begun(entry, version)), Some(key)) = (ours.key, &self.key) {
             let closed = finished(key, &entry, version, &mut recorded.unnoted);
             recorded.key = Some(closed.clone());
-            if matches!(closed, Amended::Failed(_)) {
+            if !slot_follows(&closed) {
                 recorded.item = Some(closed);
                 return recorded;
             }
@@ -386,7 +384,7 @@ impl ItemRecorder {
         recorded
     }
 
-    /// Records that a step is done. If nobody knows whether it is recorded, the next write says so again.
+    /// Records that a step is done. If the outcome of that write is unknown, the next write records it again.
     pub fn step(
         &mut self,
         store: &mut dyn Store,

@@ -11,7 +11,7 @@ use leasehold_core::session::{
     Event, Granted, HistoryPolicy, JobExit, Outcome, Reading, SessionPlan, Signal, Within, lease_key,
 };
 use leasehold_core::time::BootTime;
-use leasehold_core::timing::{StoreClock, Timing};
+use leasehold_core::timing::Timing;
 
 use crate::driver::{Driver, InputSender, ProtectedWork};
 use crate::seen_tokens::SeenTokens;
@@ -70,9 +70,7 @@ fn plan(ask: &AcquireRequest, memory: &SeenTokens) -> SessionPlan {
 
 /// Renews, releases or revokes.
 pub fn errand(verb: OneShotVerb, lease: &Name, store: &mut dyn Store) -> OneShotOutcome {
-    let facts = store.facts();
-    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
-    let mut errand = OneShot::new(verb, lease.clone(), clock, random::seed());
+    let mut errand = OneShot::new(verb, lease.clone(), store.facts().store_clock(), random::seed());
     let outcome = drive(store, &lease_key(lease), NextCall::Read, None, |store, answer| {
         NextCall::from(match answer {
             StoreAnswer::Read(read) => {

@@ -1,10 +1,11 @@
-//! What this machine has seen done, and on which store. A store knows nothing of what was done on another one, so a run asks
-//! here before it does something that its own store does not know.
+//! Notes of the items that this machine saw started or done, by store. A store does not know what was done on another one,
+//! so a run asks here before it does an item that its own store does not know.
 //!
-//! Each store has a directory: `store` says which one it is, `new` on which others its runs need not look, and sixteen files of
-//! lines say what was seen there. A line is added by one write: lines of two processes never mix, and one that a full disk
-//! cut off is passed over. Who adds lines shares the lock of the directory, so that nobody leaves them out who tidies
-//! meanwhile. A lost line lets a change of store do that work again, and does nothing else.
+//! Each store has a directory. The file `store` names the store, `new` lists the stores whose notes do not count for its runs,
+//! and sixteen files hold the notes, one on each line. A line is added by one write, so lines of two processes never mix, and
+//! a line that a full disk cut off is ignored. A process that adds a line shares the lock of the directory with others that do
+//! so; a process that tidies takes it alone, so it drops no new line. A lost line lets a change of store do that work again,
+//! and does nothing else.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -12,7 +13,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_core::ledger::other_stores::{Sighting, answers, refuses, sighting};
+use leasehold_core::ledger::other_stores::{Noted, Sighting, answers, both, is_unknown, refuses, sighting};
 use leasehold_core::ledger::{Entry, Opened, Subject};
 use sha2::{Digest, Sha256};
 
@@ -21,18 +22,15 @@ use crate::state::{StateDir, append_private, open_private, read_private, write_p
 use crate::stores::{Failure, Store};
 use crate::{clock, host, ledger, random};
 
-/// One line in so many has its file looked through for what is not needed any more.
+/// One added line in this many tidies its file.
 const TIDY_ONE_IN: u128 = 256;
 
-/// So often a process looks whether another has come to an end with tidying, and waits so long before the next look. One
-/// that was frozen over it is not waited for.
+/// How often a process tries to share the lock, and how long it waits in between. It gives up on a process that was
+/// frozen while it tidied.
 const LOOKS: u32 = 200;
 const LOCKED: Duration = Duration::from_millis(10);
 
-/// Of a key or a slot that was begun and not done: over at any time.
-const TAKEN_BACK: Option<i64> = Some(0);
-
-/// What was seen on other stores, for the runs on this one.
+/// The notes of all stores, for the runs on this one.
 #[derive(Clone, Debug)]
 pub struct OtherStores {
     all: PathBuf,
@@ -40,64 +38,56 @@ pub struct OtherStores {
     dir: String,
     /// This store as it is shown.
     here: String,
-    /// Items of this run, and stores on which it does not matter that they were seen; nothing if it never matters.
+    /// Items of this run, each with a store whose note of it does not count; nothing: no note counts.
     passed: Option<Vec<(String, String)>>,
 }
 
-/// What was seen on another store and not here.
+/// How much was seen on another store and not here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownHere {
     /// That store, as it is shown.
     pub store: String,
-    /// So many keys.
+    /// Number of keys.
     pub keys: usize,
-    /// Jobs of which a newer slot was seen there.
+    /// Number of jobs of which a newer slot was seen there.
     pub jobs: usize,
 }
 
 impl OtherStores {
-    /// For runs on the store that is shown so. That is several stores where a variable says which server is meant.
+    /// For runs on the store that is shown as `here`. A URL that names its server by a variable may mean several stores.
     pub fn new(state: &StateDir, here: &str) -> Self {
         Self { all: state.done(), dir: known_as(here), here: here.into(), passed: Some(Vec::new()) }
     }
 
-    /// For a run that does its items whatever was seen on other stores.
+    /// For a run that ignores the notes of other stores.
     pub fn passing_all(self) -> Self {
         Self { passed: None, ..self }
     }
 
-    /// From now on it does not matter that an item was seen on these.
+    /// From now on the notes of these stores do not count for this item.
     pub fn pass(&mut self, subject: &Subject, others: Vec<String>) {
         if let (Some(passed), Some(name)) = (&mut self.passed, name_of(subject)) {
             passed.extend(others.into_iter().map(|other| (name.clone(), other)));
         }
     }
 
-    /// Notes what came of opening an item on this store. An item that was begun is noted before its command starts, so that
-    /// a run that is killed leaves the note. `keep`: of the run that saw it.
+    /// Notes the result of opening an item on this store. A started item is noted before its command starts, so that a
+    /// run that is killed leaves the note. `keep`: of the run that saw it.
     pub fn note_opened(&self, subject: &Subject, keep: Option<Duration>, opened: &Opened) -> io::Result<()> {
         match (opened, subject, opened.entry()) {
-            (Opened::Settled, Subject::Slot { at, .. }, _) => {
-                self.add(subject, Sighting { at: *at, until: None })
-            }
+            (Opened::Settled, Subject::Slot { at, .. }, _) => self.add(subject, Sighting::of_slot(*at)),
             (_, _, Some(entry)) => self.note(entry, keep),
             _ => Ok(()),
         }
     }
 
-    /// Notes an entry of this store. Of what was not done after all, the note is taken back.
+    /// Notes an entry of this store. If its work was not done after all, the earlier note is taken back.
     pub fn note(&self, entry: &Entry, keep: Option<Duration>) -> io::Result<()> {
-        match (sighting(entry, ended(entry), keep), &entry.subject) {
-            (Some(seen), subject) => self.add(subject, seen),
-            (None, Subject::Key(_)) => self.add(&entry.subject, Sighting { at: 0, until: TAKEN_BACK }),
-            (None, Subject::Slot { at, .. }) => {
-                self.add(&entry.subject, Sighting { at: *at, until: TAKEN_BACK })
-            }
-            (None, Subject::Latest(_)) => Ok(()),
-        }
+        let seen = sighting(entry, ended(entry), keep);
+        seen.map_or(Ok(()), |seen| self.add(&entry.subject, seen))
     }
 
-    /// Other stores on which this item was seen, so that it may not be begun on this one unless it is known here.
+    /// Other stores whose notes refuse this item here, unless this store knows it.
     pub fn others(&self, subject: &Subject, keep: Option<Duration>) -> Vec<String> {
         let (Some(name), Some(passed)) = (name_of(subject), &self.passed) else { return Vec::new() };
         let (now, mut found) = (now(), Vec::new());
@@ -112,41 +102,41 @@ impl OtherStores {
         found
     }
 
-    /// From now on what was seen on these is new here.
+    /// From now on the notes of these stores do not count here.
     pub fn new_here(&self, others: &[String]) -> io::Result<()> {
-        let known = self.told();
+        let known = self.ignored();
         for other in others.iter().map(|other| id(other)).filter(|other| !known.contains(other)) {
             self.append("new", &other)?;
         }
         Ok(())
     }
 
-    /// The store here lost what it knew, or is a new one in the same place: what was seen on it was seen on another store.
-    /// What the store still knows it answers for itself.
+    /// The store here lost records, or is a new one in the same place. Its notes become those of another store. For records
+    /// that it still has, the store answers itself.
     pub fn set_aside(&self) -> io::Result<()> {
         let dir = self.all.join(&self.dir);
         if !dir.exists() {
             return Ok(());
         }
-        let told = self.told();
+        let ignored = self.ignored();
         let before = format!("{}, as it was before {}", self.here, host::utc(clock::wall().as_secs()));
         write_private(&dir.join("store"), before.as_bytes())?;
         std::fs::rename(&dir, self.all.join(id(&before)))?;
-        told.iter().try_for_each(|other| self.append("new", other))
+        ignored.iter().try_for_each(|other| self.append("new", other))
     }
 
-    /// What was seen on each other store and, as far as this machine knows, is not known here.
+    /// How much each other store has that this machine did not see here.
     pub fn unknown_here(&self) -> Vec<UnknownHere> {
         let here = all_in(&self.all.join(&self.dir));
         let now = now();
         let unknown = |(dir, store): (PathBuf, String)| {
             let (mut keys, mut jobs) = (0, 0);
             for (name, seen) in all_in(&dir) {
-                let ours = here.get(&name);
-                if is_job(&name) {
-                    jobs += usize::from(ours.is_none_or(|ours| ours.at < seen.at));
-                } else {
-                    keys += usize::from(ours.is_none_or(|ours| ours.is_over(now)) && !seen.is_over(now));
+                let kind = kind(&name);
+                let unknown = usize::from(is_unknown(kind, here.get(&name), &seen, now));
+                match kind {
+                    Noted::Job => jobs += unknown,
+                    Noted::Key => keys += unknown,
                 }
             }
             UnknownHere { store, keys, jobs }
@@ -155,9 +145,9 @@ impl OtherStores {
         all.filter(|unknown| unknown.keys + unknown.jobs > 0).collect()
     }
 
-    /// The other stores, but for those whose work is new here.
+    /// The other stores, without those whose notes do not count here.
     fn stores(&self) -> Vec<(PathBuf, String)> {
-        let mut told: Option<Vec<String>> = None;
+        let mut ignored: Option<Vec<String>> = None;
         let mut stores = Vec::new();
         for entry in std::fs::read_dir(&self.all).into_iter().flatten().flatten() {
             if entry.file_name() == *self.dir {
@@ -165,7 +155,7 @@ impl OtherStores {
             }
             let shown = read_private(&entry.path().join("store")).ok().flatten();
             let Some(shown) = shown.and_then(|shown| String::from_utf8(shown).ok()) else { continue };
-            if !told.get_or_insert_with(|| self.told()).contains(&id(&shown)) {
+            if !ignored.get_or_insert_with(|| self.ignored()).contains(&id(&shown)) {
                 stores.push((entry.path(), shown));
             }
         }
@@ -173,7 +163,8 @@ impl OtherStores {
         stores
     }
 
-    fn told(&self) -> Vec<String> {
+    /// The stores whose notes do not count here.
+    fn ignored(&self) -> Vec<String> {
         let file = self.all.join(&self.dir).join("new");
         lines(&file).split_whitespace().map(Into::into).collect()
     }
@@ -182,7 +173,7 @@ impl OtherStores {
         let Some(name) = name_of(subject) else { return Ok(()) };
         let file = self.all.join(&self.dir).join(shard(&name));
         let known = self::seen(&file, &name);
-        if known.is_some_and(|known| both(&name, Some(known), seen) == known) {
+        if known.is_some_and(|known| both(kind(&name), Some(known), seen) == known) {
             return Ok(());
         }
         self.append(shard(&name), &line(&name, seen))?;
@@ -192,11 +183,11 @@ impl OtherStores {
         Ok(())
     }
 
-    /// A line begins with its end of line: one that was cut off does not swallow the next.
+    /// Each line starts with a line end, so that a line that was cut off does not swallow the next.
     fn append(&self, file: &str, line: &str) -> io::Result<()> {
         let dir = self.all.join(&self.dir);
         let store = dir.join("store");
-        // Without it the lines would be looked for by nobody.
+        // Without this file, no other store would find the lines.
         if !store.exists() {
             write_private(&store, self.here.as_bytes())?;
         }
@@ -208,8 +199,10 @@ impl OtherStores {
                 Err(TryLockError::Error(e)) => return Err(e),
             }
         }
-        let said = "another process that tidies these notes does not come to an end";
-        Err(io::Error::new(io::ErrorKind::TimedOut, said))
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "another process has locked these notes and does not end",
+        ))
     }
 
     fn lock(&self) -> io::Result<File> {
@@ -218,8 +211,7 @@ impl OtherStores {
         File::open(path)
     }
 
-    /// Leaves one line for each name that is still needed. If another process adds a line meanwhile, it is left for another
-    /// time.
+    /// Leaves one line for each name that is still needed. Does nothing while another process adds a line.
     fn tidy(&self, file: &Path) -> io::Result<()> {
         let lock = self.lock()?;
         if lock.try_lock().is_err() {
@@ -235,7 +227,7 @@ impl OtherStores {
     }
 }
 
-/// Whether the store in use answers for an item: see [`answers`]; or it is a slot that is settled there.
+/// Whether the store in use answers for an item ([`answers`]), or the item is a slot that is decided there.
 pub fn answered(store: &mut dyn Store, subject: &Subject, keep: Option<Duration>) -> Result<bool, Failure> {
     let entry = ledger::entry(store, subject)?;
     if entry.is_some_and(|entry| answers(&entry, ended(&entry), keep, now())) {
@@ -247,7 +239,7 @@ pub fn answered(store: &mut dyn Store, subject: &Subject, keep: Option<Duration>
     }
 }
 
-/// A key or a job in a line: `k` or `j`, and a digest.
+/// The name of a key or a job in a line: `k` or `j`, and a digest.
 fn name_of(subject: &Subject) -> Option<String> {
     let (kind, text) = match subject {
         Subject::Key(key) => ('k', key.as_str()),
@@ -257,8 +249,8 @@ fn name_of(subject: &Subject) -> Option<String> {
     Some(format!("{kind}{}", id(text)))
 }
 
-fn is_job(name: &str) -> bool {
-    name.starts_with('j')
+fn kind(name: &str) -> Noted {
+    if name.starts_with('j') { Noted::Job } else { Noted::Key }
 }
 
 /// A text as 32 digits.
@@ -278,19 +270,19 @@ fn line(name: &str, seen: Sighting) -> String {
 
 fn parsed(line: &str) -> Option<(String, Sighting)> {
     let words: Vec<&str> = line.split(' ').collect();
-    // What follows are additions of later versions.
+    // The rest are additions of later versions.
     let [name, at, until, ..] = words[..] else { return None };
     let until = if until == "-" { None } else { Some(until.parse().ok()?) };
     let whole = name.len() == 33 && name.starts_with(['k', 'j']);
     whole.then_some((name.into(), Sighting { at: at.parse().ok()?, until }))
 }
 
-/// What follows in a line on what this version writes, with the space before it.
+/// The additions of later versions at the end of a line, with the space before them.
 fn additions(line: &str) -> &str {
     line.match_indices(' ').nth(2).map_or("", |(at, _)| &line[at..])
 }
 
-/// What cannot be read says nothing.
+/// The text of a file; empty if it cannot be read.
 fn lines(file: &Path) -> String {
     let mut bytes = Vec::new();
     if let Ok(Some(mut opened)) = open_private(file) {
@@ -299,39 +291,22 @@ fn lines(file: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What counts of two lines, unless the second takes the first back: the later time, and the longer of two that they
-/// are needed for. A run that only found a key done ends nobody else's note of it.
-fn both(name: &str, before: Option<Sighting>, after: Sighting) -> Sighting {
-    match before {
-        // Slots before it stay as they are, and later ones tell nothing of it.
-        _ if after.until == TAKEN_BACK && is_job(name) => {
-            let newest = before.map_or(after.at, |before| before.at);
-            Sighting { at: if newest == after.at { newest.saturating_sub(1) } else { newest }, until: None }
-        }
-        Some(before) if after.until != TAKEN_BACK => {
-            let until = before.until.zip(after.until).map(|(before, after)| before.max(after));
-            Sighting { at: before.at.max(after.at), until }
-        }
-        _ => after,
-    }
-}
-
-/// What counts of each name, and what later versions have added to the line that was written last.
+/// For each name the sum of its lines, and the additions of later versions to the last line.
 fn newest(text: &str) -> BTreeMap<String, (Sighting, &str)> {
     let mut all: BTreeMap<String, (Sighting, &str)> = BTreeMap::new();
     for line in text.lines() {
         let Some((name, seen)) = parsed(line) else { continue };
-        let counts = both(&name, all.get(&name).map(|(before, _)| *before), seen);
-        all.insert(name, (counts, additions(line)));
+        let sum = both(kind(&name), all.get(&name).map(|(before, _)| *before), seen);
+        all.insert(name, (sum, additions(line)));
     }
     all
 }
 
-/// What counts of one name.
+/// The sum of the lines of one name.
 fn seen(file: &Path, name: &str) -> Option<Sighting> {
     let text = lines(file);
     let named = text.lines().filter(|line| line.starts_with(name)).filter_map(parsed);
-    named.fold(None, |before, (_, seen)| Some(both(name, before, seen)))
+    named.fold(None, |before, (_, seen)| Some(both(kind(name), before, seen)))
 }
 
 fn all_in(dir: &Path) -> BTreeMap<String, Sighting> {
@@ -423,45 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_run_only_found_done_ends_no_note_of_it() {
-        let place = place();
-        let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
-        for (text, untils) in
-            [("x", [None, Some(6)]), ("y", [Some(i64::MAX), Some(6)]), ("z", [Some(6), None])]
-        {
-            untils.into_iter().for_each(|until| saw(&a, text, Sighting { at: 5, until }));
-            assert_eq!(b.others(&key(text), None), ["dir:/a"], "{text}");
-        }
-        // Two notes that are over are over together.
-        [6, 7].into_iter().for_each(|until| saw(&a, "w", Sighting { at: 5, until: Some(until) }));
-        assert!(b.others(&key("w"), None).is_empty());
-        std::fs::remove_dir_all(place).unwrap();
-    }
-
-    #[test]
-    fn a_key_is_taken_back_and_of_a_job_its_newest_slot_counts() {
-        let place = place();
-        let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
-        saw(&a, "x", Sighting { at: i64::MAX, until: None });
-        saw(&a, "x", Sighting { at: 0, until: TAKEN_BACK });
-        assert!(b.others(&key("x"), None).is_empty(), "begun and not done");
-        let job = leasehold_core::name::Name::new("site").unwrap();
-        let slot = |at| Subject::Slot { job: job.clone(), at, id: "x".into() };
-        a.add(&slot(600), Sighting { at: 600, until: None }).unwrap();
-        a.add(&slot(300), Sighting { at: 300, until: None }).unwrap();
-        assert_eq!((b.others(&slot(600), None), b.others(&slot(601), None)), (vec!["dir:/a".into()], vec![]));
-        // One that is not the newest takes nothing back: nobody knows of which the others are.
-        a.add(&slot(300), Sighting { at: 300, until: TAKEN_BACK }).unwrap();
-        assert_eq!(b.others(&slot(300), None).len(), 1);
-        a.add(&slot(600), Sighting { at: 600, until: TAKEN_BACK }).unwrap();
-        assert_eq!((b.others(&slot(600), None).len(), b.others(&slot(599), None).len()), (0, 1));
-        a.add(&slot(600), Sighting { at: 600, until: None }).unwrap();
-        assert_eq!(b.others(&slot(600), None).len(), 1, "begun once more");
-        std::fs::remove_dir_all(place).unwrap();
-    }
-
-    #[test]
-    fn a_damaged_line_is_passed_over() {
+    fn a_damaged_line_is_ignored() {
         let place = place();
         let (a, b) = (at(&place, "dir:/a"), at(&place, "dir:/b"));
         saw(&a, "x", Sighting { at: 5, until: None });

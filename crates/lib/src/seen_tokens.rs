@@ -54,6 +54,12 @@ struct EntryWatched {
     clock: String,
 }
 
+impl TokenEntry {
+    fn seen(&self) -> Option<SeenToken> {
+        Some(SeenToken { epoch: self.epoch?, token: self.token? })
+    }
+}
+
 /// Another store that a lease ran on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherStore {
@@ -97,10 +103,7 @@ impl SeenTokens {
     /// The lease with what is remembered of it.
     pub fn recall(&self, lease: &Name) -> LeaseChoice {
         let entry = self.page(lease).stores.remove(&self.store).unwrap_or_default();
-        let seen = match (entry.epoch, entry.token) {
-            (Some(epoch), Some(token)) => Some(SeenToken { epoch, token }),
-            _ => None,
-        };
+        let seen = entry.seen();
         // A reading of another boot's clock says nothing today.
         let watched =
             entry.watched.filter(|w| clock_domain().as_deref() == Some(w.clock.as_str())).map(|w| {
@@ -164,9 +167,8 @@ impl SeenTokens {
         let Some(path) = self.file(lease) else { return };
         let mut page = self.page(lease);
         let entry = page.stores.entry(self.store.clone()).or_default();
-        // A run that was overtaken may come to write its note after the one that overtook it.
-        let outdated = |seen: &SeenToken| entry.epoch == Some(seen.epoch) && entry.token > Some(seen.token);
-        if seen.as_ref().is_some_and(outdated) {
+        // A run that was overtaken may write its note after the run that overtook it.
+        if seen.zip(entry.seen()).is_some_and(|(seen, noted)| seen.is_behind(noted)) {
             return;
         }
         if let Some(seen) = seen {

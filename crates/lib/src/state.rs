@@ -1,6 +1,9 @@
-//! The state directory: what one user on one machine keeps between runs.
+//! The state directory: files that one user on one machine keeps between runs.
+
+pub mod messages;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -8,12 +11,14 @@ use std::path::{Path, PathBuf};
 
 use leasehold_core::name::Name;
 use sha2::{Digest, Sha256};
-use thiserror::Error;
 
-/// Largest file we read back; ours are far smaller.
+use self::messages as say;
+use crate::messages::Explanation;
+
+/// Largest file that is read; our files are far smaller.
 const FILE_MAX: u64 = 64 * 1024;
 
-/// What is kept inside it in directories of their own.
+/// The directories inside it.
 const INSIDE: [&str; 8] =
     ["memory", "grants", "probed", "targets", "sockets", "git", "done", "leases.db-locks"];
 
@@ -21,10 +26,10 @@ const INSIDE: [&str; 8] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateDir {
     path: PathBuf,
-    /// What says so, and what must be there before anything is made.
     named: Option<Named>,
 }
 
+/// The variable that names the place, and the directory that must exist before the state directory is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Named {
     variable: &'static str,
@@ -32,27 +37,18 @@ struct Named {
 }
 
 /// Why there is no usable state directory.
-#[derive(Debug, Error)]
+#[derive(Debug)]
 pub enum StateError {
-    /// Nothing says where it should be.
-    #[error(
-        "neither XDG_STATE_HOME nor HOME is set to an absolute path, so there is no place to keep state. \
-         Nothing was run. Set HOME, or name a store with --store and set XDG_STATE_HOME"
-    )]
+    /// No variable names a place for it.
     Nowhere,
-    /// What it would be made in is not there.
-    #[error(
-        "{variable} names a place in {root}, which does not exist: a new state directory would be a second, empty store. \
-         Nothing was run. Correct {variable}, or make that directory"
-    )]
+    /// The directory in which it would be made does not exist.
     NoRoot {
-        /// What names the place.
+        /// The variable that names the place.
         variable: &'static str,
         /// The directory.
         root: String,
     },
-    /// It belongs to somebody else, or others may write to it.
-    #[error("{path} {problem}, so another user could forge or remove leases. Nothing was run. {fix}")]
+    /// It belongs to another user, or others may write to it.
     Unsafe {
         /// The directory.
         path: String,
@@ -61,21 +57,39 @@ pub enum StateError {
         /// What to do.
         fix: String,
     },
-    /// The system said no.
-    #[error(
-        "cannot use {path}: {source}. Nothing was run. Check the permissions and the free space there, or set \
-         XDG_STATE_HOME to a directory of your own"
-    )]
+    /// The system refused to read or write there.
     Io {
         /// The file or directory.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.explanation().fmt(f)
+    }
+}
+
+impl std::error::Error for StateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        if let Self::Io { source, .. } = self { Some(source) } else { None }
+    }
+}
+
 impl StateError {
-    /// Somebody has to give us a right, rather than room.
+    /// What happened, what it means, what to do next.
+    pub fn explanation(&self) -> Explanation {
+        match self {
+            Self::Nowhere => say::nowhere(),
+            Self::NoRoot { variable, root } => say::no_root(variable, root),
+            Self::Unsafe { path, problem, fix } => say::not_private(path, problem, fix),
+            Self::Io { path, source } => say::unusable(path, source),
+        }
+    }
+
+    /// Whether a permission is missing.
     pub fn denied(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_denial(source))
     }
@@ -86,8 +100,8 @@ impl StateError {
 }
 
 impl StateDir {
-    /// `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold`. No other guess: a job whose
-    /// state moved with its environment would be let in twice. A home, and what XDG_STATE_HOME lies in, must be there.
+    /// `$XDG_STATE_HOME/leasehold` or `~/.local/state/leasehold`. There is no other guess: a job whose state
+    /// moved with its environment could run twice. The home, or the parent of XDG_STATE_HOME, must exist.
     pub fn locate(env: impl Fn(&str) -> Option<OsString>) -> Result<Self, StateError> {
         let absolute = |name| env(name).map(PathBuf::from).filter(|p| p.is_absolute());
         let (variable, base, root) = match (absolute("XDG_STATE_HOME"), absolute("HOME")) {
@@ -100,18 +114,18 @@ impl StateDir {
         Ok(Self { path: base.join("leasehold"), named: Some(Named { variable, root }) })
     }
 
-    /// The directory at `path`; for tests and the library.
+    /// The directory at `path`; for tests and programs that embed the library.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), named: None }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Creates the directory (0700) if needed and checks that it is ours alone, and that nothing in it
-    /// leads elsewhere.
+    /// Creates the directory (0700) if needed. Checks that only its user may write to it, and that no directory in
+    /// it is a link.
     pub fn ensure(&self) -> Result<(), StateError> {
         if !check(&self.path)? {
             if let Some(Named { variable, root }) = self.named.as_ref().filter(|named| !named.root.is_dir()) {
@@ -129,22 +143,22 @@ impl StateDir {
         self.path.join("leases.db")
     }
 
-    /// What this host remembers of a lease.
+    /// The file with the tokens of a lease that this host saw.
     pub fn memory_file(&self, lease: &Name) -> PathBuf {
         self.path.join("memory").join(format!("{}.json", flat(lease)))
     }
 
-    /// What was seen done from here, by store.
+    /// The notes of items that were seen started or done, by store.
     pub fn done(&self) -> PathBuf {
         self.path.join("done")
     }
 
-    /// Where the steps and gates of jobs find their runs, made if needed.
+    /// The directory of the sockets at which runs answer their steps and gates; made if needed.
     pub fn sockets(&self) -> Result<PathBuf, StateError> {
         self.made("sockets")
     }
 
-    /// Where runs keep what git needs to find its way to them, made if needed.
+    /// The directory of the files by which git reaches its run; made if needed.
     pub fn git(&self) -> Result<PathBuf, StateError> {
         self.made("git")
     }
@@ -156,18 +170,18 @@ impl StateDir {
         made.map(|()| path.clone()).map_err(|e| StateError::io(&path, e))
     }
 
-    /// What runs with `--observe` have seen, one JSON object a line.
+    /// The observations of runs with `--observe`, one JSON object a line.
     pub fn observed(&self) -> PathBuf {
         self.path.join("observed.jsonl")
     }
 
-    /// Where it is noted that this target was sealed from here.
+    /// The note that this target was fenced from here.
     pub fn target_file(&self, shown: &str) -> PathBuf {
         let name = Sha256::digest(shown.as_bytes());
         self.path.join("targets").join(format!("{name:x}"))
     }
 
-    /// The targets that were sealed from here, as they are shown; best effort.
+    /// The targets that were fenced from here, as they are shown; best effort.
     pub fn targets(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path.join("targets")).into_iter().flatten().flatten();
         let notes = entries.filter_map(|entry| read_private(&entry.path()).ok().flatten());
@@ -176,13 +190,13 @@ impl StateDir {
         shown
     }
 
-    /// Where the grant of a lease that was acquired by hand is kept.
+    /// The file with the grant of a lease that was acquired by hand.
     pub fn grant_file(&self, lease: &Name) -> PathBuf {
         self.path.join("grants").join(format!("{}.json", flat(lease)))
     }
 }
 
-/// Whether there is a directory at `path`; an error if it is anything but a directory of our own.
+/// Whether there is a directory at `path`; an error if there is anything but a private directory of this user.
 fn check(path: &Path) -> Result<bool, StateError> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -191,13 +205,13 @@ fn check(path: &Path) -> Result<bool, StateError> {
     };
     let path = path.display().to_string();
     let (problem, fix) = if found.is_symlink() {
-        ("is a symbolic link".into(), "Move it away, or put a directory of your own in its place".into())
+        (say::is_a_link(), say::replace_it())
     } else if !found.is_dir() {
-        ("is not a directory".into(), "Move it away".into())
+        (say::is_no_directory(), say::move_it())
     } else if found.uid() != rustix::process::geteuid().as_raw() {
-        (format!("belongs to user {}", found.uid()), "Set XDG_STATE_HOME to a directory of your own".into())
+        (say::belongs_to(found.uid()), say::choose_another())
     } else if found.mode() & 0o022 != 0 {
-        ("can be written by others".into(), format!("Close it: chmod 700 {path}"))
+        (say::is_open(), say::close_it(&path))
     } else {
         return Ok(true);
     };
@@ -237,8 +251,8 @@ pub fn append_private(path: &Path, line: &[u8]) -> io::Result<()> {
     opened?.write_all(line)
 }
 
-/// Replaces a private file as a whole: either the old or the new content is there, never half.
-/// Not synced: what is kept here is a help, never what safety rests on.
+/// Replaces a private file as a whole: a reader finds the old or the new content, never half.
+/// It is not synced, because no promise depends on these files.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let unique = format!(".{:016x}.tmp", crate::random::seed() as u64);
@@ -257,12 +271,12 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     result
 }
 
-/// Whether a right is missing, rather than room.
+/// Whether a permission is missing.
 pub fn is_denial(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Whether a file could be written there, without touching anything.
+/// Whether a file could be written there; changes nothing.
 pub fn check_writable(path: &Path) -> io::Result<()> {
     use rustix::fs::{Access, access};
     match fs::metadata(path) {

@@ -29,7 +29,7 @@ pub use next_run::{NextRun, next_run, shown_state};
 pub use outcome::{ItemState, classify};
 pub use record::{BadEntry, ENTRY_MAX};
 pub use skip_reason::SettleReason;
-pub use slot_key::{key_if_unknown, slot_without_key};
+pub use slot_key::{key_if_unknown, never_executed, slot_after_key, slot_follows, slot_without_key};
 pub use transitions::{Amended, Amending, ItemCall, ItemNext, Opened, Opening};
 
 use crate::additions::Additions;

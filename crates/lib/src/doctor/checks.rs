@@ -1,60 +1,108 @@
-//! What is looked at, in order.
+//! The checks, in their order.
 
 use std::thread;
 use std::time::Duration;
 
 use super::measure::Ages;
+use super::messages as say;
 use super::{Depth, Progress, Visit, measure, paths, unusable};
 use crate::clock::boot_time;
-use crate::stores::conformance::{self as suite, BrokenRule, Check, Effort, Harness};
+use crate::stores::conformance::{self as suite, BrokenRule, Effort, Harness};
 use crate::stores::{Cas, Failure, FailureKind, RemarkLevel};
 use leasehold_core::human_duration::HumanDuration;
 
-/// The examination whose result says most about a store that lies.
-pub(super) const RACES: &str = "races";
+/// One check of the doctor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check {
+    Compare,
+    Races,
+    Reach,
+    Caution,
+    Crowd,
+    Create,
+    Stale,
+    Late,
+    Recreated,
+    Versions,
+    Reads,
+    Updates,
+    Durability,
+    Age,
+    Latency,
+    Clock,
+    Push,
+    Ttl,
+    Paths,
+    /// A remark of the store about itself, under this word.
+    Remark(&'static str),
+}
 
-/// After this long no more is tried than must be.
-pub(super) const ENOUGH: Duration = Duration::from_secs(10);
+impl Check {
+    /// The word that is shown.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Compare => "compare",
+            Self::Races => "races",
+            Self::Reach => "reach",
+            Self::Caution => "caution",
+            Self::Crowd => "crowd",
+            Self::Create => "create",
+            Self::Stale => "stale",
+            Self::Late => "late",
+            Self::Recreated => "recreated",
+            Self::Versions => "versions",
+            Self::Reads => "reads",
+            Self::Updates => "updates",
+            Self::Durability => "durability",
+            Self::Age => "age",
+            Self::Latency => "latency",
+            Self::Clock => "clock",
+            Self::Push => "push",
+            Self::Ttl => "ttl",
+            Self::Paths => "paths",
+            Self::Remark(word) => word,
+        }
+    }
 
-/// How many write at once.
-pub(super) const WRITERS: usize = 32;
-/// How many handles a rule opens at once, at most.
-const HANDLES: usize = 3;
-
-/// What it is about, and one sentence for when it holds.
-type Rule = (&'static str, Check, &'static str);
-
-/// Those that one caller at a time can check.
-const RULES: &[Rule] = &[
-    ("create", suite::create_if_absent, "a record is created only where there is none"),
-    ("stale", suite::stale_holder, "an update on a replaced version is refused"),
-    ("late", suite::late_landing_write, "a write that lands late changes nothing"),
-    (
-        "recreated",
-        suite::recreated_record,
-        "a removed and re-created record takes no write meant for its predecessor",
-    ),
-    ("versions", suite::equal_bodies_differ_in_version, "equal bodies get different versions"),
-    ("reads", suite::read_your_writes, "what was acknowledged is read back at once, by every handle"),
-];
-
-/// The promise that does not hold where this is unsafe.
-pub(super) fn promise(about: &str) -> &'static str {
-    match about {
-        "age" => "P3",
-        _ => "P1",
+    /// The promise that a store breaks if it fails this check.
+    pub(super) fn promise(self) -> &'static str {
+        match self {
+            Self::Age => "P3",
+            _ => "P1",
+        }
     }
 }
 
-/// Everything that this visit is for. An error is a call that failed: then nothing more can be told.
+/// After this long only the necessary checks are made.
+pub(super) const ENOUGH: Duration = Duration::from_secs(10);
+
+/// Writers in a race.
+pub(super) const WRITERS: usize = 32;
+/// Most handles that one rule opens at once.
+const HANDLES: usize = 3;
+
+/// A check, the function that makes it, and the line to show if the store passes.
+type Rule = (Check, suite::Check, fn() -> String);
+
+/// Rules that one caller at a time can check.
+const RULES: &[Rule] = &[
+    (Check::Create, suite::create_if_absent, say::create),
+    (Check::Stale, suite::stale_holder, say::stale),
+    (Check::Late, suite::late_landing_write, say::late),
+    (Check::Recreated, suite::recreated_record, say::recreated),
+    (Check::Versions, suite::equal_bodies_differ_in_version, say::versions),
+    (Check::Reads, suite::read_your_writes, say::reads),
+];
+
+/// Makes the checks of this depth. The error is that of a call that failed: no further check is made then.
 pub(super) fn all(visit: &mut Visit<'_>) -> Result<(), Failure> {
     if visit.depth == Depth::Probe {
-        visit.begin("compare");
-        // A store that does not answer is not written to: nothing of it would be left to sweep up.
-        pollster::block_on(visit.corner.handle("probe").read("record"))?;
+        visit.begin(Check::Compare);
+        // Nothing is written to a store that does not answer, so nothing is left there.
+        pollster::block_on(visit.scratch.handle("probe").read("record"))?;
         let done = suite::compares_and_sets(&harness(visit, "probe"));
-        visit.diagnosis.facts = Some(visit.corner.handle("probe").facts());
-        judged(visit, "compare", done, "it compares and sets")?;
+        visit.diagnosis.facts = Some(visit.scratch.handle("probe").facts());
+        judged(visit, Check::Compare, done, say::compares())?;
         short_race(visit)?;
         remarks(visit);
         return Ok(());
@@ -68,7 +116,7 @@ pub(super) fn all(visit: &mut Visit<'_>) -> Result<(), Failure> {
     rules(visit, writers, &mut ages)?;
     races(visit, writers, &mut ages)?;
     if visit.diagnosis.verdict() == RemarkLevel::Unsafe {
-        // How fast it lies is of no use to anyone.
+        // The speed of a refused store is of no use.
         return Ok(());
     }
     let worst = measure::latency(visit, &mut ages)?;
@@ -79,116 +127,114 @@ pub(super) fn all(visit: &mut Visit<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Finds a store that looks first and writes later, which one caller alone cannot.
+/// Finds a store that compares first and writes later, which one caller alone cannot find.
 fn short_race(visit: &mut Visit<'_>) -> Result<(), Failure> {
-    let (writers, refused) = visit.corner.crowd(8, Duration::from_secs(1));
+    let (writers, refused) = visit.scratch.crowd(8, Duration::from_secs(1));
     if visit.diagnosis.verdict() == RemarkLevel::Unsafe {
         return Ok(());
     }
-    visit.begin(RACES);
+    visit.begin(Check::Races);
     if writers < 2 {
         let why = refused.map(|failure| format!(": {}", failure.message)).unwrap_or_default();
-        visit.found(RACES, RemarkLevel::Weak, format!("not raced, for too few connections were let in{why}"));
+        visit.found(Check::Races, RemarkLevel::Weak, say::not_raced(why));
         return Ok(());
     }
     let until = Some(boot_time().plus(Duration::from_millis(1_500)));
     let effort = Effort { writers, rounds: 16, until, ..Effort::default() };
     let done = suite::racing_creates(&harness(visit, "race-c").trying(effort));
-    judged(visit, RACES, done, "one winner each time")
+    judged(visit, Check::Races, done, say::one_winner())
 }
 
 fn harness(visit: &Visit<'_>, part: &'static str) -> Harness {
-    let corner = visit.corner.clone();
-    Harness::new(move || corner.handle(part))
+    let scratch = visit.scratch.clone();
+    Harness::new(move || scratch.handle(part))
 }
 
-/// Tells what a check came to; gives back a failure, after which nothing more can be told.
+/// Reports the result of a check. A call that failed is no result, and is given back.
 fn judged(
     visit: &mut Visit<'_>,
-    about: &'static str,
+    check: Check,
     done: Result<(), BrokenRule>,
-    good: &str,
+    good: String,
 ) -> Result<(), Failure> {
     match done {
-        Ok(()) => visit.found(about, RemarkLevel::Good, good),
+        Ok(()) => visit.found(check, RemarkLevel::Good, good),
         Err(BrokenRule { failure: Some(failure), .. }) => return Err(failure),
         Err(BrokenRule { text, many_winners, .. }) => {
-            visit.found_in_race(about, RemarkLevel::Unsafe, text, many_winners);
+            visit.found_in_race(check, RemarkLevel::Unsafe, text, many_winners);
         }
     }
     Ok(())
 }
 
-/// The first calls: is it there, and may we?
+/// The first calls: whether the store is there, and may be written.
 fn reach(visit: &mut Visit<'_>) -> Result<Ages, Failure> {
-    visit.begin("reach");
-    let begun = boot_time();
-    let mut handle = visit.corner.handle("age");
+    visit.begin(Check::Reach);
+    let started = boot_time();
+    let mut handle = visit.scratch.handle("age");
     pollster::block_on(handle.read("record"))?;
-    let first = boot_time().since(begun);
+    let first = boot_time().since(started);
     let facts = handle.facts();
     if facts.instance.is_empty() {
-        return Err(unusable("The store answered and says nothing of which store it is.".into()));
+        return Err(unusable(say::nameless()));
     }
     let ages = Ages::begin(handle)?;
     visit.diagnosis.facts = Some(facts.clone());
-    let far = if ages.far() { ": far away, so it is asked for less" } else { "" };
-    let line = format!("answers and may be written; first answer after {}{far}", text(first));
-    visit.found("reach", RemarkLevel::Good, line);
+    let far = if ages.far() { say::far() } else { String::new() };
+    visit.found(Check::Reach, RemarkLevel::Good, say::reached(text(first), far));
     if let Some(caution) = facts.caution {
-        visit.found("caution", RemarkLevel::Weak, caution);
+        visit.found(Check::Caution, RemarkLevel::Weak, caution);
     }
     Ok(ages)
 }
 
-/// As many at once as the store lets in: one rule after the other takes long where the store is far.
-fn rules(visit: &mut Visit<'_>, let_in: usize, ages: &mut Ages) -> Result<(), Failure> {
-    RULES.chunks((let_in / HANDLES).max(1)).try_for_each(|wave| side_by_side(visit, wave, ages))
+/// Checks the rules, as many at once as the store accepts connections: one after the other takes long on a far store.
+fn rules(visit: &mut Visit<'_>, connections: usize, ages: &mut Ages) -> Result<(), Failure> {
+    RULES.chunks((connections / HANDLES).max(1)).try_for_each(|wave| side_by_side(visit, wave, ages))
 }
 
-/// Each rule has keys of its own, so none meets another. What one found stands, whatever failed another.
+/// Checks some rules at once, each on a thread of its own and under its own keys. The result of one stands even if
+/// another failed.
 fn side_by_side(visit: &mut Visit<'_>, wave: &[Rule], ages: &mut Ages) -> Result<(), Failure> {
     let few_steps = ages.far() || !ages.facts.spacing.is_zero();
-    let begin = |(about, check, _): &Rule| {
-        let (mut harness, check) = (harness(visit, about), *check);
+    let begin = |(check, rule, _): &Rule| {
+        let (mut harness, rule) = (harness(visit, check.word()), *rule);
         if few_steps {
             harness.effort.steps = 2;
         }
         thread::spawn(move || {
-            let begun = boot_time();
-            (check(&harness), boot_time().since(begun))
+            let started = boot_time();
+            (rule(&harness), boot_time().since(started))
         })
     };
-    let begun: Vec<_> = wave.iter().map(begin).collect();
+    let started: Vec<_> = wave.iter().map(begin).collect();
     let mut all = Ok(());
-    for ((about, _, good), checking) in wave.iter().zip(begun) {
-        (visit.tell)(Progress::Begun(about));
+    for ((check, _, good), checking) in wave.iter().zip(started) {
+        (visit.tell)(Progress::Begun(check.word()));
         let checked = match checking.join() {
             Ok((done, took)) => {
-                // It was begun with all the others.
+                // It started with all the others.
                 visit.since = boot_time().minus(took);
-                judged(visit, about, done, good)
+                judged(visit, *check, done, good())
             }
-            Err(_) => Err(unusable(format!("the doctor's check of {about:?} panicked"))),
+            Err(_) => Err(unusable(say::panicked(check.word()))),
         };
         all = all.and(checked);
     }
     all.and_then(|()| ages.sample())
 }
 
-/// How many handles the store lets in at once; those are kept for the races.
+/// How many connections the store accepts at once; they are kept for the races.
 fn crowd(visit: &mut Visit<'_>) -> Result<usize, Failure> {
-    visit.begin("crowd");
-    let (let_in, refused) = visit.corner.crowd(WRITERS, Duration::from_secs(3));
-    // Fewer than wished only because opening them takes so long is no fault of the store's.
-    let Some(why) = refused else { return Ok(let_in) };
-    if let_in < 2 {
+    visit.begin(Check::Crowd);
+    let (accepted, refused) = visit.scratch.crowd(WRITERS, Duration::from_secs(3));
+    // If only the time ran out, the store is not at fault.
+    let Some(why) = refused else { return Ok(accepted) };
+    if accepted < 2 {
         return Err(why);
     }
-    let text =
-        format!("only {let_in} of {WRITERS} connections were let in, so that many race: {}", why.message);
-    visit.found("crowd", RemarkLevel::Weak, text);
-    Ok(let_in)
+    visit.found(Check::Crowd, RemarkLevel::Weak, say::few_connections(accepted, WRITERS, why.message));
+    Ok(accepted)
 }
 
 fn races(visit: &mut Visit<'_>, writers: usize, ages: &mut Ages) -> Result<(), Failure> {
@@ -197,9 +243,9 @@ fn races(visit: &mut Visit<'_>, writers: usize, ages: &mut Ages) -> Result<(), F
         Depth::Full => (20, Duration::from_secs(1)),
         Depth::Probe | Depth::Quick => (6, Duration::from_secs(1)),
     };
-    // All in all it must not take long, however slow the store is: then there are fewer rounds.
-    let patience = patience.min(visit.begun.plus(ENOUGH).since(boot_time()) / 2);
-    visit.begin(RACES);
+    // A slow store gets fewer rounds, not more time.
+    let patience = patience.min(visit.started.plus(ENOUGH).since(boot_time()) / 2);
+    visit.begin(Check::Races);
     let effort = |rounds: usize, writers: usize, lines: usize| Effort {
         writers,
         rounds,
@@ -210,46 +256,42 @@ fn races(visit: &mut Visit<'_>, writers: usize, ages: &mut Ages) -> Result<(), F
     let spaced = !ages.facts.spacing.is_zero();
     let created = suite::race_to_create(&harness(visit, "race-c").trying(effort(rounds, writers, 0)));
     let updates = effort(if spaced { 2 } else { rounds }, writers, 0);
-    // A store that lets two create is not asked for more; one that failed cannot be.
+    // No second race if the first failed or found fault.
     let raced = created.and_then(|created| {
         let updated = suite::race_to_update(&harness(visit, "race-u").trying(updates))?;
         Ok((created, updated))
     });
-    let good = match &raced {
-        Ok((created, updated)) => format!(
-            "{writers} writers raced {created} times to create and {updated} times to update: one winner each time"
-        ),
-        Err(_) => String::new(),
-    };
-    judged(visit, RACES, raced.map(drop), &good)?;
+    let good = raced
+        .as_ref()
+        .map_or_else(|_| String::new(), |(created, updated)| say::races(writers, created, updated));
+    judged(visit, Check::Races, raced.map(drop), good)?;
     if spaced || visit.diagnosis.verdict() == RemarkLevel::Unsafe {
         return Ok(());
     }
     ages.sample()?;
-    visit.begin("updates");
+    visit.begin(Check::Updates);
     let few = writers.min(8);
     let done = suite::no_lost_update(&harness(visit, "lines").trying(effort(0, few, 3)));
-    judged(visit, "updates", done, &format!("{few} writers added lines to one record and none was lost"))?;
+    judged(visit, Check::Updates, done, say::updates(few))?;
     ages.sample()
 }
 
-/// What the store says of itself.
+/// The remarks of the store about itself.
 fn remarks(visit: &mut Visit<'_>) {
-    visit.begin("durability");
-    let mut handle = visit.corner.handle("remarks");
+    visit.begin(Check::Durability);
+    let mut handle = visit.scratch.handle("remarks");
     match pollster::block_on(handle.examine()) {
         Ok(remarks) if remarks.is_empty() => {
             let durability = visit.diagnosis.facts.as_ref().map_or("", |facts| facts.durability);
-            visit.found("durability", RemarkLevel::Good, durability);
+            visit.found(Check::Durability, RemarkLevel::Good, durability);
         }
         Ok(remarks) => {
             for remark in remarks {
-                visit.found(remark.about, remark.verdict, remark.text);
+                visit.found(Check::Remark(remark.about), remark.verdict, remark.text);
             }
         }
         Err(failure) => {
-            let text = format!("The store could not be asked about its settings: {}", failure.message);
-            visit.found("durability", RemarkLevel::Weak, text);
+            visit.found(Check::Durability, RemarkLevel::Weak, say::no_settings(failure.message));
         }
     }
 }
@@ -264,7 +306,7 @@ pub(super) fn text(time: Duration) -> String {
     }
 }
 
-/// A write that nothing opposes; gives the answer as it came.
+/// Makes a write while nobody else writes; gives its version and the store's time.
 pub(super) fn write(
     handle: &mut dyn crate::stores::Store,
     key: &str,
@@ -275,8 +317,6 @@ pub(super) fn write(
     match pollster::block_on(handle.cas(key, expected, write, body.as_bytes())) {
         Cas::Written { version, store_time } => Ok((version, store_time)),
         Cas::Unknown(failure) => Err(failure),
-        Cas::Conflict => {
-            Err(Failure::new(FailureKind::Unusable, "The store refused a write that nothing opposed."))
-        }
+        Cas::Conflict => Err(Failure::new(FailureKind::Unusable, say::refused_write())),
     }
 }

@@ -1,5 +1,4 @@
-//! The first run of this user on a store that machines share: a few calls that find the worst liars, and
-//! a note that they went well.
+//! The first run of a user on a store that machines share: a short examination, and a note that the store passed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,17 +9,16 @@ use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use serde::{Deserialize, Serialize};
 
-use super::checks::RACES;
-use super::{Depth, ExaminationEnd, Opener, examine, unusable};
+use super::{Depth, ExaminationEnd, Opener, examine, messages as say, unusable};
 use crate::backends::known_as;
 use crate::clock::wall;
 use crate::state::{StateDir, read_private, write_private};
-use crate::stores::{BatchWrite, Cas, Failure, Listed, RemarkLevel, Store, StoreFacts, Stored, Version};
+use crate::stores::{BatchWrite, Cas, Failure, Listed, Store, StoreFacts, Stored, Version};
 
-/// After this long a store is looked at again.
+/// How long a store that passed is not examined again.
 const GOOD_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What is kept of one store: that it went well, or that it was refused; which one, with which version of ours, and when.
+/// The note of one store: whether it passed or was refused, which store it was, our version, and when.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct FirstUseRecord {
     store: String,
@@ -31,7 +29,7 @@ struct FirstUseRecord {
     refused: bool,
 }
 
-/// Where it is noted that a store went well.
+/// The note of one store on this machine.
 #[derive(Clone, Debug)]
 pub struct FirstUseNotes {
     path: PathBuf,
@@ -39,13 +37,13 @@ pub struct FirstUseNotes {
 }
 
 impl FirstUseNotes {
-    /// The notes in `state` about the store at `url`, which is called `shown` (without secrets).
+    /// The note in `state` of the store at `url`. `shown`: the URL without secrets.
     pub fn new(state: &StateDir, url: &str, shown: &str) -> Self {
         let name = known_as(url);
         Self { path: state.path().join("probed").join(format!("{name}.json")), shown: shown.into() }
     }
 
-    /// What is noted, if that is not too long ago.
+    /// The note, if it is not too old.
     fn page(&self) -> Option<FirstUseRecord> {
         let bytes = read_private(&self.path).ok().flatten()?;
         let page: FirstUseRecord = serde_json::from_slice(&bytes).ok()?;
@@ -53,14 +51,14 @@ impl FirstUseNotes {
         (age < GOOD_FOR && page.version == env!("CARGO_PKG_VERSION")).then_some(page)
     }
 
-    /// Notes that it was refused: the next run examines it thoroughly, for a short look may find nothing.
+    /// Notes that the store was refused. The next run examines it thoroughly, because a short race may find nothing.
     pub fn refused(&self) {
-        // What was noted before must not stay, whatever happens.
+        // The old note must go even if the new one cannot be written.
         let _ = std::fs::remove_file(&self.path);
         self.write("", true);
     }
 
-    /// Notes that it went well. Failing to costs another look next time.
+    /// Notes that the store passed. Without the note the next run examines it again.
     pub fn went_well(&self, instance: &str) {
         self.write(instance, false);
     }
@@ -75,23 +73,23 @@ impl FirstUseNotes {
     }
 }
 
-/// A store that is looked at before its first use here, and again when it turns out to be another one.
+/// A store that is examined before its first use, and again if another instance answers.
 pub struct FirstUse {
     store: Box<dyn Store>,
     open: Opener,
     notes: FirstUseNotes,
-    /// The instance that went well; checked by the first answer, and then no more.
+    /// The instance that passed; compared with the first answer, and then nothing.
     known: Option<String>,
     tell: Tell,
 }
 
-/// Hears what should be said to whoever runs something there for the first time.
+/// Takes the lines that the user should see.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl FirstUse {
-    /// The store, if it went well before or does now. `open` gives further handles on it.
+    /// The store, if it passed before or passes now. `open` opens more handles on it.
     ///
-    /// Nothing is called on a store that went well before.
+    /// No call is made on a store that passed before.
     pub fn begin(
         store: Box<dyn Store>,
         open: Opener,
@@ -109,7 +107,7 @@ impl FirstUse {
         Ok(store)
     }
 
-    /// The first answer tells which instance this is.
+    /// Examines the store if its first answer comes from another instance than the one that passed.
     fn look(&mut self) -> Result<bool, Failure> {
         let Some(known) = &self.known else { return Ok(false) };
         let facts = self.store.facts();
@@ -117,14 +115,14 @@ impl FirstUse {
         if another {
             look_at(&self.open, Depth::Probe, &self.notes, &self.tell, facts.caution)?;
         }
-        // Not before: one that failed is made again by the next read.
+        // Only now: an examination that failed is made again by the next read.
         self.known = None;
         Ok(another)
     }
 }
 
-/// Examines it; an error if a call fails, or the store lies. What it cannot promise is told, unless that was `known`
-/// without asking.
+/// Examines the store; an error if a call fails or the store is refused. Shows the store's caution, unless the caller
+/// has shown this `known` one.
 fn look_at(
     open: &Opener,
     depth: Depth,
@@ -138,24 +136,20 @@ fn look_at(
     }
     match diagnosis.ended {
         ExaminationEnd::Usable => {}
-        // Nobody stops it.
+        // Nothing stops this examination.
         ExaminationEnd::Interrupted => return Ok(()),
         ExaminationEnd::Failed(failure) => return Err(failure),
         ExaminationEnd::Refused { why, .. } => {
             notes.refused();
-            return Err(unusable(format!(
-                "This store cannot be trusted with leases: {}. They would not be exclusive, so it will not be used. See: \
-                 leasehold doctor",
-                why.trim_end_matches('.')
-            )));
+            return Err(unusable(say::not_trusted(why.trim_end_matches('.'))));
         }
     }
     let caution = diagnosis.facts.as_ref().and_then(|facts| facts.caution.clone());
     if let Some(caution) = caution.filter(|caution| known.as_ref() != Some(caution)) {
         tell(&caution);
     }
-    // What could not be raced was not tested: the next run looks again.
-    if diagnosis.findings.iter().any(|f| f.about == RACES && f.verdict == RemarkLevel::Good) {
+    // Without a race the store was not tested: the next run examines it again.
+    if diagnosis.was_raced() {
         notes.went_well(&diagnosis.facts.map(|facts| facts.instance).unwrap_or_default());
     }
     Ok(())
@@ -170,7 +164,7 @@ impl Store for FirstUse {
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
         let found = self.store.read(key).await?;
         match self.look()? {
-            // What was read is old by now.
+            // The examination took time: read again.
             true => self.store.read(key).await,
             false => Ok(found),
         }

@@ -1,4 +1,4 @@
-//! What is measured: time as the store sees it, how long calls take, and what lease that allows.
+//! Measurements: the ages that the store gives, how long calls take, and the shortest TTL that they allow.
 
 use std::sync::mpsc;
 use std::thread;
@@ -6,28 +6,29 @@ use std::time::Duration;
 
 use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::time::BootTime;
-use leasehold_core::timing::{DEFAULT_TTL, StoreClock, least_ttl};
+use leasehold_core::timing::{DEFAULT_TTL, least_ttl};
 
-use super::checks::{ENOUGH, text, write};
+use super::checks::{Check, ENOUGH, text, write};
+use super::messages as say;
 use super::{Depth, Latency, Visit};
 use crate::clock::{boot_time, wall};
 use crate::clock_offset::ahead_of;
 use crate::stores::{Clock, Failure, RemarkLevel, Store, StoreFacts, Version};
 
-/// What people should know about their clock.
+/// From this difference on the clock is reported as weak.
 const CLOCK_OFF: Duration = Duration::from_secs(5);
-/// A store that takes longer for one read is asked for less.
+/// A store that takes longer for one read gets fewer calls.
 const FAR: Duration = Duration::from_millis(30);
-/// How long anybody waits to be told of a change.
+/// How long a waiter waits for the notice of a change.
 const PUSH: Duration = Duration::from_secs(2);
-/// How far any clock may be off, as a share: twice what the stop rule allows, for two clocks.
+/// The share by which two clocks may differ: twice what the stop rule allows for one.
 const DRIFT: u32 = 500;
 
-/// A record whose age is asked again and again while other things are looked at.
+/// A record whose age is sampled between the other checks.
 pub(super) struct Ages {
     handle: Box<dyn Store>,
     pub(super) facts: StoreFacts,
-    /// Between these two it was written.
+    /// The record was written between these two.
     sent: BootTime,
     acknowledged: BootTime,
     samples: Vec<Sample>,
@@ -46,14 +47,14 @@ impl Ages {
         write(handle.as_mut(), "record", None)?;
         let (acknowledged, facts) = (boot_time(), handle.facts());
         let mut ages = Self { handle, facts, sent, acknowledged, samples: Vec::new() };
-        // Several, for one alone may be slow by chance.
+        // Several, because one alone may be slow by chance.
         for _ in 0..3 {
             ages.sample()?;
         }
         Ok(ages)
     }
 
-    /// Whether a call takes so long that there is no time for many.
+    /// Whether calls take too long to make many.
     pub(super) fn far(&self) -> bool {
         self.samples
             .iter()
@@ -65,38 +66,34 @@ impl Ages {
     pub(super) fn sample(&mut self) -> Result<(), Failure> {
         let asked = boot_time();
         let stored = pollster::block_on(self.handle.read("record"))?;
-        // A record that vanished is what other examinations are about.
+        // Other checks find a record that vanished.
         let age = stored.and_then(|stored| stored.age);
         self.samples.push(Sample { asked, answered: boot_time(), age });
         Ok(())
     }
 
-    /// Looks on until the clock must have moved, then says what was seen.
+    /// Samples until the clock must have moved, then reports.
     pub(super) fn judge(mut self, visit: &mut Visit<'_>) -> Result<(), Failure> {
-        visit.begin("age");
+        visit.begin(Check::Age);
         let resolution = self.facts.resolution;
         let until = self.acknowledged.plus(resolution * 2 + Duration::from_millis(50));
         let between = (resolution / 20).max(Duration::from_millis(5));
         let (tight, more) = (self.samples.len(), if self.far() { 3 } else { 8 });
         while boot_time() < until || self.samples.len() < tight + more {
-            visit.corner.pause(between);
+            visit.scratch.pause(between);
             self.sample()?;
         }
         let again = self.begins_again()?;
         let (verdict, text) = match self.fault().or(again) {
             Some(fault) => (RemarkLevel::Unsafe, fault),
-            None if self.facts.clock == Clock::Observed => (
-                RemarkLevel::Weak,
-                "the store knows no time: an abandoned lease is taken over only after it was watched for a full TTL"
-                    .into(),
-            ),
+            None if self.facts.clock == Clock::Observed => (RemarkLevel::Weak, say::no_age()),
             None => self.steps(visit, tight),
         };
-        visit.found("age", verdict, text);
+        visit.found(Check::Age, verdict, text);
         Ok(())
     }
 
-    /// A renewal must begin a new age, or a lease that is kept would end all the same.
+    /// A renewal must restart the age, or a lease that is renewed would expire all the same.
     fn begins_again(&mut self) -> Result<Option<String>, Failure> {
         let stored = pollster::block_on(self.handle.read("record"))?;
         let sent = boot_time();
@@ -105,53 +102,40 @@ impl Ages {
         let most = boot_time().since(sent);
         let early =
             renewed.filter(|age| *age > most + most / DRIFT + self.facts.resolution + self.facts.jump);
-        Ok(early.map(|age| {
-            format!(
-                "a record renewed {} ago is said to be {} old: leases would end early",
-                text(most),
-                text(age)
-            )
-        }))
+        Ok(early.map(|age| say::renewed_too_old(text(most), text(age))))
     }
 
     fn fault(&self) -> Option<String> {
         let slack = self.facts.resolution + self.facts.jump;
         let told: Vec<(Sample, Duration)> = self.samples.iter().filter_map(|s| Some((*s, s.age?))).collect();
         if self.facts.clock == Clock::Observed {
-            return (!told.is_empty())
-                .then(|| "the store declares that it knows no age, and tells one".into());
+            return (!told.is_empty()).then(say::undeclared_age);
         }
         if told.len() < self.samples.len() {
-            return Some("the store declares a clock and does not always tell an age".into());
+            return Some(say::missing_age());
         }
         let (first, last) = (told.first()?.1, told.last()?.1);
         if told.iter().all(|(_, age)| *age == first) {
-            return Some(format!("an age stands still at {}: leases would never end", text(last)));
+            return Some(say::age_stands(text(last)));
         }
         let back = told.windows(2).find(|pair| pair[1].1 + slack < pair[0].1);
         if let Some([(_, before), (_, after)]) = back {
-            return Some(format!("an age went back from {} to {}", text(*before), text(*after)));
+            return Some(say::age_went_back(text(*before), text(*after)));
         }
         for (sample, age) in &told {
             let most = sample.answered.since(self.sent);
             if *age > most + most / DRIFT + slack {
-                let (age, most) = (text(*age), text(most));
-                return Some(format!(
-                    "a record written {most} ago is said to be {age} old: leases would end early"
-                ));
+                return Some(say::too_old(text(most), text(*age)));
             }
             let least = sample.asked.since(self.acknowledged);
             if *age + least / DRIFT + slack + Duration::from_millis(1) < least {
-                let (age, least) = (text(*age), text(least));
-                return Some(format!(
-                    "a record written {least} ago is said to be {age} old: the age stands still or goes back"
-                ));
+                return Some(say::too_young(text(least), text(*age)));
             }
         }
         None
     }
 
-    /// How coarse the age is, against what was declared.
+    /// Compares the steps of the age with the declared resolution.
     fn steps(&self, visit: &mut Visit<'_>, tight: usize) -> (RemarkLevel, String) {
         let mut ages: Vec<Duration> = self.samples.iter().filter_map(|s| s.age).collect();
         ages.sort_unstable();
@@ -161,28 +145,22 @@ impl Ages {
         let (step, declared) = (step.unwrap_or_default(), self.facts.resolution);
         visit.diagnosis.figures.resolution = Some(step);
         if step > declared + gap * 3 + Duration::from_millis(1) {
-            let (step, declared) = (text(step), text(declared));
-            return (
-                RemarkLevel::Unsafe,
-                format!(
-                    "ages move in steps of {step}, coarser than the {declared} declared: leases would end early"
-                ),
-            );
+            return (RemarkLevel::Unsafe, say::coarse_age(text(step), text(declared)));
         }
-        let coarse = if declared.is_zero() { String::new() } else { format!(", to {}", text(declared)) };
-        (RemarkLevel::Good, format!("moves forward by the store's own clock{coarse}"))
+        let coarse = if declared.is_zero() { String::new() } else { say::age_step(text(declared)) };
+        (RemarkLevel::Good, say::age(coarse))
     }
 }
 
-/// How long a read and a conditional write take; gives the slow end of both.
+/// Measures reads and conditional writes; gives the slower p99 of the two.
 pub(super) fn latency(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<Duration, Failure> {
     let (count, patience) = match visit.depth {
         Depth::Full => (60, Duration::from_millis(1_200)),
         Depth::Probe | Depth::Quick => (10, Duration::from_millis(400)),
     };
-    let patience = patience.min(visit.begun.plus(ENOUGH).since(boot_time()));
-    visit.begin("latency");
-    let mut handle = visit.corner.handle("latency");
+    let patience = patience.min(visit.started.plus(ENOUGH).since(boot_time()));
+    visit.begin(Check::Latency);
+    let mut handle = visit.scratch.handle("latency");
     let mut version: Option<Version> = None;
     let (mut writes, mut ahead) = (Vec::new(), None);
     let until = boot_time().plus(patience);
@@ -190,7 +168,7 @@ pub(super) fn latency(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<Duration
         if n >= 5 && boot_time() >= until {
             break;
         }
-        // Where writes of one key must be apart, each gets a key of its own.
+        // Where a store limits the writes of one key, each write gets its own key.
         let apart = !ages.facts.spacing.is_zero();
         let key = if apart { format!("record-{n}") } else { "record".into() };
         let (before, sent) = (wall(), boot_time());
@@ -210,14 +188,8 @@ pub(super) fn latency(visit: &mut Visit<'_>, ages: &mut Ages) -> Result<Duration
     let (read, cas) = (percentiles(reads), percentiles(writes));
     visit.diagnosis.figures.read = Some(read);
     visit.diagnosis.figures.cas = Some(cas);
-    let line = format!(
-        "read {} p50, {} p99; write {} p50, {} p99",
-        text(read.p50),
-        text(read.p99),
-        text(cas.p50),
-        text(cas.p99)
-    );
-    visit.found("latency", RemarkLevel::Good, line);
+    let line = say::latency(text(read.p50), text(read.p99), text(cas.p50), text(cas.p99));
+    visit.found(Check::Latency, RemarkLevel::Good, line);
     if let Some(ahead) = ahead {
         clock(visit, ahead);
     }
@@ -231,41 +203,34 @@ fn percentiles(mut times: Vec<Duration>) -> Latency {
     Latency { p50: at(50).unwrap_or_default(), p99: at(99).unwrap_or_default() }
 }
 
-/// This machine's wall clock beside the store's.
+/// Compares this machine's wall clock with the store's.
 fn clock(visit: &mut Visit<'_>, ahead_ms: i64) {
     visit.diagnosis.figures.clock_ahead_ms = Some(ahead_ms);
     let apart = Duration::from_millis(ahead_ms.unsigned_abs());
     let resolution = visit.diagnosis.facts.as_ref().map_or(Duration::ZERO, |facts| facts.resolution);
     if apart <= Duration::from_secs(1) + resolution {
-        visit.found("clock", RemarkLevel::Good, "this machine and the store agree about the time");
+        visit.found(Check::Clock, RemarkLevel::Good, say::clock_agrees());
         return;
     }
-    let way = if ahead_ms > 0 { "ahead of" } else { "behind" };
     let verdict = if apart >= CLOCK_OFF { RemarkLevel::Weak } else { RemarkLevel::Good };
-    let line = format!(
-        "this machine's clock is {} {way} the store's: no effect on leases, only on what people read",
-        HumanDuration(apart)
-    );
-    visit.found("clock", verdict, line);
+    let apart = HumanDuration(apart);
+    let line = if ahead_ms > 0 { say::clock_ahead(apart) } else { say::clock_behind(apart) };
+    visit.found(Check::Clock, verdict, line);
 }
 
-/// Whether waiters are told, as the store says, and how soon.
+/// Whether waiters are told of changes, if the store declares it, and how soon.
 pub(super) fn push(visit: &mut Visit<'_>) -> Result<(), Failure> {
     if !visit.diagnosis.facts.as_ref().is_some_and(|facts| facts.pushes) {
-        visit.found(
-            "push",
-            RemarkLevel::Good,
-            "waiters are not told of changes: they ask again, at growing distances",
-        );
+        visit.found(Check::Push, RemarkLevel::Good, say::no_push());
         return Ok(());
     }
-    visit.begin("push");
-    let mut writer = visit.corner.handle("push");
+    visit.begin(Check::Push);
+    let mut writer = visit.scratch.handle("push");
     let (mut version, _) = write(writer.as_mut(), "record", None)?;
     let mut told = Vec::new();
     for _ in 0..3 {
-        let mut waiter = visit.corner.handle("push");
-        // So that the waiter is connected, as one is that has asked before.
+        let mut waiter = visit.scratch.handle("push");
+        // Connects the waiter first, so that the figure does not contain the time for that.
         pollster::block_on(waiter.read("record"))?;
         let (ready, started) = mpsc::channel();
         let seen = version.clone();
@@ -275,8 +240,8 @@ pub(super) fn push(visit: &mut Visit<'_>) -> Result<(), Failure> {
             changed.then(boot_time)
         });
         let _ = started.recv();
-        // A moment for the waiter to begin: one that was told before it waits measures nothing.
-        visit.corner.pause(Duration::from_millis(30));
+        // Time for the waiter to wait: a write before that measures nothing.
+        visit.scratch.pause(Duration::from_millis(30));
         let next = write(writer.as_mut(), "record", Some(&version));
         let written = boot_time();
         let heard = waiting.join().ok().flatten();
@@ -287,47 +252,28 @@ pub(super) fn push(visit: &mut Visit<'_>) -> Result<(), Failure> {
     let middle = told.get(told.len() / 2).copied().filter(|_| told.len() > 1);
     visit.diagnosis.figures.push = middle;
     match middle {
-        Some(middle) => {
-            let line = format!("waiters are told of a change {} after it", text(middle));
-            visit.found("push", RemarkLevel::Good, line);
-        }
-        None => {
-            let line = format!(
-                "a waiter was not told of a change within {}: waiters poll instead",
-                HumanDuration(PUSH)
-            );
-            visit.found("push", RemarkLevel::Weak, line);
-        }
+        Some(middle) => visit.found(Check::Push, RemarkLevel::Good, say::push(text(middle))),
+        None => visit.found(Check::Push, RemarkLevel::Weak, say::push_missed(HumanDuration(PUSH))),
     }
     Ok(())
 }
 
-/// The shortest lease for which a slow call, twice over, still leaves one renewal to spare.
+/// The shortest TTL with which one renewal may fail even if calls take twice as long as the slowest measured one.
 pub(super) fn ttl(visit: &mut Visit<'_>, worst: Duration) {
     let Some(facts) = &visit.diagnosis.facts else { return };
-    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
-    let least = least_ttl(worst * 2, clock);
+    let least = least_ttl(worst * 2, facts.store_clock());
     visit.diagnosis.figures.least_ttl = least;
     let (verdict, line) = match least.map(rounded) {
         Some(least) if least <= DEFAULT_TTL => {
-            let default = HumanDuration(DEFAULT_TTL);
-            (
-                RemarkLevel::Good,
-                format!("from {} on; the default of {default} leaves room", HumanDuration(least)),
-            )
+            (RemarkLevel::Good, say::ttl(HumanDuration(least), HumanDuration(DEFAULT_TTL)))
         }
-        Some(least) => {
-            (RemarkLevel::Weak, format!("use --ttl {} or more: calls are slow here", HumanDuration(least)))
-        }
-        None => (
-            RemarkLevel::Weak,
-            format!("calls take up to {}, too long for any lease to be renewed in time", text(worst)),
-        ),
+        Some(least) => (RemarkLevel::Weak, say::ttl_longer(HumanDuration(least))),
+        None => (RemarkLevel::Weak, say::no_ttl(text(worst))),
     };
-    visit.found("ttl", verdict, line);
+    visit.found(Check::Ttl, verdict, line);
 }
 
-/// Up to whole seconds where they do not matter.
+/// Rounded up to whole seconds from two seconds on.
 fn rounded(ttl: Duration) -> Duration {
     match ttl.as_millis() {
         0..2_000 => ttl,

@@ -1,13 +1,14 @@
-//! Whether a store can be trusted with leases, found out on the store itself.
+//! Tests whether a store can be trusted with leases.
 //!
-//! Every store claims to compare-and-set. The doctor makes it show that: with stale and late writers, with
-//! many writers at once, by what it says of time, and by what it says of itself. It works in a corner of
-//! the store under a name of its own, so that a store in use is not disturbed, and sweeps it afterwards.
-//! Nothing is printed here: whoever asks is told of each examination as it ends.
+//! Every store claims to compare-and-set. The doctor tests that with stale and late writers and with many
+//! writers at once. It also checks the ages that the store gives, and its settings. It works under its own
+//! prefix, so that a store in use is not disturbed, and removes what it wrote. It prints nothing: the caller
+//! hears of each check as it ends.
 
 mod checks;
 mod first_use;
 mod measure;
+pub mod messages;
 mod paths;
 mod scratch;
 
@@ -16,18 +17,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use checks::Check;
 pub use first_use::{FirstUse, FirstUseNotes, Tell};
 use leasehold_core::time::BootTime;
+use messages as say;
 use scratch::Scratch;
 
 use crate::clock::boot_time;
 use crate::poll::{self, Timer};
 use crate::stores::{Examine, Failure, FailureKind, RemarkLevel, StoreFacts};
 
-/// How further handles on a store are opened. Called from several threads.
+/// Opens another handle on a store. Called from several threads.
 pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Examine>, Failure> + Send + Sync>;
 
-/// How long any call may take.
+/// Longest time for one call.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How thorough to be.
@@ -41,29 +44,30 @@ pub enum Depth {
     Full,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// In a word.
+    check: Check,
+    /// The check, in a word.
     pub about: &'static str,
-    /// How it was found.
+    /// The result.
     pub verdict: RemarkLevel,
     /// The promise that does not hold, if the verdict is [`RemarkLevel::Unsafe`].
     pub breaks: Option<&'static str>,
     /// One sentence.
     pub text: String,
-    /// How long it took to find out.
+    /// How long the check took.
     pub took: Duration,
-    /// Several writers won one race, which says most of all that can go wrong.
+    /// Several writers won one race: the clearest sign that leases are not exclusive.
     pub many_winners: bool,
 }
 
-/// How an examination goes on.
+/// A step of an examination.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
-    /// This is looked at now.
+    /// This check starts.
     Begun(&'static str),
-    /// This was found.
+    /// A check ended.
     Found(&'a Finding),
 }
 
@@ -76,7 +80,7 @@ pub struct Latency {
     pub p99: Duration,
 }
 
-/// What was measured, as far as it was.
+/// Measured figures; nothing where a figure was not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Of reading a record.
@@ -85,7 +89,7 @@ pub struct Figures {
     pub cas: Option<Latency>,
     /// The smallest step in which ages were seen to move.
     pub resolution: Option<Duration>,
-    /// From a write to a waiter that was told of it; the middle of several.
+    /// Time between a write and the notice to a waiter; the middle of several.
     pub push: Option<Duration>,
     /// The shortest lease that these figures allow.
     pub least_ttl: Option<Duration>,
@@ -93,63 +97,65 @@ pub struct Figures {
     pub clock_ahead_ms: Option<i64>,
 }
 
-/// How it ended.
+/// How an examination ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExaminationEnd {
-    /// Leases can be kept there.
+    /// The store can keep leases.
     Usable,
-    /// They must not be.
+    /// It must not keep leases.
     Refused {
         /// The promise that does not hold.
         breaks: &'static str,
         /// One sentence: what shows it.
         why: String,
     },
-    /// It could not be told, because a call failed.
+    /// A call failed, so the store may be good or bad.
     Failed(Failure),
-    /// Whoever asked had it stopped.
+    /// The caller stopped it.
     Interrupted,
 }
 
-/// Everything that was found.
+/// The result of an examination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnosis {
     /// How it ended.
     pub ended: ExaminationEnd,
-    /// What was looked at, in order.
+    /// The result of each check, in order.
     pub findings: Vec<Finding>,
-    /// What the store says of itself, once it has answered.
+    /// The facts that the store declares, once it has answered.
     pub facts: Option<StoreFacts>,
-    /// What was measured.
+    /// Measured figures.
     pub figures: Figures,
-    /// Keys that could not be removed again.
+    /// Keys that could not be removed.
     pub left: Vec<String>,
 }
 
 impl Diagnosis {
-    /// The worst that was found.
+    /// The worst result.
     pub fn verdict(&self) -> RemarkLevel {
         self.findings.iter().map(|f| f.verdict).max().unwrap_or(RemarkLevel::Good)
     }
 
-    /// What could not be removed again, in one sentence.
+    /// Which test records could not be removed, in one sentence.
     pub fn left_behind(&self) -> Option<String> {
         let first = self.left.first()?;
-        let corner: Vec<&str> = first.split('/').take(2).collect();
-        let corner = if self.left.len() == 1 { first.clone() } else { format!("{}/", corner.join("/")) };
+        let parts: Vec<&str> = first.split('/').take(2).collect();
+        let place = if self.left.len() == 1 { first.clone() } else { format!("{}/", parts.join("/")) };
         let count = match self.left.len() {
-            1 => "a test record".to_owned(),
-            n => format!("{n} test records"),
+            1 => say::one_record(),
+            n => say::records(n),
         };
-        Some(format!(
-            "{count} could not be removed again: this user may not delete there, or the store has no conditional \
-             delete, or failed. Nothing reads them; to be rid of them, remove what begins with {corner}"
-        ))
+        Some(say::left_behind(count, place))
+    }
+
+    /// Whether the store was raced with success. A store that accepted too few connections was not tested.
+    fn was_raced(&self) -> bool {
+        self.findings.iter().any(|f| f.check == Check::Races && f.verdict == RemarkLevel::Good)
     }
 }
 
-/// Examines a store; `also` is a second way to it, if there is one. `stop` ends it early, and even then nothing
-/// is left behind.
+/// Examines a store. `also` is a second path to it, if there is one. `stop` ends the examination early; its records
+/// are removed even then.
 pub fn examine(
     open: Opener,
     also: Option<Opener>,
@@ -158,10 +164,10 @@ pub fn examine(
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Diagnosis {
     let mut visit = Visit {
-        corner: Scratch::new(open, Arc::clone(stop), PATIENCE),
+        scratch: Scratch::new(open, Arc::clone(stop), PATIENCE),
         also,
         depth,
-        begun: boot_time(),
+        started: boot_time(),
         since: boot_time(),
         tell,
         diagnosis: Diagnosis {
@@ -173,14 +179,14 @@ pub fn examine(
         },
     };
     let seen = checks::all(&mut visit);
-    let Visit { corner, mut diagnosis, .. } = visit;
-    diagnosis.left = corner.sweep();
+    let Visit { scratch, mut diagnosis, .. } = visit;
+    diagnosis.left = scratch.sweep();
     if depth == Depth::Full && seen.is_ok() {
-        corner.sweep_forgotten();
+        scratch.sweep_forgotten();
     }
     diagnosis.ended = match seen {
         _ if stop.load(Ordering::SeqCst) => ExaminationEnd::Interrupted,
-        // What was found stands, whatever failed afterwards.
+        // A bad result stands even if a later call failed.
         Err(failure) => match refusal(&diagnosis.findings) {
             ExaminationEnd::Usable => ExaminationEnd::Failed(failure),
             refused => refused,
@@ -190,12 +196,12 @@ pub fn examine(
     diagnosis
 }
 
-/// Refused if anything was unsafe. That several won one race says most; stale reads and versions that come
-/// again explain whatever else went wrong.
+/// Refused if any check found the store unsafe. The reason is a race with several winners; else stale reads or
+/// versions that come again, because they explain the other results.
 fn refusal(findings: &[Finding]) -> ExaminationEnd {
     let bad = || findings.iter().filter(|f| f.verdict == RemarkLevel::Unsafe);
-    let cause =
-        || ["reads", "recreated", "versions"].iter().find_map(|cause| bad().find(|f| f.about == *cause));
+    let causes = [Check::Reads, Check::Recreated, Check::Versions];
+    let cause = || causes.iter().find_map(|cause| bad().find(|f| f.check == *cause));
     let worst = bad().find(|f| f.many_winners).or_else(cause).or_else(|| bad().next());
     match worst {
         None => ExaminationEnd::Usable,
@@ -205,43 +211,44 @@ fn refusal(findings: &[Finding]) -> ExaminationEnd {
 
 /// One examination of one store.
 struct Visit<'a> {
-    corner: Scratch,
+    scratch: Scratch,
     also: Option<Opener>,
     depth: Depth,
-    begun: BootTime,
-    /// When what is looked at now was begun.
+    started: BootTime,
+    /// When the current check started.
     since: BootTime,
     tell: &'a mut dyn FnMut(Progress<'_>),
     diagnosis: Diagnosis,
 }
 
 impl Visit<'_> {
-    fn begin(&mut self, about: &'static str) {
+    fn begin(&mut self, check: Check) {
         self.since = boot_time();
-        (self.tell)(Progress::Begun(about));
+        (self.tell)(Progress::Begun(check.word()));
     }
 
-    fn found(&mut self, about: &'static str, verdict: RemarkLevel, text: impl Into<String>) {
-        self.found_in_race(about, verdict, text, false);
+    fn found(&mut self, check: Check, verdict: RemarkLevel, text: impl Into<String>) {
+        self.found_in_race(check, verdict, text, false);
     }
 
     fn found_in_race(
         &mut self,
-        about: &'static str,
+        check: Check,
         verdict: RemarkLevel,
         text: impl Into<String>,
         many_winners: bool,
     ) {
-        let breaks = (verdict == RemarkLevel::Unsafe).then_some(checks::promise(about));
+        let breaks = (verdict == RemarkLevel::Unsafe).then_some(check.promise());
         let took = boot_time().since(self.since);
-        let finding = Finding { about, verdict, breaks, text: text.into(), took, many_winners };
+        let (about, text) = (check.word(), text.into());
+        let finding = Finding { check, about, verdict, breaks, text, took, many_winners };
         (self.tell)(Progress::Found(&finding));
         self.diagnosis.findings.push(finding);
         self.since = boot_time();
     }
 }
 
-/// Waits, unless stopped. What is waited for is the store's clock: there is no event to wait for.
+/// Waits, unless stopped. The doctor waits for the store's clock to move, and no event reports that.
 fn pause(time: Duration, stop: &AtomicBool) {
     let until = boot_time().plus(time);
     let Ok(timer) = Timer::new() else { return };
@@ -253,7 +260,7 @@ fn pause(time: Duration, stop: &AtomicBool) {
     }
 }
 
-/// A failure of the kind that nothing can be done about here.
+/// A failure that no second try can help.
 fn unusable(message: String) -> Failure {
     Failure::new(FailureKind::Unusable, message)
 }

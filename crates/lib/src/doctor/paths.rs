@@ -1,106 +1,115 @@
-//! A second way to the same store: whether what is written by one is seen by the other at once.
+//! Whether a write through one path to a store is seen through another path at once.
 //!
-//! A mount that caches names shows what was there a while ago, which nobody sees who looks through one mount alone.
+//! A mount that caches names shows an old state. A test through that mount alone cannot find this out.
 
 use std::time::Duration;
 
 use leasehold_core::human_duration::HumanDuration;
 
-use super::Visit;
-use super::checks::{WRITERS, text, write};
+use super::checks::{Check, WRITERS, text, write};
 use super::scratch::{Scratch, clear};
+use super::{Visit, messages as say};
 use crate::clock::boot_time;
 use crate::stores::{Failure, RemarkLevel, Store, Version};
 
-/// The one record that is written here.
+/// The key of the record that is written.
 const RECORD: &str = "record";
-/// How long the other path is given to see it.
+/// How long a write may take to be seen through the other path.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Compares the two paths. If they agree, both are used from now on.
+/// Compares the two paths. If they agree, later checks use both.
 pub(super) fn compare(visit: &mut Visit<'_>) -> Result<(), Failure> {
     let Some(also) = visit.also.clone() else { return Ok(()) };
-    visit.begin("paths");
-    let mut one = visit.corner.handle("paths");
-    let mut two = visit.corner.within(also()?, "paths/");
-    let unseen = unseen(&visit.corner, one.as_mut(), two.as_mut());
-    let mounted = [&one, &two].iter().any(|way| way.facts().caution.is_some());
-    // If they are two stores, a sweep of one leaves the other as it is.
+    visit.begin(Check::Paths);
+    let mut one = visit.scratch.handle("paths");
+    let mut two = visit.scratch.within(also()?, "paths/");
+    let unseen = unseen(&visit.scratch, one.as_mut(), two.as_mut());
+    let mounted = [&one, &two].iter().any(|path| path.facts().caution.is_some());
+    // If they are two stores, the sweep at the end reaches only the first.
     clear(two.as_mut());
     let Some(unseen) = unseen? else {
-        visit.found(
-            "paths",
-            RemarkLevel::Good,
-            "what is written through one path is seen through the other at once",
-        );
+        visit.found(Check::Paths, RemarkLevel::Good, say::paths());
         return (0..WRITERS / 2).try_for_each(|_| {
-            visit.corner.adopt(also()?);
+            visit.scratch.adopt(also()?);
             Ok(())
         });
     };
-    let cause = match mounted {
-        true => {
-            "a mount caches names (its caution has the options against that), or they are two directories"
-        }
-        false => "they are two stores",
-    };
-    visit.found("paths", RemarkLevel::Unsafe, format!("{unseen}: {cause}"));
+    let text = if mounted { say::caching_mount(unseen) } else { say::two_stores(unseen) };
+    visit.found(Check::Paths, RemarkLevel::Unsafe, text);
     Ok(())
 }
 
-/// What is not seen at once, in a sentence.
+/// A write to the record of this check.
+#[derive(Clone, Copy)]
+enum Change {
+    Creation,
+    Update,
+    Removal,
+}
+
+impl Change {
+    fn name(self) -> String {
+        match self {
+            Self::Creation => say::creation(),
+            Self::Update => say::change(),
+            Self::Removal => say::removal(),
+        }
+    }
+}
+
+/// The first write that is not seen at once, in a sentence.
 fn unseen<'a>(
-    corner: &Scratch,
+    scratch: &Scratch,
     one: &'a mut dyn Store,
     two: &'a mut dyn Store,
 ) -> Result<Option<String>, Failure> {
     sees(one, None)?;
     sees(two, None)?;
     if one.facts().instance != two.facts().instance {
-        return Ok(Some("the two paths have different identities".into()));
+        return Ok(Some(say::other_identity()));
     }
     for round in 0..4 {
         let (writer, reader): (&mut dyn Store, &mut dyn Store) =
             if round % 2 == 0 { (&mut *one, &mut *two) } else { (&mut *two, &mut *one) };
         let mut there = None;
-        for what in ["a new record", "a change", "a removal"] {
-            // So that a cache has something to keep.
+        for change in [Change::Creation, Change::Update, Change::Removal] {
+            // A read first, so that a cache has something to keep.
             sees(reader, there.as_ref())?;
-            there = match there {
-                Some(version) if what == "a removal" => {
+            there = match (change, there) {
+                (Change::Removal, Some(version)) => {
                     pollster::block_on(writer.remove(RECORD, &version));
                     None
                 }
-                before => Some(write(writer, RECORD, before.as_ref())?.0),
+                (_, before) => Some(write(writer, RECORD, before.as_ref())?.0),
             };
-            if let Some(late) = late(corner, reader, there.as_ref())? {
-                return Ok(Some(format!("{what} made through one path was {late} through the other")));
+            if let Some(late) = late(scratch, reader, there.as_ref())? {
+                return Ok(Some(say::unseen(change.name(), late)));
             }
         }
     }
     Ok(None)
 }
 
-/// How late this is seen, if it is not at once.
+/// How late this version is seen; nothing: at once.
 fn late(
-    corner: &Scratch,
+    scratch: &Scratch,
     reader: &mut dyn Store,
     there: Option<&Version>,
 ) -> Result<Option<String>, Failure> {
-    let begun = boot_time();
+    let started = boot_time();
     if sees(reader, there)? {
         return Ok(None);
     }
-    while boot_time().since(begun) < PATIENCE {
-        corner.pause(Duration::from_millis(20));
+    while boot_time().since(started) < PATIENCE {
+        scratch.pause(Duration::from_millis(20));
         if sees(reader, there)? {
-            return Ok(Some(format!("seen only after {}", text(boot_time().since(begun)))));
+            return Ok(Some(say::seen_late(text(boot_time().since(started)))));
         }
     }
-    Ok(Some(format!("not seen within {}", HumanDuration(PATIENCE))))
+    Ok(Some(say::never_seen(HumanDuration(PATIENCE))))
 }
 
-/// Whether this version is the one that is read, and the record is listed if there is one.
+/// Whether a read gives this version, and the listing agrees.
 fn sees(reader: &mut dyn Store, there: Option<&Version>) -> Result<bool, Failure> {
     let read = pollster::block_on(reader.read(RECORD))?.map(|stored| stored.version);
     let listed = pollster::block_on(reader.list("", "", 10))?.iter().any(|listed| listed.key == RECORD);

@@ -1,4 +1,4 @@
-//! A corner of a live store for the doctor alone, that is swept when it is done.
+//! The doctor's own prefix in a live store. All records under it are removed at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,59 +10,59 @@ use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
 use leasehold_core::time::BootTime;
 
-use super::{Opener, pause};
+use super::{Opener, messages as say, pause};
 use crate::clock::boot_time;
 use crate::stores::prefixed::Prefixed;
 use crate::stores::{
     Cas, Clock, Examine, Failure, FailureKind, Listed, Remark, Store, StoreFacts, Stored, Version,
 };
 
-/// Where every corner is.
+/// Every examination has its own prefix under this one.
 const PLACE: &str = "doctor/";
-/// What lies there longer than this was left by a doctor that was killed.
+/// Records older than this were left by a doctor that was killed.
 const FORGOTTEN: Duration = Duration::from_secs(3600);
-/// How long sweeping may take.
+/// Longest time for removing the records.
 const SWEEP: Duration = Duration::from_secs(5);
-/// How many handles sweep at once.
-const BROOMS: usize = 8;
-/// How many are opened at once.
+/// How many handles remove records at once.
+const SWEEPERS: usize = 8;
+/// How many handles are opened at once.
 const FEW: usize = 8;
 
-/// A corner with a name of its own, and the handles that were opened on it.
+/// One prefix with a random name, and the handles that were opened on it.
 #[derive(Clone)]
 pub(super) struct Scratch(Arc<Shared>);
 
 struct Shared {
     open: Opener,
     prefix: String,
-    /// No call is made any more, except to sweep.
+    /// If set, no call is made but those that remove records.
     stop: Arc<AtomicBool>,
-    /// Handles that nobody uses now: a connection is worth keeping.
+    /// Unused handles. They are kept because a connection costs time.
     idle: Mutex<Vec<Box<dyn Examine>>>,
-    /// Every key that may have been written, and when it last was.
+    /// Every key that may have been written, and the time of its last write.
     written: Mutex<BTreeMap<String, BootTime>>,
     limit: Duration,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is inside is never left half changed.
+    // A panic leaves no half change inside.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Scratch {
-    /// A new corner; nothing is opened yet. No call in it takes longer than `limit`.
+    /// A new prefix; nothing is opened yet. No call takes longer than `limit`.
     pub(super) fn new(open: Opener, stop: Arc<AtomicBool>, limit: Duration) -> Self {
         let prefix = format!("{PLACE}{:016x}/", crate::random::seed() as u64);
         let (idle, written) = Default::default();
         Self(Arc::new(Shared { open, prefix, stop, idle, written, limit }))
     }
 
-    /// A handle on the part of the corner that is called `part`, one that was opened before if it can be.
+    /// A handle on `part` of the prefix: an unused one, or a new one.
     pub(super) fn handle(&self, part: &str) -> Box<dyn Examine> {
         let idle = lock(&self.0.idle).pop();
         match idle.map_or_else(|| self.opened(), Ok) {
             Ok(store) => {
-                Box::new(ScratchPart { corner: self.clone(), part: format!("{part}/"), store: Some(store) })
+                Box::new(ScratchPart { scratch: self.clone(), part: format!("{part}/"), store: Some(store) })
             }
             Err(failure) => Box::new(Shut(failure)),
         }
@@ -72,13 +72,13 @@ impl Scratch {
         Ok(self.within((self.0.open)()?, ""))
     }
 
-    /// A store as it is seen from the part of the corner whose keys begin so.
+    /// A store that shows only the keys under this part of the prefix.
     pub(super) fn within(&self, mut store: Box<dyn Examine>, part: &str) -> Box<dyn Examine> {
         store.limit_calls(self.0.limit);
         Box::new(Prefixed::new(store, format!("{}{part}", self.0.prefix)))
     }
 
-    /// Another handle on the same store is used like those that were opened here.
+    /// Adds a handle on the same store to the unused ones.
     pub(super) fn adopt(&self, store: Box<dyn Examine>) {
         lock(&self.0.idle).push(self.within(store, ""));
     }
@@ -88,11 +88,10 @@ impl Scratch {
     }
 
     fn interrupted(&self) -> Option<Failure> {
-        let message = "the examination was interrupted";
-        self.stopped().then_some(Failure::new(FailureKind::Unreachable, message))
+        self.stopped().then(|| Failure::new(FailureKind::Unreachable, say::interrupted()))
     }
 
-    /// Notes that a write is on its way; waits first where the store wants its writes apart.
+    /// Notes a write before it is sent; waits first if the store limits writes of one key.
     fn note(&self, key: &str, spacing: Duration) {
         let last = lock(&self.0.written).get(key).copied();
         if let Some(last) = last.filter(|_| !spacing.is_zero()) {
@@ -106,8 +105,8 @@ impl Scratch {
         pause(time, &self.0.stop);
     }
 
-    /// Opens so many handles, a few at a time, for as long as `patience`, and keeps those that got an answer:
-    /// how many, and why the others did not.
+    /// Opens `count` handles, a few at a time and at most for `patience`. Keeps those that the store answered; gives
+    /// their number, and the first failure.
     pub(super) fn crowd(&self, count: usize, patience: Duration) -> (usize, Option<Failure>) {
         let until = boot_time().plus(patience);
         let mut kept = std::mem::take(&mut *lock(&self.0.idle));
@@ -117,7 +116,7 @@ impl Scratch {
             let answers = thread::scope(|scope| {
                 let threads: Vec<_> =
                     wave.into_iter().map(|opened| scope.spawn(|| answers(opened))).collect();
-                let panicked = || Err(super::unusable("a thread of the doctor panicked".into()));
+                let panicked = || Err(super::unusable(say::thread_panicked()));
                 threads.into_iter().map(|t| t.join().unwrap_or_else(|_| panicked())).collect::<Vec<_>>()
             });
             for answer in answers {
@@ -127,50 +126,51 @@ impl Scratch {
                 }
             }
         }
-        let let_in = kept.len().min(count);
+        let accepted = kept.len().min(count);
         *lock(&self.0.idle) = kept;
-        (let_in, refused)
+        (accepted, refused)
     }
 
-    /// Removes all that was written here; gives the keys that are still there.
+    /// Removes all records that were written here; gives the keys that are still there.
     pub(super) fn sweep(&self) -> Vec<String> {
         if lock(&self.0.written).is_empty() {
             return Vec::new();
         }
         let until = boot_time().plus(SWEEP);
-        let mut brooms = std::mem::take(&mut *lock(&self.0.idle));
+        let mut sweepers = std::mem::take(&mut *lock(&self.0.idle));
         let mut traces: BTreeSet<String> =
-            brooms.drain(BROOMS.min(brooms.len())..).flat_map(|spare| spare.traces()).collect();
-        if brooms.is_empty() {
-            brooms.extend(self.opened());
+            sweepers.drain(SWEEPERS.min(sweepers.len())..).flat_map(|spare| spare.traces()).collect();
+        if sweepers.is_empty() {
+            sweepers.extend(self.opened());
         }
         let written: BTreeSet<String> = lock(&self.0.written).keys().cloned().collect();
-        // Whoever does not answer is not waited for again and again.
-        let found = brooms.first_mut().and_then(|first| listed(first.as_mut()).ok());
+        // A store that does not answer is asked only once.
+        let found = sweepers.first_mut().and_then(|first| listed(first.as_mut()).ok());
         let Some(mut keys) = found else {
             return written.into_iter().map(|key| format!("{}{key}", self.0.prefix)).collect();
         };
         let known: BTreeSet<String> = keys.iter().map(|l| l.key.clone()).collect();
         keys.extend(written.difference(&known).map(|key| Listed { key: key.clone(), stored: None }));
-        let share = keys.len().div_ceil(brooms.len()).max(1);
+        let share = keys.len().div_ceil(sweepers.len()).max(1);
         let mut left: Vec<String> = thread::scope(|scope| {
-            let work = keys.chunks(share).zip(&mut brooms);
-            let threads: Vec<_> =
-                work.map(|(keys, broom)| scope.spawn(move || swept(broom.as_mut(), keys, until))).collect();
+            let work = keys.chunks(share).zip(&mut sweepers);
+            let threads: Vec<_> = work
+                .map(|(keys, sweeper)| scope.spawn(move || swept(sweeper.as_mut(), keys, until)))
+                .collect();
             threads.into_iter().flat_map(|t| t.join().unwrap_or_default()).collect()
         });
-        // What was on its way and landed in between.
-        if let Some(broom) = brooms.first_mut() {
-            let late = listed(broom.as_mut()).unwrap_or_default();
+        // Writes that landed late.
+        if let Some(sweeper) = sweepers.first_mut() {
+            let late = listed(sweeper.as_mut()).unwrap_or_default();
             left.retain(|key| !late.iter().any(|l| l.key == *key));
-            left.extend(swept(broom.as_mut(), &late, until));
+            left.extend(swept(sweeper.as_mut(), &late, until));
         }
-        traces.extend(brooms.iter().flat_map(|broom| broom.traces()));
+        traces.extend(sweepers.iter().flat_map(|sweeper| sweeper.traces()));
         traces.extend(left.into_iter().map(|key| format!("{}{key}", self.0.prefix)));
         traces.into_iter().collect()
     }
 
-    /// Removes what a doctor that was killed left behind long ago. Best effort.
+    /// Removes records that a killed doctor left long ago. Best effort.
     pub(super) fn sweep_forgotten(&self) {
         let Ok(store) = (self.0.open)() else { return };
         let mut store: Box<dyn Examine> = Box::new(Prefixed::new(store, PLACE));
@@ -193,13 +193,13 @@ fn listed(store: &mut dyn Store) -> Result<Vec<Listed>, Failure> {
     pollster::block_on(store.list("", "", 1000))
 }
 
-/// Removes all that this handle sees. Best effort.
+/// Removes all records that this handle sees. Best effort.
 pub(super) fn clear(store: &mut dyn Examine) {
     let keys = listed(store).unwrap_or_default();
     swept(store, &keys, boot_time().plus(SWEEP));
 }
 
-/// Removes these keys; gives those that are still there, as far as can be told.
+/// Removes these keys; gives those that may still be there.
 fn swept(store: &mut dyn Examine, keys: &[Listed], until: BootTime) -> Vec<String> {
     let mut left = Vec::new();
     for Listed { key, stored } in keys {
@@ -229,9 +229,9 @@ fn swept(store: &mut dyn Examine, keys: &[Listed], until: BootTime) -> Vec<Strin
     left
 }
 
-/// A handle on a part of the corner. It goes back among the idle ones when it is dropped.
+/// A handle on a part of the prefix. It goes back to the unused ones when it is dropped.
 struct ScratchPart {
-    corner: Scratch,
+    scratch: Scratch,
     part: String,
     /// Nothing only while it is dropped.
     store: Option<Box<dyn Examine>>,
@@ -239,7 +239,7 @@ struct ScratchPart {
 
 impl ScratchPart {
     fn inner(&mut self) -> Result<&mut Box<dyn Examine>, Failure> {
-        let refuse = self.corner.interrupted();
+        let refuse = self.scratch.interrupted();
         let gone = || Failure::new(FailureKind::Unreachable, "the handle is gone");
         refuse.map_or_else(|| self.store.as_mut().ok_or_else(gone), Err)
     }
@@ -247,7 +247,7 @@ impl ScratchPart {
 
 impl Drop for ScratchPart {
     fn drop(&mut self) {
-        lock(&self.corner.0.idle).extend(self.store.take());
+        lock(&self.scratch.0.idle).extend(self.store.take());
     }
 }
 
@@ -261,11 +261,11 @@ impl Store for ScratchPart {
         let key = format!("{}{key}", self.part);
         let asked = boot_time();
         match self.inner()?.read(&key).await {
-            // The server may have closed a connection that was idle; a read can be made again. One that was
-            // waited for in vain is not worth waiting for twice.
+            // The server may have closed an idle connection, so the read is made again. But not if it reached the
+            // time limit: the second would too.
             Err(failure)
                 if failure.kind == FailureKind::Unreachable
-                    && boot_time().since(asked) < self.corner.0.limit =>
+                    && boot_time().since(asked) < self.scratch.0.limit =>
             {
                 self.inner()?.read(&key).await
             }
@@ -275,7 +275,7 @@ impl Store for ScratchPart {
 
     async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas {
         let key = format!("{}{key}", self.part);
-        self.corner.note(&key, self.facts().spacing);
+        self.scratch.note(&key, self.facts().spacing);
         match self.inner() {
             Ok(store) => store.cas(&key, expected, write, body).await,
             Err(failure) => Cas::Unknown(failure),

@@ -1,4 +1,4 @@
-//! The record of a job that is due again and again, as far as whoever begins one of its slots needs it.
+//! The part of a job's record that a run of one of its slots needs.
 
 use leasehold_core::ledger::job_record::JobRecord;
 use leasehold_core::name::Name;
@@ -8,15 +8,15 @@ use pollster::block_on;
 use super::plain;
 use crate::stores::Store;
 
-/// Records of jobs begin with this.
+/// Prefix of the records of jobs.
 pub const PREFIX: &str = "jobs/";
 
-/// Where the record of a job is kept.
+/// The store's key of the record of a job.
 pub fn agenda_key(job: &Name) -> String {
     format!("{PREFIX}{}", plain(job.as_str()))
 }
 
-/// What the record of a job says.
+/// Reads the record of a job.
 pub fn decoded(job: &Name, body: &[u8]) -> Result<JobRecord, Failure> {
     JobRecord::decode(job, body)
         .map_err(|bad| Failure::new(FailureKind::Unusable, format!("the record of the job {job}: {bad}")))
@@ -28,7 +28,7 @@ pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<JobRecord>, Fail
     stored.map(|stored| decoded(job, &stored.body)).transpose()
 }
 
-/// Whether nothing more is done about a slot.
+/// Whether a slot is decided: it was run or will not be.
 pub(crate) fn is_settled(store: &mut dyn Store, job: &Name, at: i64) -> Result<bool, Failure> {
     Ok(read(store, job)?.is_some_and(|agenda| agenda.is_settled(at)))
 }

@@ -193,10 +193,22 @@ mod here {
         Some((pid.parse().ok()?, group.parse().ok()?))
     }
 
-    /// `env -i`, or caught between two programs: that passes.
     const EMPTY: &str = "a process with an empty environment";
-    /// Milliseconds between looks at such a one; together a third of what a next run may take to start after a crash.
+    /// Milliseconds between looks at an executing process. In sum a third of the time in which a run must start
+    /// after a crash.
     const EXECUTING: [u64; 6] = [0, 1, 2, 4, 8, 16];
+
+    /// What a look at one process shows.
+    enum Judged {
+        /// It does not belong to the run, or has ended.
+        Gone,
+        /// It belongs to the run.
+        Alive(&'static str),
+        /// Its environment is empty: it was started by `env -i`, or is just executing a program, which passes.
+        Executing,
+        /// It cannot be examined.
+        Unsure(&'static str),
+    }
 
     struct Search<'a> {
         run_id: &'a str,
@@ -238,10 +250,10 @@ mod here {
                     continue;
                 }
                 match self.judge(&process, process.pid == me) {
-                    (Probe::Gone, _) => {}
-                    (Probe::Alive, why) => return Err((Probe::Alive, why)),
-                    (Probe::Unsure, why) if why == EMPTY => executing.push(process),
-                    (Probe::Unsure, why) => doubt = Some(why),
+                    Judged::Gone => {}
+                    Judged::Executing => executing.push(process),
+                    Judged::Alive(why) => return Err((Probe::Alive, why)),
+                    Judged::Unsure(why) => doubt = Some(why),
                 }
             }
             doubt.map_or(Ok(executing), |why| Err(unsure(why)))
@@ -257,9 +269,10 @@ mod here {
                 let mut still = Vec::new();
                 for process in executing {
                     match self.judge(&process, process.pid == me) {
-                        (Probe::Gone, _) => {}
-                        (Probe::Unsure, why) if why == EMPTY => still.push(process),
-                        other => return Err(other),
+                        Judged::Gone => {}
+                        Judged::Executing => still.push(process),
+                        Judged::Alive(why) => return Err((Probe::Alive, why)),
+                        Judged::Unsure(why) => return Err(unsure(why)),
                     }
                 }
                 executing = still;
@@ -267,25 +280,25 @@ mod here {
             if executing.is_empty() { Ok(()) } else { Err(unsure(EMPTY)) }
         }
 
-        fn judge(&self, process: &Stat, myself: bool) -> (Probe, &'static str) {
+        fn judge(&self, process: &Stat, myself: bool) -> Judged {
             // The mark first: it survives exec, during which the environment looks empty.
             if self.mark.is_some() && proc::mark(process.pid) == self.mark {
-                return (Probe::Alive, "a process has its mark");
+                return Judged::Alive("a process has its mark");
             }
             let carries = proc::carries(process, self.run_id);
             if carries == Carries::Yes {
-                return (Probe::Alive, "a process has its run id");
+                return Judged::Alive("a process has its run id");
             }
             // In the foreground the group is the caller's, and we may be in it ourselves.
             if !myself && self.job.is_some_and(|job| in_job(process, job)) {
-                return (Probe::Alive, "a process is in its process group");
+                return Judged::Alive("a process is in its process group");
             }
             match carries {
-                Carries::Empty if lives(process) => unsure(EMPTY),
+                Carries::Empty if lives(process) => Judged::Executing,
                 Carries::Unreadable if !myself && lives(process) => {
-                    unsure("a process whose environment may not be read")
+                    Judged::Unsure("a process whose environment may not be read")
                 }
-                _ => (Probe::Gone, ""),
+                _ => Judged::Gone,
             }
         }
     }

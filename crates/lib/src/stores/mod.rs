@@ -14,7 +14,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::human_duration::HumanDuration;
 use leasehold_core::ids::WriteId;
 pub use leasehold_core::store::{Cas, Failure, FailureKind, Landed, Stored, Version};
 use leasehold_core::timing::{StoreClock, Timing, TimingWishes};
@@ -47,6 +46,13 @@ pub struct StoreFacts {
     pub durability: &'static str,
     /// What this store cannot promise here, in one sentence; for example on a network mount.
     pub caution: Option<String>,
+}
+
+impl StoreFacts {
+    /// What its clock allows.
+    pub fn store_clock(&self) -> StoreClock {
+        StoreClock { resolution: self.resolution, jump: self.jump }
+    }
 }
 
 /// Where the age of a record comes from.
@@ -111,21 +117,9 @@ pub enum RemarkLevel {
 /// If it cannot, or the store does not take writes that often; as a sentence with numbers.
 pub fn timing(wishes: TimingWishes, store: &dyn Store) -> Result<Timing, String> {
     let facts = store.facts();
-    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
-    let timing = Timing::new(wishes, clock).map_err(|e| e.to_string())?;
-    let least = facts.spacing * 10;
-    if timing.ttl < least || timing.heartbeat < facts.spacing {
-        return Err(format!(
-            "a ttl of {} with a heartbeat of {} is too short for {}, which limits how often one record may be \
-             written: the ttl must be at least {} and the heartbeat at least {}",
-            HumanDuration(timing.ttl),
-            HumanDuration(timing.heartbeat),
-            facts.url,
-            HumanDuration(least),
-            HumanDuration(facts.spacing),
-        ));
-    }
-    Ok(timing)
+    let timing =
+        Timing::new(wishes, facts.store_clock()).and_then(|timing| timing.with_spacing(facts.spacing));
+    timing.map_err(|e| e.to_string())
 }
 
 /// Four verbs over opaque bytes, and a few that have working defaults.

@@ -8,7 +8,7 @@ use leasehold::core::session::{
     Event, Granted, HistoryPolicy, Input, JobExit, NotStarted, Outcome, Release, SessionPlan, Signal, Within,
 };
 use leasehold::core::time::BootTime;
-use leasehold::core::timing::{StoreClock, Timing, TimingWishes};
+use leasehold::core::timing::{Timing, TimingWishes};
 use leasehold::driver::{Driver, InputSender, ProtectedWork};
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::stores::{FailureKind, Store};
@@ -64,9 +64,8 @@ impl ProtectedWork for Alone {
 /// A plan for one lease, as the command line would make it.
 pub(super) fn plan(lane: &Lane, store: &dyn Store, grant: Grant, heartbeat: Duration) -> SessionPlan {
     let facts = store.facts();
-    let store_clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
     let wishes = TimingWishes { ttl: Some(TTL), heartbeat: Some(heartbeat), grace: None };
-    let timing = Timing::new(wishes, store_clock).expect("that fits");
+    let timing = Timing::new(wishes, facts.store_clock()).expect("that fits");
     SessionPlan {
         leases: vec![SeenTokens::none().recall(&lane.name)],
         grant,
