@@ -80,6 +80,37 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
+    /// A run of this command that keeps its history. Everything else is off.
+    pub fn new(
+        leases: Vec<Name>,
+        job: Name,
+        run_id: String,
+        timing: Timing,
+        program: Program,
+        args: Vec<OsString>,
+    ) -> Self {
+        Self {
+            leases,
+            job,
+            run_id,
+            timing,
+            program,
+            args,
+            wait: Duration::ZERO,
+            within: Within::default(),
+            max_run: None,
+            env: Vec::new(),
+            foreground: false,
+            item: None,
+            key: None,
+            seen: None,
+            tail: false,
+            history: true,
+            sockets: None,
+            gates: None,
+        }
+    }
+
     /// This run as others see it.
     fn holder(&self) -> Holder {
         let slot = match self.item.as_ref().map(|item| &item.subject) {
