@@ -182,7 +182,7 @@ fn on_store(
     let store = config::opener(&opened.chosen);
     fences.keep_in(move || store().ok());
     let mut spec = spec(opened.store.as_ref())?;
-    spec.env.push((super::RUN_STORE.into(), opened.chosen.shown.clone().into()));
+    spec.store = Some(opened.chosen.shown.clone());
     spec.gates = gates;
     spec.seen = spec.item.is_some().then(|| OtherStores::new(&opened.state, &opened.chosen.shown));
     if spec.item.is_some() || spec.gates.is_some() {

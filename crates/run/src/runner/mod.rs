@@ -4,6 +4,7 @@
 //! thread that owns the process: it is the subreaper, the only waiter, and the parent whose death
 //! the kernel reports to the job.
 
+pub mod environment;
 pub mod exec;
 pub mod lookup;
 pub mod run;
@@ -17,25 +18,10 @@ pub mod tree;
 pub mod tree;
 pub mod tree_types;
 
-use std::process::Command;
-
-use leasehold::backends::shown;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use leasehold::host::RUN_ID_SHORTEST;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use leasehold::liveness::proc;
-
-/// A job gets no store credentials, whether it has a lease or not. The rest of the URL stays: without it a run inside
-/// this one would quietly use another store.
-fn hide_store(command: &mut Command) {
-    const STORE: &str = "LEASEHOLD_STORE";
-    let Some(url) = std::env::var_os(STORE) else { return };
-    // What cannot be read cannot be masked.
-    match url.to_str() {
-        Some(url) => command.env(STORE, shown(url)),
-        None => command.env_remove(STORE),
-    };
-}
 
 /// Whether that process lives and everything we do is done below it. The wrapper of a run is above all that its job starts,
 /// until it dies. Where that cannot be seen the answer is no.

@@ -11,9 +11,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::{Entry, ItemOpened, ItemRecorded, ItemState, Opened, Subject};
+use leasehold_core::ledger::{ItemOpened, ItemRecorded, ItemState, Opened, Subject};
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
 use leasehold_core::session::{
@@ -59,8 +58,10 @@ pub struct RunSpec {
     pub program: Program,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// What its environment has beside ours.
+    /// Variables of the job's environment, besides those of [`super::environment`].
     pub env: Vec<(OsString, OsString)>,
+    /// The store, without a password.
+    pub store: Option<String>,
     /// Standard input is a terminal: the job stays in its foreground group.
     pub foreground: bool,
     /// What is to be done once.
@@ -100,6 +101,7 @@ impl RunSpec {
             within: Within::default(),
             max_run: None,
             env: Vec::new(),
+            store: None,
             foreground: false,
             item: None,
             key: None,
@@ -229,20 +231,6 @@ pub fn run(
         recorded: None,
     };
     Loop { shell, job, signals }.run()
-}
-
-/// What the job's environment says about its run.
-pub fn environment(bearer: &Bearer, spec: &RunSpec) -> Vec<(OsString, OsString)> {
-    let values = [
-        ("LEASEHOLD_LEASE", bearer.lease.to_string()),
-        ("LEASEHOLD_JOB", spec.job.to_string()),
-        ("LEASEHOLD_TOKEN", bearer.token.to_string()),
-        ("LEASEHOLD_GRANT", host::grant_text(bearer)),
-        (host::SUPERVISOR, host::supervisor_text(bearer.grant)),
-        (host::RUN_ID, spec.run_id.clone()),
-        (host::RUN_CHAIN, host::run_chain(&spec.run_id)),
-    ];
-    values.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
 }
 
 /// The one loop.
@@ -381,10 +369,10 @@ impl Process<'_> {
         })
     }
 
-    /// Its item's record, once this run has begun it.
-    fn entry(&self) -> Option<&Entry> {
+    /// How many runs have started its item, with this one.
+    fn attempt(&self) -> Option<u32> {
         match self.opened.as_ref().map(|opened| &opened.item) {
-            Some(Opened::Begun(entry, _)) => Some(entry),
+            Some(Opened::Begun(entry, _)) => Some(entry.attempt),
             _ => None,
         }
     }
