@@ -154,8 +154,10 @@ pub struct RunResult {
     pub granted: Option<Granted>,
     /// Processes that outlived the command and had to be ended.
     pub survivors: Vec<Survivor>,
-    /// Why the command could not be started, although it was found.
+    /// Why the command was not executed, although it was found.
     pub spawn_error: Option<String>,
+    /// Why the system kept us from watching over the job, so that it was killed and its lease left to expire.
+    pub gave_up: Option<String>,
     /// How long the job ran.
     pub lasted: Duration,
     /// What the fences of its targets have to tell.
@@ -273,7 +275,7 @@ impl Loop<'_> {
             steps.ours_until(at);
         }
         let (mut inputs, signalled) = self.shell.wait(Some(self.signals.as_fd()))?;
-        let mut reap = self.job.running.as_ref().is_some_and(|running| running.killed.is_some());
+        let mut reap = self.job.running.as_ref().is_some_and(|running| running.kill_sent);
         if signalled {
             let pending = self.signals.pending();
             inputs.extend(pending.forward.into_iter().filter_map(named).map(Input::Signal));
@@ -312,8 +314,8 @@ impl Loop<'_> {
             }
             std::thread::park_timeout(Duration::from_millis(50));
         }
-        self.job.spawn_error = Some(format!("the system refused: {error}"));
-        Ok(self.job.ran(Outcome::Lost { why: StopReason::Interrupted, status: Some(status) }))
+        let lost = Outcome::Lost { why: StopReason::Interrupted, status: Some(status) };
+        Ok(RunResult { gave_up: Some(format!("the system refused: {error}")), ..self.job.ran(lost) })
     }
 }
 
@@ -336,7 +338,7 @@ struct Process<'a> {
     opened: Option<ItemOpened>,
     /// Its processes, once it was started.
     running: Option<RunningProcess>,
-    /// Why it was not started.
+    /// Why it was not executed.
     spawn_error: Option<String>,
     survivors: Vec<Survivor>,
     /// What came of recording its end.
@@ -351,8 +353,9 @@ struct RunningProcess {
     steps: Option<StepServer>,
     /// What it prints, if that passes through us, until all of it is written.
     tail: Option<Tee>,
-    /// KILL was sent; these processes may not be signalled, they run as somebody else.
-    killed: Option<Vec<Survivor>>,
+    kill_sent: bool,
+    /// KILL could not reach these: they run as somebody else.
+    refused: Vec<Survivor>,
 }
 
 impl Process<'_> {
@@ -384,8 +387,19 @@ impl Process<'_> {
         let lasted = self.running.map_or(Duration::ZERO, |job| clock::boot_time().since(job.since));
         let Self { granted, survivors, spawn_error, fences, opened, recorded, .. } = self;
         let fences = fences.finish(granted.as_ref());
-        let unwritten = None;
-        RunResult { outcome, granted, survivors, spawn_error, lasted, fences, opened, recorded, unwritten }
+        let (gave_up, unwritten) = (None, None);
+        RunResult {
+            outcome,
+            granted,
+            survivors,
+            spawn_error,
+            gave_up,
+            lasted,
+            fences,
+            opened,
+            recorded,
+            unwritten,
+        }
     }
 }
 
@@ -415,12 +429,12 @@ impl ProtectedWork for Process<'_> {
     }
 
     fn kill(&mut self) {
-        let Some(RunningProcess { tree, killed, .. }) = self.running.as_mut() else { return };
-        let refused = killed.get_or_insert_default();
-        match tree.kill() {
-            Ok(sweep) => *refused = sweep.refused,
-            // `/proc` went away under us: what can be reached without it.
-            Err(_) => drop(tree.signal_group(rustix::process::Signal::KILL)),
+        let Some(running) = self.running.as_mut() else { return };
+        running.kill_sent = true;
+        match running.tree.kill() {
+            Ok(sweep) => running.refused = sweep.refused,
+            // Without `/proc` the process group can still be reached.
+            Err(_) => drop(running.tree.signal_group(rustix::process::Signal::KILL)),
         }
     }
 
@@ -456,8 +470,8 @@ impl ProtectedWork for Process<'_> {
             self.survivors = survivors.unwrap_or_default();
             self.listener.survivors(&self.survivors);
         }
-        let refused = self.running.as_ref().and_then(|running| running.killed.as_deref());
-        if let (Event::StopUnconfirmed, Some(refused @ [_, ..])) = (event, refused) {
+        let refused = self.running.as_ref().map_or(&[][..], |running| &running.refused);
+        if *event == Event::StopUnconfirmed && !refused.is_empty() {
             return self.listener.untouchable(refused);
         }
         self.listener.event(event);

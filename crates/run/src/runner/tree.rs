@@ -310,10 +310,8 @@ type SentTo = HashSet<(i32, u64)>;
 
 impl Sweep {
     fn note(&mut self, sent: Delivery, member: &Stat) {
-        match sent {
-            Delivery::Yes => self.reached += 1,
-            Delivery::Gone => {}
-            Delivery::Refused => self.refused.push(survivor(member)),
+        if sent == Delivery::Refused {
+            self.refused.push(survivor(member));
         }
     }
 }

@@ -73,7 +73,7 @@ impl ProcessTree {
 
     fn sweep(&mut self, signal: Signal) -> io::Result<Sweep> {
         self.signal_group(signal)?;
-        Ok(Sweep { reached: 1, refused: Vec::new(), settled: true })
+        Ok(Sweep { refused: Vec::new(), settled: true })
     }
 
     /// TERM to the group.

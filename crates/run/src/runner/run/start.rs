@@ -67,6 +67,6 @@ impl Process<'_> {
             let status = e.exit_code().into();
             (e.to_string(), if e.is_too_late() { JobExit::TooLate(status) } else { JobExit::Failed(status) })
         })?;
-        Ok(RunningProcess { tree, since, steps, tail, killed: None })
+        Ok(RunningProcess { tree, since, steps, tail, kill_sent: false, refused: Vec::new() })
     }
 }
