@@ -423,7 +423,7 @@ impl Job {
 }
 
 /// Why a job could not even be started here.
-pub fn missing_program(job: &Job) -> Option<String> {
+fn missing_program(job: &Job) -> Option<String> {
     let (name, dir) = (&job.name, job.dir.display());
     if !job.dir.is_dir() {
         return Some(format!("{name} would run in {dir}, and there is no such directory"));

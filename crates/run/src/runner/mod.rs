@@ -1,8 +1,9 @@
-//! The hands of `run`: start the job, see its whole process tree, stop it, wait for events.
+//! Starts the command of a run, sees its whole process tree, stops it, and waits for events.
 //!
-//! Nothing here decides anything; the session says what to do. Everything is made for one main
-//! thread that owns the process: it is the subreaper, the only waiter, and the parent whose death
-//! the kernel reports to the job.
+//! The session decides when a job starts and stops. Three things are decided here, because the session cannot see them:
+//! a job that cannot be frozen is killed; a run that the system keeps from watching over its job kills it and lets the
+//! lease expire; and after such a stop, processes that got away are waited for. One main thread does all this, because
+//! it owns the process: it is the subreaper, the only waiter, and the parent whose death the kernel reports to the job.
 
 pub mod environment;
 pub mod exec;

@@ -68,14 +68,6 @@ impl Slot {
             SlotName::Wall { minute, .. } => wall_clock(minute).unwrap_or_default(),
         }
     }
-
-    /// The offset from UTC in its name, in seconds.
-    pub fn utc_offset(&self) -> i64 {
-        match self.name {
-            SlotName::Instant => 0,
-            SlotName::Wall { offset, .. } => offset,
-        }
-    }
 }
 
 /// What a wall clock shows after so many local minutes.
