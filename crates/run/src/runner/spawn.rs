@@ -52,7 +52,7 @@ pub enum SpawnError {
     #[error("a job can only be started from the main thread")]
     NotMainThread,
     /// By the time it could be executed, its lease was about to run out.
-    #[error("{program}: was not executed: until it could be, the time of the lease had run out")]
+    #[error("{program} was not executed: the lease would have expired before it could start")]
     TooLate {
         /// The command as the user wrote it.
         program: String,

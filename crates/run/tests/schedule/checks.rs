@@ -1,7 +1,6 @@
 //! What must hold of an evaluator. Generic, so that a broken one can be put in the place of ours.
 
 use jiff::Timestamp;
-use jiff::fmt::temporal::Pieces;
 use jiff::tz::TimeZone;
 use leasehold_run::schedule::{Cron, Missed, Policy, Schedule, Slot};
 
@@ -122,15 +121,9 @@ impl Expression {
     }
 }
 
-/// The offset in the name of a slot.
-fn utc_offset(slot: &Slot) -> i64 {
-    let id = slot.id();
-    Pieces::parse(&id).unwrap().to_numeric_offset().unwrap().seconds().into()
-}
-
 fn fired(slot: &Slot) -> Fired {
     let local = jiff::tz::Offset::UTC.to_timestamp(slot.civil()).unwrap().as_second() / 60;
-    Fired { due: slot.number(), local, offset: utc_offset(slot) }
+    Fired { due: slot.number(), local, offset: slot.utc_offset() }
 }
 
 fn told(slots: &[String]) -> String {
@@ -199,7 +192,7 @@ pub fn in_order(evaluator: &impl Evaluator, (from, to): (i64, i64), names: bool)
             return Err(format!("{slot} is not after {}", at(last)));
         }
         last = slot.number();
-        if names && !seen.insert((slot.civil(), utc_offset(slot))) {
+        if names && !seen.insert((slot.civil(), slot.utc_offset())) {
             return Err(format!("{slot} comes twice"));
         }
     }
