@@ -142,7 +142,7 @@ impl Failed {
 
 impl From<BadFile> for Failed {
     fn from(bad: BadFile) -> Self {
-        Self::config(Explanation::of(bad).meaning("Nothing was started"))
+        Self::config(bad.0.meaning("Nothing was started"))
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
+use leasehold::messages::Explanation;
 use leasehold::text::did_you_mean;
 use leasehold_core::name::Name;
 use toml::Spanned;
@@ -12,30 +13,37 @@ use toml::de::{DeTable, DeValue};
 
 use crate::duration;
 
-/// Keys that a configuration may have.
+/// The keys of every configuration file.
 pub const KEYS: [&str; 2] = ["store", "store_file"];
-/// … and that of a project besides.
+/// The other keys of a project's file.
 pub const PROJECT_KEYS: [&str; 4] = ["defaults", "job", "new_here", "timezone"];
 
 /// What is wrong with a file, and on which line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadFile(pub String);
+pub struct BadFile(pub Explanation);
 
 impl BadFile {
-    /// A file that was named and is not there.
+    /// There is no such file.
     pub fn missing(path: &Path) -> Self {
-        Self(format!("there is no configuration at {}", path.display()))
+        let name = path.file_name().unwrap_or(path.as_os_str()).display();
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        let dir = whole.parent().unwrap_or(&whole).display();
+        Self(Explanation::parts(
+            format!("there is no {name} in {dir}"),
+            "",
+            "Name another file with --config FILE, or write one: leasehold help leasehold.toml",
+        ))
     }
 }
 
-/// What a file says; nothing if there is none.
+/// The text of a file; `None` if there is no such file.
 pub fn text_of(path: &Path) -> Result<Option<String>, BadFile> {
-    // A pipe, or a device, would keep us waiting for ever.
+    // Reading a pipe or a device might never end.
     let special = std::fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir());
     if special {
         let path = path.display();
-        return Err(BadFile(format!("cannot read {path}: it is no file")));
+        return Err(BadFile(format!("cannot read {path}: it is not a regular file").into()));
     }
     let why = match std::fs::read(path) {
         Ok(bytes) => match String::from_utf8(bytes) {
@@ -49,7 +57,7 @@ pub fn text_of(path: &Path) -> Result<Option<String>, BadFile> {
         Err(e) if e.kind() == ErrorKind::IsADirectory => "it is a directory".into(),
         Err(e) => e.to_string(),
     };
-    Err(BadFile(format!("cannot read {}: {why}", path.display())))
+    Err(BadFile(format!("cannot read {}: {why}", path.display()).into()))
 }
 
 /// The line of a byte.
@@ -64,12 +72,12 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Of this text.
+    /// Reads this text. `path` is for messages.
     pub fn new(text: &'a str, path: &'a Path) -> Self {
         Self { text, path }
     }
 
-    /// All of it.
+    /// The whole file as a table.
     pub fn file(&'a self) -> Result<Section<'a>, BadFile> {
         let table = DeTable::parse(self.text);
         let table = table.map_err(|e| self.bad(e.span().map_or(0, |span| span.start), e.message()))?;
@@ -78,8 +86,7 @@ impl<'a> Reader<'a> {
 
     fn bad(&self, at: usize, what: &str) -> BadFile {
         let line = line(self.text.as_bytes(), at);
-        let what = what.trim_end_matches('.');
-        BadFile(format!("{}:{line}: {what}", self.path.display()))
+        BadFile(format!("{}:{line}: {what}", self.path.display()).into())
     }
 }
 
@@ -91,7 +98,7 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Nothing is said.
+    /// A table without keys, at the same place.
     pub fn empty(&self) -> Section<'a> {
         Section { reader: self.reader, at: self.at, table: DeTable::new() }
     }
@@ -100,18 +107,18 @@ impl<'a> Section<'a> {
         self.table.get(key)
     }
 
-    /// Whether it is said.
+    /// Whether the key is there.
     pub fn has(&self, key: &str) -> bool {
         self.value(key).is_some()
     }
 
-    /// What is wrong with a value, or with the table as a whole.
+    /// An error on the line of this key, or of the table if the key is not there.
     pub fn bad(&self, key: &str, what: &str) -> BadFile {
         let said = self.table.keys().find(|said| said.get_ref() == key);
         self.reader.bad(said.map_or(self.at, |said| said.span().start), what)
     }
 
-    /// Refuses every other key.
+    /// Refuses every key that is not in the list.
     pub fn only(&self, known: &[&str]) -> Result<(), BadFile> {
         for key in self.table.keys() {
             let word: &str = key.get_ref();
@@ -119,7 +126,7 @@ impl<'a> Section<'a> {
                 let meant =
                     did_you_mean(word, known).or_else(|| usual(word).filter(|key| known.contains(key)));
                 let hint = meant.map(|key| format!(" (did you mean {key:?}?)"));
-                let hint = hint.unwrap_or_else(|| "; all are in `leasehold help leasehold.toml`".into());
+                let hint = hint.unwrap_or_else(|| "; `leasehold help leasehold.toml` lists all keys".into());
                 let what = format!("unknown key {word:?}{hint}");
                 return Err(self.reader.bad(key.span().start, &what));
             }
@@ -197,7 +204,7 @@ impl<'a> Section<'a> {
         self.parsed(key, duration::parse)
     }
 
-    /// How many, within these bounds.
+    /// A whole number within these bounds.
     pub fn count(&self, key: &str, least: u32, most: u32) -> Result<Option<u32>, BadFile> {
         let Some(value) = self.value(key) else { return Ok(None) };
         let number = value.get_ref().as_integer();
@@ -222,10 +229,11 @@ impl<'a> Section<'a> {
             let name: &str = name.get_ref();
             let value = table.text(name)?.unwrap_or_default();
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-                return Err(table.bad(name, "that is no variable of an environment"));
+                let why = "a variable needs a name without = or NUL, and a value without NUL";
+                return Err(table.bad(name, why));
             }
             if name.starts_with("LEASEHOLD_") {
-                let why = format!("{name} is for the run itself to set: take another name");
+                let why = format!("{name} cannot be set here: the run sets all LEASEHOLD_ variables");
                 return Err(table.bad(name, &why));
             }
             variables.insert(name.into(), value);
@@ -234,7 +242,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// What people write who come from elsewhere.
+/// The key that other schedulers call this.
 fn usual(word: &str) -> Option<&'static str> {
     Some(match word {
         "command" | "cmd" | "exec" | "script" => "run",

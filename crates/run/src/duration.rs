@@ -11,12 +11,12 @@ const MOST: Duration = Duration::from_secs(366 * 86_400);
 pub fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.') {
-        return Err(format!("{text:?} has no unit: write {text}s, {text}m or {text}h"));
+        return Err(format!("{text:?} has no unit; write {text}s, {text}m or {text}h"));
     }
     if let Some(number) = text.strip_suffix('M') {
-        return Err(format!("{text:?} could mean minutes or months: write {number}m for minutes"));
+        return Err(format!("{text:?} could mean minutes or months; write {number}m for minutes"));
     }
-    let wrong = || format!("{text:?} is not a duration: write it like 90s, 80m, 1h20m or 1d");
+    let wrong = || format!("{text:?} is not a duration; write it like 90s, 80m, 1h20m or 1d");
     let span: jiff::Span = text.parse().map_err(|_| wrong())?;
     let calendar = span.get_years() != 0 || span.get_months() != 0 || span.get_weeks() != 0;
     if calendar || span.is_negative() {
@@ -36,7 +36,7 @@ pub fn parse_or_none(text: &str) -> Result<Option<Duration>, String> {
     match text {
         "none" => Ok(None),
         _ => match parse(text)? {
-            Duration::ZERO => Err(format!("{text:?} leaves no time at all: write none for no limit")),
+            Duration::ZERO => Err(format!("{text:?} leaves no time at all; write none for no limit")),
             limit => Ok(Some(limit)),
         },
     }

@@ -172,11 +172,11 @@ pub struct OutcomeSender(UnixStream);
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// Somebody typed the command.
-    #[error("{COMMAND} is for `leasehold daemon` and `leasehold tick` to start, which say what is to be run")]
+    #[error("only `leasehold daemon` and `leasehold tick` can start {COMMAND}: they tell it what to run")]
     NoScheduler,
     /// The scheduler died on the way, or is of another version.
     #[error(
-        "what the scheduler handed over is not as this version of the program does ({0}): was the program replaced? \
+        "this version of the program cannot read what the scheduler handed over ({0}). Was the program replaced? \
          Restart the daemon"
     )]
     Unreadable(String),
@@ -208,7 +208,7 @@ fn read(text: &[u8]) -> Result<Description, ReceiveError> {
     let Versioned { version } = serde_json::from_slice(text).map_err(unreadable)?;
     if version != VERSION {
         return Err(ReceiveError::Unreadable(format!(
-            "version {version} of it, and this one knows {VERSION}"
+            "it has version {version}, and this program knows version {VERSION}"
         )));
     }
     serde_json::from_slice(text).map_err(unreadable)
@@ -263,7 +263,7 @@ mod tests {
         let refused = |text: &[u8]| read(text).unwrap_err().to_string();
         let text = serde_json::to_string(&description()).unwrap();
         let other = text.replace("\"version\":1,", "\"version\":2,\"color\":7,");
-        assert!(refused(other.as_bytes()).contains("version 2 of it, and this one knows 1"));
+        assert!(refused(other.as_bytes()).contains("it has version 2, and this program knows version 1"));
         let more = text.replace("\"version\":1,", "\"version\":1,\"color\":7,");
         assert!(refused(more.as_bytes()).contains("color"));
         for half in [&b""[..], &text.as_bytes()[..text.len() / 2]] {

@@ -315,13 +315,7 @@ fn list_latecomers(
     if late.is_empty() {
         return Ok(());
     }
-    let changed = change(store, &terms.job, |found, write| {
-        // One that was dropped before takes itself back.
-        let unlisted = |at: &i64| found.is_some_and(|a| a.is_settled(*at) && a.range_of(*at).is_none());
-        let late: Vec<i64> = late.iter().copied().filter(unlisted).collect();
-        if late.is_empty() { None } else { found?.listing(&late, write) }
-    });
-    changed.map(|_| ())
+    change(store, &terms.job, |found, write| found?.listing_latecomers(&late, write)).map(drop)
 }
 
 /// Pauses a job. Gives what its record says then; nothing if no machine has seen the job.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::runner::lookup::{LookupError, Program, lookup};
 use leasehold::backends::{shown, target_of, target_schemes};
+use leasehold::messages::Explanation;
 use leasehold::text::did_you_mean;
 use leasehold_core::ledger::job_record::JobSchedule;
 use leasehold_core::name::Name;
@@ -27,51 +28,51 @@ use crate::schedule::Schedule;
 /// One job.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What it is called: its slots belong to this name.
+    /// Its slots belong to this name.
     pub name: Name,
     /// When it is due.
     pub schedule: Schedule,
-    /// The same as a text. Another text is another schedule, which has no past.
+    /// The schedule as text.
     pub written: String,
-    /// Slots start up to this much later, a job on every machine by the same.
+    /// Slots start up to this much later, by the same delay on every machine.
     pub stagger: Duration,
-    /// The leases that would do, in order of preference.
+    /// The leases it may take, in order of preference.
     pub leases: Vec<Name>,
     /// The command; see [`Job::filled`].
     pub run: Vec<String>,
     /// Where it runs.
     pub dir: PathBuf,
-    /// What its environment has besides.
+    /// More variables of its environment.
     pub env: BTreeMap<String, String>,
-    /// Under which key each slot is done, if under one; see [`Job::filled`].
+    /// The key under which each slot is done; see [`Job::filled`].
     pub key: Option<String>,
-    /// What is sealed before it starts, with placeholders. Paths are absolute.
+    /// Targets that are fenced before it starts, with placeholders. Paths are absolute.
     pub fence: Vec<String>,
     /// Timing of its lease.
     pub wishes: TimingWishes,
-    /// Ended after this long.
+    /// It is stopped after this long.
     pub max_run: Option<Duration>,
-    /// What a slot does that finds its lease busy.
+    /// What happens to a slot whose lease is held.
     pub busy: IfBusy,
-    /// How many missed slots are run when there is somebody to run them.
+    /// How many missed slots are run later.
     pub catch_up: usize,
-    /// … and none that is older than this.
+    /// A missed slot that is older is dropped.
     pub catch_up_max_age: Option<Duration>,
-    /// A slot that began and never reported, or was lost, is run again.
+    /// A slot that was lost, or whose outcome is unknown, is run again.
     pub retry: bool,
-    /// How often a slot may fail before it waits for a person.
+    /// How often a slot may fail before a person must decide.
     pub attempts: u32,
     /// How long records of slots are kept.
     pub keep: Duration,
 }
 
 impl Job {
-    /// Its schedule as machines compare it, and as it was written.
+    /// Its schedule as machines compare it, and as text.
     pub fn named(&self) -> JobSchedule {
         JobSchedule { key: self.schedule.key(), written: self.written.clone() }
     }
 
-    /// How its slots are gone about.
+    /// What a scheduler needs to know of it.
     pub fn terms(&self) -> Terms {
         Terms {
             job: self.name.clone(),
@@ -89,12 +90,12 @@ impl Job {
     }
 }
 
-/// What a job may say.
+/// A key of a `[[job]]`.
 struct Key {
     name: &'static str,
-    /// It may be said for all jobs, in `[defaults]`.
+    /// It may stand in `[defaults]`, for all jobs.
     for_all: bool,
-    /// What it is, in a line.
+    /// One line for people.
     what: &'static str,
 }
 
@@ -107,33 +108,39 @@ const fn for_all(name: &'static str, what: &'static str) -> Key {
 }
 
 const KEYS: [Key; 26] = [
-    own("name", "what its slots belong to; no two jobs share one (needed)"),
+    own("name", "the name of the job and of its slots; no two jobs share one (needed)"),
     own("every", "an interval in whole seconds, counted from 1970-01-01T00:00Z; this or cron"),
-    own("offset", "with every: slots come this much after the multiples"),
+    own("offset", "with every: slots are due this long after each multiple"),
     own("cron", "minute, hour, day, month, day of the week; this or every"),
     for_all("timezone", "\"Europe/Berlin\", \"UTC\"; needed for cron, also at the top of the file"),
-    own("gap", "with cron: a skipped time is due when the gap ends: \"run\"; or not: \"skip\""),
-    own("overlap", "with cron: a time that comes twice counts \"first\" or \"last\""),
-    own("stagger", "slots start up to this much later, by the name of the job"),
+    own(
+        "gap",
+        "with cron: a time that the clock skips is due when the gap ends, \"run\", or never, \"skip\" [\"run\"]",
+    ),
+    own("overlap", "with cron: a time that the clock shows twice counts \"first\" or \"last\" [\"first\"]"),
+    own("stagger", "slots start up to this much later; the name of the job decides how much"),
     own("run", "the program and its arguments, as a list (needed)"),
     own("dir", "where it runs, relative to where the file is [where the file is]"),
-    own("env", "variables of the command, besides those of whoever started us: { NAME = \"value\" }"),
-    own("lease", "what must not be touched twice [the name]"),
-    own("resources", "instead of lease, with on_busy = \"switch\": two or more that would do"),
+    own("env", "more variables for the command: { NAME = \"value\" }"),
+    own("lease", "the lease that a run takes [the name of the job]"),
+    own(
+        "resources",
+        "instead of lease, with on_busy = \"switch\": two or more leases; one that is free is taken",
+    ),
     for_all(
         "on_busy",
-        "what a slot does that finds its lease busy: \"skip\", \"wait\", \"switch\" [\"skip\"]",
+        "if the lease is held: \"skip\" the slot, \"wait\", or \"switch\" to another lease [\"skip\"]",
     ),
     for_all("wait", "how long, with on_busy = \"wait\" or \"switch\""),
-    own("key", "each slot is done under this key; with {slot} or a {date}"),
-    own("fence", "targets that are sealed before it starts, as a list"),
-    for_all("ttl", "how long its lease lasts unless renewed [\"90s\"]"),
+    own("key", "each slot is done under this key, which contains {slot} or {date}"),
+    own("fence", "targets that are fenced before the command starts, as a list"),
+    for_all("ttl", "how long the lease lasts after its last renewal [\"90s\"]"),
     for_all("heartbeat", "time between renewals [a third of ttl]"),
     for_all("grace", "time between TERM and KILL [\"5s\" or less]"),
-    for_all("max_run", "it is ended after this long; \"none\" for no limit [\"6h\"]"),
-    for_all("catch_up", "how many of the newest slots that nobody ran are run later [1]"),
-    for_all("catch_up_max_age", "... and none that is older than this [any age]"),
-    for_all("retry", "true: one that began and never reported is run again [false]"),
+    for_all("max_run", "the command is stopped after this long; \"none\" for no limit [\"6h\"]"),
+    for_all("catch_up", "how many of the newest missed slots are run later [1]"),
+    for_all("catch_up_max_age", "a missed slot older than this is dropped [any age]"),
+    for_all("retry", "true: a slot whose outcome is unknown is run again [false]"),
     for_all("attempts", "how often a slot may fail before it waits for you [1]"),
     for_all("keep", "how long records of slots are kept [\"90d\"]"),
 ];
@@ -147,23 +154,23 @@ pub fn reference() -> String {
     let keys: Vec<String> = KEYS.iter().map(line).collect();
     format!(
         "\
-leasehold.toml says where the store is and which jobs are to be run, and when:
+leasehold.toml names the store, and says which jobs are run and when:
 
   store = \"dir:/srv/leases\"          or store_file = \"PATH\"; relative to where the file is
-  new_here = [\"OTHER-STORE\"]         what was done on that store is to be done again on this one
+  new_here = [\"OTHER-STORE\"]         keys and slots that were done on that store are run again on this one
 
   [[job]]
   name = \"publish\"
   every = \"45m\"
   run = [\"./publish.sh\", \"site\"]
 
-A job may say (* also in [defaults], for all jobs; what counts otherwise in brackets):
+The keys of a job (* also in [defaults], for all jobs; the default is in brackets):
 
 {}
 
-Durations are written 90s, 80m, 1h20m, 1d. {{job}}, {{slot}}, {{date}}, {{date@Zone}} are filled in in run, key and
-fence; {{key}} in run. A slot that fails and may be tried again is tried after 1 s, 2 s, 4 s, up to 60 s.
-Which slots are due, and what becomes of each: docs/schedule.md.",
+Durations are written 90s, 80m, 1h20m, 1d. {{job}}, {{slot}}, {{date}} and {{date@Zone}} are replaced in run, key
+and fence; {{key}} in run. A slot that fails and may be tried again is tried after 1 s, 2 s, 4 s, up to 60 s.
+docs/schedule.md tells which slots are due, and what happens to each.",
         keys.join("\n")
     )
 }
@@ -171,7 +178,7 @@ Which slots are due, and what becomes of each: docs/schedule.md.",
 const DAY: Duration = Duration::from_secs(86_400);
 /// As `run --max-run`.
 const MAX_RUN: Duration = Duration::from_secs(6 * 3600);
-/// More at a time is no catching up; and each is a record of its own.
+/// Each slot is a record of its own.
 const CATCH_UP_MOST: u32 = 10_000;
 
 /// Reads and checks all jobs of a file, and that their programs are there.
@@ -179,7 +186,7 @@ pub fn load(path: &Path) -> Result<Vec<Job>, BadFile> {
     from_file(path, missing_program)
 }
 
-/// The same on a machine that need not be able to run them.
+/// Reads and checks all jobs of a file whose programs may be missing on this machine.
 pub fn load_elsewhere(path: &Path) -> Result<Vec<Job>, BadFile> {
     from_file(path, |_| None)
 }
@@ -193,28 +200,29 @@ fn from_file(path: &Path, wrong: impl Fn(&Job) -> Option<String>) -> Result<Vec<
     let text = config_file::text_of(path)?.ok_or_else(|| BadFile::missing(path))?;
     let jobs = parse(&text, path, wrong)?;
     if jobs.is_empty() {
-        let path = path.display();
-        return Err(BadFile(format!("no job in {path}: a [[job]] there says what is to be run, and when")));
+        let what = format!("there is no [[job]] in {}", path.display());
+        let next = "A [[job]] says what to run and when: leasehold help leasehold.toml";
+        return Err(BadFile(Explanation::parts(what, "", next)));
     }
     Ok(jobs)
 }
 
-/// What a table may say, and what is said for all.
+/// The table of a job, and the defaults for all jobs.
 struct JobTable<'a> {
     own: Section<'a>,
     defaults: &'a Section<'a>,
-    /// For all, at the top of the file.
+    /// The time zone at the top of the file.
     zone: Option<&'a str>,
     patterns: &'a when::Patterns,
 }
 
 impl JobTable<'_> {
-    /// By the job, or else for all.
+    /// From the table of the job, or else from the defaults.
     fn either<T>(
         &self,
         get: impl Fn(&Section<'_>) -> Result<Option<T>, BadFile>,
     ) -> Result<Option<T>, BadFile> {
-        // Both are looked at: a mistake in the defaults is one even where nobody needs them.
+        // Both are read, so that a mistake in the defaults is found even if no job needs them.
         let (own, defaults) = (get(&self.own)?, get(self.defaults)?);
         Ok(own.or(defaults))
     }
@@ -262,15 +270,16 @@ fn parse_with(
             return Err(said.own.bad(place, &why));
         }
         if !names.insert(job.name.clone()) {
-            let why =
-                format!("two jobs are called {}: slots belong to a name, so give each its own", job.name);
+            let why = format!(
+                "two jobs are named {}; give each a name of its own, because slots belong to it",
+                job.name
+            );
             return Err(said.own.bad("name", &why));
         }
         let key = job.sample_key();
         if let Some(other) = key.and_then(|key| keys.insert(key, job.name.clone())) {
             let why = format!(
-                "{} and {} would have the same keys, and whichever came second would find its work done: put {{job}} \
-                 into the key",
+                "{} and {} would have the same keys, so the second would find its work done; put {{job}} into the key",
                 other, job.name
             );
             return Err(said.own.bad("key", &why));
@@ -283,11 +292,11 @@ fn parse_with(
 fn job(said: &JobTable<'_>, base: &Path) -> Result<Job, BadFile> {
     let own = &said.own;
     let name = own.name("name")?;
-    let name = name.ok_or_else(|| own.bad("", "this job has no name: name = \"publish\""))?;
+    let name = name.ok_or_else(|| own.bad("", "this job has no name; write name = \"publish\""))?;
     let (leases, busy) = leases::leases(said, &name)?;
     let due = when::due(said, busy)?;
     if let Some(home) = own.text("dir")?.filter(|dir| dir.starts_with('~')) {
-        return Err(own.bad("dir", &format!("~ is not expanded in dir = {home:?}: write the whole path")));
+        return Err(own.bad("dir", &format!("~ is not expanded in dir = {home:?}; write the whole path")));
     }
     let dir = std::path::absolute(base.join(own.text("dir")?.unwrap_or_default()))
         .map_err(|e| own.bad("dir", &format!("dir: {e}")))?;
@@ -329,8 +338,8 @@ fn job(said: &JobTable<'_>, base: &Path) -> Result<Job, BadFile> {
 
 fn retry(section: &Section<'_>) -> Result<Option<bool>, BadFile> {
     section.truth("retry").map_err(|_| {
-        let why = "retry must be true or false: whether a slot that began and never reported is run again; how often a \
-                   slot may fail is said by attempts";
+        let why = "retry must be true or false: whether a slot whose outcome is unknown is run again. For how often a \
+                   slot may fail, write attempts";
         section.bad("retry", why)
     })
 }
@@ -339,7 +348,7 @@ fn at_least(section: &Section<'_>, key: &str, least: Duration) -> Result<Option<
     section.parsed(key, |text| match duration::parse(text)? {
         short if short < least => {
             let least = leasehold_core::human_duration::HumanDuration(least);
-            Err(format!("{text:?} is too short: write at least {least}"))
+            Err(format!("{text:?} is too short; write at least {least}"))
         }
         enough => Ok(enough),
     })
@@ -347,18 +356,20 @@ fn at_least(section: &Section<'_>, key: &str, least: Duration) -> Result<Option<
 
 fn run(own: &Section<'_>) -> Result<Vec<String>, BadFile> {
     if own.is_text("run") {
-        let why = "run is a list, the program and its arguments: [\"./publish.sh\", \"site\"]. For a line of shell: \
-                   [\"sh\", \"-c\", \"…\"]";
+        let why = "run must be a list of the program and its arguments, such as [\"./publish.sh\", \"site\"]; for a line \
+                   of shell write [\"sh\", \"-c\", \"…\"]";
         return Err(own.bad("run", why));
     }
     let run = own.texts("run")?.unwrap_or_default();
     match run.first().is_none_or(|program| program.is_empty()) {
-        true => Err(own.bad("run", "a job says what to run: run = [\"./publish.sh\", \"site\"]")),
+        true => {
+            Err(own.bad("run", "this job does not say what to run; write run = [\"./publish.sh\", \"site\"]"))
+        }
         false => Ok(run),
     }
 }
 
-/// Timing as far as it can be checked without a store.
+/// The timing. The store is not open yet, so its clock is not checked here.
 fn wishes(said: &JobTable<'_>) -> Result<TimingWishes, BadFile> {
     let wishes = TimingWishes {
         ttl: Some(said.duration("ttl")?.unwrap_or(DEFAULT_TTL)),
@@ -366,7 +377,7 @@ fn wishes(said: &JobTable<'_>) -> Result<TimingWishes, BadFile> {
         grace: said.duration("grace")?,
     };
     Timing::new(wishes, StoreClock::default()).map_err(|e| {
-        // Where the job itself says nothing of it, it is the defaults that do not fit.
+        // If the job sets none of them, the defaults are wrong.
         let here =
             |section: &&Section<'_>| ["ttl", "heartbeat", "grace"].into_iter().find(|key| section.has(key));
         let place = [&said.own, said.defaults]
@@ -378,7 +389,7 @@ fn wishes(said: &JobTable<'_>) -> Result<TimingWishes, BadFile> {
     Ok(wishes)
 }
 
-/// The targets. A job names paths as seen from where it runs, and whoever seals them may be elsewhere.
+/// The targets. Their paths are relative to where the job runs; the process that fences them may run elsewhere.
 fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, BadFile> {
     let kinds = target_schemes();
     let whole = |target: String| {
@@ -388,17 +399,20 @@ fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, BadFile> {
             let hint = hint.unwrap_or_default();
             return Err(own.bad(
                 "fence",
-                &format!("fence: {:?} is no target{hint}: write file:PATH, or another kind", shown(&target)),
+                &format!(
+                    "fence: {:?} is not a target{hint}; write file:PATH or another kind of target",
+                    shown(&target)
+                ),
             ));
         }
         if !target_of(&target).is_some_and(|kind| kind.path) || path.starts_with('/') {
             return Ok(target);
         }
         if path.starts_with('~') {
-            return Err(own.bad("fence", &format!("~ is not expanded in {target:?}: write the whole path")));
+            return Err(own.bad("fence", &format!("~ is not expanded in {target:?}; write the whole path")));
         }
         let path = path.strip_prefix("./").unwrap_or(path);
-        let why = "fence: the directory is not UTF-8: write the target with its whole path";
+        let why = "fence: the directory is not UTF-8; write the target with its whole path";
         let dir = dir.to_str().ok_or_else(|| own.bad("fence", why))?;
         Ok(format!("{kind}:{}/{path}", dir.replace('{', "{{").replace('}', "}}").trim_end_matches('/')))
     };
@@ -406,7 +420,7 @@ fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, BadFile> {
 }
 
 impl Job {
-    /// Its program: with a slash as seen from where it runs, else along the PATH that it is given.
+    /// Its program: a path with a slash is relative to where the job runs; others are looked up along the job's PATH.
     pub fn program(&self) -> Result<Program, LookupError> {
         let name = self.program_name();
         let ours = std::env::var_os("PATH");
@@ -422,12 +436,12 @@ impl Job {
     }
 }
 
-/// Why a job could not even be started here.
-pub fn missing_program(job: &Job) -> Option<String> {
+/// Why a job cannot be started on this machine.
+fn missing_program(job: &Job) -> Option<String> {
     let (name, dir) = (&job.name, job.dir.display());
     if !job.dir.is_dir() {
-        return Some(format!("{name} would run in {dir}, and there is no such directory"));
+        return Some(format!("{name} would run in {dir}, and that directory does not exist"));
     }
     let why = job.program().err()?;
-    Some(format!("what {name} would run is not there: {why} (dir = \"{dir}\")"))
+    Some(format!("the program of {name} cannot be run: {why} (dir = \"{dir}\")"))
 }

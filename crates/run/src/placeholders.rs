@@ -5,20 +5,20 @@ use jiff::tz::TimeZone;
 use leasehold::text::did_you_mean;
 use leasehold_core::name::Name;
 
-/// What may stand in braces in the name of a target.
+/// The placeholders of targets and keys.
 const PLACEHOLDERS: [&str; 5] = ["lease", "job", "slot", "date", "date@Zone"];
 
-/// What the placeholders that tell of time stand for.
+/// The slot and the time that placeholders stand for.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// The name of the slot that a run is for.
+    /// The name of the slot.
     pub slot: Option<String>,
-    /// Whose date it is.
+    /// The time whose date `{date}` is.
     pub at: Timestamp,
 }
 
 impl Moment {
-    /// No slot, and the date of then.
+    /// A time without a slot.
     pub fn at(at: Timestamp) -> Self {
         Self { slot: None, at }
     }
@@ -32,7 +32,7 @@ pub struct BadTemplate {
     why: String,
 }
 
-/// A text that stays as it is when placeholders are filled in.
+/// Doubles all braces, so that [`filled`] gives the text back.
 pub fn literal(text: &str) -> String {
     text.replace('{', "{{").replace('}', "}}")
 }
@@ -45,13 +45,14 @@ pub fn filled(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result
         text += &rest[..at];
         let brace = &rest[at..=at];
         let after = &rest[at + 1..];
-        // One that opens nothing stands for itself too.
+        // A } that closes nothing stays.
         if brace == "}" || after.starts_with('{') {
             text += brace;
             rest = after.strip_prefix(brace).unwrap_or(after);
             continue;
         }
-        let (word, after) = after.split_once('}').ok_or_else(|| wrong("a { is never closed".into()))?;
+        let (word, after) =
+            after.split_once('}').ok_or_else(|| wrong("a { is never closed; write {{ for a brace".into()))?;
         text += &match word {
             "lease" => lease.to_string(),
             "job" => job.to_string(),
@@ -73,9 +74,9 @@ fn day(now: Timestamp, zone: TimeZone) -> String {
 
 fn unknown(word: &str) -> String {
     let meant =
-        did_you_mean(word, &PLACEHOLDERS).map_or(String::new(), |m| format!(", did you mean {{{m}}}?"));
+        did_you_mean(word, &PLACEHOLDERS).map_or(String::new(), |m| format!(" (did you mean {{{m}}}?)"));
     format!(
-        "{{{word}}} means nothing here{meant} Known: {{lease}}, {{job}}, {{slot}}, {{date}}, {{date@Zone}}"
+        "{{{word}}} is not a placeholder{meant}; those are {{lease}}, {{job}}, {{slot}}, {{date}} and {{date@Zone}}"
     )
 }
 

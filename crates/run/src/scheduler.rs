@@ -5,6 +5,7 @@
 
 mod clocks;
 mod job_state;
+pub mod retry;
 mod start;
 
 use std::collections::BTreeMap;
@@ -364,25 +365,28 @@ impl<'a> Scheduler<'a> {
         }
         // What is late may have to wait for others that are. What is due now does not wait for it, unless slots are to be
         // run in their order.
-        let crowded = |start: &&SlotToStart| start.late && full;
-        let passed = |start: &&SlotToStart| crowded(start) && (state.terms.skips || start.again);
-        // One that cannot be begun yet must not keep the others from it.
-        let ready = |start: &&SlotToStart| state.not_before(start, self.mode).is_some_and(|at| at <= now);
-        let ready: Vec<&SlotToStart> = look.start.iter().filter(ready).collect();
-        let at_once: Vec<&SlotToStart> = ready.iter().copied().filter(|start| !passed(start)).collect();
-        let Some(start) = state.first(&at_once).or(ready.first().copied()).filter(|_| idle) else {
-            let later = look.start.iter().filter_map(|start| state.not_before(start, self.mode)).min();
-            state.wake = state.wake.into_iter().chain(later.filter(|_| idle)).min();
+        let crowded = |start: &SlotToStart| start.late && full;
+        let put_off = |start: &SlotToStart| crowded(start) && (state.terms.skips || start.again);
+        if !idle {
             return;
+        }
+        let chosen = state.retry.choose(&look.start, state.terms.skips, self.mode, now, put_off);
+        let start = match chosen {
+            Ok(start) => start,
+            Err(later) => {
+                state.wake = state.wake.into_iter().chain(later).min();
+                return;
+            }
         };
-        if crowded(&start) {
+        if crowded(start) {
             state.queued = true;
             return;
         }
         match self.starter.start(&state.job, &start.slot, start.late) {
             Ok(running) => {
                 (self.tell)(&SchedulerEvent::Started(&state.job.name, start));
-                state.started(running, start.again);
+                state.running = Some(running);
+                state.retry.started(start);
                 // Others are for when it has ended, or the next slot is due.
                 state.wake = state
                     .next_due(now)
@@ -392,7 +396,7 @@ impl<'a> Scheduler<'a> {
             Err(error) => {
                 self.failed = true;
                 (self.tell)(&SchedulerEvent::NotStarted(&state.job.name, &start.slot, &error));
-                state.stumbled(&start.slot, now);
+                state.wake = Some(state.retry.tried(start.slot.number(), now));
             }
         }
     }

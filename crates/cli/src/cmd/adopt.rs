@@ -4,10 +4,10 @@ use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::rules::{SeenToken, rewound};
 use leasehold::core::session::lease_key;
-use leasehold_run::runner;
+use leasehold_run::runner::{self, environment::RUN_STORE};
 use serde_json::json;
 
-use super::{OpenedStore, RUN_STORE, bad_record, names, other_stores, store_failed};
+use super::{OpenedStore, bad_record, names, other_stores, store_failed};
 use crate::args::{AdoptArgs, Everywhere};
 use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;

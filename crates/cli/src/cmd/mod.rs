@@ -65,12 +65,9 @@ pub fn within() -> Within {
     Within { runs: host::outer_runs(), grant: by_hand.map(|outer| outer.grant) }
 }
 
-/// The variable that says which store a run's lease is on, as it is shown: one of the same name on another store is another.
-pub const RUN_STORE: &str = "LEASEHOLD_RUN_STORE";
-
 /// Whether a store is that of the run we are in, as far as that says.
 pub fn is_on_the_runs_store(shown: &str) -> bool {
-    std::env::var(RUN_STORE).map_or(true, |its| its == shown)
+    std::env::var(leasehold_run::runner::environment::RUN_STORE).map_or(true, |its| its == shown)
 }
 
 /// A lease name from the command line.

@@ -182,7 +182,7 @@ fn on_store(
     let store = config::opener(&opened.chosen);
     fences.keep_in(move || store().ok());
     let mut spec = spec(opened.store.as_ref())?;
-    spec.env.push((super::RUN_STORE.into(), opened.chosen.shown.clone().into()));
+    spec.store = Some(opened.chosen.shown.clone());
     spec.gates = gates;
     spec.seen = spec.item.is_some().then(|| OtherStores::new(&opened.state, &opened.chosen.shown));
     if spec.item.is_some() || spec.gates.is_some() {
@@ -218,25 +218,17 @@ impl Order {
         let (item, key) = item_args::item(args, &leases, &job, when)?;
         item.as_ref().map_or(Ok(()), |item| item_args::check_clock(item, &store.facts()))?;
         let wishes = TimingWishes { ttl: Some(timing.ttl), heartbeat: timing.heartbeat, grace: timing.grace };
+        let (timing, rest) = (super::timing(wishes, store)?, args.command[1..].to_vec());
         Ok(RunSpec {
-            timing: super::timing(wishes, store)?,
-            job,
-            program,
-            env: Vec::new(),
             item,
             key,
             tail: args.doing.tail,
             history: !args.no_history,
-            seen: None,
-            sockets: None,
-            gates: None,
-            leases,
-            run_id,
             wait: args.manner.wait.unwrap_or_default(),
             within: super::within(),
             max_run,
-            args: args.command[1..].to_vec(),
             foreground: std::io::stdin().is_terminal(),
+            ..RunSpec::new(leases, job, run_id, timing, program, rest)
         })
     }
 }

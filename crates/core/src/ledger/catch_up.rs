@@ -109,6 +109,13 @@ pub enum SlotStanding {
     Settled,
 }
 
+impl SlotStanding {
+    /// Whether newer slots may start before this one has ended. Where every slot counts, the oldest comes first.
+    pub fn may_be_passed(self, skips: bool) -> bool {
+        skips || !matches!(self, Self::Taken | Self::Starting)
+    }
+}
+
 /// What a scheduler asks of a slot: one that is too old to be caught up is too old to be tried again, unless a person
 /// said so.
 pub fn asked_by_itself(ask: ItemRequest, max_age: Option<Duration>, at: i64, now: i64) -> ItemRequest {

@@ -333,6 +333,19 @@ impl JobRecord {
     pub fn range_of(&self, at: i64) -> Option<&DroppedRange> {
         self.dropped.iter().find(|range| range.spans(at))
     }
+
+    /// Whether a slot was dropped, and is not to be tried again.
+    pub fn is_dropped(&self, at: i64) -> bool {
+        self.is_settled(at) && self.range_of(at).is_some()
+    }
+
+    /// Lists those of these slots that were started while they were being settled: no scheduler would look at them. One
+    /// that was dropped is not listed: its run takes its record back. `None` if there is nothing to list.
+    pub fn listing_latecomers(&self, slots: &[i64], write: WriteId) -> Option<Self> {
+        let late = |at: &i64| self.is_settled(*at) && !self.is_dropped(*at);
+        let late: Vec<i64> = slots.iter().copied().filter(late).collect();
+        if late.is_empty() { None } else { self.listing(&late, write) }
+    }
 }
 
 impl DroppedRange {

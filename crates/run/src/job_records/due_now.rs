@@ -184,15 +184,13 @@ impl Looking<'_> {
     fn offer(&mut self, due: &DueSlots, stands: &BTreeMap<i64, SlotStanding>) -> Result<(), Failure> {
         for at in &due.run {
             let (Some(slot), begun) = (self.terms.slot(*at), stands.get(at).copied()) else { continue };
-            let taken = matches!(begun, Some(SlotStanding::Taken | SlotStanding::Starting));
             match begun {
                 Some(SlotStanding::Settled) => continue,
                 Some(SlotStanding::Open) | None => self.advance(slot, begun.is_some(), due.is_late(*at))?,
                 Some(SlotStanding::Taken | SlotStanding::Starting) => self.look.unsettled = true,
             }
-            // The oldest first: where every slot counts, nothing is begun past one that a run is at.
             let fresh = self.look.start.iter().filter(|start| !start.again).count();
-            if !self.terms.skips && taken || fresh >= OFFERED {
+            if begun.is_some_and(|begun| !begun.may_be_passed(self.terms.skips)) || fresh >= OFFERED {
                 break;
             }
         }
@@ -335,8 +333,7 @@ impl Looking<'_> {
         };
         // Somebody may have dropped it before there was a record: that stands. What is settled otherwise is so
         // by what this record says; so where nobody can tell, it stays.
-        let at = slot.number();
-        let dropped = |agenda: JobRecord| agenda.is_settled(at) && agenda.range_of(at).is_some();
+        let dropped = |agenda: JobRecord| agenda.is_dropped(slot.number());
         if read(self.store, &self.terms.job)?.is_some_and(dropped) {
             block_on(self.store.remove(&key, &version));
             return Ok(());

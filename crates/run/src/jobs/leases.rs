@@ -1,4 +1,4 @@
-//! Which leases a job needs, and what becomes of a slot that finds them busy.
+//! The leases of a job, and what happens to a slot if they are held.
 
 use std::time::Duration;
 
@@ -7,27 +7,27 @@ use leasehold_core::name::Name;
 use super::{CATCH_UP_MOST, JobTable};
 use crate::config_file::{BadFile, Section};
 
-/// What a slot does that finds its lease busy.
+/// What happens to a slot whose lease is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfBusy {
-    /// It is skipped, for good.
+    /// It is skipped.
     Skip,
     /// It waits this long, then it is skipped.
     Wait(Duration),
-    /// It stays open and is caught up when the lease is free: `catch_up` of 2 or more says that every slot counts. Only
-    /// where neither the table that says so nor a more particular one says `on_busy` or `wait`: that counts then.
+    /// It stays open until the lease is free. So it is with a `catch_up` of 2 or more: every slot counts. `on_busy` or
+    /// `wait` in the same table, or in the job's own, wins over it.
     Open,
 }
 
 const WORDS: [&str; 3] = ["skip", "wait", "switch"];
 
-/// One table must not say two things.
+/// Refuses a table that contradicts itself.
 fn check(section: &Section<'_>) -> Result<(), BadFile> {
     let skips = section.choice("on_busy", &WORDS)? == Some("skip");
     if skips && every_slot_counts(section)? {
-        let why = "on_busy = \"skip\" gives up a slot that finds its lease busy, and catch_up of 2 or more says that \
-                   every slot counts. Leave out on_busy, and such a slot stays open until the lease is free; or write \
-                   catch_up = 1, and it is skipped";
+        let why = "on_busy = \"skip\" skips a slot whose lease is held, but catch_up of 2 or more says that every slot \
+                   counts. Leave out on_busy to keep such a slot open until the lease is free, or write catch_up = 1 to \
+                   skip it";
         return Err(section.bad("on_busy", why));
     }
     if skips && section.has("wait") {
@@ -36,18 +36,18 @@ fn check(section: &Section<'_>) -> Result<(), BadFile> {
     Ok(())
 }
 
-const NO_WAIT: &str = "wait goes with on_busy = \"wait\" or \"switch\": write on_busy, or leave out wait";
+const NO_WAIT: &str = "wait goes with on_busy = \"wait\" or \"switch\"; write on_busy, or leave out wait";
 
 fn every_slot_counts(section: &Section<'_>) -> Result<bool, BadFile> {
     Ok(section.count("catch_up", 0, CATCH_UP_MOST)?.is_some_and(|most| most >= 2))
 }
 
-/// What is wrong with the defaults in any case.
+/// Finds what is wrong with the defaults, whatever the jobs say.
 pub fn check_defaults(defaults: &Section<'_>) -> Result<(), BadFile> {
     check(defaults)
 }
 
-/// The leases that would do, and what if none is free.
+/// The leases it may take, and what happens if none is free.
 pub fn leases(said: &JobTable<'_>, name: &Name) -> Result<(Vec<Name>, IfBusy), BadFile> {
     let JobTable { own, defaults, .. } = said;
     check(own)?;
@@ -57,14 +57,14 @@ pub fn leases(said: &JobTable<'_>, name: &Name) -> Result<(Vec<Name>, IfBusy), B
     if !waits && own.has("wait") {
         return Err(own.bad("wait", NO_WAIT));
     }
-    // A job that says skip for itself may leave the wait of the others alone.
+    // A job with an on_busy of its own need not mind the wait of the defaults.
     if on_busy.is_none() && defaults.has("wait") {
         return Err(defaults.bad("wait", NO_WAIT));
     }
     let wait = said.duration("wait")?;
     if on_busy == Some("wait") && wait.is_none() {
         let place = if own.has("on_busy") { own } else { defaults };
-        return Err(place.bad("on_busy", "on_busy = \"wait\" does not say how long: add wait = \"2m\""));
+        return Err(place.bad("on_busy", "on_busy = \"wait\" does not say how long; add wait = \"2m\""));
     }
     Ok((leases, busy(said, wait.filter(|_| waits))?))
 }
@@ -72,7 +72,7 @@ pub fn leases(said: &JobTable<'_>, name: &Name) -> Result<(Vec<Name>, IfBusy), B
 fn busy(said: &JobTable<'_>, wait: Option<Duration>) -> Result<IfBusy, BadFile> {
     let otherwise = |section: &Section<'_>| section.has("on_busy") || section.has("wait");
     let (own, defaults) = (&said.own, said.defaults);
-    // The table that says how many are caught up, and every more particular one.
+    // Only the table with catch_up counts, and the job's own.
     let open = match own.has("catch_up") {
         true => every_slot_counts(own)? && !otherwise(own),
         false => every_slot_counts(defaults)? && !otherwise(own) && !otherwise(defaults),
@@ -93,24 +93,24 @@ fn named(own: &Section<'_>, on_busy: Option<&str>, name: &Name) -> Result<Vec<Na
             for text in &several {
                 let lease = Name::new(text).map_err(|e| own.bad("resources", &e.to_string()))?;
                 if leases.contains(&lease) {
-                    return Err(own.bad("resources", &format!("{lease} is named twice in resources: name it once")));
+                    return Err(own.bad("resources", &format!("{lease} is named twice in resources; name it once")));
                 }
                 leases.push(lease);
             }
             match leases.len() {
                 0 | 1 => {
-                    let why = "resources are two or more, to switch between; for one, write lease = \"site\"";
+                    let why = "resources must name two or more leases to switch between; for one, write lease = \"site\"";
                     Err(own.bad("resources", why))
                 }
                 _ => Ok(leases),
             }
         }
         (Some(_), None) => {
-            Err(own.bad("resources", "resources are to be switched between: add on_busy = \"switch\""))
+            Err(own.bad("resources", "resources goes with on_busy = \"switch\"; add on_busy = \"switch\", or write lease"))
         }
         (None, _) if switch => Err(own.bad(
             "on_busy",
-            "on_busy = \"switch\" has nothing to switch to: add resources = [\"a\", \"b\"], or write on_busy = \"skip\"",
+            "on_busy = \"switch\" has nothing to switch to; add resources = [\"a\", \"b\"], or write on_busy = \"skip\"",
         )),
         (None, lease) => Ok(vec![lease.unwrap_or_else(|| name.clone())]),
     }

@@ -13,7 +13,7 @@ use crate::placeholders::{self, BadTemplate, Moment};
 pub struct FilledJob {
     /// The command.
     pub run: Vec<String>,
-    /// Under which key it is done, if under one.
+    /// The key under which it is done.
     pub key: Option<String>,
 }
 
@@ -48,26 +48,25 @@ impl Job {
         Ok(FilledJob { run, key })
     }
 
-    /// Which lease will be granted is not known yet: `{lease}` is the first, whichever it is.
+    /// The lease is not taken yet, so `{lease}` is the first one.
     fn key_at(&self, when: &Moment) -> Result<Option<String>, BadTemplate> {
         let fill = |key| placeholders::filled(key, &self.leases[0], &self.name, when);
         self.key.as_deref().map(fill).transpose()
     }
 
-    /// The program's name; nothing but the job's own name is filled in there.
+    /// The program's name. Only `{job}` is replaced in it.
     pub(super) fn program_name(&self) -> String {
         let name = self.run.first().map_or("", String::as_str);
         each(name, |_| Ok(self.name.to_string())).unwrap_or_default()
     }
 
-    /// The key for some slot, always the same one: jobs that share it would share each piece of work.
+    /// The key of one sample slot: two jobs with the same one would have the same keys.
     pub(super) fn sample_key(&self) -> Option<String> {
         self.key_at(&samples()[0]).ok().flatten()
     }
 }
 
-/// An argument with each placeholder replaced by what `fill` makes of it, braces and all. Arguments are full of other
-/// people's braces (JSON, shells, awk): all others stay.
+/// Replaces each placeholder with the result of `fill`. All other braces stay: arguments hold JSON, shell and awk.
 fn each(argument: &str, fill: impl Fn(&str) -> Result<String, BadTemplate>) -> Result<String, BadTemplate> {
     let (mut text, mut rest) = (String::new(), argument);
     while let Some((before, word, after)) = next_word(rest) {
@@ -81,7 +80,7 @@ fn each(argument: &str, fill: impl Fn(&str) -> Result<String, BadTemplate>) -> R
     Ok(text + rest)
 }
 
-/// The next innermost pair of braces: what is before it, itself, what is after it.
+/// The next innermost pair of braces: the text before it, the pair, the text after it.
 fn next_word(text: &str) -> Option<(&str, &str, &str)> {
     let close = text.find('}')?;
     match text[..close].rfind('{') {
@@ -90,7 +89,7 @@ fn next_word(text: &str) -> Option<(&str, &str, &str)> {
     }
 }
 
-/// `${word}` is a shell's and `{{word}}` some template's.
+/// `${word}` belongs to a shell and `{{word}}` to a template.
 fn foreign(before: &str) -> bool {
     before.ends_with(['$', '{'])
 }
@@ -128,28 +127,26 @@ fn wrong_word(job: &Job, word: &str, before: &str, program: bool, when: &Moment)
     if known(word) {
         return match word {
             "{job}" => None,
-            _ if program => Some(format!(
-                "the program itself must be the same for every slot: write {word} into its arguments"
-            )),
-            "{key}" if job.key.is_none() => {
-                Some("there is no key to fill in: key = \"charge-{slot}\" would give one".into())
+            _ if program => {
+                Some(format!("the program must be the same for every slot; write {word} into its arguments"))
             }
+            "{key}" if job.key.is_none() => Some("this job has no key; write key = \"charge-{slot}\"".into()),
             "{key}" => None,
             _ => placeholders::filled(word, &job.leases[0], &job.name, when).err().map(|bad| bad.to_string()),
         };
     }
     match inside(word) {
         "lease" | "resource" => Some(format!(
-            "{word} is not known before the lease is granted: write [\"sh\", \"-c\", \"exec ./publish \
+            "{word} is not known before a lease is taken; write [\"sh\", \"-c\", \"exec ./publish \
              \\\"$LEASEHOLD_LEASE\\\"\"]"
         )),
-        // git's `@{upstream}` is not for us.
+        // `@{upstream}` belongs to git.
         other if looks_like_one(other) && !before.ends_with('@') => {
-            let meant = did_you_mean(other, &IN_RUN).map(|m| format!(", did you mean {{{m}}}?"));
+            let meant = did_you_mean(other, &IN_RUN).map(|m| format!(" (did you mean {{{m}}}?)"));
             Some(format!(
-                "{word} means nothing here{} Known: {{job}}, {{slot}}, {{key}}, {{date}}, {{date@Zone}}. If it is meant \
-                 as it stands, write a blank within the braces, or give it in env and let sh -c put it in",
-                meant.unwrap_or_else(|| ".".into())
+                "{word} is not a placeholder{}; those are {{job}}, {{slot}}, {{key}}, {{date}} and {{date@Zone}}. To keep \
+                 it as it is, write a space within the braces, or pass it in env and have sh -c insert it",
+                meant.unwrap_or_default()
             ))
         }
         _ => None,
@@ -171,13 +168,13 @@ pub(super) fn wrong_key(job: &Job) -> Option<String> {
     if one.is_empty() || one.len() > KEY_MAX || one.contains('\0') {
         let bytes = one.len();
         return Some(format!(
-            "a key has 1 to {KEY_MAX} bytes and no NUL, and {template:?} makes {bytes} bytes"
+            "a key has 1 to {KEY_MAX} bytes and no NUL; {template:?} would give a key of {bytes} bytes"
         ));
     }
     (one == other).then(|| {
         format!(
-            "the key {template:?} never changes, so each slot would be the same piece of work and only the first would \
-             be done: write \"{template}-{{slot}}\", or {{date}} for once a day"
+            "the key {template:?} is the same for every slot, so only the first slot would be run; write \
+             \"{template}-{{slot}}\", or use {{date}} for once a day"
         )
     })
 }

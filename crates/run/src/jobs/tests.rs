@@ -12,7 +12,7 @@ const PLAIN: &str = "name = \"site\"\nevery = \"45m\"\nrun = [\"true\"]\n";
 /// The jobs of a text, or what is wrong with it.
 fn jobs(text: &str) -> Result<Vec<Job>, String> {
     let jobs = parse(text, Path::new("/srv/leasehold.toml"), |_| None);
-    jobs.map_err(|bad| bad.0)
+    jobs.map_err(|bad| bad.to_string())
 }
 
 /// A plain job that says this too; its own lines come first.
@@ -130,17 +130,25 @@ fn when_it_is_due() {
     let refused_when = |more: &str, said: &str| {
         refused(&format!("\n[[job]]\nname = \"site\"\nrun = [\"true\"]\n{more}\n"), 5, said);
     };
-    refused("\n[[job]]\nname = \"a\"\nrun = [\"true\"]\n", 2, "does not say when: every = \"45m\", or cron");
-    refused("\n[[job]]\nevery = \"1m\"\nrun = [\"true\"]\n", 2, "this job has no name: name = \"publish\"");
-    refused_when("every = \"0s\"", "an interval of nothing: write at least 1s");
+    refused(
+        "\n[[job]]\nname = \"a\"\nrun = [\"true\"]\n",
+        2,
+        "does not say when it is due; write every = \"45m\" or cron",
+    );
+    refused(
+        "\n[[job]]\nevery = \"1m\"\nrun = [\"true\"]\n",
+        2,
+        "this job has no name; write name = \"publish\"",
+    );
+    refused_when("every = \"0s\"", "the interval is zero; write at least 1s");
     refused_when("every = \"1500ms\"", "whole seconds");
-    refused_when("every = \"45\"", "every: \"45\" has no unit: write 45s, 45m or 45h");
+    refused_when("every = \"45\"", "every: \"45\" has no unit; write 45s, 45m or 45h");
     refused_when("every = 45", "every must be a text in quotes");
     refused_when("offset = \"45m\"\nevery = \"45m\"", "the offset must be shorter than the interval");
-    refused_when("cron = \"0 7 * * *\"", "cron needs a time zone: write timezone = \"Asia/Tokyo\" here");
+    refused_when("cron = \"0 7 * * *\"", "cron needs a time zone; write timezone = \"Asia/Tokyo\" here");
     refused_when("timezone = \"Asia/Tokio\"\ncron = \"0 7 * * *\"", "Asia/Tokio");
     refused_when("timezone = \"Asia/Tokio\"\ncron = \"0 7 * * *\"", "did you mean Asia/Tokyo?");
-    refused_when("timezone = \"Etc/Unknown\"\ncron = \"0 7 * * *\"", "no time zone");
+    refused_when("timezone = \"Etc/Unknown\"\ncron = \"0 7 * * *\"", "not a time zone");
     refused_when("cron = \"*/45 * * * *\"\ntimezone = \"UTC\"", "write every = \"45m\"");
     refused_when("cron = \"0 0 31 4 *\"\ntimezone = \"UTC\"", "never happens");
     refused_when("cron = \"0 7 * *\"\ntimezone = \"UTC\"", "cron: ");
@@ -149,7 +157,7 @@ fn when_it_is_due() {
     refused_when("offset = \"1m\"\ncron = \"0 7 * * *\"\ntimezone = \"UTC\"", "offset goes with every");
     refused_with("cron = \"0 7 * * *\"", "every and cron are both set; keep one");
     for wall in ["timezone = \"UTC\"", "gap = \"run\"", "overlap = \"last\""] {
-        refused_with(wall, "is about wall clocks");
+        refused_with(wall, "goes with cron");
     }
     refused(&format!("timezone = \"Mars\"\n{}", with("")), 1, "Mars");
     refused(&format!("[defaults]\ntimezone = \"Mars\"\n{}", with("")), 2, "Mars");
@@ -206,15 +214,15 @@ fn a_stagger_stays_within_its_interval() {
 #[test]
 fn commands() {
     let text = |run: &str| format!("[[job]]\nname = \"a\"\nevery = \"1m\"\n{run}\n");
-    refused(&text("run = \"./publish.sh site\""), 4, "run is a list");
+    refused(&text("run = \"./publish.sh site\""), 4, "run must be a list of the program");
     refused(&text("run = \"./publish.sh site\""), 4, "[\"sh\", \"-c\", \"…\"]");
-    refused(&text("run = []"), 4, "a job says what to run: run = [");
-    refused(&text("run = [\"\"]"), 4, "a job says what to run");
-    refused(&text(""), 1, "a job says what to run");
+    refused(&text("run = []"), 4, "does not say what to run; write run = [");
+    refused(&text("run = [\"\"]"), 4, "does not say what to run");
+    refused(&text(""), 1, "does not say what to run");
     refused(&text("run = [\"sleep\", 5]"), 4, "run must be a list of texts");
     refused(&text("run = [\"echo\", \"a\\u0000b\"]"), 4, "NUL");
-    refused_with("env = { LEASEHOLD_TOKEN = \"9\" }", "is for the run itself to set");
-    refused_with("env = { \"A=B\" = \"9\" }", "no variable of an environment");
+    refused_with("env = { LEASEHOLD_TOKEN = \"9\" }", "the run sets all LEASEHOLD_ variables");
+    refused_with("env = { \"A=B\" = \"9\" }", "a name without = or NUL");
     refused_with("env = { A = 9 }", "A must be a text in quotes");
     refused_with("dir = \"~/sites\"", "~ is not expanded");
     refused_with("name = \"b\"", "duplicate key");
@@ -224,7 +232,7 @@ fn commands() {
 #[test]
 fn two_jobs_of_one_name() {
     let second = with("").replace("45m", "50m");
-    refused(&format!("{}{second}", with("")), 7, "two jobs are called site");
+    refused(&format!("{}{second}", with("")), 7, "two jobs are named site");
 }
 
 #[test]
@@ -238,8 +246,8 @@ fn numbers_and_durations() {
     refused_with("attempts = 0", "attempts must be a whole number from 1 to 1000");
     refused_with("attempts = 1001", "from 1 to 1000");
     refused_with("retry = \"yes\"", "retry must be true or false");
-    refused_with("retry = 3", "how often a slot may fail is said by attempts");
-    refused_with("keep = \"23h\"", "is too short: write at least 1d");
+    refused_with("retry = 3", "For how often a slot may fail, write attempts");
+    refused_with("keep = \"23h\"", "is too short; write at least 1d");
     refused_with("catch_up_max_age = \"0s\"", "is too short");
     refused_with("max_run = \"0s\"", "write none for no limit");
     refused_with("max_run = \"never\"", "not a duration");
@@ -265,7 +273,7 @@ fn what_a_busy_lease_means() {
     let switch = "on_busy = \"switch\"\nresources = [\"a\", \"b\"]";
     assert_eq!(busy("", switch), IfBusy::Skip);
     assert_eq!(busy("wait = \"2m\"", switch), two);
-    refused_with("on_busy = \"wait\"", "does not say how long: add wait = \"2m\"");
+    refused_with("on_busy = \"wait\"", "does not say how long; add wait = \"2m\"");
     refused(&format!("[defaults]\non_busy = \"wait\"\n{}", with("")), 2, "does not say how long");
     refused_with("wait = \"2m\"", "wait goes with on_busy");
     refused_with("wait = \"2m\"\non_busy = \"skip\"", "wait goes with on_busy");
@@ -311,7 +319,7 @@ fn where_every_slot_counts_a_busy_lease_loses_none() {
 #[test]
 fn leases_to_switch_between() {
     refused_with("resources = [\"a\", \"b\"]", "add on_busy = \"switch\"");
-    refused_with("on_busy = \"switch\"", "nothing to switch to: add resources");
+    refused_with("on_busy = \"switch\"", "nothing to switch to; add resources");
     refused_with("resources = [\"a\"]\non_busy = \"switch\"", "two or more");
     refused_with("resources = [\"a\", \"b\", \"a\"]\non_busy = \"switch\"", "a is named twice");
     refused_with("resources = [\"a\", \"B\"]\non_busy = \"switch\"", "not a valid name");
@@ -362,18 +370,18 @@ fn placeholders_that_nothing_fills_in() {
             said,
         );
     };
-    run("{slto}", "{slto} means nothing here, did you mean {slot}?");
-    run("{hostname}", "{hostname} means nothing here.");
+    run("{slto}", "{slto} is not a placeholder (did you mean {slot}?)");
+    run("{hostname}", "{hostname} is not a placeholder;");
     run("{lease}", "$LEASEHOLD_LEASE");
     run("{resource}", "$LEASEHOLD_LEASE");
-    run("{key}", "there is no key to fill in");
+    run("{key}", "this job has no key");
     run("{date@Mars}", "Mars");
     refused("[[job]]\nname = \"a\"\nevery = \"1m\"\nrun = [\"./{slot}\"]\n", 4, "the same for every slot");
     refused_with("key = \"k-{slto}\"", "did you mean {slot}?");
     refused_with("key = \"k-{slot\"", "never closed");
     refused_with("fence = [\"file:/{jop}\"]", "did you mean {job}?");
     refused_with("fence = [\"fil:/a\"]", "did you mean file:?");
-    refused_with("fence = [\"/a\"]", "is no target");
+    refused_with("fence = [\"/a\"]", "is not a target");
     refused_with("fence = [\"file:~/a\"]", "~ is not expanded");
     refused_with("fence = \"file:/a\"", "fence must be a list of texts");
 }
@@ -391,7 +399,7 @@ fn targets_are_seen_from_where_the_job_runs() {
 #[test]
 fn each_slot_has_a_key_of_its_own() {
     for fixed in ["charge", "{job}-{lease}", "{{slot}}"] {
-        refused_with(&format!("key = \"{fixed}\""), "each slot would be the same piece of work");
+        refused_with(&format!("key = \"{fixed}\""), "only the first slot would be run");
     }
     for good in ["{slot}", "{date}", "{date@Asia/Tokyo}-{job}"] {
         assert_eq!(one(&with(&format!("key = \"{good}\""))).key.as_deref(), Some(good));
@@ -421,7 +429,7 @@ impl TestDir {
 
     fn load(&self, text: impl AsRef<[u8]>) -> Result<Vec<Job>, String> {
         fs::write(self.path(), text).unwrap();
-        load(&self.path()).map_err(|bad| bad.0)
+        load(&self.path()).map_err(|bad| bad.to_string())
     }
 }
 
@@ -434,12 +442,12 @@ impl Drop for TestDir {
 #[test]
 fn files_that_cannot_be_read() {
     let scratch = TestDir::new();
-    let read = |path: &Path| load(path).unwrap_err().0;
-    assert!(read(&scratch.path()).contains("there is no configuration at "));
+    let read = |path: &Path| load(path).unwrap_err().to_string();
+    assert!(read(&scratch.path()).contains("there is no leasehold.toml in "));
     assert!(read(&scratch.0).ends_with("it is a directory"));
     assert!(scratch.load(b"# a\nstore = \"\xff\"\n").unwrap_err().contains("line 2 is not UTF-8"));
-    assert!(scratch.load("store = \"sqlite:\"\n").unwrap_err().starts_with("no job in "));
-    assert!(scratch.load("").unwrap_err().starts_with("no job in "));
+    assert!(scratch.load("store = \"sqlite:\"\n").unwrap_err().starts_with("there is no [[job]] in "));
+    assert!(scratch.load("").unwrap_err().starts_with("there is no [[job]] in "));
 }
 
 #[test]
@@ -451,10 +459,10 @@ fn a_program_that_is_missing() {
         let message = scratch.load(text(run, more)).unwrap_err();
         assert!(message.contains(&format!("leasehold.toml:{line}: ")) && message.contains(said), "{message}");
     };
-    wrong("./a.sh", "", 4, "what a would run is not there");
+    wrong("./a.sh", "", 4, "the program of a cannot be run");
     wrong("no-such-command-here", "", 4, "not found");
     wrong("sh", "env = { PATH = \"/nowhere\" }", 4, "not found");
-    wrong("sh", "dir = \"nowhere\"", 5, "there is no such directory");
+    wrong("sh", "dir = \"nowhere\"", 5, "that directory does not exist");
     fs::create_dir(scratch.0.join("in")).unwrap();
     fs::write(scratch.0.join("in/a.sh"), "").unwrap();
     wrong("./a.sh", "dir = \"in\"", 4, "chmod +x");

@@ -12,17 +12,17 @@ use super::{IfBusy, JobTable};
 use crate::config_file::BadFile;
 use crate::schedule::{Cron, CronError, Every, Gap, Overlap, Policy, Schedule};
 
-/// Spreading a thundering herd takes minutes; more is another schedule.
+/// Spreading runs that are due at once takes minutes.
 const STAGGER_MOST: Duration = Duration::from_secs(3600);
 
-/// When.
+/// The schedule of a job.
 pub struct JobTimes {
     pub schedule: Schedule,
     pub written: String,
     pub stagger: Duration,
 }
 
-/// Patterns that were read: many jobs have the same.
+/// Patterns that were parsed before: many jobs have the same.
 #[derive(Default)]
 pub struct Patterns(RefCell<BTreeMap<String, Cron>>);
 
@@ -36,7 +36,7 @@ impl Patterns {
         Ok(cron)
     }
 
-    /// How many were read, each once.
+    /// How many different patterns were parsed.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.0.borrow().len()
@@ -51,13 +51,13 @@ pub fn zone(name: &str) -> Result<TimeZone, String> {
         let words: Vec<&str> = lower.iter().map(String::as_str).collect();
         let near = did_you_mean(name, &words).and_then(|near| lower.iter().position(|zone| zone == near));
         let meant = near.map(|at| format!(" (did you mean {}?)", known[at])).unwrap_or_default();
-        format!("{why}{meant}: write a name as Europe/Berlin, or UTC")
+        format!("{why}{meant}; write a name such as Europe/Berlin, or UTC")
     };
     let zone = TimeZone::get(name).map_err(|e| wrong(&e.to_string()))?;
-    if zone.is_unknown() { Err(wrong(&format!("{name:?} is no time zone"))) } else { Ok(zone) }
+    if zone.is_unknown() { Err(wrong(&format!("{name:?} is not a time zone"))) } else { Ok(zone) }
 }
 
-/// What a job says of it.
+/// Reads the schedule of a job.
 pub fn due(said: &JobTable<'_>, busy: IfBusy) -> Result<JobTimes, BadFile> {
     let own = &said.own;
     let stagger = own.duration("stagger")?.unwrap_or_default();
@@ -65,7 +65,10 @@ pub fn due(said: &JobTable<'_>, busy: IfBusy) -> Result<JobTimes, BadFile> {
         (true, false) => every(said)?,
         (false, true) => cron(said)?,
         (false, false) => {
-            return Err(own.bad("", "this job does not say when: every = \"45m\", or cron = \"0 7 * * *\""));
+            return Err(own.bad(
+                "",
+                "this job does not say when it is due; write every = \"45m\" or cron = \"0 7 * * *\"",
+            ));
         }
         (true, true) => return Err(own.bad("cron", "every and cron are both set; keep one")),
     };
@@ -83,10 +86,12 @@ pub fn due(said: &JobTable<'_>, busy: IfBusy) -> Result<JobTimes, BadFile> {
     if let (IfBusy::Wait(wait), Some(interval)) = (busy, within)
         && wait >= interval
     {
-        let why = "a slot that waits would be overtaken by the next one";
         let how = if wait > interval { "longer than" } else { "as long as" };
         let (wait, interval) = (HumanDuration(wait), HumanDuration(interval));
-        let why = format!("a wait of {wait} is {how} the interval of {interval}: {why}. Wait for less");
+        let why = format!(
+            "a wait of {wait} is {how} the interval of {interval}, so the next slot would be due while one waits; \
+             write a shorter wait"
+        );
         let section = if own.has("wait") { own } else { said.defaults };
         return Err(section.bad("wait", &why));
     }
@@ -99,7 +104,7 @@ fn every(said: &JobTable<'_>) -> Result<ReadSchedule, BadFile> {
     let own = &said.own;
     if let Some(wrong) = ["timezone", "gap", "overlap"].into_iter().find(|key| own.has(key)) {
         let why = format!(
-            "{wrong} is about wall clocks, and every does not look at one: leave it out, or write cron"
+            "{wrong} goes with cron: every does not depend on a wall clock; leave out {wrong}, or write cron"
         );
         return Err(own.bad(wrong, &why));
     }
@@ -122,7 +127,7 @@ fn cron(said: &JobTable<'_>) -> Result<ReadSchedule, BadFile> {
     own.parsed("timezone", zone)?;
     let name = said.either(|section| section.text("timezone"))?.or(said.zone.map(Into::into));
     let Some(name) = name else {
-        let why = "cron needs a time zone: write timezone = \"Asia/Tokyo\" here, in [defaults], or at the top of the \
+        let why = "cron needs a time zone; write timezone = \"Asia/Tokyo\" here, in [defaults], or at the top of the \
                    file for all jobs";
         return Err(own.bad("cron", why));
     };

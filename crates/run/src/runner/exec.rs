@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::environment::{self, Variable};
 use super::lookup::Program;
 use super::signals::Signals;
 use leasehold::clock::boot_time;
@@ -39,19 +40,11 @@ pub fn code(status: ExitStatus) -> u8 {
 }
 
 /// Runs it to its end, passing on the signals we get; its exit code.
-pub fn run(
-    program: &Program,
-    args: &[OsString],
-    env: &[(OsString, OsString)],
-    foreground: bool,
-) -> io::Result<u8> {
+pub fn run(program: &Program, args: &[OsString], env: &[Variable], foreground: bool) -> io::Result<u8> {
     // Before the child, so that none is missed.
     let mut signals = Signals::install()?;
     let look = signals.deaf().then(Timer::new).transpose()?;
-    let mut child = start(program, args, |command| {
-        super::hide_store(command);
-        command.envs(env.iter().cloned());
-    })?;
+    let mut child = start(program, args, |command| environment::apply(command, env))?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     loop {
         if let Some(status) = child.try_wait()? {

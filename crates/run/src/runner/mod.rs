@@ -1,9 +1,11 @@
-//! The hands of `run`: start the job, see its whole process tree, stop it, wait for events.
+//! Starts the command of a run, sees its whole process tree, stops it, and waits for events.
 //!
-//! Nothing here decides anything; the session says what to do. Everything is made for one main
-//! thread that owns the process: it is the subreaper, the only waiter, and the parent whose death
-//! the kernel reports to the job.
+//! The session decides when a job starts and stops. Three things are decided here, because the session cannot see them:
+//! a job that cannot be frozen is killed; a run that the system keeps from watching over its job kills it and lets the
+//! lease expire; and after such a stop, processes that got away are waited for. One main thread does all this, because
+//! it owns the process: it is the subreaper, the only waiter, and the parent whose death the kernel reports to the job.
 
+pub mod environment;
 pub mod exec;
 pub mod lookup;
 pub mod run;
@@ -17,25 +19,10 @@ pub mod tree;
 pub mod tree;
 pub mod tree_types;
 
-use std::process::Command;
-
-use leasehold::backends::shown;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use leasehold::host::RUN_ID_SHORTEST;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use leasehold::liveness::proc;
-
-/// A job gets no store credentials, whether it has a lease or not. The rest of the URL stays: without it a run inside
-/// this one would quietly use another store.
-fn hide_store(command: &mut Command) {
-    const STORE: &str = "LEASEHOLD_STORE";
-    let Some(url) = std::env::var_os(STORE) else { return };
-    // What cannot be read cannot be masked.
-    match url.to_str() {
-        Some(url) => command.env(STORE, shown(url)),
-        None => command.env_remove(STORE),
-    };
-}
 
 /// Whether that process lives and everything we do is done below it. The wrapper of a run is above all that its job starts,
 /// until it dies. Where that cannot be seen the answer is no.

@@ -11,9 +11,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold_core::fence::Bearer;
 use leasehold_core::ids::Grant;
-use leasehold_core::ledger::{Entry, ItemOpened, ItemRecorded, ItemState, Opened, Subject};
+use leasehold_core::ledger::{ItemOpened, ItemRecorded, ItemState, Opened, Subject};
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
 use leasehold_core::session::{
@@ -59,8 +58,10 @@ pub struct RunSpec {
     pub program: Program,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// What its environment has beside ours.
+    /// Variables of the job's environment, besides those of [`super::environment`].
     pub env: Vec<(OsString, OsString)>,
+    /// The store, without a password.
+    pub store: Option<String>,
     /// Standard input is a terminal: the job stays in its foreground group.
     pub foreground: bool,
     /// What is to be done once.
@@ -80,6 +81,38 @@ pub struct RunSpec {
 }
 
 impl RunSpec {
+    /// A run of this command that keeps its history. Everything else is off.
+    pub fn new(
+        leases: Vec<Name>,
+        job: Name,
+        run_id: String,
+        timing: Timing,
+        program: Program,
+        args: Vec<OsString>,
+    ) -> Self {
+        Self {
+            leases,
+            job,
+            run_id,
+            timing,
+            program,
+            args,
+            wait: Duration::ZERO,
+            within: Within::default(),
+            max_run: None,
+            env: Vec::new(),
+            store: None,
+            foreground: false,
+            item: None,
+            key: None,
+            seen: None,
+            tail: false,
+            history: true,
+            sockets: None,
+            gates: None,
+        }
+    }
+
     /// This run as others see it.
     fn holder(&self) -> Holder {
         let slot = match self.item.as_ref().map(|item| &item.subject) {
@@ -121,8 +154,10 @@ pub struct RunResult {
     pub granted: Option<Granted>,
     /// Processes that outlived the command and had to be ended.
     pub survivors: Vec<Survivor>,
-    /// Why the command could not be started, although it was found.
+    /// Why the command was not executed, although it was found.
     pub spawn_error: Option<String>,
+    /// Why the system kept us from watching over the job, so that it was killed and its lease left to expire.
+    pub gave_up: Option<String>,
     /// How long the job ran.
     pub lasted: Duration,
     /// What the fences of its targets have to tell.
@@ -200,20 +235,6 @@ pub fn run(
     Loop { shell, job, signals }.run()
 }
 
-/// What the job's environment says about its run.
-pub fn environment(bearer: &Bearer, spec: &RunSpec) -> Vec<(OsString, OsString)> {
-    let values = [
-        ("LEASEHOLD_LEASE", bearer.lease.to_string()),
-        ("LEASEHOLD_JOB", spec.job.to_string()),
-        ("LEASEHOLD_TOKEN", bearer.token.to_string()),
-        ("LEASEHOLD_GRANT", host::grant_text(bearer)),
-        (host::SUPERVISOR, host::supervisor_text(bearer.grant)),
-        (host::RUN_ID, spec.run_id.clone()),
-        (host::RUN_CHAIN, host::run_chain(&spec.run_id)),
-    ];
-    values.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
-}
-
 /// The one loop.
 struct Loop<'a> {
     shell: Driver,
@@ -254,7 +275,7 @@ impl Loop<'_> {
             steps.ours_until(at);
         }
         let (mut inputs, signalled) = self.shell.wait(Some(self.signals.as_fd()))?;
-        let mut reap = self.job.running.as_ref().is_some_and(|running| running.killed.is_some());
+        let mut reap = self.job.running.as_ref().is_some_and(|running| running.kill_sent);
         if signalled {
             let pending = self.signals.pending();
             inputs.extend(pending.forward.into_iter().filter_map(named).map(Input::Signal));
@@ -293,8 +314,8 @@ impl Loop<'_> {
             }
             std::thread::park_timeout(Duration::from_millis(50));
         }
-        self.job.spawn_error = Some(format!("the system refused: {error}"));
-        Ok(self.job.ran(Outcome::Lost { why: StopReason::Interrupted, status: Some(status) }))
+        let lost = Outcome::Lost { why: StopReason::Interrupted, status: Some(status) };
+        Ok(RunResult { gave_up: Some(format!("the system refused: {error}")), ..self.job.ran(lost) })
     }
 }
 
@@ -317,7 +338,7 @@ struct Process<'a> {
     opened: Option<ItemOpened>,
     /// Its processes, once it was started.
     running: Option<RunningProcess>,
-    /// Why it was not started.
+    /// Why it was not executed.
     spawn_error: Option<String>,
     survivors: Vec<Survivor>,
     /// What came of recording its end.
@@ -332,8 +353,9 @@ struct RunningProcess {
     steps: Option<StepServer>,
     /// What it prints, if that passes through us, until all of it is written.
     tail: Option<Tee>,
-    /// KILL was sent; these processes may not be signalled, they run as somebody else.
-    killed: Option<Vec<Survivor>>,
+    kill_sent: bool,
+    /// KILL could not reach these: they run as somebody else.
+    refused: Vec<Survivor>,
 }
 
 impl Process<'_> {
@@ -350,10 +372,10 @@ impl Process<'_> {
         })
     }
 
-    /// Its item's record, once this run has begun it.
-    fn entry(&self) -> Option<&Entry> {
+    /// How many runs have started its item, with this one.
+    fn attempt(&self) -> Option<u32> {
         match self.opened.as_ref().map(|opened| &opened.item) {
-            Some(Opened::Begun(entry, _)) => Some(entry),
+            Some(Opened::Begun(entry, _)) => Some(entry.attempt),
             _ => None,
         }
     }
@@ -365,8 +387,19 @@ impl Process<'_> {
         let lasted = self.running.map_or(Duration::ZERO, |job| clock::boot_time().since(job.since));
         let Self { granted, survivors, spawn_error, fences, opened, recorded, .. } = self;
         let fences = fences.finish(granted.as_ref());
-        let unwritten = None;
-        RunResult { outcome, granted, survivors, spawn_error, lasted, fences, opened, recorded, unwritten }
+        let (gave_up, unwritten) = (None, None);
+        RunResult {
+            outcome,
+            granted,
+            survivors,
+            spawn_error,
+            gave_up,
+            lasted,
+            fences,
+            opened,
+            recorded,
+            unwritten,
+        }
     }
 }
 
@@ -396,12 +429,12 @@ impl ProtectedWork for Process<'_> {
     }
 
     fn kill(&mut self) {
-        let Some(RunningProcess { tree, killed, .. }) = self.running.as_mut() else { return };
-        let refused = killed.get_or_insert_default();
-        match tree.kill() {
-            Ok(sweep) => *refused = sweep.refused,
-            // `/proc` went away under us: what can be reached without it.
-            Err(_) => drop(tree.signal_group(rustix::process::Signal::KILL)),
+        let Some(running) = self.running.as_mut() else { return };
+        running.kill_sent = true;
+        match running.tree.kill() {
+            Ok(sweep) => running.refused = sweep.refused,
+            // Without `/proc` the process group can still be reached.
+            Err(_) => drop(running.tree.signal_group(rustix::process::Signal::KILL)),
         }
     }
 
@@ -437,8 +470,8 @@ impl ProtectedWork for Process<'_> {
             self.survivors = survivors.unwrap_or_default();
             self.listener.survivors(&self.survivors);
         }
-        let refused = self.running.as_ref().and_then(|running| running.killed.as_deref());
-        if let (Event::StopUnconfirmed, Some(refused @ [_, ..])) = (event, refused) {
+        let refused = self.running.as_ref().map_or(&[][..], |running| &running.refused);
+        if *event == Event::StopUnconfirmed && !refused.is_empty() {
             return self.listener.untouchable(refused);
         }
         self.listener.event(event);

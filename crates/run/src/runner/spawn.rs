@@ -10,6 +10,7 @@ use leasehold_core::time::BootTime;
 use rustix::io::{Errno, FdFlags};
 use rustix::process::Pid;
 
+use super::environment::{self, Variable};
 use super::lookup::Program;
 use super::tee::PipeEnds;
 use leasehold::clock::boot_time;
@@ -22,8 +23,8 @@ pub struct CommandSpec<'a> {
     pub program: &'a Program,
     /// Its arguments, without its own name.
     pub args: &'a [OsString],
-    /// Variables to set, or with `None` to remove; all others are inherited.
-    pub env: &'a [(OsString, Option<OsString>)],
+    /// Variables to set or to remove; all others are inherited.
+    pub env: &'a [Variable],
     /// Leave the job in our own process group, because it shares a terminal with us.
     pub foreground: bool,
     /// The lock the job inherits, as evidence that it lives.
@@ -51,7 +52,7 @@ pub enum SpawnError {
     #[error("a job can only be started from the main thread")]
     NotMainThread,
     /// By the time it could be executed, its lease was about to run out.
-    #[error("{program}: was not executed: until it could be, the time of the lease had run out")]
+    #[error("{program} was not executed: the lease would have expired before it could start")]
     TooLate {
         /// The command as the user wrote it.
         program: String,
@@ -82,13 +83,7 @@ pub fn spawn(job: &CommandSpec<'_>) -> Result<Pid, SpawnError> {
     }
     let mut command = Command::new(&job.program.path);
     command.arg0(&job.program.name).args(job.args);
-    super::hide_store(&mut command);
-    for (key, value) in job.env {
-        match value {
-            Some(value) => command.env(key, value),
-            None => command.env_remove(key),
-        };
-    }
+    environment::apply(&mut command, job.env);
     if !job.foreground {
         command.process_group(0);
     }

@@ -73,13 +73,13 @@ impl ProcessTree {
     }
 
     /// From now on the tree is not empty while a stray of the run lives, unless it could not be killed.
-    pub fn await_strays(&mut self) {
+    pub(super) fn await_strays(&mut self) {
         self.strays = true;
     }
 
     /// Whether `/proc` is there and shows our own processes. Without it a tree cannot be ended, and
     /// with another namespace's the numbers in it are strangers.
-    pub fn can_see() -> bool {
+    pub(super) fn can_see() -> bool {
         let me = rustix::process::getpid().as_raw_pid();
         let own = std::fs::read_link("/proc/self").ok();
         own.is_some_and(|own| own.as_os_str() == me.to_string().as_str()) && proc::stat(me).is_ok()
@@ -310,10 +310,8 @@ type SentTo = HashSet<(i32, u64)>;
 
 impl Sweep {
     fn note(&mut self, sent: Delivery, member: &Stat) {
-        match sent {
-            Delivery::Yes => self.reached += 1,
-            Delivery::Gone => {}
-            Delivery::Refused => self.refused.push(survivor(member)),
+        if sent == Delivery::Refused {
+            self.refused.push(survivor(member));
         }
     }
 }

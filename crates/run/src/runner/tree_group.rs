@@ -25,8 +25,13 @@ impl ProcessTree {
         Ok(Self { main: None, main_reaped: false, foreground: false })
     }
 
+    /// A process group can be signalled without a look at its processes.
+    pub(super) fn can_see() -> bool {
+        true
+    }
+
     /// What is not in the group is not found here.
-    pub fn await_strays(&mut self) {}
+    pub(super) fn await_strays(&mut self) {}
 
     /// Starts the job.
     pub fn start(&mut self, job: &CommandSpec<'_>) -> Result<Pid, SpawnError> {
@@ -73,7 +78,7 @@ impl ProcessTree {
 
     fn sweep(&mut self, signal: Signal) -> io::Result<Sweep> {
         self.signal_group(signal)?;
-        Ok(Sweep { reached: 1, refused: Vec::new(), settled: true })
+        Ok(Sweep { refused: Vec::new(), settled: true })
     }
 
     /// TERM to the group.

@@ -49,8 +49,6 @@ pub struct Survivor {
 /// What sending a signal to the whole tree came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sweep {
-    /// How many processes were reached.
-    pub reached: usize,
     /// Those we may not signal (they run as somebody else).
     pub refused: Vec<Survivor>,
     /// The last pass found nobody new. If not, the tree forks faster than we are: try again.

@@ -20,16 +20,16 @@ pub struct Every {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EveryError {
     /// Nothing would ever be over before the next one is due.
-    #[error("an interval of nothing: write at least 1s")]
+    #[error("the interval is zero; write at least 1s")]
     Zero,
     /// Slots have names in whole seconds.
-    #[error("intervals and offsets are whole seconds: write 1s or more, without a fraction")]
+    #[error("intervals and offsets are whole seconds; write 1s or more, without a fraction")]
     Fraction,
     /// Longer than a year.
-    #[error("an interval of more than 366 days: write a date instead, such as cron = \"0 0 1 1 *\"")]
+    #[error("the interval is longer than 366 days; write a date instead, such as cron = \"0 0 1 1 *\"")]
     TooLong,
     /// It only moves slots within their interval.
-    #[error("the offset must be shorter than the interval: an offset of one interval changes nothing")]
+    #[error("the offset must be shorter than the interval")]
     Offset,
 }
 

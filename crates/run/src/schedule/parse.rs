@@ -169,7 +169,7 @@ pub(super) fn fields(text: &str) -> Result<Fields, CronError> {
         return fields(written_out(name, *at)?);
     }
     if let Some((at, word)) = words.iter().find(|(_, word)| word.contains('=')) {
-        let why = format!("`{word}` is not a part of the pattern: the time zone is a setting of its own");
+        let why = format!("`{word}` is not a part of the pattern: the time zone is a key of its own");
         return Err(CronError::whole(*at, why));
     }
     if words.len() != 5 {
@@ -190,7 +190,7 @@ pub(super) fn fields(text: &str) -> Result<Fields, CronError> {
 fn written_out(name: &str, at: usize) -> Result<&'static str, CronError> {
     let lower = name.to_ascii_lowercase();
     if lower == "@reboot" {
-        let why = "@reboot names no time, so no two machines could agree that it was done: \
+        let why = "@reboot names no time, so machines could not agree that it was done; \
                    start the job from systemd, or give it a schedule";
         return Err(CronError::whole(at, why));
     }
@@ -200,7 +200,7 @@ fn written_out(name: &str, at: usize) -> Result<&'static str, CronError> {
     let known = MACROS.map(|(known, _)| known);
     let hint = match did_you_mean(&lower, &known) {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("known are {}", known.join(", ")),
     };
     Err(CronError::whole(at, format!("{name} is not known: {hint}")))
 }
@@ -209,7 +209,7 @@ fn wrong_number(text: &str, words: &[(usize, &str)]) -> CronError {
     let order = "minute, hour, day of the month, month, day of the week";
     match words.len() {
         found @ 0..=4 => {
-            let why = format!("{found} of five fields: write {order}, such as `30 4 * * *`");
+            let why = format!("{found} of five fields; write {order}, such as `30 4 * * *`");
             CronError::whole(text.len(), why)
         }
         found @ 6..=7 => {
@@ -221,7 +221,7 @@ fn wrong_number(text: &str, words: &[(usize, &str)]) -> CronError {
         }
         found => {
             let why =
-                format!("{found} fields where five are meant ({order}): the command is a setting of its own");
+                format!("{found} fields where five are meant ({order}): the command is a key of its own");
             CronError::whole(words[5].0, why)
         }
     }
@@ -239,7 +239,7 @@ fn days(field: Piece<'_>) -> Result<Days, CronError> {
         } else if item.text.eq_ignore_ascii_case("LW") {
             days.last_working = true;
         } else if item.text.starts_with(['L', 'l']) {
-            return item.wrong(format!("`{}` is not known: write L for the last day or LW", item.text));
+            return item.wrong(format!("`{}` is not known; write L for the last day or LW", item.text));
         } else if let Some(day) = item.without_suffix('W') {
             days.nearest |= 1 << one_value(day)?;
         } else {
@@ -253,7 +253,7 @@ fn weekdays(field: Piece<'_>) -> Result<Weekdays, CronError> {
     let mut weekdays = Weekdays { star: field.text.starts_with('*'), ..Weekdays::default() };
     for item in field.items() {
         if item.text.eq_ignore_ascii_case("L") {
-            return item.wrong("L needs a weekday: write 5L for the last Friday of a month");
+            return item.wrong("L needs a weekday; write 5L for the last Friday of a month");
         } else if let Some(day) = item.without_suffix('L') {
             weekdays.last |= 1 << (one_value(day)? % 7);
         } else if let Some((day, nth)) = item.split_once('#') {
@@ -284,7 +284,7 @@ fn values(item: Piece<'_>) -> Result<u64, CronError> {
     } else {
         let only = one_value(range)?;
         if let Some(step) = step {
-            let why = format!("`{}` could mean two things: write {only}-{most}/{}", item.text, step.text);
+            let why = format!("`{}` could mean two things; write {only}-{most}/{}", item.text, step.text);
             return item.wrong(why);
         }
         (only, only)
@@ -305,14 +305,14 @@ fn unwrapped(range: Piece<'_>, from: u32, to: u32) -> Result<(u32, u32), CronErr
         Field::Hour | Field::Month | Field::DayOfWeek => Ok((from, to + range.field.size())),
         // Months differ in length, and a range of minutes that wraps is more often a slip.
         Field::Minute | Field::DayOfMonth => {
-            range.wrong(format!("`{}` runs backwards: write {from}-{most},{least}-{to}", range.text))
+            range.wrong(format!("`{}` runs backwards; write {from}-{most},{least}-{to}", range.text))
         }
     }
 }
 
 fn checked_step(item: Piece<'_>, step: Piece<'_>, from: u32, to: u32) -> Result<u32, CronError> {
     let Some(every) = number(step.text).filter(|every| *every > 0) else {
-        return step.wrong(format!("`{}` is not a step: write a number from 1 on", step.text));
+        return step.wrong(format!("`{}` is not a step; write a number from 1 on", step.text));
     };
     if every == 1 {
         return Ok(1);
@@ -324,7 +324,7 @@ fn checked_step(item: Piece<'_>, step: Piece<'_>, from: u32, to: u32) -> Result<
         return item.wrong(uneven_step(item, every, from, to));
     }
     if every > to - from {
-        return item.wrong(format!("`{}` is only {from}: write {from}, or a smaller step", item.text));
+        return item.wrong(format!("`{}` is only {from}; write {from}, or a smaller step", item.text));
     }
     Ok(every)
 }
@@ -378,10 +378,10 @@ fn not_a_value(text: &str, names: &[&str], least: u32, most: u32) -> String {
             && text.bytes().all(|b| b.is_ascii_alphabetic())
     });
     match (text, name) {
-        ("", _) => format!("a value is missing: write a number from {least} to {most}, or *"),
-        ("?", _) => "? is not known here: write *".into(),
+        ("", _) => format!("a value is missing; write a number from {least} to {most}, or *"),
+        ("?", _) => "? is not known here; write *".into(),
         ("*", _) => "* stands alone or before a step, such as */5".into(),
-        (_, Some(name)) => format!("`{text}` is not known: write {name}"),
+        (_, Some(name)) => format!("`{text}` is not known; write {name}"),
         _ if names.is_empty() => format!("`{text}` is not a number from {least} to {most}"),
         _ => format!("`{text}` is neither a number from {least} to {most} nor a name such as {}", names[0]),
     }

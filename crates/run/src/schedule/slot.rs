@@ -105,13 +105,13 @@ impl fmt::Display for Slot {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotError {
     /// It is no time at all.
-    #[error("{0:?} is not a time: write it like 2026-11-16T05:45+01:00 or 2026-11-16T04:45Z")]
+    #[error("{0:?} is not a time; write it like 2026-11-16T05:45+01:00 or 2026-11-16T04:45Z")]
     NotATime(String),
     /// It could be any of several instants.
-    #[error("{0:?} has no offset from UTC: write it with one, such as {0}Z")]
+    #[error("{0:?} has no offset from UTC; write it with one, such as {0}Z")]
     NoOffset(String),
     /// The wall clock shows it twice, and the job runs in both passes.
-    #[error("{text:?} comes twice: write {first} or {second}")]
+    #[error("the clock shows {text:?} twice; write {first} or {second}")]
     Twice {
         /// What was asked for.
         text: String,

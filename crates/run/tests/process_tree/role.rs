@@ -152,8 +152,7 @@ fn driven() -> i32 {
 }
 
 fn swept(verb: &str, begun: u128, sweep: &Sweep) {
-    let refused = sweep.refused.len();
-    say(&format!("done {verb} {begun} {} {refused} {}", sweep.reached, sweep.settled));
+    say(&format!("done {verb} {begun} {} {}", sweep.refused.len(), sweep.settled));
 }
 
 fn command(run: &mut Started, line: &str) {

@@ -111,7 +111,7 @@ fn tell(seed: u64, flaw: Flaw) -> String {
     let calls: String = calls.collect();
     let what = played.broken.as_deref().unwrap_or("nothing is wrong");
     format!(
-        "{calls}{:?}\n{what}\nLEASEHOLD_SEED={seed}{which} cargo test -p leasehold --test schedulers_in_turns",
+        "{calls}{:?}\n{what}\nLEASEHOLD_SEED={seed}{which} cargo test -p leasehold-run --test schedulers_in_turns",
         played.plan
     )
 }

@@ -15,6 +15,7 @@ use leasehold::core::timing::StoreClock;
 use leasehold::ledger::{Item, ItemRecorder, amend_until, peek};
 use leasehold::random;
 use leasehold::stores::Store as _;
+use leasehold_run::handoff::{NotBegun, SlotOutcome};
 use leasehold_run::job_records::Terms;
 use pollster::block_on;
 
@@ -61,18 +62,23 @@ pub fn run(me: &Me, spec: &Spec) {
         slot: Some(id.clone()),
     };
     let flaw = me.stage.lock().flaw;
-    Run { me, spec, flaw, store: me.store(), holder }.whole();
+    let outcome = Run { me, spec, flaw, store: me.store(), holder }.whole();
+    me.stage.lock().outcomes.insert(me.id, outcome);
 }
 
 impl Run<'_> {
-    fn whole(&mut self) {
+    fn whole(&mut self) -> SlotOutcome {
         let Spec { terms, subject, .. } = self.spec;
         let (if_unknown, attempts) = (unknown_slot(terms.retry), terms.attempts);
         let item = Item { subject: subject.clone(), if_unknown, attempts, keep: None };
-        if matches!(peek(&mut self.store, &item), Ok(Some(_))) {
-            return;
+        if let Ok(Some(found)) = peek(&mut self.store, &item) {
+            return outcome_of(&found);
         }
-        let Some(mut held) = self.take_any() else { return };
+        let Some(mut held) = self.take_any() else { return SlotOutcome::NotBegun(NotBegun::Skipped) };
+        if self.is_refused_by_its_target() {
+            self.errand(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
+            return SlotOutcome::NotBegun(NotBegun::InVain);
+        }
         let mut book = ItemRecorder::new(item, None, terms.job.clone(), self.holder.clone());
         if self.flaw == Flaw::ExecutesFirst {
             self.begin(&held);
@@ -90,6 +96,13 @@ impl Run<'_> {
         if self.flaw != Flaw::ReleasesFirst {
             self.errand(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
         }
+        outcome_of(&opened.item)
+    }
+
+    /// As long as things go wrong.
+    fn is_refused_by_its_target(&self) -> bool {
+        let mut state = self.me.stage.lock();
+        !state.calm && state.dice.chance(50)
     }
 
     fn in_time(&self, held: &Held) -> bool {
@@ -228,6 +241,20 @@ impl Run<'_> {
                 OneShotNext::Ask(again) => op = again,
                 OneShotNext::Done(outcome) => return outcome,
             }
+        }
+    }
+}
+
+/// What the run hands back.
+fn outcome_of(opened: &Opened) -> SlotOutcome {
+    match opened {
+        Opened::Begun(..) => SlotOutcome::Begun(None),
+        Opened::Unknown(..) | Opened::Quarantined(_) | Opened::Bad(_) => {
+            SlotOutcome::NotBegun(NotBegun::NeedsYou)
+        }
+        Opened::Failed { .. } => SlotOutcome::NotBegun(NotBegun::Failed),
+        Opened::Done(_) | Opened::Skipped(_) | Opened::InProgress(_) | Opened::Settled => {
+            SlotOutcome::NotBegun(NotBegun::Skipped)
         }
     }
 }

@@ -1,14 +1,17 @@
 //! Schedulers, the operator and the sweeper, each a thread that takes turns. A scheduler goes about its jobs as `daemon`
 //! and `tick` do: it looks, starts the first that need not wait, and looks again when that has ended.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use leasehold::core::ledger::{Amended, Amending, Entry, ItemState, Subject, retry};
 use leasehold::ledger::{alive, amend, entry, key_of};
 use leasehold::random;
 use leasehold::stores::Store as _;
-use leasehold_run::job_records::{self, DueNow, SlotToStart, Terms, Tried};
+use leasehold_run::handoff::{NotBegun, SlotOutcome};
+use leasehold_run::job_records::{self, DueNow, Terms, Tried};
+use leasehold_run::scheduler::SchedulerMode;
+use leasehold_run::scheduler::retry::Retry;
 use pollster::block_on;
 
 use crate::flaws::Flaw;
@@ -17,11 +20,6 @@ use crate::runs::{Spec, run};
 use crate::store::Turned;
 use crate::turns::{Me, Role, Stage, State as World};
 
-/// A slot is tried again after this, then after twice as long, and so on, in seconds.
-const AGAIN: u64 = 1;
-const AGAIN_MOST: u64 = 60;
-/// A tick tries so often.
-const TRIES_AT_ONCE: u32 = 3;
 /// Daemons and ticks that are started in place of those that were killed or have ended.
 const REPLACED: usize = 5;
 
@@ -33,25 +31,12 @@ struct Lane {
     wait: u64,
     wake: Option<u64>,
     running: Option<(usize, Subject, i64)>,
-    tried: Tried,
-    again: BTreeMap<i64, (u32, u64)>,
+    retry: Retry,
+    /// All slots that it has tried.
+    tried: BTreeSet<i64>,
 }
 
 impl Lane {
-    fn not_before(&self, at: i64, once: bool) -> Option<u64> {
-        match self.again.get(&at) {
-            Some((tries, _)) if once && *tries >= TRIES_AT_ONCE => None,
-            Some((_, then)) => Some(*then),
-            None => Some(0),
-        }
-    }
-
-    fn stumbled(&mut self, at: i64, now: u64) {
-        let tries = self.again.get(&at).map_or(0, |(tries, _)| *tries) + 1;
-        self.again.insert(at, (tries, now + (AGAIN << (tries - 1).min(6)).min(AGAIN_MOST)));
-        self.tried = Tried::This(at);
-    }
-
     fn next_due(&self, now: u64) -> Option<u64> {
         let after = jiff::Timestamp::from_second(now.cast_signed()).unwrap();
         Some(self.terms.schedule.next_after(after)?.number().unsigned_abs())
@@ -68,6 +53,10 @@ struct Scheduler<'a> {
     /// A tick: it looks as of this time, and ends.
     began: Option<u64>,
     flaw: Flaw,
+}
+
+fn millis(seconds: u64) -> i64 {
+    seconds.cast_signed() * 1000
 }
 
 /// Starts daemons and ticks where there are too few.
@@ -143,8 +132,8 @@ impl Scheduler<'_> {
         let plan = self.me.stage.lock().plan.clone();
         let now = self.now();
         let lane = |(job, of): (usize, &crate::plan::Job)| {
-            let (terms, tried, again) = (of.terms(), Tried::Nothing, BTreeMap::new());
-            Lane { job, terms, ttl: of.ttl, wait: of.wait, wake: Some(now), running: None, tried, again }
+            let (terms, retry, tried) = (of.terms(), Retry::default(), BTreeSet::new());
+            Lane { job, terms, ttl: of.ttl, wait: of.wait, wake: Some(now), running: None, retry, tried }
         };
         let mut lanes: Vec<Lane> = plan.jobs.iter().enumerate().map(lane).collect();
         let terms: Vec<&Terms> = lanes.iter().map(|lane| &lane.terms).collect();
@@ -152,7 +141,7 @@ impl Scheduler<'_> {
             return false;
         }
         for (lane, old) in lanes.iter_mut().zip(std::mem::take(&mut self.lanes)) {
-            (lane.running, lane.tried, lane.again) = (old.running, old.tried, old.again);
+            (lane.running, lane.retry, lane.tried) = (old.running, old.retry, old.tried);
         }
         (self.lanes, self.edition) = (lanes, plan.edition);
         true
@@ -164,11 +153,18 @@ impl Scheduler<'_> {
         if !self.me.stage.lock().is_over(run) {
             return;
         }
-        let _ = entry(&mut self.store, &subject);
+        let found = entry(&mut self.store, &subject).ok().flatten();
+        let outcome = self.me.stage.lock().outcomes.get(&run).copied();
+        // One that was killed has handed nothing back: then the record says it.
+        let outcome = outcome.unwrap_or_else(|| match found {
+            Some(entry) if entry.claim.holder.pid as usize == run => SlotOutcome::Begun(None),
+            _ => SlotOutcome::NotBegun(NotBegun::Failed),
+        });
         let now = self.now();
         let lane = &mut self.lanes[n];
         lane.running = None;
-        lane.stumbled(at, now);
+        lane.retry.ended(at, outcome, millis(now));
+        lane.tried.insert(at);
         lane.wake = Some(now);
     }
 
@@ -176,7 +172,7 @@ impl Scheduler<'_> {
         self.lanes[n].wake = None;
         let upto = self.began.unwrap_or_else(|| self.now()).cast_signed();
         let lane = &self.lanes[n];
-        let tried = lane.running.as_ref().map_or(lane.tried, |(_, _, at)| Tried::Running(*at));
+        let tried = lane.running.as_ref().map_or(lane.retry.last(), |(_, _, at)| Tried::Running(*at));
         let mut terms = lane.terms.clone();
         if self.flaw == Flaw::CatchesUpAll {
             (terms.catch_up, terms.max_age) = (terms.catch_up + 4, None);
@@ -198,19 +194,26 @@ impl Scheduler<'_> {
             let again = (look.unsettled && idle).then(|| now + lane.ttl / 3);
             lane.wake = again.into_iter().chain(lane.next_due(now)).min();
         }
-        let ready =
-            |start: &&SlotToStart| lane.not_before(start.slot.number(), once).is_some_and(|at| at <= now);
-        let mut ready = look.start.iter().filter(ready).filter(|_| idle);
-        let chosen = if self.flaw == Flaw::NewestFirst { ready.next_back() } else { ready.next() };
-        let Some(start) = chosen else {
-            let later =
-                look.start.iter().filter_map(|start| lane.not_before(start.slot.number(), once)).min();
-            lane.wake = lane.wake.into_iter().chain(later.filter(|_| idle)).min();
+        if !idle {
             return;
+        }
+        let mode = if once { SchedulerMode::Once } else { SchedulerMode::Stays };
+        let mut offered = look.start.clone();
+        if self.flaw == Flaw::NewestFirst {
+            offered.reverse();
+        }
+        let start = match lane.retry.choose(&offered, lane.terms.skips, mode, millis(now), |_| false) {
+            Ok(start) => *start,
+            Err(later) => {
+                let later = later.map(|at| at.div_euclid(1000).unsigned_abs());
+                lane.wake = lane.wake.into_iter().chain(later).min();
+                return;
+            }
         };
+        lane.retry.started(&start);
         let (at, subject) = (start.slot.number(), lane.terms.subject(&start.slot));
         let (job, terms, ttl, wait) = (lane.job, lane.terms.clone(), lane.ttl, lane.wait);
-        let tried: Vec<i64> = lane.again.keys().copied().collect();
+        let tried: Vec<i64> = lane.tried.iter().copied().collect();
         let spec = Spec { job, terms, subject: subject.clone(), at, ttl, wait };
         let mut state = self.me.stage.lock();
         let World { watch, plan, .. } = &mut *state;

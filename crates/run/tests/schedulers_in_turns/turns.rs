@@ -2,6 +2,7 @@
 //!
 //! Whoever gives up the turn chooses, by the dice, who has it next; so a turn costs one switch of threads at most.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,7 @@ use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::WriteId;
 use leasehold::core::store::Version;
 use leasehold::core::time::BootTime;
+use leasehold_run::handoff::SlotOutcome;
 
 use crate::flaws::Flaw;
 use crate::plan::Plan;
@@ -126,6 +128,8 @@ pub struct State {
     pub quiet: bool,
     pub late: Vec<Late>,
     pub faults: u64,
+    /// What runs have handed back.
+    pub outcomes: BTreeMap<usize, SlotOutcome>,
     actors: Vec<Actor>,
     last: usize,
     turns: u32,
@@ -170,6 +174,7 @@ impl Stage {
             quiet: false,
             late: Vec::new(),
             faults: dice.one_of(&[0, 20, 60, 120]),
+            outcomes: BTreeMap::new(),
             storm: STORM - dice.below(100) as u32,
             dice,
             actors: Vec::new(),

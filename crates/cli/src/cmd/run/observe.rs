@@ -6,7 +6,6 @@
 
 pub mod diary;
 
-use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use leasehold::backends::gate::{self, Gates};
 use leasehold::backends::memory::MemoryStore;
 use leasehold::core::fence::Bearer;
-use leasehold::core::ledger::{Ending, ItemRecorded, ItemState, Opened, Subject};
+use leasehold::core::ledger::{Ending, ItemRecorded, ItemState, Opened};
 use leasehold::lease::{Acquired, Lease, Leases};
 use leasehold::ledger::{Item, ItemRecorder};
 use leasehold::other_stores::OtherStores;
@@ -23,15 +22,15 @@ use leasehold::state::{StateDir, append_private};
 use leasehold::stores::{OpenError, Store};
 use leasehold::targets::Target;
 use leasehold_run::placeholders::Moment;
-use leasehold_run::runner::exec;
-use leasehold_run::runner::run::{RunSpec, environment};
-use leasehold_run::step_server::{SOCKET, StepResponder, StepServer};
+use leasehold_run::runner::run::RunSpec;
+use leasehold_run::runner::{environment, exec};
+use leasehold_run::step_server::{StepResponder, StepServer};
 use serde_json::{Value, json};
 
 use self::diary::Beside;
 use super::watch::{self, TargetNote};
 use crate::args::{Everywhere, RunArgs};
-use crate::cmd::{RUN_STORE, held_by, item_args, other_stores, target_args};
+use crate::cmd::{held_by, item_args, other_stores, target_args};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, FailKind, Failed};
 use crate::out::Out;
@@ -54,7 +53,7 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     let state = notes.found(config::state_dir());
     let chosen = state.as_ref().and_then(|state| notes.found(config::choose(flags, state)));
     let chosen = chosen.as_ref();
-    spec.env.extend(chosen.iter().map(|chosen| (RUN_STORE.into(), chosen.shown.clone().into())));
+    spec.store = chosen.map(|chosen| chosen.shown.clone());
     let elsewhere = state
         .as_ref()
         .zip(chosen)
@@ -71,19 +70,17 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     let (fenced, gates) = notes.targets(flags, args, spec, &when);
     let watched = notes.told(watch::before(fenced, bearer.clone()));
     let started = leasehold::clock::boot_time();
-    let mut env = spec.env.clone();
-    env.extend(bearer.iter().flat_map(|bearer| environment(bearer, spec)));
-    env.extend(about(spec));
     // Where a fence is enforced already, and where it counts, the job is known for what it is.
     let has = |name: &str| spec.variable(name);
     let led = |bearer| {
         watched.iter().flat_map(|watched| watched.target.environment(bearer, &has)).collect::<Vec<_>>()
     };
-    env.extend(bearer.iter().flat_map(led));
+    let targets = bearer.iter().flat_map(led).collect();
     let desk =
         bearer.clone().zip(gates).map(|(run, gates)| StepResponder::new(run).with_gates(gates, gate::ALL));
     let steps = desk.zip(state.as_ref()).and_then(|(desk, state)| notes.listen(desk, state));
-    env.extend(steps.iter().map(|steps| (SOCKET.into(), steps.path().into())));
+    let socket = steps.as_ref().map(StepServer::path);
+    let env = environment::variables(spec, bearer.as_ref(), None, socket, targets);
     let ran = exec::run(&spec.program, &spec.args, &env, spec.foreground);
     let code = *ran.as_ref().unwrap_or(&NOT_EXECUTED);
     let lasted = leasehold::clock::boot_time().since(started);
@@ -116,17 +113,6 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
 
 fn note(path: &Path, line: &Value) -> io::Result<()> {
     append_private(path, format!("{line}\n").as_bytes())
-}
-
-/// What the job's environment says about its key and slot.
-fn about(spec: &RunSpec) -> Vec<(OsString, OsString)> {
-    let subjects = spec.item.iter().chain(&spec.key).map(|item| &item.subject);
-    let named = subjects.filter_map(|subject| match subject {
-        Subject::Key(key) => Some(("LEASEHOLD_KEY", key)),
-        Subject::Slot { id, .. } => Some(("LEASEHOLD_SLOT", id)),
-        Subject::Latest(_) => None,
-    });
-    named.map(|(name, value)| (name.into(), value.into())).collect()
 }
 
 /// Records how its key or slot ended.

@@ -239,12 +239,12 @@ impl Progress<'_> {
             StopReason::StoreClock => say::lost_store_clock(),
             StopReason::MaxRun | StopReason::Survivors | StopReason::Interrupted => say::lost_given_up(),
         };
-        let how =
-            [Some(how), ran.spawn_error.clone()].into_iter().flatten().collect::<Vec<String>>().join(": ");
-        let (took, gave_up) = (HumanDuration(ran.lasted), *why == StopReason::Interrupted);
+        let error = ran.spawn_error.as_ref().or(ran.gave_up.as_ref());
+        let how = error.map_or(how.clone(), |error| format!("{how}: {error}"));
+        let (took, gave_up) = (HumanDuration(ran.lasted), ran.gave_up.is_some());
         let mut job = match status {
             None => say::lost_not_started(),
-            Some(_) if ran.spawn_error.is_some() && !gave_up => say::lost_not_executed(),
+            Some(_) if ran.spawn_error.is_some() => say::lost_not_executed(),
             // While we were paused it may have ended before it could be stopped.
             Some(status) if gave_up || self.stopped && !(self.paused && status <= 128) => {
                 say::lost_stopped(took)

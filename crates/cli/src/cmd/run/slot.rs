@@ -93,25 +93,17 @@ fn prepare(
     let if_unknown = if described.retry { IfUnknown::Retry } else { IfUnknown::Refuse };
     let wishes = TimingWishes { ttl: described.ttl, heartbeat: described.heartbeat, grace: described.grace };
     on_store(flags, fences, &leases.clone(), |store| {
+        let (timing, job, run_id) = (timing(wishes, store)?, described.job.clone(), described.run_id.clone());
+        let args = described.command[1..].iter().map(Into::into).collect();
         Ok(RunSpec {
-            timing: timing(wishes, store)?,
-            job: described.job.clone(),
-            program,
             env: described.env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             item: Some(item(slot, unknown_slot(described.retry))),
             key: key.map(|key| item(key, if_unknown)),
             tail: true,
-            history: true,
-            seen: None,
-            sockets: None,
-            gates: None,
-            leases,
-            run_id: described.run_id.clone(),
             wait: described.wait,
             within: within(),
             max_run: described.max_run,
-            args: described.command[1..].iter().map(Into::into).collect(),
-            foreground: false,
+            ..RunSpec::new(leases, job, run_id, timing, program, args)
         })
     })
 }
