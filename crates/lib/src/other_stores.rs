@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use leasehold_core::ledger::other_stores::{Sighting, answers, refuses, sighting};
 use leasehold_core::ledger::{Entry, Opened, Subject};
-use sha2::{Digest, Sha256};
 
 use crate::backends::known_as;
 use crate::state::{StateDir, append_private, open_private, read_private, write_private};
 use crate::stores::{Failure, Store};
+use crate::text::short_digest;
 use crate::{clock, host, ledger, random};
 
 /// One line in so many has its file looked through for what is not needed any more.
@@ -115,7 +115,7 @@ impl OtherStores {
     /// From now on what was seen on these is new here.
     pub fn new_here(&self, others: &[String]) -> io::Result<()> {
         let known = self.told();
-        for other in others.iter().map(|other| id(other)).filter(|other| !known.contains(other)) {
+        for other in others.iter().map(|other| short_digest(other)).filter(|other| !known.contains(other)) {
             self.append("new", &other)?;
         }
         Ok(())
@@ -131,7 +131,7 @@ impl OtherStores {
         let told = self.told();
         let before = format!("{}, as it was before {}", self.here, host::utc(clock::wall().as_secs()));
         write_private(&dir.join("store"), before.as_bytes())?;
-        std::fs::rename(&dir, self.all.join(id(&before)))?;
+        std::fs::rename(&dir, self.all.join(short_digest(&before)))?;
         told.iter().try_for_each(|other| self.append("new", other))
     }
 
@@ -165,7 +165,7 @@ impl OtherStores {
             }
             let shown = read_private(&entry.path().join("store")).ok().flatten();
             let Some(shown) = shown.and_then(|shown| String::from_utf8(shown).ok()) else { continue };
-            if !told.get_or_insert_with(|| self.told()).contains(&id(&shown)) {
+            if !told.get_or_insert_with(|| self.told()).contains(&short_digest(&shown)) {
                 stores.push((entry.path(), shown));
             }
         }
@@ -254,16 +254,11 @@ fn name_of(subject: &Subject) -> Option<String> {
         Subject::Slot { job, .. } => ('j', job.as_str()),
         Subject::Latest(_) => return None,
     };
-    Some(format!("{kind}{}", id(text)))
+    Some(format!("{kind}{}", short_digest(text)))
 }
 
 fn is_job(name: &str) -> bool {
     name.starts_with('j')
-}
-
-/// A text as 32 digits.
-fn id(text: &str) -> String {
-    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The file in which a name is.

@@ -32,12 +32,10 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
 use crate::stores::{Examine, Failure, FailureKind, Store};
 use crate::targets::guard::Guard;
 use crate::targets::{Target, TargetError};
-use crate::text::{did_you_mean, is_word};
+use crate::text::{did_you_mean, is_word, short_digest};
 
 /// Every backend of this build, in the order in which people are told of them.
 pub static BACKENDS: &[Backend] = &[
@@ -100,6 +98,17 @@ pub struct AsStore {
     pub ignored: Option<fn(&str) -> Option<String>>,
     /// The SQL that makes it ready, for a role that may not create tables.
     pub schema_sql: Option<&'static str>,
+    /// What to write in place of a text with no scheme, where the text looks like this kind. Nothing of the text is repeated
+    /// that may be secret.
+    pub meant_by: Option<fn(&str) -> Option<String>>,
+}
+
+impl AsStore {
+    /// A store on a server.
+    const fn on_server(schemes: &'static [Scheme], open: OpenStore) -> Self {
+        let reach = Reach::Machines;
+        Self { schemes, reach, open, path: None, ignored: None, schema_sql: None, meant_by: None }
+    }
 }
 
 /// Who can reach a store.
@@ -167,11 +176,30 @@ pub struct AsTarget {
     pub reset: Option<fn(&str) -> String>,
     /// What is left to do after a stale write was refused.
     pub after_stale: &'static str,
+    /// It can be written and read. A gate cannot: commands are run under it.
+    pub holds_content: bool,
+    /// The name in a URL of a target that is a record in the store of a lease.
+    pub name_in_store: fn(&str) -> Option<&str>,
 }
 
 impl AsTarget {
     /// What most of them say when a stale write was refused.
     pub(crate) const NOTHING_TO_REPAIR: &'static str = "Nothing to repair: run it again.";
+
+    /// A target with nothing out of the ordinary; most are on a server.
+    const fn new(schemes: &'static [Scheme], open: OpenTarget) -> Self {
+        Self {
+            schemes,
+            open,
+            guard: None,
+            path: false,
+            anywhere: |shown| Some(shown.into()),
+            reset: None,
+            after_stale: Self::NOTHING_TO_REPAIR,
+            holds_content: true,
+            name_in_store: |_| None,
+        }
+    }
 }
 
 type OpenStore = fn(&str, &str, Holders) -> Result<Box<dyn Examine>, OpenError>;
@@ -234,6 +262,16 @@ pub fn target_of(url: &str) -> Option<&'static AsTarget> {
     targets().find(|target| is_of(target.schemes, url))
 }
 
+/// Whether it is a gate: a target that is neither written nor read.
+pub fn is_gate(url: &str) -> bool {
+    target_of(url).is_some_and(|target| !target.holds_content)
+}
+
+/// The name in the URL of a target that is a record in the store of a lease.
+pub fn name_in_store(url: &str) -> Option<&str> {
+    target_of(url).and_then(|target| (target.name_in_store)(url))
+}
+
 /// The schemes of targets.
 pub fn target_schemes() -> Vec<&'static str> {
     targets().flat_map(|target| target.schemes).map(|scheme| scheme.name).collect()
@@ -281,20 +319,19 @@ pub(crate) fn known_as(url: &str) -> String {
 }
 
 fn known_with(url: &str, variable: impl Fn(&str) -> Option<OsString>) -> String {
-    let mut digest = Sha256::new();
-    digest.update(url.as_bytes());
+    let mut text = url.as_bytes().to_vec();
     let of_url = |backend: &&Backend| backend.store.as_ref().is_some_and(|store| is_of(store.schemes, url));
     // In one order, or the name would be another after the list has changed. One that is not set counts for nothing.
     let names = BACKENDS.iter().filter(of_url).flat_map(|backend| backend.variables);
     for name in names.copied().collect::<BTreeSet<&str>>() {
         if let Some(value) = variable(name) {
             for part in [name.as_bytes(), value.as_encoded_bytes()] {
-                digest.update([0]);
-                digest.update(part);
+                text.push(0);
+                text.extend_from_slice(part);
             }
         }
     }
-    digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    short_digest(text)
 }
 
 /// Opens the store that `url` names. What is behind a network is reached by the first call.
@@ -316,14 +353,9 @@ fn store_kind(url: &str, given: &str, wanted: impl Fn(&AsStore) -> bool) -> Resu
     let known = || examples(schemes());
     // A connection string, or a password alone, is not repeated: nobody knows what is secret in it.
     let Some((kind, _)) = url.split_once(':').filter(|(kind, _)| is_word(kind)) else {
-        let no_scheme = "is not a store: it has no scheme before a colon";
-        return Err(match url.starts_with(['/', '.', '~']) && is_word(url) {
-            true => format!("{url:?} is not a store; did you mean dir:{}?", home(url)),
-            false if url.contains("host=") || url.contains("dbname=") => format!(
-                "{given} {no_scheme}; it looks like a connection string of libpq. Write postgres://USER@HOST/DATABASE."
-            ),
-            false => format!("{given} {no_scheme}. Known: {}.", known()),
-        });
+        let meant = stores().filter_map(|store| store.meant_by).find_map(|meant| meant(url));
+        let hint = meant.unwrap_or_else(|| format!("Known: {}.", known()));
+        return Err(format!("{given} is not a store: it has no scheme before a colon. {hint}"));
     };
     if let Some(store) = stores().find(|store| wanted(store) && is_of(store.schemes, url)) {
         return Ok(store);
@@ -529,7 +561,7 @@ mod tests {
         for url in ["", "x", "sqlite:", "dir:", "dir://host/x", "sqlite://", ":"] {
             assert!(refused(url).ends_with('.'), "{url}");
         }
-        assert!(refused("/a/path").ends_with("did you mean dir:/a/path?"));
+        assert!(refused("/a/path").ends_with("Did you mean dir:/a/path?"));
     }
 
     #[test]

@@ -168,6 +168,19 @@ pub trait Target: fmt::Debug + Send {
     }
 }
 
+impl TargetAction {
+    /// What is done, as it is said of a target.
+    pub(crate) fn doing(self) -> &'static str {
+        match self {
+            Self::Seal => "fence",
+            Self::Write => "write",
+            Self::Mode => "change the mode of",
+            Self::Reset => "reset the fence of",
+            Self::Guard => "change the guard of",
+        }
+    }
+}
+
 /// What a seal makes of a fence: the one to remember, and what is let in only because the target watches.
 /// Nothing: it stands as it is.
 pub(crate) fn sealing(

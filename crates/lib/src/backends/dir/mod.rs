@@ -10,7 +10,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 pub use self::store::DirStore;
-use super::{AsStore, Backend, OpenError, Reach, Scheme, StorePath, plain_path};
+use super::{AsStore, Backend, OpenError, Reach, Scheme, StorePath, home, plain_path};
+use crate::text::is_word;
 
 const SCHEME: &str = "dir";
 
@@ -28,6 +29,10 @@ pub(super) const BACKEND: Backend = Backend {
         path: Some(StorePath { directory: true, unmade, content, stand_in: |_| None }),
         ignored: None,
         schema_sql: None,
+        meant_by: Some(|text| {
+            let is_path = text.starts_with(['/', '.', '~']) && is_word(text);
+            is_path.then(|| format!("Did you mean {SCHEME}:{}?", home(text)))
+        }),
     }),
     target: None,
 };

@@ -30,6 +30,7 @@ pub(super) const BACKEND: Backend = Backend {
         path: None,
         ignored: None,
         schema_sql: None,
+        meant_by: None,
     }),
     target: None,
 };

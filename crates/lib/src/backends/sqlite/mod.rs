@@ -25,16 +25,14 @@ pub(super) const BACKEND: Backend = Backend {
         path: Some(StorePath { directory: false, unmade: |_| false, content: |_| None, stand_in }),
         ignored: None,
         schema_sql: None,
+        meant_by: None,
     }),
     target: Some(AsTarget {
-        schemes: &[Scheme { name: SCHEME, example: "sqlite:PATH#TABLE" }],
-        open: |url, rest| Ok(Box::new(SqliteTarget::open(url, rest)?)),
         guard: Some(|url, rest| Ok(Box::new(SqliteTarget::open(url, rest)?))),
         path: true,
-        // It is shown with its whole path.
-        anywhere: |shown| Some(shown.into()),
-        reset: None,
-        after_stale: AsTarget::NOTHING_TO_REPAIR,
+        ..AsTarget::new(&[Scheme { name: SCHEME, example: "sqlite:PATH#TABLE" }], |url, rest| {
+            Ok(Box::new(SqliteTarget::open(url, rest)?))
+        })
     }),
 };
 

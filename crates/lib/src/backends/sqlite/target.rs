@@ -234,10 +234,10 @@ impl SqliteTarget {
 
     fn change<T>(
         &self,
-        doing: &'static str,
         asked: TargetAction,
         change: impl FnOnce(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
     ) -> Result<T, TargetError> {
+        let doing = asked.doing();
         let db = self.connect(doing)?;
         self.found(&db, doing)?;
         self.begin(&db, doing)?;
@@ -312,8 +312,7 @@ impl Target for SqliteTarget {
 
     fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         let change = |before| shared::sealed(before, bearer, mode, &self.shown);
-        let let_in = self.change("seal", TargetAction::Seal, change)?;
-        Ok(Sealed { let_in })
+        self.change(TargetAction::Seal, change).map(|let_in| Sealed { let_in })
     }
 
     /// The content is a script of SQL, run as one transaction of this run.
@@ -342,13 +341,11 @@ impl Target for SqliteTarget {
     }
 
     fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
-        self.change("change the mode of", TargetAction::Mode, |before| {
-            shared::in_mode(before, mode, &self.shown)
-        })
+        self.change(TargetAction::Mode, |before| shared::in_mode(before, mode, &self.shown))
     }
 
     fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
-        self.change("reset the fence of", TargetAction::Reset, |before| Ok((None, before)))
+        self.change(TargetAction::Reset, |before| Ok((None, before)))
     }
 
     fn environment(&self, bearer: &Bearer, _has: Variables<'_>) -> Vec<(OsString, OsString)> {
