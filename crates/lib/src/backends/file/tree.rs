@@ -38,10 +38,11 @@ pub struct DirTree {
 impl TreeTarget {
     /// The directory at `path`, which need not exist; the one above it must.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TargetError> {
-        Self::open_with(path, READER_GRACE)
+        Self::at(path.as_ref(), DirTree { grace: READER_GRACE })
     }
 
     /// The same, with another grace for readers of old versions.
+    #[cfg(feature = "conformance")]
     pub fn open_with(path: impl AsRef<Path>, grace: Duration) -> Result<Self, TargetError> {
         Self::at(path.as_ref(), DirTree { grace })
     }

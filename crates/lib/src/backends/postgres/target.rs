@@ -108,12 +108,14 @@ impl PgTarget {
     }
 
     /// Waits this long for transactions that write the table.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
     /// Allows this much on top for the statements around the waiting; for tests, which have no ten seconds.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_margin(self, margin: Duration) -> Self {
         Self { margin, ..self }
@@ -411,7 +413,7 @@ impl Target for PgTarget {
         let open: Vec<&str> =
             report.tables.iter().filter(|t| !t.guarded).map(|t| t.name.as_str()).take(5).collect();
         if open.is_empty() {
-            return report.not_fenced.into_iter().find(|text| text == guard::POOLED);
+            return report.pooled.then(|| guard::POOLED.into());
         }
         Some({
             format!(

@@ -96,6 +96,7 @@ impl SqliteTarget {
     }
 
     /// Waits this long for a transaction that writes the database.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -436,7 +437,8 @@ impl Guard for SqliteTarget {
             false => format!("its trigger for {} was changed or dropped", missing.join(" and ")),
         };
         let tables = vec![Covered { name, guarded: open.is_empty(), state }];
-        Ok(GuardReport { others, shown_by: None, fence: row.fence(), tables, not_fenced: not_fenced() })
+        let (fence, not_fenced) = (row.fence(), not_fenced());
+        Ok(GuardReport { others, shown_by: None, fence, tables, not_fenced, pooled: false })
     }
 }
 
