@@ -104,8 +104,8 @@ pub struct AsStore {
 }
 
 impl AsStore {
-    /// A store on a server.
-    const fn on_server(schemes: &'static [Scheme], open: OpenStore) -> Self {
+    /// A store with nothing out of the ordinary; most are on a server.
+    const fn new(schemes: &'static [Scheme], open: OpenStore) -> Self {
         let reach = Reach::Machines;
         Self { schemes, reach, open, path: None, ignored: None, schema_sql: None, meant_by: None }
     }

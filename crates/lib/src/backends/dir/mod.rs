@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 pub use self::store::DirStore;
-use super::{AsStore, Backend, OpenError, Reach, Scheme, StorePath, home, plain_path};
+use super::{AsStore, Backend, OpenError, Scheme, StorePath, home, plain_path};
 use crate::text::is_word;
 
 const SCHEME: &str = "dir";
@@ -20,19 +20,15 @@ pub(super) const BACKEND: Backend = Backend {
     show: str::to_owned,
     variables: &[],
     store: Some(AsStore {
-        schemes: &[Scheme { name: SCHEME, example: "dir:/PATH" }],
-        reach: Reach::Machines,
-        open: |_, path, holders| {
-            let store = DirStore::open(plain_path(SCHEME, path)?).map_err(OpenError::Store)?;
-            Ok(Box::new(store.for_holders(holders)))
-        },
         path: Some(StorePath { directory: true, unmade, content, stand_in: |_| None }),
-        ignored: None,
-        schema_sql: None,
         meant_by: Some(|text| {
             let is_path = text.starts_with(['/', '.', '~']) && is_word(text);
             is_path.then(|| format!("Did you mean {SCHEME}:{}?", home(text)))
         }),
+        ..AsStore::new(&[Scheme { name: SCHEME, example: "dir:/PATH" }], |_, path, holders| {
+            let store = DirStore::open(plain_path(SCHEME, path)?).map_err(OpenError::Store)?;
+            Ok(Box::new(store.for_holders(holders)))
+        })
     }),
     target: None,
 };

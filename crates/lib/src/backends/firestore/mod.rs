@@ -21,7 +21,7 @@ const EMULATOR: &str = "FIRESTORE_EMULATOR_HOST";
 pub(super) const BACKEND: Backend = Backend {
     show: shown,
     variables: &[EMULATOR],
-    store: Some(AsStore::on_server(
+    store: Some(AsStore::new(
         &[Scheme { name: "firestore", example: "firestore://PROJECT/COLLECTION" }],
         |url, _, _| Ok(Box::new(Remote::new(FirestoreStore::new(url).map_err(OpenError::Url)?))),
     )),

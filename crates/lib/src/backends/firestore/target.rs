@@ -7,6 +7,7 @@
 
 mod documents;
 
+#[cfg(feature = "conformance")]
 use std::time::Duration;
 
 use leasehold_core::fence_record::FenceRecord;

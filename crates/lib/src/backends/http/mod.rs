@@ -12,7 +12,7 @@ use super::{AsStore, Backend, Scheme};
 pub(super) const BACKEND: Backend = Backend {
     show: |url| WEB.shown(url),
     variables: &[],
-    store: Some(AsStore::on_server(
+    store: Some(AsStore::new(
         &[
             Scheme { name: "https", example: "https://HOST" },
             Scheme { name: "http", example: "http://127.0.0.1:PORT" },

@@ -23,10 +23,9 @@ use crate::targets::{Target, TargetError};
 /// What the list of backends says of S3.
 pub(super) const S3: Backend = backend(
     &S3_ENDPOINTS,
-    AsStore::on_server(
-        &[Scheme { name: Provider::S3.scheme(), example: "s3://BUCKET/PREFIX" }],
-        |url, _, _| stored(Provider::S3, url),
-    ),
+    AsStore::new(&[Scheme { name: Provider::S3.scheme(), example: "s3://BUCKET/PREFIX" }], |url, _, _| {
+        stored(Provider::S3, url)
+    }),
     AsTarget::new(&[Scheme { name: Provider::S3.scheme(), example: "s3://BUCKET/KEY" }], |url, _| {
         fenced(Provider::S3, url)
     }),
@@ -35,7 +34,7 @@ pub(super) const S3: Backend = backend(
 /// What it says of Google Cloud Storage.
 pub(super) const GOOGLE: Backend = backend(
     &["GOOGLE_BASE_URL"],
-    AsStore::on_server(
+    AsStore::new(
         &[Scheme { name: Provider::Google.scheme(), example: "gs://BUCKET/PREFIX" }],
         |url, _, _| stored(Provider::Google, url),
     ),
@@ -52,7 +51,7 @@ pub(super) const AZURE: Backend = backend(
         "AZURE_STORAGE_ENDPOINT",
         "AZURE_STORAGE_USE_EMULATOR",
     ],
-    AsStore::on_server(
+    AsStore::new(
         &[Scheme { name: Provider::Azure.scheme(), example: "az://CONTAINER/PREFIX" }],
         |url, _, _| stored(Provider::Azure, url),
     ),

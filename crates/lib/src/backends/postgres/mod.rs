@@ -31,7 +31,7 @@ pub(super) const BACKEND: Backend = Backend {
             let hint = "It looks like a connection string of libpq. Write postgres://USER@HOST/DATABASE.";
             libpq.then(|| hint.into())
         }),
-        ..AsStore::on_server(
+        ..AsStore::new(
             &[
                 Scheme { name: "postgres", example: "postgres://USER@HOST/DATABASE" },
                 Scheme { name: "postgresql", example: "postgresql://USER@HOST/DATABASE" },

@@ -18,7 +18,7 @@ use super::{AsStore, AsTarget, Backend, Scheme};
 pub(super) const BACKEND: Backend = Backend {
     show: target::shown,
     variables: &[],
-    store: Some(AsStore::on_server(
+    store: Some(AsStore::new(
         &[
             Scheme { name: "redis", example: "redis://HOST" },
             Scheme { name: "rediss", example: "rediss://HOST" },

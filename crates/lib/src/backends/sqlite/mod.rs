@@ -16,16 +16,12 @@ pub(super) const BACKEND: Backend = Backend {
     show: str::to_owned,
     variables: &[],
     store: Some(AsStore {
-        schemes: &[Scheme { name: SCHEME, example: "sqlite:PATH" }],
         reach: Reach::Machine,
-        open: |_, path, holders| {
+        path: Some(StorePath { directory: false, unmade: |_| false, content: |_| None, stand_in }),
+        ..AsStore::new(&[Scheme { name: SCHEME, example: "sqlite:PATH" }], |_, path, holders| {
             let store = SqliteStore::open(plain_path(SCHEME, path)?).map_err(OpenError::Store)?;
             Ok(Box::new(store.for_holders(holders)))
-        },
-        path: Some(StorePath { directory: false, unmade: |_| false, content: |_| None, stand_in }),
-        ignored: None,
-        schema_sql: None,
-        meant_by: None,
+        })
     }),
     target: Some(AsTarget {
         guard: Some(|url, rest| Ok(Box::new(SqliteTarget::open(url, rest)?))),
