@@ -36,9 +36,9 @@ pub(super) const BACKEND: Backend = Backend {
 /// A mistyped path, or a share that is not mounted, must not become a second store.
 fn unmade(path: &Path) -> bool {
     match content(path) {
-        // Where other things are, the store itself refuses to begin.
-        Some(names) => names.iter().all(|name| name.to_str().is_some_and(root::is_of_a_beginning)),
-        // A share that is not mounted leaves its mount point: without even that the path is wrong.
+        // A directory with other files in it is refused by the store itself.
+        Some(names) => names.iter().all(|name| name.to_str().is_some_and(root::is_left_by_start)),
+        // A share that is not mounted leaves its mount point. Without a parent directory the path is wrong.
         None => path.try_exists().is_ok_and(|there| !there) && path.parent().is_some_and(Path::is_dir),
     }
 }
