@@ -18,10 +18,10 @@ use leasehold_core::session::{Granted, lease_key};
 use leasehold_core::store::{Failure, Version};
 use leasehold_core::time::BootTime;
 use pollster::block_on;
-use sha2::{Digest, Sha256};
 
 use crate::other_stores::OtherStores;
 use crate::stores::Store;
+use crate::text::short_digest;
 use crate::update::{Between, NextCall, Patience, StoreAnswer, drive, nothing};
 use crate::{clock, host, random};
 
@@ -77,16 +77,12 @@ pub fn slots_of(job: &Name) -> String {
 
 /// The lease of a key for which the user named none: the key with `.once`, or a digest if that is not a name.
 pub fn lease_of(key: &str) -> Name {
-    let digest = || Name::new(&format!("key-{}.once", digest(key)));
+    let digest = || Name::new(&format!("key-{}.once", short_digest(key)));
     let named = Name::new(&format!("{key}.once")).or_else(|_| digest());
     named.unwrap_or_else(|e| unreachable!("hexadecimal digits are a name: {e}"))
 }
 
-fn digest(text: &str) -> String {
-    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A text as part of a key that every store takes. Different texts stay different, and the start stays readable.
+/// A text as part of a key that every store takes: no two become one, and it begins as the text does.
 pub(crate) fn plain(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     let mut after_word = false;
@@ -103,7 +99,7 @@ pub(crate) fn plain(text: &str) -> String {
     if name.len() <= NAME_MAX && after_word {
         return name;
     }
-    let digest = digest(text);
+    let digest = short_digest(text);
     name.truncate(NAME_MAX / 2);
     let kept = name.trim_end_matches(['.', '/']).len();
     name.truncate(kept);

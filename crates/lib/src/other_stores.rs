@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use leasehold_core::ledger::other_stores::{Noted, Sighting, answers, both, is_unknown, refuses, sighting};
 use leasehold_core::ledger::{Entry, Opened, Subject};
-use sha2::{Digest, Sha256};
 
 use crate::backends::known_as;
 use crate::state::{StateDir, append_private, open_private, read_private, write_private};
 use crate::stores::{Failure, Store};
+use crate::text::short_digest;
 use crate::{clock, host, ledger, random};
 
 /// One added line in this many tidies its file.
@@ -105,7 +105,7 @@ impl OtherStores {
     /// From now on the notes of these stores do not count here.
     pub fn new_here(&self, others: &[String]) -> io::Result<()> {
         let known = self.ignored();
-        for other in others.iter().map(|other| id(other)).filter(|other| !known.contains(other)) {
+        for other in others.iter().map(|other| short_digest(other)).filter(|other| !known.contains(other)) {
             self.append("new", &other)?;
         }
         Ok(())
@@ -121,7 +121,7 @@ impl OtherStores {
         let ignored = self.ignored();
         let before = format!("{}, as it was before {}", self.here, host::utc(clock::wall().as_secs()));
         write_private(&dir.join("store"), before.as_bytes())?;
-        std::fs::rename(&dir, self.all.join(id(&before)))?;
+        std::fs::rename(&dir, self.all.join(short_digest(&before)))?;
         ignored.iter().try_for_each(|other| self.append("new", other))
     }
 
@@ -155,7 +155,7 @@ impl OtherStores {
             }
             let shown = read_private(&entry.path().join("store")).ok().flatten();
             let Some(shown) = shown.and_then(|shown| String::from_utf8(shown).ok()) else { continue };
-            if !ignored.get_or_insert_with(|| self.ignored()).contains(&id(&shown)) {
+            if !ignored.get_or_insert_with(|| self.ignored()).contains(&short_digest(&shown)) {
                 stores.push((entry.path(), shown));
             }
         }
@@ -246,16 +246,11 @@ fn name_of(subject: &Subject) -> Option<String> {
         Subject::Slot { job, .. } => ('j', job.as_str()),
         Subject::Latest(_) => return None,
     };
-    Some(format!("{kind}{}", id(text)))
+    Some(format!("{kind}{}", short_digest(text)))
 }
 
 fn kind(name: &str) -> Noted {
     if name.starts_with('j') { Noted::Job } else { Noted::Key }
-}
-
-/// A text as 32 digits.
-fn id(text: &str) -> String {
-    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The file in which a name is.

@@ -1,6 +1,7 @@
 //! Small help with what people type.
 
 use percent_encoding::percent_decode_str;
+use sha2::{Digest, Sha256};
 use strsim::levenshtein;
 
 /// The known word that `typed` was probably meant to be.
@@ -25,6 +26,20 @@ pub fn percent_decoded(text: &str) -> Option<String> {
     let whole = text.split('%').skip(1).all(escaped);
     let decoded = percent_decode_str(text).decode_utf8().ok().filter(|_| whole)?;
     Some(decoded.into_owned())
+}
+
+/// The first half of a text's SHA-256, as 32 hexadecimal digits.
+pub fn short_digest(text: impl AsRef<[u8]>) -> String {
+    Sha256::digest(text).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A text as one word of a shell.
+pub fn shell_quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._/@:=+-".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.into(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }
 
 /// Whether a character moves the cursor, ends a line, colours, or turns the direction of what follows.
@@ -89,6 +104,13 @@ mod tests {
             serde_json::from_str::<serde_json::Value>(&json).unwrap(),
             serde_json::json!({ text: text })
         );
+    }
+
+    #[test]
+    fn a_shell_takes_it_as_one_word() {
+        for (text, word) in [("a/b@1", "a/b@1"), ("it's $x", r"'it'\''s $x'"), ("", "''")] {
+            assert_eq!(shell_quoted(text), word);
+        }
     }
 
     #[test]

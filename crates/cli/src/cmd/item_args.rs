@@ -12,6 +12,7 @@ use leasehold::core::ledger::{
 use leasehold::core::name::Name;
 use leasehold::ledger::Item;
 use leasehold::stores::{Clock, StoreFacts};
+pub use leasehold::text::shell_quoted as quoted;
 use leasehold_run::placeholders::{Moment, filled};
 use leasehold_run::{duration, jobs};
 
@@ -300,12 +301,6 @@ fn unknown(entry: &Entry, doubt: RetryDoubt, name: &str) -> String {
         decided(name),
         name = quoted(name),
     )
-}
-
-/// For a shell.
-pub fn quoted(name: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "._/@:=+-".contains(c);
-    if name.chars().all(plain) { name.into() } else { format!("'{}'", name.replace('\'', "'\\''")) }
 }
 
 /// What a person does about it.

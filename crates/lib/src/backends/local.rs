@@ -1,5 +1,5 @@
-//! What stores on this machine's own disks share: whose boot-time clock a stamp was read from,
-//! whether a file system is local, and how an error number is told to a person.
+//! Shared by the stores on this machine's disks: stamps of the boot-time clock, whether a file system is
+//! local, and sentences for error numbers.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -35,14 +35,14 @@ impl Domain {
         }
     }
 
-    /// The domain this process runs in: unknown, so no age is ever told.
+    /// The domain this process runs in. It is unknown here, so no age is known either.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub fn here() -> Self {
         Self::default()
     }
 
-    /// The same clock for whoever writes on behalf of holders on other machines: its stamps do not say of
-    /// which machine they are, so that another boot here tells nothing about those who live elsewhere.
+    /// The same clock, for a server that writes for holders on other machines. Its stamps name no machine, because a
+    /// reboot of this machine says nothing about those holders.
     pub fn nameless(&self) -> Self {
         Self { machine: None, ..self.clone() }
     }
@@ -54,9 +54,8 @@ impl Domain {
 
     /// How long ago `stamp` was made, if that can be known here.
     ///
-    /// Another boot of this very machine means that whoever stamped it died with that boot, so the
-    /// age is as large as can be; [`Domain::nameless`] is for those who stamp for somebody else.
-    /// Everything doubtful is nothing.
+    /// If it was made in another boot of this machine, the process that made it has died with that boot, so the
+    /// age is [`Duration::MAX`]. [`Domain::nameless`] prevents that for stamps on behalf of others.
     pub fn age(&self, stamp: &Stamp) -> Option<Duration> {
         self.age_at(stamp, boot_time())
     }
@@ -72,7 +71,7 @@ impl Domain {
     }
 }
 
-/// The start of a file of one short line, in three calls: this is on the way of every run.
+/// Reads a file of one short line with three system calls, because every run does this.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn small_file(path: &str) -> Option<String> {
     let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
@@ -92,9 +91,9 @@ fn hex_id(text: &str) -> Option<String> {
 /// When something was written, by the clock of the machine that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Whose clock.
+    /// The domain of the clock.
     pub domain: Domain,
-    /// What it showed.
+    /// The clock's reading.
     pub boot_time: BootTime,
 }
 
@@ -117,8 +116,8 @@ impl fmt::Display for Stamp {
 }
 
 impl Stamp {
-    /// The stamp of what replaces something stamped with `before`, which may be a change by hand to a record
-    /// of a holder elsewhere: once nameless, always nameless.
+    /// The stamp of a record that replaces one with the stamp `before`. It names no machine if `before` names none: a person
+    /// on this machine may have changed the record of a holder elsewhere.
     pub fn after(self, before: Option<&Self>) -> Self {
         match before {
             Some(Self { domain: Domain { machine: Some(_), .. }, .. }) => self,
@@ -126,7 +125,7 @@ impl Stamp {
         }
     }
 
-    /// Reads what `Display` writes; nothing for anything else.
+    /// Reads the text that `Display` writes.
     pub fn parse(text: &str) -> Option<Self> {
         fn part(text: &str) -> Option<String> {
             (text != "-").then(|| text.to_owned())
@@ -146,8 +145,8 @@ impl Stamp {
     }
 }
 
-/// File systems that only this machine can have mounted. Whatever is not listed counts as shared:
-/// a missing entry costs convenience, a wrong one costs the lease.
+/// File systems that only this machine can have mounted. All others count as shared: a missing entry is
+/// inconvenient, a wrong one breaks leases.
 const LOCAL_FILE_SYSTEMS: [(u64, &str); 13] = [
     (0xEF53, "ext2, ext3, ext4"),
     (0x5846_5342, "xfs"),
@@ -170,7 +169,7 @@ pub fn is_local(fd: impl AsFd) -> Result<bool, Errno> {
     Ok(local_kind(fd)?.is_some())
 }
 
-/// Which of the file systems that are known to be local this is.
+/// The name of the local file system that this is, if it is one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn local_kind(fd: impl AsFd) -> Result<Option<&'static str>, Errno> {
     // The field's width and sign differ by architecture; the magic numbers are 32 bits wide.
@@ -179,31 +178,32 @@ fn local_kind(fd: impl AsFd) -> Result<Option<&'static str>, Errno> {
     Ok(LOCAL_FILE_SYSTEMS.iter().find(|(magic, _)| *magic == kind).map(|(_, name)| *name))
 }
 
-/// What the doctor should know about the file system under `fd`.
+/// The remark of `leasehold doctor` about the file system under `fd`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn examined(fd: impl AsFd) -> Remark {
     let (verdict, text) = match local_kind(fd) {
-        Ok(Some(name @ ("tmpfs" | "ramfs"))) => {
-            (RemarkLevel::Weak, format!("{name}, which lives in memory: a reboot loses every lease and its token"))
-        }
+        Ok(Some(name @ ("tmpfs" | "ramfs"))) => (
+            RemarkLevel::Weak,
+            format!("{name}, which is in memory: a reboot loses every lease and its token"),
+        ),
         Ok(Some("overlayfs")) => (
             RemarkLevel::Weak,
-            "overlayfs, as in a container: what is not on a volume is lost with the container".into(),
+            "overlayfs, as in a container: files outside of a volume are lost with the container".into(),
         ),
         Ok(Some(name)) => (RemarkLevel::Good, format!("local ({name})")),
         Ok(None) => (
             RemarkLevel::Weak,
-            "not one that is known to be local: one winner per lease is only as sure as its server and caches".into(),
+            "not known to be local: that a lease has one holder depends on its server and caches".into(),
         ),
-        Err(e) => (RemarkLevel::Weak, format!("cannot be told ({e})")),
+        Err(e) => (RemarkLevel::Weak, format!("unknown ({e})")),
     };
     Remark { about: "filesystem", verdict, text }
 }
 
-/// What the doctor should know about the file system under `fd`: not known here.
+/// The remark of `leasehold doctor` about the file system under `fd`, which is unknown here.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub fn examined(_fd: impl AsFd) -> Remark {
-    Remark { about: "filesystem", verdict: RemarkLevel::Weak, text: "cannot be told on this system".into() }
+    Remark { about: "filesystem", verdict: RemarkLevel::Weak, text: "unknown on this system".into() }
 }
 
 /// Whether the file system under `fd` can be reached from this machine alone. Untested here.
@@ -213,13 +213,13 @@ pub fn is_local(fd: impl AsFd) -> Result<bool, Errno> {
     Ok(u64::from(rustix::fs::fstatfs(fd)?.f_flags) & MNT_LOCAL != 0)
 }
 
-/// Whether the file system under `fd` can be reached from this machine alone: not known here.
+/// Whether the file system under `fd` can be reached from this machine alone: unknown here.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos", target_os = "freebsd")))]
 pub fn is_local(_fd: impl AsFd) -> Result<bool, Errno> {
     Ok(false)
 }
 
-/// A path whose directory was opened and made canonical; its last component is still as given.
+/// A path whose directory was opened and made canonical. Its last component is as given.
 #[derive(Debug)]
 pub struct OpenedPath {
     /// The directory that holds it.
@@ -231,13 +231,13 @@ pub struct OpenedPath {
 }
 
 impl OpenedPath {
-    /// Opens the directory that holds `path`. Links on the way there are the user's business.
+    /// Opens the directory that holds `path`. Symbolic links in the path are followed.
     pub fn find(path: &str) -> Result<Self, Failure> {
         let given = Path::new(path);
         let name = given.file_name().and_then(|n| n.to_str());
         let Some(name) = name.filter(|_| !path.ends_with('/')) else {
             return Err(unusable(format!(
-                "{path:?} does not end in a name, so there is nothing to open. Give the full path, without a slash at its end."
+                "{path:?} does not end in a name. Give the full path, without a slash at the end."
             )));
         };
         let parent = match given.parent() {
@@ -258,7 +258,7 @@ impl OpenedPath {
     }
 }
 
-/// The path of an open directory, in one call where the kernel tells.
+/// The path of an open directory, with one system call if /proc has it.
 fn real_path(fd: &OwnedFd, given: &Path) -> Result<PathBuf, Errno> {
     use rustix::fd::AsRawFd;
     let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -270,12 +270,12 @@ fn real_path(fd: &OwnedFd, given: &Path) -> Result<PathBuf, Errno> {
     std::fs::canonicalize(given).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
 }
 
-/// A failure of the kind that no retry mends.
+/// A failure that a retry does not help.
 pub(super) fn unusable(message: String) -> Failure {
     Failure::new(FailureKind::Unusable, message)
 }
 
-/// Says what `errno` means after `what`, which is a sentence without its full stop.
+/// A failure that explains `errno`. `what` is a sentence without its full stop.
 pub(super) fn trouble(errno: Errno, what: &str) -> Failure {
     let (kind, advice) = match errno {
         Errno::ACCESS | Errno::PERM => {
@@ -306,7 +306,7 @@ pub(super) fn trouble(errno: Errno, what: &str) -> Failure {
         ),
         _ => (
             FailureKind::Unreachable,
-            "the file system did not do it. Try again, and look at the kernel's log if it goes on",
+            "the file system failed. Try again; if that does not help, look at the kernel's log",
         ),
     };
     let code = errno.raw_os_error();

@@ -1,8 +1,8 @@
-//! Everything that leases and fences can be kept in: one folder per backend, and one list of them.
+//! Every place that can keep leases or fences: one folder per backend, and one list of them.
 //!
-//! A folder has the backend's configuration (what its URL says), its connection, its store and, where it is one, its target.
-//! Its entry in [`BACKENDS`] owns all that anybody else has to know of it. No other module, and nothing of the command line,
-//! knows a scheme by its name.
+//! A folder has the backend's configuration (read from its URL), its connection, its store and its target, if it has one.
+//! The entry in [`BACKENDS`] says everything that other modules need. No other module, and no part of the command line,
+//! names a scheme.
 
 #[cfg(feature = "dir")]
 pub mod dir;
@@ -32,14 +32,12 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
 use crate::stores::{Examine, Failure, FailureKind, Store};
 use crate::targets::guard::Guard;
 use crate::targets::{Target, TargetError};
-use crate::text::{did_you_mean, is_word};
+use crate::text::{did_you_mean, is_word, short_digest};
 
-/// Every backend of this build, in the order in which people are told of them.
+/// Every backend of this build, in the order in which they are listed for people.
 pub static BACKENDS: &[Backend] = &[
     file::FILE,
     file::TREE,
@@ -66,80 +64,90 @@ pub static BACKENDS: &[Backend] = &[
     memory::BACKEND,
 ];
 
-/// One kind of place, and all that depends on its kind.
+/// One kind of place, and everything that depends on the kind.
 pub struct Backend {
-    /// A URL of it as it may be shown: without passwords and tokens.
+    /// Its URL as it may be shown: without passwords and tokens.
     pub show: fn(&str) -> String,
-    /// Variables by which a URL of it leads elsewhere.
+    /// Environment variables that change which place a URL names.
     pub variables: &'static [&'static str],
-    /// Leases can be kept there.
+    /// It can keep leases.
     pub store: Option<AsStore>,
     /// It can be fenced.
     pub target: Option<AsTarget>,
 }
 
-/// A word that URLs begin with.
+/// The first word of a URL.
 pub struct Scheme {
-    /// What comes before the colon.
+    /// The part before the colon.
     pub name: &'static str,
-    /// What a URL with it looks like.
+    /// An example of a URL with it.
     pub example: &'static str,
 }
 
 /// A backend as a store.
 pub struct AsStore {
-    /// How its URLs begin; the others mean the same as the first.
+    /// Its schemes. All mean the same; the first is shown to people.
     pub schemes: &'static [Scheme],
     /// Who can reach it.
     pub reach: Reach,
-    /// Opens it, given the URL and what comes after the colon. What is behind a network is reached by the first call.
+    /// Opens it, given the URL and the part after the colon. A store on a server is contacted by the first call.
     pub open: OpenStore,
-    /// After the colon is a path on this machine.
+    /// Set if the part after the colon is a path on this machine.
     pub path: Option<StorePath>,
-    /// What of a URL has no effect, in one sentence: a typing error should not go unnoticed.
+    /// A sentence that names the parts of a URL that have no effect, so that a typing error is noticed.
     pub ignored: Option<fn(&str) -> Option<String>>,
-    /// The SQL that makes it ready, for a role that may not create tables.
+    /// The SQL that creates its tables, for a role that may not create them itself.
     pub schema_sql: Option<&'static str>,
+    /// For a text without a scheme that looks like this kind of store: a sentence that says what to write. It repeats
+    /// nothing that may be secret.
+    pub meant_by: Option<fn(&str) -> Option<String>>,
+}
+
+impl AsStore {
+    /// A store on a server; other kinds replace fields.
+    const fn new(schemes: &'static [Scheme], open: OpenStore) -> Self {
+        let reach = Reach::Machines;
+        Self { schemes, reach, open, path: None, ignored: None, schema_sql: None, meant_by: None }
+    }
 }
 
 /// Who can reach a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The process that opened it: it is for programs, and the command line does not take it.
+    /// Only the process that opened it. It is for programs; the command line refuses it.
     Process,
     /// Processes of this machine.
     Machine,
-    /// Other machines too, or that depends on where its path lies.
+    /// Other machines too, at least if its path is on a shared mount.
     Machines,
 }
 
-/// Where those are who hold the leases in a store.
+/// Where the holders are for which a handle on a store writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holders {
-    /// On this machine, as far as the handle that is opened writes for them.
+    /// On this machine. A reboot of this machine has ended them.
     Here,
-    /// Perhaps on other machines, for which a server writes. A store that takes a reboot of this machine for the end of
-    /// its holders must not do so then.
+    /// Perhaps on other machines, because a server writes for them. A reboot of this machine says nothing about them.
     Elsewhere,
 }
 
-/// What there is to know of a store that is a path.
+/// A store that is a path on this machine.
 pub struct StorePath {
-    /// It is a directory: a slash at its end, as a shell completes it, makes it no other.
+    /// It is a directory, so a slash at the end of its path means nothing.
     pub directory: bool,
-    /// Nothing is there yet, and it could become a store: only `leasehold use` makes one of it.
+    /// Whether the path could become a store and is none yet. Only `leasehold use` makes it one.
     pub unmade: fn(&Path) -> bool,
-    /// The names that lie there; nothing: it does not consist of files of its own.
+    /// The names of the files in it, if the store is a directory.
     pub content: fn(&Path) -> Option<BTreeSet<OsString>>,
-    /// Another that can be examined in its place, where it is not there yet and is made by being opened.
+    /// A temporary store beside it that can be examined instead, if opening this one would create it.
     pub stand_in: fn(&Path) -> Option<StandIn>,
 }
 
-/// A store that was made in the place of another, and is removed again.
+/// A temporary store that is examined instead of another. Dropping it removes its files.
 pub struct StandIn {
     /// Its URL.
     pub url: String,
-    /// What it consists of, or may.
+    /// Its files; some may not exist.
     pub files: Vec<OsString>,
 }
 
@@ -153,41 +161,60 @@ impl Drop for StandIn {
 
 /// A backend as a target.
 pub struct AsTarget {
-    /// How its URLs begin; the others mean the same as the first.
+    /// Its schemes. All mean the same; the first is shown to people.
     pub schemes: &'static [Scheme],
-    /// Opens it, given the URL and what comes after the colon; reaches nothing yet.
+    /// Opens it, given the URL and the part after the colon. Contacts nothing yet.
     pub open: OpenTarget,
-    /// It is a table, which is fenced by a guard.
+    /// Opens its guard, if it is a table.
     pub guard: Option<OpenGuard>,
-    /// After the colon is a path. One that is relative starts where the process is.
+    /// The part after the colon is a path. A relative one starts in the current directory.
     pub path: bool,
-    /// The target, as it is shown, by a name that means the same wherever it is read; nothing: there is none.
+    /// A name for a shown target that means the same in every directory, if it has one.
     pub anywhere: fn(&str) -> Option<String>,
-    /// How its fence is removed, where `leasehold fence reset` cannot; given what comes after the colon.
+    /// How its fence is removed, if `leasehold fence reset` cannot do it; given the part after the colon.
     pub reset: Option<fn(&str) -> String>,
-    /// What is left to do after a stale write was refused.
+    /// What to do after a stale write was refused.
     pub after_stale: &'static str,
+    /// It can be written and read. A gate cannot: commands are run under it.
+    pub holds_content: bool,
+    /// The name in its URL, if the target is a record in the store of a lease.
+    pub name_in_store: fn(&str) -> Option<&str>,
 }
 
 impl AsTarget {
-    /// What most of them say when a stale write was refused.
+    /// What to do after a stale write was refused, for most targets.
     pub(crate) const NOTHING_TO_REPAIR: &'static str = "Nothing to repair: run it again.";
+
+    /// A target on a server; other kinds replace fields.
+    const fn new(schemes: &'static [Scheme], open: OpenTarget) -> Self {
+        Self {
+            schemes,
+            open,
+            guard: None,
+            path: false,
+            anywhere: |shown| Some(shown.into()),
+            reset: None,
+            after_stale: Self::NOTHING_TO_REPAIR,
+            holds_content: true,
+            name_in_store: |_| None,
+        }
+    }
 }
 
 type OpenStore = fn(&str, &str, Holders) -> Result<Box<dyn Examine>, OpenError>;
 type OpenTarget = fn(&str, &str) -> Result<Box<dyn Target>, TargetError>;
 type OpenGuard = fn(&str, &str) -> Result<Box<dyn Guard>, TargetError>;
 
-/// How further handles on a store are opened. Called from several threads.
+/// Opens more handles on a store. Called from several threads.
 pub type Opener = Arc<dyn Fn() -> Result<Box<dyn Store>, Failure> + Send + Sync>;
 
-/// Why a URL led to no store.
+/// Why a store could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The URL says nothing we can open; the sentence says what would do.
+    /// The URL is wrong; the sentence says what to write.
     #[error("{0}")]
     Url(String),
-    /// The URL is fine and the store is not.
+    /// The URL is right, but the store failed.
     #[error("{}", .0.message)]
     Store(Failure),
 }
@@ -201,15 +228,15 @@ impl From<OpenError> for Failure {
     }
 }
 
-/// The store that is used where nobody names one. Without a path it is that of this user on this machine.
+/// The scheme of the default store. Without a path it is the one of this user on this machine.
 pub const EMBEDDED: &str = "sqlite:";
 
-/// The URL of the store at that path that is used where nobody names one.
+/// The URL of the default store at this path.
 pub fn embedded(path: &Path) -> String {
     format!("{EMBEDDED}{}", path.display())
 }
 
-/// Kinds of store that people know and we do not have.
+/// Kinds of store that people may try and that are not supported.
 const UNSUPPORTED: [&str; 7] = ["dynamodb", "etcd", "file", "kv", "memcached", "mysql", "nats"];
 
 fn stores() -> impl Iterator<Item = &'static AsStore> {
@@ -234,6 +261,16 @@ pub fn target_of(url: &str) -> Option<&'static AsTarget> {
     targets().find(|target| is_of(target.schemes, url))
 }
 
+/// Whether it is a gate: a target that is neither written nor read.
+pub fn is_gate(url: &str) -> bool {
+    target_of(url).is_some_and(|target| !target.holds_content)
+}
+
+/// The name in the URL of a target, if the target is a record in the store of a lease.
+pub fn name_in_store(url: &str) -> Option<&str> {
+    target_of(url).and_then(|target| (target.name_in_store)(url))
+}
+
 /// The schemes of targets.
 pub fn target_schemes() -> Vec<&'static str> {
     targets().flat_map(|target| target.schemes).map(|scheme| scheme.name).collect()
@@ -243,7 +280,7 @@ fn examples<'a>(schemes: impl Iterator<Item = &'a Scheme>) -> String {
     schemes.map(|scheme| scheme.example).collect::<Vec<_>>().join(", ")
 }
 
-/// What the URLs of stores look like that people can name, each kind in a word.
+/// An example for each kind of store that the command line accepts.
 pub fn store_kinds() -> Vec<String> {
     let word = |store: &AsStore| match (&store.path, &store.schemes[0]) {
         (Some(_), scheme) => scheme.example.to_owned(),
@@ -252,18 +289,18 @@ pub fn store_kinds() -> Vec<String> {
     stores().filter(|store| store.reach != Reach::Process).map(word).collect()
 }
 
-/// The URL of a store at that path, of the first kind that lies at one.
+/// The URL of a store at this path, of the first kind that is a path.
 pub fn store_at(path: &Path) -> String {
     let kind = stores().find(|store| store.path.is_some());
     kind.map_or_else(|| embedded(path), |kind| format!("{}:{}", kind.schemes[0].name, path.display()))
 }
 
-/// What comes after the colon.
+/// The part after the colon.
 fn rest(url: &str) -> &str {
     url.split_once(':').map_or("", |(_, rest)| rest)
 }
 
-/// A store or target as people may see it, whether or not it is one.
+/// The URL of a store or target as people may see it, even if no backend knows it.
 pub fn shown(url: &str) -> String {
     let of = |backend: &&Backend| {
         let store = backend.store.as_ref().is_some_and(|store| is_of(store.schemes, url));
@@ -275,60 +312,54 @@ pub fn shown(url: &str) -> String {
     }
 }
 
-/// A short name for what a URL means here: the same URL is another place where a variable sends it elsewhere.
+/// A short name for the store that a URL means here. An environment variable can make the same URL mean another store.
 pub(crate) fn known_as(url: &str) -> String {
     known_with(url, |name| std::env::var_os(name))
 }
 
 fn known_with(url: &str, variable: impl Fn(&str) -> Option<OsString>) -> String {
-    let mut digest = Sha256::new();
-    digest.update(url.as_bytes());
+    let mut text = url.as_bytes().to_vec();
     let of_url = |backend: &&Backend| backend.store.as_ref().is_some_and(|store| is_of(store.schemes, url));
-    // In one order, or the name would be another after the list has changed. One that is not set counts for nothing.
+    // Sorted, so that the name does not depend on the order of the list. A variable that is not set is left out.
     let names = BACKENDS.iter().filter(of_url).flat_map(|backend| backend.variables);
     for name in names.copied().collect::<BTreeSet<&str>>() {
         if let Some(value) = variable(name) {
             for part in [name.as_bytes(), value.as_encoded_bytes()] {
-                digest.update([0]);
-                digest.update(part);
+                text.push(0);
+                text.extend_from_slice(part);
             }
         }
     }
-    digest.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    short_digest(text)
 }
 
-/// Opens the store that `url` names. What is behind a network is reached by the first call.
+/// Opens the store that `url` names. A store on a server is contacted by the first call.
 pub fn open_store(url: &str) -> Result<Box<dyn Store>, OpenError> {
     let store: Box<dyn Store> = open_to_examine(url, Holders::Here)?;
     Ok(store)
 }
 
-/// The same, as one that can be examined, for those who hold leases there.
+/// As [`open_store`], for holders that may be elsewhere, and as a store that can be examined.
 pub fn open_to_examine(url: &str, holders: Holders) -> Result<Box<dyn Examine>, OpenError> {
     let store = store_kind(url, "This", |_| true).map_err(OpenError::Url)?;
     (store.open)(url, rest(url), holders)
 }
 
-/// The kind of store that a URL names, of those that are `wanted`; or a sentence about `given`, in which nothing of it is
-/// repeated that may be secret.
+/// The kind of store that a URL names, among the `wanted` ones. Otherwise a sentence about `given`, which repeats nothing
+/// of the URL that may be secret.
 fn store_kind(url: &str, given: &str, wanted: impl Fn(&AsStore) -> bool) -> Result<&'static AsStore, String> {
     let schemes = || stores().filter(|store| wanted(store)).flat_map(|store| store.schemes);
     let known = || examples(schemes());
-    // A connection string, or a password alone, is not repeated: nobody knows what is secret in it.
+    // Not repeated: a connection string, or a password alone, may be secret.
     let Some((kind, _)) = url.split_once(':').filter(|(kind, _)| is_word(kind)) else {
-        let no_scheme = "is not a store: it has no scheme before a colon";
-        return Err(match url.starts_with(['/', '.', '~']) && is_word(url) {
-            true => format!("{url:?} is not a store; did you mean dir:{}?", home(url)),
-            false if url.contains("host=") || url.contains("dbname=") => format!(
-                "{given} {no_scheme}; it looks like a connection string of libpq. Write postgres://USER@HOST/DATABASE."
-            ),
-            false => format!("{given} {no_scheme}. Known: {}.", known()),
-        });
+        let meant = stores().filter_map(|store| store.meant_by).find_map(|meant| meant(url));
+        let hint = meant.unwrap_or_else(|| format!("Known: {}.", known()));
+        return Err(format!("{given} is not a store: it has no scheme before a colon. {hint}"));
     };
     if let Some(store) = stores().find(|store| wanted(store) && is_of(store.schemes, url)) {
         return Ok(store);
     }
-    // The rest of the URL may hold a password; only the kind is repeated.
+    // Only the kind is repeated: the rest of the URL may hold a password.
     if UNSUPPORTED.contains(&kind) {
         return Err(format!("stores of the kind \"{kind}:\" are not supported. Known: {}.", known()));
     }
@@ -341,12 +372,12 @@ fn home(path: &str) -> String {
     path.strip_prefix('~').map_or_else(|| path.into(), |rest| format!("$HOME{rest}"))
 }
 
-/// The URL of a store that a person named, in full: a relative path in it starts from `base`, for it would name another
-/// store in every directory. `origin` is where it was named.
+/// The URL of a store that a person named at `origin`, with its whole path: a relative path starts from `base`, because it
+/// would name another store in every directory.
 ///
 /// # Errors
 ///
-/// A sentence that says what would do.
+/// A sentence that says what to write.
 pub fn named_store(url: &str, origin: &str, base: &Path) -> Result<String, String> {
     let (scheme, path) = url.split_once(':').unwrap_or((url, ""));
     if store_of(url).is_some_and(|store| store.reach == Reach::Process) {
@@ -354,13 +385,13 @@ pub fn named_store(url: &str, origin: &str, base: &Path) -> Result<String, Strin
             "\"{scheme}:\" lives only as long as one process; it is for tests of the Rust library."
         ));
     }
-    let store = store_kind(url, &format!("what {origin} gives"), |store| store.reach != Reach::Process)?;
+    let store = store_kind(url, &format!("the value of {origin}"), |store| store.reach != Reach::Process)?;
     let Some(kind) = &store.path else { return Ok(url.into()) };
     if path.is_empty() {
         let what = if kind.directory { "directory" } else { "file" };
         return Err(format!(
-            "{origin} is \"{scheme}:\" and names no {what}: is a variable unset that should name one? Write {}. Where \
-             nobody names a store it is the one of this machine.",
+            "{origin} is \"{scheme}:\" and names no {what}: is a variable unset? Write {}, or leave the store out to use \
+             the one of this machine.",
             store.schemes[0].example
         ));
     }
@@ -373,34 +404,34 @@ pub fn named_store(url: &str, origin: &str, base: &Path) -> Result<String, Strin
     Ok(format!("{scheme}:{full}"))
 }
 
-/// The path in the URL of a store, where it has one.
+/// The path in the URL of a store, if it has one.
 fn path_of(url: &str) -> Option<(&'static StorePath, &Path)> {
     let kind = store_of(url)?.path.as_ref()?;
     let path = Some(rest(url)).filter(|path| !path.is_empty() && !path.starts_with("//"))?;
     Some((kind, Path::new(path)))
 }
 
-/// Whether the URL names a place that could become a store and is none yet.
+/// Whether the URL names a path that could become a store and is none yet.
 pub fn is_unmade(url: &str) -> bool {
     path_of(url).is_some_and(|(kind, path)| (kind.unmade)(path))
 }
 
-/// The names that lie at the place of a store; nothing: it does not consist of files of its own.
+/// The names of the files in a store that is a directory.
 pub fn content(url: &str) -> Option<BTreeSet<OsString>> {
     path_of(url).and_then(|(kind, path)| (kind.content)(path))
 }
 
-/// A store to examine in place of one that is not there yet. It is removed when it is dropped.
+/// A temporary store to examine instead of one that does not exist yet. Dropping it removes it.
 pub fn stand_in(url: &str) -> Option<StandIn> {
     path_of(url).and_then(|(kind, path)| (kind.stand_in)(path))
 }
 
-/// What of the URL of a store has no effect, in one sentence.
+/// A sentence that names the parts of a store's URL that have no effect.
 pub fn ignored(url: &str) -> Option<String> {
     store_of(url)?.ignored.and_then(|ignored| ignored(url))
 }
 
-/// The SQL that makes a store ready: of the kind that `url` names, or of the one that needs any.
+/// The SQL that creates a store's tables: for the kind that `url` names, or for the kind that has such SQL.
 pub fn schema_sql(url: Option<&str>) -> Option<&'static str> {
     match url {
         Some(url) => store_of(url)?.schema_sql,
@@ -415,37 +446,37 @@ fn plain_path<'a>(scheme: &str, rest: &'a str) -> Result<&'a str, OpenError> {
         Some(absolute) if absolute.starts_with('/') => absolute,
         Some(_) => {
             return Err(OpenError::Url(format!(
-                "\"{scheme}:{rest}\" names a host, and this store is a path on this machine. Write {scheme}:/PATH."
+                "\"{scheme}:{rest}\" names a host, but this store is a path on this machine. Write {scheme}:/PATH."
             )));
         }
         None => rest,
     };
     if path.is_empty() || path.contains('\0') {
         return Err(OpenError::Url(format!(
-            "\"{scheme}:\" has no usable path after the colon, so there is nothing to open. Write {scheme}:/PATH."
+            "\"{scheme}:\" has no usable path after the colon. Write {scheme}:/PATH."
         )));
     }
     Ok(path)
 }
 
-/// Opens the target that `url` names; reaches nothing yet.
+/// Opens the target that `url` names. Contacts nothing yet.
 pub fn open_target(url: &str) -> Result<Box<dyn Target>, TargetError> {
     (target_kind(url)?.open)(url, rest(url))
 }
 
-/// The guard of the table that `url` names; reaches nothing yet.
+/// The guard of the table that `url` names. Contacts nothing yet.
 pub fn open_guard(url: &str) -> Result<Box<dyn Guard>, TargetError> {
     let target = target_kind(url)?;
     if let Some(open) = target.guard {
         return open(url, rest(url));
     }
-    // For its own words about what is no target at all.
+    // A URL that is no target at all fails here, with its own message.
     (target.open)(url, rest(url))?;
     let tables = targets().filter(|target| target.guard.is_some()).flat_map(|target| target.schemes);
     let tables: Vec<&str> = tables.map(|scheme| scheme.example).collect();
     Err(TargetError::Unfit {
         target: shown(url),
-        why: "is no table, so it needs no guard: its fence is put up by the first run".into(),
+        why: "is no table, so it needs no guard: the first run with --fence fences it".into(),
         fix: format!("Guards are for {}", tables.join(" and ")),
     })
 }
@@ -458,13 +489,13 @@ fn target_kind(url: &str) -> Result<&'static AsTarget, TargetError> {
         fix,
     };
     let Some((scheme, path)) = url.split_once(':') else {
-        let fix = format!("For a file write file:PATH; or else one of: {}", known());
+        let fix = format!("For a file write file:PATH. Known: {}", known());
         return Err(unfit("is not a target: it has no scheme before a colon", fix));
     };
     match target_of(url) {
         Some(target) if target.path && path.starts_with('~') => {
-            let why = "begins with ~, which no shell expands after a colon";
-            Err(unfit(why, format!("Write {scheme}:$HOME/… or the whole path")))
+            let why = "begins with ~, which the shell does not expand after a colon";
+            Err(unfit(why, format!("Write {scheme}:$HOME/…, or the whole path")))
         }
         Some(target) => Ok(target),
         None => {
@@ -475,7 +506,7 @@ fn target_kind(url: &str) -> Result<&'static AsTarget, TargetError> {
     }
 }
 
-/// A path with its scheme, in full: that means the same wherever it is read.
+/// The URL with its whole path, which means the same in every directory.
 fn whole_path(url: &str) -> Option<String> {
     let (scheme, path) = url.split_once(':')?;
     Some(format!("{scheme}:{}", std::path::absolute(path).ok()?.display()))
@@ -529,7 +560,7 @@ mod tests {
         for url in ["", "x", "sqlite:", "dir:", "dir://host/x", "sqlite://", ":"] {
             assert!(refused(url).ends_with('.'), "{url}");
         }
-        assert!(refused("/a/path").ends_with("did you mean dir:/a/path?"));
+        assert!(refused("/a/path").ends_with("Did you mean dir:/a/path?"));
     }
 
     #[test]
@@ -546,7 +577,7 @@ mod tests {
         ] {
             assert!(with(url, name), "{url} {name}");
         }
-        assert!(!with("sqlite:/a", "PGUSER"), "it is nothing to that store");
+        assert!(!with("sqlite:/a", "PGUSER"), "that store does not read it");
     }
 
     #[test]
@@ -567,7 +598,7 @@ mod tests {
             ("sqlite:", "names no file"),
             ("mysql://:s3cret@h", "\"mysql:\" are not supported"),
             ("host=h password=s3cret", "libpq"),
-            ("s3cret", "what --store gives is not a store"),
+            ("s3cret", "the value of --store is not a store"),
         ] {
             let said = named(url).unwrap_err();
             assert!(said.contains(why) && !said.contains("s3cret"), "{url}: {said}");

@@ -64,6 +64,16 @@ pub(crate) enum Swap {
     Unknown(String),
 }
 
+impl From<Cas> for Swap {
+    fn from(cas: Cas) -> Self {
+        match cas {
+            Cas::Written { .. } => Self::Done,
+            Cas::Conflict => Self::Conflict,
+            Cas::Unknown(failure) => Self::Unknown(failure.message),
+        }
+    }
+}
+
 /// Whether a seal also makes the server show that it compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exam {
@@ -151,7 +161,7 @@ fn pause(at_most: Duration) {
 /// Reads the fence, asks what is wanted of it, and replaces it; again, if it was another by then.
 fn change<C: CasFence, T>(
     mut at: FenceCell<'_, C>,
-    (asked, doing): (TargetAction, &'static str),
+    asked: TargetAction,
     mut want: impl FnMut(&C, Option<&FenceRecord>, &mut Option<OpenAttempt>) -> Result<Want<T>, TargetError>,
 ) -> Result<T, TargetError> {
     let mut update = Update::<OfferedFence>::new(random::seed());
@@ -204,12 +214,12 @@ fn change<C: CasFence, T>(
             NextCall::Cas { expected, write, body } => NextCall::Cas { expected, write, body },
             NextCall::Done(UpdateOutcome::Stopped(answer)) => NextCall::Done(answer),
             NextCall::Done(_) => {
-                let others = remote(at.cell, doing, busy());
+                let others = remote(at.cell, asked.doing(), busy());
                 unsure(doubt.as_ref(), others)
             }
         }
     });
-    done.unwrap_or_else(|failure| Err(remote(at.cell, doing, failure)))
+    done.unwrap_or_else(|failure| Err(remote(at.cell, asked.doing(), failure)))
 }
 
 fn let_in(attempt: &Option<OpenAttempt>) -> bool {
@@ -225,7 +235,7 @@ pub(crate) fn seal<C: CasFence>(
 ) -> Result<Sealed, TargetError> {
     let mut passed = exam == Exam::Spared;
     let at = FenceCell { cell, content: None, exam: (!passed).then_some(&mut passed) };
-    let sealed = change(at, (TargetAction::Seal, "seal"), |cell, old, _| {
+    let sealed = change(at, TargetAction::Seal, |cell, old, _| {
         // A refusal is no doubt: whatever became of an attempt, it stands no longer, and wrote nothing.
         let sealing = sealing(old.and_then(FenceRecord::standing), bearer, mode, cell.shown())?;
         let Some((fence, let_in)) = sealing else { return Ok(Want::Nothing(Sealed { let_in: None })) };
@@ -295,7 +305,7 @@ pub(crate) fn write<C: CasFence>(
     content: &C::Content,
 ) -> Result<Written, TargetError> {
     let at = FenceCell { cell, content: Some(content), exam: None };
-    change(at, (TargetAction::Write, "write"), |cell, old, doubt| {
+    change(at, TargetAction::Write, |cell, old, doubt| {
         let fence = old.and_then(FenceRecord::standing);
         // Another write of this run has taken exactly that place, so the attempt can no longer land.
         if let (Some(OpenAttempt { seq: number, let_in: false, .. }), Some(fence), None) =
@@ -336,7 +346,7 @@ pub(crate) fn write<C: CasFence>(
 /// [`super::Target::set_mode`] for a cell.
 pub(crate) fn set_mode<C: CasFence>(cell: &mut C, mode: FenceMode) -> Result<(), TargetError> {
     let at = FenceCell { cell, content: None, exam: None };
-    change(at, (TargetAction::Mode, "change the mode of"), |cell, old, doubt| {
+    change(at, TargetAction::Mode, |cell, old, doubt| {
         let Some(record) = old.filter(|record| !record.forgotten) else {
             return Err(in_doubt(cell, TargetAction::Mode, doubt.as_ref(), never_sealed(cell.shown())));
         };
@@ -351,7 +361,7 @@ pub(crate) fn set_mode<C: CasFence>(cell: &mut C, mode: FenceMode) -> Result<(),
 /// [`super::Target::forget`] for a cell: the fence stays where it is, for it may tell where the content lies.
 pub(crate) fn forget<C: CasFence>(cell: &mut C) -> Result<Option<Fence>, TargetError> {
     let at = FenceCell { cell, content: None, exam: None };
-    change(at, (TargetAction::Reset, "reset the fence of"), |_, old, _| {
+    change(at, TargetAction::Reset, |_, old, _| {
         let Some(record) = old.filter(|record| !record.forgotten) else { return Ok(Want::Nothing(None)) };
         let (then, record) = (Some(record.fence.clone()), record.clone().forgotten());
         Ok(Want::Put { record, seq: 0, let_in: false, then })

@@ -37,7 +37,8 @@ impl<S> Calls<S> {
         Self { remote: Remote::new(server), each: EACH, all: ALL, until: BootTime(Duration::ZERO) }
     }
 
-    /// Waits this long for one call, and for all of one verb.
+    /// Waits this long for one call, and for all calls of one verb.
+    #[cfg(feature = "conformance")]
     pub fn limit(&mut self, each: Duration, all: Duration) {
         (self.each, self.all) = (each, all);
     }
@@ -68,6 +69,34 @@ fn more(bytes: usize) -> Duration {
     PER_MEBIBYTE.saturating_mul(mebibytes)
 }
 
+/// The server of a target.
+pub(crate) struct Server<C> {
+    /// Calls to it.
+    pub calls: Calls<C>,
+    /// The target, as people may see it.
+    pub shown: String,
+    /// The server's own name: it is one server, whichever of its targets is asked.
+    pub name: String,
+}
+
+impl<C> Server<C> {
+    /// Reaches nothing yet.
+    pub fn new(connection: C, shown: String, name: String) -> Self {
+        Self { calls: Calls::new(connection), shown, name }
+    }
+
+    /// It failed, or could not be reached.
+    pub fn failed(&self, doing: &'static str, failure: Failure) -> TargetError {
+        TargetError::Remote { target: self.shown.clone(), doing, failure }
+    }
+}
+
+impl<C> fmt::Debug for Server<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Server").field(&self.shown).finish()
+    }
+}
+
 /// A target on a server that replaces fence and content in one step.
 pub(crate) trait Networked: CasFence<Content = [u8]> + fmt::Debug + Send {
     /// What one of them is called.
@@ -75,8 +104,8 @@ pub(crate) trait Networked: CasFence<Content = [u8]> + fmt::Debug + Send {
     /// Most that is written in one go; it is kept in memory meanwhile.
     const MOST: usize;
 
-    /// Whoever compares there: one server, whatever it is asked about.
-    fn comparer(&self) -> String;
+    /// The name of its server.
+    fn server_name(&self) -> &str;
 
     /// A verb begins that moves so many bytes.
     fn begin(&mut self, bytes: usize);
@@ -100,7 +129,7 @@ impl<T: Networked> Target for T {
     }
 
     fn server(&mut self) -> Result<Option<String>, TargetError> {
-        Ok(Some(self.comparer()))
+        Ok(Some(self.server_name().into()))
     }
 
     fn seal_examined(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {

@@ -83,6 +83,8 @@ pub struct GuardReport {
     pub tables: Vec<Covered>,
     /// What this guard does not see, each as a phrase.
     pub not_fenced: Vec<String>,
+    /// A pooler is in between, and the guard accepts application names: it may take one session for another run.
+    pub pooled: bool,
 }
 
 /// A table that can be guarded.

@@ -1,7 +1,7 @@
-//! Targets: what a run writes to, each with a fence that refuses those who lost their lease.
+//! Targets: the things that a run writes, each with a fence that refuses a run that lost its lease.
 //!
-//! The targets themselves are in [`crate::backends`]. The rule is [`leasehold_core::fence::verdict`]; a target only makes the
-//! question, the write and the new fence one step, or says that it cannot.
+//! The targets themselves are in [`crate::backends`]. The rule is [`leasehold_core::fence::verdict`]. A target does the check,
+//! the write and the change of the fence in one step, or says that it cannot ([`Class`]).
 
 pub(crate) mod cas_fence;
 #[cfg(any(test, feature = "conformance"))]
@@ -26,21 +26,21 @@ pub use self::error::{Refused, RefusedAction, SealedBy, TargetAction, TargetErro
 pub use crate::backends::{gate, open_target as open};
 use crate::host::Enclosing;
 
-/// So often the kernel is asked who has a lock: it writes its list piece by piece, and while others lock and unlock, a line
-/// may be left out.
+/// How often `/proc/locks` is read to find who has a lock. The kernel writes it in pieces, so a line may be missing while
+/// other processes lock and unlock.
 pub(crate) const LOOKS: u32 = 5;
 
 /// How much a target can promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Check and write are one step: no pause, however long, lets a stale write in.
+    /// Check and write are one step: a stale write is refused, however long the writer was paused.
     Atomic,
-    /// Checked just before the write: a pause in between can slip through.
+    /// Checked right before the write: a run that is paused between the two can still write.
     Gate,
 }
 
 impl Class {
-    /// The word people are shown.
+    /// The word that people see.
     pub fn word(self) -> &'static str {
         match self {
             Self::Atomic => "atomic",
@@ -49,71 +49,71 @@ impl Class {
     }
 }
 
-/// What is to be written.
+/// The content of a write.
 pub enum Content<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
-    /// All that comes out of here.
+    /// Everything that can be read from it.
     Stream(&'a mut dyn Read),
     /// Everything in this directory.
     Directory(&'a Path),
 }
 
-/// A fence that was raised, or stood already.
+/// The target is fenced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
-    /// What would have been refused if this target did not only watch.
+    /// The refusal that was only counted, because the target observes.
     pub let_in: Option<Refused>,
 }
 
-/// A write that a target has taken.
+/// A write that a target accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Which write of this grant it is.
+    /// Its number among the writes of this run.
     pub seq: u64,
-    /// It had been taken before: the answer to a retry. Nothing was changed.
+    /// It was accepted before, so this is the answer to a retry. Nothing was changed.
     pub repeat: bool,
-    /// What would have been refused if this target did not only watch.
+    /// The refusal that was only counted, because the target observes.
     pub let_in: Option<Refused>,
 }
 
-/// What the environment of a job has.
+/// Reads a variable of a job's environment.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// Something with a fence. Calls block, with limits of their own; nothing is reached before the first.
+/// Something with a fence. Calls block, each with its own time limit. Nothing is contacted before the first call.
 pub trait Target: fmt::Debug + Send {
     /// Its URL, as people may see it.
     fn shown(&self) -> &str;
 
-    /// What it can promise here.
+    /// How much it can promise here.
     fn class(&self) -> Class;
 
-    /// What a run should know of where it is, in one sentence.
+    /// A warning about the place of this target, in one sentence.
     fn caution(&self) -> Option<&str> {
         None
     }
 
-    /// Raises the fence to this run: from now on every older one is refused. Changes nothing else; doing
-    /// it again changes nothing. A target that was never fenced starts in `mode`.
+    /// Fences the target for this run: from now on every older run is refused. Changes nothing else; a second call
+    /// changes nothing. A target that was never fenced starts in `mode`.
     fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError>;
 
-    /// What its server is known by, once it has shown that it compares. Nothing: nobody but this machine compares here.
+    /// The name under which its server is remembered once it has shown that it compares. None if no server compares.
     fn server(&mut self) -> Result<Option<String>, TargetError> {
         Ok(None)
     }
 
-    /// As [`Target::seal`]; and the server must show on the way that it refuses a condition that cannot hold.
+    /// As [`Target::seal`], and the server must also show that it refuses a write whose condition cannot hold.
     fn seal_examined(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         self.seal(bearer, mode)
     }
 
-    /// Only that, on a fence that is there already: its content and who may write stay as they are.
+    /// Only that, on an existing fence, which stays as it is.
     fn examine(&mut self) -> Result<(), TargetError> {
         Ok(())
     }
 
-    /// Writes, as number `seq` of this run, or as its next. The same number and content again are
-    /// answered as done: a retry after a lost answer.
+    /// Writes, as number `seq` of this run, or as its next. A second call with the same number and content
+    /// is a retry after a lost answer, and is answered as done.
     fn write(
         &mut self,
         bearer: &Bearer,
@@ -121,55 +121,67 @@ pub trait Target: fmt::Debug + Send {
         content: Content<'_>,
     ) -> Result<Written, TargetError>;
 
-    /// What it remembers; nothing: it was never sealed.
+    /// Its fence, if it has one.
     fn show(&mut self) -> Result<Option<FenceRecord>, TargetError>;
 
-    /// Whether it refuses or only watches, from now on.
+    /// Sets whether it refuses stale writes or only counts them.
     fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError>;
 
-    /// Forgets who sealed it, so that the next run seals it anew, whichever store its token is from; what was
-    /// forgotten. Until then nobody may write. Only for when no run is left that the fence would hold off.
+    /// Removes its fence and returns it. The next run with --fence fences the target again, with a token of any store. Until
+    /// then every write is refused. Only for use when no run is left that the fence must refuse.
     fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
         Err(TargetError::Unfit {
             target: self.shown().into(),
-            why: "keeps its fence where only its own tools remove it".into(),
-            fix: "Remove it with those".into(),
+            why: "has a fence that only its own tools can remove".into(),
+            fix: "Remove the fence with those tools".into(),
         })
     }
 
-    /// What is there now, whole: for people and programs that only read. Needs no lease.
+    /// Writes the whole content to `to`, for people and programs that only read. Needs no lease.
     fn read(&mut self, _to: &mut dyn Write) -> Result<(), TargetError> {
         Err(TargetError::Unfit {
             target: self.shown().into(),
-            why: "is read with its own tools".into(),
-            fix: "leasehold read is for files, objects, Redis keys and Firestore documents".into(),
+            why: "cannot be read by leasehold read, which is for files, objects, Redis keys and Firestore documents".into(),
+            fix: "Read it with its own tools".into(),
         })
     }
 
-    /// What the job's environment needs, beside what it has, so that tools which know nothing of us are fenced here.
+    /// Variables for the job's environment that make tools without Leasehold subject to this fence.
     fn environment(&self, _bearer: &Bearer, _has: Variables<'_>) -> Vec<(OsString, OsString)> {
         Vec::new()
     }
 
-    /// What is there now, in a word that is another whenever it is another; nothing: this target cannot
-    /// tell, or there is nothing yet.
+    /// A word that changes whenever the content changes. None if this target cannot tell, or has no content yet.
     fn fingerprint(&mut self) -> Option<String> {
         None
     }
 
-    /// Takes note of what is there as this run leaves it, for whoever compares later.
+    /// Records the content as this run leaves it, so that a later run can compare.
     fn remember(&mut self, _bearer: &Bearer, _fingerprint: &str) -> Result<(), TargetError> {
         Ok(())
     }
 
-    /// A look back when the job has ended: what went round the fence, as a sentence.
+    /// Called when the job has ended: a sentence about writes that bypassed the fence.
     fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
         None
     }
 }
 
-/// What a seal makes of a fence: the one to remember, and what is let in only because the target watches.
-/// Nothing: it stands as it is.
+impl TargetAction {
+    /// The verb for messages about a target.
+    pub(crate) fn doing(self) -> &'static str {
+        match self {
+            Self::Seal => "fence",
+            Self::Write => "write",
+            Self::Mode => "change the mode of",
+            Self::Reset => "reset the fence of",
+            Self::Guard => "change the guard of",
+        }
+    }
+}
+
+/// The fence after a seal, and the refusal that is only counted because the target observes. None if the fence is already
+/// the one of this run.
 pub(crate) fn sealing(
     before: Option<&Fence>,
     bearer: &Bearer,
@@ -185,7 +197,7 @@ pub(crate) fn sealing(
     }
 }
 
-/// The run this process is part of, as a target sees it; nothing if it is not part of one.
+/// The run that this process is part of, as a target sees it.
 pub fn enclosing() -> Option<Bearer> {
     Enclosing::from_env(|name| std::env::var(name).ok()).map(Bearer::from)
 }

@@ -5,6 +5,7 @@
 //! names, and so do its logs: what they learn is good for this kind of target and nothing else.
 
 use std::io::Read;
+use std::marker::PhantomData;
 
 use leasehold_core::fence::{Bearer, Fence, FenceMode};
 use leasehold_core::ids::{Epoch, Grant, Token};
@@ -12,7 +13,27 @@ use leasehold_core::name::Name;
 use sha2::{Digest, Sha256};
 
 use super::cas_fence::never_sealed;
-use super::{Content, Refused, TargetError, sealing};
+use super::{Content, Refused, TargetError, enclosing, sealing};
+
+/// A guarded table, as one run sees it, in the database `D`.
+#[derive(Clone, Debug)]
+pub struct TableFence<D> {
+    pub(crate) bearer: Bearer,
+    pub(crate) table: String,
+    database: PhantomData<D>,
+}
+
+impl<D> TableFence<D> {
+    /// The table, by its name in the database, for this run.
+    pub fn new(bearer: Bearer, table: impl Into<String>) -> Self {
+        Self { bearer, table: table.into(), database: PhantomData }
+    }
+
+    /// The same for the run that this process is part of, if it is part of one.
+    pub fn from_env(table: impl Into<String>) -> Option<Self> {
+        Some(Self::new(enclosing()?, table))
+    }
+}
 
 /// What every such text begins with.
 pub const PREFIX: &str = "leasehold:";

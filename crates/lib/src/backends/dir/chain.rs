@@ -10,7 +10,7 @@ use super::root::unless_taken;
 use crate::backends::local::{Stamp, trouble, unusable};
 use crate::stores::{Failure, FailureKind};
 
-/// How often a reader starts over; each time, somebody else has got further.
+/// How often a reader starts again. Each time another process has made progress.
 const TRIES: usize = 1000;
 
 /// One version file.
@@ -18,10 +18,10 @@ const TRIES: usize = 1000;
 pub(super) struct VersionFile {
     pub(super) seq: u64,
     pub(super) write: WriteId,
-    /// The write id in the file before; none only in the first.
+    /// The write id in the file before; None only in the first.
     pub(super) previous: Option<WriteId>,
     pub(super) stamp: Option<Stamp>,
-    /// Nothing: the key is absent.
+    /// None: the key is absent.
     pub(super) body: Option<Vec<u8>>,
 }
 
@@ -59,7 +59,7 @@ impl VersionFile {
             "-" => None,
             id => Some(WriteId::parse(id)?),
         };
-        // Only the first file has none before it, and no file is longer or shorter than it says.
+        // Only the first file has no file before it, and each file has the length that it says.
         if previous.is_none() != (seq == 0) || rest.len() != length.unwrap_or(0) {
             return None;
         }
@@ -73,22 +73,22 @@ impl VersionFile {
     }
 }
 
-/// The newest version and what else the listing showed.
+/// The newest version, and the listing.
 #[derive(Debug)]
 pub(super) struct ChainHead {
     pub(super) newest: VersionFile,
     pub(super) listing: KeyListing,
 }
 
-/// What one pass over a key's directory found.
+/// The files in a key's directory.
 #[derive(Debug, Default)]
 pub(super) struct KeyListing {
     versions: Vec<u64>,
-    /// Prepared files and the number each was meant for.
+    /// Prepared files, with the number for which each was prepared.
     temps: Vec<(u64, String)>,
 }
 
-/// What became of an attempt to add a version.
+/// The outcome of an attempt to add a version.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum AddOutcome {
     Written,
@@ -123,21 +123,21 @@ fn list(dir: BorrowedFd<'_>) -> Result<KeyListing, Failure> {
     Ok(listing)
 }
 
-/// Reads a whole regular file without following a link; nothing if it is not there.
+/// Reads a whole regular file, if it exists, without following a link.
 pub(super) fn read_file(dir: BorrowedFd<'_>, name: &str) -> Result<Option<Vec<u8>>, Failure> {
     let what = || format!("The file {name} in the store cannot be read");
-    // Without blocking, or a planted pipe would hang every reader.
+    // NONBLOCK: a reader must not hang if somebody put a pipe there.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let opened = rustix::fs::openat(dir, name, flags, Mode::empty());
     let (stat, fd) = match opened.and_then(|fd| Ok((rustix::fs::fstat(&fd)?, fd))) {
         Ok(found) => found,
-        // A file that a network file system lost is one that was removed; one that it has opened may be lost too.
+        // STALE: on a network file system the file was removed after its name was looked up.
         Err(Errno::NOENT | Errno::STALE) => return Ok(None),
         Err(e) => return Err(trouble(e, &what())),
     };
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(unusable(format!(
-            "{name} in the store is not a plain file, so something else put it there. Remove it."
+            "{name} in the store is not a plain file, so Leasehold did not make it. Remove it."
         )));
     }
     let size = usize::try_from(stat.st_size).unwrap_or(0);
@@ -158,7 +158,7 @@ pub(super) fn version(dir: BorrowedFd<'_>, seq: u64) -> Result<Option<VersionFil
     };
     VersionFile::decode(seq, &bytes).map(Some).ok_or_else(|| {
         unusable(format!(
-            "Version {seq} of a record in the store is damaged or of a format this version does not know, and was left as it is. Restore the directory from a backup, or use a newer Leasehold."
+            "Version {seq} of a record in the store is damaged, or its format is unknown to this version. Nothing was changed. Restore the directory from a backup, or use a newer Leasehold."
         ))
     })
 }
@@ -171,7 +171,7 @@ fn exists(dir: BorrowedFd<'_>, seq: u64) -> Result<bool, Failure> {
     }
 }
 
-/// The newest version: at the moment its successor was looked for in vain, it was the last one.
+/// The newest version: its successor did not exist after it was found.
 pub(super) fn newest(dir: impl AsFd) -> Result<ChainHead, Failure> {
     let dir = dir.as_fd();
     let mut empty = 0;
@@ -195,19 +195,19 @@ pub(super) fn newest(dir: impl AsFd) -> Result<ChainHead, Failure> {
     }
     if empty == TRIES {
         return Err(unusable(
-            "A key's directory in the store has no version in it, which never happens by itself: files were removed. Restore the directory from a backup.".into(),
+            "A key's directory in the store has no version in it, so somebody removed files. Restore the directory from a backup.".into(),
         ));
     }
     Err(Failure::new(
         FailureKind::Unreachable,
         format!(
-            "A record in the store changed or was incomplete {TRIES} times while it was read. Try again; if it goes on, files were removed from the directory: restore it from a backup."
+            "A record in the store changed or was incomplete {TRIES} times while it was read. Try again. If that does not help, somebody removed files from the directory: restore it from a backup."
         ),
     ))
 }
 
-/// Whether the file before `entry` is still the one it was written after, so that neither of them
-/// was ever swept and `entry` is no latecomer under a used number.
+/// Whether the file before `entry` is still the one that `entry` names. Then neither of them was swept, and `entry` is no
+/// latecomer.
 fn follows(dir: BorrowedFd<'_>, entry: &VersionFile) -> Result<bool, Failure> {
     match entry.seq.checked_sub(1) {
         None => Ok(true),
@@ -252,7 +252,7 @@ pub(super) fn add(
     let linked = match unless_taken(linked, dir, &name) {
         Ok(()) => Ok(AddOutcome::Written),
         Err(Errno::EXIST) => Ok(lost_reply(rustix::fs::statat(dir, &temp, AtFlags::SYMLINK_NOFOLLOW))),
-        // Swept, because the number was taken: by somebody else, or by a first try of ours.
+        // Swept, because the number was used: by another writer, or by a first try of ours.
         Err(Errno::NOENT | Errno::STALE) => Ok(AddOutcome::Unsure),
         Err(Errno::PERM | Errno::MLINK) => Err(trouble(Errno::NOSYS, what)),
         Err(e) => Err(trouble(e, what)),
@@ -262,7 +262,7 @@ pub(super) fn add(
     if linked != AddOutcome::Written {
         return Ok(linked);
     }
-    // It is there for all to see: not that nothing was written.
+    // Readers can see the version, so this must not say that nothing was written.
     rustix::fs::fsync(dir).map_err(|e| {
         Failure::new(
             FailureKind::Unreachable,
@@ -276,10 +276,9 @@ pub(super) fn add(
     Ok(AddOutcome::Written)
 }
 
-/// The name exists. Ours, if the server linked it and its answer was lost on the way: then the
-/// prepared file has two names. A version is swept only after its prepared file, so one name means
-/// that it was never linked. Without a name nothing can be said: a sweeper took it, perhaps between
-/// the kernel's look at the name and its look at the file.
+/// The outcome of a `link` whose name exists already. If the server linked our file and the answer was lost, the prepared
+/// file has two names. A version is swept only after its prepared file, so with one name the file was never linked.
+/// Without a name a sweeper removed it, perhaps between the kernel's two lookups, and the outcome is unknown.
 fn lost_reply(prepared: Result<Stat, Errno>) -> AddOutcome {
     match prepared.map(|stat| stat.st_nlink) {
         Ok(1) => AddOutcome::Conflict,
@@ -288,8 +287,7 @@ fn lost_reply(prepared: Result<Stat, Errno>) -> AddOutcome {
     }
 }
 
-/// Removes what lies before `keep`, upwards. Stops at the first thing out of the ordinary: what is
-/// left is swept by the next writer.
+/// Removes the versions below `keep`, the lowest first. Stops at the first failure; the next writer sweeps the rest.
 fn sweep(dir: BorrowedFd<'_>, listing: &KeyListing, keep: u64) {
     for (seq, temp) in &listing.temps {
         if *seq <= keep {
@@ -297,7 +295,7 @@ fn sweep(dir: BorrowedFd<'_>, listing: &KeyListing, keep: u64) {
         }
     }
     for (done, seq) in listing.versions.iter().filter(|seq| **seq < keep).enumerate() {
-        // So that a crash of the file system cannot keep the lower and lose the higher.
+        // So that after a crash the lower version is not there without the higher one.
         if done > 0 && rustix::fs::fsync(dir).is_err() {
             return;
         }
@@ -307,7 +305,7 @@ fn sweep(dir: BorrowedFd<'_>, listing: &KeyListing, keep: u64) {
     }
 }
 
-/// Removes one version, once the one below it and its own prepared file are gone.
+/// Removes one version, after the one below it and its own prepared file are gone.
 pub(super) fn sweep_one(dir: BorrowedFd<'_>, seq: u64) -> bool {
     if let Some(below) = seq.checked_sub(1)
         && !matches!(exists(dir, below), Ok(false))

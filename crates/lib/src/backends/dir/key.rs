@@ -1,8 +1,8 @@
 //! Keys as directory names.
 //!
-//! `[a-z0-9_-]` stand for themselves and every other byte is `%` and two hexadecimal digits, so no
-//! two keys meet on a file system that ignores case, and `.` or `/` never reach the kernel. A name
-//! longer than [`PART`] continues in a directory inside one whose name ends in `+`.
+//! `[a-z0-9_-]` stand for themselves, and every other byte is `%` and two hexadecimal digits. So two keys have
+//! different names on a file system that ignores case, and no name contains `.` or `/`. A name longer than
+//! [`PART`] continues in a subdirectory; then the first part ends in `+`.
 
 use crate::backends::local::unusable;
 use crate::stores::Failure;
@@ -11,10 +11,10 @@ use crate::stores::Failure;
 pub(super) const KEY_MAX: usize = 255;
 /// Longest piece of an encoded key: most file systems take names of 255 bytes, encrypted ones of 143.
 const PART: usize = 140;
-/// Ends the name of a directory that only leads on.
+/// The last character of a directory's name that continues in a subdirectory.
 const MORE: char = '+';
 
-/// The directories that lead to `key`, the last of which is its own.
+/// The path of `key`'s directory.
 pub(super) fn encode(key: &str) -> Result<Vec<String>, Failure> {
     if key.is_empty() || key.len() > KEY_MAX {
         return Err(unusable(format!(
@@ -40,12 +40,12 @@ pub(super) fn encode(key: &str) -> Result<Vec<String>, Failure> {
     Ok(parts)
 }
 
-/// Whether a directory of this name only leads on to longer keys.
+/// Whether a directory of this name contains the rest of longer keys.
 pub(super) fn leads_on(name: &str) -> bool {
     name.ends_with(MORE)
 }
 
-/// The key whose directories are these; nothing if no key has them.
+/// The key with this path, if there is one.
 pub(super) fn decode(parts: &[String]) -> Option<String> {
     let text: String = parts.iter().map(|p| p.trim_end_matches(MORE)).collect();
     let mut bytes = Vec::with_capacity(text.len());
@@ -61,7 +61,7 @@ pub(super) fn decode(parts: &[String]) -> Option<String> {
         }
     }
     let key = String::from_utf8(bytes).ok()?;
-    // Only the one spelling that `encode` gives counts, so a key is never listed twice.
+    // Only the spelling of `encode` is accepted, so a key is never listed twice.
     (encode(&key).ok()? == parts).then_some(key)
 }
 

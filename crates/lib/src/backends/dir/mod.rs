@@ -10,7 +10,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 pub use self::store::DirStore;
-use super::{AsStore, Backend, OpenError, Reach, Scheme, StorePath, plain_path};
+use super::{AsStore, Backend, OpenError, Scheme, StorePath, home, plain_path};
+use crate::text::is_word;
 
 const SCHEME: &str = "dir";
 
@@ -19,15 +20,15 @@ pub(super) const BACKEND: Backend = Backend {
     show: str::to_owned,
     variables: &[],
     store: Some(AsStore {
-        schemes: &[Scheme { name: SCHEME, example: "dir:/PATH" }],
-        reach: Reach::Machines,
-        open: |_, path, holders| {
+        path: Some(StorePath { directory: true, unmade, content, stand_in: |_| None }),
+        meant_by: Some(|text| {
+            let is_path = text.starts_with(['/', '.', '~']) && is_word(text);
+            is_path.then(|| format!("Did you mean {SCHEME}:{}?", home(text)))
+        }),
+        ..AsStore::new(&[Scheme { name: SCHEME, example: "dir:/PATH" }], |_, path, holders| {
             let store = DirStore::open(plain_path(SCHEME, path)?).map_err(OpenError::Store)?;
             Ok(Box::new(store.for_holders(holders)))
-        },
-        path: Some(StorePath { directory: true, unmade, content, stand_in: |_| None }),
-        ignored: None,
-        schema_sql: None,
+        })
     }),
     target: None,
 };
@@ -35,9 +36,9 @@ pub(super) const BACKEND: Backend = Backend {
 /// A mistyped path, or a share that is not mounted, must not become a second store.
 fn unmade(path: &Path) -> bool {
     match content(path) {
-        // Where other things are, the store itself refuses to begin.
-        Some(names) => names.iter().all(|name| name.to_str().is_some_and(root::is_of_a_beginning)),
-        // A share that is not mounted leaves its mount point: without even that the path is wrong.
+        // A directory with other files in it is refused by the store itself.
+        Some(names) => names.iter().all(|name| name.to_str().is_some_and(root::is_left_by_start)),
+        // A share that is not mounted leaves its mount point. Without a parent directory the path is wrong.
         None => path.try_exists().is_ok_and(|there| !there) && path.parent().is_some_and(Path::is_dir),
     }
 }

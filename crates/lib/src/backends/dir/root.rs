@@ -1,4 +1,4 @@
-//! The directory around the keys: its format file, its identity, and how it is made.
+//! The store's directory: its format file, its identity, and how it is created.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
@@ -29,8 +29,8 @@ pub(super) fn open_dir(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Er
     })
 }
 
-/// What a call said that makes `name`, which must not exist. SFTP has no word for one that does, and sshfs says that it is not
-/// permitted: whether it exists tells.
+/// The result of a call that creates `name`. sshfs answers `EPERM` if the name exists, because SFTP has no code for that; so a
+/// lookup tells the two apart.
 pub(super) fn unless_taken(made: Result<(), Errno>, dir: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     #[cfg(test)]
     let made = super::store::tests::as_sshfs_says(made);
@@ -42,7 +42,7 @@ pub(super) fn unless_taken(made: Result<(), Errno>, dir: BorrowedFd<'_>, name: &
     }
 }
 
-/// Makes a directory that may exist already, and keeps it.
+/// Makes a directory that may exist already, durably.
 pub(super) fn make_dir(parent: BorrowedFd<'_>, name: &str) -> Result<(), Errno> {
     match unless_taken(rustix::fs::mkdirat(parent, name, Mode::RWXU), parent, name) {
         Ok(()) => rustix::fs::fsync(parent),
@@ -77,7 +77,7 @@ pub(super) fn open_root(at: &OpenedPath) -> Result<OwnedFd, Failure> {
     }
 }
 
-/// The identity in the format file; nothing if there is no such file.
+/// The identity in the format file, if there is one.
 pub(super) fn identify(root: BorrowedFd<'_>, path: &str) -> Result<Option<String>, Failure> {
     let Some(bytes) = read_file(root, FORMAT_FILE)? else {
         return Ok(None);
@@ -88,17 +88,17 @@ pub(super) fn identify(root: BorrowedFd<'_>, path: &str) -> Result<Option<String
         [FORMAT_FILE, "1", instance] if WriteId::parse(instance).is_some() => Ok(Some(instance.to_owned())),
         [FORMAT_FILE, number, ..] if number.parse::<u64>().is_ok_and(|n| n > FORMAT) => {
             Err(unusable(format!(
-                "The store {path} has format {number} and this version knows {FORMAT}, so it was left as it is. Use the version of Leasehold that wrote it, or a newer one."
+                "The store {path} has format {number}, and this version of Leasehold knows only {FORMAT}. Nothing was changed. Use the version that wrote it, or a newer one."
             )))
         }
         _ => Err(unusable(format!(
-            "{path}/{FORMAT_FILE} is damaged, so the store was left as it is. Restore it from a backup."
+            "{path}/{FORMAT_FILE} is damaged. Nothing was changed. Restore it from a backup."
         ))),
     }
 }
 
-/// What is wrong while a store is made: on a full disk a part of it is there already.
-fn unmade(errno: Errno, what: &str) -> Failure {
+/// A failure while a store is created. On a full disk it does not say that nothing was written.
+fn creation_failure(errno: Errno, what: &str) -> Failure {
     let failure = trouble(errno, what);
     match errno {
         Errno::NOSPC | Errno::DQUOT => {
@@ -110,15 +110,15 @@ fn unmade(errno: Errno, what: &str) -> Failure {
     }
 }
 
-/// Makes an empty directory a store. Whoever links the format file first gives the identity.
+/// Makes an empty directory a store. The first process that links the format file gives the identity.
 pub(super) fn initialise(root: BorrowedFd<'_>, path: &str) -> Result<String, Failure> {
     let what = format!("The directory {path} cannot be made a store");
-    let failed = |e| unmade(e, &what);
+    let failed = |e| creation_failure(e, &what);
     if !looks_fresh(root).map_err(failed)? {
-        // Somebody else may have finished in between; then it is a store.
+        // Another process may have made it a store in between.
         return identify(root, path)?.ok_or_else(|| {
             unusable(format!(
-                "{path} is not empty and not a store, so it was left as it is. Name an empty directory, or one that does not exist yet."
+                "{path} is neither a store nor empty. Nothing was changed. Name an empty directory, or one that does not exist yet."
             ))
         });
     }
@@ -139,17 +139,17 @@ pub(super) fn initialise(root: BorrowedFd<'_>, path: &str) -> Result<String, Fai
     identify(root, path)?.ok_or_else(|| failed(Errno::IO))
 }
 
-/// A name that a first start leaves, or that file systems have of their own.
-pub(super) fn is_of_a_beginning(name: &str) -> bool {
+/// Whether a directory with this name in it can still become a store: an unfinished start leaves it, or the file system.
+pub(super) fn is_left_by_start(name: &str) -> bool {
     [KEYS, TEMP, "lost+found"].contains(&name) || name.starts_with(NEW)
 }
 
-/// Whether nothing is here but what a first start, by us or by somebody else just now, leaves.
+/// Whether the directory is empty, apart from what an unfinished start leaves.
 fn looks_fresh(root: BorrowedFd<'_>) -> Result<bool, Errno> {
     for name in names(root)? {
         let fresh = match name.as_str() {
             KEYS | TEMP => names(open_dir(root, &name)?.as_fd())?.is_empty(),
-            other => is_of_a_beginning(other),
+            other => is_left_by_start(other),
         };
         if !fresh {
             return Ok(false);

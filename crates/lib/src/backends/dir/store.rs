@@ -10,26 +10,26 @@
 //!
 //! # Compare-and-set with link(2)
 //!
-//! A key's directory is renamed into place with version 0, which says "absent", inside; so it never
-//! exists empty and version 0 is never made again. A version file holds its write id, the write id of
-//! the version before, a stamp, and the body or "absent". Removing a key adds a version that says absent.
+//! A key's directory already contains version 0, which says "absent", when it is renamed into place. So it
+//! is never empty, and version 0 is written only once. A version file holds its write id, the write id of the
+//! version before, a stamp, and the body or "absent". Removing a key adds a version that says absent.
 //!
 //! *read*: list; take the highest number `m`; step forward while `m+1` exists; read `m`, then `m-1`.
 //! If one of them is gone, or `m-1` is not the version that `m` names, list again.
 //!
 //! *cas*: read `n`, which must be as expected. Write and sync a prepared file, `link` it as `n+1`.
-//! The name exists: conflict. Else sync the directory and read `n` again: if it still holds the write
-//! id that was expected, written; otherwise nobody can tell, and the caller reads back.
+//! If the name exists, it is a conflict. Else sync the directory and read `n` again. If `n` still holds the
+//! expected write id, the write succeeded; otherwise its outcome is unknown, and the caller reads back.
 //!
 //! *sweep*, after a write of `n+1`: remove versions below `n`, each only after the number below it was
-//! seen to be free and its own prepared file is gone. Prepared files for `n` and below go too; they
-//! could not win. No clock is asked, and a writer whose prepared file vanished has written nothing.
+//! seen to be free and its own prepared file is gone. Prepared files for `n` and below are removed too; they
+//! could not win. No clock is used, and a writer whose prepared file vanished has written nothing.
 //!
 //! # Why this is safe
 //!
-//! `link` alone is not enough. A writer paused before its `link` of `n+1` may wake when `n+1` was
-//! written by another, superseded and swept: the name is free again, and `link` succeeds. Call such a
-//! file a latecomer. Three facts keep it from passing for a version:
+//! `link` alone is not enough. A writer that was paused before its `link` of `n+1` may continue after another
+//! writer wrote `n+1` and `n+1` was superseded and swept. The name is free again, and `link` succeeds. Call
+//! such a file a latecomer. Because of three facts it is not taken for a version:
 //!
 //! 1. *No file is linked twice under its number.* Each attempt has a write id and a prepared file of
 //!    its own. Only a network client may repeat a `link` whose answer was lost, and it cannot do so
@@ -40,16 +40,15 @@
 //! 3. *So if `n` still holds the expected write id after our `link` of `n+1`*, that number had never
 //!    been used before, and ours is the one and only version `n+1`.
 //!
-//! Two paused writers one behind the other gain nothing: the second expects the write id it once read
-//! under `n`, and the first puts its own there. Readers apply the same test to what they found,
-//! because a listing that overlaps two writes and a sweep may show nothing but a latecomer. When a
-//! reader's test succeeds, (2) says that `m` was the newest version when `m+1` was looked for in vain:
-//! reads are linearizable. The newest two are never swept, so the test succeeds as soon as nobody
-//! writes in between.
+//! Two paused writers with consecutive numbers do not help each other: the second expects the write id that
+//! it read under `n`, and the first puts another one there. Readers apply the same test, because a listing
+//! that overlaps two writes and a sweep may show nothing but a latecomer. When a reader's test succeeds, then
+//! by (2) `m` was the newest version at the moment when `m+1` was not found, so reads are linearizable. The
+//! newest two versions are never swept, so the test succeeds as soon as no write comes in between.
 //!
-//! All this needs a file system whose `link`, `rename` and lookups are atomic and seen by all at once.
-//! Local ones are; a network mount is only as good as its server and its caches, and says so in
-//! [`StoreFacts::caution`].
+//! All this needs a file system whose `link`, `rename` and lookups are atomic and visible to all at once.
+//! Local file systems are like that. A network mount depends on its server and its caches, and
+//! [`StoreFacts::caution`] says so.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -73,18 +72,18 @@ use crate::stores::{
     Version,
 };
 
-/// A key directory that was prepared this long ago, and is not in place, never will be.
+/// The age at which a prepared key directory is removed, because its writer must be dead.
 const ABANDONED: Duration = Duration::from_secs(600);
 
 /// A store in one directory.
 pub struct DirStore {
     path: PathBuf,
-    /// Device and inode, to notice when the directory is replaced under its path.
+    /// Device and inode, to notice that another directory has taken the path.
     place: (u64, u64),
     keys: OwnedFd,
     temp: OwnedFd,
     instance: String,
-    /// Nothing on a shared mount: there, boot-time clocks of several machines would meet.
+    /// None on a shared mount, where the boot-time clocks of several machines cannot be compared.
     domain: Option<Domain>,
     #[cfg(test)]
     before_link: Option<Box<dyn FnMut() + Send>>,
@@ -105,7 +104,7 @@ impl DirStore {
             None => initialise(root.as_fd(), &shown.display().to_string())?,
         };
         let local = is_local(&root)
-            .map_err(|e| trouble(e, &format!("The file system of {} cannot be told", shown.display())))?;
+            .map_err(|e| trouble(e, &format!("The file system of {} is unknown", shown.display())))?;
         let part = |name: &str| {
             open_dir(root.as_fd(), name).map_err(|e| {
                 trouble(e, &format!("{name}/ in the store {} cannot be opened", shown.display()))
@@ -125,7 +124,7 @@ impl DirStore {
         })
     }
 
-    /// The same store for those who hold its leases.
+    /// The same store, for holders that may be elsewhere.
     pub(super) fn for_holders(mut self, holders: Holders) -> Self {
         if holders == Holders::Elsewhere {
             self.domain = self.domain.as_ref().map(Domain::nameless);
@@ -138,7 +137,7 @@ impl DirStore {
         match rustix::fs::lstat(&self.path) {
             Ok(stat) if (stat.st_dev, stat.st_ino) == self.place => Ok(()),
             Ok(_) | Err(Errno::NOENT) => Err(unusable(format!(
-                "The store {} was moved or replaced while it was in use, so what is read or written here no longer counts. Start again, and do not move a store that is in use.",
+                "The store {} was moved or replaced while it was in use. Start again, and do not move a store that is in use.",
                 self.path.display()
             ))),
             Err(e) => Err(trouble(e, &format!("The store {} cannot be looked at", self.path.display()))),
@@ -161,7 +160,7 @@ impl DirStore {
         Ok(dir)
     }
 
-    /// Puts a directory with version 0 in place, unless somebody else was first.
+    /// Puts a directory with version 0 in place, unless another process was first.
     fn create_key(&self, parts: &[String]) -> Result<(), Failure> {
         let what = "A key could not be created in the store";
         let failed = |e| trouble(e, what);
@@ -186,18 +185,18 @@ impl DirStore {
             rustix::fs::fsync(&dir)?;
             let placed = rustix::fs::renameat(&self.temp, &temp, &parent, last.as_str());
             match unless_taken(placed, parent.as_fd(), last) {
-                // The first rename of a lost answer leaves nothing to rename; the caller looks again.
+                // A network client may repeat a rename whose answer was lost, and find nothing to rename. The caller looks again.
                 Ok(()) | Err(Errno::NOENT | Errno::EXIST | Errno::NOTEMPTY) => Ok(()),
                 Err(e) => Err(e),
             }
         });
-        // Gone already if it was placed.
+        // Does nothing if it was placed.
         self.discard(&temp);
         placed.map_err(failed)?;
         rustix::fs::fsync(&parent).map_err(failed)
     }
 
-    /// Removes a prepared key directory. Renamed first, so that it cannot be put in place half empty.
+    /// Removes a prepared key directory. It is renamed first, so that it cannot be put in place without its file.
     fn discard(&self, name: &str) {
         let dead = format!("{name}.dead");
         if !name.ends_with(".dead")
@@ -210,7 +209,7 @@ impl DirStore {
         let _ = rustix::fs::unlinkat(&self.temp, dead, AtFlags::REMOVEDIR);
     }
 
-    /// Removes what crashed writers prepared. Best effort: nothing depends on it.
+    /// Removes the key directories that crashed writers prepared. Nothing depends on it.
     fn clear_abandoned(&self) {
         let Some(domain) = &self.domain else { return };
         for name in names(self.temp.as_fd()).unwrap_or_default() {
@@ -224,7 +223,7 @@ impl DirStore {
         }
     }
 
-    /// Removes the directory of a key that says absent, and those above it that only led there.
+    /// Removes the directory of an absent key, and the directories above it that contain nothing else.
     fn clear_key(&self, parts: &[String]) {
         let Ok(Some(dir)) = self.key_dir(parts) else { return };
         if chain::newest(&dir).is_ok_and(|seen| seen.newest.body.is_some()) {
@@ -239,7 +238,7 @@ impl DirStore {
                 _ => self.key_dir(&parts[..depth]).ok().flatten(),
             };
             let Some(above) = above else { return };
-            // One that leads to other keys stays: it is not empty.
+            // It leads to other keys, so it is not empty.
             if rustix::fs::unlinkat(&above, parts[depth].as_str(), AtFlags::REMOVEDIR).is_err() {
                 return;
             }
@@ -262,7 +261,7 @@ impl DirStore {
         }
     }
 
-    /// Adds a version with `body`, or one that says absent, after the one that is expected.
+    /// Adds a version with `body`, or one that says absent, after the expected one.
     fn change(
         &mut self,
         key: &str,
@@ -276,7 +275,7 @@ impl DirStore {
             None if expected.is_some() => return Ok(Cas::Conflict),
             None => {
                 self.create_key(&parts)?;
-                self.key_dir(&parts)?.ok_or_else(|| Failure::not_written(FailureKind::Unreachable, "A key was not in the store right after it was created there, and nothing was written. Try again."))?
+                self.key_dir(&parts)?.ok_or_else(|| Failure::not_written(FailureKind::Unreachable, "A key vanished from the store right after it was created. Nothing was written; try again."))?
             }
         };
         let seen = chain::newest(&dir)?;
@@ -286,7 +285,7 @@ impl DirStore {
             return Ok(Cas::Conflict);
         }
         let seq = newest.seq.checked_add(1).ok_or_else(|| {
-            unusable("The version numbers of a key are used up, which takes longer than any machine lives: the directory was tampered with. Restore it from a backup.".into())
+            unusable("The version numbers of a key are used up, so somebody has changed files in the directory. Restore it from a backup.".into())
         })?;
         self.pause();
         let entry = VersionFile {
@@ -306,7 +305,7 @@ impl DirStore {
             AddOutcome::Conflict => Cas::Conflict,
             AddOutcome::Unsure => Cas::Unknown(Failure::new(
                 FailureKind::Unreachable,
-                "Others wrote the same record while this write was on its way, so whether it counted must be read back.",
+                "Other processes wrote the same record at the same time, so the outcome of this write is unknown until it is read back.",
             )),
         })
     }
@@ -369,7 +368,7 @@ impl Store for DirStore {
             durability: "Every acknowledged write was synced to its file system; on a local disk it survives a crash or a power cut.",
             caution: (!local).then(|| {
                 format!(
-                    "{} is not on a file system known to be local: leases, slots and keys are safe only if its server links files atomically and no client caches names. Mount it with lookupcache=none,noac (NFS), dir_cache=no,attr_timeout=0,entry_timeout=0,negative_timeout=0 (sshfs) or cache=none,actimeo=0 (SMB), and compare two mounts by: leasehold doctor dir:ONE --also dir:OTHER.",
+                    "{} is not on a file system known to be local. Leases, slots and keys are safe only if its server links files atomically and no client caches names. Mount it with lookupcache=none,noac (NFS), dir_cache=no,attr_timeout=0,entry_timeout=0,negative_timeout=0 (sshfs) or cache=none,actimeo=0 (SMB), and compare two mounts with: leasehold doctor dir:ONE --also dir:OTHER.",
                     self.path.display()
                 )
             }),
@@ -396,7 +395,7 @@ impl Store for DirStore {
             if found.len() == limit {
                 break;
             }
-            // Removed keys keep their directory, which says absent.
+            // The directory of a removed key stays and says absent.
             if let Some(stored) = self.read_key(&parts)? {
                 let stored = Some(stored);
                 found.push(Listed { key, stored });
@@ -422,13 +421,13 @@ impl Examine for DirStore {
         let durability = Remark {
             about: "durability",
             verdict: RemarkLevel::Good,
-            text: "every write is synced with its directory, and a name is won by link(2)".into(),
+            text: "every write is synced with its directory, and link(2) decides who wins a name".into(),
         };
         Ok(vec![durability, examined(&self.keys)])
     }
 
-    /// Takes the key's directory away, which says "absent" and keeps late writers out; so only where
-    /// no writer can come any more. Best effort.
+    /// Removes the key's directory. While it is there it stops late writers, so this is only for keys that have no
+    /// writer any more.
     async fn forget(&mut self, key: &str) {
         if let Ok(parts) = key::encode(key) {
             self.clear_key(&parts);

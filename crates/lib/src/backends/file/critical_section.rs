@@ -1,9 +1,9 @@
-//! The critical section beside an artefact: its lock, and what may be changed only under it.
+//! The critical section beside an artefact: its lock, and the changes that are made only under it.
 //!
-//! The lock is a file that anybody who may write the directory can remove, and `git clean -fdx` does. Whoever comes next
-//! makes another and is inside too. So right before each change the one that is inside looks once more: the lock file is
-//! still the one it locked, and the fence still the one it read. A change that another makes between that look and
-//! the system call after it is not seen.
+//! Everybody who may write the directory can remove the lock file, and `git clean -fdx` does. Then the next process makes
+//! another lock file, and two processes are in the critical section. So a process checks right before each change that the
+//! lock file is still the one it locked, and that the fence is still the one it read. A change that another process makes
+//! between that check and the next system call is not noticed.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ use crate::targets::LOOKS;
 const PAUSE_FIRST: Duration = Duration::from_millis(1);
 const PAUSE_MOST: Duration = Duration::from_millis(25);
 
-/// The critical section; left when dropped, or when the process dies.
+/// The critical section. It ends when this is dropped, or when the process dies.
 #[derive(Debug)]
 pub struct CriticalSection {
     lock: File,
@@ -31,7 +31,7 @@ pub struct CriticalSection {
 }
 
 impl CriticalSection {
-    /// Whatever is started from now on is inside too, until the last of it has ended.
+    /// From now on child processes inherit the lock: the critical section lasts until the last of them has ended.
     pub fn inherited(&self) -> io::Result<()> {
         Ok(rustix::io::fcntl_setfd(&self.lock, rustix::io::FdFlags::empty())?)
     }
@@ -39,9 +39,9 @@ impl CriticalSection {
 
 /// Why the critical section was not entered.
 pub(super) enum NotInside {
-    /// Somebody else was there to the end; its process id, if it can be told.
+    /// Another process did not leave in time; its process id, if it can be found.
     Busy(Option<u32>),
-    /// The system said no.
+    /// A system call failed.
     Io(io::Error),
 }
 
@@ -52,8 +52,8 @@ impl<E: Into<io::Error>> From<E> for NotInside {
 }
 
 impl DirFence {
-    /// Enters the critical section, waiting at most so long. The lock file stays for ever: if it
-    /// were removed, two processes could each lock one of that name.
+    /// Enters the critical section, and waits for it at most `patience`. The lock file is never removed: otherwise
+    /// two processes could each lock a file of that name.
     pub(super) fn enter(&self, patience: Duration) -> Result<CriticalSection, NotInside> {
         let until = clock::boot_time().plus(patience);
         let mut pause = PAUSE_FIRST;
@@ -62,7 +62,7 @@ impl DirFence {
             let lock = self.open_lock()?;
             match lock.try_lock() {
                 Ok(()) if self.is_lock(&lock)? => return Ok(CriticalSection { lock, fence: None }),
-                // Removed by somebody while we waited: the one there now counts.
+                // Either another process has the lock, or the lock file was replaced while we waited.
                 Ok(()) | Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(e)) => return Err(e.into()),
             }
@@ -84,7 +84,7 @@ impl DirFence {
     fn open_lock(&self) -> io::Result<File> {
         let name = self.side("lock");
         let file = match self.open_at(&name, OFlags::RDWR | OFlags::CREATE, PLAIN) {
-            // Made by another user: to lock it, reading is enough.
+            // Made by another user. Read access is enough for a lock.
             Err(denied @ (Errno::ACCESS | Errno::PERM)) => {
                 self.open_at(&name, OFlags::RDONLY, 0).map_err(|e| {
                     let what = if e == Errno::NOENT { "create" } else { "open" };
@@ -100,12 +100,12 @@ impl DirFence {
         Ok(file)
     }
 
-    /// Whoever can open the lock can hold everybody up: that is for those who may write the directory. Where modes do not
-    /// tell who they are, the lock stays as it is.
+    /// Lets only those open the lock who may write the directory, because an open lock can block everybody. If the directory
+    /// has an access control list, its mode does not say who that is, and the lock stays as it is.
     fn only_for_writers(&self, lock: &File, found: &Stat) -> io::Result<()> {
         let (dir, me) = (rustix::fs::fstat(&self.dir)?, rustix::process::geteuid());
         let may = |bit: u32| dir.st_mode & bit != 0;
-        // In a sticky directory nobody else may replace what is ours.
+        // In a sticky directory other users cannot replace our files.
         let (all, group) = (may(0o002) && !may(0o1000), may(0o020) && !may(0o1000));
         let mode = if all {
             0o666
@@ -119,7 +119,7 @@ impl DirFence {
         if found.st_mode & 0o777 == mode || !ours || listed {
             return Ok(());
         }
-        // Made by root it is for the directory's owner; and its group is the directory's.
+        // A lock made by root goes to the directory's owner. Its group is always the one of the directory.
         let _ = fchown(lock, me.is_root().then_some(dir.st_uid), Some(dir.st_gid));
         let now = rustix::fs::fstat(lock)?;
         let theirs = if group { now.st_gid == dir.st_gid } else { now.st_uid == dir.st_uid };
@@ -138,29 +138,29 @@ impl DirFence {
         }
     }
 
-    /// The fence's bytes. Whoever is inside relies on them: see [`DirFence::alone`].
+    /// The fence's bytes, remembered for [`DirFence::alone`].
     pub(super) fn read_fence_inside(&self, inside: &mut CriticalSection) -> io::Result<Option<Vec<u8>>> {
         inside.fence = self.read_fence()?;
         Ok(inside.fence.clone())
     }
 
-    /// Whether nobody else came in, as far as the lock file and the fence tell.
+    /// Fails if the lock file or the fence shows that another process has entered the critical section.
     fn alone(&self, inside: &CriticalSection) -> io::Result<()> {
         match self.read_fence()? == inside.fence && self.is_lock(&inside.lock)? {
             true => Ok(()),
             false => Err(io::Error::other(
-                "somebody removed or replaced its lock or fence file meanwhile (git clean -x does)",
+                "somebody removed or replaced its lock or fence file meanwhile (git clean -x does that)",
             )),
         }
     }
 
-    /// Gives something here another name, in place of whatever had it.
+    /// Renames a file of this directory, and replaces the file that had the name.
     pub(super) fn rename(&self, inside: &CriticalSection, from: &str, to: &str) -> io::Result<()> {
         self.alone(inside)?;
         Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?)
     }
 
-    /// Gives each of two things the other's name, in one step.
+    /// Exchanges the names of two files or directories, in one step.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn exchange(&self, inside: &CriticalSection, one: &str, other: &str) -> io::Result<()> {
         use rustix::fs::RenameFlags;
@@ -170,13 +170,14 @@ impl DirFence {
 
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub(super) fn exchange(&self, _: &CriticalSection, _: &str, other: &str) -> io::Result<()> {
-        let why = format!("{other} is a plain directory; move it away once, so that it can become a link");
+        let why =
+            format!("{other} is a plain directory; move it away once, so that a link can take its place");
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
     }
 
     /// Replaces the fence as a whole, durably.
     pub(super) fn replace_fence(&self, inside: &mut CriticalSection, bytes: &[u8]) -> io::Result<()> {
-        // A name that nobody else has; if we die here, it is swept as a payload is.
+        // A new name. If we die here, the file is swept like a payload.
         let new = self.fresh_name();
         let written = (|| {
             let mut file = self.open_at(&new, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, PLAIN)?;
@@ -192,7 +193,7 @@ impl DirFence {
         self.sync()
     }
 
-    /// As if nobody had ever sealed.
+    /// Removes the fence, durably.
     pub(super) fn remove_fence(&self, inside: &CriticalSection) -> io::Result<()> {
         self.alone(inside)?;
         self.unlink(&self.fence_name())?;
@@ -200,13 +201,13 @@ impl DirFence {
     }
 }
 
-/// Who has the lock, for the person who must decide whether to end it. See [`LOOKS`].
+/// The process that has the lock, for the person who must decide whether to end it. See [`LOOKS`].
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn holder(lock: &File) -> Option<u32> {
     let stat = rustix::fs::fstat(lock).ok()?;
     let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    // 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1835 0 EOF; those who wait have an arrow after the number.
+    // 1: FLOCK  ADVISORY  WRITE 4711 fe:00:1835 0 EOF; a waiting process has an arrow after the number.
     let held = locks.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let [_, "FLOCK", _, "WRITE", pid, place, ..] = words[..] else { return None };
@@ -217,13 +218,13 @@ fn holder(lock: &File) -> Option<u32> {
     let here = format!("{major:02x}:{minor:02x}");
     let taker = match (held.iter().find(|(device, _)| *device == here), &held[..]) {
         (Some((_, pid)), _) => Some(*pid),
-        // Some file systems show another device than their files have.
+        // On some file systems the list shows another device number than the file has.
         (None, [(_, only)]) => Some(*only),
-        // Numbers of files repeat between file systems: better nobody than a stranger.
+        // Inode numbers repeat between file systems, so the right process cannot be told.
         (None, _) => None,
     };
-    // Whoever took it may be gone, and have left it to a child: only who still has it is named. Others who
-    // wait as we do have the file open too, and no lock on it.
+    // The process that took the lock may be gone and a child may have inherited it, so the process must still have it.
+    // Waiting processes have the file open too, but without a lock.
     let has_it = |pid: &u32| {
         let mut open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         open.any(|entry| {

@@ -1,8 +1,8 @@
-//! The artefact's directory and what is kept in it beside the artefact.
+//! The artefact's directory and the files that Leasehold keeps beside the artefact.
 //!
-//! Everything here goes through one open directory, so nothing ever crosses a file system, and no
-//! symbolic link is followed. Only trees are walked by their paths ([`DirFence::path`]): a directory that is
-//! moved away meanwhile is not found again, and what was left half-way is swept by whoever comes next.
+//! Everything here goes through one open directory, so nothing crosses a file system, and no symbolic link is
+//! followed. Only trees are walked by their paths ([`DirFence::path`]): a directory that is moved away meanwhile
+//! is not found again, and the next seal sweeps the unfinished copy.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -17,15 +17,15 @@ use sha2::{Digest, Sha256};
 
 use crate::random;
 
-/// A new file, before the user's mask.
+/// The mode of a new file, before the umask.
 pub(super) const PLAIN: u32 = 0o644;
 const PRIVATE: u32 = 0o600;
 const DIRECTORY: u32 = 0o755;
 
-/// What our own files are called; the artefact's name stands before it.
+/// The part of our files' names that follows the artefact's name.
 pub(super) const MARK: &str = ".leasehold-";
 
-/// One artefact's place.
+/// The directory of one artefact.
 #[derive(Debug)]
 pub struct DirFence {
     pub(super) dir: OwnedFd,
@@ -33,9 +33,9 @@ pub struct DirFence {
     name: String,
 }
 
-/// A payload on disk under a name of its own; removed when dropped, unless it was put in place.
+/// A payload on disk under its own name. It is removed when dropped, unless it was put in place.
 ///
-/// Locked while its writer lives, so that a sweep tells it from what a dead one left.
+/// It is locked while its writer lives, so that a sweep removes only the payloads of dead writers.
 #[derive(Debug)]
 pub struct StagedPayload<'a> {
     beside: &'a DirFence,
@@ -46,19 +46,19 @@ pub struct StagedPayload<'a> {
 }
 
 impl<'a> StagedPayload<'a> {
-    /// Somebody else's business from now on.
+    /// Does not remove it when it is dropped.
     pub(super) fn keep(&mut self) {
         self.keep = true;
     }
 
-    /// Under its name and locked; nothing if a sweep took it for a dead one's before it was.
+    /// Locks it. None if a sweep removed it before that.
     fn locked(beside: &'a DirFence, file: File, name: String) -> io::Result<Option<Self>> {
         let payload = Self { beside, file, name, digest: String::new(), keep: false };
         let gone = payload.file.try_lock().is_err() || rustix::fs::fstat(&payload.file)?.st_nlink == 0;
         Ok((!gone).then_some(payload))
     }
 
-    /// Takes over owner and permissions of the file it will replace.
+    /// Gives it the owner and permissions of the file that it will replace.
     pub(super) fn take_over(&self, beside: &DirFence) -> io::Result<()> {
         let Some(found) = beside.look()? else { return Ok(()) };
         let mine = rustix::fs::fstat(&self.file)?;
@@ -70,10 +70,10 @@ impl<'a> StagedPayload<'a> {
         if (mine.st_uid, mine.st_gid) != (found.st_uid, found.st_gid)
             && fchown(&self.file, Some(found.st_uid), Some(found.st_gid)).is_err()
         {
-            // Somebody else's file: its special bits would now mean us.
+            // The file belongs to another user: with our user its setuid bits would mean us.
             mode &= 0o777;
-            // Only its owner changes; the group goes with the file, for whoever is in it. If not even that,
-            // the group's rights would be given to another one.
+            // Keep at least the group. If that fails too, drop the rights of the group, which would go to
+            // another one.
             if mine.st_gid != found.st_gid && fchown(&self.file, None, Some(found.st_gid)).is_err() {
                 mode &= !0o070;
             }
@@ -94,7 +94,7 @@ impl Drop for StagedPayload<'_> {
     }
 }
 
-/// The digest of a content, as fences keep it.
+/// The digest of a content, as it is written in fences.
 pub fn digest(bytes: &[u8]) -> String {
     named(Sha256::new_with_prefix(bytes))
 }
@@ -103,7 +103,7 @@ pub(super) fn named(hash: Sha256) -> String {
     format!("sha256:{:x}", hash.finalize())
 }
 
-/// Hands on all that comes out of `source`, piece by piece.
+/// Reads `source` to its end, block by block.
 pub(super) fn blocks(source: &mut dyn Read, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut block = vec![0; 64 * 1024];
     loop {
@@ -123,12 +123,12 @@ impl DirFence {
         Ok(Self { dir: fd, path: dir.into(), name: name.into() })
     }
 
-    /// What the artefact is called.
+    /// The artefact's name.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where something beside the artefact is, for people and for walks through trees.
+    /// The path of a file beside the artefact, for people and for walks through trees.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -145,12 +145,12 @@ impl DirFence {
         self.side("fence")
     }
 
-    /// What every payload's name starts with.
+    /// The first part of every payload's name.
     pub(super) fn payload_prefix(&self) -> String {
         self.side("new-")
     }
 
-    /// The artefact as it is, whatever it is.
+    /// The artefact, of any kind.
     pub(super) fn look(&self) -> io::Result<Option<Stat>> {
         match rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -159,7 +159,7 @@ impl DirFence {
         }
     }
 
-    /// The artefact as it is, in a word that is another once it was changed or replaced.
+    /// A word that changes whenever the artefact is changed or replaced.
     pub(super) fn identity(&self) -> io::Result<String> {
         Ok(self.look()?.map_or_else(
             || "nothing".into(),
@@ -170,7 +170,7 @@ impl DirFence {
         ))
     }
 
-    /// Nothing can be renamed to where something is mounted.
+    /// Whether the artefact is a mount point, which a rename cannot replace.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub(super) fn is_mount_point(&self) -> bool {
         use rustix::fs::{StatxAttributes, StatxFlags, statx};
@@ -184,7 +184,7 @@ impl DirFence {
     }
 
     pub(super) fn open_at(&self, name: &str, flags: OFlags, mode: u32) -> Result<File, Errno> {
-        // Without NONBLOCK a planted pipe would hold us up for ever.
+        // Without NONBLOCK we would hang if somebody put a pipe there.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         Ok(rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode))?.into())
     }
@@ -196,9 +196,9 @@ impl DirFence {
         }
     }
 
-    /// Writes a payload to the disk under a name nobody else has.
+    /// Writes a payload to the disk under a new name.
     pub(super) fn payload(&self, content: &mut dyn Read) -> io::Result<StagedPayload<'_>> {
-        // Until it is known what it replaces, nobody else need see it.
+        // Private until it gets the permissions of the file that it replaces.
         let mode = if self.look()?.is_some() { PRIVATE } else { PLAIN };
         for _ in 0..5 {
             let name = self.fresh_name();
@@ -223,7 +223,7 @@ impl DirFence {
             let name = self.fresh_name();
             rustix::fs::mkdirat(&self.dir, &name, Mode::from_raw_mode(DIRECTORY))?;
             let file = match self.open_at(&name, OFlags::RDONLY | OFlags::DIRECTORY, 0) {
-                // Swept before it could be locked.
+                // A sweep removed it before it was locked.
                 Err(Errno::NOENT) => continue,
                 other => other?,
             };
@@ -243,7 +243,7 @@ impl DirFence {
         Ok(rustix::fs::fsync(&self.dir)?)
     }
 
-    /// The fence's bytes; nothing if there is none. One byte too many is enough to be refused.
+    /// The fence's bytes, if there is a fence. At most one byte too many is read, which is enough to refuse it.
     pub(super) fn read_fence(&self) -> io::Result<Option<Vec<u8>>> {
         let file = match self.open_at(&self.fence_name(), OFlags::RDONLY, 0) {
             Err(Errno::NOENT) => return Ok(None),
@@ -254,7 +254,7 @@ impl DirFence {
         Ok(Some(bytes))
     }
 
-    /// Opens a file here to read it; nothing if there is none. What is no plain file is not touched.
+    /// Opens a plain file here to read it, if there is one. Fails for anything else.
     fn open_plain(&self, name: &str) -> io::Result<Option<File>> {
         match rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => plain(name, &found)?,
@@ -265,12 +265,12 @@ impl DirFence {
             Err(Errno::NOENT) => return Ok(None),
             other => other?,
         };
-        // Another may have come in between.
+        // It may have been replaced in between.
         plain(name, &rustix::fs::fstat(&file)?)?;
         Ok(Some(file))
     }
 
-    /// The digest of a file here, by its name; nothing if there is none.
+    /// The digest of a file here, if it exists.
     pub(super) fn digest_of(&self, name: &str) -> io::Result<Option<String>> {
         let Some(mut file) = self.open_plain(name)? else { return Ok(None) };
         let mut hash = Sha256::new();
@@ -281,7 +281,7 @@ impl DirFence {
         Ok(Some(named(hash)))
     }
 
-    /// Hands on a file here, by its name; false if there is none.
+    /// Copies a file here to `to`; false if it does not exist.
     pub(super) fn copy(&self, name: &str, to: &mut dyn Write) -> io::Result<bool> {
         let Some(mut file) = self.open_plain(name)? else { return Ok(false) };
         blocks(&mut file, |block| to.write_all(block))?;
@@ -296,14 +296,14 @@ impl DirFence {
         }
     }
 
-    /// What else is here whose name begins with this.
+    /// The names here that begin with `prefix`.
     pub(super) fn names(&self, prefix: &str) -> Vec<String> {
         let Ok(entries) = Dir::read_from(&self.dir) else { return Vec::new() };
         let names = entries.flatten().filter_map(|entry| Some(entry.file_name().to_str().ok()?.to_owned()));
         names.filter(|name| name.starts_with(prefix)).collect()
     }
 
-    /// Removes payloads whose writers are dead. Best effort: nothing depends on it.
+    /// Removes payloads whose writers are dead. Nothing depends on it.
     pub(super) fn sweep(&self) {
         for name in self.names(&self.payload_prefix()) {
             let Ok(file) = self.open_at(&name, OFlags::RDONLY, 0) else { continue };

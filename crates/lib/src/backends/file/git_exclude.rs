@@ -1,20 +1,20 @@
-//! Our files beside an artefact in a git work tree: `git add .` must not commit them, so the repository's own exclude file
-//! names them. No `.gitignore` is touched: that belongs to the project.
+//! Keeps `git add .` from committing the lock and fence files beside an artefact: they are named in the repository's own
+//! exclude file. A `.gitignore` is not changed, because it belongs to the project.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// All but the versions of a tree, which are what its link points to.
+/// All our files except the versions of a tree, to which its link points.
 pub(super) const PATTERN: &str = ".*.leasehold-[!v]*";
 
-/// Has git ignore our files in `dir`, if that is in a work tree; where it could not be written, and why.
+/// Makes git ignore our files in `dir`, if it is in a work tree. An error names the file that could not be written.
 pub(super) fn exclude(dir: &Path) -> Result<(), (PathBuf, io::Error)> {
     let Some(file) = fs::canonicalize(dir).ok().and_then(|dir| exclude_file(&dir)) else { return Ok(()) };
     add(&file).map_err(|e| (file, e))
 }
 
-/// The exclude file of the repository whose work tree this is in: that of a linked work tree is the main one's.
+/// The exclude file of the repository around `dir`. A linked work tree uses the one of the main work tree.
 fn exclude_file(dir: &Path) -> Option<PathBuf> {
     let found = dir.ancestors().map(|above| above.join(".git")).find(|git| git.exists())?;
     let git = match fs::read_to_string(&found) {

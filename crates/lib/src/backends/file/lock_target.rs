@@ -3,20 +3,20 @@
 //! ```text
 //! today.json                        the artefact
 //! .today.json.leasehold-fence       who may write it, and what was written last
-//! .today.json.leasehold-lock        the critical section; kept for ever
-//! .today.json.leasehold-new-<id>    a payload on its way
+//! .today.json.leasehold-lock        the lock of the critical section; never removed
+//! .today.json.leasehold-new-<id>    a payload that is not in place yet
 //! ```
 //!
-//! The payload is on disk under its own name before anything else. Then, under the lock: settle what
-//! a dead writer left pending; ask the rule; fence `pending`, naming the payload; put it in place; fence
-//! `done`. Each step is durable before the next, so the fence is never behind the artefact, and a crash
-//! leaves either nothing or a `pending` that whoever comes next finishes, or takes back if the payload is
-//! gone.
+//! First the payload is written to the disk under its own name. Then, under the lock, the writer finishes or
+//! undoes a write that a dead writer left pending, and asks the rule. It sets the fence to `pending`, which
+//! names the payload, puts the payload in place, and sets the fence to `done`. Each step is durable before the
+//! next, so the fence is never behind the artefact. A crash leaves either nothing, or a `pending` fence. The
+//! next process that takes the lock finishes that write, or undoes it if the payload is gone.
 //!
-//! A writer that is frozen before the lock finds, when it wakes, whatever was sealed meanwhile. One
-//! that is frozen under it keeps everybody out until it goes on or is ended. If its files were removed
-//! meanwhile it finds that out, and changes nothing (see the module `inside`). On a network mount locks
-//! can be lost behind a client's back, so there the class is [`Class::Gate`].
+//! A writer that is paused before it takes the lock sees the newer fence when it continues. A writer that is
+//! paused under the lock blocks all others until it continues or is ended. If somebody removed its files
+//! meanwhile, it notices that and changes nothing (see `critical_section`). On a network mount a client can
+//! lose a lock without notice, so the class there is [`Class::Gate`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -39,7 +39,7 @@ use crate::targets::{
     Class, Content, Refused, RefusedAction, Sealed, Target, TargetAction, TargetError, Written, sealing,
 };
 
-/// How long to wait for the critical section: it takes milliseconds, so something hangs.
+/// How long to wait for the critical section. It takes milliseconds, so after this time something hangs.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest name of an artefact: the names beside it must fit into a directory too.
@@ -47,21 +47,21 @@ const NAME_MAX: usize = 255 - ".".len() - ".leasehold-new-".len() - 64;
 
 /// What kind of thing is replaced, and how it is staged and put in place.
 pub trait FileKind: fmt::Debug + Send {
-    /// What comes before the path in its URL.
+    /// The scheme of its URL.
     const SCHEME: &'static str;
 
-    /// What can be promised, on a file system of this machine or elsewhere.
+    /// Its class, on a file system of this machine (`local`) or on a network mount.
     fn class(&self, local: bool) -> Class {
         if local { Class::Atomic } else { Class::Gate }
     }
 
-    /// Whether what is there may be replaced; if not, what is wrong with it and what to do.
+    /// Whether the existing artefact may be replaced; if not, why not and what to do.
     fn fit(&self, beside: &DirFence) -> io::Result<Result<(), (String, String)>>;
 
-    /// Writes the content to the disk under a name of its own.
+    /// Writes the content to the disk under its own name.
     fn stage<'a>(&self, beside: &'a DirFence, content: Content<'_>) -> io::Result<StagedPayload<'a>>;
 
-    /// Puts a staged payload in place; again, if somebody died in the middle of it. An error means that it
+    /// Puts a staged payload in place; also for a writer that died while it did so. An error means that the payload
     /// is not in place.
     fn place(
         &self,
@@ -71,28 +71,28 @@ pub trait FileKind: fmt::Debug + Send {
         fence: &Fence,
     ) -> io::Result<()>;
 
-    /// The digest of a payload that is staged and may be put in place.
+    /// The digest of a staged payload that is not in place yet.
     fn waiting(&self, beside: &DirFence, payload: &str, fence: &Fence) -> io::Result<Option<String>>;
 
-    /// The digest of what is in place.
+    /// The digest of the artefact.
     fn present(&self, beside: &DirFence, fence: &Fence) -> io::Result<Option<String>>;
 
-    /// What is there now, in a word.
+    /// A word that changes whenever the artefact changes.
     fn fingerprint(&self, beside: &DirFence) -> Option<String>;
 
-    /// Removes what nobody needs any more. Best effort: nothing depends on it.
+    /// Removes files that are no longer needed. Nothing depends on it.
     fn sweep(&self, beside: &DirFence, current: &Fence);
 
-    /// Hands on what is in place; false: nothing is. None: this kind has no bytes to hand on.
+    /// Copies the artefact to `to`; false if there is none. None if this kind cannot be read as bytes.
     fn read(&self, _beside: &DirFence, _to: &mut dyn io::Write) -> Option<io::Result<bool>> {
         None
     }
 }
 
-/// Where the links are the system's own and stay as they are: /home, /var/run. Root may write there as well.
+/// Directories whose links belong to the system (/home, /var/run), although root may write there.
 const SYSTEM: [&str; 3] = ["/", "/usr", "/var"];
 
-/// The last link on the way to this directory that this user could point elsewhere.
+/// The last symbolic link in the path of this directory that this user could change.
 fn link_above(dir: &Path) -> Option<PathBuf> {
     let whole = std::path::absolute(dir).ok()?;
     let ours = |above: &Path| {
@@ -111,9 +111,9 @@ pub struct LockTarget<A> {
     patience: Duration,
     artefact: A,
     caution: Option<String>,
-    /// What was there when this run sealed it: see [`LockTarget::look`].
+    /// The artefact when this run fenced it: see [`LockTarget::look`].
     found: Option<String>,
-    /// What happened on the way, for whoever asks in the end.
+    /// Sentences for [`Target::aftermath`].
     noticed: RefCell<Vec<String>>,
 }
 
@@ -130,15 +130,15 @@ impl<A: FileKind> LockTarget<A> {
         let name = path.file_name().and_then(|name| name.to_str());
         let Some(name) = name.filter(|_| !given.ends_with('/')) else {
             return Err(unfit(
-                "does not end in a name: the fence lies beside the artefact, under a name made from its own",
-                "Name the artefact itself, without a slash at the end",
+                "does not end in a name, and the name of its fence is made from that name",
+                "Name the file or directory itself, without a slash at the end",
             ));
         };
         if name.len() > NAME_MAX {
             return Err(unfit("has a name too long to keep a fence beside it", "Use a shorter one"));
         }
         if name.contains(MARK) {
-            return Err(unfit("is kept by Leasehold for another artefact", "Name that one"));
+            return Err(unfit("is a file that Leasehold keeps beside a target", "Name that target"));
         }
         let dir = match path.parent() {
             Some(dir) if !dir.as_os_str().is_empty() => dir,
@@ -153,8 +153,8 @@ impl<A: FileKind> LockTarget<A> {
         let class = artefact.class(beside.is_local());
         let caution = link_above(dir).map(|link| {
             format!(
-                "{shown} is behind the link {}: its fence lies where that points to now, and a run that finds the link \
-                 pointing elsewhere is not held off by it. Name the real path to have one fence",
+                "{shown} is behind the link {}. Its fence lies where the link points now, so a run that finds the link \
+                 changed has another fence. Name the real path",
                 link.display()
             )
         });
@@ -162,8 +162,8 @@ impl<A: FileKind> LockTarget<A> {
         Ok(Self { beside, shown, class, patience, artefact, caution, found, noticed })
     }
 
-    /// Takes a place in the fence for something that is not written by us, and stays inside: what was done
-    /// is called `digest`.
+    /// Records something that Leasehold does not write itself as one write of this run, under the name `digest`. The caller
+    /// stays in the critical section.
     pub(in crate::backends) fn note(
         &mut self,
         bearer: &Bearer,
@@ -178,7 +178,7 @@ impl<A: FileKind> LockTarget<A> {
             FenceVerdict::LetIn(reason, next) => {
                 (next, Some(self.refusal(RefusedAction::Write, reason, bearer, fence)))
             }
-            // The number is a fresh one, so nothing is a repetition.
+            // The number is new, so this does not happen.
             FenceVerdict::Repeat => return Ok((inside, Written { seq, repeat: true, let_in: None })),
             FenceVerdict::Refuse(reason) => {
                 let refusal = self.refusal(RefusedAction::Write, reason, bearer, fence);
@@ -209,15 +209,15 @@ impl<A: FileKind> LockTarget<A> {
         let record = record.map_err(|bad| self.bad_fence(&bad.to_string()))?;
         let prefix = self.beside.payload_prefix();
         match record.as_ref().and_then(|record| record.pending.as_ref()) {
-            // Whatever it names would be renamed: only what we made ourselves.
+            // The file it names will be renamed, so it must be a payload of ours.
             Some(pending) if !pending.temp.starts_with(&prefix) => {
-                Err(self.bad_fence("the fence names a file that is no payload of ours"))
+                Err(self.bad_fence("the fence names a file that Leasehold did not write"))
             }
             _ => Ok(record),
         }
     }
 
-    /// Puts an accepted payload in place: fence `pending`, the payload itself, fence `done`.
+    /// Puts an accepted payload in place, between a fence that says `pending` and one that says `done`.
     fn land(
         &self,
         inside: &mut CriticalSection,
@@ -228,40 +228,39 @@ impl<A: FileKind> LockTarget<A> {
         let over = Some(self.beside.identity().map_err(|e| self.io("look at", e))?);
         let pending = PendingWrite { temp: payload.name.clone(), before: before.fence.digest.clone(), over };
         let record = FenceRecord::pending(fence, pending).after(Some(before));
-        let announced = self.beside.replace_fence(inside, &record.encode());
-        let said = announced.is_ok();
+        let fenced = self.beside.replace_fence(inside, &record.encode());
+        let was_pending = fenced.is_ok();
         let place = |()| self.artefact.place(&self.beside, inside, &payload.name, &record.fence);
-        if let Err(source) = announced.and_then(place) {
+        if let Err(source) = fenced.and_then(place) {
             let ours = self.decoded(self.beside.read_fence_inside(inside));
             let ours = ours.is_ok_and(|now| now.as_ref() == Some(&record));
             let restored = ours && self.beside.replace_fence(inside, &before.encode()).is_ok();
-            if restored || !(ours || said) {
+            if restored || !(ours || was_pending) {
                 return Err(self.io("write", source));
             }
-            // Whoever comes next finishes it, or came already: it is not for us to touch that one's fence.
+            // The next process in the critical section finishes this write, or has done so already and owns the fence now.
             payload.keep();
             return Err(TargetError::Unknown { target: self.shown.clone(), source });
         }
         payload.keep();
         self.beside.sync().map_err(|source| TargetError::Unknown { target: self.shown.clone(), source })?;
-        // It is written and announced; if this fails, whoever comes next sees that and says `done`.
+        // The artefact is in place. If this fails, the next process in the critical section sets the fence to `done`.
         let _ = self.beside.replace_fence(inside, &record.finished().encode());
         Ok(())
     }
 
-    /// The fence, with nothing pending: what a dead writer left is finished, or taken back if its
-    /// payload is gone and the artefact is not it.
+    /// The fence, after a pending write of a dead writer was finished. If its payload is gone and the artefact is not that
+    /// payload, the write is undone.
     fn settled(&self, inside: &mut CriticalSection) -> Result<Option<FenceRecord>, TargetError> {
         let stored = self.decoded(self.beside.read_fence_inside(inside))?;
         let Some((record, pending)) = stored.as_ref().and_then(|r| Some((r, r.pending.as_ref()?))) else {
             return Ok(stored);
         };
-        let io = |e| self.io("settle an unfinished write of", e);
+        let io = |e| self.io("finish an interrupted write of", e);
         let (fence, wanted) = (&record.fence, Some(&record.fence.digest));
         let waiting = self.artefact.waiting(&self.beside, &pending.temp, fence).map_err(io)?;
         let present = self.artefact.present(&self.beside, fence).map_err(io)?;
-        // Somebody may have changed it by hand since: that is not written over for the sake of a dead writer,
-        // whom nobody was told about.
+        // A change that a person made since then is not overwritten: the dead writer has not reported success to anybody.
         let over = pending.over.as_ref().filter(|_| present.as_ref() != wanted);
         let edited = match over {
             Some(over) => *over != self.beside.identity().map_err(io)?,
@@ -275,7 +274,7 @@ impl<A: FileKind> LockTarget<A> {
             self.beside.sync().map_err(io)?;
             record.finished()
         } else if present.as_ref() == wanted {
-            // It was put in place, whatever became of it since: taken back, it would be done again and not be seen.
+            // The payload was put in place. If the write were undone, a retry would write it a second time.
             record.finished()
         } else {
             record.taken_back()
@@ -285,16 +284,16 @@ impl<A: FileKind> LockTarget<A> {
         Ok(Some(settled))
     }
 
-    /// What is there, in a word that is another once it was written. A change of its mode or a link more is none.
+    /// A word that changes when the artefact is written, and not when its mode or its number of links changes.
     fn look(&self) -> io::Result<String> {
         let word = |s: Stat| format!("{}.{}.{}.{}", s.st_ino, s.st_size, s.st_mtime, s.st_mtime_nsec);
         Ok(self.beside.look()?.map_or_else(String::new, word))
     }
 
-    /// What was written without asking the fence while this run had it, as far as can be told.
+    /// A sentence about a write that bypassed the fence while this run held it, if one can be detected.
     fn went_round(&self, bearer: &Bearer) -> Option<String> {
         let FenceRecord { fence, pending, .. } = self.stored().ok()??;
-        // Somebody else's write may have been let in; one that was killed half way has not changed anything yet.
+        // In observe mode another run's write may have been accepted. A pending write has not changed anything yet.
         if fence.grant != bearer.grant || fence.mode == FenceMode::Observe || pending.is_some() {
             return None;
         }
@@ -304,20 +303,20 @@ impl<A: FileKind> LockTarget<A> {
                 (self.artefact.fingerprint(&self.beside)? != fence.digest, "as the last fenced write left it")
             }
         };
-        // Another run may have sealed it while we looked.
+        // Another run may have fenced the target in between.
         let still = self.stored().ok()??.fence == fence;
         (changed && still).then(|| {
             let shown = &self.shown;
             format!(
-                "{shown} was changed past its fence: it is not {how}. A plain `>` is not checked, so a run that \
-                 was overtaken could do that too. Write it by: leasehold write {shown}"
+                "{shown} was changed past its fence: it is not {how}. Nothing checks a plain `>`, so a run that lost its \
+                 lease could do that too. Write it with: leasehold write {shown}"
             )
         })
     }
 
     fn committed(&self, file: &Path, why: &io::Error) {
         self.noticed.borrow_mut().push(format!(
-            "git does not ignore the lock and the fence beside {}, for {} cannot be written ({why}): add the line {} there",
+            "git does not ignore the lock and the fence beside {}, because {} cannot be written ({why}). Add this line to it: {}",
             self.shown,
             file.display(),
             git_exclude::PATTERN
@@ -326,8 +325,8 @@ impl<A: FileKind> LockTarget<A> {
 
     fn kept(&self, fence: &Fence) -> String {
         format!(
-            "{} was changed by hand after a run with token {} had died writing it: what is there was kept, \
-             and that write was taken back",
+            "{} was changed by hand after a run with token {} died while it wrote it. The change was kept, and the write of \
+             that run was undone",
             self.shown, fence.token
         )
     }
@@ -336,7 +335,7 @@ impl<A: FileKind> LockTarget<A> {
         if self.beside.is_mount_point() {
             return Err(TargetError::Unfit {
                 target: self.shown.clone(),
-                why: "is a mount point, which nothing can be put in the place of".into(),
+                why: "is a mount point, which cannot be replaced".into(),
                 fix: "Mount its directory instead".into(),
             });
         }
@@ -390,7 +389,7 @@ impl<A: FileKind> Target for LockTarget<A> {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
-        // First without the lock, whose file would be left beside what is refused.
+        // Checked before the lock is taken: its file would stay beside a target that is refused.
         self.fit()?;
         let mut inside = self.go_in()?;
         self.fit()?;
@@ -401,9 +400,9 @@ impl<A: FileKind> Target for LockTarget<A> {
             return Ok(Sealed { let_in: None });
         };
         let record = FenceRecord::done(next).after(stored.as_ref());
-        self.beside.replace_fence(&mut inside, &record.encode()).map_err(|e| self.io("seal", e))?;
+        self.beside.replace_fence(&mut inside, &record.encode()).map_err(|e| self.io("fence", e))?;
         self.beside.sweep();
-        // Also later: a repository may be made around it.
+        // Each time: somebody may make a repository around it later.
         let excluded = git_exclude::exclude(&self.beside.path(""));
         if let (Err((file, e)), None) = (excluded, &stored) {
             self.committed(&file, &e);
@@ -423,7 +422,7 @@ impl<A: FileKind> Target for LockTarget<A> {
             let refusal = self.refusal(RefusedAction::Write, reason, bearer, fence);
             Err(TargetError::Refused(Box::new(refusal)))
         };
-        // First without the lock, whose file would be left beside what was never sealed.
+        // Checked before the lock is taken: its file would stay beside a target that has no fence.
         if self.stored()?.is_none() {
             return refused(RefusalReason::NotSealed, None);
         }
@@ -432,7 +431,7 @@ impl<A: FileKind> Target for LockTarget<A> {
         payload.take_over(&self.beside).map_err(|e| self.io("write", e))?;
         let stored = self.settled(&mut inside)?;
         let fence = stored.as_ref().map(|stored| &stored.fence);
-        // The rule looks at the grant before it looks at the number, so any number will do for others.
+        // The rule compares the run before the number, so the number does not matter for other runs.
         let seq = seq.unwrap_or_else(|| next_seq(fence));
         let offer = FenceOffer::Write { seq, digest: payload.digest.clone() };
         let written = |repeat, let_in| Written { seq, repeat, let_in };
@@ -450,19 +449,19 @@ impl<A: FileKind> Target for LockTarget<A> {
                 let placed = self.artefact.place(&self.beside, &inside, &payload.name, &as_if);
                 placed.map_err(|e| self.io("write", e))?;
                 payload.keep();
-                // Before it is counted: the count may fail, and with it the sync that is part of it.
+                // Before the count, which syncs too but may fail.
                 self.beside.sync().map_err(|e| TargetError::InDoubt {
                     target: self.shown.clone(),
                     asked: TargetAction::Write,
-                    why: format!("it is in place, and may not be after a power cut ({e})"),
+                    why: format!("it is in place, but a power cut could undo it ({e})"),
                 })?;
-                // Counted after the fact: a watched write must not fail for the sake of its count.
+                // Counted afterwards: in observe mode a write must not fail because it cannot be counted.
                 let record = FenceRecord::done(counted).after(Some(stored));
                 let _ = self.beside.replace_fence(&mut inside, &record.encode());
                 Ok(written(false, Some(refusal)))
             }
             (FenceVerdict::Refuse(reason), _) => refused(reason, fence),
-            // The rule lets nobody write what was never sealed.
+            // The rule accepts no write without a fence.
             (FenceVerdict::Accept(_) | FenceVerdict::Repeat | FenceVerdict::LetIn(..), None) => {
                 refused(RefusalReason::NotSealed, None)
             }
@@ -501,7 +500,7 @@ impl<A: FileKind> Target for LockTarget<A> {
             Some(Ok(true)) => return Ok(()),
             Some(Err(e)) => return Err(self.io("read", e)),
             Some(Ok(false)) => ("is not there", "Run the job that writes it"),
-            None => ("is no single file", "Read it with the tools for its kind"),
+            None => ("is not a single file", "Read it with its own tools"),
         };
         Err(TargetError::Unfit { target: self.shown.clone(), why: why.into(), fix: fix.into() })
     }
@@ -526,7 +525,7 @@ mod tests {
         std::os::unix::fs::symlink("/", &link).unwrap();
         assert_eq!(link_above(&link.join("tmp")), Some(link.clone()));
         std::fs::remove_dir_all(&dir).unwrap();
-        // Of those that there are on most machines: root may replace them, and does not.
+        // Links that most machines have. Root could change them, but does not.
         for system in ["/var/run", "/var/lock", "/bin", "/lib", "/usr/tmp"] {
             assert_eq!(link_above(Path::new(system)), None);
         }

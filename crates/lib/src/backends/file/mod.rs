@@ -31,14 +31,6 @@ const fn backend(schemes: &'static [Scheme], open: OpenTarget) -> Backend {
         show: str::to_owned,
         variables: &[],
         store: None,
-        target: Some(AsTarget {
-            schemes,
-            open,
-            guard: None,
-            path: true,
-            anywhere: whole_path,
-            reset: None,
-            after_stale: AsTarget::NOTHING_TO_REPAIR,
-        }),
+        target: Some(AsTarget { path: true, anywhere: whole_path, ..AsTarget::new(schemes, open) }),
     }
 }

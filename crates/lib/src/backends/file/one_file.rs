@@ -1,4 +1,4 @@
-//! One file as a target: replaced as a whole, by renaming.
+//! One file as a target. It is replaced as a whole, by a rename.
 
 use std::io;
 use std::path::Path;
@@ -32,7 +32,7 @@ impl FileKind for OneFile {
         let (why, fix) = match FileType::from_raw_mode(found.st_mode) {
             FileType::RegularFile => return Ok(Ok(())),
             FileType::Symlink => (
-                "is a symbolic link, and what it points to may have a fence of its own",
+                "is a symbolic link, and the file it points to may have another fence",
                 "Name the file it points to",
             ),
             FileType::Directory => ("is a directory", "Name a file in it, or write it as a tree:"),

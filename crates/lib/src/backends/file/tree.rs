@@ -1,10 +1,10 @@
-//! A directory as a target: every version is a directory of its own, and a symbolic link says which one
-//! is current, so that readers always see one whole version.
+//! A directory as a target. Each version is a separate directory, and a symbolic link points to the current
+//! one, so readers always see one whole version.
 //!
 //! ```text
 //! site -> .site.leasehold-v-42.1.3f9a…     the artefact
 //! .site.leasehold-v-42.1.3f9a…             its current version: token, number of the write, digest
-//! .site.leasehold-v-41.3.77c0…             one before, for readers that are still in it
+//! .site.leasehold-v-41.3.77c0…             the version before, for readers that still use it
 //! ```
 
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ use crate::targets::{Content, TargetError};
 /// A directory that only the holder of a lease may replace.
 pub type TreeTarget = LockTarget<DirTree>;
 
-/// How long a version that is no longer current stays, for readers that are still in it.
+/// How long a replaced version is kept for readers that still use it.
 pub const READER_GRACE: Duration = Duration::from_secs(10 * 60);
 
 /// A tree of files.
@@ -36,30 +36,31 @@ pub struct DirTree {
 }
 
 impl TreeTarget {
-    /// The directory at `path`, which need not exist; the one above it must.
+    /// The directory at `path`, which need not exist; its parent must.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TargetError> {
-        Self::open_with(path, READER_GRACE)
+        Self::at(path.as_ref(), DirTree { grace: READER_GRACE })
     }
 
-    /// The same, with another grace for readers of old versions.
+    /// The same, with another time for which replaced versions are kept.
+    #[cfg(feature = "conformance")]
     pub fn open_with(path: impl AsRef<Path>, grace: Duration) -> Result<Self, TargetError> {
         Self::at(path.as_ref(), DirTree { grace })
     }
 }
 
-/// What the names of all versions begin with.
+/// The first part of all versions' names.
 fn prefix(beside: &DirFence) -> String {
     beside.side("v-")
 }
 
-/// The name of the version that this fence announces. Enough of the digest to tell two apart.
+/// The name of the version that this fence describes, with enough of the digest to tell two versions apart.
 fn version(beside: &DirFence, fence: &Fence) -> String {
     let digest = fence.digest.rsplit(':').next().unwrap_or_default();
     let short = digest.get(..16).unwrap_or(digest);
     format!("{}{}.{}.{short}", prefix(beside), fence.token, fence.seq)
 }
 
-/// The version that is current; nothing if what is there is not ours.
+/// The current version. None if there is none, or the artefact is not our link.
 fn current(beside: &DirFence) -> Option<String> {
     let link = fs::read_link(beside.path(beside.name())).ok()?;
     link.to_str().filter(|name| name.starts_with(&prefix(beside))).map(str::to_owned)
@@ -75,7 +76,7 @@ impl FileKind for DirTree {
             FileType::Directory => return Ok(Ok(())),
             FileType::Symlink if current(beside).is_some() => return Ok(Ok(())),
             FileType::Symlink => (
-                "is a symbolic link that we did not make, and what it points to may have a fence of its own",
+                "is a symbolic link that Leasehold did not make, and the directory it points to may have another fence",
                 "Name the directory it points to",
             ),
             FileType::RegularFile => ("is a file", "Write it as a file:"),
@@ -86,13 +87,13 @@ impl FileKind for DirTree {
 
     fn stage<'a>(&self, beside: &'a DirFence, content: Content<'_>) -> io::Result<StagedPayload<'a>> {
         let Content::Directory(source) = content else {
-            let why = "this is a tree, and it was given one file; name a directory with --from";
+            let why = "a tree: target takes a directory and was given one file; name a directory with --from";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         };
         let mut payload = beside.payload_directory()?;
         let to = beside.path(&payload.name);
         if fs::canonicalize(&to)?.starts_with(fs::canonicalize(source)?) {
-            let why = "it would be copied into itself; keep what is written outside of what is copied";
+            let why = "the directory would be copied into itself; the target must lie outside of the directory in --from";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         copy(source, &to)?;
@@ -111,19 +112,19 @@ impl FileKind for DirTree {
         let before = current(beside);
         let there = before.as_ref() == Some(&version);
         match fs::symlink_metadata(beside.path(payload)) {
-            // The same content under the same number, as after a reset of the fence, and perhaps edited since.
+            // The same content with the same number, as after a reset of the fence. It may have been edited since.
             Ok(_) if there => {
                 beside.exchange(inside, payload, &version)?;
-                // It is in place; what is left under the payload's name is swept by the next seal.
+                // The new one is in place. The next seal sweeps the old one under the payload's name.
                 let _ = set_aside(beside, inside, payload);
             }
             Ok(_) => {
-                // Left by a power cut: what is current is never removed.
+                // A power cut may have left one. It is not the current version, so it can be removed.
                 beside.discard(&version);
                 beside.rename(inside, payload, &version)?;
                 beside.sync()?;
             }
-            // Whoever died in the middle of this had come so far; otherwise there is nothing to point to.
+            // A writer that died here may have renamed it already. If not, there is nothing to point to.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 fs::metadata(beside.path(&version))?;
             }
@@ -132,17 +133,17 @@ impl FileKind for DirTree {
         if !there {
             before.iter().for_each(|before| replaced_now(&beside.path(before)));
         }
-        // Left by somebody who died here.
+        // Links of writers that died here.
         for link in beside.names(&beside.side("link")) {
             set_aside(beside, inside, &link)?;
         }
-        // A name that nobody else has: one who was overtaken cannot put another link under it.
+        // A new name, so that an older writer cannot put another link under it.
         let link = beside.side(&format!("link-{:032x}", crate::random::seed()));
         symlink(&version, beside.path(&link))?;
         match beside.rename(inside, &link, beside.name()) {
             Err(e) if e.kind() == io::ErrorKind::IsADirectory => {
                 beside.exchange(inside, &link, beside.name())?;
-                // It is in place; whoever comes next tries this again.
+                // The link is in place. The next writer tries this again.
                 let _ = set_aside(beside, inside, &link);
                 Ok(())
             }
@@ -184,15 +185,15 @@ impl FileKind for DirTree {
     }
 }
 
-/// Marks a version, right before its successor takes its place: the kernel notes the time of any change.
+/// Marks the time at which a version is replaced: a change of its permissions sets its ctime.
 fn replaced_now(version: &Path) {
     if let Ok(found) = fs::metadata(version) {
         let _ = fs::set_permissions(version, found.permissions());
     }
 }
 
-/// When a version was replaced, by this machine's clock, or got its name if it was never current. Another user's
-/// are that user's to mark, and to sweep.
+/// When a version was replaced, by this machine's clock; or when it got its name, if it was never current. None for a
+/// version of another user, who marks and sweeps it.
 fn replaced_at(version: &Path) -> Option<Duration> {
     let found = fs::symlink_metadata(version).ok()?;
     let ours = found.uid() == rustix::process::geteuid().as_raw();
@@ -200,8 +201,8 @@ fn replaced_at(version: &Path) -> Option<Duration> {
     ours.then_some(changed)
 }
 
-/// A link that was never used goes; a plain directory that was there before the first write becomes a version
-/// like the others, older than all of them.
+/// Removes a link that was never used. A plain directory, which was there before the first write, becomes the oldest
+/// version.
 fn set_aside(beside: &DirFence, inside: &CriticalSection, link: &str) -> io::Result<()> {
     if fs::symlink_metadata(beside.path(link)).is_ok_and(|found| found.is_dir()) {
         let id = crate::random::seed() as u64;
@@ -211,16 +212,16 @@ fn set_aside(beside: &DirFence, inside: &CriticalSection, link: &str) -> io::Res
     Ok(())
 }
 
-/// Token and number of a version's name.
+/// The token and the number in a version's name.
 fn version_number(prefix: &str, name: &str) -> Option<(u64, u64)> {
     let mut parts = name.strip_prefix(prefix)?.splitn(3, '.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// The entries of a directory, in one order for all.
+/// The entries of a directory, sorted by name.
 fn entries(dir: &Path) -> io::Result<Vec<(PathBuf, fs::Metadata)>> {
     let mut entries = Vec::new();
-    // Not the standard library's way: that panics where a directory cannot be closed.
+    // Not std::fs::read_dir, which panics if closing the directory fails.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let open = rustix::fs::open(dir, flags, Mode::empty())?;
     for entry in rustix::fs::Dir::new(open)? {
@@ -236,7 +237,7 @@ fn entries(dir: &Path) -> io::Result<Vec<(PathBuf, fs::Metadata)>> {
     Ok(entries)
 }
 
-/// Copies what is in one directory into another, durably. Links are copied as links.
+/// Copies the entries of one directory into another, durably. Links are copied as links.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     for (path, found) in entries(from)? {
         let target = to.join(path.file_name().unwrap_or_default());
@@ -259,13 +260,13 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     File::open(to)?.sync_all()
 }
 
-/// Opens a plain file; what has come in its place since it was looked at holds nobody up.
+/// Opens a plain file. It does not block if something else has taken its place.
 fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::other(format!("{} is no file any more", path.display()))),
+        false => Err(io::Error::other(format!("{} is no longer a plain file", path.display()))),
     }
 }
 
@@ -279,7 +280,7 @@ pub fn digest(dir: &Path) -> io::Result<String> {
 fn add(hash: &mut Sha256, dir: &Path) -> io::Result<()> {
     for (path, found) in entries(dir)? {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-        // Each part with its length, so that no two trees read alike.
+        // Each part has its length, so that no two trees give the same bytes.
         let mut part = |kind: u8, bytes: &[u8]| {
             hash.update([kind]);
             hash.update((bytes.len() as u64).to_be_bytes());
@@ -302,7 +303,7 @@ fn add(hash: &mut Sha256, dir: &Path) -> io::Result<()> {
                 Ok(())
             })?;
         } else {
-            // A pipe, a socket, a device: that it is there, for to open it could wait for ever.
+            // A pipe, a socket or a device: only that it exists, because opening it could block.
             part(b'o', &found.mode().to_be_bytes());
             hash.update(found.rdev().to_be_bytes());
         }
@@ -317,7 +318,7 @@ mod tests {
     use leasehold_core::ids::{Epoch, Grant, Token};
     use leasehold_core::name::Name;
 
-    /// Somebody removed it while its writer waited for its turn.
+    /// The payload was removed while its writer waited for the lock.
     #[test]
     fn what_vanished_is_not_put_in_place() {
         let dir = std::env::temp_dir().join(format!("leasehold-tree-{:x}", crate::random::seed()));
@@ -343,7 +344,7 @@ mod tests {
         assert!(fs::symlink_metadata(dir.join("site")).is_err(), "points to nothing");
         fs::create_dir(dir.join(payload)).unwrap();
         tree.place(&beside, &inside, payload, &fence).unwrap();
-        // Again, as after a crash: it has its name already.
+        // Again, as after a crash: the version has its name already.
         fs::remove_file(dir.join("site")).unwrap();
         tree.place(&beside, &inside, payload, &fence).unwrap();
         assert!(dir.join("site").is_dir());

@@ -12,7 +12,7 @@ pub use self::store::FirestoreStore;
 pub use self::target::{FirestoreTarget, LARGEST};
 use super::mask::Masking;
 use super::remote::Remote;
-use super::{AsStore, AsTarget, Backend, OpenError, Reach, Scheme};
+use super::{AsStore, AsTarget, Backend, OpenError, Scheme};
 
 /// Names the emulator's address, for every client of Firestore.
 const EMULATOR: &str = "FIRESTORE_EMULATOR_HOST";
@@ -21,26 +21,14 @@ const EMULATOR: &str = "FIRESTORE_EMULATOR_HOST";
 pub(super) const BACKEND: Backend = Backend {
     show: shown,
     variables: &[EMULATOR],
-    store: Some(AsStore {
-        schemes: &[Scheme { name: "firestore", example: "firestore://PROJECT/COLLECTION" }],
-        reach: Reach::Machines,
-        open: |url, _, _| {
-            let store = FirestoreStore::new(url).map_err(OpenError::Url)?;
-            Ok(Box::new(Remote::new(store)))
-        },
-        path: None,
-        ignored: None,
-        schema_sql: None,
-    }),
-    target: Some(AsTarget {
-        schemes: &[Scheme { name: "firestore", example: "firestore://PROJECT/COLLECTION/DOCUMENT" }],
-        open: |url, _| Ok(Box::new(FirestoreTarget::open(url)?)),
-        guard: None,
-        path: false,
-        anywhere: |shown| Some(shown.into()),
-        reset: None,
-        after_stale: AsTarget::NOTHING_TO_REPAIR,
-    }),
+    store: Some(AsStore::new(
+        &[Scheme { name: "firestore", example: "firestore://PROJECT/COLLECTION" }],
+        |url, _, _| Ok(Box::new(Remote::new(FirestoreStore::new(url).map_err(OpenError::Url)?))),
+    )),
+    target: Some(AsTarget::new(
+        &[Scheme { name: "firestore", example: "firestore://PROJECT/COLLECTION/DOCUMENT" }],
+        |url, _| Ok(Box::new(FirestoreTarget::open(url)?)),
+    )),
 };
 
 fn shown(url: &str) -> String {

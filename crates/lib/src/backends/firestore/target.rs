@@ -7,12 +7,12 @@
 
 mod documents;
 
-use std::fmt;
+#[cfg(feature = "conformance")]
 use std::time::Duration;
 
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::ids::WriteId;
-use leasehold_core::store::{Cas, Failure, FailureKind, Version};
+use leasehold_core::store::{Cas, FailureKind, Version};
 
 use self::documents::{Document, Documents};
 use super::connection::FirestoreConnection;
@@ -20,7 +20,7 @@ use super::shown;
 use crate::random;
 use crate::targets::TargetError;
 use crate::targets::cas_fence::{self, CasFence, Swap};
-use crate::targets::deadline::{Calls, Networked};
+use crate::targets::deadline::{Networked, Server};
 
 /// A document may have 1 MiB with all its names; this leaves room for them.
 pub const LARGEST: usize = 1_000_000;
@@ -28,17 +28,10 @@ pub const LARGEST: usize = 1_000_000;
 const LONG_AGO: &str = "2000-01-01T00:00:00.000000Z";
 
 /// A document that only the holder of a lease may change.
+#[derive(Debug)]
 pub struct FirestoreTarget {
-    calls: Calls<FirestoreConnection>,
-    shown: String,
-    server: String,
+    server: Server<FirestoreConnection>,
     documents: Documents,
-}
-
-impl fmt::Debug for FirestoreTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FirestoreTarget").field("shown", &self.shown).finish_non_exhaustive()
-    }
 }
 
 impl FirestoreTarget {
@@ -50,25 +43,22 @@ impl FirestoreTarget {
             fix,
         })?;
         let config = &connection.config;
-        let (shown, server) = (config.shown.clone(), format!("{} {}", config.database, config.endpoint));
-        Ok(Self { calls: Calls::new(connection), shown, server, documents })
+        let (shown, name) = (config.shown.clone(), format!("{} {}", config.database, config.endpoint));
+        Ok(Self { server: Server::new(connection, shown, name), documents })
     }
 
     /// Waits this long for one call, and for all calls of one verb.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_patience(mut self, each: Duration, all: Duration) -> Self {
-        self.calls.limit(each, all);
+        self.server.calls.limit(each, all);
         self
-    }
-
-    fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
-        TargetError::Remote { target: self.shown.clone(), doing, failure }
     }
 
     fn bad_fence(&self, why: &str) -> TargetError {
         let name = self.documents.fence.split_once("/documents/").map_or("", |(_, name)| name);
         let fence = format!("the document {name}");
-        TargetError::BadFence { target: self.shown.clone(), fence, why: why.into() }
+        TargetError::BadFence { target: self.server.shown.clone(), fence, why: why.into() }
     }
 }
 
@@ -76,13 +66,13 @@ impl CasFence for FirestoreTarget {
     type Content = [u8];
 
     fn shown(&self) -> &str {
-        &self.shown
+        &self.server.shown
     }
 
     fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
         let documents = &self.documents;
-        let found = self.calls.call(0, async |store| store.fence(documents).await, Err);
-        let found = found.map_err(|f| self.remote("read the fence of", f))?;
+        let found = self.server.calls.call(0, async |store| store.fence(documents).await, Err);
+        let found = found.map_err(|f| self.server.failed("read the fence of", f))?;
         let Some(Document { bytes, version }) = found else { return Ok(None) };
         let record = FenceRecord::decode(&bytes.unwrap_or_default());
         Ok(Some((record.map_err(|bad| self.bad_fence(&bad.to_string()))?, version)))
@@ -98,14 +88,12 @@ impl CasFence for FirestoreTarget {
         let write = WriteId(random::seed());
         let work =
             async |store: &mut FirestoreConnection| store.swap(documents, at, write, &fence, content).await;
-        match self.calls.call(content.map_or(0, <[u8]>::len), work, Cas::Unknown) {
-            Cas::Written { .. } => Ok(Swap::Done),
-            Cas::Conflict => Ok(Swap::Conflict),
+        match self.server.calls.call(content.map_or(0, <[u8]>::len), work, Cas::Unknown) {
             // Said in place of a commit.
             Cas::Unknown(failure) if failure.kind == FailureKind::Denied => {
-                Err(self.remote("write", failure))
+                Err(self.server.failed("write", failure))
             }
-            Cas::Unknown(failure) => Ok(Swap::Unknown(failure.message)),
+            cas => Ok(cas.into()),
         }
     }
 
@@ -118,21 +106,21 @@ impl Networked for FirestoreTarget {
     const KIND: &'static str = "document";
     const MOST: usize = LARGEST;
 
-    fn comparer(&self) -> String {
-        self.server.clone()
+    fn server_name(&self) -> &str {
+        &self.server.name
     }
 
     fn begin(&mut self, bytes: usize) {
-        self.calls.begin(bytes);
+        self.server.calls.begin(bytes);
     }
 
     fn fetch(&mut self) -> Result<Vec<u8>, TargetError> {
         let documents = &self.documents;
-        let found = self.calls.call(LARGEST, async |store| store.content(documents).await, Err);
-        let found = found.map_err(|f| self.remote("read", f))?;
+        let found = self.server.calls.call(LARGEST, async |store| store.content(documents).await, Err);
+        let found = found.map_err(|f| self.server.failed("read", f))?;
         let Some(bytes) = found.and_then(|document| document.bytes) else {
             return Err(TargetError::Unfit {
-                target: self.shown.clone(),
+                target: self.server.shown.clone(),
                 why: "has no field named content that is text or bytes".into(),
                 fix: "Run the job that writes it".into(),
             });

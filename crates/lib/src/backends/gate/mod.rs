@@ -14,22 +14,19 @@ pub(super) const BACKEND: Backend = Backend {
     variables: &[],
     store: None,
     target: Some(AsTarget {
-        schemes: &[Scheme { name: SCHEME, example: "gate:NAME" }],
-        open: |url, path| match named(url) {
+        // By its name it is in the store that is in use then.
+        anywhere: |shown| if named(shown).is_some() { Some(shown.into()) } else { whole_path(shown) },
+        holds_content: false,
+        name_in_store: named,
+        ..AsTarget::new(&[Scheme { name: SCHEME, example: "gate:NAME" }], |url, path| match named(url) {
             None => Ok(Box::new(GateTarget::open(path)?)),
-            // A file of that name, wherever this process happens to be, would hold nobody off.
+            // A file of that name in the current directory would stop no other run.
             Some(_) => Err(TargetError::Unfit {
                 target: url.into(),
                 why: "is a gate in the store of a lease, and no store was given".into(),
-                fix: "Name it where the lease is asked for".into(),
+                fix: "Name it when you start the run: leasehold run NAME --fence gate:NAME".into(),
             }),
-        },
-        guard: None,
-        path: false,
-        // By its name it is in whichever store is in use then.
-        anywhere: |shown| if named(shown).is_some() { Some(shown.into()) } else { whole_path(shown) },
-        reset: None,
-        after_stale: AsTarget::NOTHING_TO_REPAIR,
+        })
     }),
 };
 

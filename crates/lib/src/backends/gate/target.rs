@@ -169,13 +169,11 @@ impl CasFence for StoreGate {
     ) -> Result<Swap, TargetError> {
         let (write, body) = (WriteId(random::seed()), record.encode());
         match self.call("change", |store, key| block_on(store.cas(key, at, write, &body)))? {
-            Cas::Written { .. } => Ok(Swap::Done),
-            Cas::Conflict => Ok(Swap::Conflict),
-            Cas::Unknown(failure) if failure.kind == FailureKind::Unreachable => {
-                Ok(Swap::Unknown(failure.message))
-            }
             // Trying again would not mend it.
-            Cas::Unknown(failure) => Err(self.remote("change", failure)),
+            Cas::Unknown(failure) if failure.kind != FailureKind::Unreachable => {
+                Err(self.remote("change", failure))
+            }
+            cas => Ok(cas.into()),
         }
     }
 

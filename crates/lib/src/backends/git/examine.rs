@@ -17,7 +17,7 @@ use leasehold_core::store::FailureKind;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::push_output::{self, RefStatus};
-use super::remote::{FenceCommit, GitRemote, took};
+use super::remote::{FenceCommit, FencePush, GitRemote, took};
 use super::tool::GitOutput;
 use super::unfit;
 use crate::targets::TargetError;
@@ -33,9 +33,11 @@ impl GitRemote {
         record: &FenceRecord,
     ) -> Result<Swap, TargetError> {
         let late = self.successor(old, new.name, record)?;
-        let hook = Hook::new(self.git.run_dir.path(), &self.pushing(old, new, None, None))
+        let first = FencePush { old, new, content: None };
+        let second = FencePush { new: &late, ..first };
+        let hook = Hook::new(self.git.run_dir.path(), &self.pushing(first, None))
             .map_err(|e| self.system("examine", &e))?;
-        let command = self.pushing(old, &late, None, Some(&hook.dir));
+        let command = self.pushing(second, Some(&hook.dir));
         let begun = clock::boot_time();
         let outer = self.git.run(command, b"").map_err(|e| self.system("examine", &e))?;
         let inner = hook.said(|err| self.git.hidden(err));
@@ -49,12 +51,12 @@ impl GitRemote {
             if took(&outer, &late) {
                 return Err(not_run(&self.shown));
             }
-            return self.judged(old, &late, None, &outer);
+            return self.judged(second, &outer);
         };
         if took(&outer, &late) && (took(&inner, new) || is(&inner, new, RefStatus::stale)) {
             return Err(liar(&self.shown));
         }
-        match self.judged(old, new, None, &inner)? {
+        match self.judged(first, &inner)? {
             Swap::Done if outer.late => {
                 Err(self.failed("examine", FailureKind::Unreachable, outer.complaint()))
             }

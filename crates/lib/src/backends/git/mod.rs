@@ -30,10 +30,6 @@ pub(super) const BACKEND: Backend = Backend {
     variables: &[],
     store: None,
     target: Some(AsTarget {
-        schemes: &[Scheme { name: SCHEME, example: "git:URL-OR-REMOTE" }],
-        open: |_, given| Ok(Box::new(GitTarget::open(given)?)),
-        guard: None,
-        path: false,
         anywhere,
         reset: Some(|given| {
             format!(
@@ -42,6 +38,9 @@ pub(super) const BACKEND: Backend = Backend {
         }),
         after_stale: "What it committed is still in its clone: git fetch && git reset --hard @{u} there, or rebase it, before \
                       you run it again.",
+        ..AsTarget::new(&[Scheme { name: SCHEME, example: "git:URL-OR-REMOTE" }], |_, given| {
+            Ok(Box::new(GitTarget::open(given)?))
+        })
     }),
 };
 

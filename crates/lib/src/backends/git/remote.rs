@@ -86,6 +86,14 @@ impl PushRequest {
     }
 }
 
+/// A push that moves the fence from `old` to `new`, and what else it moves.
+#[derive(Clone, Copy)]
+pub(super) struct FencePush<'a> {
+    pub(super) old: Option<&'a FenceCommit>,
+    pub(super) new: &'a FenceCommit,
+    pub(super) content: Option<&'a PushRequest>,
+}
+
 /// One repository.
 #[derive(Debug)]
 pub(super) struct GitRemote {
@@ -231,13 +239,8 @@ impl GitRemote {
 
     /// A push that moves the fence from `old` to `new`, and all else with it, or nothing at all. Git runs the hooks in
     /// this directory, and no others.
-    pub(super) fn pushing(
-        &self,
-        old: Option<&FenceCommit>,
-        new: &FenceCommit,
-        content: Option<&PushRequest>,
-        hooks: Option<&Path>,
-    ) -> Command {
+    pub(super) fn pushing(&self, push: FencePush<'_>, hooks: Option<&Path>) -> Command {
+        let FencePush { old, new, content } = push;
         let mut command = if content.is_some() { self.git.inside() } else { self.git.apart() };
         // Options of the user's settings have come through git already, or are not meant for the seal.
         command.args(["-c", "push.pushOption="]);
@@ -263,20 +266,14 @@ impl GitRemote {
 
     /// What became of a push that is over. That git calls it good is believed once the fence shows it: a server may
     /// say so and compare nothing.
-    pub(super) fn judged(
-        &mut self,
-        old: Option<&FenceCommit>,
-        new: &FenceCommit,
-        content: Option<&PushRequest>,
-        said: &GitOutput,
-    ) -> Result<Swap, TargetError> {
+    pub(super) fn judged(&mut self, push: FencePush<'_>, said: &GitOutput) -> Result<Swap, TargetError> {
         self.statuses = push_output::statuses(&said.out);
-        if !took(said, new) {
-            return self.settle(old, new, content, said);
+        if !took(said, push.new) {
+            return self.settle(push, said);
         }
-        match self.shows(new) {
+        match self.shows(push.new) {
             Ok(true) => Ok(Swap::Done),
-            Ok(false) if content.is_some() => {
+            Ok(false) if push.content.is_some() => {
                 let (target, why) = (self.shown.clone(), ASTRAY.into());
                 Err(TargetError::InDoubt { target, asked: TargetAction::Write, why })
             }
@@ -298,13 +295,8 @@ impl GitRemote {
 
     /// What a push that did not end well has come to. The exit code is 1 for everything, so only the
     /// fence itself can tell.
-    fn settle(
-        &mut self,
-        old: Option<&FenceCommit>,
-        new: &FenceCommit,
-        content: Option<&PushRequest>,
-        said: &GitOutput,
-    ) -> Result<Swap, TargetError> {
+    fn settle(&mut self, push: FencePush<'_>, said: &GitOutput) -> Result<Swap, TargetError> {
+        let FencePush { old, new, content } = push;
         let fence = self.statuses.iter().find(|status| status.name == new.name);
         let answered = self.statuses.iter().any(RefStatus::answered);
         if fence.is_some_and(RefStatus::stale) {
@@ -381,11 +373,12 @@ impl GitRemote {
         let swap = match exam {
             Exam::Wanted => self.overtaken(old, &new, record)?,
             Exam::Spared => {
-                let command = self.pushing(old, &new, content, None);
+                let push = FencePush { old, new: &new, content };
+                let command = self.pushing(push, None);
                 let run =
                     if content.is_some() { self.git.run_aloud(command) } else { self.git.run(command, b"") };
                 let said = run.map_err(|e| self.system("push to", &e))?;
-                self.judged(old, &new, content, &said)?
+                self.judged(push, &said)?
             }
         };
         if swap == Swap::Done {

@@ -104,6 +104,7 @@ impl GitTarget {
     }
 
     /// Gives up sealing after this long, whatever hangs, instead of after a minute.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn giving_up_after(self, patience: Duration) -> Self {
         Self { patience, ..self }

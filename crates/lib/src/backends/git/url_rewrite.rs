@@ -20,6 +20,7 @@ use super::tool::{ALLOWED, THERE, detours, knowing, settings, without_detour};
 use super::{repo_url, unfit};
 use crate::state::StateDir;
 use crate::targets::{TargetError, Variables};
+use crate::text::shell_quoted;
 
 /// What stands for the remotes named `given`: where pushes go first, then all else they are called.
 pub(super) fn urls_of(given: &str) -> Result<Vec<String>, TargetError> {
@@ -218,12 +219,12 @@ pub fn leads_here(url: &str) -> bool {
 
 /// The settings that do not depend on what is guarded.
 fn manners(helper: &Path, rules: &RewriteRules) -> Vec<Setting> {
-    let quoted = helper.display().to_string().replace('\'', "'\\''");
+    let quoted = shell_quoted(&helper.display().to_string());
     // Where the job has set a path of its own git does not find us there, and tries its aliases; the same
     // where the helper is gone.
     let alias = format!(
-        "!test -x '{quoted}' || {{ echo 'leasehold: the directory that this run keeps for git is gone, so \
-         this push cannot be fenced. Nothing was pushed. Start the run again' >&2; exit 1; }}; exec '{quoted}'"
+        "!test -x {quoted} || {{ echo 'leasehold: the directory that this run keeps for git is gone, so \
+         this push cannot be fenced. Nothing was pushed. Start the run again' >&2; exit 1; }}; exec {quoted}"
     );
     // Housekeeping that git leaves running would outlive the job and be ended with it.
     let mut all: Vec<Setting> =

@@ -6,22 +6,18 @@ mod store;
 
 pub use self::store::open_as;
 use super::mask::WEB;
-use super::{AsStore, Backend, Reach, Scheme};
+use super::{AsStore, Backend, Scheme};
 
 /// What the list of backends says of it.
 pub(super) const BACKEND: Backend = Backend {
     show: |url| WEB.shown(url),
     variables: &[],
-    store: Some(AsStore {
-        schemes: &[
+    store: Some(AsStore::new(
+        &[
             Scheme { name: "https", example: "https://HOST" },
             Scheme { name: "http", example: "http://127.0.0.1:PORT" },
         ],
-        reach: Reach::Machines,
-        open: |url, _, _| store::open(url),
-        path: None,
-        ignored: None,
-        schema_sql: None,
-    }),
+        |url, _, _| store::open(url),
+    )),
     target: None,
 };

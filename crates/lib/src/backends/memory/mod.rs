@@ -21,15 +21,11 @@ pub(super) const BACKEND: Backend = Backend {
     show: str::to_owned,
     variables: &[],
     store: Some(AsStore {
-        schemes: &[Scheme { name: "memory", example: MEMORY }],
         reach: Reach::Process,
-        open: |_, rest, _| match rest {
+        ..AsStore::new(&[Scheme { name: "memory", example: MEMORY }], |_, rest, _| match rest {
             "" => Ok(Box::new(MemoryStore::new().map_err(OpenError::Store)?)),
             _ => Err(OpenError::Url("\"memory:\" takes nothing after the colon. Leave it out.".into())),
-        },
-        path: None,
-        ignored: None,
-        schema_sql: None,
+        })
     }),
     target: None,
 };

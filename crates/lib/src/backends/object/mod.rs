@@ -16,17 +16,17 @@ use self::config::S3_ENDPOINTS;
 pub use self::store::{ObjectBucket, open, with_vars};
 pub use self::target::{LARGEST, ObjectTarget, READER_GRACE};
 use super::mask::Masking;
-use super::{AsStore, AsTarget, Backend, OpenError, Reach, Scheme};
+use super::{AsStore, AsTarget, Backend, OpenError, Scheme};
 use crate::stores::Examine;
 use crate::targets::{Target, TargetError};
 
 /// What the list of backends says of S3.
 pub(super) const S3: Backend = backend(
     &S3_ENDPOINTS,
-    as_store(&[Scheme { name: Provider::S3.scheme(), example: "s3://BUCKET/PREFIX" }], |url, _, _| {
+    AsStore::new(&[Scheme { name: Provider::S3.scheme(), example: "s3://BUCKET/PREFIX" }], |url, _, _| {
         stored(Provider::S3, url)
     }),
-    as_target(&[Scheme { name: Provider::S3.scheme(), example: "s3://BUCKET/KEY" }], |url, _| {
+    AsTarget::new(&[Scheme { name: Provider::S3.scheme(), example: "s3://BUCKET/KEY" }], |url, _| {
         fenced(Provider::S3, url)
     }),
 );
@@ -34,10 +34,11 @@ pub(super) const S3: Backend = backend(
 /// What it says of Google Cloud Storage.
 pub(super) const GOOGLE: Backend = backend(
     &["GOOGLE_BASE_URL"],
-    as_store(&[Scheme { name: Provider::Google.scheme(), example: "gs://BUCKET/PREFIX" }], |url, _, _| {
-        stored(Provider::Google, url)
-    }),
-    as_target(&[Scheme { name: Provider::Google.scheme(), example: "gs://BUCKET/KEY" }], |url, _| {
+    AsStore::new(
+        &[Scheme { name: Provider::Google.scheme(), example: "gs://BUCKET/PREFIX" }],
+        |url, _, _| stored(Provider::Google, url),
+    ),
+    AsTarget::new(&[Scheme { name: Provider::Google.scheme(), example: "gs://BUCKET/KEY" }], |url, _| {
         fenced(Provider::Google, url)
     }),
 );
@@ -50,32 +51,17 @@ pub(super) const AZURE: Backend = backend(
         "AZURE_STORAGE_ENDPOINT",
         "AZURE_STORAGE_USE_EMULATOR",
     ],
-    as_store(&[Scheme { name: Provider::Azure.scheme(), example: "az://CONTAINER/PREFIX" }], |url, _, _| {
-        stored(Provider::Azure, url)
-    }),
-    as_target(&[Scheme { name: Provider::Azure.scheme(), example: "az://CONTAINER/KEY" }], |url, _| {
+    AsStore::new(
+        &[Scheme { name: Provider::Azure.scheme(), example: "az://CONTAINER/PREFIX" }],
+        |url, _, _| stored(Provider::Azure, url),
+    ),
+    AsTarget::new(&[Scheme { name: Provider::Azure.scheme(), example: "az://CONTAINER/KEY" }], |url, _| {
         fenced(Provider::Azure, url)
     }),
 );
 
 const fn backend(variables: &'static [&'static str], store: AsStore, target: AsTarget) -> Backend {
     Backend { show: shown, variables, store: Some(store), target: Some(target) }
-}
-
-const fn as_store(schemes: &'static [Scheme], open: super::OpenStore) -> AsStore {
-    AsStore { schemes, reach: Reach::Machines, open, path: None, ignored: None, schema_sql: None }
-}
-
-const fn as_target(schemes: &'static [Scheme], open: super::OpenTarget) -> AsTarget {
-    AsTarget {
-        schemes,
-        open,
-        guard: None,
-        path: false,
-        anywhere: |shown| Some(shown.into()),
-        reset: None,
-        after_stale: AsTarget::NOTHING_TO_REPAIR,
-    }
 }
 
 fn stored(provider: Provider, url: &str) -> Result<Box<dyn Examine>, OpenError> {

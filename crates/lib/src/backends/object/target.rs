@@ -15,7 +15,6 @@
 
 mod payload;
 
-use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::fence::Fence;
@@ -32,7 +31,7 @@ use crate::backends::file::digest;
 use crate::random;
 use crate::targets::TargetError;
 use crate::targets::cas_fence::{self, CasFence, Swap};
-use crate::targets::deadline::{Calls, Networked};
+use crate::targets::deadline::{Networked, Server};
 
 /// Between an object's name and those of its payloads.
 const FOLDER: &str = ".leasehold/";
@@ -52,10 +51,9 @@ const PAGES: usize = 20;
 const SWEEP: usize = 100;
 
 /// An object that only the holder of a lease may replace.
+#[derive(Debug)]
 pub struct ObjectTarget {
-    calls: Calls<Bucket>,
-    shown: String,
-    server: String,
+    server: Server<Bucket>,
     pointer: Path,
     /// A version that no object ever had.
     never: Version,
@@ -67,12 +65,6 @@ pub struct ObjectTarget {
     spacing: Option<Duration>,
     grace: Duration,
     kept: u64,
-}
-
-impl fmt::Debug for ObjectTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ObjectTarget").field("shown", &self.shown).finish_non_exhaustive()
-    }
 }
 
 impl ObjectTarget {
@@ -111,16 +103,12 @@ impl ObjectTarget {
         }
         let pointer =
             Path::parse(&name).map_err(|_| unfit("has a name no object can have", "Use another"))?;
-        let (shown, folder) = (bucket.config.shown.clone(), format!("{name}{FOLDER}"));
-        let server = bucket.server();
-        let calls = Calls::new(bucket);
+        let (shown, name_of_server) = (bucket.config.shown.clone(), bucket.server());
         Ok(Self {
-            calls,
-            shown,
-            server,
+            server: Server::new(bucket, shown, name_of_server),
             pointer,
             never: Version(provider.no_version().into()),
-            folder,
+            folder: format!("{name}{FOLDER}"),
             last: 0,
             spacing: None,
             grace: READER_GRACE,
@@ -129,13 +117,15 @@ impl ObjectTarget {
     }
 
     /// Waits this long for one call, and for all calls of one verb.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_patience(mut self, each: Duration, all: Duration) -> Self {
-        self.calls.limit(each, all);
+        self.server.calls.limit(each, all);
         self
     }
 
     /// Keeps what was replaced for so long; for tests, which have no quarter of an hour.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
@@ -148,17 +138,13 @@ impl ObjectTarget {
         Self { kept: 0, ..self }
     }
 
-    fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
-        TargetError::Remote { target: self.shown.clone(), doing, failure }
-    }
-
     fn bad_fence(&self, why: &str) -> TargetError {
         let fence = format!("the object {}", self.pointer);
-        TargetError::BadFence { target: self.shown.clone(), fence, why: why.into() }
+        TargetError::BadFence { target: self.server.shown.clone(), fence, why: why.into() }
     }
 
     fn unfit(&self, why: &str, fix: &str) -> TargetError {
-        TargetError::Unfit { target: self.shown.clone(), why: why.into(), fix: fix.into() }
+        TargetError::Unfit { target: self.server.shown.clone(), why: why.into(), fix: fix.into() }
     }
 
     fn path(&self, payload: &str) -> Result<Path, TargetError> {
@@ -168,13 +154,13 @@ impl ObjectTarget {
 
     fn seen(&mut self, pages: usize) -> Result<Vec<ListedObject>, Failure> {
         let folder = self.folder.clone();
-        self.calls.call(0, async |bucket| bucket.seen_in(&folder, pages).await, Err)
+        self.server.calls.call(0, async |bucket| bucket.seen_in(&folder, pages).await, Err)
     }
 
     /// The highest ordinal of all payloads there are, for a pointer that names none: it may be a new one
     /// in the place of another that somebody removed, and ordinals never go back. Of all: the highest come last.
     fn highest(&mut self) -> Result<u64, TargetError> {
-        let seen = self.seen(usize::MAX).map_err(|f| self.remote("look at the payloads of", f))?;
+        let seen = self.seen(usize::MAX).map_err(|f| self.server.failed("look at the payloads of", f))?;
         let names = seen.iter().filter_map(|object| object.name.strip_prefix(&self.folder));
         Ok(names.filter_map(PayloadName::parse).map(|payload| payload.ordinal).max().unwrap_or(0))
     }
@@ -222,7 +208,7 @@ impl ObjectTarget {
                     bucket.put_at(&path, None, bytes.into(), PutKind::Payload).await
                 }
             };
-            match self.calls.call(content.len(), put(bytes.clone()), Cas::Unknown) {
+            match self.server.calls.call(content.len(), put(bytes.clone()), Cas::Unknown) {
                 Cas::Written { .. } | Cas::Conflict => return Ok(()),
                 Cas::Unknown(said) => failure = Some(said),
             }
@@ -232,7 +218,7 @@ impl ObjectTarget {
         }
         let nobody = || Failure::new(FailureKind::Unreachable, "no answer came");
         // The pointer was not touched, so nothing that anybody reads has changed.
-        Err(self.remote("write", failure.unwrap_or_else(nobody)))
+        Err(self.server.failed("write", failure.unwrap_or_else(nobody)))
     }
 
     /// Takes away what nobody can need any more, now that `published` is named. Whether it works changes nothing.
@@ -244,7 +230,7 @@ impl ObjectTarget {
         let names = payload::sweepable(&self.folder, &seen, published, self.grace, self.kept);
         for name in names.into_iter().take(SWEEP) {
             let Ok(path) = Path::parse(&name) else { continue };
-            if self.calls.call(0, async |bucket| bucket.discard(&path).await, Err).is_err() {
+            if self.server.calls.call(0, async |bucket| bucket.discard(&path).await, Err).is_err() {
                 return;
             }
         }
@@ -253,8 +239,9 @@ impl ObjectTarget {
     /// What the pointer names; nothing: it is not there.
     fn download(&mut self, name: &str) -> Result<Option<Vec<u8>>, TargetError> {
         let path = self.path(name)?;
-        let fetched = self.calls.call(LARGEST, async |bucket| bucket.fetch(&path, LARGEST as u64).await, Err);
-        let Some(fetched) = fetched.map_err(|f| self.remote("read", f))? else { return Ok(None) };
+        let fetched =
+            self.server.calls.call(LARGEST, async |bucket| bucket.fetch(&path, LARGEST as u64).await, Err);
+        let Some(fetched) = fetched.map_err(|f| self.server.failed("read", f))? else { return Ok(None) };
         let wanted = PayloadName::parse(name).map(|payload| payload.digest);
         match fetched.bytes {
             Some(bytes) if Some(digest(&bytes)) == wanted => Ok(Some(bytes.into())),
@@ -270,7 +257,7 @@ impl CasFence for ObjectTarget {
     type Content = [u8];
 
     fn shown(&self) -> &str {
-        &self.shown
+        &self.server.shown
     }
 
     fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
@@ -281,7 +268,8 @@ impl CasFence for ObjectTarget {
             }
             bucket.fetch(&path, BODY_MAX as u64 * 2).await
         };
-        let found = self.calls.call(0, fetch, Err).map_err(|f| self.remote("read the fence of", f))?;
+        let found =
+            self.server.calls.call(0, fetch, Err).map_err(|f| self.server.failed("read the fence of", f))?;
         let Some(found) = found else {
             self.last = self.highest()?;
             return Ok(None);
@@ -311,21 +299,21 @@ impl CasFence for ObjectTarget {
             (done, bucket.config.provider.spacing())
         };
         let gave_up = |failure| (Cas::Unknown(failure), Duration::ZERO);
-        match self.calls.call(0, put, gave_up) {
+        match self.server.calls.call(0, put, gave_up) {
             (Cas::Written { .. }, _) => {
                 if let (Some(_), Some(published)) = (content, &record.payload) {
                     self.sweep(published);
                 }
                 Ok(Swap::Done)
             }
-            (Cas::Conflict, _) => Ok(Swap::Conflict),
             (Cas::Unknown(failure), _) if failure.kind == FailureKind::Denied => {
-                Err(self.remote("write the fence of", failure))
+                Err(self.server.failed("write the fence of", failure))
             }
             (Cas::Unknown(failure), spacing) => {
                 self.spacing = Some(spacing).filter(|spacing| !spacing.is_zero());
                 Ok(Swap::Unknown(failure.message))
             }
+            (conflict, _) => Ok(conflict.into()),
         }
     }
 
@@ -343,12 +331,12 @@ impl Networked for ObjectTarget {
     const KIND: &'static str = "object";
     const MOST: usize = LARGEST;
 
-    fn comparer(&self) -> String {
-        self.server.clone()
+    fn server_name(&self) -> &str {
+        &self.server.name
     }
 
     fn begin(&mut self, bytes: usize) {
-        self.calls.begin(bytes);
+        self.server.calls.begin(bytes);
     }
 
     fn fetch(&mut self) -> Result<Vec<u8>, TargetError> {

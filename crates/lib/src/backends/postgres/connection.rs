@@ -69,7 +69,7 @@ pub(crate) async fn connect(config: &Config, limit: Duration) -> Result<PgConnec
             Err(failure) => last = Some(failure),
         }
     }
-    Err(last.unwrap_or_else(|| errors::unusable("The store URL names no host.".into())))
+    Err(last.unwrap_or_else(|| errors::unusable("The URL names no host.".into())))
 }
 
 /// Several hosts are tried until one is the primary; with one, the first read finds out.

@@ -33,7 +33,7 @@ pub(super) fn another(host: &Host) -> Failure {
 /// No address for the name.
 pub(super) fn unknown_host(host: &Host, error: &io::Error) -> Failure {
     unreachable(format!(
-        "The host {} of the PostgreSQL server has no address ({error}). Check the name in the store URL.",
+        "The host {} of the PostgreSQL server has no address ({error}). Check the name in the URL.",
         host.name
     ))
 }
@@ -60,7 +60,7 @@ pub(super) fn no_session(host: &Host, user: &str, dbname: &str, error: &Error) -
     let said = said(error);
     if *code == SqlState::INVALID_PASSWORD {
         denied(format!(
-            "PostgreSQL at {at} refused the password of {user:?}. Check the store URL, PGPASSWORD or ~/.pgpass."
+            "PostgreSQL at {at} refused the password of {user:?}. Check the URL, PGPASSWORD or ~/.pgpass."
         ))
     } else if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION {
         denied(format!(
@@ -69,9 +69,7 @@ pub(super) fn no_session(host: &Host, user: &str, dbname: &str, error: &Error) -
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         denied(format!("PostgreSQL at {at} does not let {user:?} into the database {dbname:?} ({said})."))
     } else if *code == SqlState::INVALID_CATALOG_NAME {
-        unusable(format!(
-            "PostgreSQL at {at} has no database {dbname:?}. Create it, or correct the store URL."
-        ))
+        unusable(format!("PostgreSQL at {at} has no database {dbname:?}. Create it, or correct the URL."))
     } else if *code == SqlState::PROTOCOL_VIOLATION {
         from_pooler(host, error)
     } else {
@@ -86,12 +84,12 @@ fn no_greeting(host: &Host, error: &Error) -> Failure {
     match error.to_string().as_str() {
         // The only words this error has; its kind is private.
         "error performing TLS handshake" if why.contains("does not support TLS") => unusable(format!(
-            "PostgreSQL at {at} offers no TLS, and the store URL asks for it. Turn on ssl there, or choose a \
+            "PostgreSQL at {at} offers no TLS, and the URL asks for it. Turn on ssl there, or choose a \
              weaker sslmode."
         )),
         "error performing TLS handshake" => unusable(format!(
             "The TLS handshake with PostgreSQL at {at} failed: {why}. Check sslmode and sslrootcert in the \
-             store URL."
+             URL."
         )),
         "invalid configuration" => denied(format!(
             "PostgreSQL at {at} wants a password and none is given. Put it into ~/.pgpass or PGPASSWORD."
@@ -100,10 +98,10 @@ fn no_greeting(host: &Host, error: &Error) -> Failure {
             denied(format!("PostgreSQL at {at} and this program could not agree on a login ({why})."))
         }
         "unexpected message from server" | "error parsing response from server" => unusable(format!(
-            "What answers at {at} is not PostgreSQL. Check the host and the port in the store URL."
+            "What answers at {at} is not PostgreSQL. Check the host and the port in the URL."
         )),
         _ if not_postgres(error) => unusable(format!(
-            "What answers at {at} is not PostgreSQL. Check the host and the port in the store URL."
+            "What answers at {at} is not PostgreSQL. Check the host and the port in the URL."
         )),
         _ => unreachable(format!("PostgreSQL at {at} ended the connection before a session began ({why}).")),
     }
@@ -124,7 +122,7 @@ fn from_pooler(host: &Host, error: &Error) -> Failure {
     let (at, said) = (host.shown(), said(error));
     let has = |words: &str| said.contains(words);
     if has("no such database") || has("unsupported startup parameter") {
-        unusable(format!("The pooler at {at} cannot serve this ({said}). Correct the store URL."))
+        unusable(format!("The pooler at {at} cannot serve this ({said}). Correct the URL."))
     } else if has("authentication failed") || has("no such user") || has("not allowed") {
         denied(format!("The pooler at {at} refused the login ({said}). Check the user and the password."))
     } else {
@@ -181,7 +179,7 @@ fn is_foreign(code: &SqlState) -> bool {
 pub(super) fn replica(host: &Host) -> Failure {
     unusable(format!(
         "PostgreSQL at {} is a replica: it cannot take a lease, and may be behind. Name the primary in the \
-         store URL.",
+         URL.",
         host.shown()
     ))
 }

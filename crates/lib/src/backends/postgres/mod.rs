@@ -17,36 +17,39 @@ pub use self::target::{Lock, trigger_sql};
 pub use self::target::{PgTarget, TableFence};
 use super::mask::Masking;
 use super::remote::Remote;
-use super::{AsStore, AsTarget, Backend, OpenError, Reach, Scheme};
+use super::{AsStore, AsTarget, Backend, OpenError, Scheme};
 
 /// What the list of backends says of it.
 pub(super) const BACKEND: Backend = Backend {
     show: shown,
     variables: &["PGUSER"],
     store: Some(AsStore {
-        schemes: &[
-            Scheme { name: "postgres", example: "postgres://USER@HOST/DATABASE" },
-            Scheme { name: "postgresql", example: "postgresql://USER@HOST/DATABASE" },
-        ],
-        reach: Reach::Machines,
-        open: |url, _, _| {
-            let store = PostgresStore::open(url);
-            let store =
-                store.map_err(|why| OpenError::Url(format!("This is not a PostgreSQL URL: {why}")))?;
-            Ok(Box::new(Remote::new(store)))
-        },
-        path: None,
         ignored: Some(|url| Config::parse(url, &env).ok()?.ignored()),
         schema_sql: Some(SCHEMA_SQL),
+        meant_by: Some(|text| {
+            let libpq = text.contains("host=") || text.contains("dbname=");
+            let hint = "It looks like a connection string of libpq. Write postgres://USER@HOST/DATABASE.";
+            libpq.then(|| hint.into())
+        }),
+        ..AsStore::new(
+            &[
+                Scheme { name: "postgres", example: "postgres://USER@HOST/DATABASE" },
+                Scheme { name: "postgresql", example: "postgresql://USER@HOST/DATABASE" },
+            ],
+            |url, _, _| {
+                let store = PostgresStore::open(url);
+                let store =
+                    store.map_err(|why| OpenError::Url(format!("This is not a PostgreSQL URL: {why}")))?;
+                Ok(Box::new(Remote::new(store)))
+            },
+        )
     }),
     target: Some(AsTarget {
-        schemes: &[Scheme { name: "pg", example: "pg:postgres://HOST/DATABASE#TABLE" }],
-        open: |url, rest| Ok(Box::new(PgTarget::open(url, rest)?)),
         guard: Some(|url, rest| Ok(Box::new(PgTarget::open(url, rest)?))),
-        path: false,
-        anywhere: |shown| Some(shown.into()),
-        reset: None,
-        after_stale: AsTarget::NOTHING_TO_REPAIR,
+        ..AsTarget::new(
+            &[Scheme { name: "pg", example: "pg:postgres://HOST/DATABASE#TABLE" }],
+            |url, rest| Ok(Box::new(PgTarget::open(url, rest)?)),
+        )
     }),
 };
 

@@ -108,12 +108,14 @@ impl PgTarget {
     }
 
     /// Waits this long for transactions that write the table.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
     /// Allows this much on top for the statements around the waiting; for tests, which have no ten seconds.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_margin(self, margin: Duration) -> Self {
         Self { margin, ..self }
@@ -227,14 +229,22 @@ impl PgTarget {
         })
     }
 
-    /// Changes the fence under its lock: everybody who passed the check before has ended by then.
-    async fn change<T>(
+    /// Changes the fence under its lock: every transaction that passed the check before has ended by then.
+    fn changing<T>(
         &self,
-        call: &PgCall,
-        doing: &'static str,
         asked: TargetAction,
         change: impl Fn(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
     ) -> Result<T, TargetError> {
+        self.drive(asked.doing(), asked, async |call: &PgCall| self.change(call, asked, change).await)
+    }
+
+    async fn change<T>(
+        &self,
+        call: &PgCall,
+        asked: TargetAction,
+        change: impl Fn(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
+    ) -> Result<T, TargetError> {
+        let doing = asked.doing();
         let found = self.found(call, doing).await?;
         let limit = self.patience.as_millis().max(1);
         // Not the default isolation: after the wait for the lock the newest fence is what counts.
@@ -347,12 +357,12 @@ impl Target for PgTarget {
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
-        let change = |before: Option<Fence>| shared::sealed(before, bearer, mode, &self.shown);
-        let seal = async |call: &PgCall| self.change(call, "seal", TargetAction::Seal, change).await;
-        let let_in = match self.drive("seal", TargetAction::Seal, seal) {
-            // It may be sealed: doing it again changes nothing then.
+        let seal =
+            || self.changing(TargetAction::Seal, |before| shared::sealed(before, bearer, mode, &self.shown));
+        let let_in = match seal() {
+            // The fence may be raised already: raising it again changes nothing then.
             Err(first @ (TargetError::Lost { .. } | TargetError::InDoubt { .. })) => {
-                self.drive("seal", TargetAction::Seal, seal).map_err(|second| match (first, second) {
+                seal().map_err(|second| match (first, second) {
                     (_, refused @ TargetError::Refused(_)) => refused,
                     (doubt @ TargetError::InDoubt { .. }, _) => doubt,
                     (_, second) => second,
@@ -385,16 +395,11 @@ impl Target for PgTarget {
     }
 
     fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
-        let change = |before: Option<Fence>| shared::in_mode(before, mode, &self.shown);
-        let doing = "change the mode of";
-        let asked = TargetAction::Mode;
-        self.drive(doing, asked, async |call: &PgCall| self.change(call, doing, asked, change).await)
+        self.changing(TargetAction::Mode, |before| shared::in_mode(before, mode, &self.shown))
     }
 
     fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
-        let (doing, asked) = ("reset the fence of", TargetAction::Reset);
-        let change = |before: Option<Fence>| Ok((None, before));
-        self.drive(doing, asked, async |call: &PgCall| self.change(call, doing, asked, change).await)
+        self.changing(TargetAction::Reset, |before| Ok((None, before)))
     }
 
     fn environment(&self, bearer: &Bearer, _has: Variables<'_>) -> Vec<(OsString, OsString)> {
@@ -408,7 +413,7 @@ impl Target for PgTarget {
         let open: Vec<&str> =
             report.tables.iter().filter(|t| !t.guarded).map(|t| t.name.as_str()).take(5).collect();
         if open.is_empty() {
-            return report.not_fenced.into_iter().find(|text| text == guard::POOLED);
+            return report.pooled.then(|| guard::POOLED.into());
         }
         Some({
             format!(

@@ -12,35 +12,26 @@ mod target;
 pub use self::store::RedisStore;
 pub use self::target::{LARGEST, RedisTarget};
 use super::mask::Masking;
-use super::{AsStore, AsTarget, Backend, Reach, Scheme};
+use super::{AsStore, AsTarget, Backend, Scheme};
 
 /// What the list of backends says of it.
 pub(super) const BACKEND: Backend = Backend {
     show: target::shown,
     variables: &[],
-    store: Some(AsStore {
-        schemes: &[
+    store: Some(AsStore::new(
+        &[
             Scheme { name: "redis", example: "redis://HOST" },
             Scheme { name: "rediss", example: "rediss://HOST" },
         ],
-        reach: Reach::Machines,
-        open: |url, _, _| Ok(Box::new(RedisStore::open(url)?)),
-        path: None,
-        ignored: None,
-        schema_sql: None,
-    }),
-    target: Some(AsTarget {
-        schemes: &[
+        |url, _, _| Ok(Box::new(RedisStore::open(url)?)),
+    )),
+    target: Some(AsTarget::new(
+        &[
             Scheme { name: "redis", example: "redis://HOST#KEY" },
             Scheme { name: "rediss", example: "rediss://HOST#KEY" },
         ],
-        open: |url, _| Ok(Box::new(RedisTarget::open(url)?)),
-        guard: None,
-        path: false,
-        anywhere: |shown| Some(shown.into()),
-        reset: None,
-        after_stale: AsTarget::NOTHING_TO_REPAIR,
-    }),
+        |url, _| Ok(Box::new(RedisTarget::open(url)?)),
+    )),
 };
 
 /// The URL of a server as it may be shown. `cert` and `key` name files.

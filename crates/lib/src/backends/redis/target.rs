@@ -10,11 +10,10 @@
 
 mod scripts;
 
-use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::fence_record::FenceRecord;
-use leasehold_core::store::{Failure, FailureKind, Landed, Version};
+use leasehold_core::store::{FailureKind, Landed, Version};
 
 pub(super) use self::scripts::Keys;
 use self::scripts::{FenceAndValue, ReadWhat, Swapped};
@@ -23,7 +22,7 @@ use super::connection::RedisConnection;
 use super::shown as masked;
 use crate::targets::TargetError;
 use crate::targets::cas_fence::{self, CasFence, Swap};
-use crate::targets::deadline::{Calls, Networked};
+use crate::targets::deadline::{Networked, Server};
 use crate::text::percent_decoded;
 
 /// Most that is written: a server does nothing else while it takes it.
@@ -36,19 +35,12 @@ const FENCE: &str = "leasehold-fence:";
 const RECORDS: &str = "leasehold:";
 
 /// A string that only the holder of a lease may replace.
+#[derive(Debug)]
 pub struct RedisTarget {
-    calls: Calls<RedisConnection>,
-    shown: String,
-    server: String,
+    server: Server<RedisConnection>,
     keys: Keys,
     /// The history of writes that this verb's first look was of.
     history: Option<String>,
-}
-
-impl fmt::Debug for RedisTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisTarget").field("shown", &self.shown).finish_non_exhaustive()
-    }
 }
 
 impl RedisTarget {
@@ -83,25 +75,16 @@ impl RedisTarget {
         }
         let config = Config::parse(server).map_err(|why| unfit("cannot be a target", &why))?;
         let keys = Keys { fence: fence.into_bytes(), value: key.into_bytes() };
-        let (shown, server) = (shown(url), masked(server));
-        Ok(Self {
-            calls: Calls::new(RedisConnection::new(config, CALLS)),
-            shown,
-            server,
-            keys,
-            history: None,
-        })
+        let server = Server::new(RedisConnection::new(config, CALLS), shown(url), masked(server));
+        Ok(Self { server, keys, history: None })
     }
 
     /// Waits this long for one call, and for all calls of one verb.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_patience(mut self, each: Duration, all: Duration) -> Self {
-        self.calls.limit(each, all);
+        self.server.calls.limit(each, all);
         self
-    }
-
-    fn remote(&self, doing: &'static str, failure: Failure) -> TargetError {
-        TargetError::Remote { target: self.shown.clone(), doing, failure }
     }
 
     fn look(
@@ -111,13 +94,13 @@ impl RedisTarget {
         doing: &'static str,
     ) -> Result<FenceAndValue, TargetError> {
         let keys = &self.keys;
-        let looked = self.calls.call(bytes, async |redis| redis.look(keys, wanted).await, Err);
-        looked.map_err(|failure| self.remote(doing, failure))?.ok_or_else(|| self.not_a_string())
+        let looked = self.server.calls.call(bytes, async |redis| redis.look(keys, wanted).await, Err);
+        looked.map_err(|failure| self.server.failed(doing, failure))?.ok_or_else(|| self.not_a_string())
     }
 
     fn not_a_string(&self) -> TargetError {
         TargetError::Unfit {
-            target: self.shown.clone(),
+            target: self.server.shown.clone(),
             why: "holds something that is no string, a list or a hash perhaps".into(),
             fix: "Name a key that holds a string, or nothing".into(),
         }
@@ -125,7 +108,7 @@ impl RedisTarget {
 
     fn decode(&self, bytes: &[u8]) -> Result<FenceRecord, TargetError> {
         FenceRecord::decode(bytes).map_err(|bad| TargetError::BadFence {
-            target: self.shown.clone(),
+            target: self.server.shown.clone(),
             fence: format!("the key {:?}", String::from_utf8_lossy(&self.keys.fence)),
             why: bad.to_string(),
         })
@@ -166,7 +149,7 @@ impl CasFence for RedisTarget {
     type Content = [u8];
 
     fn shown(&self) -> &str {
-        &self.shown
+        &self.server.shown
     }
 
     /// The version is the fence itself.
@@ -176,8 +159,8 @@ impl CasFence for RedisTarget {
         // pass it: one verb is for one history.
         match (&self.history, &looked.history) {
             (Some(before), Some(now)) if before != now => {
-                let failure = self.calls.call(0, async |redis| redis.changed(), |failure| failure);
-                return Err(self.remote("write", failure));
+                let failure = self.server.calls.call(0, async |redis| redis.changed(), |failure| failure);
+                return Err(self.server.failed("write", failure));
             }
             (None, Some(_)) => self.history.clone_from(&looked.history),
             _ => {}
@@ -197,14 +180,14 @@ impl CasFence for RedisTarget {
         let (keys, bytes) = (&self.keys, record.encode());
         let at = at.map(|Version(bytes)| bytes.as_bytes());
         let work = async |redis: &mut RedisConnection| redis.swap(keys, at, &bytes, content).await;
-        match self.calls.call(content.map_or(0, <[u8]>::len), work, Err) {
+        match self.server.calls.call(content.map_or(0, <[u8]>::len), work, Err) {
             Ok(Swapped::Done) => Ok(Swap::Done),
             Ok(Swapped::Conflict) => Ok(Swap::Conflict),
             Ok(Swapped::NotAString) => Err(self.not_a_string()),
             // Said before anything was changed: every script does first what can be refused. Trying again would
             // not mend it, and after a change of history it would pass a fence that should have been kept.
             Err(failure) if failure.kind == FailureKind::Denied || failure.landed == Landed::No => {
-                Err(self.remote("write", failure))
+                Err(self.server.failed("write", failure))
             }
             Err(failure) => Ok(Swap::Unknown(failure.message)),
         }
@@ -220,19 +203,19 @@ impl Networked for RedisTarget {
     const KIND: &'static str = "Redis string";
     const MOST: usize = LARGEST;
 
-    fn comparer(&self) -> String {
-        self.server.clone()
+    fn server_name(&self) -> &str {
+        &self.server.name
     }
 
     fn begin(&mut self, bytes: usize) {
         self.history = None;
-        self.calls.begin(bytes);
+        self.server.calls.begin(bytes);
     }
 
     fn fetch(&mut self) -> Result<Vec<u8>, TargetError> {
         let Some(value) = self.look(LARGEST, ReadWhat::FenceAndValue, "read")?.value else {
             return Err(TargetError::Unfit {
-                target: self.shown.clone(),
+                target: self.server.shown.clone(),
                 why: "has no value".into(),
                 fix: "Run the job that writes it".into(),
             });
@@ -311,7 +294,7 @@ mod tests {
         let target = RedisTarget::open("redis://:s3cret@h:1/2#mail@home").expect_err("an @ in the key");
         assert!(!target.to_string().contains("s3cret"));
         let target = RedisTarget::open("redis://:s3cret@h:1/2#mail%40home").unwrap();
-        assert_eq!(target.shown, "redis://:***@h:1/2#mail%40home");
+        assert_eq!(target.server.shown, "redis://:***@h:1/2#mail%40home");
         assert_eq!(target.keys.value, b"mail@home");
         assert!(!format!("{target:?}").contains("s3cret"));
     }

@@ -16,25 +16,19 @@ pub(super) const BACKEND: Backend = Backend {
     show: str::to_owned,
     variables: &[],
     store: Some(AsStore {
-        schemes: &[Scheme { name: SCHEME, example: "sqlite:PATH" }],
         reach: Reach::Machine,
-        open: |_, path, holders| {
+        path: Some(StorePath { directory: false, unmade: |_| false, content: |_| None, stand_in }),
+        ..AsStore::new(&[Scheme { name: SCHEME, example: "sqlite:PATH" }], |_, path, holders| {
             let store = SqliteStore::open(plain_path(SCHEME, path)?).map_err(OpenError::Store)?;
             Ok(Box::new(store.for_holders(holders)))
-        },
-        path: Some(StorePath { directory: false, unmade: |_| false, content: |_| None, stand_in }),
-        ignored: None,
-        schema_sql: None,
+        })
     }),
     target: Some(AsTarget {
-        schemes: &[Scheme { name: SCHEME, example: "sqlite:PATH#TABLE" }],
-        open: |url, rest| Ok(Box::new(SqliteTarget::open(url, rest)?)),
         guard: Some(|url, rest| Ok(Box::new(SqliteTarget::open(url, rest)?))),
         path: true,
-        // It is shown with its whole path.
-        anywhere: |shown| Some(shown.into()),
-        reset: None,
-        after_stale: AsTarget::NOTHING_TO_REPAIR,
+        ..AsTarget::new(&[Scheme { name: SCHEME, example: "sqlite:PATH#TABLE" }], |url, rest| {
+            Ok(Box::new(SqliteTarget::open(url, rest)?))
+        })
     }),
 };
 

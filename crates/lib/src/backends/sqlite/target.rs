@@ -96,6 +96,7 @@ impl SqliteTarget {
     }
 
     /// Waits this long for a transaction that writes the database.
+    #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
@@ -234,10 +235,10 @@ impl SqliteTarget {
 
     fn change<T>(
         &self,
-        doing: &'static str,
         asked: TargetAction,
         change: impl FnOnce(Option<Fence>) -> Result<(Option<Fence>, T), TargetError>,
     ) -> Result<T, TargetError> {
+        let doing = asked.doing();
         let db = self.connect(doing)?;
         self.found(&db, doing)?;
         self.begin(&db, doing)?;
@@ -312,8 +313,7 @@ impl Target for SqliteTarget {
 
     fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         let change = |before| shared::sealed(before, bearer, mode, &self.shown);
-        let let_in = self.change("seal", TargetAction::Seal, change)?;
-        Ok(Sealed { let_in })
+        self.change(TargetAction::Seal, change).map(|let_in| Sealed { let_in })
     }
 
     /// The content is a script of SQL, run as one transaction of this run.
@@ -342,13 +342,11 @@ impl Target for SqliteTarget {
     }
 
     fn set_mode(&mut self, mode: FenceMode) -> Result<(), TargetError> {
-        self.change("change the mode of", TargetAction::Mode, |before| {
-            shared::in_mode(before, mode, &self.shown)
-        })
+        self.change(TargetAction::Mode, |before| shared::in_mode(before, mode, &self.shown))
     }
 
     fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
-        self.change("reset the fence of", TargetAction::Reset, |before| Ok((None, before)))
+        self.change(TargetAction::Reset, |before| Ok((None, before)))
     }
 
     fn environment(&self, bearer: &Bearer, _has: Variables<'_>) -> Vec<(OsString, OsString)> {
@@ -439,7 +437,8 @@ impl Guard for SqliteTarget {
             false => format!("its trigger for {} was changed or dropped", missing.join(" and ")),
         };
         let tables = vec![Covered { name, guarded: open.is_empty(), state }];
-        Ok(GuardReport { others, shown_by: None, fence: row.fence(), tables, not_fenced: not_fenced() })
+        let (fence, not_fenced) = (row.fence(), not_fenced());
+        Ok(GuardReport { others, shown_by: None, fence, tables, not_fenced, pooled: false })
     }
 }
 

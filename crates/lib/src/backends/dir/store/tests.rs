@@ -1,4 +1,4 @@
-//! The attack on link(2): a paused writer wakes when its number was used, superseded and swept.
+//! The attack on link(2): a paused writer continues after its number was used, superseded and swept.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,7 +15,7 @@ thread_local! {
     static SSHFS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// SFTP has one word for whatever is wrong, and sshfs makes this of it.
+/// The error that sshfs returns, because SFTP has one code for many errors.
 pub(in crate::backends::dir) fn as_sshfs_says(made: Result<(), Errno>) -> Result<(), Errno> {
     match made {
         Err(Errno::EXIST | Errno::NOTEMPTY) if SSHFS.get() => Err(Errno::PERM),

@@ -15,6 +15,7 @@ const FENCE: &str = "fence";
 const CONTENT: &str = "content";
 
 /// The two documents of a target, by their full names.
+#[derive(Debug)]
 pub(super) struct Documents {
     pub fence: String,
     pub content: String,

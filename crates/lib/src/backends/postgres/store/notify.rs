@@ -10,6 +10,7 @@ use tokio_postgres::types::Type;
 use super::{PostgresStore, sql};
 use crate::backends::postgres::connection::PgConnection;
 use crate::stores::Version;
+use crate::text::short_digest;
 
 /// How long our own notification may take to come back.
 const PROBE: Duration = Duration::from_secs(2);
@@ -21,8 +22,7 @@ pub(super) fn names(key: &str) -> (String, i64) {
     let digest = Sha256::digest(key.as_bytes());
     let mut lock = [0; 8];
     lock.copy_from_slice(&digest[16..24]);
-    let hex: String = digest[..16].iter().map(|b| format!("{b:02x}")).collect();
-    (format!("{}{hex}", sql::CHANNEL), i64::from_be_bytes(lock))
+    (format!("{}{}", sql::CHANNEL, short_digest(key)), i64::from_be_bytes(lock))
 }
 
 /// See [`crate::stores::Store::wait_change`].

@@ -7,9 +7,8 @@ use serde::Deserialize;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, GenericClient, Transaction};
 
-use super::{Refused, RefusedAction, SealedBy, TargetError, errors};
+use super::{PgTarget, Refused, RefusedAction, SealedBy, TargetError, errors, shared};
 use crate::backends::postgres::errors::said;
-use crate::targets::enclosing;
 use crate::targets::sql::{carrier, not_one_transaction};
 
 /// A guarded table, as one run sees it.
@@ -26,23 +25,9 @@ use crate::targets::sql::{carrier, not_one_transaction};
 /// tx.commit().await?; // no later run can have sealed the table in between
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
-pub struct TableFence {
-    bearer: Bearer,
-    table: String,
-}
+pub type TableFence = shared::TableFence<PgTarget>;
 
 impl TableFence {
-    /// The table, named as in SQL, for this run.
-    pub fn new(bearer: Bearer, table: impl Into<String>) -> Self {
-        Self { bearer, table: table.into() }
-    }
-
-    /// The same for the run this process is part of; nothing if it is not part of one.
-    pub fn from_env(table: impl Into<String>) -> Option<Self> {
-        Some(Self::new(enclosing()?, table))
-    }
-
     /// Whether this run may write the table, until the end of this transaction: a later run cannot seal it
     /// before that. It also shows the grant to the guard, whatever the session calls itself, so it works
     /// behind a pooler.

@@ -13,10 +13,9 @@ use crate::targets::TargetError;
 /// Where the fence is.
 pub(super) const ROW: &str = "its row in leasehold_guard.fences";
 
-/// A failure of the connection; those sentences were written for a store.
+/// A failure of the connection.
 pub(super) fn remote(target: &str, doing: &'static str, failure: Failure) -> TargetError {
-    let message = failure.message.replace("store URL", "target URL");
-    TargetError::Remote { target: target.into(), doing, failure: Failure { message, ..failure } }
+    TargetError::Remote { target: target.into(), doing, failure }
 }
 
 /// Of what kind an error is.

@@ -376,29 +376,28 @@ pub(super) fn inspect(target: &PgTarget) -> Result<GuardReport, TargetError> {
             let state = format!("not guarded, and what is written to it is written to {name} too");
             all.push(Covered { name: parent.into(), guarded: false, state });
         }
-        let mut not_fenced = Vec::new();
-        if by == Some(ShownBy::Name) && pooled(target, call, LOOK).await? {
-            not_fenced.push(POOLED.into());
-        }
+        let pooled = by == Some(ShownBy::Name) && pooled(target, call, LOOK).await?;
         let owner = tables.first().map_or(String::new(), |t| t.owner.clone());
         Ok(GuardReport {
             others: found.others,
             fence,
             shown_by: by,
             tables: all,
-            not_fenced: [not_fenced, self::not_fenced(&owner, found.others)].concat(),
+            not_fenced: not_fenced(&owner, found.others, pooled),
+            pooled,
         })
     })
 }
 
 /// What no trigger sees.
-fn not_fenced(owner: &str, others: Others) -> Vec<String> {
-    let mut known = vec![
+fn not_fenced(owner: &str, others: Others, pooled: bool) -> Vec<String> {
+    let mut known: Vec<String> = pooled.then(|| POOLED.into()).into_iter().collect();
+    known.extend([
         format!("superusers and the owner ({owner}): their writes are checked like everybody's, but they can drop or disable the trigger"),
         "changes of the table itself: ALTER TABLE (also with USING), DROP, partitions attached, detached or created later".into(),
         "rows that arrive by logical replication".into(),
         "forgery: a role that may write the table and reads the application names of other sessions can show another's grant".into(),
-    ];
+    ]);
     if others == Others::Allow {
         known.push(
             "every session without a grant (--others allow): also that of a stale job whose program names the application itself".into(),

@@ -66,6 +66,7 @@ pub(in crate::backends::redis) enum Swapped {
 }
 
 /// Two keys of one slot.
+#[derive(Debug)]
 pub(in crate::backends::redis) struct Keys {
     pub fence: Vec<u8>,
     pub value: Vec<u8>,

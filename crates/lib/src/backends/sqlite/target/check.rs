@@ -4,8 +4,7 @@ use leasehold_core::fence::{Bearer, FenceOffer, FenceVerdict, next_seq, verdict}
 use rusqlite::functions::FunctionFlags;
 use rusqlite::{Connection, Transaction};
 
-use super::{Refused, RefusedAction, TargetError, errors, row_of, sql};
-use crate::targets::enclosing;
+use super::{Refused, RefusedAction, SqliteTarget, TargetError, errors, row_of, shared, sql};
 use crate::targets::sql::carrier;
 
 /// A guarded table, as one run sees it.
@@ -22,23 +21,9 @@ use crate::targets::sql::carrier;
 /// tx.commit()?; // no later run can have sealed the table in between
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
-pub struct TableFence {
-    bearer: Bearer,
-    table: String,
-}
+pub type TableFence = shared::TableFence<SqliteTarget>;
 
 impl TableFence {
-    /// The table, by its name in the database, for this run.
-    pub fn new(bearer: Bearer, table: impl Into<String>) -> Self {
-        Self { bearer, table: table.into() }
-    }
-
-    /// The same for the run this process is part of; nothing if it is not part of one.
-    pub fn from_env(table: impl Into<String>) -> Option<Self> {
-        Some(Self::new(enclosing()?, table))
-    }
-
     /// Lets this connection write as this run: gives it the function that the guard asks.
     pub fn attach(&self, db: &Connection) -> rusqlite::Result<()> {
         show(db, Some(carrier(&self.bearer)))
