@@ -53,8 +53,9 @@ fn found(text: &str) -> Vec<String> {
 }
 
 fn documents() -> Vec<String> {
-    let listed = Command::new("git").args(["ls-files", "README.md", "docs", "packaging"]).current_dir(root());
-    let output = { listed }.env_remove("GIT_DIR").env_remove("GIT_INDEX_FILE").output().unwrap();
+    let mut git = Command::new("git");
+    git.args(["ls-files", "README.md", "docs", "packaging"]).current_dir(root());
+    let output = git.env_remove("GIT_DIR").env_remove("GIT_INDEX_FILE").output().unwrap();
     let names = String::from_utf8(output.stdout).unwrap();
     let user = |name: &&str| {
         name.ends_with(".md") && !name.starts_with("docs/decisions/") && !EXPLAIN.contains(name)
