@@ -205,12 +205,12 @@ impl<R: Rules> Session<R> {
         }
         let unanswered = matches!(seek.part, Seeking::Reading { unanswered: true });
         if unanswered && result.is_ok() {
-            step.tell(Event::Heard);
+            step.tell(Event::AnsweredAgain);
         }
         match result {
             Err(failure) if seek.may_ask_again(&failure, step.now) => {
                 if !unanswered {
-                    step.tell(Event::Unheard { message: failure.message });
+                    step.tell(Event::Unanswered { message: failure.message });
                 }
                 seek.pauses += 1;
                 let pause = backoff(seek.pauses, self.ids.fresh());
