@@ -1,7 +1,8 @@
 //! A place in every record for fields that later versions add.
 //!
-//! A version that does not know an addition keeps it unread: it writes the addition again with each change of the record.
-//! A record with additions has format 2 or later, so that older versions, which would lose them, refuse it.
+//! A version that does not know an addition keeps it unread: it writes the addition again with each change of
+//! the record. A record with additions has format 2 or later, so that older versions, which would lose them,
+//! refuse it.
 
 use alloc::string::String;
 
@@ -25,8 +26,8 @@ pub(crate) fn format(more: &Additions) -> u64 {
     if more.is_empty() { 1 } else { FORMAT }
 }
 
-/// Whether a record of this format may have these additions. A reader in any language must be able to write them again
-/// byte for byte.
+/// Whether a record of this format may have these additions. A reader in any language must be able to write
+/// them again byte for byte.
 pub(crate) fn fits(format: u64, more: &Additions) -> bool {
     more.is_empty() || format >= FORMAT && named(more, DEPTH)
 }

@@ -39,7 +39,8 @@ pub struct Fence {
     pub let_in: u64,
 }
 
-/// Whether a target refuses stale writes, or only counts them. Stored with the fence, so a writer cannot loosen it.
+/// Whether a target refuses stale writes, or only counts them. Stored with the fence, so a writer cannot
+/// loosen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FenceMode {
     /// Stale writes are refused.
@@ -142,8 +143,8 @@ pub enum FenceVerdict {
     Repeat,
     /// Refuse it.
     Refuse(RefusalReason),
-    /// The rule refuses, and the target only observes: accept it, and store this fence, which counts it. The fence
-    /// keeps its grant, so a stale writer stays stale.
+    /// The rule refuses, and the target only observes: accept it, and store this fence, which counts it. The
+    /// fence keeps its grant, so a stale writer stays stale.
     LetIn(RefusalReason, Fence),
 }
 

@@ -1,7 +1,7 @@
 //! How the last few holds of a lease ended: lines in its record. They need no writes beside those of the lease.
 //!
-//! They are for people; no rule reads them. The times in them are from the wall clock of each writer. A line is a text and
-//! not an object of seven fields, because every run reads and writes all of them.
+//! They are for people; no rule reads them. The times in them are from the wall clock of each writer. A line
+//! is a text and not an object of seven fields, because every run reads and writes all of them.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -13,8 +13,8 @@ use crate::record::LeaseRecord;
 
 /// How many lines are kept. The oldest is removed first.
 pub const MOST: usize = 8;
-/// Longest line, in bytes. A record with the most and longest lines stays below its own limit, even if JSON writes each
-/// character as six.
+/// Longest line, in bytes. A record with the most and longest lines stays below its own limit, even if JSON
+/// writes each character as six.
 pub const LINE_MAX: usize = 280;
 /// Longest text within a line, in bytes. Longer ones are cut.
 const TEXT_MAX: usize = 64;
@@ -55,8 +55,8 @@ pub fn noted(freed: LeaseRecord, end: Option<&HoldEnd>) -> LeaseRecord {
     }
 }
 
-/// The lines that a new grant inherits. If the record still has a holder, a line says that its outcome is unknown. A
-/// holder that ran a slot gets none: the record of the slot says so.
+/// The lines that a new grant inherits. If the record still has a holder, a line says that its outcome is
+/// unknown. A holder that ran a slot gets none: the record of the slot says so.
 pub fn inherited(record: &LeaseRecord, at: &str) -> Vec<String> {
     match &record.hold {
         Some(_) if record.holder.slot.is_none() => {

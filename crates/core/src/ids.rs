@@ -174,8 +174,8 @@ impl<'de> Deserialize<'de> for Token {
 
 /// Makes new 128-bit ids: a random seed chosen outside core, plus a count.
 ///
-/// The ids of two processes are equal only if their seeds, out of 2^128, differ by less than the number of writes that
-/// they make.
+/// The ids of two processes are equal only if their seeds, out of 2^128, differ by less than the number of
+/// writes that they make.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ids {
     seed: u128,

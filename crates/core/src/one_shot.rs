@@ -209,9 +209,9 @@ impl OneShot {
     }
 }
 
-/// The record with a request to stop. Writing it restarts its age, so its TTL is cut to the time that is left: a request
-/// must not prolong the lease of a holder that is dead. The time is never too short, or another run could get the
-/// lease before the holder stops.
+/// The record with a request to stop. Writing it restarts its age, so its TTL is cut to the time that is
+/// left: a request must not prolong the lease of a holder that is dead. The time is never too short, or
+/// another run could get the lease before the holder stops.
 fn revoked(
     record: &LeaseRecord,
     hold: &Hold,
@@ -228,14 +228,14 @@ fn revoked(
     LeaseRecord { write, hold: Some(hold), ..record.clone() }
 }
 
-/// How long to wait for a lease to end whose holder may not answer: a little longer than it can last, so that the last
-/// look finds it expired.
+/// How long to wait for a lease to end whose holder may not answer: a little longer than it can last, so that
+/// the last look finds it expired.
 pub fn latest_end(ttl: Duration, resolution: Duration) -> Duration {
     ttl + Duration::from_secs(2) + resolution * 2
 }
 
-/// Whether a holder has lost its lease. `waited`: nothing was seen of it for [`latest_end`]. A store without a clock
-/// cannot say that a lease has expired; there a holder that was silent for so long has let it expire.
+/// Whether a holder has lost its lease. `waited`: nothing was seen of it for [`latest_end`]. A store without
+/// a clock cannot say that a lease has expired; there a holder that was silent for so long has let it expire.
 pub fn has_ended(alive: Alive, waited: bool) -> bool {
     match alive {
         Alive::No => true,

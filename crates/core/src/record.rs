@@ -22,7 +22,8 @@ const TTL_MAX_MS: u64 = crate::timing::TTL_MAX.as_secs() * 1_000;
 /// Longest body that is decoded, in bytes.
 pub const BODY_MAX: usize = 16 * 1024;
 
-/// The run that holds a lease, or held it last. Rules compare the run, the job and the slot; the rest is for people.
+/// The run that holds a lease, or held it last. Rules compare the run, the job and the slot; the rest is for
+/// people.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {

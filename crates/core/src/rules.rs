@@ -165,7 +165,8 @@ pub struct Attempt {
 pub enum ReadBack {
     /// Our grant is in the record.
     Ours {
-        /// When our write was sent, from which the lease counts; none: the write is not ours, so no deadline moves.
+        /// When our write was sent, from which the lease counts; none: the write is not ours, so no deadline
+        /// moves.
         from: Option<BootTime>,
         /// A person asked us to stop.
         revoked: bool,
@@ -253,10 +254,11 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         LeaseRecord { write, hold: None, ..record.clone() }
     }
 
-    /// Whether the record is ours, and from when the lease counts. Every write id that this process sent is ours,
-    /// and the lease counts from the time *that* attempt was sent. Our grant with another write id (a renewal or a
-    /// revocation by hand) moves no deadline: only the store knows the age of that write, and the age is too young
-    /// if the store's clock steps back or its instance changes, while other runs count the time by their own clocks.
+    /// Whether the record is ours, and from when the lease counts. Every write id that this process sent is
+    /// ours, and the lease counts from the time *that* attempt was sent. Our grant with another write id (a
+    /// renewal or a revocation by hand) moves no deadline: only the store knows the age of that write, and
+    /// the age is too young if the store's clock steps back or its instance changes, while other runs count
+    /// the time by their own clocks.
     fn settle(&self, found: &LeaseRecord, grant: Grant, attempts: &[Attempt]) -> ReadBack {
         let Some(hold) = found.hold.as_ref().filter(|h| h.grant == grant) else {
             return ReadBack::NotOurs;
@@ -297,8 +299,9 @@ pub fn granted(claim: &Claim, epoch: Epoch, token: Token, instance: &str) -> Lea
     }
 }
 
-/// Forgets attempts on a lease that can no longer land: a conditional write lands only on the version it expects, and
-/// the stored version is known. The attempt that is stored is kept, because the lease counts from it.
+/// Forgets attempts on a lease that can no longer land: a conditional write lands only on the version it
+/// expects, and the stored version is known. The attempt that is stored is kept, because the lease counts
+/// from it.
 pub fn prune(attempts: &mut Vec<Attempt>, at: usize, stored: Option<&Version>, write: Option<WriteId>) {
     attempts.retain(|a| a.at != at || a.expected.as_ref() == stored || Some(a.write) == write);
 }

@@ -84,8 +84,8 @@ fn scaled(x: Duration) -> Duration {
 }
 
 impl Timing {
-    /// Fills in the missing settings and checks that one renewal may fail without loss: two heartbeats and one store call
-    /// must fit in before the job has to be stopped.
+    /// Fills in the missing settings and checks that one renewal may fail without loss: two heartbeats and
+    /// one store call must fit in before the job has to be stopped.
     pub fn new(wishes: TimingWishes, clock: StoreClock) -> Result<Self, BadTiming> {
         let ttl = wishes.ttl.unwrap_or(DEFAULT_TTL);
         if ttl < TTL_MIN || ttl > TTL_MAX {
@@ -162,8 +162,8 @@ impl Timing {
         sent.plus(self.trusted_for())
     }
 
-    /// A job starts only if at least this time is left until `D`; otherwise a renewal comes first. One call without an
-    /// answer and one late answer must not end it.
+    /// A job starts only if at least this time is left until `D`; otherwise a renewal comes first. One call
+    /// without an answer and one late answer must not end it.
     pub fn least_to_start(&self) -> Duration {
         (self.timeout * 2).min(self.trusted_for() / 2)
     }
@@ -175,8 +175,8 @@ impl Timing {
     }
 }
 
-/// The shortest TTL whose default settings leave the time `call` for one store call. None if no TTL does: a call never
-/// gets more than a few seconds.
+/// The shortest TTL whose default settings leave the time `call` for one store call. None if no TTL does: a
+/// call never gets more than a few seconds.
 pub fn least_ttl(call: Duration, clock: StoreClock) -> Option<Duration> {
     first(|ttl| {
         let timing = Timing::filled(ttl, TimingWishes::default(), clock);

@@ -1,9 +1,9 @@
 //! Which writes a server in front of a store accepts for a lease record.
 //!
-//! Every store compares versions. A server that many clients share also checks that the rules could have made the
-//! new record from the old one, in case a client is faulty. The server does not know who asks, so within a lease it
-//! cannot tell a mistaken release from a right one. [`table`] has every stored state against every offer, for
-//! servers that run a copy of this rule.
+//! Every store compares versions. A server that many clients share also checks that the rules could have made
+//! the new record from the old one, in case a client is faulty. The server does not know who asks, so within
+//! a lease it cannot tell a mistaken release from a right one. [`table`] has every stored state against every
+//! offer, for servers that run a copy of this rule.
 
 mod table;
 #[cfg(test)]
@@ -275,8 +275,8 @@ fn granted(
     }
 }
 
-/// Whether records under this key may be removed. Leases may not: a lease that vanished would start again with its first
-/// token.
+/// Whether records under this key may be removed. Leases may not: a lease that vanished would start again
+/// with its first token.
 pub fn removable(key: &str) -> bool {
     !key.starts_with(LEASE_PREFIX)
 }
@@ -305,8 +305,8 @@ pub enum AllowedListing {
 const TESTS: [&str; 2] = ["doctor", "probe"];
 
 impl Rights {
-    /// The place of the key that the bearer calls `key` (`kind/name…`); none if it may not use that key. Keys of tests
-    /// are kept under the prefix of each bearer, so that no bearer changes the tests of another.
+    /// The place of the key that the bearer calls `key` (`kind/name…`); none if it may not use that key. Keys
+    /// of tests are kept under the prefix of each bearer, so that no bearer changes the tests of another.
     pub fn place(&self, key: &str) -> Option<String> {
         let kind = key.split_once('/').filter(|_| !self.prefix.is_empty());
         match kind {

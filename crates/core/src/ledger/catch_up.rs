@@ -1,7 +1,7 @@
 //! Which slots of a job are run, and how all others are accounted for.
 //!
-//! Schedulers remember nothing. Every function here takes the present content of the store, and any scheduler may call it
-//! at any time.
+//! Schedulers remember nothing. Every function here takes the present content of the store, and any scheduler
+//! may call it at any time.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -110,8 +110,8 @@ pub enum SlotStanding {
     Settled,
 }
 
-/// The request of a scheduler for a slot. A slot that is too old to be caught up is not tried again, unless a person asked
-/// for that.
+/// The request of a scheduler for a slot. A slot that is too old to be caught up is not tried again, unless a
+/// person asked for that.
 pub fn asked_by_itself(ask: ItemRequest, max_age: Option<Duration>, at: i64, now: i64) -> ItemRequest {
     let age = Duration::from_secs(u64::try_from(now - at).unwrap_or(0));
     match max_age {
@@ -122,8 +122,8 @@ pub fn asked_by_itself(ask: ItemRequest, max_age: Option<Duration>, at: i64, now
     }
 }
 
-/// An account of every slot up to a second; none if nothing has to be written. Slots without a record are dropped, and
-/// slots that are not over stay open. `stands`: the slots with a record.
+/// An account of every slot up to a second; none if nothing has to be written. Slots without a record are
+/// dropped, and slots that are not over stay open. `stands`: the slots with a record.
 pub fn account(
     calendar: &dyn Calendar,
     agenda: &JobRecord,
@@ -157,8 +157,8 @@ pub fn account(
     Some(Account { upto, dropped, open })
 }
 
-/// Slots that are not over, in the order in which they are listed while there is room: first those that a run is at work
-/// on, then the newest.
+/// Slots that are not over, in the order in which they are listed while there is room: first those that a run
+/// is at work on, then the newest.
 pub fn listed_first(slots: impl Iterator<Item = (i64, SlotStanding)>) -> Vec<i64> {
     let mut open: Vec<(i64, SlotStanding)> =
         slots.filter(|(_, stands)| *stands != SlotStanding::Settled).collect();
@@ -166,8 +166,8 @@ pub fn listed_first(slots: impl Iterator<Item = (i64, SlotStanding)>) -> Vec<i64
     open.into_iter().map(|(at, _)| at).collect()
 }
 
-/// A slot that was listed and never got a record, as a range. It may lie within another range, where it was not counted
-/// because it was listed.
+/// A slot that was listed and never got a record, as a range. It may lie within another range, where it was
+/// not counted because it was listed.
 pub fn never_begun(at: i64) -> DroppedRange {
     DroppedRange { first: at, last: at, count: 1, why: DropReason::Missed, counting: true }
 }
@@ -183,8 +183,8 @@ pub struct Counted {
     pub open: Vec<i64>,
 }
 
-/// Counts a range; none while a run is at work on one of its slots, because that run may take its record back. `stands`:
-/// the slots of the range that have a record, which they got after the range was made.
+/// Counts a range; none while a run is at work on one of its slots, because that run may take its record
+/// back. `stands`: the slots of the range that have a record, which they got after the range was made.
 pub fn counted(range: &DroppedRange, stands: &BTreeMap<i64, SlotStanding>) -> Option<Counted> {
     if stands.values().any(|stands| *stands == SlotStanding::Taken) {
         return None;

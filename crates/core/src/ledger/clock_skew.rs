@@ -7,8 +7,8 @@ use super::job_record::{DroppedRange, JobRecord, Paused};
 use crate::ids::WriteId;
 
 impl JobRecord {
-    /// The time until which nothing becomes due, if it is further ahead of `now` than clocks may differ: that clock was
-    /// wrong, or this one is. The caller may look this much later than slots are due (`late`).
+    /// The time until which nothing becomes due, if it is further ahead of `now` than clocks may differ: that
+    /// clock was wrong, or this one is. The caller may look this much later than slots are due (`late`).
     pub fn ahead(&self, now: i64, late: Duration) -> Option<i64> {
         let until = self.paused.as_ref().and_then(|paused| paused.until);
         let upto = self.settled.max(until.unwrap_or(i64::MIN));
@@ -16,16 +16,16 @@ impl JobRecord {
         (upto > now.saturating_add(most)).then_some(upto)
     }
 
-    /// The record that goes on with slots due after `now`; none if it does already. Without a calendar only a pause ends:
-    /// the dropped slots could not be counted.
+    /// The record that goes on with slots due after `now`; none if it does already. Without a calendar only a
+    /// pause ends: the dropped slots could not be counted.
     pub fn going_on(&self, calendar: Option<&dyn Calendar>, now: i64, write: WriteId) -> Option<Self> {
         let back = calendar.and_then(|calendar| self.set_back(calendar, now, write));
         back.as_ref().unwrap_or(self).resuming(now, write).or(back)
     }
 
-    /// The record decided up to `now` only, if it is too far ahead. Slots before `now` stay decided, and dropped if they
-    /// were. Slots after `now` become due in their time. One that was started too early has a record, so it is not
-    /// started again.
+    /// The record decided up to `now` only, if it is too far ahead. Slots before `now` stay decided, and
+    /// dropped if they were. Slots after `now` become due in their time. One that was started too early has a
+    /// record, so it is not started again.
     fn set_back(&self, calendar: &dyn Calendar, now: i64, write: WriteId) -> Option<Self> {
         self.ahead(now, Duration::ZERO)?;
         let begun = self.dropped.iter().filter(|range| range.first <= now);
@@ -44,8 +44,8 @@ impl JobRecord {
         if range.last <= now {
             return Some(*range);
         }
-        // The schedule was changed while the record was ahead, so this range is of the schedule before. Its slots cannot
-        // be counted any more: the count stays.
+        // The schedule was changed while the record was ahead, so this range is of the schedule before. Its
+        // slots cannot be counted any more: the count stays.
         if self.since > now && range.first <= self.since {
             return Some(DroppedRange { last: now, ..*range });
         }

@@ -1,9 +1,10 @@
 //! The record of a scheduled job: which of its slots are decided, and why some were never run.
 //!
-//! Each job has one record in the store ([`JobRecord`]), changed by compare-and-set like all others. Schedulers look again
-//! and again at the slots after [`JobRecord::settled`]. Every slot before it is accounted for: it has its own record, it
-//! lies in a range that was dropped, or it is listed in [`JobRecord::open`] if it is not over. The record of a slot is
-//! removed only after the slot is accounted for.
+//! Each job has one record in the store ([`JobRecord`]), changed by compare-and-set like all others.
+//! Schedulers look again and again at the slots after [`JobRecord::settled`]. Every slot before it is
+//! accounted for: it has its own record, it lies in a range that was dropped, or it is listed in
+//! [`JobRecord::open`] if it is not over. The record of a slot is removed only after the slot is accounted
+//! for.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -209,8 +210,8 @@ impl JobRecord {
         self.paused.as_ref().is_some_and(|paused| paused.until.is_none())
     }
 
-    /// The record with an account of more slots. If too many are open, only the first of them are listed. The others keep
-    /// their records, and no scheduler starts them again.
+    /// The record with an account of more slots. If too many are open, only the first of them are listed. The
+    /// others keep their records, and no scheduler starts them again.
     pub fn with_account(&self, account: &Account, write: WriteId) -> Self {
         let mut next = self.listing_some(&account.open, write);
         next.settled = next.settled.max(account.upto);
@@ -321,8 +322,9 @@ impl JobRecord {
         self.is_void(at) || self.is_settled(at) && !counting && ended
     }
 
-    /// Whether a record of this slot means nothing: a run made it after the slot was dropped, and died before it took the
-    /// record back. Nothing was executed, because a run asks whether the slot is decided before it executes a command.
+    /// Whether a record of this slot means nothing: a run made it after the slot was dropped, and died before
+    /// it took the record back. Nothing was executed, because a run asks whether the slot is decided before
+    /// it executes a command.
     pub fn is_void(&self, at: i64) -> bool {
         let mut ranges = self.dropped.iter().filter(|range| range.spans(at)).peekable();
         let dropped = ranges.peek().is_some() && ranges.all(|range| !range.counting);
@@ -341,8 +343,9 @@ impl DroppedRange {
     }
 }
 
-/// The record to store when a machine loads a schedule; none if nothing has changed. A new job, or one with a changed
-/// schedule, starts now. Of its earlier slots only those `not_over` are listed, as many as there is room for.
+/// The record to store when a machine loads a schedule; none if nothing has changed. A new job, or one with a
+/// changed schedule, starts now. Of its earlier slots only those `not_over` are listed, as many as there is
+/// room for.
 pub fn seen(
     found: Option<&JobRecord>,
     job: &Name,
@@ -467,8 +470,8 @@ pub enum SlotAction {
     WaveOff,
 }
 
-/// What to do about a slot of which a run may be started. `tried`: a run of it was started, and found no free lease.
-/// `begun`: it has a record. `skips`: the job skips slots whose lease is held.
+/// What to do about a slot of which a run may be started. `tried`: a run of it was started, and found no free
+/// lease. `begun`: it has a record. `skips`: the job skips slots whose lease is held.
 pub fn turn(ways: &[LeaseForSlot], tried: bool, begun: bool, skips: bool) -> SlotAction {
     if ways.contains(&LeaseForSlot::Ours) {
         return SlotAction::Wait;
@@ -484,8 +487,8 @@ pub fn turn(ways: &[LeaseForSlot], tried: bool, begun: bool, skips: bool) -> Slo
     }
 }
 
-/// Whether a lease is held by a run of this job for a slot that was started before. Slots that are due are not skipped
-/// because of such a run.
+/// Whether a lease is held by a run of this job for a slot that was started before. Slots that are due are
+/// not skipped because of such a run.
 pub fn takes_turns(held: &LeaseRecord, job: &Name, its_slot: Option<&Entry>) -> bool {
     let first = |entry: &Entry| entry.state == ItemState::Started && entry.attempt <= 1;
     held.holder.job == job.as_str() && its_slot.is_some_and(|entry| !first(entry))

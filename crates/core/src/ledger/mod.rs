@@ -96,8 +96,8 @@ pub struct Ending {
     /// Why it was decided without a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<SettleReason>,
-    /// For people: the last lines that the command printed, if it failed; the cause, if it was skipped; or the person
-    /// who said that it was done.
+    /// For people: the last lines that the command printed, if it failed; the cause, if it was skipped; or
+    /// the person who said that it was done.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub said: String,
 }
@@ -138,8 +138,8 @@ pub struct Entry {
     pub attempt: u32,
     /// How many runs failed since a person last asked for it to be tried again.
     pub failures: u32,
-    /// How many runs in a row ended with an unknown outcome, since a step was done or a person asked for it to be tried
-    /// again.
+    /// How many runs in a row ended with an unknown outcome, since a step was done or a person asked for it
+    /// to be tried again.
     pub silences: u32,
     /// The run that started it last.
     pub claim: ItemClaim,
@@ -168,11 +168,12 @@ pub enum IfUnknown {
     RetryWithin(Duration),
 }
 
-/// After this many runs in a row with an unknown outcome, or as many as it may fail if that is more, the item waits for
-/// a person: a job that hangs, or takes its machine down, must not be started without end.
+/// After this many runs in a row with an unknown outcome, or as many as it may fail if that is more, the item
+/// waits for a person: a job that hangs, or takes its machine down, must not be started without end.
 pub const SILENCES: u32 = 10;
 
-/// What to do about a slot if the outcome of its run is unknown: run it again if the job says so, or if steps are done.
+/// What to do about a slot if the outcome of its run is unknown: run it again if the job says so, or if steps
+/// are done.
 pub fn unknown_slot(retry: bool) -> IfUnknown {
     if retry { IfUnknown::Retry } else { IfUnknown::RetryWithSteps }
 }
@@ -242,7 +243,8 @@ pub struct FoundEntry<'a> {
     pub age: Option<Duration>,
 }
 
-/// Whether `ask` may start its item. `alive`: whether the run that started it still holds its lease, if that is known.
+/// Whether `ask` may start its item. `alive`: whether the run that started it still holds its lease, if that
+/// is known.
 pub fn begin(
     found: Option<FoundEntry<'_>>,
     ask: &ItemRequest,
@@ -332,8 +334,8 @@ pub fn finish(ours: &Entry, state: ItemState, ending: Ending) -> Entry {
     Entry { ending: Some(Ending { said: String::new(), ..ending }), ..entry }
 }
 
-/// The entry with one more step done; none if the step is there already. Its output is left out if it would leave no
-/// room for the ending.
+/// The entry with one more step done; none if the step is there already. Its output is left out if it would
+/// leave no room for the ending.
 pub fn step_done(ours: &Entry, name: &str, output: Option<String>) -> Option<Entry> {
     if ours.steps.iter().any(|step| step.name == name) {
         return None;
@@ -360,8 +362,9 @@ pub enum StepStands {
     Full,
 }
 
-/// The state of one step. `whole` is our entry with every step that is done; `unrecorded` are the steps among them that may
-/// not be recorded. Both must be taken at one moment: a step that is recorded in between would seem to be open.
+/// The state of one step. `whole` is our entry with every step that is done; `unrecorded` are the steps among
+/// them that may not be recorded. Both must be taken at one moment: a step that is recorded in between would
+/// seem to be open.
 pub fn step_stands(whole: &Entry, unrecorded: &[StepRecord], name: &str) -> StepStands {
     let named = |step: &&StepRecord| step.name == name;
     match (unrecorded.iter().find(named), whole.steps.iter().find(named)) {
@@ -436,8 +439,8 @@ fn stands(entry: &Entry, claim: &ItemClaim, alive: Option<Alive>) -> Stands {
     if entry.claim.grant == claim.grant {
         return Stands::Ours;
     }
-    // Of two runs under one lease, the one with the higher token holds it. If that is the other run, it has overtaken
-    // us, and we may not know it yet.
+    // Of two runs under one lease, the one with the higher token holds it. If that is the other run, it has
+    // overtaken us, and we may not know it yet.
     if entry.claim.lease == claim.lease && entry.claim.epoch == claim.epoch {
         return if entry.claim.token < claim.token { Stands::Gone } else { Stands::Alive };
     }

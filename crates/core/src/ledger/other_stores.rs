@@ -1,5 +1,5 @@
-//! Items that a machine has seen on another store. The store in use does not know them, so without this a change of store
-//! would do the work a second time.
+//! Items that a machine has seen on another store. The store in use does not know them, so without this a
+//! change of store would do the work a second time.
 
 use core::time::Duration;
 
@@ -21,8 +21,8 @@ impl Sighting {
     }
 }
 
-/// The note about an entry that was seen on a store; none if the work cannot have been done. `ended`: when it ended, by a
-/// wall clock. `keep`: the one of the run that saw it.
+/// The note about an entry that was seen on a store; none if the work cannot have been done. `ended`: when it
+/// ended, by a wall clock. `keep`: the one of the run that saw it.
 pub fn sighting(entry: &Entry, ended: i64, keep: Option<Duration>) -> Option<Sighting> {
     match (&entry.subject, entry.state) {
         (_, ItemState::Planned | ItemState::Failed) | (Subject::Latest(_), _) => None,
@@ -31,14 +31,14 @@ pub fn sighting(entry: &Entry, ended: i64, keep: Option<Duration>) -> Option<Sig
     }
 }
 
-/// Whether the store in use decides about an item, so that the notes about other stores do not matter: it was done there,
-/// or may have been.
+/// Whether the store in use decides about an item, so that the notes about other stores do not matter: it was
+/// done there, or may have been.
 pub fn answers(entry: &Entry, ended: i64, keep: Option<Duration>, now: i64) -> bool {
     sighting(entry, ended, None).is_some_and(|seen| refuses(&entry.subject, seen, keep, now))
 }
 
-/// Whether an item must not be started because it was seen on another store. `keep`: the one of the run that asks. `now`: by
-/// a wall clock, which can only end a refusal.
+/// Whether an item must not be started because it was seen on another store. `keep`: the one of the run that
+/// asks. `now`: by a wall clock, which can only end a refusal.
 pub fn refuses(subject: &Subject, seen: Sighting, keep: Option<Duration>, now: i64) -> bool {
     match subject {
         Subject::Key(_) => !seen.is_over(now) && keep.is_none_or(|keep| now <= after(seen.at, keep)),

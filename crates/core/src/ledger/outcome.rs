@@ -52,8 +52,8 @@ impl ItemState {
     }
 }
 
-/// The outcome of a job that ended. `stopped`: why its run ended it, if it did. `asked`: the signals that asked it to
-/// end and were passed on to it.
+/// The outcome of a job that ended. `stopped`: why its run ended it, if it did. `asked`: the signals that
+/// asked it to end and were passed on to it.
 pub fn classify(exit: JobExit, stopped: Option<&StopReason>, asked: &[Signal]) -> ItemState {
     match (stopped, exit) {
         (Some(why), _) if why.is_loss() => ItemState::Lost,
@@ -64,9 +64,9 @@ pub fn classify(exit: JobExit, stopped: Option<&StopReason>, asked: &[Signal]) -
     }
 }
 
-/// Whether a signal ended the job after it was asked to end, or its exit status is the one that a shell gives for that. A
-/// job that exits with another code has chosen that code. KILL counts also if nobody asked: a job cannot catch it, whether a
-/// person sends it or the kernel.
+/// Whether a signal ended the job after it was asked to end, or its exit status is the one that a shell gives
+/// for that. A job that exits with another code has chosen that code. KILL counts also if nobody asked: a job
+/// cannot catch it, whether a person sends it or the kernel.
 fn interrupted(exit: JobExit, asked: &[Signal]) -> bool {
     let of = |signal: &Signal| signal.ending_number().is_some_and(|n| exit.status() == 128 + i32::from(n));
     let by_signal = matches!(exit, JobExit::Signal(_));

@@ -1,15 +1,15 @@
 //! A slot and a key that one run does together.
 //!
-//! The slot is opened first, and then the key. If the outcome of an earlier run is unknown the slot decides, because it
-//! has the steps.
+//! The slot is opened first, and then the key. If the outcome of an earlier run is unknown the slot decides,
+//! because it has the steps.
 
 use alloc::format;
 use alloc::string::String;
 
 use super::{Entry, IfUnknown, ItemState, Opened, SettleReason};
 
-/// What to do about the key if the outcome of its last run is unknown. `silent`: the slot is run again after such a
-/// run.
+/// What to do about the key if the outcome of its last run is unknown. `silent`: the slot is run again after
+/// such a run.
 pub fn key_if_unknown(own: IfUnknown, silent: bool) -> IfUnknown {
     match own {
         // The time counts from the first start of the key, which may have been under another slot.

@@ -239,9 +239,9 @@ impl Opening {
             return ItemNext::Done(Opened::Unknown(entry, doubt));
         }
         match &entry.subject {
-            // The slot may be decided. If there was no record, it may have been removed for that reason; a record is
-            // removed only after its slot is decided. If there was one, the slot may have been decided while we replaced
-            // it: no scheduler would look at it again if this run died.
+            // The slot may be decided. If there was no record, it may have been removed for that reason; a
+            // record is removed only after its slot is decided. If there was one, the slot may have been
+            // decided while we replaced it: no scheduler would look at it again if this run died.
             Subject::Slot { job, at, .. } => {
                 let call = ItemCall::ReadSettled(job.clone(), *at);
                 let pending = if self.found.is_none() {
@@ -341,15 +341,15 @@ struct AmendStep {
 }
 
 impl Amending {
-    /// Replaces the version `expected` by `entry`; `seed` must be random. If another write comes first, the change is
-    /// superseded.
+    /// Replaces the version `expected` by `entry`; `seed` must be random. If another write comes first, the
+    /// change is superseded.
     pub fn new(expected: Version, entry: Entry, seed: u128) -> Self {
         Self { change: AmendStep { expected, entry, run: None }, update: Update::new(seed) }
     }
 
-    /// The same by the run that started the item. An earlier write of this run, whose answer was lost, may be found
-    /// instead of the version `expected`; then the change goes on from there. It is tried for as long as the caller
-    /// makes the calls.
+    /// The same by the run that started the item. An earlier write of this run, whose answer was lost, may be
+    /// found instead of the version `expected`; then the change goes on from there. It is tried for as long
+    /// as the caller makes the calls.
     pub fn by_run(expected: Version, entry: Entry, seed: u128) -> Self {
         let run = Some(entry.claim.grant);
         Self { change: AmendStep { expected, entry, run }, update: Update::outlasting_silence(seed) }

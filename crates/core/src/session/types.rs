@@ -96,8 +96,8 @@ pub enum HistoryPolicy {
     Release,
 }
 
-/// The runs, and the lease held by hand, that this run was started by. They wait for this run, so it must not wait for
-/// them.
+/// The runs, and the lease held by hand, that this run was started by. They wait for this run, so it must not
+/// wait for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Within {
     /// Run ids, as in [`Holder::run`].
@@ -526,8 +526,8 @@ pub enum NotStarted {
     Seal {
         /// The failure.
         why: String,
-        /// Whether the lease was still ours when it was given back. If it was, and the fence has a newer token, the
-        /// store has forgotten tokens.
+        /// Whether the lease was still ours when it was given back. If it was, and the fence has a newer
+        /// token, the store has forgotten tokens.
         release: Release,
     },
     /// The item is not run now: [`Event::ItemOpened`] says why.

@@ -22,7 +22,8 @@ const HERE: &str = "here";
 const OLD_WRITE: WriteId = WriteId(0xa1);
 const NEW_WRITE: WriteId = WriteId(0xb2);
 
-/// The parts of the cases: every stored body, at every age, against every new body, by a plain client and an admin.
+/// The parts of the cases: every stored body, at every age, against every new body, by a plain client and an
+/// admin.
 #[derive(Clone, Debug)]
 pub struct PolicyTable {
     /// The key of all cases.

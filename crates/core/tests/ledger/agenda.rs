@@ -255,7 +255,8 @@ fn three_that_gave_way_in_a_row_are_no_accident() {
     assert_eq!(stuck([&done, &done, &done].into_iter()), None);
 }
 
-/// Format 1 had only the text of a schedule. A machine with the same text rewrites the record, and no slot is dropped.
+/// Format 1 had only the text of a schedule. A machine with the same text rewrites the record, and no slot is
+/// dropped.
 #[test]
 fn format_1_is_read_and_written_anew() {
     let known = agenda(100);

@@ -1,5 +1,5 @@
-//! Many runs of one item. The store loses answers and lets writes land late, and a run may die at any call. The same checks
-//! catch a broken store and broken rules.
+//! Many runs of one item. The store loses answers and lets writes land late, and a run may die at any call.
+//! The same checks catch a broken store and broken rules.
 
 mod agenda;
 mod due;
@@ -433,7 +433,8 @@ fn an_item_is_done_once_whatever_happens() {
             assert_eq!(broken, None, "seed {seed}, {if_unknown:?}");
             (begun, steps) = (begun + world.begun, steps + world.steps_done);
             done += u32::from(world.succeeded);
-            // Without faults, the item is done in the end or has failed too often, unless it waits for a person.
+            // Without faults, the item is done in the end or has failed too often, unless it waits for a
+            // person.
             let entry = world.cell.map(|(_, body)| Entry::decode(&body).unwrap());
             let settled = entry
                 .is_some_and(|e| e.state == ItemState::Ok || e.state == ItemState::Failed && e.failures >= 3);

@@ -371,7 +371,8 @@ fn the_slot_decides_about_silence() {
     }
 }
 
-/// Whether an opening that found this record started the item, and whether it knew that the outcome before was unknown.
+/// Whether an opening that found this record started the item, and whether it knew that the outcome before
+/// was unknown.
 fn opened(found: Option<Entry>, grant: Grant, lost_answer: bool) -> (bool, bool) {
     let mut opening = Opening::new(ask(grant, 0, IfUnknown::Retry), 7 << 64);
     let stored = |entry: &Entry, version: &str| Stored {
