@@ -29,7 +29,7 @@ pub struct SeenToken {
     pub token: Token,
 }
 
-/// A claim to a lease: who asks, and with which identities.
+/// Who asks for a lease, and with which identities.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// The lease.

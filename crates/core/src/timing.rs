@@ -108,7 +108,7 @@ impl Timing {
         if timing.fits() { Ok(timing) } else { Err(timing.does_not_fit(wishes)) }
     }
 
-    /// Fills in the missing settings, which follow from the TTL.
+    /// Whatever was not asked for follows from the ttl.
     fn filled(ttl: Duration, wishes: TimingWishes, clock: StoreClock) -> Self {
         let heartbeat = wishes.heartbeat.unwrap_or(ttl / 3);
         let slack = scaled(ttl.saturating_sub(clock.jump)).saturating_sub(heartbeat * 2);

@@ -110,8 +110,8 @@ pub enum SlotStanding {
     Settled,
 }
 
-/// The request of a scheduler for a slot. A slot that is too old to be caught up is not tried again, unless a
-/// person asked for that.
+/// What a scheduler asks of a slot: one that is too old to be caught up is too old to be tried again, unless a person
+/// said so.
 pub fn asked_by_itself(ask: ItemRequest, max_age: Option<Duration>, at: i64, now: i64) -> ItemRequest {
     let age = Duration::from_secs(u64::try_from(now - at).unwrap_or(0));
     match max_age {

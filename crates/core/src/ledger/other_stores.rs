@@ -1,28 +1,28 @@
-//! Items that a machine has seen on another store. The store in use does not know them, so without this a
-//! change of store would do the work a second time.
+//! What a machine has seen of an item on another store. The store in use knows nothing of it, so without this a change of
+//! store does the work a second time.
 
 use core::time::Duration;
 
 use super::{Entry, ItemState, Subject};
 
-/// The note about a key, or about the slots of a job, on one store.
+/// What is noted of a key, or of the slots of a job, on one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sighting {
-    /// When the key was started or done, or when the newest slot of the job was due. In seconds since 1970.
+    /// Of a key: when it was begun or done. Of a job: when its newest slot was due. In seconds since 1970.
     pub at: i64,
-    /// The note of a key may be dropped after this time: the key was done with a `keep`, which is over then.
+    /// From then on a key need not be noted any more: it was done with a `keep`, which is over.
     pub until: Option<i64>,
 }
 
 impl Sighting {
-    /// Whether the note may be dropped.
+    /// Whether it need not be noted any more.
     pub fn is_over(&self, now: i64) -> bool {
         self.until.is_some_and(|until| now > until)
     }
 }
 
-/// The note about an entry that was seen on a store; none if the work cannot have been done. `ended`: when it
-/// ended, by a wall clock. `keep`: the one of the run that saw it.
+/// What is to be noted of an entry that was seen on a store. `ended`: when, by a wall clock. `keep`: of the run that saw it.
+/// Nothing if the work was not done, and cannot have been.
 pub fn sighting(entry: &Entry, ended: i64, keep: Option<Duration>) -> Option<Sighting> {
     match (&entry.subject, entry.state) {
         (_, ItemState::Planned | ItemState::Failed) | (Subject::Latest(_), _) => None,
@@ -31,14 +31,14 @@ pub fn sighting(entry: &Entry, ended: i64, keep: Option<Duration>) -> Option<Sig
     }
 }
 
-/// Whether the store in use decides about an item, so that the notes about other stores do not matter: it was
-/// done there, or may have been.
+/// Whether an entry of the store in use answers for its item, so that other stores need not be asked: it was done there, or
+/// may have been. That it is planned there or failed says nothing of the others.
 pub fn answers(entry: &Entry, ended: i64, keep: Option<Duration>, now: i64) -> bool {
     sighting(entry, ended, None).is_some_and(|seen| refuses(&entry.subject, seen, keep, now))
 }
 
-/// Whether an item must not be started because it was seen on another store. `keep`: the one of the run that
-/// asks. `now`: by a wall clock, which can only end a refusal.
+/// Whether an item that was seen on another store may not be begun, if the store in use does not answer for it. `keep`: of the
+/// run that asks. `now`: by a wall clock, which here can only end a refusal.
 pub fn refuses(subject: &Subject, seen: Sighting, keep: Option<Duration>, now: i64) -> bool {
     match subject {
         Subject::Key(_) => !seen.is_over(now) && keep.is_none_or(|keep| now <= after(seen.at, keep)),
@@ -63,7 +63,7 @@ mod tests {
         let key = Subject::Key("invoice".into());
         let seen = |until| Sighting { at: 1_000, until };
         let day = 1_000 + 86_400;
-        assert!(refuses(&key, seen(None), None, i64::MAX), "without end");
+        assert!(refuses(&key, seen(None), None, i64::MAX), "for ever");
         assert!(refuses(&key, seen(Some(day)), None, day));
         assert!(!refuses(&key, seen(Some(day)), None, day + 1), "of the run that did it");
         assert!(refuses(&key, seen(None), Some(DAY), day));

@@ -1,32 +1,31 @@
 //! A slot and a key that one run does together.
 //!
-//! The slot is opened first, and then the key. If the outcome of an earlier run is unknown the slot decides,
-//! because it has the steps.
+//! The slot is begun first, and the key only if the slot is. The slot decides about silence, for it has the steps.
 
 use alloc::format;
 use alloc::string::String;
 
 use super::{Entry, IfUnknown, ItemState, Opened, SettleReason};
 
-/// What to do about the key if the outcome of its last run is unknown. `silent`: the slot is run again after
-/// such a run.
+/// How the key is asked about a run that never reported. `silent`: the slot was begun again after one.
 pub fn key_if_unknown(own: IfUnknown, silent: bool) -> IfUnknown {
     match own {
-        // The time counts from the first start of the key, which may have been under another slot.
+        // The key counts from its own first time, which may have been under another slot.
         IfUnknown::RetryWithin(_) => own,
         _ if silent => IfUnknown::Retry,
         _ => own,
     }
 }
 
-/// The record of a slot whose key keeps it from being run: its state, and why. None if the key does not.
+/// What is recorded of the slot when its key is not begun with it: its state, and why. Nothing where the key
+/// is begun.
 pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(ItemState, Option<SettleReason>, String)> {
     let skipped = |reason, said| (ItemState::Skipped, Some(reason), said);
     let failed = |said| (ItemState::Failed, None, said);
     Some(match opened {
         Opened::Begun(..) => return None,
         Opened::Done(entry) => skipped(SettleReason::Done, format!("{key}, by {}", by_whom(entry))),
-        // Only slots are decided without a record.
+        // Only slots are settled without a record.
         Opened::Settled | Opened::Skipped(_) => {
             skipped(SettleReason::Skipped, format!("{key} is not to be run"))
         }
@@ -48,7 +47,7 @@ pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(ItemState, Option
     })
 }
 
-/// The run, with the time: this is kept in a record and read later.
+/// For a record that is read much later: with the time, if it ended.
 fn by_whom(entry: &Entry) -> String {
     let claim = &entry.claim;
     let at = entry.ending.as_ref().map_or(&claim.holder.since, |ending| &ending.at);

@@ -398,7 +398,7 @@ impl AmendStep {
         }
     }
 
-    /// An earlier write of ours has landed: only this run writes `started` with its grant.
+    /// Only this run writes `started` with its grant: an earlier write of ours has landed.
     fn go_on_from(
         &mut self,
         found: Entry,

@@ -282,7 +282,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Whether a grant holds a lease. Sometimes the record is one that this version cannot read.
+    /// Whether a lease is with a grant. Now and then its record is one that this version cannot read.
     fn look_at_lease(&mut self, lease: &Name, grant: Grant) -> Alive {
         let at = self.lease_index(lease);
         let mut reading = self.store.read(at, self.now);
@@ -320,14 +320,14 @@ impl<R: Rules> World<R> {
             b.state == ItemState::Started && (b.claim.grant != grant || entry.state == ItemState::Unknown)
         });
         if let Some(live) = others.and_then(|b| self.runs_surely(b.claim.grant)) {
-            self.violate(format!("item {item}: {who} overwrites the run of w{}.{}", live.0, live.1));
+            self.violate(format!("item {item}: {who} goes over the run of w{}.{}", live.0, live.1));
         }
         match entry.state {
             ItemState::Started => drop(self.items.started.insert((item, grant))),
             ItemState::Unknown => {}
             _ => {
                 if !before.is_some_and(|b| b.state == ItemState::Started && b.claim.grant == grant) {
-                    self.violate(format!("item {item}: {who} closes an item of another run"));
+                    self.violate(format!("item {item}: {who} closes what is not its own"));
                 }
                 self.items.ended.insert((item, grant));
             }
