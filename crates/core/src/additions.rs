@@ -1,7 +1,8 @@
-//! A place in every record for what later versions add.
+//! A place in every record for fields that later versions add.
 //!
-//! A version that does not know an addition carries it along unread: whoever writes the record again writes that down
-//! again. A record with additions has format 2 or later, so that a reader that knows of no such place says so.
+//! A version that does not know an addition keeps it unread: it writes the addition again with each change of
+//! the record. A record with additions has format 2 or later, so that older versions, which would lose them,
+//! refuse it.
 
 use alloc::string::String;
 
@@ -12,27 +13,27 @@ pub type Additions = serde_json::Map<String, Value>;
 
 /// The oldest format that has a place for additions.
 const FORMAT: u64 = 2;
-/// So deep they may be nested, and no deeper.
+/// How deep additions may be nested.
 const DEPTH: u32 = 8;
-/// The largest number that every language reads as it was written.
+/// The largest number that every language reads exactly.
 const NUMBER_MAX: i64 = (1 << 53) - 1;
 
-/// What is wrong with a record whose additions do not fit.
-pub(crate) const UNFIT: &str = "additions that no version makes";
+/// The error for a record with bad additions.
+pub(crate) const UNFIT: &str = "it has additions of an unknown form";
 
-/// The oldest format that can say this.
+/// The oldest format that fits these additions.
 pub(crate) fn format(more: &Additions) -> u64 {
     if more.is_empty() { 1 } else { FORMAT }
 }
 
-/// Whether a record of this format may have these. Whatever reads them, in whichever language, must be able to write
-/// them down again byte for byte.
+/// Whether a record of this format may have these additions. A reader in any language must be able to write
+/// them again byte for byte.
 pub(crate) fn fits(format: u64, more: &Additions) -> bool {
     more.is_empty() || format >= FORMAT && named(more, DEPTH)
 }
 
 fn named(more: &Additions, depth: u32) -> bool {
-    // In other languages a name of digits only would come before the others.
+    // Some languages would sort a name of digits before the others.
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let name =
         |name: &String| name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(letters);

@@ -1,8 +1,8 @@
 //! The fence: what a target remembers, and whether it accepts a write.
 //!
-//! One fence belongs to one lease; tokens of different leases are never compared. A larger token is
-//! announced only by sealing, so a writer can never fence by writing. Where this rule has to run
-//! inside a target (a trigger, a script, a hook), [`table`] is replayed against it case by case.
+//! One fence belongs to one lease; tokens of different leases are never compared. Only a seal brings a
+//! larger token, never a write. Some targets run a copy of this rule (a trigger, a script, a hook). Tests
+//! replay [`table`] against such a copy, case by case.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,43 +13,44 @@ use crate::ids::{Epoch, Grant, Token};
 use crate::name::Name;
 use crate::session::Granted;
 
-/// A token further ahead than this is a forgery or a bug, not a later grant.
+/// A token that is further ahead than this is forged or a bug, and no later grant.
 pub const JUMP_MAX: u64 = 1_000_000;
 
-/// What a target remembers of the last grant it has sealed or accepted.
+/// A target's memory of the grant that it was sealed for last.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
     /// The lease this target belongs to.
     pub lease: Name,
-    /// The life of that lease's record.
+    /// The epoch of that lease's record.
     pub epoch: Epoch,
     /// The highest token.
     pub token: Token,
-    /// The acquisition that has it.
+    /// The grant that has it.
     pub grant: Grant,
-    /// How many writes of that grant were accepted; zero right after sealing.
+    /// How many writes of that grant were accepted; zero after the seal.
     pub seq: u64,
-    /// What the last of them wrote; empty after sealing.
+    /// The digest of the last of them; empty after the seal.
     pub digest: String,
     /// Whether that write is known to be complete.
     pub done: bool,
-    /// Refuse, or only count what would be refused.
+    /// Whether the target refuses stale writes, or only counts them.
     pub mode: FenceMode,
-    /// How much was let in while watching that would have been refused.
+    /// How many stale writes were accepted and counted in [`FenceMode::Observe`].
     pub let_in: u64,
 }
 
-/// Whether a target refuses or only watches. Stored with the fence: a writer cannot loosen it.
+/// Whether a target refuses stale writes, or only counts them. Stored with the fence, so a writer cannot
+/// loosen it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FenceMode {
     /// Stale writes are refused.
     Enforce,
-    /// Stale writes are let through and counted.
+    /// Stale writes are accepted and counted.
     Observe,
 }
 
 impl FenceMode {
-    /// As it is stored, shown and typed.
+    /// The word that is stored, shown and typed.
     pub fn word(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -63,16 +64,16 @@ impl FenceMode {
     }
 }
 
-/// What a holder brings to a target.
+/// A holder's proof for a target: the identity of its grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bearer {
     /// Its lease.
     pub lease: Name,
-    /// The life of the lease's record.
+    /// The epoch of the lease's record.
     pub epoch: Epoch,
     /// Its token.
     pub token: Token,
-    /// Its acquisition.
+    /// Its grant.
     pub grant: Grant,
 }
 
@@ -83,38 +84,38 @@ impl From<&Granted> for Bearer {
     }
 }
 
-/// What is offered to a target.
+/// An offer to a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FenceOffer {
-    /// Raise the fence; write nothing. A target that was never fenced starts in this mode; one that watches
-    /// refuses from now on if this is [`FenceMode::Enforce`].
+    /// Raise the fence and write nothing. A target that was never fenced starts in this mode. One that observes
+    /// enforces from now on if this is [`FenceMode::Enforce`].
     Seal(FenceMode),
     /// Write number `seq` of this grant, with this content.
     Write {
         /// Counted from one within a grant.
         seq: u64,
-        /// Of the content.
+        /// The digest of the content.
         digest: String,
     },
 }
 
-/// Why a target says no.
+/// Why a target refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalReason {
-    /// A later grant was sealed here.
+    /// The target was sealed for a later grant.
     Stale,
-    /// The same token, another acquisition: two grants share a token.
+    /// The same token with another grant: two grants share a token.
     Fork,
-    /// Another life of the record.
+    /// Another epoch of the record.
     Epoch,
-    /// Implausibly far ahead.
+    /// The token is implausibly far ahead.
     Jump,
     /// The target belongs to another lease.
     OtherLease,
-    /// A token nobody announced here by sealing.
+    /// The target was not sealed for this token.
     NotSealed,
-    /// Out of order within one grant: another write took this place.
+    /// The number is out of order within one grant: another write has it.
     Sequence,
 }
 
@@ -133,17 +134,17 @@ impl RefusalReason {
     }
 }
 
-/// What a target answers.
+/// The answer of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FenceVerdict {
-    /// Do it, and remember this fence in the same step.
+    /// Accept it, and store this fence in the same step.
     Accept(Fence),
-    /// Done already: a retry after a lost answer. Change nothing.
+    /// It was done before: this is a retry after a lost answer. Change nothing.
     Repeat,
-    /// Not done.
+    /// Refuse it.
     Refuse(RefusalReason),
-    /// The rule says no and the target only watches: do it, and remember this fence, which counts it. It
-    /// still names the grant it named before, so whoever is stale stays stale.
+    /// The rule refuses, and the target only observes: accept it, and store this fence, which counts it. The
+    /// fence keeps its grant, so a stale writer stays stale.
     LetIn(RefusalReason, Fence),
 }
 
@@ -152,7 +153,7 @@ pub fn next_seq(fence: Option<&Fence>) -> u64 {
     fence.map_or(1, |fence| fence.seq.saturating_add(1))
 }
 
-/// The one rule. `stored` is what the target remembers; nothing: it was never fenced.
+/// The rule. `stored`: the fence of the target; none: it was never fenced.
 pub fn verdict(stored: Option<&Fence>, bearer: &Bearer, offer: &FenceOffer) -> FenceVerdict {
     let Some(fence) = stored else {
         return match offer {
@@ -168,13 +169,13 @@ pub fn verdict(stored: Option<&Fence>, bearer: &Bearer, offer: &FenceOffer) -> F
     }
 }
 
-/// The rule of a target that refuses.
+/// The rule of a target that enforces.
 fn enforced(fence: &Fence, bearer: &Bearer, offer: &FenceOffer) -> FenceVerdict {
     if fence.lease != bearer.lease {
         return FenceVerdict::Refuse(RefusalReason::OtherLease);
     }
     if fence.epoch != bearer.epoch {
-        // Only an operator who adopts a rewound store raises the generation.
+        // Only `adopt`, after a store was rewound, raises the generation.
         let adopted = bearer.epoch.generation > fence.epoch.generation;
         return match offer {
             FenceOffer::Seal(mode) if adopted => announce(fence, bearer, *mode),
@@ -203,20 +204,20 @@ fn announce(fence: &Fence, bearer: &Bearer, wished: FenceMode) -> FenceVerdict {
     if bearer.token.get().saturating_sub(fence.token.get()) > JUMP_MAX {
         return FenceVerdict::Refuse(RefusalReason::Jump);
     }
-    // A run can only be stricter than what it finds: one that enforces ends the watching.
+    // A run can only make the mode stricter.
     let mode = if wished == FenceMode::Enforce { wished } else { fence.mode };
     FenceVerdict::Accept(sealed(bearer, mode, fence.let_in))
 }
 
 fn within_grant(fence: &Fence, seq: u64, digest: &str) -> FenceVerdict {
-    // Writes are counted from one: number zero is the seal itself.
+    // Writes are counted from one; number zero is the seal.
     if seq == 0 {
         return FenceVerdict::Refuse(RefusalReason::Sequence);
     }
     if seq == fence.seq && digest == fence.digest && fence.done {
         return FenceVerdict::Repeat;
     }
-    // An unfinished write of the same place and content is simply done again.
+    // An unfinished write with the same number and content is done again.
     let again = seq == fence.seq && digest == fence.digest;
     if Some(seq) == fence.seq.checked_add(1) || again {
         return FenceVerdict::Accept(Fence { seq, digest: digest.into(), done: true, ..fence.clone() });
@@ -241,17 +242,17 @@ fn sealed(bearer: &Bearer, mode: FenceMode, let_in: u64) -> Fence {
 /// One case of the verdict table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceCase {
-    /// What the target remembers.
+    /// The fence of the target.
     pub stored: Option<Fence>,
-    /// Who comes.
+    /// The writer.
     pub bearer: Bearer,
-    /// With what.
+    /// Its offer.
     pub offer: FenceOffer,
-    /// What the target must answer.
+    /// The answer that the target must give.
     pub verdict: FenceVerdict,
 }
 
-/// Every stored state against every offer, for replay against targets that run the rule themselves.
+/// Every stored state against every offer, to be replayed against targets that run a copy of the rule.
 pub fn table() -> Vec<FenceCase> {
     let mut cases = Vec::new();
     for stored in stored_states() {
@@ -283,7 +284,7 @@ fn stored_states() -> Vec<Option<Fence>> {
                 let (mode, let_in) = (FenceMode::Enforce, 0);
                 let grant = Grant(50);
                 let fence = Fence { lease, epoch, token, grant, seq, digest, done, mode, let_in };
-                // Watching does not depend on the rest: one life of the record shows it.
+                // The mode does not depend on the epoch, so one generation is enough.
                 let watching = Fence { mode: FenceMode::Observe, let_in: 3, ..fence.clone() };
                 states.extend((generation == 1).then_some(Some(watching)));
                 states.push(Some(fence));
@@ -398,7 +399,7 @@ mod tests {
         assert_eq!(verdict(Some(&fence), &bearer(7, 2), &SEAL), FenceVerdict::Refuse(RefusalReason::Fork));
     }
 
-    /// First principles over the whole table, written without looking at the rule's own branches.
+    /// The promises over the whole table, written without looking at the branches of the rule.
     #[test]
     fn the_table_keeps_the_promises() {
         let cases = table();
@@ -422,7 +423,7 @@ mod tests {
             }
             match &case.verdict {
                 FenceVerdict::Refuse(_) => assert_eq!(fence.mode, FenceMode::Enforce, "{case:?}"),
-                // Only the count may differ, or watching would let a stale holder take the fence over.
+                // Only the count may differ, or a stale holder could take the fence over.
                 FenceVerdict::LetIn(_, next) => {
                     let counted = Fence { let_in: fence.let_in + 1, ..fence.clone() };
                     assert_eq!((fence.mode, next), (FenceMode::Observe, &counted), "{case:?}");
@@ -435,13 +436,13 @@ mod tests {
                 FenceVerdict::Repeat => {}
             }
             if matches!(case.offer, FenceOffer::Write { .. }) && b.token > fence.token {
-                assert!(!allowed, "only sealing announces a token: {case:?}");
+                assert!(!allowed, "only a seal brings a larger token: {case:?}");
             }
         }
     }
 
     #[test]
-    fn watching_refuses_nothing_and_takes_nothing_back() {
+    fn observe_refuses_nothing_and_does_not_loosen_the_fence() {
         let old = bearer(33, 1);
         let fence = after(None, &old, &FenceOffer::Seal(FenceMode::Observe));
         let strict = after(Some(&fence), &bearer(34, 2), &SEAL);
@@ -449,7 +450,7 @@ mod tests {
         let fence = after(Some(&fence), &bearer(34, 2), &FenceOffer::Seal(FenceMode::Observe));
         let FenceVerdict::LetIn(RefusalReason::Stale, fence) = verdict(Some(&fence), &old, &write(1, "a"))
         else {
-            panic!("not let in")
+            panic!("not counted")
         };
         assert_eq!((fence.token.get(), fence.let_in), (34, 1));
     }

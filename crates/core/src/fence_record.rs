@@ -1,7 +1,7 @@
-//! The fence as a target keeps it: JSON that a person can read, decoded strictly.
+//! The fence, as a target stores it: JSON that a person can read, decoded strictly.
 //!
-//! A write that has been let in but not finished is `pending` and says how to finish it, or how to
-//! take it back. Without that, a crash between fence and artefact would be answered as done.
+//! A write that was accepted but is not finished is `pending`. The fence then says how to finish the write, or
+//! how to take it back. Without that, a retry after a crash would be told that the write is done.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -15,47 +15,46 @@ use crate::fence::{Fence, FenceMode};
 use crate::ids::{Epoch, Grant, Token};
 use crate::name::Name;
 
-/// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
-/// where there are additions.
+/// The newest format that this version reads. It writes the oldest one that fits: format 1, or 2 if there are
+/// additions.
 pub const FORMAT: u64 = 2;
-/// Longest body that is decoded at all.
+/// Longest body that is decoded, in bytes.
 pub const BODY_MAX: usize = 16 * 1024;
 
-/// A fence as stored. `fence.done` is false exactly while `pending` says something.
+/// A fence as stored. `fence.done` is false while there is a `pending` write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FenceRecord {
-    /// What the rule looks at.
+    /// The part that the rule looks at.
     pub fence: Fence,
-    /// The write that has been let in and may not be finished.
+    /// The write that was accepted and may not be finished.
     pub pending: Option<PendingWrite>,
-    /// Where the content of the last write lies, for targets that keep it elsewhere: a name within the
-    /// target.
+    /// The place of the last content, for targets that keep it elsewhere: a name within the target.
     pub payload: Option<String>,
-    /// Somebody decided that it counts no longer: the next run seals as if there were none.
+    /// A person decided that the fence is void: the next run seals as if there were none.
     pub forgotten: bool,
-    /// Additions of later versions, carried along unread.
+    /// Additions of later versions, kept unread.
     pub more: Additions,
 }
 
-/// What is needed to finish a write, or to take it back.
+/// A write that is not finished: how to finish it, or to take it back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PendingWrite {
-    /// Where the payload waits: a bare file name beside the artefact.
+    /// The file with the content: a bare file name in the directory of the artefact.
     pub temp: String,
-    /// The digest before this write; empty: there was none.
+    /// The digest before this write; empty if there was none.
     pub before: String,
-    /// What the artefact was when the write was let in, in a word; nothing: nobody looked.
+    /// The kind of the artefact when the write was accepted, if it was looked up.
     pub over: Option<String>,
 }
 
-/// Why a body is not a fence we may act on.
+/// Why a body is not a fence that this version may act on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BadFence {
-    /// Written by a later version of Leasehold.
+    /// A later version of Leasehold wrote it.
     Newer(u64),
-    /// Nothing in it.
+    /// It is empty.
     Empty,
-    /// Not a fence: damaged, or written by something else.
+    /// It is damaged, or another program wrote it.
     Damaged(String),
 }
 
@@ -71,7 +70,7 @@ impl fmt::Display for BadFence {
     }
 }
 
-/// The JSON shape. Field order is the order a person reads.
+/// The JSON object. The fields are in the order in which a person reads them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
@@ -117,43 +116,43 @@ enum WireMode {
     Observe,
 }
 
-/// Only the format number, so that a later version is named as such before anything else is read.
+/// The format number alone. It is read first, so that a later version is recognised.
 #[derive(Deserialize)]
 struct Format {
     leasehold_fence: u64,
 }
 
 impl FenceRecord {
-    /// A fence with nothing under way.
+    /// A fence without a pending write.
     pub fn done(fence: Fence) -> Self {
         let fence = Fence { done: true, ..fence };
         Self { fence, pending: None, payload: None, forgotten: false, more: Additions::new() }
     }
 
-    /// The write that makes `fence`, let in and not finished.
+    /// A fence with a pending write: `fence` counts it already.
     pub fn pending(fence: Fence, pending: PendingWrite) -> Self {
         let fence = Fence { done: false, ..fence };
         Self { fence, pending: Some(pending), payload: None, forgotten: false, more: Additions::new() }
     }
 
-    /// The same in place of `before`, whose additions it carries along.
+    /// This fence in place of `before`, with the additions of `before`.
     #[must_use]
     pub fn after(self, before: Option<&Self>) -> Self {
         Self { more: before.map(|before| before.more.clone()).unwrap_or_default(), ..self }
     }
 
-    /// The same, with its content at this place.
+    /// This fence with its content at another place.
     #[must_use]
     pub fn with_payload(self, payload: Option<String>) -> Self {
         Self { payload, ..self }
     }
 
-    /// The fence that counts.
+    /// The fence, unless it is void.
     pub fn standing(&self) -> Option<&Fence> {
         (!self.forgotten).then_some(&self.fence)
     }
 
-    /// The same, counting no longer.
+    /// This fence, void.
     #[must_use]
     pub fn forgotten(self) -> Self {
         Self { forgotten: true, ..self }
@@ -164,14 +163,14 @@ impl FenceRecord {
         Self::done(self.fence.clone()).after(Some(self))
     }
 
-    /// The fence as if the pending write had never been let in.
+    /// The fence as if the pending write had not been accepted.
     pub fn taken_back(&self) -> Self {
         let Some(pending) = &self.pending else { return self.clone() };
         let (seq, digest) = (self.fence.seq.saturating_sub(1), pending.before.clone());
         Self::done(Fence { seq, digest, ..self.fence.clone() }).after(Some(self))
     }
 
-    /// The bytes to store; a line of its own, for people who use `cat`.
+    /// The bytes to store, with a line end for people who use `cat`.
     pub fn encode(&self) -> Vec<u8> {
         let fence = &self.fence;
         let pending = self.pending.as_ref();
@@ -205,7 +204,7 @@ impl FenceRecord {
         bytes
     }
 
-    /// Reads what `encode` writes. Anything out of the ordinary is refused.
+    /// Reads what `encode` writes. Everything unusual is refused.
     pub fn decode(body: &[u8]) -> Result<Self, BadFence> {
         let damaged = |why: String| BadFence::Damaged(why);
         if body.is_empty() {
@@ -257,7 +256,7 @@ impl FenceRecord {
     }
 }
 
-/// A name in the same directory and no way out of it: what a fence says is renamed.
+/// Whether this is the name of a file in the same directory: files that a fence names are renamed.
 fn is_bare(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '\0'])
 }

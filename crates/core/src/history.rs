@@ -1,7 +1,7 @@
-//! How the last few holds of a lease ended: lines in its record, put there by writes that are made anyway.
+//! How the last few holds of a lease ended: lines in its record. They need no writes beside those of the lease.
 //!
-//! They are for people to read. No rule compares them or decides by them, and the wall clocks in them are those of
-//! whoever wrote them. Each is a text, and not an object of seven fields, because every run reads and writes them all.
+//! They are for people; no rule reads them. The times in them are from the wall clock of each writer. A line
+//! is a text and not an object of seven fields, because every run reads and writes all of them.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -11,42 +11,43 @@ use core::time::Duration;
 
 use crate::record::LeaseRecord;
 
-/// So many are kept; the oldest goes first.
+/// How many lines are kept. The oldest is removed first.
 pub const MOST: usize = 8;
-/// No line is longer. Even of characters that JSON writes as six, all of them leave a record below its own bound.
+/// Longest line, in bytes. A record with the most and longest lines stays below its own limit, even if JSON
+/// writes each character as six.
 pub const LINE_MAX: usize = 280;
-/// What is kept of a text.
+/// Longest text within a line, in bytes. Longer ones are cut.
 const TEXT_MAX: usize = 64;
 
-/// The outcome of a hold that was given back without a word about the work.
+/// The outcome of a hold that was given back without an outcome of the work.
 pub const RELEASED: &str = "released";
-/// The outcome of a hold that ended because the lease was lost, where it could still be given back.
+/// The outcome of a hold whose lease was lost, if it could still be given back.
 pub const LOST: &str = "lost";
 /// The outcome of a hold under which nothing was run, because a target could not be sealed.
 pub const UNSEALED: &str = "unsealed";
-/// The outcome of a hold whose holder never reported.
+/// The outcome of a hold that was still in the record when another run took the lease.
 pub const UNKNOWN: &str = "unknown";
 
-/// How a hold ended, as told by whoever ended it.
+/// How a hold ended, as reported by the process that ended it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HoldEnd {
-    /// In a word.
+    /// The outcome.
     pub outcome: &'static str,
     /// The exit code, if a command ran and had one.
     pub exit: Option<i32>,
     /// How long it took, if that is known.
     pub took: Option<Duration>,
-    /// When, by the wall clock of that machine.
+    /// When it ended, by the wall clock of that machine.
     pub at: String,
 }
 
-/// The past of a lease once the hold in `record` has ended like this.
+/// The lines of a lease after the hold in `record` has ended like this.
 pub fn after(record: &LeaseRecord, end: &HoldEnd) -> Vec<String> {
     let spare = record.past.len().saturating_sub(MOST - 1);
     record.past.iter().skip(spare).cloned().chain([line(record, end)]).collect()
 }
 
-/// A record that was just freed, with how its hold ended if that is to be kept.
+/// A record that was just freed, with a line about the end of its hold if there is one.
 pub fn noted(freed: LeaseRecord, end: Option<&HoldEnd>) -> LeaseRecord {
     match end {
         Some(end) => LeaseRecord { past: after(&freed, end), ..freed },
@@ -54,8 +55,8 @@ pub fn noted(freed: LeaseRecord, end: Option<&HoldEnd>) -> LeaseRecord {
     }
 }
 
-/// The past that a new grant inherits: a holder that is found in the record never reported. One that was at a slot
-/// has a record of that slot, which says so.
+/// The lines that a new grant inherits. If the record still has a holder, a line says that its outcome is
+/// unknown. A holder that ran a slot gets none: the record of the slot says so.
 pub fn inherited(record: &LeaseRecord, at: &str) -> Vec<String> {
     match &record.hold {
         Some(_) if record.holder.slot.is_none() => {
@@ -65,7 +66,7 @@ pub fn inherited(record: &LeaseRecord, at: &str) -> Vec<String> {
     }
 }
 
-/// `TOKEN OUTCOME EXIT MILLISECONDS TIME JOB HOST/PID`; what is not known is a dash.
+/// `TOKEN OUTCOME EXIT MILLISECONDS TIME JOB HOST/PID`, with a dash for each unknown value.
 fn line(record: &LeaseRecord, end: &HoldEnd) -> String {
     let dash = |text: Option<String>| text.map_or(Cow::Borrowed("-"), Cow::Owned);
     let exit = dash(end.exit.map(|code| code.to_string()));
@@ -76,7 +77,7 @@ fn line(record: &LeaseRecord, end: &HoldEnd) -> String {
     format!("{} {} {exit} {took} {at} {job} {host}/{}", record.token, end.outcome, holder.pid)
 }
 
-/// A text as one short word, which JSON writes as it is: so is a name that is longer kept in a line.
+/// A text as one short word that JSON writes unchanged, for use in a line.
 pub fn word(text: &str) -> Cow<'_, str> {
     let odd = |c: char| c.is_whitespace() || c.is_control() || c == '"' || c == '\\';
     if !text.is_empty() && text.len() <= TEXT_MAX && !text.contains(odd) {
@@ -92,12 +93,12 @@ pub fn word(text: &str) -> Cow<'_, str> {
     Cow::Owned(if short.is_empty() { "-".into() } else { short })
 }
 
-/// Whether lines may stand in a record: few and short.
+/// Whether a record may have these lines: they are few and short.
 pub fn fits(past: &[String]) -> bool {
     past.len() <= MOST && past.iter().all(|line| line.len() <= LINE_MAX)
 }
 
-/// Whether `new` is the past of `old`, with at most one line more: about the hold that `old` had.
+/// Whether `new` are the lines of `old`, with at most one more: about the hold of `old`.
 pub fn follows(old: &LeaseRecord, new: &[String]) -> bool {
     let spare = old.past.len().saturating_sub(MOST - 1);
     let one_more = new.split_last().is_some_and(|(last, rest)| {
@@ -106,12 +107,12 @@ pub fn follows(old: &LeaseRecord, new: &[String]) -> bool {
     one_more || *new == old.past[..]
 }
 
-/// A line, read.
+/// A line that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PastHold<'a> {
     /// The token of the hold.
     pub token: u64,
-    /// How it ended, in a word.
+    /// The outcome.
     pub outcome: &'a str,
     /// The exit code of its command.
     pub exit: Option<i32>,
@@ -119,14 +120,14 @@ pub struct PastHold<'a> {
     pub took: Option<Duration>,
     /// When it ended, or was found to have.
     pub at: &'a str,
-    /// What the work was called.
+    /// The name of the job.
     pub job: &'a str,
     /// `HOST/PID`
     pub holder: &'a str,
 }
 
 impl<'a> PastHold<'a> {
-    /// Reads a line; nothing if it is none of ours.
+    /// Reads a line; none if it has another form.
     pub fn read(line: &'a str) -> Option<Self> {
         let mut words = line.split(' ');
         let mut next = || words.next();

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-/// A duration as people write it: `1h20m`, `90s`, `1.5s`, `40ms`.
+/// A duration to be shown: `1h20m`, `90s`, `1.5s`, `40ms`.
 pub struct HumanDuration(pub Duration);
 
 impl fmt::Display for HumanDuration {

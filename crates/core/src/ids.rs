@@ -1,6 +1,6 @@
-//! The identities a lease is made of: write ids, grants, epochs and tokens.
+//! The identities in a lease: write ids, grants, epochs and tokens.
 //!
-//! None of them is a counter that a store could restart, except the token, which core alone moves.
+//! The token is the only one of them that a store could restart, and only core moves it.
 
 use alloc::format;
 use alloc::string::String;
@@ -60,21 +60,21 @@ macro_rules! hex_id {
 }
 
 hex_id! {
-    /// Names one attempt to write. Every attempt carries a fresh one in its body, so no two bodies
-    /// are equal and an attempt whose answer was lost can be recognised when it is read back.
+    /// Names one attempt to write. Every attempt has a new one in its body. So no two bodies are equal, and an
+    /// attempt whose answer was lost is recognised when the record is read back.
     WriteId
 }
 
 hex_id! {
-    /// Names one acquisition. New and random for every grant; owner names are display only.
+    /// Names one acquisition of a lease. New and random for every grant; names of holders are only shown.
     Grant
 }
 
-/// Which life of the record this is. A record that vanished and was made again gets a new one, so
-/// it can never pass for its predecessor: fences remember the epoch.
+/// Names one life of a record. A record that vanished and was made again gets a new epoch. Fences remember the
+/// epoch, so the new record cannot pass for the old one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Epoch {
-    /// Raised only by an operator who adopts a rewound store.
+    /// Raised only by `adopt`, after a store was rewound.
     pub generation: u32,
     /// Random, chosen when the record is created.
     pub id: u128,
@@ -120,14 +120,14 @@ impl<'de> Deserialize<'de> for Epoch {
     }
 }
 
-/// The fencing token: grows by one at every grant and never goes back.
+/// The fencing token: it grows with every grant and never goes back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(u64);
 
 impl Token {
     /// The token of the first grant of a record.
     pub const FIRST: Token = Token(1);
-    /// Tokens stop here, so that no target that keeps numbers as doubles can confuse two of them.
+    /// The largest token. A target that keeps numbers as doubles can tell all tokens up to this one apart.
     pub const MAX: u64 = (1 << 53) - 1;
 
     /// A token, if the number is in `1..=2^53-1`.
@@ -140,7 +140,7 @@ impl Token {
         self.0
     }
 
-    /// The token `steps` further on; nothing when that would pass [`Token::MAX`].
+    /// The token `steps` after this one; none if that is more than [`Token::MAX`].
     pub fn after(self, steps: u64) -> Option<Self> {
         self.0.checked_add(steps).and_then(Self::new)
     }
@@ -172,10 +172,10 @@ impl<'de> Deserialize<'de> for Token {
     }
 }
 
-/// Hands out fresh 128-bit ids: a random seed chosen outside core, plus a count.
+/// Makes new 128-bit ids: a random seed chosen outside core, plus a count.
 ///
-/// Two processes whose ids meet would need seeds that differ by less than the number of writes
-/// they make, out of 2^128.
+/// The ids of two processes are equal only if their seeds, out of 2^128, differ by less than the number of
+/// writes that they make.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ids {
     seed: u128,
@@ -188,7 +188,7 @@ impl Ids {
         Self { seed, used: 0 }
     }
 
-    /// An id this process has not used before.
+    /// An id that was not used before.
     pub fn fresh(&mut self) -> u128 {
         self.used += 1;
         self.seed.wrapping_add(u128::from(self.used))

@@ -1,10 +1,12 @@
 //! The rules of Leasehold, and nothing else: no clock, no I/O, no threads.
 //!
-//! A lease is a record in a store that can compare-and-set. Whoever writes `held` into it with the
-//! next token holds it until the record has not changed for its TTL. [`session::Session`] is one run
-//! of one lease as a state machine; [`rules`] are the decisions it takes; [`timing`] says when the job
-//! must be dead; [`fence`] is the check a target makes before it accepts a write; [`ledger`] says whether an
-//! item of work may be begun.
+//! A lease is a record in a store that can compare-and-set. A run takes the lease by writing `held` and
+//! the next token into the record. It holds the lease until the record has not changed for the TTL.
+//!
+//! - [`session::Session`] is one run of one lease, as a state machine; [`rules`] are its decisions.
+//! - [`timing`] says when the job must be dead.
+//! - [`fence`] is the check that a target makes before it accepts a write.
+//! - [`ledger`] says whether an item of work may be started.
 //!
 //! `#![no_std]` makes the compiler refuse a clock, a file, a socket or a thread here.
 #![no_std]

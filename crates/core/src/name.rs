@@ -1,19 +1,19 @@
-//! The grammar of lease names and job labels.
+//! The grammar of the names of leases and jobs.
 
 use alloc::string::String;
 use core::fmt;
 
-/// Longest name or label, in bytes.
+/// Longest name, in bytes.
 pub const NAME_MAX: usize = 128;
 
-/// A lease name or job label: `[a-z0-9][a-z0-9._/-]{0,127}`, without `..`.
+/// The name of a lease or a job: `[a-z0-9][a-z0-9._/-]{0,127}`, without `..`.
 ///
-/// Safe as a path, a key and a metric label because nothing else is let in.
+/// Such a name is safe as a path, a key and a metric label.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
 impl Name {
-    /// Checks the grammar; the error is a sentence that says what is wrong and what would do.
+    /// Checks the grammar. The error says what is wrong, and suggests a name.
     pub fn new(text: &str) -> Result<Self, NameError> {
         match problem(text) {
             None => Ok(Self(text.into())),
@@ -52,7 +52,7 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Why a text is no name.
+/// Why a text is not a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameError {
     text: String,
@@ -101,7 +101,7 @@ fn problem(text: &str) -> Option<&'static str> {
     }
 }
 
-/// The nearest valid name, if lower case and dashes make one.
+/// A valid name in lower case and with dashes, if that makes one.
 fn suggestion(text: &str) -> Option<String> {
     let mut good = String::new();
     for c in text.chars().flat_map(char::to_lowercase) {
@@ -122,7 +122,7 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn names_that_are_let_in() {
+    fn names_that_are_accepted() {
         let longest = "a".repeat(128);
         for good in ["a", "0", "gemilab", "repo/main", "a.b_c-d/e", longest.as_str()] {
             assert!(Name::new(good).is_ok(), "{good}");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not() {
+    fn names_that_are_refused() {
         let long = "a".repeat(129);
         for bad in
             ["", "A", "a b", "../x", "a..b", ".a", "-a", "/a", "_a", "ä", "a\n", "a\0", "a%b", long.as_str()]

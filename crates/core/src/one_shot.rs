@@ -1,7 +1,6 @@
-//! By hand: renew, release and revoke as one-off errands, for scripts and operators.
+//! One change of a lease by hand: renew, release, or ask the holder to stop.
 //!
-//! Read, decide, write conditionally, and in doubt read back: the same rules as a session's, without
-//! a job.
+//! The rules are those of a session, without a job: read, decide, write conditionally, and read back in doubt.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,78 +17,78 @@ use crate::store::{Cas, Failure};
 use crate::timing::StoreClock;
 use crate::update::{self, Update, UpdateDecision, UpdateOutcome};
 
-/// What to do with the lease.
+/// The change to make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OneShotVerb {
-    /// Keep it for another TTL, if this grant still holds it.
+    /// Renew the lease, if this grant still holds it.
     Renew(Grant),
-    /// Give it back, if this grant still holds it.
+    /// Release the lease, if this grant still holds it.
     Release(Grant),
-    /// Ask whoever holds it to stop.
+    /// Ask the holder to stop.
     Revoke,
 }
 
-/// What came of it.
+/// The result of a change.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OneShotOutcome {
-    /// Done.
+    /// The change is made.
     Done {
-        /// The record as it now is.
+        /// The new record.
         record: LeaseRecord,
-        /// It had run out before it was given back, and nobody had taken it.
+        /// The lease had expired before it was released, and no other run had taken it.
         late: bool,
     },
-    /// Not ours any more: free, expired, or somebody else's.
+    /// The lease is not ours any more: it is free or expired, or another run holds it.
     NotOurs(FoundInstead),
-    /// Ours, but someone asked us to stop.
+    /// The lease is ours, but a person asked us to stop.
     Revoked(LeaseRecord),
-    /// Nothing to revoke: free or expired.
+    /// There is no holder to ask: the lease is free or expired.
     Idle(FoundInstead),
     /// The record must not be acted on.
     Bad(BadRecord),
-    /// The store did not answer. `sent`: the change may have landed, or may yet.
+    /// The store did not answer.
     Failed {
-        /// What it said.
+        /// The failure.
         failure: Failure,
-        /// Whether anything was written that may still take effect.
+        /// Whether the change may have landed, or may still land.
         sent: bool,
     },
 }
 
-/// What was found instead.
+/// The state of a lease that could not be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FoundInstead {
-    /// No record at all.
+    /// There is no record.
     Absent,
-    /// Free, with its last token.
+    /// It is free. With its last token.
     Free(Token),
-    /// Held by this grant, but expired.
+    /// It has expired. With its token.
     Expired(Token),
-    /// Held by another.
+    /// Another run holds it. With its token.
     Held(Token, Holder),
 }
 
-/// What the driver does next.
+/// The next step of the driver.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OneShotNext {
-    /// Call the store and answer.
+    /// Call the store, and report the answer.
     Ask(Op),
     /// Finished.
     Done(OneShotOutcome),
 }
 
-/// One errand.
+/// One change of one lease.
 #[derive(Clone, Debug)]
 pub struct OneShot {
     verb: OneShotVerb,
     lease: Name,
     clock: StoreClock,
-    /// How the hold ended, should this give it back; for people.
+    /// How the hold ended, for the line of a release; for people.
     end: Option<HoldEnd>,
     update: Update<LeaseRecord>,
-    /// The writes that give back what had run out.
+    /// The attempts that release a lease which had expired.
     late: Vec<WriteId>,
 }
 
@@ -100,12 +99,12 @@ impl update::Record for LeaseRecord {
 }
 
 impl OneShot {
-    /// An errand; `seed` must be random.
+    /// A change; `seed` must be random.
     pub fn new(verb: OneShotVerb, lease: Name, clock: StoreClock, seed: u128) -> Self {
         Self { verb, lease, clock, end: None, update: Update::new(seed), late: Vec::new() }
     }
 
-    /// How the hold ended, for people: a release puts it into the record.
+    /// Says how the hold ended: a release puts that into the record, for people.
     pub fn ends(&mut self, end: HoldEnd) {
         self.end = Some(end);
     }
@@ -204,15 +203,15 @@ impl OneShot {
         }
     }
 
-    /// The lease this errand is about.
+    /// The lease that is changed.
     pub fn lease(&self) -> &Name {
         &self.lease
     }
 }
 
-/// The record with a request to stop. Writing it restarts its age, so only what is left of the TTL is
-/// kept: asking must not prolong the lease of a holder that no longer hears. What is left is never
-/// understated, or the lease could be granted again before that holder stops.
+/// The record with a request to stop. Writing it restarts its age, so its TTL is cut to the time that is
+/// left: a request must not prolong the lease of a holder that is dead. The time is never too short, or
+/// another run could get the lease before the holder stops.
 fn revoked(
     record: &LeaseRecord,
     hold: &Hold,
@@ -229,14 +228,14 @@ fn revoked(
     LeaseRecord { write, hold: Some(hold), ..record.clone() }
 }
 
-/// How long to wait for a lease to end whose holder may not answer: a little longer than it can last, so that the last
-/// look finds it expired.
+/// How long to wait for a lease to end whose holder may not answer: a little longer than it can last, so that
+/// the last look finds it expired.
 pub fn latest_end(ttl: Duration, resolution: Duration) -> Duration {
     ttl + Duration::from_secs(2) + resolution * 2
 }
 
-/// Whether a holder has lost its lease. `waited`: nothing was seen of it for [`latest_end`]. A store without a clock
-/// cannot say that a lease has expired; there a holder that was silent for so long has let it expire.
+/// Whether a holder has lost its lease. `waited`: nothing was seen of it for [`latest_end`]. A store without
+/// a clock cannot say that a lease has expired; there a holder that was silent for so long has let it expire.
 pub fn has_ended(alive: Alive, waited: bool) -> bool {
     match alive {
         Alive::No => true,
@@ -245,7 +244,7 @@ pub fn has_ended(alive: Alive, waited: bool) -> bool {
     }
 }
 
-/// A sentence for people about what was found instead.
+/// A sentence for people about the state of the lease.
 pub fn describe(found: &FoundInstead) -> String {
     match found {
         FoundInstead::Absent => "the store has no such lease".into(),

@@ -14,43 +14,44 @@ use crate::history;
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
 
-/// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
-/// where there are additions.
+/// The newest format that this version reads. It writes the oldest one that fits: format 1, or 2 if there are
+/// additions.
 pub const FORMAT: u64 = 2;
-/// No lease lasts longer; a record that says so would block its lease for ever.
+/// The longest TTL of a record. A longer one would block its lease without end.
 const TTL_MAX_MS: u64 = crate::timing::TTL_MAX.as_secs() * 1_000;
-/// Longest body that is decoded at all.
+/// Longest body that is decoded, in bytes.
 pub const BODY_MAX: usize = 16 * 1024;
 
-/// Who holds or last held a lease. Rules compare the run, the job and the slot; the rest is for people to read.
+/// The run that holds a lease, or held it last. Rules compare the run, the job and the slot; the rest is for
+/// people.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Holder {
     /// Host name.
     pub host: String,
-    /// Process id of the wrapper.
+    /// Process id of Leasehold.
     pub pid: u32,
     /// Run id.
     pub run: String,
-    /// Job label.
+    /// Name of the job.
     pub job: String,
-    /// When the grant was made, by the holder's own wall clock.
+    /// When the run got the lease, by its own wall clock.
     pub since: String,
-    /// The slot of its job that it is for, if it is for one: others see that it is being seen to.
+    /// The slot of its job, if it runs one: schedulers see that the slot is being run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
 }
 
-/// What is true only while a lease is held.
+/// The part of a record that is there only while the lease is held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// The acquisition this is.
+    /// The identity of the acquisition.
     pub grant: Grant,
-    /// How long the record may stay unchanged before anyone may take the lease.
+    /// The TTL: if the record stays unchanged for this time, any run may take the lease.
     pub ttl: Duration,
-    /// Someone asked the holder to stop.
+    /// A person asked the holder to stop.
     pub revoke: bool,
-    /// Where a neighbour on the same machine can see whether the holder lives; opaque to core.
+    /// Where others on the same machine can see whether the holder lives; opaque to core.
     pub lock: Option<String>,
 }
 
@@ -59,32 +60,32 @@ pub struct Hold {
 pub struct LeaseRecord {
     /// The lease's own name, so that a record copied under another key is noticed.
     pub lease: Name,
-    /// Which life of the record this is.
+    /// The epoch of the record: a record that is made again gets another one.
     pub epoch: Epoch,
-    /// The token of the current or, if free, the last grant.
+    /// The token of the holder or, if the lease is free, of the last holder.
     pub token: Token,
     /// The write that stored this body.
     pub write: WriteId,
     /// The store instance that was written to.
     pub instance: String,
-    /// The current hold; nothing when free.
+    /// The current hold; none if the lease is free.
     pub hold: Option<Hold>,
     /// The current or last holder.
     pub holder: Holder,
-    /// How the last few holds ended, the newest last ([`history`]). For people to read; never compared, never decided by.
+    /// How the last few holds ended, the newest last ([`history`]). For people; no rule reads it.
     pub past: Vec<String>,
-    /// Additions of later versions, carried along unread.
+    /// Additions of later versions, kept unread.
     pub more: Additions,
 }
 
-/// Why a body is not a lease record we may act on.
+/// Why a body is not a lease record that this version may act on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BadRecord {
-    /// Written by a later version of Leasehold.
+    /// A later version of Leasehold wrote it.
     Newer(u64),
     /// A record of another lease under this key.
     OtherLease(String),
-    /// Not a record: damaged, or written by something else.
+    /// It is damaged, or another program wrote it.
     Damaged(String),
 }
 
@@ -100,7 +101,7 @@ impl fmt::Display for BadRecord {
     }
 }
 
-/// The JSON shape. Field order is the order a person reads.
+/// The JSON object. The fields are in the order in which a person reads them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire<'a> {
@@ -133,7 +134,7 @@ enum WireState {
     Free,
 }
 
-/// Only the format number, so that a later version is named as such whatever else it wrote.
+/// The format number alone, so that a later version is recognised even with unknown fields.
 #[derive(Deserialize)]
 struct Format {
     leasehold: u64,
@@ -163,7 +164,7 @@ impl LeaseRecord {
         serde_json::to_vec(&wire).unwrap_or_default()
     }
 
-    /// Reads a body stored under the key of `lease`. Anything out of the ordinary is refused.
+    /// Decodes the record stored under the key of `lease`. Everything unusual is refused.
     pub fn decode(lease: &Name, body: &[u8]) -> Result<Self, BadRecord> {
         let damaged = |why: String| BadRecord::Damaged(why);
         if body.len() > BODY_MAX {
@@ -189,7 +190,7 @@ impl LeaseRecord {
             return Err(BadRecord::OtherLease(wire.lease.into_owned()));
         }
         if !history::fits(&wire.past) {
-            return Err(damaged("more of the past than is ever kept".into()));
+            return Err(damaged("its history is too long".into()));
         }
         let hold = match (wire.state, wire.grant, wire.ttl_ms) {
             (WireState::Held, Some(grant), Some(ttl_ms)) if (1..=TTL_MAX_MS).contains(&ttl_ms) => {
@@ -212,7 +213,7 @@ impl LeaseRecord {
         })
     }
 
-    /// Whether this grant holds the lease, expired or not.
+    /// Whether this grant is in the record. The lease may have expired.
     pub fn held_by(&self, grant: Grant) -> bool {
         self.hold.as_ref().is_some_and(|h| h.grant == grant)
     }

@@ -1,7 +1,7 @@
-//! The rules of a lease: who may take it, keep it, give it back. Decided here and nowhere else.
+//! The rules of a lease: who may take it, keep it and give it back. They are decided only here.
 //!
-//! They stand behind a trait for one reason: the simulator runs the same session with one rule
-//! broken at a time, and must catch every such mutant. Production code uses [`Standard`].
+//! They are a trait for one reason: the simulator runs the same session with one rule broken at a
+//! time, and must catch every such mutant. Production code uses [`Standard`].
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ pub const INSTANCE_SKIP: u64 = 1_000;
 /// The highest token this host has seen for a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SeenToken {
-    /// In which life of the record.
+    /// The epoch of the record.
     pub epoch: Epoch,
     /// The token.
     pub token: Token,
@@ -41,21 +41,21 @@ impl SeenToken {
 pub struct Claim {
     /// The lease.
     pub lease: Name,
-    /// The new acquisition.
+    /// The identity of the new acquisition.
     pub grant: Grant,
-    /// Used if the record has to be created.
+    /// The id of the epoch, if the record has to be created.
     pub epoch: u128,
-    /// This attempt.
+    /// The id of this attempt.
     pub write: WriteId,
-    /// The lease's duration.
+    /// The TTL.
     pub ttl: Duration,
-    /// Evidence of life for neighbours.
+    /// Where others on this machine can see whether the holder lives.
     pub lock: Option<String>,
     /// For people to read.
     pub holder: Holder,
 }
 
-/// What is known when a claim is decided.
+/// The facts that a claim is decided on.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     /// The record, if there is one.
@@ -64,9 +64,9 @@ pub struct View<'a> {
     pub age: Option<Duration>,
     /// How coarse that age is.
     pub resolution: Duration,
-    /// How long we have watched this very version unchanged, on our own clock.
+    /// How long this host has watched this version unchanged, by its own clock.
     pub watched: Duration,
-    /// A neighbour's evidence shows that the holder and all it started are gone.
+    /// The holder ran on this machine, and it and every process it started are gone.
     pub holder_gone: bool,
     /// The store instance that answered.
     pub instance: &'a str,
@@ -75,7 +75,7 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// What somebody sees who has only just looked, and looked at nothing but the store.
+    /// The view of a single look at the store, without watching and without memory.
     pub fn at_a_glance(
         record: &'a LeaseRecord,
         age: Option<Duration>,
@@ -87,24 +87,24 @@ impl<'a> View<'a> {
     }
 }
 
-/// Why nobody may act on what the store says.
+/// Why a record must not be acted on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// The record is unreadable, newer, or another lease's.
+    /// The record cannot be read, is newer, or belongs to another lease.
     Bad(BadRecord),
     /// The store is behind what this host has seen: it was rewound.
     Behind {
-        /// What this host remembers.
+        /// The token that this host remembers.
         seen: Token,
-        /// What the store has.
+        /// The token in the store.
         found: Token,
     },
     /// The store has no record although this host has seen one.
     Vanished {
-        /// What this host remembers.
+        /// The token that this host remembers.
         seen: Token,
     },
-    /// A claim of this very run, which it had seen replaced, is in force again.
+    /// A claim of this run, which the run has seen replaced, is in the store again.
     Returned {
         /// Its token.
         token: Token,
@@ -124,7 +124,7 @@ impl fmt::Display for Refusal {
             Self::Returned { token } => {
                 write!(
                     f,
-                    "the store was rewound: a claim of ours that had been replaced, token {token}, is back"
+                    "the store was rewound: it has token {token} again, a claim of this run that was replaced since"
                 )
             }
             Self::Exhausted => write!(f, "no token is left"),
@@ -132,82 +132,83 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Whether a store has lost what this host has seen there.
+/// Whether a store has lost records that this host has seen there.
 pub fn rewound(seen: SeenToken, record: Option<&LeaseRecord>) -> Option<Refusal> {
     let Some(record) = record else { return Some(Refusal::Vanished { seen: seen.token }) };
     let found = SeenToken { epoch: record.epoch, token: record.token };
     found.is_behind(seen).then_some(Refusal::Behind { seen: seen.token, found: record.token })
 }
 
-/// What a claim comes to.
+/// The decision about a claim.
 #[allow(clippy::large_enum_variant)] // lives for one step
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimDecision {
     /// Write this, if the version is still the one that was read.
     Take(LeaseRecord),
-    /// Somebody holds it.
+    /// Another run holds the lease.
     Held {
-        /// When it ends unless renewed; nothing when only watching can tell.
+        /// How long it lasts unless renewed; none if only watching can tell.
         ends_in: Option<Duration>,
     },
-    /// Neither.
+    /// The record must not be acted on.
     Refuse(Refusal),
 }
 
-/// One write that was sent and whose fate may be open.
+/// One write that was sent. It may have landed or not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Attempt {
-    /// Which of the leases that would do it was for.
+    /// The index of its lease in the plan.
     pub at: usize,
-    /// Its id, as stored in the body if it landed.
+    /// Its id, which the record has if it landed.
     pub write: WriteId,
     /// When it was sent.
     pub sent: BootTime,
-    /// The version it replaces; nothing: it creates.
+    /// The version it replaces; none: it creates the record.
     pub expected: Option<Version>,
 }
 
-/// What a read-back found.
+/// The result of reading a record back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadBack {
-    /// Ours; the lease counts from here if known (nothing: adopt the version, move no deadline).
+    /// Our grant is in the record.
     Ours {
-        /// The instant from which the lease surely runs.
+        /// When our write was sent, from which the lease counts; none: the write is not ours, so no deadline
+        /// moves.
         from: Option<BootTime>,
-        /// Someone asked us to stop.
+        /// A person asked us to stop.
         revoked: bool,
     },
-    /// Not ours, or no longer.
+    /// Our grant is not in the record.
     NotOurs,
 }
 
-/// What a record means at this moment.
+/// The state of a lease, by its record and the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseStanding {
-    /// Nobody holds it.
+    /// No run holds it.
     Free,
-    /// Held on paper, but for longer than it may be without a renewal.
+    /// The record says held, but its TTL has passed without a renewal.
     Expired,
-    /// Held; until when unless renewed, if anyone can tell.
+    /// A run holds it.
     Held {
-        /// Nothing when only watching can tell.
+        /// How long it lasts unless renewed; none if only watching can tell.
         ends_in: Option<Duration>,
     },
 }
 
-/// The rules. Every method has the production rule as its body.
+/// The rules. The body of each method is the production rule.
 pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
     /// Whether a held record has expired.
     fn expired(&self, hold: &Hold, view: &View<'_>) -> bool {
         let same_instance = view.record.is_some_and(|r| r.instance == view.instance);
         match view.age {
             Some(age) if same_instance => age >= hold.ttl.saturating_add(view.resolution),
-            // An instance that may have lost writes has no say about ages.
+            // An instance that may have lost writes cannot tell ages.
             _ => view.watched >= hold.ttl,
         }
     }
 
-    /// What a record means at this moment.
+    /// The state of a lease, by its record and the time.
     fn standing(&self, record: &LeaseRecord, view: &View<'_>) -> LeaseStanding {
         match &record.hold {
             None => LeaseStanding::Free,
@@ -229,7 +230,7 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
             let epoch = Epoch::first(claim.epoch);
             return ClaimDecision::Take(granted(claim, epoch, Token::FIRST, view.instance));
         };
-        // Whoever asks here has seen that its own claims came to nothing. A grant has one token.
+        // This run has seen that its own claims were replaced. A grant has one token.
         if record.held_by(claim.grant) {
             return ClaimDecision::Refuse(Refusal::Returned { token: record.token });
         }
@@ -249,8 +250,8 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         }
     }
 
-    /// The record after a renewal: only the write id is new, so only the age restarts. The instance
-    /// stays that of the grant: if the store has changed since, the next grant must still skip.
+    /// The record after a renewal. Only the write id is new, so only the age restarts. The instance stays that
+    /// of the grant: if the store has another one since, the next grant must still skip tokens.
     fn renew(&self, record: &LeaseRecord, write: WriteId) -> LeaseRecord {
         LeaseRecord { write, ..record.clone() }
     }
@@ -260,10 +261,11 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         LeaseRecord { write, hold: None, ..record.clone() }
     }
 
-    /// Whose the record is, and from when it counts. Any write id this process sent is ours; the
-    /// deadline moves by the send time of *that* attempt. Our grant with a foreign write id (a renewal
-    /// or a revocation by hand) moves no deadline: its age is the store's word, which a step back of
-    /// the store's clock or a new instance makes too young, while watchers count for themselves.
+    /// Whether the record is ours, and from when the lease counts. Every write id that this process sent is
+    /// ours, and the lease counts from the time *that* attempt was sent. Our grant with another write id (a
+    /// renewal or a revocation by hand) moves no deadline: only the store knows the age of that write, and
+    /// the age is too young if the store's clock steps back or its instance changes, while other runs count
+    /// the time by their own clocks.
     fn settle(&self, found: &LeaseRecord, grant: Grant, attempts: &[Attempt]) -> ReadBack {
         let Some(hold) = found.hold.as_ref().filter(|h| h.grant == grant) else {
             return ReadBack::NotOurs;
@@ -272,12 +274,12 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         ReadBack::Ours { from, revoked: hold.revoke }
     }
 
-    /// The instant a confirmed write counts from.
+    /// The time from which the lease counts after a confirmed write.
     fn counts_from(&self, attempt: &Attempt, _replied: BootTime) -> BootTime {
         attempt.sent
     }
 
-    /// Whether a lease may be given back while something of the job may still run.
+    /// Whether a lease may be given back. `tree_empty`: no process of the job is left.
     fn may_release(&self, tree_empty: bool) -> bool {
         tree_empty
     }
@@ -304,8 +306,9 @@ pub fn granted(claim: &Claim, epoch: Epoch, token: Token, instance: &str) -> Lea
     }
 }
 
-/// Forgets attempts on a lease that can no longer land: the version stored there is known, and a conditional write
-/// lands only on the version it expects. The one that is stored is kept: it is what we count from.
+/// Forgets attempts on a lease that can no longer land: a conditional write lands only on the version it
+/// expects, and the stored version is known. The attempt that is stored is kept, because the lease counts
+/// from it.
 pub fn prune(attempts: &mut Vec<Attempt>, at: usize, stored: Option<&Version>, write: Option<WriteId>) {
     attempts.retain(|a| a.at != at || a.expected.as_ref() == stored || Some(a.write) == write);
 }

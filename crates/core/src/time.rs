@@ -1,4 +1,4 @@
-//! Time as core sees it: readings handed in with every input, never asked for.
+//! Time in core: clock readings come with every input; core reads no clock.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,17 +9,17 @@ use core::time::Duration;
 pub struct BootTime(pub Duration);
 
 impl BootTime {
-    /// This instant, `later` further on.
+    /// The time `later` after this one.
     pub fn plus(self, later: Duration) -> Self {
         Self(self.0.saturating_add(later))
     }
 
-    /// This instant, `earlier` before; never before boot.
+    /// The time `earlier` before this one; never before boot.
     pub fn minus(self, earlier: Duration) -> Self {
         Self(self.0.saturating_sub(earlier))
     }
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// The time since `earlier`; zero if that is in the future.
     pub fn since(self, earlier: BootTime) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -30,9 +30,9 @@ impl BootTime {
 pub struct Now {
     /// Counts while the machine sleeps. Every deadline is on this one.
     pub boot: BootTime,
-    /// Stops while the machine sleeps. Used only to notice a nap: it falls behind `boot`.
+    /// Stops while the machine sleeps. It falls behind `boot` then, which shows that the machine slept.
     pub awake: Duration,
-    /// The wall clock, since 1970. People read it in records; nothing is decided by it.
+    /// The wall clock, since 1970. For people who read records; no rule uses it.
     pub wall: Duration,
 }
 

@@ -1,9 +1,9 @@
-//! When must the job be dead? The stop rule, and the settings it allows.
+//! When the job must be dead: the stop rule, and the settings that it allows.
 //!
-//! A lease covers `ttl` of store time from the moment a renewal was applied, which is no earlier
-//! than the moment it was sent. So a holder that counts from its own *send* time, on a clock that
-//! does not stop while the machine sleeps, scaled for drift and reduced by the largest step the
-//! store's clock may make, is always early. From that it takes off the time killing needs.
+//! A lease lasts `ttl` of store time from the moment at which the store applied a renewal. The holder
+//! counts from the moment at which it *sent* the renewal, which is earlier. Its clock does not stop
+//! while the machine sleeps. The TTL is scaled for drift and reduced by the largest step of the store's
+//! clock, so the holder's time always ends first. The time that a kill needs is taken off that.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,17 +15,17 @@ use crate::time::BootTime;
 
 /// Largest rate error of any clock, in parts per million.
 pub const DRIFT_PPM: u64 = 1_000;
-/// Shortest and longest lease that can be asked for.
+/// Shortest TTL that can be asked for.
 pub const TTL_MIN: Duration = Duration::from_millis(500);
-/// Longest lease that can be asked for.
+/// Longest TTL that can be asked for.
 pub const TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Less than this between two heartbeats and the deadline is no time for a store call and a kill.
+/// The least time between two heartbeats and the deadline: a store call and a kill must fit in.
 const SLACK_MIN: Duration = Duration::from_millis(50);
 
-/// What a user may set; the rest follows from the TTL and the store.
+/// The settings of the user; the rest follows from the TTL and the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TimingWishes {
-    /// How long a silent holder keeps the lease.
+    /// How long a lease lasts after its last renewal.
     pub ttl: Option<Duration>,
     /// Time between renewals.
     pub heartbeat: Option<Duration>,
@@ -33,7 +33,7 @@ pub struct TimingWishes {
     pub grace: Option<Duration>,
 }
 
-/// What a store's clock allows.
+/// The limits of a store's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StoreClock {
     /// How coarse ages are.
@@ -45,27 +45,27 @@ pub struct StoreClock {
 /// Checked timing of one lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
-    /// How long a silent holder keeps the lease (`T`).
+    /// How long a lease lasts after its last renewal (`T`).
     pub ttl: Duration,
     /// Time between renewals (`I`).
     pub heartbeat: Duration,
     /// Time between TERM and KILL (`G`).
     pub grace: Duration,
-    /// Time for the kill itself and for being scheduled (`K`).
+    /// Time for the kill itself, and for the kernel to schedule this process (`K`).
     pub margin: Duration,
     /// How long one store call may take (`r`).
     pub timeout: Duration,
-    /// What the store's clock allows.
+    /// The limits of the store's clock.
     pub clock: StoreClock,
 }
 
-/// The default lease, as the source articles arrived at.
+/// The default TTL, from the articles that Leasehold is based on.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(90);
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 const DEFAULT_MARGIN: Duration = Duration::from_secs(1);
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Settings that cannot keep the promise, with the numbers that show it.
+/// The error for settings that leave too little time, with the numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadTiming(String);
 
@@ -77,15 +77,15 @@ impl fmt::Display for BadTiming {
 
 impl core::error::Error for BadTiming {}
 
-/// `x (1 - p) / (1 + p)`: what is surely left of `x` when both clocks may be off by `p`.
+/// `x (1 - p) / (1 + p)`: the part of `x` that is left if both clocks are off by `p`.
 fn scaled(x: Duration) -> Duration {
     let nanos = x.as_nanos() * u128::from(1_000_000 - DRIFT_PPM) / u128::from(1_000_000 + DRIFT_PPM);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 impl Timing {
-    /// Fills in what was not asked for and checks that one renewal may fail without loss:
-    /// two heartbeats and one store call must fit before the job has to begin stopping.
+    /// Fills in the missing settings and checks that one renewal may fail without loss: two heartbeats and
+    /// one store call must fit in before the job has to be stopped.
     pub fn new(wishes: TimingWishes, clock: StoreClock) -> Result<Self, BadTiming> {
         let ttl = wishes.ttl.unwrap_or(DEFAULT_TTL);
         if ttl < TTL_MIN || ttl > TTL_MAX {
@@ -98,7 +98,7 @@ impl Timing {
         }
         let heartbeat = wishes.heartbeat.unwrap_or(ttl / 3);
         if heartbeat.is_zero() || heartbeat > TTL_MAX {
-            return Err(BadTiming(format!("a heartbeat of {} makes no sense", HumanDuration(heartbeat))));
+            return Err(BadTiming(format!("a heartbeat of {} is not possible", HumanDuration(heartbeat))));
         }
         let too_long = |grace: &Duration| *grace > TTL_MAX;
         if let Some(grace) = wishes.grace.filter(too_long) {
@@ -148,7 +148,7 @@ impl Timing {
         let enough = first(|ttl| Self::filled(ttl, wishes, self.clock).fits()).map_or_else(
             || "Shorten the heartbeat or the grace".into(),
             |ttl| {
-                // Shown to a tenth of a second, which must be enough.
+                // Rounded up to a tenth of a second, as it is shown.
                 let tenths = u64::try_from(ttl.as_millis().div_ceil(100)).unwrap_or(u64::MAX);
                 let ttl = Duration::from_millis(tenths.saturating_mul(100));
                 format!("Make the ttl at least {}, or shorten the heartbeat or the grace", HumanDuration(ttl))
@@ -168,31 +168,31 @@ impl Timing {
         BadTiming(format!("a ttl of {}{jump} is too short: {why}. {enough}", HumanDuration(self.ttl)))
     }
 
-    /// How long after the send time of a confirmed write the job must begin to stop: `D - s`.
+    /// How long after a confirmed write was sent the job must be told to stop: `D - s`.
     pub fn trusted_for(&self) -> Duration {
         scaled(self.ttl.saturating_sub(self.clock.jump)).saturating_sub(self.grace + self.margin)
     }
 
-    /// When the job must begin to stop (`D`), if the last confirmed write was sent at `sent`.
+    /// When the job must be told to stop (`D`), if the last confirmed write was sent at `sent`.
     pub fn stop_at(&self, sent: BootTime) -> BootTime {
         sent.plus(self.trusted_for())
     }
 
-    /// A job with less than this left until `D` is not begun before a renewal: one unanswered call and one
-    /// that is answered late must not end it.
+    /// A job starts only if at least this time is left until `D`; otherwise a renewal comes first. One call
+    /// without an answer and one late answer must not end it.
     pub fn least_to_start(&self) -> Duration {
         (self.timeout * 2).min(self.trusted_for() / 2)
     }
 
-    /// Whether the store's clock ran ahead of ours by more than it may, between two confirmed writes.
+    /// Whether the store's clock ran ahead of ours by more than its limits, between two confirmed writes.
     pub fn store_ran_ahead(&self, store_elapsed: Duration, ours_elapsed: Duration) -> bool {
         let most = ours_elapsed + ours_elapsed * (2 * DRIFT_PPM as u32) / 1_000_000;
         store_elapsed > most + self.clock.jump + self.clock.resolution
     }
 }
 
-/// The shortest TTL that works where one store call may take `call`: the defaults that follow from it must
-/// leave that long for a renewal. Nothing if no TTL does, because no call is given more than a few seconds.
+/// The shortest TTL whose default settings leave the time `call` for one store call. None if no TTL does: a
+/// call never gets more than a few seconds.
 pub fn least_ttl(call: Duration, clock: StoreClock) -> Option<Duration> {
     first(|ttl| {
         let timing = Timing::filled(ttl, TimingWishes::default(), clock);
@@ -200,7 +200,7 @@ pub fn least_ttl(call: Duration, clock: StoreClock) -> Option<Duration> {
     })
 }
 
-/// The shortest TTL that works. A longer one never leaves less time, so halving the distance finds it.
+/// The shortest TTL that works, found by bisection: a longer TTL never leaves less time.
 fn first(works: impl Fn(Duration) -> bool) -> Option<Duration> {
     let works = |millis: u64| works(Duration::from_millis(millis));
     let (mut low, mut high) = (TTL_MIN.as_millis() as u64, TTL_MAX.as_millis() as u64);
@@ -284,7 +284,7 @@ mod tests {
         assert!(error.contains("at least 36.1s"), "{error}");
         let wishes = TimingWishes { ttl: Some(Duration::from_millis(36_100)), ..wishes };
         assert!(Timing::new(wishes, StoreClock::default()).is_ok(), "{error}");
-        // Also where nothing is left for the job, or next to nothing.
+        // Also if no time, or nearly none, is left for the job.
         for (ttl, heartbeat) in [(2_000, 1_000), (2_030, 1_000), (40_000, 20_000), (600, 400)] {
             let heartbeat = Some(Duration::from_millis(heartbeat));
             let wishes = TimingWishes { ttl: Some(Duration::from_millis(ttl)), heartbeat, grace: None };
@@ -299,7 +299,7 @@ mod tests {
             let wishes = TimingWishes { ttl: Some(ttl), ..wishes };
             assert!(Timing::new(wishes, StoreClock::default()).is_ok(), "{error}");
         }
-        // The heartbeat follows the ttl: what was enough for the old one is not for the new.
+        // The heartbeat follows from the TTL, so it is another one for the TTL that is suggested.
         let far = StoreClock { jump: secs(3), resolution: secs(0) };
         let error = Timing::new(with_ttl(secs(8)), far).unwrap_err().to_string();
         assert!(error.contains("at least 9.2s"), "{error}");

@@ -1,8 +1,9 @@
 //! Changing one record: read, decide, compare and set, and in doubt read back.
 //!
-//! A running [`crate::session`], which has deadlines to keep, and some targets read back by themselves; all others use
-//! this. Every attempt has its own write id. If the answer to a write is lost, the record is read back: the id in it tells
-//! whether the attempt landed. The caller makes the calls, and decides what to write.
+//! A running [`crate::session`], which has deadlines to keep, and some targets read back by themselves; all
+//! others use this. Every attempt has its own write id. If the answer to a write is lost, the record is read
+//! back: the id in it tells whether the attempt landed. The caller makes the calls, and decides what to
+//! write.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -136,8 +137,8 @@ impl<R: Record> Update<R> {
         }
     }
 
-    /// The first half of [`Update::on_read`], for a caller that makes other calls before it decides. The result is the
-    /// record that was found, or the next call if there is nothing to decide.
+    /// The first half of [`Update::on_read`], for a caller that makes other calls before it decides. The
+    /// result is the record that was found, or the next call if there is nothing to decide.
     #[allow(clippy::result_large_err)] // not an error, the other outcome
     pub fn look<B, S>(
         &mut self,
@@ -154,7 +155,8 @@ impl<R: Record> Update<R> {
             }
         };
         let Some(found) = found else { return Ok(None) };
-        // A version never comes back. But a record that is removed is absent again, so an attempt to create it may land.
+        // A version never comes back. But a record that is removed is absent again, so an attempt to create
+        // it may land.
         self.open.retain(|replaces| replaces.as_ref().is_none_or(|version| *version == found.version));
         match found.record {
             Ok(record) if self.sent.contains(&record.write()) => {

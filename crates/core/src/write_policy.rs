@@ -1,10 +1,9 @@
-//! What a server in front of a store may let a client write over a lease record.
+//! Which writes a server in front of a store accepts for a lease record.
 //!
-//! A store of our own compares versions, and so does every other. Where many clients share one and one
-//! of them may be confused, the server also asks here whether the new body is one that the rules could
-//! have made of the old one. It never learns who asks: within a lease, an honest release and a
-//! mistaken one look alike. [`table`] holds every stored state against every offer, for servers that
-//! run a copy of this rule.
+//! Every store compares versions. A server that many clients share also checks that the rules could have made
+//! the new record from the old one, in case a client is faulty. The server does not know who asks, so within
+//! a lease it cannot tell a mistaken release from a right one. [`table`] has every stored state against every
+//! offer, for servers that run a copy of this rule.
 
 mod table;
 #[cfg(test)]
@@ -24,17 +23,17 @@ use crate::record::{Hold, LeaseRecord};
 use crate::rules::INSTANCE_SKIP;
 use crate::session::LEASE_PREFIX;
 
-/// How coarse the ages are that a server of our protocol tells.
+/// The resolution of the ages that a server of our protocol tells.
 pub const RESOLUTION: Duration = Duration::from_millis(1);
 
 /// A write that a client wants to make.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOffer<'a> {
-    /// Where.
+    /// The key.
     pub key: &'a str,
-    /// What is stored there.
+    /// The record that is stored there.
     pub old: Option<&'a [u8]>,
-    /// How long it has been, by the store's clock; nothing if nobody can tell.
+    /// Its age, by the store's clock, if known.
     pub age: Option<Duration>,
     /// How coarse that age is.
     pub resolution: Duration,
@@ -44,24 +43,24 @@ pub struct WriteOffer<'a> {
     pub admin: bool,
     /// The id of this attempt.
     pub write: WriteId,
-    /// What is to be stored.
+    /// The new record.
     pub new: &'a [u8],
 }
 
-/// What a legal write does to a lease.
+/// The change that a legal write makes to a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LeaseChange {
-    /// Not a lease: versions decide alone.
+    /// The key is not a lease: only the version decides.
     Free,
     /// The first grant of a new record.
     Create,
     /// A grant of a free lease.
     Grant,
-    /// A grant of a lease that expired, or whose age nobody can tell.
+    /// A grant of a lease that expired, or whose age is unknown.
     TakeOver,
-    /// A grant of a lease that somebody holds.
+    /// A grant of a lease that another run holds.
     Force,
-    /// The holder goes on.
+    /// A renewal.
     Renew,
     /// The holder is asked to stop.
     Revoke,
@@ -70,7 +69,7 @@ pub enum LeaseChange {
 }
 
 impl LeaseChange {
-    /// One word for it.
+    /// The word for it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -88,36 +87,36 @@ impl LeaseChange {
 /// Why a write is not legal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Illegal {
-    /// The key names no lease.
+    /// The key is not the name of a lease.
     Name,
-    /// The new body is not a record of that lease as we write it.
+    /// The new body is not a record of that lease, in the form in which we write it.
     Record,
     /// The write id is not the one of this attempt, or was used before.
     Write,
     /// A new record must be a first grant.
     First,
-    /// What is stored is not a record of that lease.
+    /// The stored body is not a record of that lease.
     Stored,
-    /// Another epoch.
+    /// The epoch is another one.
     Epoch,
     /// The token is not the one that follows.
     Token,
     /// The store changed its instance since the client looked.
     Instance,
-    /// Something changed that this kind of write leaves alone.
+    /// A field changed that this kind of write must keep.
     Changed,
-    /// A lease that is free stays as it is until it is granted.
+    /// A free lease can only be granted.
     Idle,
-    /// A holder that was asked to stop does not go on, and the request is not taken back.
+    /// A holder that was asked to stop cannot renew, and the request cannot be withdrawn.
     Revoked,
-    /// A request to stop that ends the lease before the holder must have stopped.
+    /// The request to stop ends the lease before the holder has to stop.
     Early,
-    /// Somebody holds the lease.
+    /// Another run holds the lease.
     Held,
 }
 
 impl Illegal {
-    /// The word that goes over the wire.
+    /// The word in the protocol.
     pub fn word(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -136,7 +135,7 @@ impl Illegal {
         }
     }
 
-    /// The client did nothing wrong: what it looked at is no longer so. It is told of a conflict.
+    /// Whether the client did nothing wrong: the store changed since it looked. The client gets a conflict.
     pub fn is_conflict(self) -> bool {
         self == Self::Instance
     }
@@ -196,18 +195,18 @@ pub fn legal(offer: &WriteOffer<'_>) -> Result<LeaseChange, Illegal> {
         }
         (before, Some(is)) => granted(&old, before.as_ref(), &new, is, offer),
     }?;
-    // Where a hold ends, a line about it may be added to the past.
+    // A write that ends a hold may add a line about it.
     let ends = matches!(change, LeaseChange::Release | LeaseChange::TakeOver | LeaseChange::Force);
     let kept = new.past == old.past || ends && history::follows(&old, &new.past);
     if kept { Ok(change) } else { Err(Illegal::Changed) }
 }
 
-/// A record exactly as we write it: no field twice, no space, no other way to write a number.
+/// Decodes a record that is written exactly as we write it, byte for byte.
 fn exact(name: &Name, body: &[u8]) -> Option<LeaseRecord> {
     LeaseRecord::decode(name, body).ok().filter(|record| record.encode() == body)
 }
 
-/// What only a grant may change.
+/// Checks that fields are kept which only a grant may change.
 fn kept(old: &LeaseRecord, new: &LeaseRecord) -> Result<(), Illegal> {
     if new.token != old.token {
         return Err(Illegal::Token);
@@ -216,7 +215,7 @@ fn kept(old: &LeaseRecord, new: &LeaseRecord) -> Result<(), Illegal> {
     if same { Ok(()) } else { Err(Illegal::Changed) }
 }
 
-/// How old the record is, where the store can tell: an instance that may have lost writes cannot.
+/// The age of the record, if known. An instance that may have lost writes cannot tell it.
 fn age(old: &LeaseRecord, offer: &WriteOffer<'_>) -> Option<Duration> {
     offer.age.filter(|_| old.instance == offer.instance)
 }
@@ -235,13 +234,13 @@ fn same_grant(
         (false, false) if is.ttl == was.ttl => Ok(LeaseChange::Renew),
         (false, false) => Err(Illegal::Changed),
         (false, true) => {
-            // Written in whole milliseconds, so a fraction of one may be missing.
+            // The TTL is written in whole milliseconds, so a fraction may be missing.
             let end = was.ttl.saturating_add(offer.resolution);
             let left = age(old, offer).map_or(was.ttl, |age| end.saturating_sub(age).min(was.ttl));
             let fits = is.ttl <= was.ttl && is.ttl.saturating_add(RESOLUTION) >= left;
             match fits {
                 true => Ok(LeaseChange::Revoke),
-                // What is left was reckoned by ages that the instance asked now cannot vouch for.
+                // The client computed the rest of the TTL from the age that another instance told.
                 false if old.instance != offer.instance => Err(Illegal::Instance),
                 false => Err(Illegal::Early),
             }
@@ -267,7 +266,7 @@ fn granted(
         return Err(Illegal::Token);
     }
     let Some(was) = before else { return Ok(LeaseChange::Grant) };
-    // Where no age is known the client has watched for a whole TTL, which nobody else can check.
+    // If no age is known, the client has watched the record for a whole TTL. The server cannot check that.
     let expired = age(old, offer).is_none_or(|age| age >= was.ttl.saturating_add(offer.resolution));
     match (expired, offer.admin) {
         (true, _) => Ok(LeaseChange::TakeOver),
@@ -276,29 +275,29 @@ fn granted(
     }
 }
 
-/// Records that nobody removes, whatever their version: a lease that vanished would begin again at its
-/// first token.
+/// Whether records under this key may be removed. Leases may not: a lease that vanished would start again
+/// with its first token.
 pub fn removable(key: &str) -> bool {
     !key.starts_with(LEASE_PREFIX)
 }
 
-/// What a bearer may do.
+/// The rights of a bearer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
-    /// The names it may use begin with this.
+    /// The names that it may use start with this.
     pub prefix: String,
-    /// It may take a lease from a living holder.
+    /// It may take a lease from its holder.
     pub admin: bool,
 }
 
-/// What a bearer gets to see of a list.
+/// The part of a list that a bearer may see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AllowedListing {
     /// Everything with this prefix.
     Prefix(String),
-    /// Nothing of that is its own.
+    /// Nothing: it may use no such key.
     Nothing,
-    /// It may not ask that.
+    /// The bearer may not ask for that.
     Refused,
 }
 
@@ -306,8 +305,8 @@ pub enum AllowedListing {
 const TESTS: [&str; 2] = ["doctor", "probe"];
 
 impl Rights {
-    /// Where what it calls `key` (`kind/name…`) is kept; nothing: it may not use that. What a store is tested with
-    /// is kept under its own prefix, so that no bearer changes what another one tests.
+    /// The place of the key that the bearer calls `key` (`kind/name…`); none if it may not use that key. Keys
+    /// of tests are kept under the prefix of each bearer, so that no bearer changes the tests of another.
     pub fn place(&self, key: &str) -> Option<String> {
         let kind = key.split_once('/').filter(|_| !self.prefix.is_empty());
         match kind {
@@ -317,14 +316,14 @@ impl Rights {
         }
     }
 
-    /// What it calls the key that is kept at `place`, which is one of its own.
+    /// The bearer's name for the key at `place`, which must be one of its own.
     pub fn called(&self, place: &str) -> String {
         let tests = place.split_once('/').filter(|(kind, _)| TESTS.contains(kind));
         let name = tests.and_then(|(kind, name)| Some((kind, name.strip_prefix(self.prefix.as_str())?)));
         name.map_or_else(|| place.into(), |(kind, name)| format!("{kind}/{name}"))
     }
 
-    /// What to list when it asks for `prefix`.
+    /// The list to give when it asks for `prefix`.
     pub fn listing(&self, prefix: &str) -> AllowedListing {
         if let Some(place) = self.place(prefix) {
             return AllowedListing::Prefix(place);

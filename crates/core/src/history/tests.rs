@@ -39,7 +39,7 @@ fn released(record: &LeaseRecord, end: Option<&HoldEnd>) -> LeaseRecord {
     noted(Standard.release(record, WriteId(2)), end)
 }
 
-/// What a claim makes of it, at this age.
+/// The record after a claim, at this age.
 fn claimed(record: &LeaseRecord, age: u64) -> LeaseRecord {
     let claim = Claim {
         lease: record.lease.clone(),
@@ -83,11 +83,11 @@ fn a_renewal_carries_them_and_so_does_a_grant() {
 fn who_takes_over_notes_once_that_the_holder_never_reported() {
     let taken = claimed(&held(42), 91);
     assert_eq!(taken.past, ["42 unknown - - 2026-11-15T15:00:00Z site mac/8123"]);
-    // The one that took over reports; the line before stays the only one about token 42.
+    // The next holder adds its own line; token 42 keeps its one line.
     let freed = released(&taken, Some(&end("ok", Some(0))));
     assert_eq!(freed.past.len(), 2);
     assert_eq!(claimed(&freed, 1).past, freed.past);
-    // A slot has a record of its own, which says so.
+    // The record of a slot says so.
     let slot = Some("2026-11-15T14:00:00Z".into());
     let slotted = LeaseRecord { holder: Holder { slot, ..holder() }, ..held(42) };
     assert!(claimed(&slotted, 91).past.is_empty());
@@ -123,7 +123,7 @@ fn texts_are_cut_so_that_a_record_stays_readable() {
         assert!(read.job.starts_with("ä_____ä") && read.job.len() <= TEXT_MAX, "{line}");
         assert_eq!(read.took, Some(Duration::from_millis(u64::MAX)));
     }
-    // The worst that a record may hold of them, by whomever, still leaves room for the rest.
+    // The most and longest lines leave room for the rest of the record.
     let worst = LeaseRecord { past: vec!["\u{1}".repeat(LINE_MAX); MOST], ..held(1) };
     assert!(worst.encode().len() + 2_048 < BODY_MAX, "{}", worst.encode().len());
     let name = Name::new("site").unwrap();

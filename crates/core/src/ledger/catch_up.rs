@@ -1,6 +1,7 @@
-//! Which slots of a job are run, and what becomes of all others.
+//! Which slots of a job are run, and how all others are accounted for.
 //!
-//! Schedulers remember nothing: each of these is asked with what the store says now, by any of them, at any time.
+//! Schedulers remember nothing. Every function here takes the present content of the store, and any scheduler
+//! may call it at any time.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -12,18 +13,18 @@ use super::{IfUnknown, ItemRequest};
 
 /// A slot is on time for this long, or until the next one is due.
 pub const ON_TIME: Duration = Duration::from_secs(300);
-/// So many records of slots are looked at again and again before it is written down how they stand.
+/// Slots that have records are accounted for once there are this many of them.
 const ROW: usize = 8;
 
-/// When a job is due, in seconds since 1970.
+/// The slots of a job, in seconds since 1970.
 pub trait Calendar {
     /// The last slot at or before a second.
     fn newest(&self, upto: i64) -> Option<i64>;
     /// The first slot after a second.
     fn next(&self, after: i64) -> Option<i64>;
-    /// The slots after one second, up to and with another, however many.
+    /// The slots after one second, up to and including another.
     fn gap(&self, after: i64, upto: i64) -> Option<SlotGap>;
-    /// Of those: the newest so many that were due at most `max_age` before `upto`, the oldest first.
+    /// The newest `most` of those that were due at most `max_age` before `upto`, the oldest first.
     fn newest_of(&self, after: i64, upto: i64, most: usize, max_age: Option<Duration>) -> Vec<i64>;
 }
 
@@ -34,23 +35,23 @@ pub struct SlotGap {
     pub first: i64,
     /// The newest.
     pub last: i64,
-    /// How many they are, with both.
+    /// How many they are, including both.
     pub count: u64,
 }
 
-/// What is made up for after an outage.
+/// Which missed slots are run after an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatchUp {
-    /// So many of the newest slots.
+    /// How many of the newest slots.
     pub most: usize,
-    /// None that was due longer ago than this.
+    /// Only slots that were due at most this long ago.
     pub max_age: Option<Duration>,
 }
 
-/// What became due of a job since everything was settled.
+/// The slots of a job that became due after those that are decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueSlots {
-    /// To be run, the oldest first.
+    /// The slots to run, the oldest first.
     pub run: Vec<i64>,
     /// The newest, whether it is run or not.
     newest: i64,
@@ -59,7 +60,7 @@ pub struct DueSlots {
 }
 
 impl DueSlots {
-    /// Nothing if nothing became due.
+    /// None if no slot became due.
     pub fn of(calendar: &dyn Calendar, agenda: &JobRecord, catch_up: CatchUp, now: i64) -> Option<Self> {
         let newest = calendar.newest(now).filter(|newest| *newest > agenda.settled)?;
         let on_time = now - newest <= ON_TIME.as_secs().cast_signed();
@@ -68,44 +69,44 @@ impl DueSlots {
             true => Vec::new(),
             false => calendar.newest_of(agenda.settled, now, catch_up.most, catch_up.max_age),
         };
-        // However little is caught up, what is due just now is run.
+        // The slot that is due now is run, even if `catch_up` is 0.
         if run.is_empty() && on_time && !paused {
             run.push(newest);
         }
         Some(Self { run, newest, on_time, paused })
     }
 
-    /// Whether a slot of it is made up for, rather than run when it is due.
+    /// Whether a slot is run later than it was due.
     pub fn is_late(&self, at: i64) -> bool {
         at != self.newest || !self.on_time
     }
 
-    /// From this one on, slots are wanted.
+    /// The first slot to run.
     pub fn first_wanted(&self) -> i64 {
         self.run.first().copied().unwrap_or(i64::MAX)
     }
 
-    /// What lies before is accounted for, up to and with this second.
+    /// Slots up to and including this second are accounted for.
     pub fn account_upto(&self, now: i64) -> i64 {
         self.first_wanted().saturating_sub(1).min(now)
     }
 
-    /// Why those before are not run.
+    /// Why those slots are not run.
     pub fn why(&self) -> DropReason {
         if self.paused { DropReason::Paused } else { DropReason::Missed }
     }
 }
 
-/// How a slot stands.
+/// The state of a slot, for a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotStanding {
-    /// It may be begun.
+    /// A run of it may be started.
     Open,
-    /// A run is at it.
+    /// A run is at work on it.
     Taken,
-    /// A run of it was started, and has not come as far as a record.
+    /// A run of it was started, and has made no record yet.
     Starting,
-    /// Nothing more is done about it.
+    /// It is decided.
     Settled,
 }
 
@@ -128,8 +129,8 @@ pub fn asked_by_itself(ask: ItemRequest, max_age: Option<Duration>, at: i64, now
     }
 }
 
-/// An account of every slot up to a second: those without a record are dropped, those that are not over stay open.
-/// `stands` are those with a record. Nothing if there is nothing that had to be written down.
+/// An account of every slot up to a second; none if nothing has to be written. Slots without a record are
+/// dropped, and slots that are not over stay open. `stands`: the slots with a record.
 pub fn account(
     calendar: &dyn Calendar,
     agenda: &JobRecord,
@@ -142,7 +143,7 @@ pub fn account(
     }
     let recorded = || stands.range(..=upto);
     let (mut dropped, mut from) = (Vec::new(), agenda.settled);
-    // A range ends where a record is.
+    // A range ends at a slot with a record.
     for end in recorded().map(|(at, _)| *at).chain([upto + 1]) {
         let gap = calendar.gap(from, end - 1);
         dropped.extend(gap.map(|SlotGap { first, last, count }| DroppedRange {
@@ -154,7 +155,7 @@ pub fn account(
         }));
         from = end;
     }
-    // Nobody looks at one that is not over unless it is listed.
+    // A scheduler looks at a slot that is not over only if it is listed.
     let unseen = recorded().any(|(_, stands)| matches!(stands, SlotStanding::Open | SlotStanding::Taken));
     if dropped.is_empty() && !unseen && recorded().count() < ROW {
         return None;
@@ -163,8 +164,8 @@ pub fn account(
     Some(Account { upto, dropped, open })
 }
 
-/// Slots that are not over, in the order in which they are to be listed where there is no room for all: what a run is at,
-/// then the newest.
+/// Slots that are not over, in the order in which they are listed while there is room: first those that a run
+/// is at work on, then the newest.
 pub fn listed_first(slots: impl Iterator<Item = (i64, SlotStanding)>) -> Vec<i64> {
     let mut open: Vec<(i64, SlotStanding)> =
         slots.filter(|(_, stands)| *stands != SlotStanding::Settled).collect();
@@ -172,25 +173,25 @@ pub fn listed_first(slots: impl Iterator<Item = (i64, SlotStanding)>) -> Vec<i64
     open.into_iter().map(|(at, _)| at).collect()
 }
 
-/// One slot that was listed and never came as far as a record, as a range. It may lie within another: then it was not
-/// counted there, for it was listed.
+/// A slot that was listed and never got a record, as a range. It may lie within another range, where it was
+/// not counted because it was listed.
 pub fn never_begun(at: i64) -> DroppedRange {
     DroppedRange { first: at, last: at, count: 1, why: DropReason::Missed, counting: true }
 }
 
-/// What turned out about a range of dropped slots.
+/// The count of a range of dropped slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// How many of its slots have no record.
     pub count: u64,
-    /// Those that have one.
+    /// The slots that have one.
     pub recorded: Vec<i64>,
-    /// Of these: which are not over.
+    /// The recorded slots that are not over.
     pub open: Vec<i64>,
 }
 
-/// Counts a range. `stands` are the slots of it that turned out to have a record: there was none when the range was
-/// made. Nothing while a run is at one of them: it may yet withdraw.
+/// Counts a range; none while a run is at work on one of its slots, because that run may take its record
+/// back. `stands`: the slots of the range that have a record, which they got after the range was made.
 pub fn counted(range: &DroppedRange, stands: &BTreeMap<i64, SlotStanding>) -> Option<Counted> {
     if stands.values().any(|stands| *stands == SlotStanding::Taken) {
         return None;

@@ -1,4 +1,4 @@
-//! A job that is settled up to a time that is still to come: somebody's clock was wrong when that was written.
+//! A job whose slots are decided up to a time in the future: a machine's clock was wrong when that was written.
 
 use core::time::Duration;
 
@@ -7,8 +7,8 @@ use super::job_record::{DroppedRange, JobRecord, Paused};
 use crate::ids::WriteId;
 
 impl JobRecord {
-    /// Up to when nothing becomes due, if that lies further ahead of `now` than clocks may differ: then one of them was
-    /// wrong, or this one is. Whoever asks may be this much `late`, on purpose.
+    /// The time until which nothing becomes due, if it is further ahead of `now` than clocks may differ: that
+    /// clock was wrong, or this one is. The caller may look this much later than slots are due (`late`).
     pub fn ahead(&self, now: i64, late: Duration) -> Option<i64> {
         let until = self.paused.as_ref().and_then(|paused| paused.until);
         let upto = self.settled.max(until.unwrap_or(i64::MIN));
@@ -16,16 +16,16 @@ impl JobRecord {
         (upto > now.saturating_add(most)).then_some(upto)
     }
 
-    /// The same going on with what is due after `now`; nothing if it does. Without its calendar only a pause ends: what
-    /// is settled too far is set back only by whoever can count what was dropped.
+    /// The record that goes on with slots due after `now`; none if it does already. Without a calendar only a
+    /// pause ends: the dropped slots could not be counted.
     pub fn going_on(&self, calendar: Option<&dyn Calendar>, now: i64, write: WriteId) -> Option<Self> {
         let back = calendar.and_then(|calendar| self.set_back(calendar, now, write));
         back.as_ref().unwrap_or(self).resuming(now, write).or(back)
     }
 
-    /// The same settled up to `now`, if it is too far ahead. What lies before stays settled, and dropped if it was. What
-    /// lies after becomes due in its time, unless it has a record: whatever was begun too early is not begun again for
-    /// that.
+    /// The record decided up to `now` only, if it is too far ahead. Slots before `now` stay decided, and
+    /// dropped if they were. Slots after `now` become due in their time. One that was started too early has a
+    /// record, so it is not started again.
     fn set_back(&self, calendar: &dyn Calendar, now: i64, write: WriteId) -> Option<Self> {
         self.ahead(now, Duration::ZERO)?;
         let begun = self.dropped.iter().filter(|range| range.first <= now);
@@ -39,18 +39,18 @@ impl JobRecord {
         Some(next)
     }
 
-    /// A range up to `now`. Those of its slots that have a record are taken off the count by the next look.
+    /// A range, cut at `now`. The next look takes the slots that have a record off its count.
     fn cut(&self, range: &DroppedRange, calendar: &dyn Calendar, now: i64) -> Option<DroppedRange> {
         if range.last <= now {
             return Some(*range);
         }
-        // The schedule was changed while it was ahead, so this is of the one before, by which nobody can count any more:
-        // what was counted then stands.
+        // The schedule was changed while the record was ahead, so this range is of the schedule before. Its
+        // slots cannot be counted any more: the count stays.
         if self.since > now && range.first <= self.since {
             return Some(DroppedRange { last: now, ..*range });
         }
         let gap = calendar.gap(range.first - 1, now)?;
-        // One that was listed, and never begun, has a range of its own.
+        // A slot that was listed, and never started, has its own range.
         let own =
             |other: &&DroppedRange| *other != range && other.first >= range.first && other.last <= gap.last;
         let told: u64 = self.dropped.iter().filter(own).map(|other| other.count).sum();

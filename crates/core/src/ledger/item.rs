@@ -5,45 +5,45 @@ use alloc::vec::Vec;
 
 use super::{Amended, Opened, Subject};
 
-/// What came of opening the item of a run.
+/// The result of opening the item of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ItemOpened {
-    /// Of the item.
+    /// The item.
     pub item: Opened,
-    /// Of the key that is done together with a slot, if it was asked for.
+    /// The key that is done together with a slot, if it was opened.
     pub key: Option<Opened>,
-    /// What this machine saw begun or done on another store, and on which.
+    /// An item that this machine saw started or done on another store, and that store.
     pub other_store: Option<(Subject, String)>,
-    /// What this machine could not note, and why.
+    /// Items that this machine could not note for other stores, and why.
     pub unnoted: Vec<(Subject, String)>,
-    /// What came of recording a slot whose key is not to be run.
+    /// The result of recording the slot, if its key keeps it from being run.
     pub recorded: Option<ItemRecorded>,
 }
 
 impl ItemOpened {
-    /// What keeps the command from being executed.
+    /// The item or key that keeps the command from being executed.
     pub fn held_off(&self) -> Option<&Opened> {
         [Some(&self.item), self.key.as_ref()].into_iter().flatten().find(|opened| !opened.is_begun())
     }
 
-    /// Whether the command is to be executed.
+    /// Whether the command may be executed.
     pub fn is_to_start(&self) -> bool {
         self.held_off().is_none() && self.other_store.is_none()
     }
 
-    /// Whether the record says that this run is at the item.
+    /// Whether the record says that this run has started the item.
     pub fn is_ours(&self) -> bool {
         self.item.is_begun() && self.recorded.is_none()
     }
 }
 
-/// What came of recording how the item of a run ended.
+/// The result of recording how the item of a run ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ItemRecorded {
-    /// Of the item; nothing: it was not ours.
+    /// The item; none: it was not ours.
     pub item: Option<Amended>,
-    /// Of the key of a slot.
+    /// The key of a slot.
     pub key: Option<Amended>,
-    /// What this machine could not note, and why.
+    /// Items that this machine could not note for other stores, and why.
     pub unnoted: Vec<(Subject, String)>,
 }

@@ -1,9 +1,10 @@
-//! A job that is due again and again: which of its slots are settled, and why some were never run.
+//! The record of a scheduled job: which of its slots are decided, and why some were never run.
 //!
-//! There is one record of it in the store ([`JobRecord`]), changed by compare-and-set like all others. What lies after
-//! [`JobRecord::settled`] is looked at again and again. What lies before is accounted for: by a record of its own, by
-//! the range it was dropped in, or in [`JobRecord::open`] if it is not over yet. Records are removed only where they
-//! are accounted for.
+//! Each job has one record in the store ([`JobRecord`]), changed by compare-and-set like all others.
+//! Schedulers look again and again at the slots after [`JobRecord::settled`]. Every slot before it is
+//! accounted for: it has its own record, it lies in a range that was dropped, or it is listed in
+//! [`JobRecord::open`] if it is not over. The record of a slot is removed only after the slot is accounted
+//! for.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -24,67 +25,67 @@ use crate::record::{Holder, LeaseRecord};
 use crate::rules::LeaseStanding;
 use crate::update::Record;
 
-/// The format this version writes. It reads format 1 as well.
+/// The format that this version writes. It also reads format 1.
 const FORMAT: u64 = 2;
-/// Ranges of dropped slots that are remembered; the oldest are forgotten first.
+/// The most ranges of dropped slots that are kept. The oldest are forgotten first.
 pub const RANGES_MAX: usize = 250;
-/// Slots in such ranges that have a record all the same; with more, the oldest ranges are forgotten.
+/// The most slots within such ranges that have a record. With more, the oldest ranges are forgotten.
 const BESIDE_MAX: usize = 500;
-/// Slots that may be open at a time beside those that are due.
+/// The most slots that are listed as open.
 pub const OPEN_MAX: usize = 100;
-/// So many slots that gave way in a row are no accident.
+/// A job is stuck after this many slots in a row that were skipped because of the lease.
 pub const STUCK: usize = 3;
-/// Longest record.
+/// Longest record, in bytes.
 const BODY_MAX: usize = 60 * 1024;
 
-/// What is known of a job in this store.
+/// The record of a job in this store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobRecord {
     leasehold_job: u64,
     /// The job itself, so that a record copied under another key is noticed.
     pub job: Name,
-    /// When it is due, as it was written; for people.
+    /// The schedule as it was written; for people.
     pub schedule: String,
-    /// When it is due, to compare. Format 1 has the text alone.
+    /// The schedule, to compare. Format 1 has only the text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<ScheduleKey>,
-    /// It came into force at this second: what lies before was due at other times.
+    /// The second at which the schedule came into force. Slots before it followed another schedule.
     #[serde(default)]
     pub since: i64,
-    /// Every slot that is due at or before this second is settled, but for those in `open`.
+    /// Every slot that is due at or before this second is decided, except those in `open`.
     pub settled: i64,
-    /// Slots at or before that second that are not over: a run is at them, or they are to be run again.
+    /// Slots at or before that second that are not over: a run is at work on them, or they will be run again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<i64>,
-    /// Nothing of it is to be run for now.
+    /// The job is paused, or was until a time that is not accounted for yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
     /// Slots that were not run, the newest range last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DroppedRange>,
-    /// Slots between the first and the last of a range that were not dropped: they have a record of their own.
+    /// Slots between the first and the last of a range that were not dropped: they have their own records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<i64>,
-    /// Additions of later versions, carried along unread.
+    /// Additions of later versions, kept unread.
     #[serde(default, skip_serializing_if = "Additions::is_empty")]
     pub more: Additions,
     /// The write that stored this.
     pub write: WriteId,
 }
 
-/// When a job is due, as machines compare it: however it is written, equal values are one schedule.
+/// A schedule, to compare: equal values are one schedule, even if they were written differently.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum ScheduleKey {
-    /// By an interval.
+    /// An interval.
     Every {
-        /// Between two slots.
+        /// The time between two slots.
         seconds: i64,
         /// How far the slots are moved from the multiples of that, counted from 1970.
         offset: i64,
     },
-    /// By the wall clock of a zone.
+    /// Times by the wall clock of a zone.
     Cron {
         /// The times: equal times are spelled equally.
         times: String,
@@ -99,12 +100,12 @@ pub enum ScheduleKey {
     },
 }
 
-/// The schedule that a machine has for a job.
+/// The schedule of a job in a machine's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobSchedule {
-    /// To compare.
+    /// The schedule, to compare.
     pub key: ScheduleKey,
-    /// As it was written; for people.
+    /// The text as it was written; for people.
     pub written: String,
 }
 
@@ -112,27 +113,27 @@ pub struct JobSchedule {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Paused {
-    /// The machine it was said on.
+    /// The machine on which it was paused.
     pub by: String,
     /// When, by its clock.
     pub at: String,
-    /// It goes on with what is due after this second; what is due before is still to be accounted for.
+    /// The second at which it was resumed. Slots before it are not accounted for yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<i64>,
 }
 
-/// What becomes of all slots up to a time that have not been accounted for.
+/// An account of all slots up to a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Up to and with this second.
+    /// Up to and including this second.
     pub upto: i64,
-    /// Not run, the oldest first.
+    /// Slots that were not run, the oldest first.
     pub dropped: Vec<DroppedRange>,
-    /// Not over.
+    /// Slots that are not over.
     pub open: Vec<i64>,
 }
 
-/// Slots that were not run, however many.
+/// A range of slots that were not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DroppedRange {
@@ -140,11 +141,11 @@ pub struct DroppedRange {
     pub first: i64,
     /// When the newest was.
     pub last: i64,
-    /// How many of them have no record of their own.
+    /// How many of them have no record.
     pub count: u64,
     /// Why.
     pub why: DropReason,
-    /// A run may have begun one of them just before they were settled: the count is not yet certain.
+    /// A run may have started one of them just before they were decided: the count is not certain yet.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub counting: bool,
 }
@@ -158,17 +159,17 @@ impl Record for JobRecord {
 impl JobRecord {
     /// The bytes to store.
     pub fn encode(&self) -> Vec<u8> {
-        // Texts and numbers: there is nothing that could fail.
+        // Only texts and numbers: encoding cannot fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Reads the body stored for `job`.
+    /// Decodes the record that is stored for `job`.
     pub fn decode(job: &Name, body: &[u8]) -> Result<Self, BadEntry> {
         let agenda = Self::decode_any(body)?;
         if agenda.job == *job { Ok(agenda) } else { Err(BadEntry::Other) }
     }
 
-    /// Reads a body, whichever job it says it is of.
+    /// Decodes the record of any job.
     pub fn decode_any(body: &[u8]) -> Result<Self, BadEntry> {
         #[derive(Deserialize)]
         struct Format {
@@ -194,35 +195,35 @@ impl JobRecord {
         Ok(agenda)
     }
 
-    /// Whether this is the schedule that a machine has for the job. Of format 1 only the texts can be compared.
+    /// Whether the record has this schedule. In format 1 only the texts can be compared.
     pub fn goes_by(&self, schedule: &JobSchedule) -> bool {
         self.key.as_ref().map_or_else(|| self.schedule == schedule.written, |key| *key == schedule.key)
     }
 
-    /// Whether nothing more is done about a slot.
+    /// Whether a slot is decided: no scheduler starts it any more.
     pub fn is_settled(&self, at: i64) -> bool {
         at <= self.settled && !self.open.contains(&at)
     }
 
-    /// Whether nothing of it is to be run now.
+    /// Whether the job is paused.
     pub fn is_paused(&self) -> bool {
         self.paused.as_ref().is_some_and(|paused| paused.until.is_none())
     }
 
-    /// The same with an account of more slots. Where too many are open, the first of them are listed; the others stay as
-    /// their records say, and are not begun again by themselves.
+    /// The record with an account of more slots. If too many are open, only the first of them are listed. The
+    /// others keep their records, and no scheduler starts them again.
     pub fn with_account(&self, account: &Account, write: WriteId) -> Self {
         let mut next = self.listing_some(&account.open, write);
         next.settled = next.settled.max(account.upto);
         next.dropped.extend(&account.dropped);
         next.dropped.sort_by_key(|range| range.first);
-        // A record that was there is gone: it is told by the range now.
+        // A slot whose record is gone now counts in its range.
         next.beside.retain(|at| !account.dropped.iter().any(|range| range.spans(*at)));
         next.forget_oldest();
         next
     }
 
-    /// Forgets the oldest ranges where there are too many.
+    /// Forgets the oldest ranges if there are too many.
     fn forget_oldest(&mut self) {
         while self.dropped.len() > RANGES_MAX || (self.beside.len() > BESIDE_MAX && !self.dropped.is_empty())
         {
@@ -231,7 +232,7 @@ impl JobRecord {
         }
     }
 
-    /// The same with what turned out about a range. Nothing if the range is not there any more.
+    /// The record with the count of a range; none if the range is not there any more.
     pub fn with_count(
         &self,
         calendar: &dyn Calendar,
@@ -245,7 +246,7 @@ impl JobRecord {
             0 => drop(next.dropped.remove(at)),
             count => (next.dropped[at].count, next.dropped[at].counting) = (count, false),
         }
-        // It may lie within another.
+        // A recorded slot may lie within another range.
         let spanned = |slot: &&i64| !self.beside.contains(slot) && next.range_of(**slot).is_some();
         let beside: Vec<i64> = counted.recorded.iter().filter(spanned).copied().collect();
         next.beside.extend(beside);
@@ -259,7 +260,7 @@ impl JobRecord {
         Some(next)
     }
 
-    /// Makes one range of two whose counts are certain, if no slot lies between them.
+    /// Joins two ranges whose counts are certain, if no slot lies between them.
     fn join(&mut self, later: usize, calendar: &dyn Calendar) {
         let (Some(first), Some(second)) = (later.checked_sub(1), self.dropped.get(later).copied()) else {
             return;
@@ -273,25 +274,25 @@ impl JobRecord {
         }
     }
 
-    /// The same with a pause that begins, and when; nothing if it is paused.
+    /// The record paused now; none if it is paused already.
     pub fn pausing(&self, by: String, at: String, write: WriteId) -> Option<Self> {
         let paused = Some(Paused { by, at, until: None });
         (!self.is_paused()).then(|| Self { paused, write, ..self.clone() })
     }
 
-    /// The same going on with what is due after `now`; nothing if it is not paused.
+    /// The record resumed with the slots after `now`; none if it is not paused.
     pub fn resuming(&self, now: i64, write: WriteId) -> Option<Self> {
         let since = self.paused.clone().filter(|_| self.is_paused())?;
         Some(Self { paused: Some(Paused { until: Some(now), ..since }), write, ..self.clone() })
     }
 
-    /// The same after a pause, with what became of the slots that were due in it.
+    /// The record after a pause, with an account of the slots that were due in it.
     pub fn without_pause(&self, account: Option<&Account>, write: WriteId) -> Self {
         let accounted = account.map_or_else(|| self.clone(), |account| self.with_account(account, write));
         Self { paused: None, write, ..accounted }
     }
 
-    /// The same with these slots to be looked at although they are not due now. Nothing if too many are open already.
+    /// The record with these slots listed as open; none if that are too many.
     pub fn listing(&self, slots: &[i64], write: WriteId) -> Option<Self> {
         let mut next = Self { write, ..self.clone() };
         next.open.extend(slots.iter().filter(|at| !self.open.contains(at)));
@@ -299,7 +300,7 @@ impl JobRecord {
         (next.open.len() <= OPEN_MAX).then_some(next)
     }
 
-    /// The same with as many of these as there is room for, the first ones.
+    /// The record with the first of these slots listed, as many as there is room for.
     fn listing_some(&self, slots: &[i64], write: WriteId) -> Self {
         let mut next = Self { write, ..self.clone() };
         let fresh = slots.iter().filter(|at| !self.open.contains(at));
@@ -308,21 +309,22 @@ impl JobRecord {
         next
     }
 
-    /// The same without those that are over.
+    /// The record without the open slots that are over.
     pub fn without_open(&self, over: &[i64], write: WriteId) -> Self {
         let open = self.open.iter().copied().filter(|at| !over.contains(at)).collect();
         Self { open, write, ..self.clone() }
     }
 
-    /// Whether the record of a slot may be removed: it says how the slot ended, and nobody looks at it again.
+    /// Whether the record of a slot may be removed: the slot has ended, and no scheduler looks at it again.
     pub fn may_forget(&self, at: i64, state: ItemState) -> bool {
         let counting = self.range_of(at).is_some_and(|range| range.counting);
         let ended = !matches!(state, ItemState::Started | ItemState::Planned);
         self.is_void(at) || self.is_settled(at) && !counting && ended
     }
 
-    /// Whether a record of this slot means nothing: it was made after the slot was dropped, by somebody who died before
-    /// it was taken back. Nothing was executed for it, for whoever makes a record asks afterwards whether it is settled.
+    /// Whether a record of this slot means nothing: a run made it after the slot was dropped, and died before
+    /// it took the record back. Nothing was executed, because a run asks whether the slot is decided before
+    /// it executes a command.
     pub fn is_void(&self, at: i64) -> bool {
         let mut ranges = self.dropped.iter().filter(|range| range.spans(at)).peekable();
         let dropped = ranges.peek().is_some() && ranges.all(|range| !range.counting);
@@ -354,8 +356,9 @@ impl DroppedRange {
     }
 }
 
-/// What is to be stored when a machine loads a schedule: a job that nobody saw before, and one whose schedule was
-/// changed, has no past but what is `not_over`, as far as there is room. Nothing if all is as it was.
+/// The record to store when a machine loads a schedule; none if nothing has changed. A new job, or one with a
+/// changed schedule, starts now. Of its earlier slots only those `not_over` are listed, as many as there is
+/// room for.
 pub fn seen(
     found: Option<&JobRecord>,
     job: &Name,
@@ -390,7 +393,7 @@ pub fn seen(
     Some(JobRecord { leasehold_job: FORMAT, schedule, key, since, settled: since, ..listed })
 }
 
-/// Whether a job is stuck: so many of its newest slots, the newest first, gave way one after the other.
+/// Whether a job is stuck, and for how many slots: its newest slots were all skipped because of the lease.
 pub fn stuck<'a>(newest_first: impl Iterator<Item = &'a Entry>) -> Option<usize> {
     let gave_way = |entry: &&Entry| {
         entry.ending.as_ref().is_some_and(|ending| ending.reason == Some(SettleReason::Overlap))
@@ -399,22 +402,22 @@ pub fn stuck<'a>(newest_first: impl Iterator<Item = &'a Entry>) -> Option<usize>
     (waved_off >= STUCK).then_some(waved_off)
 }
 
-/// Who has a lease, as a slot sees it that wants to be run under it.
+/// Who holds a lease that a slot needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseForSlot {
-    /// Nobody, as far as can be seen.
+    /// No run, as one look shows.
     Free,
-    /// A run of this very slot.
+    /// A run of the same slot.
     Ours,
-    /// A run of this very slot, which may be dead: only a run that watches can tell.
+    /// A run of the same slot, which may be dead: only a run that watches the lease can tell.
     OursPerhaps,
     /// Other work.
     Other,
-    /// Nobody can tell: its record cannot be read.
+    /// Unknown: its record cannot be read.
     Unreadable,
 }
 
-/// Who has it.
+/// Who holds a lease that a slot needs.
 pub fn way(lease: &LeaseSeen, job: &Name, slot: &str) -> LeaseForSlot {
     let (record, standing) = match lease {
         LeaseSeen::Absent => return LeaseForSlot::Free,
@@ -431,28 +434,28 @@ pub fn way(lease: &LeaseSeen, job: &Name, slot: &str) -> LeaseForSlot {
     }
 }
 
-/// What can be said of a slot's record without holding a lease.
+/// What a scheduler can do about the record of a slot. It holds no lease itself.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prospect {
-    /// It may be begun.
+    /// A run of it may be started.
     Open,
-    /// A run is at it.
+    /// A run is at work on it.
     Taken,
     /// It is decided.
     Settled,
-    /// The run that began it never reported, and it is not to be begun again: write this.
+    /// The outcome of its run is unknown, and it is not run again: write this.
     Silent(Entry),
     /// First find out whether this lease is still held by this grant.
     AskLease(Name, Grant),
 }
 
-/// What a scheduler may do about a slot that has a record. `ask` is what a run of it would ask.
+/// What a scheduler can do about a slot that has a record. `ask`: the request of a run of it.
 pub fn prospect(found: FoundEntry<'_>, ask: &ItemRequest, alive: Option<Alive>, write: WriteId) -> Prospect {
     match begin(Some(found), ask, alive, write) {
         ItemVerdict::Begin(_) => Prospect::Open,
         ItemVerdict::AskLease(lease, grant) => Prospect::AskLease(lease, grant),
-        // A run that watches finds out; a scheduler that only looks never would.
+        // Only a run can find out, because it watches the lease.
         ItemVerdict::InProgress if alive == Some(Alive::Perhaps) => Prospect::Open,
         ItemVerdict::InProgress => Prospect::Taken,
         ItemVerdict::Unknown(entry, _) if entry != *found.entry => Prospect::Silent(entry),
@@ -463,25 +466,25 @@ pub fn prospect(found: FoundEntry<'_>, ask: &ItemRequest, alive: Option<Alive>, 
 }
 
 impl ItemClaim {
-    /// The claim of nobody: whoever is at an item is somebody else.
+    /// A claim that holds no lease, for a scheduler: every run is another one.
     pub fn nobody(like: &ItemClaim, seed: u128) -> Self {
         Self { grant: Grant(seed), epoch: Epoch::first(seed), ..like.clone() }
     }
 }
 
-/// What a scheduler does about one slot that is due and wanted.
+/// What a scheduler does about one slot that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotAction {
-    /// Start a run of it: only a run can tell for certain whether the lease is to be had.
+    /// Start a run of it: only a run can tell for certain whether the lease is free.
     Start,
-    /// Leave it, and look again.
+    /// Leave it, and look again later.
     Wait,
     /// Record that it is not run because of what holds its lease.
     WaveOff,
 }
 
-/// Whether to start a run of a slot that may be begun. `tried`: a run of it was started, and found no free lease;
-/// `begun`: it has a record; `skips`: it gives way to whatever holds its lease.
+/// What to do about a slot of which a run may be started. `tried`: a run of it was started, and found no free
+/// lease. `begun`: it has a record. `skips`: the job skips slots whose lease is held.
 pub fn turn(ways: &[LeaseForSlot], tried: bool, begun: bool, skips: bool) -> SlotAction {
     if ways.contains(&LeaseForSlot::Ours) {
         return SlotAction::Wait;
@@ -491,25 +494,25 @@ pub fn turn(ways: &[LeaseForSlot], tried: bool, begun: bool, skips: bool) -> Slo
     }
     match tried && !ways.contains(&LeaseForSlot::Free) {
         false => SlotAction::Start,
-        // To what nobody can read it does not give way: a person has to look first.
+        // A lease that cannot be read is no reason to skip: a person has to look first.
         true if skips && !begun && !ways.contains(&LeaseForSlot::Unreadable) => SlotAction::WaveOff,
         true => SlotAction::Wait,
     }
 }
 
-/// Whether a lease is held by a run of this job for a slot that was begun before, as its record says: such runs take turns
-/// with what is due, which does not give way to them.
+/// Whether a lease is held by a run of this job for a slot that was started before. Slots that are due are
+/// not skipped because of such a run.
 pub fn takes_turns(held: &LeaseRecord, job: &Name, its_slot: Option<&Entry>) -> bool {
     let first = |entry: &Entry| entry.state == ItemState::Started && entry.attempt <= 1;
     held.holder.job == job.as_str() && its_slot.is_some_and(|entry| !first(entry))
 }
 
-/// Whether a slot gave way before any run had begun it.
+/// Whether a slot was skipped before any run had started it.
 pub fn is_waved_off(entry: &Entry) -> bool {
     entry.state == ItemState::Skipped && entry.attempt == 0
 }
 
-/// The record of a slot that gave way to the run that holds this lease.
+/// The record of a slot that is skipped because another run holds this lease.
 pub fn waved_off(
     subject: Subject,
     job: &Name,

@@ -1,9 +1,9 @@
-//! Work done once: what is kept of an item of work, and whether it may be begun.
+//! Work that is done once: the record of an item, and whether a run may start it.
 //!
 //! An item is a key, or one slot of a job. It has one record ([`Entry`]), and every change of it is a
-//! compare-and-set on that record: whoever was overtaken cannot finish what is no longer theirs. A run holds
-//! its lease before it begins an item, and writes `started` before the command is executed. So a record
-//! that says `started` while that lease is with nobody, or somebody else, tells of a run that never reported.
+//! compare-and-set on that record, so a run that was overtaken cannot finish an item. A run holds its lease
+//! before it opens an item, and writes `started` before the command is executed. If a record says `started`
+//! and that run does not hold its lease any more, the outcome of the run is unknown.
 
 pub mod catch_up;
 mod clock_skew;
@@ -44,41 +44,41 @@ pub const KEY_MAX: usize = 255;
 /// Longest name of a step, in bytes.
 pub const STEP_NAME_MAX: usize = 128;
 
-/// Steps leave this much of a record free, in bytes: how a run ended counts for more than what it printed.
+/// Steps leave this much of a record free, in bytes, so that the ending always has room.
 const ENDING_ROOM: usize = 1024;
 
 /// One item of work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Subject {
-    /// Whatever the user calls it; one for the whole store.
+    /// A key, named by the user; one for the whole store.
     Key(String),
     /// A slot of a job.
     Slot {
-        /// Whose.
+        /// The job.
         job: Name,
-        /// When it is due, in seconds since 1970: slots are ordered by it.
+        /// When it is due, in seconds since 1970. Slots are ordered by it.
         at: i64,
-        /// What it is called.
+        /// Its name.
         id: String,
     },
-    /// The last good run of a job, for the time in which it is not to be run again.
+    /// The last run of a job that was ok, for its cooldown.
     Latest(Name),
 }
 
-/// Which run is, or was, at it.
+/// The run that started an item, and its lease.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ItemClaim {
     /// The lease it held.
     pub lease: Name,
-    /// Which life of that lease's record.
+    /// The epoch of that lease's record.
     pub epoch: Epoch,
     /// Its token.
     pub token: Token,
-    /// The acquisition: the claim lives while this holds the lease.
+    /// Its grant. While this grant holds the lease, the run is at work on the item.
     pub grant: Grant,
-    /// The run that made it.
+    /// The run.
     pub holder: Holder,
 }
 
@@ -91,18 +91,19 @@ pub struct Ending {
     pub exit: Option<i32>,
     /// How long it ran.
     pub took_ms: u64,
-    /// When it ended, by that machine's clock; for people.
+    /// When it ended, by its machine's clock; for people.
     pub at: String,
-    /// Why it was settled without a run.
+    /// Why it was decided without a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<SettleReason>,
-    /// The last lines of what it printed, if it failed; what was in its way; or who said that it was done. For people.
+    /// For people: the last lines that the command printed, if it failed; the cause, if it was skipped; or
+    /// the person who said that it was done.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub said: String,
 }
 
 impl Ending {
-    /// The reason and what is said about it, for people.
+    /// The reason and its details, for people.
     pub fn told(&self) -> String {
         match self.reason {
             Some(reason) => format!("{}: {}", reason.word(), self.said),
@@ -115,132 +116,134 @@ impl Ending {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepRecord {
-    /// What it is called within its item.
+    /// Its name within the item.
     pub name: String,
     /// The token of the run that did it.
     pub token: Token,
-    /// What it printed, if that was to be kept.
+    /// Its output, if that is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
 
-/// All that is kept of one item.
+/// The record of one item.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
     /// The item itself, so that a record copied under another key is noticed.
     pub subject: Subject,
-    /// What the work is called.
+    /// The name of the job.
     pub job: Name,
-    /// How far it has come.
+    /// Its state.
     pub state: ItemState,
-    /// How often it was begun.
+    /// How many runs have started it.
     pub attempt: u32,
-    /// How often it failed since somebody last asked for it to be tried again.
+    /// How many runs failed since a person last asked for it to be tried again.
     pub failures: u32,
-    /// How many runs of it never reported since it last got on, or somebody asked for it to be tried again.
+    /// How many runs in a row ended with an unknown outcome, since a step was done or a person asked for it
+    /// to be tried again.
     pub silences: u32,
-    /// The run that is, or was last, at it.
+    /// The run that started it last.
     pub claim: ItemClaim,
-    /// By the store's clock, between the first beginning and this write; nothing if nobody can tell.
+    /// The time from its first start to this write, by the store's clock, if known.
     pub since_first: Option<Duration>,
     /// How the last run ended.
     pub ending: Option<Ending>,
-    /// Steps that are done, whichever run did them.
+    /// The steps that are done, by any run.
     pub steps: Vec<StepRecord>,
-    /// Additions of later versions, carried along unread.
+    /// Additions of later versions, kept unread.
     pub more: Additions,
     /// The write that stored this.
     pub write: WriteId,
 }
 
-/// What to do about an item that a run began and never reported.
+/// What to do about an item if the outcome of its last run is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IfUnknown {
     /// Leave it to a person.
     Refuse,
-    /// Run it again, whatever happened.
+    /// Run it again.
     Retry,
-    /// Run it again if it had come as far as one step: it is written to be gone on with.
+    /// Run it again if a step of it is done: its command can go on after that step.
     RetryWithSteps,
-    /// Run it again while whoever is on the other side still knows the key: this long after the first time.
+    /// Run it again until this long after its first start, while the provider still knows the key.
     RetryWithin(Duration),
 }
 
-/// After so many runs in a row that never reported, or as many as it may fail if that is more, a person has to look:
-/// what hangs, or takes its machine down, must not do so for ever.
+/// After this many runs in a row with an unknown outcome, or as many as it may fail if that is more, the item
+/// waits for a person: a job that hangs, or takes its machine down, must not be started without end.
 pub const SILENCES: u32 = 10;
 
-/// What is done about a slot whose run never reported: again if the job says so, or is written to be gone on with.
+/// What to do about a slot if the outcome of its run is unknown: run it again if the job says so, or if steps
+/// are done.
 pub fn unknown_slot(retry: bool) -> IfUnknown {
     if retry { IfUnknown::Retry } else { IfUnknown::RetryWithSteps }
 }
 
-/// What a run wants to begin.
+/// A run's request to start an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemRequest {
     /// The item.
     pub subject: Subject,
-    /// What the work is called.
+    /// The name of the job.
     pub job: Name,
     /// The run.
     pub claim: ItemClaim,
-    /// What to do about one that never reported.
+    /// What to do if the outcome of the last run is unknown.
     pub if_unknown: IfUnknown,
-    /// How often it may fail before a person has to look.
+    /// How often it may fail before it waits for a person.
     pub attempts: u32,
-    /// Forget that it was done after this long.
+    /// A record that says done is ignored after this time.
     pub keep: Option<Duration>,
 }
 
-/// Whether an item may be begun.
+/// Whether an item may be started.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemVerdict {
-    /// Write this; if it is written, the command may be executed.
+    /// Write this. Once it is written, the command may be executed.
     Begin(Entry),
     /// First find out whether this lease is still held by this grant.
     AskLease(Name, Grant),
     /// It is done.
     Done,
-    /// It was decided that it is not to be run.
+    /// It was skipped before, and is not run.
     Skipped,
-    /// Another run is at it.
+    /// Another run is at work on it.
     InProgress,
-    /// A run began it and never said how it ended. Write this, for people to see.
+    /// The outcome of its last run is unknown. Write this, so that people see it.
     Unknown(Entry, RetryDoubt),
     /// It failed too often.
     Quarantined,
 }
 
-/// Why an item that never reported is not run again.
+/// Why an item with an unknown outcome is not run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RetryDoubt {
-    /// Nobody said that it may be.
+    /// Neither the command nor the job asks for that.
     NotAsked,
-    /// It is too long ago for the other side to know the key.
+    /// It is too long ago: the provider does not know the key any more.
     TooLate {
         /// By the store's clock.
         since_first: Duration,
     },
-    /// It may be too long ago: the store cannot tell.
+    /// It may be too long ago: the store has no clock.
     NoClock,
-    /// It was begun again and again, and never reported.
+    /// Too many runs in a row ended with an unknown outcome.
     TooOften {
-        /// So often in a row.
+        /// How many.
         silences: u32,
     },
 }
 
-/// An entry as found, and how long it has been there by the store's clock.
+/// An entry as it was found.
 #[derive(Clone, Copy, Debug)]
 pub struct FoundEntry<'a> {
-    /// What is stored.
+    /// The entry.
     pub entry: &'a Entry,
-    /// Nothing if nobody can tell.
+    /// How long it has been stored, by the store's clock, if known.
     pub age: Option<Duration>,
 }
 
-/// Whether `ask` may begin its item. `alive`: whether the run that is at it still holds its lease, if that
+/// Whether `ask` may start its item. `alive`: whether the run that started it still holds its lease, if that
 /// is known.
 pub fn begin(
     found: Option<FoundEntry<'_>>,
@@ -277,28 +280,28 @@ pub fn failed_too_often(failures: u32, attempts: u32) -> bool {
 /// Whether a run still holds its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alive {
-    /// It does.
+    /// Yes.
     Yes,
-    /// It does as far as can be seen: only who watches the lease for as long as it lasts can tell.
+    /// The record says so, but its age is unknown. Only a run that watches the lease for its TTL can tell.
     Perhaps,
-    /// It does not: others may have the lease.
+    /// No: another run may have the lease.
     No,
 }
 
-/// A lease as one look at the store finds it.
+/// A lease, as one look at the store finds it.
 #[allow(clippy::large_enum_variant)] // there are few of them
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseSeen {
     /// It has no record.
     Absent,
-    /// Its record cannot be read. It may be with anybody, so it is never free.
+    /// Its record cannot be read. Any run may hold it, so it never counts as free.
     Unreadable,
-    /// What its record means.
+    /// The record and the state of the lease.
     Stands(LeaseRecord, LeaseStanding),
 }
 
 impl LeaseSeen {
-    /// What was read under the key of a lease.
+    /// Judges the record that was read under the key of a lease.
     pub fn of(lease: &Name, stored: Option<&Stored>, resolution: Duration, instance: &str) -> Self {
         let Some(stored) = stored else { return Self::Absent };
         let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { return Self::Unreadable };
@@ -308,7 +311,7 @@ impl LeaseSeen {
     }
 }
 
-/// Whether a lease still lets this grant work: held by it, and not run out.
+/// Whether this grant still holds the lease.
 pub fn alive(grant: Grant, lease: &LeaseSeen) -> Alive {
     match lease {
         LeaseSeen::Absent => Alive::No,
@@ -320,18 +323,18 @@ pub fn alive(grant: Grant, lease: &LeaseSeen) -> Alive {
     }
 }
 
-/// Our entry as the run leaves it.
+/// The entry at the end of our run.
 pub fn finish(ours: &Entry, state: ItemState, ending: Ending) -> Entry {
     let failures = ours.failures + u32::from(state == ItemState::Failed);
     let entry = Entry { state, failures, ending: Some(ending.clone()), ..ours.clone() };
     if entry.encode().is_some() {
         return entry;
     }
-    // How it ended counts for more than what it printed.
+    // Too long: the output is left out, the outcome is kept.
     Entry { ending: Some(Ending { said: String::new(), ..ending }), ..entry }
 }
 
-/// The entry with one more step done. Nothing if it is there already. What it printed is left out where that would
+/// The entry with one more step done; none if the step is there already. Its output is left out if it would
 /// leave no room for the ending.
 pub fn step_done(ours: &Entry, name: &str, output: Option<String>) -> Option<Entry> {
     if ours.steps.iter().any(|step| step.name == name) {
@@ -346,21 +349,22 @@ pub fn step_done(ours: &Entry, name: &str, output: Option<String>) -> Option<Ent
     Some(if has_room(&whole) { whole } else { with(None) })
 }
 
-/// How a step of an item stands for whoever is about to do it.
+/// The state of a step, for the run that is about to do it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepStands {
-    /// It is to be done.
+    /// It is not done yet.
     Open,
     /// It is done, and recorded.
     Done(StepRecord),
-    /// It is done, and nobody knows whether the record says so.
+    /// It is done, and may not be recorded.
     Unrecorded(StepRecord),
-    /// It is not to be done: that it was could not be recorded.
+    /// It must not be done: the record has no room for it.
     Full,
 }
 
-/// The same of one step, given our entry with every step that is done, and those of them of which nobody knows whether
-/// they are recorded. Both as of one moment: between two looks a step may be recorded, and would seem to be open.
+/// The state of one step. `whole` is our entry with every step that is done; `unrecorded` are the steps among
+/// them that may not be recorded. Both must be taken at one moment: a step that is recorded in between would
+/// seem to be open.
 pub fn step_stands(whole: &Entry, unrecorded: &[StepRecord], name: &str) -> StepStands {
     let named = |step: &&StepRecord| step.name == name;
     match (unrecorded.iter().find(named), whole.steps.iter().find(named)) {
@@ -371,21 +375,20 @@ pub fn step_stands(whole: &Entry, unrecorded: &[StepRecord], name: &str) -> Step
     }
 }
 
-/// Whether an ending fits in as well.
+/// Whether the record has room for an ending.
 fn has_room(entry: &Entry) -> bool {
     entry.encode().is_some_and(|body| body.len() + ENDING_ROOM <= ENTRY_MAX)
 }
 
-/// The entry after a person said that it may be tried again; nothing where there is nothing to say:
-/// it is done, or a run is at it.
+/// The entry after a person asked for it to be tried again; none if it is done, or a run is at work on it.
 pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
     match found.state {
         ItemState::Ok | ItemState::Planned => None,
         ItemState::Started if alive => None,
-        // One that was waved off has been there all the same.
         _ => {
+            // A slot that was skipped counts as attempted from now on.
             let attempt = found.attempt.max(1);
-            // Why it was settled is for people now: it is settled no longer.
+            // The reason becomes text for people: the item is open again.
             let ending = found.ending.clone().map(|end| Ending { said: end.told(), reason: None, ..end });
             Some(Entry {
                 state: ItemState::Planned,
@@ -399,11 +402,11 @@ pub fn retry(found: &Entry, alive: bool) -> Option<Entry> {
     }
 }
 
-/// The entry after a person said that it was done all the same; nothing where there is nothing to say.
+/// The entry after a person said that the item is done; none if it is, or a run is at work on it.
 pub fn settle(found: &Entry, alive: bool, ending: Ending) -> Option<Entry> {
     retry(found, alive)
         .or_else(|| (found.state == ItemState::Planned).then(|| found.clone()))
-        // What was never begun was done elsewhere, once.
+        // An item that was never started was done elsewhere: that is one attempt.
         .map(|entry| Entry {
             state: ItemState::Ok,
             attempt: entry.attempt.max(1),
@@ -412,20 +415,20 @@ pub fn settle(found: &Entry, alive: bool, ending: Ending) -> Option<Entry> {
         })
 }
 
-/// How an item ended that a person said was done; `who` that was, for people.
+/// The ending of an item that a person, `who`, said is done.
 pub fn done_by_hand(who: &str, at: String) -> Ending {
     Ending { exit: None, took_ms: 0, at, reason: Some(SettleReason::ByHand), said: who.into() }
 }
 
 impl Entry {
-    /// Who said that it was done, if a person did.
+    /// The person who said that it is done, if one did.
     pub fn done_by_hand(&self) -> Option<&str> {
         self.ending.as_ref().filter(|e| e.reason == Some(SettleReason::ByHand)).map(|e| e.said.as_str())
     }
 }
 
 enum Stands {
-    /// Our own earlier write, of which no answer came.
+    /// It is our own earlier write, whose answer was lost.
     Ours,
     Ask,
     Alive,
@@ -436,8 +439,8 @@ fn stands(entry: &Entry, claim: &ItemClaim, alive: Option<Alive>) -> Stands {
     if entry.claim.grant == claim.grant {
         return Stands::Ours;
     }
-    // One lease is held by one at a time, the one with the highest token. If that is the other, we were overtaken
-    // and may not know it yet.
+    // Of two runs under one lease, the one with the higher token holds it. If that is the other run, it has
+    // overtaken us, and we may not know it yet.
     if entry.claim.lease == claim.lease && entry.claim.epoch == claim.epoch {
         return if entry.claim.token < claim.token { Stands::Gone } else { Stands::Alive };
     }
@@ -503,7 +506,7 @@ fn after_silence(found: FoundEntry<'_>, ask: &ItemRequest, write: WriteId) -> It
     let Some(doubt) = doubt else { return ItemVerdict::Begin(again(found, ask, write)) };
     let seen =
         Entry { state: ItemState::Unknown, since_first: since_first(found), write, ..found.entry.clone() };
-    // What is told apart already stays as it was told.
+    // Lost and killed say more than unknown: they stay.
     let entry = if found.entry.state == ItemState::Started { seen } else { found.entry.clone() };
     ItemVerdict::Unknown(entry, doubt)
 }

@@ -49,8 +49,8 @@ pub fn next_run(entry: &Entry, if_unknown: IfUnknown, attempts: u32) -> NextRun 
     }
 }
 
-/// The state of an item as people are shown it: the outcome of a run that started, and has lost its lease, is unknown.
-/// `alive` is asked only about an item that was started.
+/// The state of an item as people are shown it: the outcome of a run that started, and has lost its lease, is
+/// unknown. `alive` is asked only about an item that was started.
 pub fn shown_state<E>(entry: &Entry, alive: impl FnOnce() -> Result<Alive, E>) -> Result<ItemState, E> {
     Ok(match entry.state {
         ItemState::Started if alive()? == Alive::No => ItemState::Unknown,

@@ -1,38 +1,38 @@
-//! The outcomes of a run: their words, and which of them a job that ended gets.
+//! The outcomes of a run: their words, and how a job that ended is classified.
 //!
-//! A lease's history has a few more words for runs without an item: [`crate::history`].
+//! The history of a lease has more words, for runs without an item: [`crate::history`].
 
 use serde::{Deserialize, Serialize};
 
 use crate::session::{JobExit, Signal, StopReason};
 
-/// What a shell would say of a job that died of KILL.
+/// The exit status that a shell gives for a job that died of KILL.
 const KILLED: i32 = 128 + 9;
 
-/// How far an item has come. The words that people see.
+/// The state of an item: the outcome of its last run, or that it has none yet. People see these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ItemState {
-    /// It may be begun: somebody asked for it to be tried again.
+    /// It may be started: a person asked for it to be tried again, or its command was not executed.
     Planned,
-    /// A run is at it, or never said how it ended.
+    /// A run has started it. If that run has lost its lease, the outcome is unknown.
     Started,
-    /// Done, for good.
+    /// It is done.
     Ok,
-    /// The command said that it failed.
+    /// The command failed.
     Failed,
-    /// Not run, and not to be run.
+    /// It was skipped, and is not run.
     Skipped,
-    /// The lease was lost and the command stopped.
+    /// The lease was lost, and the command was stopped.
     Lost,
     /// The command was stopped for another reason.
     Killed,
-    /// A run began it and never said how it ended.
+    /// A run started it, and its outcome is unknown.
     Unknown,
 }
 
 impl ItemState {
-    /// Whether this tells of a run of which nobody knows what it did.
+    /// Whether it is unknown what the run has done.
     pub fn is_silent(self) -> bool {
         matches!(self, Self::Started | Self::Lost | Self::Killed | Self::Unknown)
     }
@@ -57,8 +57,8 @@ impl ItemState {
     }
 }
 
-/// How a job ended, in a word. `stopped`: why its run ended it, if it did. `asked`: the signals that asked it to end and
-/// were passed on to it.
+/// The outcome of a job that ended. `stopped`: why its run ended it, if it did. `asked`: the signals that
+/// asked it to end and were passed on to it.
 pub fn classify(exit: JobExit, stopped: Option<&StopReason>, asked: &[Signal]) -> ItemState {
     match (stopped, exit) {
         (Some(why), _) if why.is_loss() => ItemState::Lost,
@@ -69,9 +69,9 @@ pub fn classify(exit: JobExit, stopped: Option<&StopReason>, asked: &[Signal]) -
     }
 }
 
-/// Whether it died after it was asked to end: of a signal, or as a shell says it of a command it ran. A job that has an
-/// exit code of its own for that has said how it ended. KILL leaves no time to say anything, whether a person sends it
-/// or a kernel that ran out of memory.
+/// Whether a signal ended the job after it was asked to end, or its exit status is the one that a shell gives
+/// for that. A job that exits with another code has chosen that code. KILL counts also if nobody asked: a job
+/// cannot catch it, whether a person sends it or the kernel.
 fn interrupted(exit: JobExit, asked: &[Signal]) -> bool {
     let of = |signal: &Signal| signal.ending_number().is_some_and(|n| exit.status() == 128 + i32::from(n));
     let by_signal = matches!(exit, JobExit::Signal(_));

@@ -1,4 +1,4 @@
-//! The record of an item: JSON that a person can read, decoded strictly.
+//! The record of an item, as stored: JSON that a person can read, decoded strictly.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -13,21 +13,21 @@ use crate::additions::{self, Additions};
 use crate::ids::WriteId;
 use crate::name::Name;
 
-/// The newest format that this version reads. It writes the oldest that can say what is to be said: format 1, and 2
-/// where there is a reason, or there are additions. A reason is of what is settled: so what an older version cannot
-/// read, and therefore leaves alone, is nothing that it would have to see to.
+/// The newest format that this version reads. It writes the oldest one that fits: format 1, or 2 if there is
+/// a reason or there are additions. Only decided items have a reason. An older version cannot read those and
+/// leaves them alone, which is right.
 const FORMAT: u64 = 2;
-/// Longest record, and so the most that the output of its steps may be.
+/// Longest record, in bytes. The output of its steps has to fit in it.
 pub const ENTRY_MAX: usize = 60 * 1024;
 
-/// Why a body is not a record we may act on.
+/// Why a body is not a record that this version may act on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BadEntry {
-    /// Written by a later version of Leasehold.
+    /// A later version of Leasehold wrote it.
     Newer(u64),
     /// A record of another item under this key.
     Other,
-    /// Not a record: damaged, or written by something else.
+    /// It is damaged, or another program wrote it.
     Damaged(String),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for BadEntry {
     }
 }
 
-/// The JSON shape. Field order is the order a person reads.
+/// The JSON object. The fields are in the order in which a person reads them.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
@@ -68,7 +68,7 @@ struct Wire {
     write: WriteId,
 }
 
-/// Format 1 has the reason as the first word of what is said.
+/// In format 1 the reason is the first word of the text.
 fn from_format_1(state: ItemState, ending: Ending) -> Ending {
     let reason = |word: &str| SettleReason::ALL.into_iter().find(|reason| reason.word() == word);
     let settled = matches!(state, ItemState::Skipped | ItemState::Ok);
@@ -82,14 +82,14 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Only the format number, so that a later version is named as such before anything else is read.
+/// The format number alone. It is read first, so that a later version is recognised.
 #[derive(Deserialize)]
 struct Format {
     leasehold_item: u64,
 }
 
 impl Entry {
-    /// The bytes to store; nothing if that is more than a record may be.
+    /// The bytes to store; none if they are too many.
     pub fn encode(&self) -> Option<Vec<u8>> {
         let wire = Wire {
             leasehold_item: self.format(),
@@ -111,14 +111,14 @@ impl Entry {
         serde_json::to_vec(&wire).ok().filter(|body| body.len() <= ENTRY_MAX)
     }
 
-    /// The oldest format that can say this.
+    /// The oldest format that fits this entry.
     fn format(&self) -> u64 {
         let by_text = |ending: &Ending| from_format_1(self.state, ending.clone()) != *ending;
         let says_why = |ending: &Ending| ending.reason.is_some() || by_text(ending);
         if self.ending.as_ref().is_some_and(says_why) { 2 } else { additions::format(&self.more) }
     }
 
-    /// Reads whatever item a body tells of. Anything out of the ordinary is refused.
+    /// Decodes the entry of any item. Everything unusual is refused.
     pub fn decode(body: &[u8]) -> Result<Self, BadEntry> {
         let damaged = |why: String| BadEntry::Damaged(why);
         if body.len() > ENTRY_MAX {
@@ -139,17 +139,17 @@ impl Entry {
             return Err(damaged(additions::UNFIT.into()));
         }
         if matches!(&wire.item, Subject::Key(key) if key.is_empty() || key.len() > KEY_MAX) {
-            return Err(damaged("a key that cannot be one".into()));
+            return Err(damaged("its key is empty or too long".into()));
         }
         let fits = match wire.state {
             ItemState::Started => wire.ending.is_none(),
-            // Of the run that was silent there is no ending; an earlier one may have had one.
+            // A run whose outcome is unknown has no ending; an earlier run may have left one.
             ItemState::Planned | ItemState::Unknown => true,
             ItemState::Ok | ItemState::Failed | ItemState::Skipped | ItemState::Lost | ItemState::Killed => {
                 wire.ending.is_some()
             }
         };
-        // What was waved off was never begun.
+        // A slot that was skipped has no attempt.
         let begun = wire.attempt > 0 || matches!(wire.state, ItemState::Skipped | ItemState::Planned);
         if !begun || !fits {
             return Err(damaged("state and ending contradict each other".into()));
@@ -170,7 +170,7 @@ impl Entry {
         })
     }
 
-    /// The same for the body stored under the key of `subject`.
+    /// Decodes the entry that is stored under the key of `subject`.
     pub fn decode_of(subject: &Subject, body: &[u8]) -> Result<Self, BadEntry> {
         let entry = Self::decode(body)?;
         if entry.subject == *subject { Ok(entry) } else { Err(BadEntry::Other) }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why an item was settled without a run of its own.
+/// Why an item was decided without a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SettleReason {
@@ -10,9 +10,9 @@ pub enum SettleReason {
     Overlap,
     /// Its key is done.
     Done,
-    /// Another run is at its key.
+    /// Another run is at work on its key.
     InProgress,
-    /// Its key is not to be run.
+    /// Its key must not be run.
     Skipped,
     /// A person said that it was done.
     ByHand,
@@ -38,7 +38,7 @@ impl SettleReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DropReason {
-    /// Nobody was there to run them in time, and there are newer ones.
+    /// No scheduler ran them in time, and there are newer ones.
     Missed,
     /// The job was paused.
     Paused,

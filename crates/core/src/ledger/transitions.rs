@@ -1,6 +1,6 @@
-//! Beginning an item and changing it afterwards, call by call: whoever has a store makes the calls.
+//! Opening an item and changing it afterwards, call by call. The caller makes the calls to its store.
 //!
-//! What becomes of a write whose answer was lost is [`crate::update`]'s.
+//! [`crate::update`] handles writes whose answer was lost.
 
 use core::time::Duration;
 
@@ -24,22 +24,22 @@ impl Record for Entry {
 pub enum ItemCall {
     /// Read the item's record.
     Read,
-    /// Is this lease still with this grant?
+    /// Find out whether this grant still holds this lease.
     ReadLease(Name, Grant),
     /// Replace the item's record.
     Cas {
-        /// What must be there; nothing: no record.
+        /// The version that must be there; none: no record.
         expected: Option<Version>,
-        /// What is to be there.
+        /// The new record.
         entry: Entry,
     },
-    /// Is this slot of this job settled?
+    /// Find out whether this slot of this job is decided.
     ReadSettled(Name, i64),
     /// Remove the item's record, which is ours.
     Remove(Version),
 }
 
-/// What to do next.
+/// The next call, or the result.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ItemNext<T> {
@@ -49,42 +49,42 @@ pub enum ItemNext<T> {
     Done(T),
 }
 
-/// What came of beginning an item.
+/// The result of opening an item.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Opened {
-    /// It is ours: the command may be executed.
+    /// Our run has started it: the command may be executed.
     Begun(Entry, Version),
     /// It is done.
     Done(Entry),
-    /// It is not to be run.
+    /// It was skipped before, and is not run.
     Skipped(Entry),
-    /// Another run is at it.
+    /// Another run is at work on it.
     InProgress(Entry),
-    /// A run began it and never said how it ended.
+    /// The outcome of its last run is unknown.
     Unknown(Entry, RetryDoubt),
     /// It failed too often.
     Quarantined(Entry),
-    /// It was settled without a record, or its record was removed since: nothing is left of it but that.
+    /// It is decided and has no record: it was dropped, or its record was removed since.
     Settled,
     /// The record must not be acted on.
     Bad(BadEntry),
-    /// The store did not answer. `sent`: the record may say that we began.
+    /// The store did not answer.
     Failed {
-        /// What it said.
+        /// The failure.
         failure: Failure,
-        /// Whether anything was written that may still take effect.
+        /// Whether the record may say that our run has started the item.
         sent: bool,
     },
 }
 
 impl Opened {
-    /// Whether the item is ours to run.
+    /// Whether our run has started the item.
     pub fn is_begun(&self) -> bool {
         matches!(self, Self::Begun(..))
     }
 
-    /// What the record says, as far as that was read.
+    /// The record, if one was read.
     pub fn entry(&self) -> Option<&Entry> {
         match self {
             Self::Begun(entry, _)
@@ -98,18 +98,18 @@ impl Opened {
     }
 }
 
-/// Beginning one item.
+/// The opening of one item.
 #[derive(Clone, Debug)]
 pub struct Opening {
     ask: ItemRequest,
     update: Update<Entry>,
     found: Option<ReadEntry>,
-    /// What is told once the record says so: the item is left alone.
+    /// The doubt that is reported once the record says that the outcome is unknown.
     noting: Option<RetryDoubt>,
     silent: bool,
-    /// What is begun if its slot turns out not to be settled.
+    /// The start that goes on if the slot turns out not to be decided.
     unless_settled: Option<PendingSettlement>,
-    /// What is told once our record is taken back.
+    /// The result that is reported once our record is taken back.
     taking_back: Option<Opened>,
 }
 
@@ -121,15 +121,15 @@ struct ReadEntry {
     age: Option<Duration>,
 }
 
-/// What waits for whether a slot is settled.
+/// A start that waits for the answer whether its slot is decided.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug)]
 enum PendingSettlement {
-    /// A record that we have created.
+    /// We have created this record.
     Created(Entry, Version),
-    /// What is to follow the record that is there.
+    /// This is to replace the record that is there.
     Offer(Entry),
-    /// What has followed it.
+    /// This has replaced it.
     Followed(Entry, Version),
 }
 
@@ -147,7 +147,7 @@ impl Opening {
         }
     }
 
-    /// Whether the item was begun again after a run that never reported.
+    /// Whether the item is run again although the outcome of its last run is unknown.
     pub fn after_silence(&self) -> bool {
         self.silent
     }
@@ -167,7 +167,7 @@ impl Opening {
         self.decide(None)
     }
 
-    /// It was found out whether the lease is still with the grant.
+    /// [`ItemCall::ReadLease`] was answered.
     pub fn on_lease(&mut self, alive: Result<Alive, Failure>) -> ItemNext<Opened> {
         match alive {
             Ok(alive) => self.decide(Some(alive)),
@@ -177,7 +177,7 @@ impl Opening {
 
     /// The replacement was answered.
     pub fn on_cas(&mut self, result: Cas) -> ItemNext<Opened> {
-        // Put back or not: nothing was executed.
+        // Whether or not the record was put back, nothing was executed.
         if let Some(opened) = self.taking_back.take() {
             return ItemNext::Done(opened);
         }
@@ -199,7 +199,7 @@ impl Opening {
         }
     }
 
-    /// It was found out whether the slot is settled.
+    /// [`ItemCall::ReadSettled`] was answered.
     pub fn on_settled(&mut self, settled: Result<bool, Failure>) -> ItemNext<Opened> {
         match (self.unless_settled.take(), settled) {
             (Some(PendingSettlement::Offer(_)), Ok(true)) => ItemNext::Done(Opened::Settled),
@@ -210,7 +210,7 @@ impl Opening {
                 ),
                 Ok(false),
             ) => ItemNext::Done(Opened::Begun(entry, version)),
-            // Nothing was executed, so what may be one account too many is taken back.
+            // Nothing was executed. The slot may be counted elsewhere, so our record is taken back.
             (Some(PendingSettlement::Created(_, version)), over) => {
                 self.taking_back = Some(taken_back(over));
                 ItemNext::Call(ItemCall::Remove(version))
@@ -221,7 +221,7 @@ impl Opening {
         }
     }
 
-    /// The record says again what it said before we went on with it.
+    /// Puts the record back that was there before we replaced it.
     fn put_back(&mut self, expected: Version, opened: Opened) -> ItemNext<Opened> {
         let Some(before) = &self.found else { return ItemNext::Done(opened) };
         let entry = Entry { write: self.update.fresh(), ..before.entry.clone() };
@@ -229,7 +229,7 @@ impl Opening {
         ItemNext::Call(ItemCall::Cas { expected: Some(expected), entry })
     }
 
-    /// The record was removed, or not: nothing was executed, and nobody looks at it again.
+    /// [`ItemCall::Remove`] was answered. Whether or not the record was removed, nothing was executed.
     pub fn on_removed(&mut self) -> ItemNext<Opened> {
         ItemNext::Done(self.taking_back.take().unwrap_or(Opened::Settled))
     }
@@ -239,9 +239,9 @@ impl Opening {
             return ItemNext::Done(Opened::Unknown(entry, doubt));
         }
         match &entry.subject {
-            // There was no record: nobody came so far, or it was removed because its slot is settled. Whoever removes
-            // records has said so before. Or there was one, and the slot was settled while we went on with it: were
-            // we to die now, nobody would look at it again.
+            // The slot may be decided. If there was no record, it may have been removed for that reason; a
+            // record is removed only after its slot is decided. If there was one, the slot may have been
+            // decided while we replaced it: no scheduler would look at it again if this run died.
             Subject::Slot { job, at, .. } => {
                 let call = ItemCall::ReadSettled(job.clone(), *at);
                 let pending = if self.found.is_none() {
@@ -268,7 +268,7 @@ impl Opening {
                     |found: &Entry| found.state.is_silent() && found.claim.grant != self.ask.claim.grant;
                 self.silent = self.found.as_ref().is_some_and(|found| others(&found.entry));
                 match &self.ask.subject {
-                    // The record may have been created after its slot was settled: by a write that landed late.
+                    // A write that landed late may have created the record after its slot was decided.
                     Subject::Slot { job, at, .. } if self.found.is_some() => {
                         self.unless_settled = Some(PendingSettlement::Offer(entry));
                         ItemNext::Call(ItemCall::ReadSettled(job.clone(), *at))
@@ -288,7 +288,7 @@ impl Opening {
             (ItemVerdict::Skipped, Some(found)) => ItemNext::Done(Opened::Skipped(found)),
             (ItemVerdict::InProgress, Some(found)) => ItemNext::Done(Opened::InProgress(found)),
             (ItemVerdict::Quarantined, Some(found)) => ItemNext::Done(Opened::Quarantined(found)),
-            // Without a record there is nothing but to begin.
+            // Without a record the rule always starts the item.
             (_, None) => self.failed(update::busy()),
         }
     }
@@ -304,7 +304,7 @@ impl Opening {
     }
 }
 
-/// What is told of an item that is not begun because its slot is settled, or may be.
+/// The result for an item that is not started because its slot is decided, or may be.
 fn taken_back(settled: Result<bool, Failure>) -> Opened {
     match settled {
         Ok(_) => Opened::Settled,
@@ -312,43 +312,44 @@ fn taken_back(settled: Result<bool, Failure>) -> Opened {
     }
 }
 
-/// What came of changing an item that is ours.
+/// The result of changing an item that our run has started.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Amended {
-    /// It says so now.
+    /// The record is changed.
     Done(Entry, Version),
-    /// It is not ours any more: another run has gone over it, or it was removed.
+    /// The record is not ours any more: another run has changed it, or it was removed.
     Superseded(Option<Entry>),
-    /// The store did not answer: nobody knows whether it says so.
+    /// The store did not answer: the record may be changed or not.
     Failed(Failure),
 }
 
-/// Changing one item that is ours.
+/// The change of one item that our run has started.
 #[derive(Clone, Debug)]
 pub struct Amending {
     change: AmendStep,
     update: Update<Entry>,
 }
 
-/// What is to follow what.
+/// The version that is replaced, and the new record.
 #[derive(Clone, Debug)]
 struct AmendStep {
     expected: Version,
     entry: Entry,
-    /// The run that is at it, if it is the one that changes it.
+    /// The grant of the run that started it, if this run makes the change.
     run: Option<Grant>,
 }
 
 impl Amending {
-    /// From what stands at `expected` to `entry`; `seed` must be random. Whatever else is written meanwhile has
-    /// gone over it.
+    /// Replaces the version `expected` by `entry`; `seed` must be random. If another write comes first, the
+    /// change is superseded.
     pub fn new(expected: Version, entry: Entry, seed: u128) -> Self {
         Self { change: AmendStep { expected, entry, run: None }, update: Update::new(seed) }
     }
 
-    /// The same by the run that began it. What this run wrote before, without an answer, may be found instead of
-    /// what was expected: then it is gone on from there. It is tried for as long as the store is called.
+    /// The same by the run that started the item. An earlier write of this run, whose answer was lost, may be
+    /// found instead of the version `expected`; then the change goes on from there. It is tried for as long
+    /// as the caller makes the calls.
     pub fn by_run(expected: Version, entry: Entry, seed: u128) -> Self {
         let run = Some(entry.claim.grant);
         Self { change: AmendStep { expected, entry, run }, update: Update::outlasting_silence(seed) }
@@ -422,9 +423,7 @@ fn amended(next: update::UpdateNext<Entry, Amended>) -> ItemNext<Amended> {
         update::UpdateNext::Cas { expected, record } => {
             return ItemNext::Call(ItemCall::Cas { expected, entry: record });
         }
-        update::UpdateNext::Done(UpdateOutcome::Landed { record, version }) => {
-            Amended::Done(record, version)
-        }
+        update::UpdateNext::Done(UpdateOutcome::Landed { record, version }) => Amended::Done(record, version),
         update::UpdateNext::Done(UpdateOutcome::Stopped(amended)) => amended,
         update::UpdateNext::Done(UpdateOutcome::Failed { failure, .. }) => Amended::Failed(failure),
     })

@@ -205,12 +205,12 @@ impl<R: Rules> Session<R> {
         }
         let unanswered = matches!(seek.part, Seeking::Reading { unanswered: true });
         if unanswered && result.is_ok() {
-            step.tell(Event::Heard);
+            step.tell(Event::AnsweredAgain);
         }
         match result {
             Err(failure) if seek.may_ask_again(&failure, step.now) => {
                 if !unanswered {
-                    step.tell(Event::Unheard { message: failure.message });
+                    step.tell(Event::Unanswered { message: failure.message });
                 }
                 seek.pauses += 1;
                 let pause = backoff(seek.pauses, self.ids.fresh());
@@ -300,7 +300,8 @@ impl<R: Rules> Session<R> {
             self.watch(record, step);
         }
         let first = seek.busy.get_or_insert(busy.clone());
-        // Of several leases, report one that other runs hold. An outer run is reported only if it holds them all.
+        // Of several leases, report one that other runs hold. An outer run is reported only if it holds them
+        // all.
         let within = &self.plan.within;
         if first.lease == busy.lease || within.holds(first) && !within.holds(&busy) {
             *first = busy.clone();
@@ -439,9 +440,9 @@ impl<R: Rules> Session<R> {
             let (record, version, from) = (record.clone(), version.clone(), from.unwrap_or(earliest));
             return self.on_granted(seek, record, version, from, None, step);
         }
-        // Nothing changed since our claim. It failed, is still under way, or was refused although nothing changed.
-        // A store that can be read but not written (a full disk, a missing right, a guard) must not be asked
-        // without end.
+        // Nothing changed since our claim. It failed, is still under way, or was refused although nothing
+        // changed. A store that can be read but not written (a full disk, a missing right, a guard) must not
+        // be asked without end.
         if let Some(failure) = failed.filter(|_| self.may_land_here()) {
             return self.on_claim_still_in_doubt(seek, None, failure, step);
         }
@@ -453,8 +454,8 @@ impl<R: Rules> Session<R> {
         self.decide(seek, found, false, step);
     }
 
-    /// The store did not confirm a claim: try again for a while if that may help, then give up. A claim that lands
-    /// after that expires. `failed` is kept until the claim is read back.
+    /// The store did not confirm a claim: try again for a while if that may help, then give up. A claim that
+    /// lands after that expires. `failed` is kept until the claim is read back.
     fn on_claim_still_in_doubt(
         &mut self,
         mut seek: Seek,
@@ -473,8 +474,8 @@ impl<R: Rules> Session<R> {
         self.stage = Stage::Seeking(seek);
     }
 
-    /// A signal before the grant. While a claim is under way its answer is awaited: if the lease turns out to be
-    /// ours, it is given back.
+    /// A signal before the grant. While a claim is under way its answer is awaited: if the lease turns out to
+    /// be ours, it is given back.
     pub(super) fn on_early_signal(&mut self, mut seek: Seek, signal: Signal, step: &mut Step) {
         match &mut seek.part {
             Seeking::Claiming { interrupted, .. } if signal.ends() => *interrupted = Some(signal),
@@ -501,8 +502,8 @@ impl<R: Rules> Session<R> {
         rules::prune(&mut self.attempts, self.at, Some(&version), Some(record.write));
         let granted = self.granted(&record);
         step.tell(Event::Granted(granted.clone()));
-        // This comes first, so that this host knows the token before the job starts. A slow disk delays the start,
-        // and a start that comes too late does not happen.
+        // This comes first, so that this host knows the token before the job starts. A slow disk delays the
+        // start, and a start that comes too late does not happen.
         step.store(Request::Remember { lease: record.lease.clone(), seen: Some(seen), watched: None });
         let discard = seek.predecessor.map(|grant| Effect::Store(Request::Discard(grant)));
         let revoked = record.hold.as_ref().is_some_and(|h| h.revoke);

@@ -149,8 +149,8 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Checks the time before the job is started: a grant can arrive late. If so little time is left that one lost
-    /// answer would end the job, it starts after a renewal.
+    /// Checks the time before the job is started: a grant can arrive late. If so little time is left that one
+    /// lost answer would end the job, it starts after a renewal.
     fn start_job(&mut self, mut held: Held, step: &mut Step) {
         let by = self.stop_time(&held);
         if step.now >= by {
@@ -188,7 +188,8 @@ impl<R: Rules> Session<R> {
     pub(super) fn on_written(&mut self, mut held: Held, record: LeaseRecord, result: Cas, step: &mut Step) {
         match held.part {
             Part::Releasing(..) => return self.on_release_written(held, record, result, step),
-            // A renewal was under way when the job ended. If it is in doubt, it is read back before the release.
+            // A renewal was under way when the job ended. If it is in doubt, it is read back before the
+            // release.
             Part::Recording(..) => {
                 match result {
                     Cas::Written { version, .. } => self.adopt(&mut held, record, version),
@@ -315,8 +316,8 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    /// Our lease's record, if there is one. A record that we cannot decode is a failure that may pass; it does not
-    /// prove that the lease is lost.
+    /// Our lease's record, if there is one. A record that we cannot decode is a failure that may pass; it
+    /// does not prove that the lease is lost.
     fn decode_reading(
         &self,
         result: Result<Reading, Failure>,

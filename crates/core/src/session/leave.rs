@@ -133,8 +133,8 @@ impl<R: Rules> Session<R> {
         self.stage = Stage::Holding(held.recording(left, give_up_at));
     }
 
-    /// How long a store that does not answer is asked to record the end. The lease is given back after that, so this
-    /// ends while the lease is still ours.
+    /// How long a store that does not answer is asked to record the end. The lease is given back after that,
+    /// so this ends while the lease is still ours.
     fn record_until(&self, held: &Held, reach: Distance, now: BootTime) -> BootTime {
         match reach {
             Distance::Near => now.plus(NEAR_PATIENCE),
@@ -236,8 +236,9 @@ impl<R: Rules> Session<R> {
             _ => (false, false),
         };
         match self.rules.settle(&found, self.plan.grant, &self.attempts) {
-            // Our release may have landed, and another run may have taken the lease since. Before D no other run
-            // could take it without our release. After D it may have expired: no loss to a job that ended before D.
+            // Our release may have landed, and another run may have taken the lease since. Before D no other
+            // run could take it without our release. After D it may have expired: no loss to a job that ended
+            // before D.
             ReadBack::NotOurs if found.token > held.record.token && (open || late && in_time) => {
                 let release = if late { Release::Unconfirmed } else { Release::Done };
                 self.finish(held, release, step);

@@ -81,8 +81,8 @@ impl<R: Rules> Session<R> {
         self.plan.max_run.map(|most| running.since.plus(most))
     }
 
-    /// The machine slept past the deadline. The job is frozen until a conditional write of our own record has shown
-    /// that the lease is still ours.
+    /// The machine slept past the deadline. The job is frozen until a conditional write of our own record has
+    /// shown that the lease is still ours.
     fn freeze(&mut self, mut held: Held, step: &mut Step) {
         let Part::Running(running) = held.part else { return };
         step.push(Effect::Freeze);

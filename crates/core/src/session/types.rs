@@ -1,4 +1,4 @@
-//! What goes into a session and what comes out of it.
+//! The inputs of a session and its effects.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -23,16 +23,16 @@ pub fn lease_key(lease: &Name) -> String {
 /// All lease keys start with this.
 pub const LEASE_PREFIX: &str = "leases/";
 
-/// A record that was seen without a usable age, and since when it has not changed.
+/// A record without a usable age, and since when this host has seen it unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WatchedRecord {
-    /// The version watched.
+    /// The write id of the watched version.
     pub write: WriteId,
     /// When we first saw it, on our own clock.
     pub since: BootTime,
 }
 
-/// One lease that would do, with what this host remembers of it.
+/// One lease of the plan, with what this host remembers of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseChoice {
     /// The lease.
@@ -43,91 +43,92 @@ pub struct LeaseChoice {
     pub watched: Option<WatchedRecord>,
 }
 
-/// What a session is to do.
+/// The task of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionPlan {
-    /// Leases in order of preference; the first free one is taken. Never empty.
+    /// Leases, in order; the session takes the first free one. Never empty.
     pub leases: Vec<LeaseChoice>,
-    /// The acquisition's identity; random, fresh for every session.
+    /// The identity of this acquisition: random, new for every session.
     pub grant: Grant,
     /// Checked timing.
     pub timing: Timing,
-    /// How long to wait when all are held; zero: not at all.
+    /// How long to wait while all are held; zero: not at all.
     pub wait: Duration,
     /// Stop the job after this long.
     pub max_run: Option<Duration>,
-    /// Raise fences before the job starts.
+    /// Fence the targets before the job starts.
     pub seal: bool,
-    /// Open an item of work before the job starts, and record its end before the lease is given back.
+    /// Open an item before the job starts, and record its end before the lease is given back.
     pub item: Option<Distance>,
-    /// What of the end is kept in the lease's record.
+    /// Which ends the lease's record keeps.
     pub history: HistoryPolicy,
-    /// End with the grant: someone else renews and releases.
+    /// End with the grant: another process renews and releases.
     pub by_hand: bool,
-    /// Take it even while held. The old job may still run.
+    /// Take the lease even while it is held. The old job may still run.
     pub force: bool,
-    /// Evidence of life to put into the record.
+    /// Where this machine can see whether the holder lives; put into the record.
     pub lock: Option<String>,
-    /// For people to read. A claim says itself since when.
+    /// The holder as the record names it. Each claim sets `since`.
     pub holder: Holder,
-    /// What this was started under.
+    /// The runs that this one was started by.
     pub within: Within,
 }
 
-/// How far away the store is, which says how long to wait for it.
+/// How far away the store is. It decides how long to wait for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Distance {
-    /// On this machine: it answers soon, or not at all.
+    /// The store is on this machine: it answers soon, or not at all.
     Near,
-    /// Behind a network.
+    /// The store is behind a network.
     Far,
 }
 
-/// What of a hold's end is kept in the lease's record, for people.
+/// Which line about the end of a hold is kept in the lease's record, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HistoryPolicy {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// Only that nothing was run, because a target could not be sealed.
+    /// A line only if nothing was run because a target could not be sealed.
     Unsealed,
     /// How the job ended.
     Job,
-    /// That the lease was given back: how the work went is its owner's business.
+    /// That the lease was given back, without the outcome of the work.
     Release,
 }
 
-/// The runs, and the lease held by hand, that something was started under. They wait for it, so it never waits for them.
+/// The runs, and the lease held by hand, that this run was started by. They wait for this run, so it must not
+/// wait for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Within {
-    /// Identities of runs, as in [`Holder::run`].
+    /// Run ids, as in [`Holder::run`].
     pub runs: Vec<String>,
-    /// Of a lease that was taken by hand.
+    /// The grant of a lease that was taken by hand.
     pub grant: Option<Grant>,
 }
 
 impl Within {
-    /// Whether the holder is one of them.
+    /// Whether one of them holds this lease.
     pub fn holds(&self, busy: &Busy) -> bool {
         self.grant == Some(busy.grant) || self.runs.contains(&busy.holder.run)
     }
 }
 
-/// Names a store call, so that a late answer is not taken for another's.
+/// Names a store call, so that a late answer is not taken for the answer to another call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u32);
 
-/// What a read gave.
+/// The answer to a read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reading {
-    /// The stored body, if any.
+    /// The stored record, if there is one.
     pub stored: Option<Stored>,
     /// The store instance that answered.
     pub instance: String,
-    /// The store can tell when the record changes.
+    /// The store can report when the record changes.
     pub pushes: bool,
 }
 
-/// Signals a wrapper passes on.
+/// The signals that `run` passes on to its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Signal {
@@ -140,7 +141,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Whether it asks to end.
+    /// Whether it asks a process to end.
     pub fn ends(self) -> bool {
         self.ending_number().is_some()
     }
@@ -160,9 +161,9 @@ impl Signal {
 /// How the job's main process ended. The number is the exit status that a shell would give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobExit {
-    /// By itself, with this code.
+    /// It exited with this code.
     Code(i32),
-    /// Of a signal.
+    /// A signal ended it.
     Signal(i32),
     /// It could not be executed.
     Failed(i32),
@@ -171,7 +172,7 @@ pub enum JobExit {
 }
 
 impl JobExit {
-    /// As a shell would say it.
+    /// The exit status that a shell would give.
     pub fn status(self) -> i32 {
         match self {
             Self::Code(status) | Self::Signal(status) | Self::Failed(status) | Self::TooLate(status) => {
@@ -181,53 +182,53 @@ impl JobExit {
     }
 }
 
-/// Something happened.
+/// An event that the driver reports to the session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
-    /// Begin.
+    /// Start. The first input.
     Start,
     /// A read was answered.
     Read {
-        /// Which.
+        /// The call.
         id: RequestId,
-        /// How.
+        /// The answer.
         result: Result<Reading, Failure>,
     },
     /// A conditional write was answered.
     Cas {
-        /// Which.
+        /// The call.
         id: RequestId,
-        /// How.
+        /// The answer.
         result: Cas,
     },
-    /// Whether the holder and all it started are provably gone.
+    /// Whether the holder and every process that it started are proved to be gone.
     Probed {
-        /// In doubt: false.
+        /// False if in doubt.
         gone: bool,
     },
     /// A watched record changed, or may have.
     Changed {
-        /// Which watch.
+        /// The watch.
         id: RequestId,
     },
-    /// Targets are sealed, or why not.
+    /// The targets are sealed, or why not.
     Sealed(Result<(), String>),
-    /// What came of opening the item.
+    /// The result of opening the item.
     ItemOpened(Box<ItemOpened>),
-    /// What came of recording its end.
+    /// The result of recording its end.
     ItemRecorded(Box<ItemRecorded>),
     /// The main process ended, or was never executed.
     JobExited {
-        /// How.
+        /// How it ended.
         exit: JobExit,
-        /// Nothing it started is left.
+        /// No process that it started is left.
         tree_empty: bool,
     },
-    /// Nothing of the job is left.
+    /// No process of the job is left.
     TreeEmpty,
-    /// A signal for the wrapper.
+    /// `run` got a signal.
     Signal(Signal),
-    /// The armed time came.
+    /// The armed time has come.
     Timer,
 }
 
@@ -236,159 +237,159 @@ pub enum Input {
 pub enum Op {
     /// Read the lease.
     Read,
-    /// Write it if its version is the expected one.
+    /// Write the lease if its version is the expected one.
     Cas {
-        /// Nothing: it must be absent.
+        /// None: the lease must be absent.
         expected: Option<Version>,
-        /// This attempt.
+        /// The id of this attempt.
         write: WriteId,
-        /// What to store.
+        /// The record to store.
         body: Vec<u8>,
     },
 }
 
-/// A grant, as the job and its targets see it.
+/// A granted lease, as the job and its targets see it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Granted {
-    /// The lease that was free.
+    /// The lease.
     pub lease: Name,
-    /// Its life.
+    /// The epoch of its record.
     pub epoch: Epoch,
     /// The fencing token.
     pub token: Token,
-    /// The acquisition.
+    /// The identity of the acquisition.
     pub grant: Grant,
-    /// The lease's duration.
+    /// The TTL.
     pub ttl: Duration,
 }
 
-/// Something for whoever has the store to do, in order.
+/// A request to the part of the driver that has the store. Requests are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
     /// Call the store and send the answer.
     Ask {
-        /// To be sent back with the answer.
+        /// Sent back with the answer.
         id: RequestId,
-        /// Which lease.
+        /// The lease.
         lease: Name,
-        /// What to call.
+        /// The call.
         op: Op,
     },
-    /// Let the store wait until the lease has another version than this, and send [`Input::Changed`] then;
+    /// Let the store wait until the lease has another version than this, and send [`Input::Changed`] then. Send
     /// nothing if it does not change in time.
     Watch {
-        /// To be sent back.
+        /// Sent back with the report.
         id: RequestId,
-        /// Which lease.
+        /// The lease.
         lease: Name,
-        /// What was found there.
+        /// The version that was found there.
         version: Option<Version>,
-        /// When to give up: the timer comes then.
+        /// When to give up. The timer comes at the same time.
         until: BootTime,
     },
-    /// Find out whether that holder is gone and send [`Input::Probed`].
+    /// Find out whether this holder is gone, and send [`Input::Probed`].
     Probe {
-        /// The holder's acquisition.
+        /// The holder's grant.
         grant: Grant,
         /// The holder's run id.
         run: String,
-        /// The evidence it left.
+        /// Where it can be seen, as the record says.
         lock: String,
     },
     /// Open the item under this grant, and send [`Input::ItemOpened`].
     OpenItem(Granted),
     /// Record how the item ended, and send [`Input::ItemRecorded`].
     RecordItem {
-        /// In a word. Planned: the command was never executed, and the next run begins it.
+        /// The outcome. Planned: the command was never executed, and the next run starts it.
         state: ItemState,
-        /// In full. Whoever ran the job adds what it printed.
+        /// The details. The driver adds what the job printed.
         ending: Ending,
-        /// How long a store that does not answer is asked again.
+        /// A store that does not answer is asked again until this time.
         until: BootTime,
     },
     /// Remember this for later runs on this host.
     Remember {
-        /// Of which lease.
+        /// The lease.
         lease: Name,
         /// The highest token seen.
         seen: Option<SeenToken>,
         /// A version being watched.
         watched: Option<WatchedRecord>,
     },
-    /// The lock file of this earlier holder has served its purpose: its lease is ours now.
+    /// Remove the lock file of this earlier holder: its lease is ours now.
     Discard(Grant),
 }
 
-/// Something for the driver to do, in order.
+/// An action for the driver. Actions are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Send [`Input::Timer`] at this time; replaces the last. Nothing: no timer.
+    /// Send [`Input::Timer`] at this time. Replaces the last timer; none: no timer.
     Arm(Option<BootTime>),
-    /// Hand this to whoever has the store.
+    /// Hand this to the part of the driver that has the store.
     Store(Request),
-    /// Raise every fence to this grant and send [`Input::Sealed`].
+    /// Seal every target for this grant and send [`Input::Sealed`].
     Seal(Granted),
-    /// Start the job, by then or not at all.
+    /// Start the job, before `by` or not at all.
     Start {
-        /// Under this grant.
+        /// The grant that the job runs under.
         granted: Granted,
-        /// From then on the lease may be another's.
+        /// From this time on another run may have the lease.
         by: BootTime,
     },
-    /// Ask the whole tree to end.
+    /// Send TERM to the whole process tree.
     Term,
-    /// End the whole tree.
+    /// Send KILL to the whole tree.
     Kill,
-    /// Stop the whole tree's execution.
+    /// Freeze the whole tree.
     Freeze,
-    /// Let it go on.
+    /// Let a frozen tree go on.
     Thaw,
-    /// Pass a signal on to the job.
+    /// Pass this signal on to the job.
     Forward(Signal),
-    /// Something worth telling.
+    /// Report this event.
     Tell(Event),
     /// The session is over.
     Done(Outcome),
 }
 
-/// Something worth telling.
+/// An event that is reported to people.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The lease is ours.
     Granted(Granted),
-    /// Waiting for a held lease.
+    /// Waiting for a lease that is held. Sent once.
     Waiting(Busy),
-    /// While waiting, the store could not be asked; it will be tried again.
-    Unheard {
-        /// What it said.
+    /// While waiting, the store did not answer a read. The read is tried again.
+    Unanswered {
+        /// The failure.
         message: String,
     },
-    /// It answers again.
-    Heard,
+    /// The store answers again.
+    AnsweredAgain,
     /// A renewal was confirmed.
     Renewed,
-    /// A renewal failed; it will be tried again until the deadline.
+    /// A renewal failed. It is tried again until the deadline.
     RenewFailed {
-        /// What the store said.
+        /// The failure of the store.
         message: String,
         /// How long until the job must be stopped.
         left: Duration,
     },
-    /// The machine slept past the deadline; the job is frozen.
+    /// The machine slept past the deadline, and the job is frozen.
     Napped,
-    /// The lease survived the nap.
+    /// The lease is still ours after that, and the job goes on.
     Resumed,
     /// The job is being ended.
     Stopping(StopReason),
-    /// Processes survive the job's main process and are being ended.
+    /// The job's main process ended and left other processes, which are being ended.
     Survivors,
-    /// Killed, and yet not confirmed to be gone.
+    /// KILL was sent, and processes are still left.
     StopUnconfirmed,
-    /// The record's life changed since this host last saw it.
+    /// The record has another epoch than the one that this host saw last.
     EpochChanged,
-    /// What came of opening the item.
+    /// The result of opening the item.
     ItemOpened(Box<ItemOpened>),
-    /// What came of recording its end.
+    /// The result of recording its end.
     ItemRecorded(Box<ItemRecorded>),
 }
 
@@ -397,24 +398,24 @@ pub enum Event {
 pub enum StopReason {
     /// No renewal was confirmed in time.
     Deadline,
-    /// Somebody else holds the lease.
+    /// Another run holds the lease.
     Taken {
         /// The token found.
         token: Token,
-        /// By whom.
+        /// The other run.
         holder: Holder,
     },
-    /// The record was freed by someone, or is gone, or belongs to another life.
+    /// The record was freed by another process, is gone, or has another epoch.
     Gone,
-    /// Someone asked for it back.
+    /// A person asked for the lease back.
     Revoked,
     /// The store's clock ran ahead: the lease may end early.
     StoreClock,
     /// The job ran too long.
     MaxRun,
-    /// The main process ended and left others behind.
+    /// The main process ended and left other processes.
     Survivors,
-    /// The user insisted.
+    /// The user sent Ctrl-C twice.
     Interrupted,
 }
 
@@ -436,7 +437,7 @@ impl fmt::Display for StopReason {
 }
 
 impl StopReason {
-    /// Whether the lease was lost, as opposed to ended in good order.
+    /// Whether the lease was lost.
     pub fn is_loss(&self) -> bool {
         match self {
             Self::Deadline | Self::Taken { .. } | Self::Gone | Self::Revoked | Self::StoreClock => true,
@@ -445,59 +446,59 @@ impl StopReason {
     }
 }
 
-/// A lease that somebody else holds.
+/// A lease that another run holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Busy {
-    /// Which.
+    /// The lease.
     pub lease: Name,
     /// The holder's token.
     pub token: Token,
-    /// The holder's acquisition.
+    /// The holder's grant.
     pub grant: Grant,
-    /// Who.
+    /// The holder.
     pub holder: Holder,
-    /// Until when unless renewed; nothing when only watching can tell.
+    /// How long it lasts unless renewed; none if only watching can tell.
     pub ends_in: Option<Duration>,
-    /// The lease's duration.
+    /// Its TTL.
     pub ttl: Duration,
-    /// The record says how to find out on the holder's machine whether anything of it lives.
+    /// The record says how to find out, on the holder's machine, whether a process of it lives.
     pub evident: bool,
 }
 
-/// What became of giving the lease back.
+/// The result of giving the lease back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Release {
-    /// Free for the next.
+    /// The lease is free.
     Done,
-    /// It was not ours any more.
+    /// The lease was not ours any more.
     AlreadyGone,
-    /// The store did not answer: it will expire.
+    /// The store did not confirm it: the lease will expire.
     Unconfirmed,
 }
 
 /// How a session ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Held by somebody else, to the end of our patience.
+    /// Another run held the lease, to the end of the wait.
     Busy(Busy),
-    /// Granted, by hand.
+    /// The lease was granted, to be kept by hand.
     Granted(Granted),
     /// The job ran and ended while the lease was ours.
     Finished {
-        /// Exit status.
+        /// The exit status.
         status: i32,
-        /// How it ended, in a word.
+        /// The outcome.
         state: ItemState,
-        /// If we ended it: why.
+        /// Why the session ended the job, if it did.
         stopped: Option<StopReason>,
-        /// What became of the lease.
+        /// Whether the lease was given back.
         release: Release,
     },
     /// The lease was lost and the job ended.
     Lost {
-        /// How.
+        /// Why it was lost.
         why: StopReason,
-        /// The job's exit status; nothing: it was never started.
+        /// The job's exit status; none: it was never started.
         status: Option<i32>,
     },
     /// The job was not started.
@@ -507,35 +508,35 @@ pub enum Outcome {
 /// Why the job was not started.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum NotStarted {
-    /// The store did not answer. `in_doubt`: a claim may land late and block others for one TTL.
+    /// The store did not answer. If `in_doubt`, a claim may land late and block others for one TTL.
     Store {
-        /// What it said.
+        /// The failure.
         failure: Failure,
-        /// Whether a claim of ours may still land.
+        /// Whether a claim of this session may still land.
         in_doubt: bool,
     },
-    /// The store's content must not be acted on.
+    /// The record must not be acted on.
     Refused {
-        /// Which lease.
+        /// The lease.
         lease: Name,
-        /// Why.
+        /// Why not.
         refusal: Refusal,
     },
     /// A target could not be sealed.
     Seal {
-        /// What it said.
+        /// The failure.
         why: String,
-        /// What giving the lease back came to: still ours, or gone before. A fence that is ahead of a
-        /// lease which was ours to the end has seen tokens that the store has forgotten.
+        /// Whether the lease was still ours when it was given back. If it was, and the fence has a newer
+        /// token, the store has forgotten tokens.
         release: Release,
     },
-    /// The item is not to be run now: [`Event::ItemOpened`] says why.
+    /// The item is not run now: [`Event::ItemOpened`] says why.
     Item,
     /// A signal came first.
     Interrupted {
-        /// Which.
+        /// The signal.
         signal: Signal,
-        /// Whether a claim of ours may still land.
+        /// Whether a claim of this session may still land.
         in_doubt: bool,
     },
 }
@@ -546,7 +547,7 @@ impl fmt::Display for NotStarted {
             Self::Store { failure, .. } => write!(f, "{}", failure.message),
             Self::Refused { lease, refusal } => write!(f, "{lease}: {refusal}"),
             Self::Seal { why, .. } => write!(f, "{why}"),
-            Self::Item => write!(f, "this item is not to be run now"),
+            Self::Item => write!(f, "this item is not run now"),
             Self::Interrupted { .. } => write!(f, "interrupted"),
         }
     }

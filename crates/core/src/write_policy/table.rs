@@ -22,34 +22,35 @@ const HERE: &str = "here";
 const OLD_WRITE: WriteId = WriteId(0xa1);
 const NEW_WRITE: WriteId = WriteId(0xb2);
 
-/// What the cases are made of: every stored body, at every age, against every new body, by everyone.
+/// The parts of the cases: every stored body, at every age, against every new body, by a plain client and an
+/// admin.
 #[derive(Clone, Debug)]
 pub struct PolicyTable {
-    /// The key they are all about.
+    /// The key of all cases.
     pub key: String,
     /// The instance that is asked.
     pub instance: String,
     /// The id of every attempt.
     pub write: WriteId,
-    /// What may be stored.
+    /// The stored bodies.
     pub stored: Vec<Option<Vec<u8>>>,
-    /// For how long.
+    /// Their ages.
     pub ages: Vec<Option<Duration>>,
-    /// What may be offered.
+    /// The new bodies.
     pub offered: Vec<Vec<u8>>,
 }
 
 /// One case.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyCase<'a> {
-    /// What is offered, on what.
+    /// The offer.
     pub offer: WriteOffer<'a>,
-    /// What a server must say.
+    /// The answer that a server must give.
     pub verdict: Result<LeaseChange, Illegal>,
 }
 
 impl PolicyTable {
-    /// All of them: by stored body, then age, then by a plain client and an admin, then by new body.
+    /// All cases, ordered by stored body, age, plain client or admin, and new body.
     pub fn cases(&self) -> impl Iterator<Item = PolicyCase<'_>> {
         let pairs = self.stored.iter().flat_map(|old| self.ages.iter().map(move |age| (old, age)));
         let triples = pairs.flat_map(|(old, age)| [false, true].map(|admin| (old, age, admin)));
@@ -71,7 +72,7 @@ impl PolicyTable {
     }
 }
 
-/// The cases for replay.
+/// The cases, to be replayed against a server.
 pub fn table() -> PolicyTable {
     let base = base();
     let stored: Vec<Option<Vec<u8>>> = base.iter().flat_map(stored).collect();
@@ -113,11 +114,11 @@ fn base() -> Option<LeaseRecord> {
     })
 }
 
-/// What a later version may have added.
+/// Additions that a later version may have made.
 const MORE: &str =
     r#"{"a":null,"colour":"röt \u0001","deep":[[],{"x":{"y":[-9007199254740991]}}],"on":true}"#;
 
-/// What none does.
+/// Additions that no version makes.
 const NO_MORE: &[&str] = &[
     "{}",
     "null",
@@ -176,7 +177,7 @@ fn past(tokens: &[u64]) -> Vec<String> {
     tokens.iter().map(|token| format!("{token} ok 0 7 2026-11-15T14:02:11Z site häuschen/7")).collect()
 }
 
-/// What may be offered as the past, and what may not.
+/// History lines, legal and illegal.
 fn pasts() -> Vec<Vec<String>> {
     let long = |bytes: usize| vec![format!("{:<bytes$}", "5 ä", bytes = bytes - 1)];
     let mut pasts: Vec<Vec<String>> = [
@@ -218,7 +219,7 @@ fn offered(base: &LeaseRecord) -> Vec<Vec<u8>> {
         for token in [1, 4, 5, 6, 1_005, Token::MAX].into_iter().filter_map(Token::new) {
             let record = LeaseRecord { write: NEW_WRITE, token, hold: hold.clone(), ..base.clone() };
             bodies.push(record.encode());
-            // What else may differ does not depend on the TTL.
+            // The other differences do not depend on the TTL.
             if hold.as_ref().is_some_and(|hold| hold.ttl != TTL) {
                 continue;
             }
@@ -247,7 +248,7 @@ fn offered(base: &LeaseRecord) -> Vec<Vec<u8>> {
         let hold = stopping.clone();
         bodies.push(LeaseRecord { write: NEW_WRITE, hold, past, ..base.clone() }.encode());
     }
-    // Additions come, stay and go with any of them.
+    // Additions may come, stay and go with each of these.
     for (token, hold) in [(5, None), (5, Some(hold(0x50))), (6, Some(hold(0x60))), (1, Some(hold(0x60)))] {
         let record =
             Token::new(token).map(|token| LeaseRecord { write: NEW_WRITE, token, hold, ..with_more(base) });
@@ -256,7 +257,7 @@ fn offered(base: &LeaseRecord) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// A sound record becomes unsound by putting the second for the first.
+/// Replacements that make a bad record of a good one.
 const SWAPS: &[(&str, &str)] = &[
     ("\"token\":5", "\"token\":5.0"),
     ("\"token\":5", "\"token\":5e0"),
@@ -311,7 +312,7 @@ const SWAPS: &[(&str, &str)] = &[
     ("\u{2028}", "\\u2028"),
 ];
 
-/// Bodies that are almost a record. The sound one among them shows that nothing else is wrong.
+/// Bodies that are nearly a record. The good one among them shows that nothing else is wrong.
 fn malformed(base: &LeaseRecord) -> Vec<Vec<u8>> {
     let good = LeaseRecord { write: NEW_WRITE, ..base.clone() };
     let good = String::from_utf8(good.encode()).unwrap_or_default();

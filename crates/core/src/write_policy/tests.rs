@@ -5,7 +5,7 @@ use super::*;
 use crate::ids::{Epoch, Grant};
 use crate::record::Holder;
 
-/// What must hold of every write that is let through, written without looking at the rule's branches.
+/// The promises about every legal write, written without looking at the branches of the rule.
 fn promise(case: &PolicyCase<'_>) -> Result<(), &'static str> {
     let name = Name::new("site").unwrap();
     let new = LeaseRecord::decode(&name, case.offer.new).map_err(|_| "not a record")?;
@@ -188,7 +188,7 @@ fn a_revocation_from_before_a_new_instance_is_a_conflict() {
     let shortened = |hold: Option<Hold>| hold.map(|h| Hold { revoke: true, ttl: h.ttl / 2, ..h });
     let soon = record(shortened(held(1)), 1, 2);
     assert_eq!(ask(Some(&old), 0, &soon, false), Err(Illegal::Early));
-    // The same, and the store is another since the client looked.
+    // The same, with another instance of the store since the client looked.
     let elsewhere = |r: &LeaseRecord| LeaseRecord { instance: "before".into(), ..r.clone() };
     assert_eq!(ask(Some(&elsewhere(&old)), 0, &elsewhere(&soon), false), Err(Illegal::Instance));
     assert!(Illegal::Instance.is_conflict());

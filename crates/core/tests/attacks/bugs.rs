@@ -1,4 +1,4 @@
-//! Bugs that the simulator found in core. What bugs taught: `docs/lessons.md`.
+//! Bugs that the simulator found in core. See also `docs/lessons.md`.
 
 use leasehold_core::ids::{Grant, Token, WriteId};
 use leasehold_core::ledger::ItemState;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::hand::{Hand, plan, reading, revoked, secs, silence, site};
 
-/// The next grant of a record, by somebody else.
+/// The next grant of a record, to another session.
 fn next_grant(record: &LeaseRecord) -> LeaseRecord {
     let mut rival = Hand::new(plan(2, StoreClock::default()));
     let free = LeaseRecord { hold: None, write: WriteId(8), ..record.clone() };
@@ -29,7 +29,7 @@ fn next_grant(record: &LeaseRecord) -> LeaseRecord {
 fn bug_1_a_holder_that_outlives_a_restart_does_not_hide_it() {
     let (mut hand, record) = Hand::holding(plan(1, StoreClock::default()));
     hand.at(1_030).timer();
-    // The store restarts as "j" and forgets a grant nobody here knows of.
+    // The store restarts as "j" and forgets a grant of another session.
     hand.unknown().finds_in("j", Some(&record), None);
     hand.at(1_031).timer();
     assert_eq!(hand.sent().instance, "i");
@@ -78,7 +78,8 @@ fn bug_3_a_refused_release_of_a_lease_that_moved_on_is_still_a_loss() {
     assert!(matches!(hand.outcome(), Some(Outcome::Lost { why: StopReason::Gone, .. })));
 }
 
-/// Gone before D, and its lease ran out before it could be given back: the next holder took nothing from it.
+/// The job ended before D, and its lease expired before it was given back: no other run held the lease
+/// meanwhile.
 #[test]
 fn a_lease_that_ran_out_after_its_job_was_gone_is_not_a_lost_one() {
     let ends = |late: bool| {
@@ -95,7 +96,7 @@ fn a_lease_that_ran_out_after_its_job_was_gone_is_not_a_lost_one() {
         Some(Outcome::Finished { status: 0, state: ItemState::Ok, stopped: None, release })
     );
     let lost = Outcome::Lost { why: StopReason::Deadline, status: Some(0) };
-    assert_eq!(ends(true), Some(lost), "one that was not gone by then");
+    assert_eq!(ends(true), Some(lost), "a job that did not end before D");
 }
 
 #[test]
@@ -144,9 +145,9 @@ fn bug_6_a_revocation_never_understates_what_is_left() {
     assert!(record.held_by(Grant(1)) && record.token == Token::FIRST);
 }
 
-/// What a store says of a write is not the last word on it, whatever it says: a look is.
+/// A failed write is read back, whatever the failure.
 #[test]
-fn an_errand_in_doubt_is_looked_after() {
+fn a_change_by_hand_in_doubt_is_read_back() {
     let (_, record) = Hand::holding(plan(1, StoreClock::default()));
     let found = |record: &LeaseRecord| Ok(reading("i", Some(record), Some(secs(1))));
     let offered = |next: OneShotNext| match next {
@@ -172,7 +173,7 @@ fn an_errand_in_doubt_is_looked_after() {
             OneShotNext::Done(OneShotOutcome::Done { record: sent, late: false })
         );
     }
-    // What counts is whether it had run out when what landed was sent.
+    // It is late if the lease had expired when the attempt that landed was sent.
     for (first, second) in [(1, 91), (91, 1)] {
         let mut errand = OneShot::new(OneShotVerb::Release(Grant(1)), site(), StoreClock::default(), 5);
         let read = |age| Ok(reading("i", Some(&record), Some(secs(age))));
@@ -183,7 +184,7 @@ fn an_errand_in_doubt_is_looked_after() {
         let done = OneShotOutcome::Done { record: sent.clone(), late: first > 90 };
         assert_eq!(errand.on_read(found(&sent)), OneShotNext::Done(done));
     }
-    // One that is not answered is sent again a few times, and looked for after the last one too.
+    // A write without an answer is sent again a few times. It is read back after the last one, too.
     let mut errand = OneShot::new(OneShotVerb::Renew(Grant(1)), site(), StoreClock::default(), 5);
     for _ in 1..8 {
         offered(errand.on_read(found(&record)));
@@ -228,9 +229,9 @@ fn bug_7_a_store_that_never_answers_ends_it_at_once_and_one_that_stays_silent_in
     assert!(gave_up(&silent));
 }
 
-/// A guard of the store's own (a lease on the blob, row level security), or reads that come from a copy.
+/// The store protects its records (a lease on the blob, row level security), or reads come from a copy.
 #[test]
-fn a_refusal_that_nothing_opposes_ends_the_claim_in_time() {
+fn a_conflict_without_a_change_ends_the_claim_in_time() {
     let mut hand = Hand::new(SessionPlan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
     hand.step(Input::Start).finds(None, None);
     for second in 1_000.. {
@@ -241,15 +242,15 @@ fn a_refusal_that_nothing_opposes_ends_the_claim_in_time() {
                 panic!("{outcome:?}")
             };
             assert!(failure.message.contains("has not changed"), "{failure:?}");
-            return assert!((1_002..1_020).contains(&second), "tried again, and not for ever: {second}");
+            return assert!((1_002..1_020).contains(&second), "tried again, but not without end: {second}");
         }
         hand.at(second + 1).timer().finds(None, None);
     }
 }
 
-/// One that lost to somebody goes on at once, as ever, and has all its patience the next time.
+/// A claim that lost a race goes on at once, and leaves no doubt for the next one.
 #[test]
-fn a_refusal_that_something_opposed_is_no_doubt() {
+fn a_conflict_with_a_change_is_no_doubt() {
     let mut hand = Hand::new(SessionPlan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
     let (_, mut record) = Hand::holding(plan(1, StoreClock::default()));
     hand.step(Input::Start).finds(None, None);
@@ -261,8 +262,8 @@ fn a_refusal_that_something_opposed_is_no_doubt() {
     assert_eq!(hand.outcome(), None);
 }
 
-/// A claim that was not answered, taken away by force, and brought back by a store that forgot the rest: a grant has one
-/// token, so nobody takes over from itself.
+/// A claim was not answered, was replaced by force, and is back after the store was rewound. A grant has one
+/// token, so a run does not take over from itself.
 #[test]
 fn a_claim_of_its_own_that_a_rewound_store_brings_back_is_not_taken_over() {
     let mut hand = Hand::new(SessionPlan { wait: secs(3_600), ..plan(1, StoreClock::default()) });
@@ -270,13 +271,13 @@ fn a_claim_of_its_own_that_a_rewound_store_brings_back_is_not_taken_over() {
     let claim = hand.sent();
     let forced = next_grant(&claim);
     hand.at(1_004).unknown().finds(Some(&forced), Some(secs(1)));
-    assert_eq!(hand.outcome(), None, "it waits for whoever took it");
+    assert_eq!(hand.outcome(), None, "it waits for the other run");
     let mut control = hand.clone();
     hand.at(1_005).timer().finds_in("j", Some(&claim), None);
     let refusal = Refusal::Returned { token: claim.token };
     let refused = Outcome::NotStarted(NotStarted::Refused { lease: site(), refusal });
     assert_eq!(hand.outcome(), Some(&refused));
-    // Anybody else's claim that comes back is watched for a TTL and taken over.
+    // A claim of another run that comes back is watched for a TTL and replaced.
     let others = next_grant(&LeaseRecord { write: WriteId(9), ..forced });
     for second in [1_005, 1_097] {
         control.at(second).timer().finds_in("j", Some(&others), None);
@@ -284,7 +285,7 @@ fn a_claim_of_its_own_that_a_rewound_store_brings_back_is_not_taken_over() {
     assert_eq!(control.sent().token.get(), others.token.get() + 1_000);
 }
 
-/// Of a list: a claim on the first that lands when all are thought to be held is found when that one is looked at again.
+/// A claim on the first lease of a list lands after the run saw all of them held: it is found at the next look.
 #[test]
 fn a_claim_that_lands_late_is_ours_also_in_a_list() {
     let choice = |name: &str| LeaseChoice { lease: Name::new(name).unwrap(), seen: None, watched: None };
@@ -295,7 +296,7 @@ fn a_claim_that_lands_late_is_ours_also_in_a_list() {
     hand.step(Input::Start).finds(Some(&dead), Some(secs(91)));
     let claim = hand.sent();
     hand.at(1_001).unknown().finds(Some(&dead), Some(secs(91)));
-    // Whoever answers now has a younger age of it: held, and so is the other.
+    // Another node answers with a younger age: this lease counts as held, and so is the other.
     hand.at(1_002).timer().finds(Some(&dead), Some(secs(89)));
     hand.at(1_003).finds(Some(&elsewhere), Some(secs(1)));
     assert_eq!(hand.outcome(), None);
@@ -304,14 +305,14 @@ fn a_claim_that_lands_late_is_ours_also_in_a_list() {
     assert_eq!(hand.counts_from(), secs(1_000), "the claim that landed, and no other");
 }
 
-/// A doubt that is over does not shorten the patience with the next one.
+/// A doubt that is over leaves the next one all its time.
 #[test]
 fn each_doubt_has_its_own_time() {
     let mut hand = Hand::new(SessionPlan { wait: secs(3_600), ..plan(2, StoreClock::default()) });
     let (_, dead) = Hand::holding(plan(1, StoreClock::default()));
     hand.step(Input::Start).finds(Some(&dead), Some(secs(91)));
     hand.at(1_001).unknown().finds_in("j", Some(&dead), None);
-    // Another instance cannot tell how old it is: watched for a TTL, and claimed again.
+    // Another instance cannot tell the age: the record is watched for a TTL and claimed again.
     for second in [1_002, 1_050, 1_093] {
         hand.at(second).timer().finds_in("j", Some(&dead), None);
     }
@@ -321,7 +322,7 @@ fn each_doubt_has_its_own_time() {
 }
 
 #[test]
-fn by_hand_nobody_is_given_what_has_run_out() {
+fn by_hand_no_expired_lease_is_handed_over() {
     let taken = |answered: u64| {
         let mut hand = Hand::new(SessionPlan { by_hand: true, ..plan(1, StoreClock::default()) });
         hand.step(Input::Start).finds(None, None);
@@ -338,7 +339,7 @@ fn by_hand_nobody_is_given_what_has_run_out() {
     assert_eq!(hand.outcome(), Some(&Outcome::Lost { why: StopReason::Deadline, status: None }));
 }
 
-/// Ctrl-C while a claim is not answered: it may land, and that is said.
+/// Ctrl-C while a claim is not answered: the outcome says that it may land.
 #[test]
 fn an_interrupted_claim_that_may_land_is_told() {
     let interrupted = |answer: fn(&mut Hand) -> &mut Hand| {
@@ -354,28 +355,28 @@ fn an_interrupted_claim_that_may_land_is_told() {
         Some(Outcome::NotStarted(why))
     };
     assert_eq!(interrupted(Hand::unknown), told(true));
-    assert_eq!(interrupted(Hand::conflict), told(false), "the control: one that was refused");
+    assert_eq!(interrupted(Hand::conflict), told(false), "the control: a claim that was refused");
 }
 
-/// The store's word is a hint: it makes a waiter look, and nothing else.
+/// A store's report of a change is a hint: a waiting run looks, and decides by what it finds.
 #[test]
 fn a_push_makes_a_waiter_look_and_decides_nothing() {
     let (_, record) = Hand::holding(plan(1, StoreClock::default()));
     let mut hand = Hand::new(SessionPlan { wait: secs(20), ..plan(2, StoreClock::default()) });
     hand.step(Input::Start).finds_pushing(&record, secs(1));
-    let (id, until) = hand.watches().expect("it asks the store to tell");
+    let (id, until) = hand.watches().expect("it asks the store to report");
     assert_eq!(until.0, secs(1_002), "and looks by itself now and then");
     hand.step(Input::Changed { id: RequestId(77) });
-    assert_eq!(hand.asks(), 1, "a word about something else is ignored");
+    assert_eq!(hand.asks(), 1, "a report about another watch is ignored");
     hand.step(Input::Changed { id }).step(Input::Changed { id });
-    assert_eq!(hand.asks(), 2, "one look, however often it is told");
-    // The word was wrong: still held.
+    assert_eq!(hand.asks(), 2, "one look for several reports");
+    // The report was wrong: the lease is still held.
     hand.finds_pushing(&record, secs(1));
     assert!(!hand.started() && hand.outcome().is_none());
     assert_ne!(hand.watches().unwrap().0, id);
 }
 
-/// They wait for it to end: an outer run, however far out, or the script that took the lease by hand.
+/// The outer run waits for this one to end; so does the script that took the lease by hand.
 #[test]
 fn nobody_waits_for_those_it_was_started_under() {
     let (_, record) = Hand::holding(plan(1, StoreClock::default()));
@@ -387,10 +388,10 @@ fn nobody_waits_for_those_it_was_started_under() {
     };
     assert!(matches!(outcome(&["outermost", "r", "innermost"], None), Some(Outcome::Busy(_))));
     assert!(matches!(outcome(&[], Some(1)), Some(Outcome::Busy(_))));
-    assert_eq!(outcome(&["another"], Some(7)), None, "the control: anybody else is waited for");
+    assert_eq!(outcome(&["another"], Some(7)), None, "the control: it waits for other runs");
 }
 
-/// Of several leases: only if they are all theirs, and it is told only then.
+/// Of several leases: only if outer runs hold all of them, and an outer run is reported only then.
 #[test]
 fn nobody_waits_for_a_list_of_which_all_is_held_around_it() {
     const LIST: [&str; 2] = ["site", "other"];

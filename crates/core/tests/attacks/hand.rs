@@ -137,14 +137,14 @@ impl Hand {
         self.step(Input::Read { id, result })
     }
 
-    /// The read under way finds this on a store that tells of changes.
+    /// The read under way finds this on a store that reports changes.
     pub(crate) fn finds_pushing(&mut self, record: &LeaseRecord, age: Duration) -> &mut Self {
         let reading = Reading { pushes: true, ..reading("i", Some(record), Some(age)) };
         let (id, result) = (self.id(), Ok(reading));
         self.step(Input::Read { id, result })
     }
 
-    /// The watch under way, with the time to which it goes.
+    /// The watch under way, with its end.
     pub(crate) fn watches(&self) -> Option<(RequestId, BootTime)> {
         self.told.iter().rev().find_map(|e| match e {
             Effect::Store(Request::Watch { id, until, .. }) => Some((*id, *until)),

@@ -1,4 +1,4 @@
-//! Attacks on the design, and bugs the simulator found, each as one small story told by hand.
+//! Attacks on the design, and bugs that the simulator found, each as one small test by hand.
 
 mod bugs;
 mod hand;

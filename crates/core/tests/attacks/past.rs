@@ -1,4 +1,4 @@
-//! What a session writes down for people of how holds end.
+//! The lines about the ends of holds that a session writes for people.
 
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::session::{HistoryPolicy, Input, JobExit, SessionPlan};
@@ -6,7 +6,7 @@ use leasehold_core::timing::StoreClock;
 
 use crate::hand::{Hand, plan, revoked, secs};
 
-/// A plan whose end is kept.
+/// A plan that keeps a line about its end.
 fn kept(grant: u128) -> SessionPlan {
     SessionPlan { history: HistoryPolicy::Job, ..plan(grant, StoreClock::default()) }
 }
@@ -22,7 +22,7 @@ fn a_release_in_doubt_leaves_one_line() {
     exits(&mut hand);
     let line = ["1 ok 0 10000 1970-01-01T00:16:50Z j h1/1"];
     assert_eq!(hand.sent().past, line);
-    // Not landed: tried again on the record that is still there.
+    // It did not land, and is tried again on the record that is still there.
     hand.unknown().finds(Some(&record), None);
     assert!(hand.sent().hold.is_none());
     assert_eq!(hand.sent().past, line);
@@ -36,7 +36,7 @@ fn a_job_that_ends_as_its_lease_is_lost_was_not_ok() {
     exits(&mut hand);
     assert_eq!(hand.sent().past, ["1 lost 0 30000 1970-01-01T00:17:10Z j h1/1"]);
     let (mut hand, _) = Hand::holding(kept(1));
-    // Too late by the clock, and in the same step.
+    // The exit comes after the deadline, in the same step.
     hand.at(1_089);
     exits(&mut hand);
     assert_eq!(hand.sent().past, ["1 lost 0 89000 1970-01-01T00:18:09Z j h1/1"]);
@@ -48,7 +48,7 @@ fn renewals_carry_what_was_found_and_a_session_that_says_nothing_adds_nothing() 
     let mut hand = Hand::new(plan(2, StoreClock::default()));
     hand.step(Input::Start).finds(Some(&record), Some(secs(91)));
     let unknown = ["1 unknown - - 1970-01-01T00:16:40Z j h1/1"];
-    assert_eq!(hand.sent().past, unknown, "once, by whoever takes over");
+    assert_eq!(hand.sent().past, unknown, "once, by the next holder");
     hand.written(None).at(1_030).timer();
     assert_eq!(hand.sent().past, unknown);
     hand.written(None);

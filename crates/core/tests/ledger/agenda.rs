@@ -1,4 +1,4 @@
-//! The record of a job: what has a past, what is settled, and what a scheduler does about a slot.
+//! The record of a job: which slots are decided, and what a scheduler does about a slot.
 
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::job_record::{
@@ -34,8 +34,8 @@ fn what_is_new_or_changed_has_no_past() {
     assert_eq!(seen(Some(&known), &name("j"), &every(1), 500, &[], WRITE), None);
     let changed = seen(Some(&known), &name("j"), &every(2), 500, &[130], WRITE).unwrap();
     assert_eq!((changed.settled, &changed.open[..]), (500, &[130][..]));
-    assert!(changed.is_settled(120) && !changed.is_settled(130), "a run is at it");
-    // A clock that is behind takes nothing back.
+    assert!(changed.is_settled(120) && !changed.is_settled(130), "a run is at work on it");
+    // A clock that is behind undoes nothing.
     assert_eq!(seen(Some(&known), &name("j"), &every(2), 50, &[], WRITE).unwrap().settled, 100);
 }
 
@@ -47,7 +47,7 @@ fn an_account_is_one_write() {
     assert!(first.is_settled(13) && first.is_settled(20) && !first.is_settled(15) && !first.is_settled(21));
     assert_eq!(first.range_of(13).map(|range| range.count), Some(3));
     assert_eq!(first.range_of(15), None);
-    // It does not go back.
+    // It never goes back.
     assert_eq!(first.with_account(&account(5, &[], &[]), WRITE).settled, 20);
     assert_eq!(JobRecord::decode(&name("j"), &first.encode()), Ok(first.clone()));
     assert!(JobRecord::decode(&name("k"), &first.encode()).is_err());
@@ -62,13 +62,13 @@ fn what_grows_has_an_end() {
     let uncertain = DroppedRange { counting: true, ..range(12, 14, DropReason::Missed) };
     let counting = full.with_account(&account(1_001, &[uncertain], &[]), WRITE);
     let counted = counting.with_count(&Every(1), &uncertain, &found(2, &[], &[999]), WRITE).unwrap();
-    assert!(counted.is_settled(999), "there is no room, and that is no reason not to count");
+    assert!(counted.is_settled(999), "it is decided although there is no room to list it");
     let more = full.with_account(&account(2_000, &[], &[998, 999]), WRITE);
-    assert_eq!((more.settled, more.open.len()), (2_000, OPEN_MAX), "nor not to go on");
+    assert_eq!((more.settled, more.open.len()), (2_000, OPEN_MAX), "and so are later ones");
     let room = full.without_open(&[5], WRITE).with_account(&account(2_000, &[], &[998, 999]), WRITE);
     assert!(!room.is_settled(998) && room.is_settled(999), "the first are listed");
     let changed = seen(Some(&full), &name("j"), &every(2), 2_000, &[998, 999], WRITE).unwrap();
-    assert_eq!(changed.open.len(), OPEN_MAX, "a new schedule is not kept out");
+    assert_eq!(changed.open.len(), OPEN_MAX, "a new schedule is accepted");
     assert!(full.without_open(&[5], WRITE).listing(&[999], WRITE).is_some());
     let ranges: Vec<DroppedRange> =
         (0..RANGES_MAX as i64 + 7).map(|at| range(2 * at, 2 * at, DropReason::Missed)).collect();
@@ -90,12 +90,12 @@ fn a_record_that_came_after_its_slot_was_dropped_means_nothing() {
     assert!(!counting.is_void(13), "it may have been made before");
     let dropped = counting.with_count(&Every(1), &uncertain, &found(3, &[13, 15], &[15]), WRITE).unwrap();
     let void = |agenda: &JobRecord| (10..=21).filter(|at| agenda.is_void(*at)).collect::<Vec<i64>>();
-    assert_eq!(void(&dropped), [12, 14, 16], "13 and 15 were begun before");
+    assert_eq!(void(&dropped), [12, 14, 16], "13 and 15 were started before");
     assert_eq!(JobRecord::decode(&name("j"), &dropped.encode()), Ok(dropped.clone()));
-    // Void or not: only what has ended, and what means nothing, is removed.
+    // Only records that have ended, or mean nothing, are removed.
     let forgets = |agenda: &JobRecord, at| agenda.may_forget(at, ItemState::Started);
     assert!(forgets(&dropped, 12) && !forgets(&dropped, 13) && !forgets(&counting, 12));
-    // One that was listed and turned out to have no record is dropped as well.
+    // A listed slot that has no record is dropped as well.
     let alone = never_begun(15);
     let late = dropped.without_open(&[15], WRITE).with_account(&account(20, &[alone], &[]), WRITE);
     assert_eq!(void(&late), [12, 14, 16], "not yet counted");
@@ -103,7 +103,7 @@ fn a_record_that_came_after_its_slot_was_dropped_means_nothing() {
     assert_eq!(void(&bare), [12, 14, 15, 16]);
     let begun = late.with_count(&Every(1), &alone, &found(0, &[15], &[]), WRITE).unwrap();
     assert_eq!(void(&begun), [12, 14, 16], "it lies within the other");
-    // Asked for by a person it is looked at again.
+    // If a person asks for it, it is looked at again.
     assert!(!bare.listing(&[15], WRITE).unwrap().is_void(15));
 }
 
@@ -123,7 +123,7 @@ fn what_lies_beside_ranges_has_an_end() {
     assert!(JobRecord::decode(&name("j"), &agenda.encode()).is_ok());
 }
 
-/// With ranges whose counts are not certain, and then are, in this order.
+/// The number of ranges after their counts became certain in this order.
 fn counted(before: &JobRecord, ranges: &[DroppedRange], order: &[usize]) -> Vec<(i64, i64, u64)> {
     let uncertain: Vec<DroppedRange> =
         ranges.iter().map(|range| DroppedRange { counting: true, ..*range }).collect();
@@ -145,7 +145,7 @@ fn what_turned_out_to_be_begun_is_not_dropped() {
     let after = count(2, &[13]);
     assert_eq!((after.dropped[0].count, after.dropped[0].counting, &after.open[..]), (2, false, &[13][..]));
     assert!(count(0, &[]).dropped.is_empty());
-    // Somebody else has counted it meanwhile.
+    // Another scheduler has counted it meanwhile.
     assert_eq!(after.with_count(&Every(1), &uncertain, &found(1, &[], &[]), WRITE), None);
 }
 
@@ -165,7 +165,7 @@ fn ranges_in_a_row_become_one_when_they_are_certain() {
     let apart = |second| counted(&agenda(10), &[range(12, 14, missed), second], &[0, 1]).len();
     assert_eq!(apart(range(16, 20, missed)), 2, "a slot lies between");
     assert_eq!(apart(range(15, 20, paused)), 2, "for another reason");
-    // By another schedule other slots lay between.
+    // Another schedule had slots between them.
     let mut changed = agenda(10);
     changed.since = 14;
     assert_eq!(counted(&changed, &row[..2], &[0, 1]).len(), 2);
@@ -188,11 +188,11 @@ fn only_what_has_ended_is_forgotten() {
     let uncertain = DroppedRange { counting: true, ..range(12, 14, DropReason::Missed) };
     let known = agenda(10).with_account(&account(20, &[uncertain], &[16]), WRITE);
     assert!(known.may_forget(15, ItemState::Ok) && known.may_forget(15, ItemState::Unknown));
-    assert!(!known.may_forget(15, ItemState::Planned), "somebody asks for it to be tried again just now");
+    assert!(!known.may_forget(15, ItemState::Planned), "a person may be asking for it to be tried again");
     assert!(!known.may_forget(15, ItemState::Started));
     assert!(!known.may_forget(16, ItemState::Failed), "it is open");
-    assert!(!known.may_forget(13, ItemState::Ok), "it is about to be counted");
-    assert!(!known.may_forget(21, ItemState::Ok), "it is not settled");
+    assert!(!known.may_forget(13, ItemState::Ok), "its range is not counted yet");
+    assert!(!known.may_forget(21, ItemState::Ok), "it is not decided");
 }
 
 #[test]
@@ -202,18 +202,18 @@ fn a_slot_gives_way_only_after_a_run_of_it_was_tried() {
         (&[LeaseForSlot::Other][..], false, false, true, Start),
         (&[LeaseForSlot::Other], true, false, true, WaveOff),
         (&[LeaseForSlot::Other], true, false, false, Wait),
-        // It has a record: it is not for a scheduler to end it.
+        // It has a record: a scheduler does not skip it.
         (&[LeaseForSlot::Other], true, true, true, Wait),
         (&[LeaseForSlot::Ours], false, false, true, Wait),
         (&[LeaseForSlot::Ours], true, false, true, Wait),
-        // Only a run that watches can tell that it is dead.
+        // Only a run that watches the lease can tell that the holder is dead.
         (&[LeaseForSlot::OursPerhaps], true, false, true, Start),
         (&[LeaseForSlot::OursPerhaps], true, true, false, Start),
         (&[LeaseForSlot::Free], true, false, true, Start),
         (&[LeaseForSlot::Other, LeaseForSlot::Free], true, false, true, Start),
         (&[LeaseForSlot::Other, LeaseForSlot::Ours], true, false, true, Wait),
         (&[LeaseForSlot::Other, LeaseForSlot::Other], true, false, true, WaveOff),
-        // A run of it says what is wrong. One is enough.
+        // One run of it is started, to report what is wrong.
         (&[LeaseForSlot::Unreadable], false, false, true, Start),
         (&[LeaseForSlot::Unreadable], true, false, true, Wait),
         (&[LeaseForSlot::Other, LeaseForSlot::Unreadable], true, false, true, Wait),
@@ -255,7 +255,8 @@ fn three_that_gave_way_in_a_row_are_no_accident() {
     assert_eq!(stuck([&done, &done, &done].into_iter()), None);
 }
 
-/// Format 1 knew a schedule by its text. A machine that has the same text writes the record anew, and nothing is dropped.
+/// Format 1 had only the text of a schedule. A machine with the same text rewrites the record, and no slot is
+/// dropped.
 #[test]
 fn format_1_is_read_and_written_anew() {
     let known = agenda(100);
@@ -269,11 +270,11 @@ fn format_1_is_read_and_written_anew() {
     let anew = seen(Some(&paused), &name("j"), &every(1), 500, &[], WRITE).unwrap();
     assert_eq!(anew, known.pausing("h".into(), "then".into(), WRITE).unwrap());
     assert_eq!(seen(Some(&anew), &name("j"), &every(1), 500, &[], WRITE), None);
-    // Without a key format 2 says nothing that could be compared.
+    // Format 2 needs the key, to compare.
     assert!(JobRecord::decode(&name("j"), text.replace(key, "").as_bytes()).is_err());
 }
 
-/// However a schedule is written, it is compared by its times.
+/// Schedules are compared by their times, not by their text.
 #[test]
 fn another_spelling_is_no_other_schedule() {
     let respelled = JobSchedule { written: "every 60s".into(), ..every(1) };
@@ -289,7 +290,7 @@ fn additions_to_a_job_are_carried_along() {
     assert!(String::from_utf8(next.encode()).unwrap().contains(r#""more":{"colour":"red"}"#));
 }
 
-/// Clocks may differ by five minutes, and whoever looks may be late on purpose.
+/// Clocks may differ by five minutes, and a scheduler may look late on purpose.
 #[test]
 fn what_is_settled_far_ahead_is_noticed() {
     let late = Duration::from_secs(3_600);
@@ -297,7 +298,7 @@ fn what_is_settled_far_ahead_is_noticed() {
     assert_eq!(agenda(1_301).ahead(1_000, Duration::ZERO), Some(1_301));
     assert_eq!(agenda(4_900).ahead(1_000, late), None);
     assert_eq!(agenda(4_901).ahead(1_000, late), Some(4_901));
-    // A pause that ends then would settle as much.
+    // A pause that ends then would decide the same slots.
     let paused = agenda(1_000).pausing("h".into(), "t".into(), WRITE).unwrap();
     assert_eq!(paused.ahead(1_000, Duration::ZERO), None);
     assert_eq!(paused.resuming(9_000, WRITE).unwrap().ahead(1_000, Duration::ZERO), Some(9_000));
@@ -313,17 +314,17 @@ fn what_was_settled_by_a_wrong_clock_is_set_back() {
     let wrong = agenda(100).with_account(&account(99_000, &dropped, &[240, 96_000]), WRITE);
     let right = wrong.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
     assert_eq!((right.settled, right.since, &right.open[..]), (1_000, 100, &[240][..]));
-    // 600, 660, … 960: those that have a record are taken off by the next look.
+    // 600, 660, … 960: the next look takes off those that have a record.
     let cut = DroppedRange { first: 600, last: 960, count: 7, why: DropReason::Missed, counting: true };
     assert_eq!(right.dropped, [dropped[0], cut]);
     assert_eq!(right.going_on(Some(&Every(60)), 1_000, WRITE), None, "it goes on already");
     assert_eq!(JobRecord::decode(&name("j"), &right.encode()).unwrap(), right, "it can be read");
-    // Without the calendar nothing is set back, and what is not ahead never is.
+    // Without the calendar nothing is set back, and neither is a record that is not ahead.
     assert_eq!(wrong.going_on(None, 1_000, WRITE), None);
     assert_eq!(agenda(1_300).going_on(Some(&Every(60)), 1_000, WRITE), None);
 }
 
-/// By a schedule that is in force since, nobody can count what was dropped before: it stays as it was counted.
+/// A newer schedule cannot count slots that were dropped before it: their count stays.
 #[test]
 fn what_another_schedule_dropped_is_kept_where_it_is_cut() {
     let dropped = [range(605, 90_000, DropReason::Missed)];
@@ -350,12 +351,12 @@ fn a_pause_and_a_wrong_clock_end_together() {
     let paused = agenda(99_000).pausing("h".into(), "t".into(), WRITE).unwrap();
     let on = paused.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
     assert_eq!((on.settled, on.since, on.paused.unwrap().until), (1_000, 1_000, Some(1_000)));
-    // Resumed by the wrong clock, and nobody has looked since.
+    // Resumed by the wrong clock, and no scheduler has looked since.
     let resumed =
         agenda(900).pausing("h".into(), "t".into(), WRITE).unwrap().resuming(99_000, WRITE).unwrap();
     let on = resumed.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
     assert_eq!((on.settled, on.paused.unwrap().until), (900, Some(1_000)));
-    // Without the calendar, only the pause.
+    // Without the calendar only the pause ends.
     let on = paused.going_on(None, 1_000, WRITE).unwrap();
     assert_eq!((on.settled, on.paused.unwrap().until), (99_000, Some(1_000)));
 }

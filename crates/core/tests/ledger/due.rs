@@ -1,4 +1,4 @@
-//! Which slots are run, and what becomes of the others.
+//! Which slots are run, and how the others are accounted for.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::*;
 const WRITE: WriteId = WriteId(9);
 const MINUTE: i64 = 60;
 
-/// Due every so many seconds.
+/// Due at every multiple of this many seconds.
 pub struct Every(pub i64);
 
 impl Calendar for Every {
@@ -61,7 +61,11 @@ fn what_is_due_just_now_is_run_however_little_is_caught_up() {
     let settled = agenda(600);
     assert_eq!(due(&settled, 3, None, 659), None, "nothing became due");
     assert_eq!(due(&settled, 0, None, 665), Some((vec![660], vec![false])));
-    assert_eq!(due(&settled, 0, Some(1), 665), Some((vec![660], vec![false])), "max_age is for what is late");
+    assert_eq!(
+        due(&settled, 0, Some(1), 665),
+        Some((vec![660], vec![false])),
+        "max_age applies only to late slots"
+    );
     assert_eq!(due(&settled, 3, None, 1_030), Some((vec![900, 960, 1_020], vec![true, true, false])));
     assert_eq!(due(&settled, 3, Some(100), 1_030), Some((vec![960, 1_020], vec![true, false])));
     assert_eq!(due(&settled, 9, None, 725), Some((vec![660, 720], vec![true, false])));
@@ -106,18 +110,22 @@ fn every_slot_up_to_a_time_is_in_a_range_or_has_a_record() {
         (780, SlotStanding::Settled),
         (840, SlotStanding::Taken),
     ];
-    assert_eq!(listed_first(many.into_iter()), [840, 720, 660], "what a run is at, then the newest");
-    // What lies beyond is another time's.
+    assert_eq!(
+        listed_first(many.into_iter()),
+        [840, 720, 660],
+        "first those that a run is at work on, then the newest"
+    );
+    // Later slots belong to a later account.
     let made = account(&Every(MINUTE), &agenda(600), 799, &stands, DropReason::Paused).unwrap();
     assert_eq!((made.dropped.len(), made.open), (1, vec![780]));
     assert_eq!(account(&Every(MINUTE), &agenda(600), 600, &stands, DropReason::Missed), None);
-    // Records alone are written down once there is a row of them.
+    // Slots with records are accounted for once there are eight of them.
     let row = |slots: i64| -> BTreeMap<i64, SlotStanding> {
         (11..11 + slots).map(|minute| (minute * MINUTE, SlotStanding::Settled)).collect()
     };
     assert_eq!(account(&Every(MINUTE), &agenda(600), 660 + 6 * MINUTE, &row(7), DropReason::Missed), None);
     assert!(account(&Every(MINUTE), &agenda(600), 660 + 7 * MINUTE, &row(8), DropReason::Missed).is_some());
-    // One that is not over is listed at once, or nobody would look at it again.
+    // A slot that is not over is listed at once, or no scheduler would look at it again.
     let only = |stands| {
         let made =
             account(&Every(MINUTE), &agenda(600), 660, &BTreeMap::from([(660, stands)]), DropReason::Missed);
@@ -125,7 +133,7 @@ fn every_slot_up_to_a_time_is_in_a_range_or_has_a_record() {
     };
     assert_eq!(only(SlotStanding::Open), Some(vec![660]));
     assert_eq!(only(SlotStanding::Taken), Some(vec![660]));
-    // Others would take one without a record for one that was never begun.
+    // Other schedulers would take a slot without a record for one that was never started.
     assert_eq!(only(SlotStanding::Starting), None);
 }
 
@@ -138,7 +146,11 @@ fn what_is_begun_in_a_range_is_not_counted_in_it() {
     };
     assert_eq!(of(&[]), found(5, &[], &[]));
     assert_eq!(of(&[(720, SlotStanding::Settled), (780, SlotStanding::Open)]), found(3, &[720, 780], &[780]));
-    assert_eq!(of(&[(720, SlotStanding::Settled), (780, SlotStanding::Taken)]), None, "it may yet withdraw");
+    assert_eq!(
+        of(&[(720, SlotStanding::Settled), (780, SlotStanding::Taken)]),
+        None,
+        "that run may take its record back"
+    );
     let alone = never_begun(733);
     assert_eq!(counted(&alone, &BTreeMap::new()), found(1, &[], &[]));
     assert_eq!(counted(&alone, &BTreeMap::from([(733, SlotStanding::Open)])), found(0, &[733], &[733]));

@@ -1,5 +1,5 @@
-//! Many runs at one item, on a store that loses answers, lets writes land late, and with runs that die at any
-//! call. What a broken store, or a broken rule around it, would do is caught by the same checks.
+//! Many runs of one item. The store loses answers and lets writes land late, and a run may die at any call.
+//! The same checks catch a broken store and broken rules.
 
 mod agenda;
 mod due;
@@ -23,25 +23,25 @@ use steps::{Own, execute};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
-    /// The store takes every write.
+    /// The store accepts every write.
     NoCompare,
-    /// A run at work is taken for dead.
+    /// A run at work counts as dead.
     NobodyLives,
     /// The command is executed before the record says so.
     StartsFirst,
-    /// What began and never reported is begun again.
+    /// An item with an unknown outcome is run again.
     SilenceIsFailure,
-    /// An item that is done is done again.
+    /// An item that is done is run again.
     ForgetsDone,
-    /// Records are removed before it is written down that their slots are settled.
+    /// Records are removed before the job's record says that their slots are decided.
     SweepsFirst,
-    /// Nobody looks whether a slot is settled.
+    /// No run asks whether its slot is decided.
     NeverLooksTwice,
-    /// Whoever has had a lease takes it for still theirs.
+    /// A run that has lost its lease counts as its holder.
     IgnoresTokens,
-    /// A run takes what it wrote itself, without an answer, for another's.
+    /// A run takes its own write, whose answer was lost, for the write of another run.
     TakesItselfForAnother,
-    /// A run does a step again of which it does not know whether it was recorded.
+    /// A run does a step again that may be recorded.
     ForgetsItsSteps,
 }
 
@@ -58,23 +58,23 @@ struct World {
     cell: Option<(Version, Vec<u8>)>,
     versions: u64,
     late: Vec<Late>,
-    /// Who holds each lease; nobody takes one from a living run.
+    /// The holder of each lease; no run takes one from a living run.
     leases: Vec<Option<Grant>>,
     executing: Vec<Grant>,
-    /// Who was begun last.
+    /// The run that started the item last.
     last: Option<Grant>,
-    /// Steps that the record has said to be done.
+    /// Steps that the record has shown as done.
     steps: BTreeSet<String>,
     steps_done: u32,
-    /// An execution that began and whose end nobody recorded.
+    /// An execution that started and whose end is not recorded.
     silent: bool,
     succeeded: bool,
     begun: u32,
     tokens: u64,
-    /// It is a slot, and records of slots are removed.
+    /// The item is a slot: its record may be removed.
     slot: bool,
     settled: bool,
-    /// Its record was created when it was settled already.
+    /// Its record was created after it was decided.
     ghost: bool,
     removed: u32,
     faults: u64,
@@ -93,7 +93,7 @@ struct Run {
     grant: Grant,
     lease: usize,
     stage: Stage,
-    /// Its lease has run out, and may be another's.
+    /// Its lease has expired, and another run may hold it.
     stale: bool,
 }
 
@@ -112,7 +112,7 @@ fn claim(grant: Grant, lease: usize) -> ItemClaim {
         since: String::new(),
         slot: None,
     };
-    // Those of the rules' tests are numbered as they were granted.
+    // In the tests of the rules, tokens follow the order of the grants.
     let token = u64::try_from(grant.0).ok().and_then(Token::new).unwrap_or(Token::FIRST);
     let epoch = Epoch::first(7);
     ItemClaim { lease: name(&format!("l{lease}")), epoch, token, grant, holder }
@@ -194,12 +194,12 @@ impl World {
         if now != expected && self.flaw != Flaw::NoCompare {
             return Cas::Conflict;
         }
-        // What counts is what is recorded, whether or not the run hears of it.
+        // The stored record counts, whether or not the run gets the answer.
         let entry = Entry::decode(body);
         if let Ok(entry) = &entry {
             self.check_steps(entry);
             self.check_owner(entry);
-            // Begun by another, who may never execute anything.
+            // Another run started it, and may never execute its command.
             self.last =
                 self.last.filter(|last| entry.state != ItemState::Started || entry.claim.grant == *last);
         }
@@ -215,7 +215,7 @@ impl World {
         Cas::Written { version, store_time: None }
     }
 
-    /// One conditional write, with all that can happen to it.
+    /// One conditional write, with every fault that may hit it.
     fn cas(&mut self, expected: Option<&Version>, entry: &Entry) -> Cas {
         let body = entry.encode().unwrap();
         if !self.chance(self.faults) {
@@ -280,14 +280,14 @@ impl World {
         }
     }
 
-    /// A scheduler settles the slot, or removes the record of a settled one: a step at a time.
+    /// One step of a scheduler, which decides the slot or removes the record of a decided one.
     fn sweep(&mut self) {
         let over = |body: &[u8]| {
             let entry = Entry::decode(body).unwrap();
             entry.state == ItemState::Ok || entry.state == ItemState::Failed && entry.failures >= 3
         };
         match self.cell.clone() {
-            // Nobody came: dropped.
+            // No run started it: it is dropped.
             None => self.settled |= self.chance(100),
             Some((version, body)) if over(&body) && (self.settled || self.flaw == Flaw::SweepsFirst) => {
                 self.remove(&version);
@@ -312,7 +312,7 @@ fn unreachable() -> Failure {
     Failure::new(FailureKind::Unreachable, "lost")
 }
 
-/// Nothing: the run is over.
+/// None: the run is over.
 fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
     run.stage = match run.stage {
         Stage::Opening(mut opening, call) => {
@@ -328,7 +328,7 @@ fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
             };
             match next {
                 ItemNext::Call(call) => Stage::Opening(opening, call),
-                // By the clock of its session it is too late to start anything.
+                // By the clock of its session it is too late to start the command.
                 ItemNext::Done(Opened::Begun(..)) if run.stale => return None,
                 ItemNext::Done(Opened::Begun(entry, version)) => {
                     if world.flaw != Flaw::StartsFirst {
@@ -362,7 +362,7 @@ fn step(world: &mut World, mut run: Run, if_unknown: IfUnknown) -> Option<Run> {
     Some(run)
 }
 
-/// One schedule: what broke, and how often the item was begun.
+/// One schedule: the broken promise, if any, and the final world.
 fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown, slot: bool) -> (Option<String>, World) {
     let mut world = World { slot, ..World::new(seed, flaw) };
     let mut runs: Vec<Run> = Vec::new();
@@ -402,7 +402,7 @@ fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown, slot: bool) -> (Option
         }
         let at = world.below(runs.len() as u64) as usize;
         let mut run = runs.swap_remove(at);
-        // Frozen past its lease, before it began anything: it does not know yet.
+        // It was frozen past the end of its lease, before it started the item, and does not know yet.
         if matches!(run.stage, Stage::Opening(..)) && !run.stale && world.chance(world.faults / 8) {
             (run.stale, world.leases[run.lease]) = (true, None);
         }
@@ -410,7 +410,7 @@ fn schedule(seed: u64, flaw: Flaw, if_unknown: IfUnknown, slot: bool) -> (Option
         let dies = world.chance(world.faults / 8);
         match Some(run).filter(|_| !dies).and_then(|run| step(&mut world, run, if_unknown)) {
             Some(run) => runs.push(run),
-            // Released or run out: either way it is dead, and then its lease is free.
+            // Its lease is free once it is released or expired.
             None => {
                 world.executing.retain(|executing| *executing != grant);
                 if !stale {
@@ -433,11 +433,12 @@ fn an_item_is_done_once_whatever_happens() {
             assert_eq!(broken, None, "seed {seed}, {if_unknown:?}");
             (begun, steps) = (begun + world.begun, steps + world.steps_done);
             done += u32::from(world.succeeded);
-            // Without faults, and with nobody waiting for a person, it is done in the end, or failed too often.
+            // Without faults, the item is done in the end or has failed too often, unless it waits for a
+            // person.
             let entry = world.cell.map(|(_, body)| Entry::decode(&body).unwrap());
             let settled = entry
                 .is_some_and(|e| e.state == ItemState::Ok || e.state == ItemState::Failed && e.failures >= 3);
-            assert!(settled || if_unknown == IfUnknown::Refuse, "seed {seed} never settles");
+            assert!(settled || if_unknown == IfUnknown::Refuse, "seed {seed} never ends");
         }
     }
     println!("ledger: {} schedules, begun {begun} times, {steps} steps, done {done}", SCHEDULES * 2);
@@ -453,7 +454,7 @@ fn a_slot_is_not_done_again_when_its_record_is_removed() {
             (removed, begun) = (removed + world.removed, begun + world.begun);
         }
     }
-    assert!(removed > 1_000 && begun > 1_000, "{removed} removed, {begun} begun");
+    assert!(removed > 1_000 && begun > 1_000, "{removed} removed, {begun} started");
     println!("slots: {} schedules, begun {begun} times, {removed} records removed", SCHEDULES * 2);
 }
 

@@ -1,4 +1,4 @@
-//! Single decisions, and the record.
+//! Single decisions about items, and their record.
 
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::job_record::{Prospect, prospect};
@@ -34,7 +34,7 @@ fn a_provider_that_forgets_is_not_asked_again() {
         matches!(verdict(Some(60), 60), ItemVerdict::Unknown(_, d) if d == RetryDoubt::TooLate { since_first })
     );
     assert!(matches!(verdict(None, 60), ItemVerdict::Unknown(_, RetryDoubt::NoClock)));
-    // Time goes on from the first beginning, however often it is begun again.
+    // The time counts from the first start, even if the item is started again.
     let ItemVerdict::Begin(second) = verdict(Some(40), 60) else { panic!() };
     assert_eq!(second.since_first, Some(Duration::from_secs(40)));
 }
@@ -60,7 +60,7 @@ fn failed_too_often_waits_for_a_person() {
 }
 
 #[test]
-fn what_never_reports_is_not_begun_for_ever() {
+fn an_item_with_unknown_outcomes_is_not_run_without_end() {
     let ask = |attempts| ItemRequest { attempts, ..ask(Grant(2), 0, IfUnknown::Retry) };
     let begins = |found: &Entry, attempts| match begin(
         Some(FoundEntry { entry: found, age: None }),
@@ -81,12 +81,12 @@ fn what_never_reports_is_not_begun_for_ever() {
     let (left, doubt) = begins(&found, 1).unwrap_err();
     assert_eq!((*left, doubt), (found.clone(), RetryDoubt::TooOften { silences: SILENCES }));
     assert!(begins(&found, SILENCES + 1).is_ok(), "it may fail more often than that");
-    // One that gets on is another matter, and so is one that somebody asks for.
+    // A step that is done resets the count, and so does a person's request.
     let on = step_done(&Entry { state: ItemState::Started, ending: None, ..found.clone() }, "charge", None)
         .unwrap();
     assert_eq!(begins(&finish(&on, ItemState::Killed, ending(1)), 1).unwrap().silences, 1);
     assert_eq!(begins(&retry(&found, false).unwrap(), 1).unwrap().silences, 0);
-    // A failure was reported.
+    // A failure is not an unknown outcome.
     assert_eq!(
         begins(&Entry { state: ItemState::Failed, failures: 1, ..found }, 9).unwrap().silences,
         SILENCES - 1
@@ -94,7 +94,7 @@ fn what_never_reports_is_not_begun_for_ever() {
 }
 
 #[test]
-fn where_only_a_run_can_tell_a_run_is_to_look() {
+fn a_run_is_started_if_only_a_run_can_tell() {
     let found = entry(ItemState::Started);
     let other = ItemRequest { claim: claim(Grant(2), 1), ..ask(Grant(2), 1, IfUnknown::Retry) };
     let seen = FoundEntry { entry: &found, age: None };
@@ -104,7 +104,7 @@ fn where_only_a_run_can_tell_a_run_is_to_look() {
         [of(Some(Alive::Yes)), of(Some(Alive::Perhaps)), of(Some(Alive::No))],
         [Prospect::Taken, Prospect::Open, Prospect::Open]
     );
-    // A run with another lease leaves it alone.
+    // A run with another lease leaves the item alone.
     assert_eq!(begin(Some(seen), &other, Some(Alive::Perhaps), WriteId(2)), ItemVerdict::InProgress);
 }
 
@@ -153,9 +153,9 @@ fn a_record_is_taken_back_if_nobody_can_tell_whether_its_slot_is_settled() {
     assert_eq!(opening.on_removed(), ItemNext::Done(Opened::Failed { failure: unreachable(), sent: true }));
 }
 
-/// It was settled while a run went on with it: nobody would look at that run.
+/// The slot was decided while a run started it again: no scheduler would look at that run.
 #[test]
-fn what_was_settled_meanwhile_says_again_what_it_said() {
+fn the_record_of_a_slot_decided_meanwhile_is_put_back() {
     let subject = Subject::Slot { job: name("j"), at: AT, id: "t".into() };
     let before = Entry { subject: subject.clone(), ..entry(ItemState::Failed) };
     let stored =
@@ -270,7 +270,7 @@ fn records_are_read_strictly() {
     assert_eq!(with.encode(), None);
 }
 
-/// Format 1 said the reason in the first word of a sentence.
+/// In format 1 the reason was the first word of the text.
 #[test]
 fn format_1_is_read_and_written_where_it_can_say_it() {
     for (said, state, reason, left) in [
@@ -299,7 +299,7 @@ fn format_1_is_read_and_written_where_it_can_say_it() {
     }
 }
 
-/// What an older version cannot read it takes for settled, so it must be.
+/// An older version counts a record that it cannot read as decided, so only decided items may need format 2.
 #[test]
 fn what_is_not_settled_is_written_in_format_1() {
     let why = Ending { reason: Some(SettleReason::Overlap), said: "l0 was held".into(), ..ending(0) };
@@ -320,7 +320,7 @@ fn what_is_not_settled_is_written_in_format_1() {
     }
 }
 
-/// Whatever a later version adds goes through the hands of this one.
+/// This version keeps the additions of a later one.
 #[test]
 fn additions_are_carried_along() {
     let body = String::from_utf8(entry(ItemState::Failed).encode().unwrap()).unwrap();
@@ -360,10 +360,10 @@ fn the_slot_decides_about_silence() {
         (IfUnknown::Refuse, false, IfUnknown::Refuse),
         (IfUnknown::Retry, false, IfUnknown::Retry),
         (IfUnknown::RetryWithSteps, false, IfUnknown::RetryWithSteps),
-        // Its steps are the slot's.
+        // The slot has the steps.
         (IfUnknown::RetryWithSteps, true, IfUnknown::Retry),
         (IfUnknown::Retry, true, IfUnknown::Retry),
-        // Whoever is on the other side knows the key by its own first time.
+        // The provider knows the key since the key's first start.
         (within, true, within),
         (within, false, within),
     ] {
@@ -371,7 +371,8 @@ fn the_slot_decides_about_silence() {
     }
 }
 
-/// Whether an opening that found this in the record began, and knew of the silence before it.
+/// Whether an opening that found this record started the item, and whether it knew that the outcome before
+/// was unknown.
 fn opened(found: Option<Entry>, grant: Grant, lost_answer: bool) -> (bool, bool) {
     let mut opening = Opening::new(ask(grant, 0, IfUnknown::Retry), 7 << 64);
     let stored = |entry: &Entry, version: &str| Stored {
@@ -405,13 +406,13 @@ fn an_opening_knows_whether_it_ended_a_silence() {
             assert_eq!(opened(Some(entry(state)), Grant(2), lost_answer), (true, silent), "{state:?}");
         }
         assert_eq!(opened(None, Grant(2), lost_answer), (true, false));
-        // Our own earlier write is no silence.
+        // Our own earlier write is no unknown outcome.
         assert_eq!(opened(Some(entry(ItemState::Started)), Grant(1), lost_answer), (true, false));
     }
     assert_eq!(opened(Some(entry(ItemState::Ok)), Grant(2), false), (false, false));
 }
 
-/// What a run hears that closes its item, expecting version 1, and finds this instead.
+/// The result of a run that closes its item, expects version 1 and finds this instead.
 fn closed(found: &Entry, late: bool) -> ItemNext<Amended> {
     let ours = finish(&entry(ItemState::Started), ItemState::Ok, ending(0));
     let mut amending = Amending::by_run(Version("1".into()), ours, 7 << 64);
@@ -434,13 +435,13 @@ fn a_run_is_not_overtaken_by_itself() {
         assert_eq!(expected, Some(Version("2".into())));
         assert_eq!((entry.state, &entry.steps), (ItemState::Ok, &step.steps));
     }
-    // Another run, or a person, has.
+    // Another run or a person has changed it.
     let other = Entry { claim: claim(Grant(2), 0), ..step.clone() };
     for found in [other, retry(&step, false).unwrap(), entry(ItemState::Lost)] {
         let found = Entry { write: WriteId(99), ..found };
         assert_eq!(closed(&found, false), ItemNext::Done(Amended::Superseded(Some(found))));
     }
-    // And whoever speaks for a run that is gone has not written what it wrote.
+    // A change on behalf of a run that is gone does not go on from that run's writes.
     let mut person = Amending::new(Version("1".into()), retry(&step, false).unwrap(), 7 << 64);
     person.start();
     assert_eq!(person.on_cas(Cas::Conflict), ItemNext::Call(ItemCall::Read));

@@ -1,19 +1,19 @@
-//! What a run does with its item once it is begun: steps, and its end.
+//! The steps and the end of an item that a run has started.
 
 use leasehold_core::ledger::step_done;
 
 use super::*;
 
-/// What a run knows of its item.
+/// A run's knowledge of its item.
 pub struct Own {
     pub entry: Entry,
     pub version: Version,
-    /// Done, and nobody knows whether that is recorded.
+    /// Steps that are done and may not be recorded.
     pub unrecorded: Vec<StepRecord>,
 }
 
 impl Own {
-    /// The entry with all that was done.
+    /// The entry with every step that is done.
     fn whole(&self) -> Entry {
         let add = |entry: Entry, step: &StepRecord| {
             step_done(&entry, &step.name, step.output.clone()).unwrap_or(entry)
@@ -23,7 +23,7 @@ impl Own {
 }
 
 impl World {
-    /// Nobody writes over the record of a run that is at it.
+    /// No other run changes the record of a run that is at work.
     pub fn check_owner(&mut self, entry: &Entry) {
         let Some((_, body)) = &self.cell else { return };
         let now = Entry::decode(body).unwrap();
@@ -36,7 +36,7 @@ impl World {
 
     pub fn check_steps(&mut self, entry: &Entry) {
         match self.cell.as_ref().map(|(_, body)| Entry::decode(body).unwrap()) {
-            // It was removed because it is settled.
+            // The record was removed because the slot is decided.
             None => self.steps.clear(),
             Some(before) if entry.claim.grant == before.claim.grant => {
                 if entry.state == ItemState::Started && before.state != ItemState::Started {
@@ -67,7 +67,7 @@ impl World {
         (amending, call)
     }
 
-    /// One call of a run that changes its item; it gives up when it has no more time.
+    /// One call of a run that changes its item. The run gives up when its time is over.
     pub fn amend(&mut self, amending: &mut Amending, call: &ItemCall, grant: Grant) -> ItemNext<Amended> {
         let answer = self.answer(call);
         let failed = matches!(&answer, Answer::Cas(Cas::Unknown(_)) | Answer::Read(Err(_)));

@@ -13,18 +13,18 @@ use leasehold_core::store::Version;
 use crate::Leases;
 use crate::state::{Flaw, State, grant_of};
 
-/// What a client has to do with the item.
+/// A client's progress with the item.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
     #[default]
     None,
-    /// It is to be opened.
+    /// It has to be opened.
     Open(Granted),
-    /// It was read, and this is to replace it.
+    /// It was read, and this replaces it next.
     Write(Granted, Option<WriteId>, Box<Entry>),
-    /// It was begun; nobody has said yet how it ended.
+    /// It was started, and its end is not recorded yet.
     Ours(Box<Entry>),
-    /// This is to replace what was begun.
+    /// This replaces the started entry next.
     Record(WriteId, Box<Entry>),
 }
 
@@ -147,7 +147,7 @@ impl<R: Rules> State<R> {
                     self.step(model, c, Input::ItemRecorded(Box::default()));
                 }
             }
-            // It was never begun.
+            // It was never started.
             _ => {
                 self.item.ended.push(c);
                 self.step(model, c, Input::ItemRecorded(Box::default()));

@@ -1,9 +1,9 @@
 //! The production session under a model checker: every interleaving of a few clients, a store whose
 //! replies get lost and whose requests land late, and a fenced target.
 //!
-//! Pausing needs no action of its own: any client may take no step while time and the others go on.
+//! There is no action for a pause: a client may take no step while time and the others go on.
 //! Three clients, one lost answer and one crash; with `LEASEHOLD_LONG=1` also four clients, and more lost
-//! answers. Timing (P3) is the simulator's business.
+//! answers. The simulator checks the timing (P3).
 
 mod item;
 mod state;
@@ -20,7 +20,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use state::{Act, Flaw, Sights, State};
 
-/// The model's bounds, the rules it runs under and what is broken outside of them.
+/// The bounds of the model, its rules, and the flaw outside of the rules, if any.
 #[derive(Clone)]
 pub(crate) struct Leases<R: Rules> {
     pub(crate) rules: R,
@@ -33,7 +33,7 @@ pub(crate) struct Leases<R: Rules> {
     pub(crate) fragile: usize,
     /// How many write to the target once; the others only contend and seal.
     pub(crate) writers: usize,
-    /// All of them are to do one item, once, and nothing else.
+    /// All of them try to do one item, once, and nothing else.
     pub(crate) item: bool,
     pub(crate) sights: Arc<Sights>,
 }
@@ -91,13 +91,13 @@ fn standard(clients: usize) -> Leases<Standard> {
     }
 }
 
-/// Past the test harness's capture: numbers people want to see on success too.
+/// Writes to stdout directly, so that the numbers are shown on success too.
 fn report(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}");
 }
 
-/// Explores the whole model; the number of states it has.
+/// Explores the whole model. Returns its number of states.
 fn explore(model: Leases<Standard>) -> usize {
     let (clients, lost, item, sights) = (model.clients, model.lost, model.item, model.sights.clone());
     #[allow(clippy::disallowed_methods)] // for the report only
@@ -132,7 +132,7 @@ fn every_interleaving_keeps_the_promises() {
     }
 }
 
-/// Two runs that are to do one item.
+/// Two runs that try to do one item.
 fn with_item() -> Leases<Standard> {
     Leases { item: true, writers: 0, ..standard(2) }
 }
@@ -155,7 +155,7 @@ fn an_item_that_is_handled_wrongly_is_found() {
     }
 }
 
-/// The rules with one of them broken: the token starts again after a release.
+/// The rules with one broken: the token starts again after a release.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TokenReset;
 
@@ -165,7 +165,7 @@ impl Rules for TokenReset {
     }
 }
 
-/// Which promise the model finds broken.
+/// The promise that the model finds broken.
 fn finds<R: Rules + Send + Sync + 'static>(model: Leases<R>) -> Vec<&'static str> {
     let properties = model.properties();
     let checker = model

@@ -23,7 +23,7 @@ use crate::item::{Item, Task};
 const TTL: u64 = 2;
 const INSTANCE: &str = "i";
 
-/// What is broken outside of the rules; negative controls.
+/// A flaw outside of the rules, as a negative control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
@@ -36,20 +36,20 @@ pub(crate) enum Flaw {
     StartsFirst,
     /// The lease is given back before the end is recorded.
     RecordsLast,
-    /// The end is written over whatever is there.
+    /// The end is written without comparing versions.
     ClosesBlind,
-    /// An item that never reported is run again.
+    /// An item with an unknown outcome is run again.
     RetriesUnknown,
 }
 
-/// Something that can happen next.
+/// An action that may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     Tick,
     Begin(usize),
     /// The request at this place reaches the store.
     Land(usize),
-    /// Its sender gives up on a write, which may still land: a lost answer, or a late one.
+    /// The sender gives up on a write, which may still land: its answer was lost or late.
     GiveUp(usize),
     Timer(usize),
     Seal(usize),
@@ -76,7 +76,7 @@ struct Job {
     grant: usize,
     acked: u64,
     left: u8,
-    /// Only under check-then-write: what was checked and is yet to be written.
+    /// Only under check-then-write: the write that was checked and comes next.
     checked: Option<Fence>,
 }
 
@@ -99,12 +99,12 @@ struct Row {
     record: LeaseRecord,
 }
 
-/// What really happened, known to nobody in the model.
+/// What really happened. No client sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ghost {
     pub(crate) grants: Vec<(Epoch, Token, usize)>,
     told: Vec<(Epoch, Token, usize)>,
-    /// The newest grant a target was promised to be safe from.
+    /// The newest grant that the target was sealed for: older ones must not write.
     high: usize,
     pub(crate) two_grants: bool,
     pub(crate) token_back: bool,
@@ -113,7 +113,7 @@ pub(crate) struct Ghost {
     pub(crate) early_release: bool,
 }
 
-/// What was seen on the way. Kept out of the state, which it would only multiply.
+/// Sights on the way. They are not part of the state, which they would multiply.
 #[derive(Default)]
 pub(crate) struct Sights {
     pub(crate) refused_stale: AtomicBool,
@@ -125,7 +125,7 @@ pub(crate) struct Sights {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State<R: Rules> {
     tick: u64,
-    // Shared until changed: nearly all of a state is its predecessor's.
+    // Shared until changed: a state differs little from the one before.
     clients: Vec<Arc<Client<R>>>,
     network: Vec<Arc<Message>>,
     row: Option<Arc<Row>>,
@@ -148,7 +148,7 @@ fn plan(client: usize, item: bool) -> SessionPlan {
     let second = Duration::from_secs(1);
     let timing = Timing {
         ttl: second * u32::try_from(TTL).unwrap_or(1),
-        // One that renews is enough: the others' leases simply run out.
+        // One client that renews is enough; the leases of the others expire.
         heartbeat: if client == 0 { second } else { second * 100 },
         grace: Duration::ZERO,
         margin: Duration::ZERO,
@@ -257,7 +257,7 @@ impl<R: Rules> State<R> {
                     actions.push(Act::Exit(c));
                 }
             }
-            // Without a job a crash is the same as a pause without end.
+            // Without a job, a crash is the same as a pause without end.
             if self.crashes_left > 0 && client.session.is_some() && client.job.is_some() {
                 actions.push(Act::Crash(c));
             }
@@ -287,7 +287,7 @@ impl<R: Rules> State<R> {
             Act::Open(c) => self.open_item(model, c),
             Act::ItemLands(c) => self.item_lands(model, c),
             Act::Crash(c) => {
-                // What it started lives on: only the fence can stop it.
+                // Its job lives on: only the fence can stop it.
                 self.crashes_left -= 1;
                 self.end(c);
             }
@@ -322,7 +322,7 @@ impl<R: Rules> State<R> {
         match effect {
             Effect::Arm(at) => self.client(c).armed = at,
             Effect::Store(Request::Ask { id, op, .. }) => {
-                // The session ignores answers to what it gave up on; only late writes matter.
+                // The session ignores answers to calls that it gave up; only late writes matter.
                 self.network.retain(|m| m.client != c || m.op != Op::Read);
                 self.client(c).waiting = Some(id);
                 self.network.push(Arc::new(Message { client: c, id, op }));
@@ -384,8 +384,8 @@ impl<R: Rules> State<R> {
             }
         };
         if self.clients[c].waiting == Some(id) {
-            // A late answer needs no step of its own: acting on it later is the same as whatever
-            // follows from it being late, and an answer that comes too late is a lost one.
+            // There is no step for a late answer: a session that acts later sees the same, and an answer that
+            // comes too late is a lost one.
             self.step(model, c, input);
         }
         self.forget_hopeless();
@@ -400,8 +400,8 @@ impl<R: Rules> State<R> {
         self.forget_hopeless();
     }
 
-    /// A version never comes back, so a write that expects another one can only be refused; unless
-    /// somebody waits for that refusal, it makes no difference any more.
+    /// A version never comes back, so a write that expects an older one can only be refused. That makes no
+    /// difference unless a session waits for the refusal.
     fn forget_hopeless(&mut self) {
         let version = self.row.as_ref().map(|r| &r.version);
         let clients = &self.clients;
@@ -436,7 +436,7 @@ impl<R: Rules> State<R> {
         Cas::Written { version, store_time: None }
     }
 
-    /// Compares what is about to be stored with what is.
+    /// Compares the new record with the stored one.
     fn judge(&mut self, c: usize, record: &LeaseRecord) {
         let before = self.row.as_ref().map(|r| &r.record);
         let ghost = &mut self.ghost;
@@ -463,7 +463,7 @@ impl<R: Rules> State<R> {
                     Ok(())
                 }
                 FenceVerdict::Repeat => Ok(()),
-                // Enforced here, so nothing is ever only counted.
+                // This target enforces, so it never only counts.
                 FenceVerdict::Refuse(reason) | FenceVerdict::LetIn(reason, _) => {
                     Err(reason.word().to_owned())
                 }
@@ -473,7 +473,7 @@ impl<R: Rules> State<R> {
             let index = self.ghost.grants.iter().position(|g| *g == mine).unwrap_or(0);
             self.let_in(index);
         }
-        // A session that lost its lease meanwhile has moved on and does not listen.
+        // A session that lost its lease meanwhile ignores this.
         if self.clients[c].session.as_ref().is_some_and(|s| s.phase() == Phase::Sealing) {
             self.step(model, c, Input::Sealed(result));
         }

@@ -1,4 +1,4 @@
-//! What must never happen, judged from what really happened and not from what anyone believes.
+//! The checks: things that must never happen. They judge what really happened, not what a session believes.
 
 use leasehold_core::fence::Bearer;
 use leasehold_core::ids::{Epoch, Grant, Token};
@@ -14,7 +14,7 @@ use crate::faults::{Fault, Loss, nanos};
 use crate::mutants::Mutant;
 use crate::world::{From, Owner, Request, World, trace};
 
-/// How a grant ended, in truth.
+/// How a grant really ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Released,
@@ -33,17 +33,17 @@ pub(crate) struct Landed {
     pub(crate) grant: Grant,
     pub(crate) by_hand: bool,
     landed_at: u64,
-    /// The owner's clock when its record last landed with a full TTL, and whether an errand wrote it.
+    /// The owner's clock when its record last landed with a full TTL, and whether a change by hand wrote it.
     applied: BootTime,
     by_errand: bool,
     end: Option<End>,
-    /// Taken while held, by someone who waived P3.
+    /// It was taken by force while held: P3 is waived.
     pub(crate) forced_off: bool,
-    /// Decided before and landed after the store lost writes: nobody can promise anything about it.
+    /// It was decided before the store lost writes and landed after that: no promise covers it.
     exempt: bool,
 }
 
-/// The newest thing a target was promised to be safe from.
+/// The newest seal of a target, which is promised to be safe from older grants.
 #[derive(Clone, Debug)]
 struct High {
     index: usize,
@@ -58,9 +58,9 @@ pub(crate) struct Ledger {
     told: Vec<(usize, Epoch, Token, Owner)>,
     high: Vec<Option<High>>,
     current: Vec<Option<usize>>,
-    /// The store has kept its word so far.
+    /// The store has kept its promises so far.
     pub(crate) faith: bool,
-    /// Sessions that take by hand, or by force; their claims may land after they are gone.
+    /// Sessions that take a lease by hand or by force. Their claims may land after they have ended.
     pub(crate) by_hand: Vec<Owner>,
     pub(crate) forcing: Vec<Owner>,
     held_since_quiet: bool,
@@ -94,14 +94,14 @@ impl Ledger {
         }
     }
 
-    /// Whether somebody else was granted the same lease later.
+    /// Whether the same lease was granted to another session later.
     pub(crate) fn superseded(&self, index: usize) -> bool {
         let Some(mine) = self.grants.get(index) else { return false };
         self.grants[index..].iter().any(|g| g.lease == mine.lease && g.owner != mine.owner)
     }
 }
 
-/// What is remembered about one session while it lasts.
+/// The facts about one session while it lasts.
 #[derive(Default)]
 pub(crate) struct Mark {
     timing: Option<Timing>,
@@ -109,7 +109,7 @@ pub(crate) struct Mark {
     started: bool,
     done: bool,
     stop_at: Option<BootTime>,
-    /// When something stood in the session's way, and how badly: two make a lost lease excusable.
+    /// When a fault hit the session, and how badly: two faults excuse a lost lease.
     troubles: Vec<(u64, u32)>,
     pub(crate) clock_broken: bool,
     pub(crate) read_in: u32,
@@ -122,7 +122,7 @@ impl Mark {
     }
 }
 
-/// What a landing write is for.
+/// The purpose of a write that lands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteKind {
     Claim,
@@ -212,7 +212,7 @@ impl<R: Rules> World<R> {
         };
         if !exempt {
             let same_life = |g: &&Landed| g.lease == lease && g.epoch == record.epoch;
-            // The same request, landing again on a store that lost it in between, grants nothing new.
+            // The same request may land again on a store that lost it in between. That grants nothing new.
             let again = |g: &&Landed| g.grant == grant && g.token == record.token;
             let lost = self.config.loss == Loss::Vanishes;
             let mut grants = self.ledger.grants.iter().filter(same_life).filter(|g| !(lost && again(g)));
@@ -254,7 +254,7 @@ impl<R: Rules> World<R> {
         self.check_overlap(lease);
     }
 
-    /// P3: nothing of an old job runs once somebody else was granted the lease.
+    /// P3: no process of an old job runs once the lease was granted to another session.
     pub(crate) fn check_overlap(&mut self, lease: usize) {
         if !self.promises_p3() {
             return;
@@ -268,7 +268,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// P2, for a seal (`seq` 0) or a write that was let in.
+    /// P2, for a seal (`seq` 0) or a write that was accepted.
     pub(crate) fn check_accept(&mut self, lease: usize, bearer: &Bearer, owner: Owner, seq: u64) {
         let index = self.ledger.index_of(owner, lease).unwrap_or(0);
         let what = format!("token {} of w{}.{}", bearer.token, owner.0, owner.1);
@@ -315,7 +315,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// D rests on a write that really landed, no earlier than it is counted from.
+    /// D counts from a write that really landed, and no earlier than D assumes.
     pub(crate) fn check_deadline(&mut self, owner: Owner) {
         let Some(session) = &self.workers[owner.0].session else { return };
         let stop_at = session.stop_at();
@@ -333,7 +333,7 @@ impl<R: Rules> World<R> {
             return self.violate(format!("D: w{}.{} counts on a grant that never landed", owner.0, owner.1));
         };
         let grant = &self.ledger.grants[index];
-        // An errand's write is dated by the store's clock, which may run at another rate.
+        // A change by hand is dated by the store's clock, which may run at another rate.
         let slack = if grant.by_errand { timing.ttl / 500 } else { std::time::Duration::ZERO };
         let most = timing.stop_at(grant.applied.plus(slack));
         if stop_at > most {
@@ -342,11 +342,11 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// A version is watched from a moment at which it was already stored, or it could expire early.
+    /// A version is watched only from a moment at which it was stored, or it could expire early.
     pub(crate) fn check_watched(&mut self, w: usize, lease: usize, watched: WatchedRecord) {
         let Some(row) = &self.store.rows[lease] else { return };
         let clock = &self.hosts[self.workers[w].host].clock;
-        let nap = self.mutant == Mutant::NapIgnored; // must be caught by what it leads to
+        let nap = self.mutant == Mutant::NapIgnored; // must be caught by its effects
         if !nap && row.record.write == watched.write && clock.boot_time(row.landed) > watched.since {
             self.violate(format!("watched: w{w} counts from before the version was stored"));
         }
@@ -365,7 +365,7 @@ impl<R: Rules> World<R> {
 
     fn check_told(&mut self, owner: Owner, lease: usize, epoch: Epoch, token: Token) {
         let landed = self.ledger.index_of(owner, lease).map(|i| self.ledger.grants[i].clone());
-        // Of the two, the one told later may be the one that landed first: either may be excused.
+        // Of two, the one reported later may have landed first, so each of them may be excused.
         let exempt = |who| self.ledger.index_of(who, lease).is_some_and(|i| self.ledger.grants[i].exempt);
         let told = self.ledger.told.iter().filter(|t| t.0 == lease && t.1 == epoch && t.2 == token);
         let other = told.map(|t| t.3).find(|other| *other != owner && !exempt(*other) && !exempt(owner));
@@ -393,9 +393,9 @@ impl<R: Rules> World<R> {
         }
         match why {
             StopReason::Taken { .. } | StopReason::Gone => self.check_loss(owner),
-            // A machine that stood still sees everyone else's clock run ahead, and is right to stop.
+            // A machine that stood still sees all other clocks run ahead, and must stop.
             StopReason::StoreClock if self.workers[owner.0].mark.clock_broken => {}
-            // These two must be caught by what they lead to.
+            // These two mutants must be caught by their effects.
             StopReason::StoreClock if matches!(self.mutant, Mutant::NapIgnored | Mutant::JumpIgnored) => {}
             StopReason::StoreClock => {
                 self.violate("liveness: stopped for a store clock that kept within its bounds".into());
@@ -420,7 +420,7 @@ impl<R: Rules> World<R> {
     fn check_loss(&mut self, owner: Owner) {
         let mut ends = self.ledger.grants.iter().filter(|g| g.owner == owner).map(|g| g.end);
         let ours = ends.next_back().is_some_and(|end| matches!(end, None | Some(End::Released)));
-        // A write repeated behind our back answers "conflict" though it landed; drivers turn that off.
+        // If a library repeats a write, the answer may be "conflict" although it landed. Drivers turn that off.
         let doubled = self.workers[owner.0].mark.doubled_release;
         if ours && !doubled && self.ledger.faith && !self.config.wild {
             self.violate(format!(

@@ -1,4 +1,4 @@
-//! A host's clocks: boot time with a rate of its own, and awake time that stops in suspend.
+//! A host's clocks: boot time, with its own rate, and awake time, which stops in suspend.
 
 use std::time::Duration;
 
@@ -50,12 +50,12 @@ impl Clock {
         real
     }
 
-    /// The machine slept for this long: boot time ran on, awake time did not.
+    /// The machine slept for this long: boot time went on, awake time did not.
     pub(crate) fn slept(&mut self, real: u64) {
         self.slept += self.local(real);
     }
 
-    /// The whole machine stood still, its clocks included.
+    /// The whole machine stood still, including its clocks.
     pub(crate) fn stood_still(&mut self, real: u64) {
         self.base_boot -= self.local(real);
     }

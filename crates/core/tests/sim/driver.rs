@@ -1,4 +1,4 @@
-//! Carries out what sessions ask for, as `run` would, over a network that misbehaves.
+//! Carries out the effects of sessions, as `run` would, over a faulty network.
 
 use std::time::Duration;
 
@@ -131,7 +131,7 @@ impl<R: Rules> World<R> {
         let input = match (self.mutant, input) {
             (Mutant::StaleReplyTaken, Input::Read { result, .. }) => Input::Read { id: newest, result },
             (Mutant::StaleReplyTaken, Input::Cas { result, .. }) => Input::Cas { id: newest, result },
-            // Lost without reading back: the read-back finds nothing, whatever is there.
+            // Lost without reading back: the read-back finds no record, even if there is one.
             (Mutant::ConflictIsLoss, Input::Cas { id, result }) => {
                 self.workers[owner.0].conflicted = result == Cas::Conflict;
                 Input::Cas { id, result }
@@ -180,7 +180,7 @@ impl<R: Rules> World<R> {
     fn schedule_timer(&mut self, w: usize) {
         let Some(armed) = self.workers[w].armed else { return };
         let clock = &self.hosts[self.workers[w].host].clock;
-        // On the wrong clock the timer, too, comes later by as much as the machine slept.
+        // On the wrong clock the timer comes later, too: by the time that the machine slept.
         let behind = match self.mutant {
             Mutant::NapIgnored => clock.now(self.now).boot.0 - clock.now(self.now).awake,
             _ => Duration::ZERO,
@@ -258,14 +258,14 @@ impl<R: Rules> World<R> {
                 }
                 self.remember(host, lease, seen, watched);
             }
-            // Only a file goes; the simulated evidence is the processes themselves.
+            // Only a file is removed; here the evidence is the processes themselves.
             Asked::Discard(_) => {}
             Asked::OpenItem(granted) => self.open_item(owner, &granted),
             Asked::RecordItem { state, ending, until } => self.record_item(owner, state, ending, until),
         }
     }
 
-    /// The store's word comes at any time, right or wrong, twice or not at all.
+    /// The store's report of a change may come at any time, right or wrong, twice or not at all.
     fn watch(&mut self, owner: Owner, id: RequestId) {
         self.met.add(Fault::Pushed);
         let often = self.rng.below(3);
@@ -277,7 +277,7 @@ impl<R: Rules> World<R> {
 
     fn watched_from(&self, w: usize, watched: WatchedRecord) -> WatchedRecord {
         match self.mutant {
-            // As if the clock had been read before the request instead of after the answer.
+            // The clock is read before the request instead of after the answer.
             Mutant::WatchedFromSend => WatchedRecord { since: self.workers[w].sent, ..watched },
             _ => watched,
         }
@@ -305,7 +305,7 @@ impl<R: Rules> World<R> {
         self.rng.between(most / 20, most)
     }
 
-    /// Decides what the network does to a request, and puts it on its way.
+    /// Chooses the network's fault for a request, if any, and sends it.
     pub(crate) fn send(&mut self, from: From, lease: usize, op: Op) {
         let there = self.latency();
         let back = self.latency();
@@ -358,7 +358,7 @@ impl<R: Rules> World<R> {
         self.after(there, Event::Land(Box::new(request)));
     }
 
-    /// An errand has no timeout of its own; its driver makes a lost answer an unknown one.
+    /// A change by hand has no timeout: its driver turns a lost answer into an unknown one.
     fn errand_reply(&self, from: From, far: u64) -> Option<u64> {
         matches!(from, From::Errand(_)).then_some(far)
     }
@@ -370,7 +370,7 @@ impl<R: Rules> World<R> {
             1 => self.rng.between(timeout, self.ttl()),
             _ => self.rng.between(timeout, 3 * self.ttl()),
         };
-        // What is under way has landed when the faults stop, or they would not have stopped.
+        // Requests under way must have landed when the faults stop.
         far.min(self.config.quiet_at.saturating_sub(self.now))
     }
 

@@ -1,4 +1,4 @@
-//! Seeded chance, the kinds of trouble it can make, and the shape of one world.
+//! Seeded random numbers, the kinds of faults, and the settings of one world.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl Rng {
         self.below(1_000) < per_mille
     }
 
-    /// Somewhere in `-most..=most`.
+    /// A number in `-most..=most`.
     pub(crate) fn either_side(&mut self, most: i64) -> i64 {
         let span = u64::try_from(most).unwrap_or(0);
         i64::try_from(self.between(0, 2 * span)).unwrap_or(0) - most
@@ -47,7 +47,7 @@ impl Rng {
 
 macro_rules! kinds {
     ($($name:ident),* $(,)?) => {
-        /// Every kind of trouble and of unusual situation; a run must meet nearly all of them.
+        /// Every kind of fault and of unusual situation. A test must meet nearly all of them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Fault { $($name),* }
 
@@ -85,54 +85,54 @@ impl Met {
     }
 }
 
-/// What the store may do to writes it has acknowledged.
+/// The store's fault with writes that it has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// It keeps them all.
     Keeps,
     /// A restart loses the last few, under a new instance identity.
     Restarts,
-    /// It is put back to an old snapshot and does not say so.
+    /// It is restored from an old snapshot, under the same instance identity.
     Rewinds,
-    /// The record is deleted behind everyone's back.
+    /// The record is deleted.
     Vanishes,
 }
 
-/// What the store says about ages.
+/// How the store tells ages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AgeMode {
     Exact,
     /// Both ends cut to whole seconds.
     Coarse,
-    /// Never: watchers count for themselves.
+    /// Not at all: sessions watch by their own clocks.
     Never,
 }
 
-/// One world, chosen by its seed.
+/// The settings of one world, chosen by its seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
-    /// Which host each worker lives on.
+    /// The host of each worker.
     pub(crate) hosts: Vec<usize>,
     pub(crate) leases: usize,
     pub(crate) timing: Timing,
-    /// Clocks leave the stated bounds: only P1 and P2 are promised.
+    /// Clocks leave their bounds: only P1 and P2 are promised.
     pub(crate) wild: bool,
     pub(crate) loss: Loss,
     pub(crate) age: AgeMode,
-    /// Messages in trouble, per mille.
+    /// Messages with a fault, per mille.
     pub(crate) noise: u64,
     /// When faults stop, in nanoseconds.
     pub(crate) quiet_at: u64,
-    /// Half of what scheduling and killing may take together.
+    /// Half of the time that scheduling and killing may take together.
     pub(crate) lag: u64,
     pub(crate) latency: u64,
-    /// Neighbours can see each other's processes.
+    /// Workers on one host can see each other's processes.
     pub(crate) evidence: bool,
     pub(crate) seals: bool,
     pub(crate) drift: i64,
     /// Number of large faults.
     pub(crate) plagues: u64,
-    /// The store says that it tells of changes.
+    /// The store says that it reports changes.
     pub(crate) pushes: bool,
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn nanos(d: Duration) -> u64 {
 }
 
 fn choose_timing(rng: &mut Rng, age: AgeMode) -> Timing {
-    // Long leases mean many polls by those who wait, so they are rarer.
+    // Long leases mean many polls by waiting sessions, so they are rarer.
     let ttls =
         [700, 700, 1_500, 1_500, 1_500, 4_000, 4_000, 4_000, 4_000, 4_000, 10_000, 10_000, 30_000, 90_000];
     let jumps = [0, 0, 100, 1_000, 3_000];

@@ -1,6 +1,7 @@
-//! Items of work: opened under the lease before the job, recorded after it, in the same store and over the same network.
+//! Items of work: opened under the lease before the job, recorded after it, in the same store and over the
+//! same network.
 //!
-//! An item here may be executed once: nothing is tried again unasked.
+//! An item here may be executed once: no item is run again without a person's request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,23 +22,23 @@ use crate::mutants::Mutant;
 use crate::store::unreachable;
 use crate::world::{Event, Owner, World, trace};
 
-/// How long a store that did not answer is left alone.
+/// The pause after a call that was not answered.
 const PAUSE: u64 = 50_000_000;
-/// A session gives up on a record this many timeouts after it should have been made.
+/// A session gives up recording this many timeouts after the record was due.
 const HANGING_CALLS: u32 = 4;
 
-/// The records of items, and what really became of them.
+/// The records of items, and what really happened to the items.
 pub(crate) struct Items {
-    /// Its own chance, so that worlds without items are as they were.
+    /// Separate random numbers, so that worlds without items do not change.
     rng: Rng,
     pub(crate) on: bool,
     calls: u64,
     rows: BTreeMap<u64, (Entry, Version)>,
-    /// Who wrote `started`, and who an end.
+    /// The sessions that wrote `started`, and those that wrote an end.
     started: BTreeSet<(u64, Grant)>,
     ended: BTreeSet<(u64, Grant)>,
     executed: BTreeMap<u64, Vec<Owner>>,
-    /// Whose command ended well.
+    /// The sessions whose command ended well.
     well: BTreeSet<Owner>,
 }
 
@@ -51,18 +52,18 @@ impl Items {
     }
 }
 
-/// What one run has to do with its item.
+/// One run's progress with its item.
 pub(crate) struct Task {
     item: u64,
     grant: Grant,
-    /// The call that is awaited.
+    /// The call under way.
     waiting: u64,
     work: Work,
     ours: Option<(Entry, Version)>,
-    /// To be recorded once it is opened.
+    /// The end to record once the item is opened.
     then: Option<(ItemState, Ending, BootTime)>,
     executed: bool,
-    /// Until when the session waits for the record, and whether it was answered.
+    /// How long the session waits for the record, and whether it got the answer.
     record_by: Option<BootTime>,
     answered: bool,
 }
@@ -105,12 +106,12 @@ fn silent(op: &Op) -> Answer {
 }
 
 impl<R: Rules> World<R> {
-    /// What a session that is about to begin is to do once.
+    /// The item of a session that is about to start.
     pub(crate) fn choose_item(&mut self, owner: Owner, grant: Grant) -> Option<Distance> {
         if !self.items.on {
             return None;
         }
-        // New ones turn up all the time, and some are wanted by several.
+        // There are always new ones, and several sessions try some of them.
         let item = self.now / (2 * self.ttl()) * 2 + self.items.rng.below(2);
         self.workers[owner.0].item = Some(Task {
             item,
@@ -168,7 +169,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// One thread makes the calls: what is to be recorded waits until the item is opened.
+    /// One thread makes the calls, so recording waits until the item is opened.
     fn go_on_recording(&mut self, owner: Owner) {
         let seed = self.items.rng.wide();
         let Some(task) = self.workers[owner.0].item.as_mut() else { return };
@@ -219,7 +220,7 @@ impl<R: Rules> World<R> {
         self.go_on_recording(owner);
     }
 
-    /// Puts a call on its way; the network does to it what it does to others.
+    /// Sends a call, with the same network faults as other calls.
     fn send_item(&mut self, owner: Owner, op: Op, wait: u64) {
         self.items.calls += 1;
         let id = self.items.calls;
@@ -255,9 +256,9 @@ impl<R: Rules> World<R> {
         match self.items.rng.below(3) {
             // It never arrives.
             0 => {}
-            // Its answer never does.
+            // Its answer never arrives.
             1 => self.after(there, Event::ItemLands(owner, id, item, Box::new(op), None)),
-            // It arrives when nobody expects it any more.
+            // It arrives after its session gave it up.
             _ => {
                 let far = self.items.rng.between(timeout, 3 * self.ttl());
                 let far = far.min(self.config.quiet_at.saturating_sub(self.now));
@@ -341,7 +342,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// The run with this grant, if its job runs and its lease is surely its own.
+    /// The run with this grant, if its job runs and it really holds its lease.
     fn runs_surely(&self, grant: Grant) -> Option<Owner> {
         if !self.promises_p3() {
             return None;

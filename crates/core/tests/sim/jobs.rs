@@ -1,4 +1,4 @@
-//! Jobs as process trees, and the fenced target they write to.
+//! Jobs, as process trees, and the fenced target that they write to.
 
 use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, RefusalReason, verdict};
 use leasehold_core::rules::{Rules, SeenToken};
@@ -8,19 +8,19 @@ use crate::faults::{Fault, nanos};
 use crate::mutants::Mutant;
 use crate::world::{Event, Owner, World, trace};
 
-/// A job with everything it started.
+/// A job with every process that it started.
 pub(crate) struct Tree {
     pub(crate) owner: Owner,
     pub(crate) lease: usize,
     pub(crate) granted: Granted,
-    /// Which grant of the ledger it runs under.
+    /// The index of its grant in the ledger.
     pub(crate) index: usize,
     pub(crate) main: bool,
     pub(crate) others: bool,
     pub(crate) frozen: bool,
-    /// Until when P3 does not speak of it.
+    /// P3 does not apply to it until this time.
     pub(crate) excused: u64,
-    /// Nobody supervises it: started by hand, or escaped from a crashed wrapper.
+    /// It has no supervisor: it was started by hand, or has escaped from a crashed run.
     pub(crate) loose: bool,
     obeys: bool,
     survivors: bool,
@@ -91,7 +91,7 @@ impl<R: Rules> World<R> {
         self.check_overlap(self.trees[tree].lease);
     }
 
-    /// `acquire` by hand: a script that seals, writes and lives as long as it likes.
+    /// A script under `acquire`: it seals, writes, and runs for any time.
     pub(crate) fn start_hand_job(&mut self, owner: Owner, granted: Granted) {
         let tree = self.spawn(owner, granted, true);
         let lasts = self.rng.below(2 * self.ttl());
@@ -151,7 +151,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// The main process comes to its natural end, perhaps leaving others behind.
+    /// The main process ends by itself, and may leave other processes.
     pub(crate) fn job_ends(&mut self, t: usize) {
         if !self.trees[t].main {
             return;
@@ -176,7 +176,7 @@ impl<R: Rules> World<R> {
         self.input_after(takes, owner, Input::JobExited { exit: JobExit::Code(0), tree_empty: !left });
     }
 
-    /// Killed, or obeyed: nothing of the tree is left.
+    /// The tree was killed, or it ended when asked to: no process is left.
     pub(crate) fn tree_dies(&mut self, t: usize) {
         if !self.trees[t].alive() {
             return;
@@ -197,7 +197,7 @@ impl<R: Rules> World<R> {
         self.input_after(0, owner, input);
     }
 
-    /// Whether that run is provably over, seen from the asker's host.
+    /// Whether a session on the asking host can prove that this run is over.
     pub(crate) fn probe(&mut self, owner: Owner, run: &str) {
         let asked: Option<Owner> =
             run.split_once('.').and_then(|(w, count)| Some((w.parse().ok()?, count.parse().ok()?)));
@@ -258,7 +258,7 @@ impl<R: Rules> World<R> {
                 Ok(())
             }
             FenceVerdict::Repeat => Ok(()),
-            // Enforced here, so nothing is ever only counted.
+            // This target enforces, so it never only counts.
             FenceVerdict::Refuse(reason) | FenceVerdict::LetIn(reason, _) => Err(reason.word().to_owned()),
         };
         trace!(self, "target: seal of w{}.{} token {}: {result:?}", owner.0, owner.1, bearer.token);
@@ -307,7 +307,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Only the check-then-write mutant comes here.
+    /// Used only by the check-then-write mutant.
     pub(crate) fn write_commits(&mut self, t: usize, fence: Fence, seq: u64) {
         let (bearer, owner, lease) = (self.trees[t].bearer(), self.trees[t].owner, self.trees[t].lease);
         self.fences[lease] = Some(fence);

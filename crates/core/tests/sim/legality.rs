@@ -1,4 +1,4 @@
-//! Every write that lands must be one that a server of our protocol would have let through.
+//! Every write that lands must be one that a server of our protocol would have accepted.
 
 use leasehold_core::history::{HoldEnd, PastHold};
 use leasehold_core::record::LeaseRecord;
@@ -15,7 +15,7 @@ pub(crate) fn end(outcome: &'static str) -> HoldEnd {
     HoldEnd { outcome, exit: Some(0), took: None, at: "now".into() }
 }
 
-/// Every hold has one line at most, below those before it, and none while it goes on.
+/// Every hold has at most one line, after those of earlier holds, and none while it lasts.
 fn in_order(record: &LeaseRecord) -> bool {
     let told: Vec<u64> =
         record.past.iter().filter_map(|line| PastHold::read(line)).map(|p| p.token).collect();
@@ -25,14 +25,14 @@ fn in_order(record: &LeaseRecord) -> bool {
 
 impl<R: Rules> World<R> {
     pub(crate) fn check_legal(&mut self, request: &Request, body: &[u8], record: &LeaseRecord) {
-        // A broken rule makes illegal writes by design. One landing in eight is held against the rule, by
-        // chance of its nanosecond: all of them would make the simulator slow.
+        // A broken rule makes illegal writes by design. One write in eight is checked, chosen by its
+        // nanosecond: to check all of them would make the simulator slow.
         if self.mutant != Mutant::None || !self.now.is_multiple_of(8) {
             return;
         }
         let reading = self.store.read(request.lease, self.now);
         let met = |fault: Fault| self.met.0[fault as usize] > 0;
-        // Somebody forces, or sees that a neighbour is dead, which no server does.
+        // A session may force, or see that a holder on its host is dead. A server sees neither.
         let admin = met(Fault::Forced) || self.config.evidence;
         let verdict = legal(&WriteOffer {
             key: &lease_key(&record.lease),
@@ -48,14 +48,14 @@ impl<R: Rules> World<R> {
             [Fault::StepBack, Fault::WildStep, Fault::WildDrift, Fault::Failover, Fault::AgeLost];
         let excused = match verdict {
             Ok(_) => true,
-            // Looked before the change and wrote after it: told of a conflict.
+            // The session looked before the change and wrote after it: it gets a conflict.
             Err(Illegal::Instance) => met(Fault::Restart) || met(Fault::Failover),
-            // The store's clock says less than when the client looked.
+            // The store's clock shows less time than when the session looked.
             Err(Illegal::Held | Illegal::Early) => clock_moved.into_iter().any(met),
             Err(_) => false,
         };
         if !in_order(record) {
-            self.violation.get_or_insert(format!("not the past of this lease: {:?}", record.past));
+            self.violation.get_or_insert(format!("a bad history of this lease: {:?}", record.past));
         }
         if !excused {
             let body = String::from_utf8_lossy(body).into_owned();

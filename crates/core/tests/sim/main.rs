@@ -1,4 +1,4 @@
-//! The production session under simulated faults: seeded schedules in virtual time, judged by what
+//! The production session under simulated faults: seeded schedules in virtual time. The checks judge what
 //! really happened in the store, at the target and in the process trees.
 //!
 //! `LEASEHOLD_SEED=n` replays one schedule with its trace (`LEASEHOLD_MUTANT=name` under a mutant),
@@ -40,7 +40,7 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Past the test harness's capture: numbers people want to see on success too.
+/// Writes to stdout directly, so that the numbers are shown on success too.
 fn report(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}");
@@ -78,7 +78,7 @@ fn replay_line(seed: u64, mutant: Mutant) -> String {
     format!("LEASEHOLD_SEED={seed}{name} cargo test -p leasehold-core --test sim")
 }
 
-/// The lowest seed in `from..to` that breaks a promise, with what was met on the way.
+/// The lowest seed in `from..to` that breaks a promise, and the faults that were met before it.
 fn search(from: u64, to: u64, mutant: Mutant) -> (Option<(u64, String)>, Met, u64) {
     let next = AtomicU64::new(from);
     let stop = AtomicU64::new(to);
@@ -186,7 +186,7 @@ fn the_same_seed_gives_the_same_trace() {
     }
     for seed in 0..200 {
         let (first, second) = (run(seed, Mutant::None, true), run(seed, Mutant::None, true));
-        assert!(first.trace.len() > 200, "a schedule in which something happens");
+        assert!(first.trace.len() > 200, "the schedule has events");
         assert_eq!(first.trace, second.trace, "seed {seed}");
     }
 }

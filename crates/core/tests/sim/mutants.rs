@@ -1,4 +1,4 @@
-//! Rules broken on purpose, one at a time. A mutant that nobody catches means a blind checker.
+//! Rules that are broken on purpose, one at a time. If a mutant is not caught, a check is missing.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ macro_rules! mutants {
             $($name),*
         }
 
-        /// Every mutant, with what it does wrong.
+        /// Every mutant, and its mistake.
         pub(crate) const MUTANTS: &[(Mutant, &str)] = &[$((Mutant::$name, $text)),*];
     };
 }
@@ -33,12 +33,12 @@ mutants! {
     ConflictIsLoss = "conflict taken as lost without reading back",
     ConflictIsWin = "conflict taken as won",
     GrantIsEnough = "own grant credited with the newest attempt",
-    ForkAccepted = "the fence lets an equal token of another grant in",
+    ForkAccepted = "the fence accepts an equal token of another grant",
     SealSkipped = "the seal is skipped",
     CheckThenWrite = "the target checks, then writes",
     TokenReset = "the token starts again after a release",
     SameEpoch = "the same epoch after re-creation",
-    SameOwnerReenters = "the same owner is let in twice",
+    SameOwnerReenters = "the same owner gets the lease twice",
     ReleaseEarly = "release before the tree is empty",
     NapIgnored = "a clock that stops in suspend",
     StopMarginIgnored = "no time taken off for killing",
@@ -50,15 +50,15 @@ mutants! {
     HostMemoryIgnored = "the host forgets what it has seen",
     KillsMainOnly = "only the main process is killed",
     StaleReplyTaken = "a late reply taken for the newest request's",
-    StaleAccepted = "the fence lets a smaller token in",
+    StaleAccepted = "the fence accepts a smaller token",
     RetryWritesAgain = "a retried write is applied twice",
-    NeverExpires = "a silent holder keeps the lease for ever",
-    StartedAfterExec = "an item is recorded as started after its command began",
+    NeverExpires = "a silent holder keeps the lease without end",
+    StartedAfterExec = "an item is recorded as started after its command has started",
     RecordedAfterRelease = "the end of an item is recorded after the lease was given back",
-    StaleClose = "the end of an item is written over whatever is there",
+    StaleClose = "the end of an item is written without comparing versions",
     UnreadableIsFree = "a lease whose record cannot be read counts as free",
     SkipIsOk = "an item whose command was never executed is recorded as ok",
-    UnknownRetried = "an item that never reported is run again unasked",
+    UnknownRetried = "an item with an unknown outcome is run again without a request",
 }
 
 impl Mutant {

@@ -1,4 +1,4 @@
-//! The large faults: crashes, pauses, sleep, partitions, and a store that breaks its word.
+//! The large faults: crashes, pauses, sleep, partitions, and a store that breaks its promises.
 
 use leasehold_core::one_shot::{OneShot, OneShotVerb};
 use leasehold_core::rules::Rules;
@@ -8,7 +8,7 @@ use crate::checks::End;
 use crate::faults::{AgeMode, Fault, Loss, nanos};
 use crate::world::{Event, From, World, trace};
 
-/// Faults any world may have, the likelier ones more than once.
+/// The faults that any world may have. Likelier ones are listed more than once.
 const ANYWHERE: &[Fault] = &[
     Fault::Partition,
     Fault::Partition,
@@ -53,7 +53,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Counts what kind of world this is.
+    /// Counts the kind of this world.
     pub(crate) fn meet_shape(&mut self) {
         let c = &self.config;
         let shared = c.hosts.windows(2).any(|pair| pair[0] == pair[1]);
@@ -116,12 +116,12 @@ impl<R: Rules> World<R> {
     fn break_store(&mut self, fault: Fault) {
         match fault {
             Fault::Restart => {
-                // A second loss could undo the very skip that answers the first.
+                // A second loss could undo the skip of tokens that follows the first.
                 let forget = if self.ledger.faith { self.rng.between(1, 4) } else { 0 };
                 self.store.restart(forget);
                 self.ledger.faith = false;
             }
-            // A skip that is itself lost would be repeated: known, and left to the fences.
+            // A skip of tokens that is lost would be repeated. That is a known limit, which fences cover.
             Fault::Failover if self.config.loss == Loss::Restarts => return,
             Fault::Failover => {
                 let most = self.room_for_steps();
@@ -149,7 +149,7 @@ impl<R: Rules> World<R> {
         self.trouble_all(2);
     }
 
-    /// How much further the store's clock may step before the stated bound is used up.
+    /// How much further the store's clock may step within its bound.
     fn room_for_steps(&self) -> u64 {
         nanos(self.config.timing.clock.jump).saturating_sub(self.stepped_on)
     }
@@ -178,7 +178,7 @@ impl<R: Rules> World<R> {
         self.store.offset += step;
     }
 
-    /// The machine sleeps (boot time runs on) or is frozen from outside (even its clocks stop).
+    /// The machine sleeps (boot time goes on) or is frozen from outside (its clocks stop, too).
     fn stand_still(&mut self, fault: Fault, host: usize) {
         if self.hosts[host].still_until > self.now {
             return;
@@ -213,7 +213,7 @@ impl<R: Rules> World<R> {
         trace!(self, "host {host} wakes");
         let lag = self.config.lag;
         for w in 0..self.workers.len() {
-            // Its own timer would come anyway; other inputs are already waiting at this instant.
+            // Its timer comes anyway; other inputs are waiting already.
             if self.workers[w].host == host && self.workers[w].session.is_some() {
                 let (count, wait) = (self.workers[w].count, self.rng.below(lag));
                 self.after(wait, Event::Timer(w, count));
@@ -236,7 +236,7 @@ impl<R: Rules> World<R> {
         self.trouble_worker(w, 2, until);
     }
 
-    /// P3 does not speak of this worker's trees until then; right after, it does again.
+    /// P3 does not apply to this worker's trees until then.
     fn excuse(&mut self, w: usize, until: u64) {
         for t in 0..self.trees.len() {
             if self.trees[t].owner.0 == w && self.trees[t].alive() {
@@ -249,7 +249,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// The wrapper is killed. Its job dies with it, or an escaped part lives on.
+    /// The run is killed. Its job dies with it, or an escaped part of it lives on.
     fn crash(&mut self, w: usize, orphan: bool) {
         if self.workers[w].session.is_none() || self.hosts[self.workers[w].host].still_until > self.now {
             return;
@@ -298,7 +298,7 @@ impl<R: Rules> World<R> {
         }
         let now = self.now;
         self.hosts[host].clock.reboot(now);
-        // Watched since a boot that is over: the state directory names the boot, so it is dropped.
+        // A record that was watched before the reboot is forgotten: the state directory names the boot.
         for watched in &mut self.hosts[host].watched {
             *watched = None;
         }
@@ -318,7 +318,7 @@ impl<R: Rules> World<R> {
         self.input_after(wait, owner, Input::Signal(Signal::Int));
     }
 
-    /// `renew`, `release` or `revoke` by hand, on whatever the store now holds.
+    /// `renew`, `release` or `revoke` by hand, on the record in the store.
     fn run_errand(&mut self, fault: Fault) {
         let Some((lease, grant)) = (0..self.names.len()).find_map(|lease| {
             let record = &self.store.rows[lease].as_ref()?.record;
@@ -331,9 +331,9 @@ impl<R: Rules> World<R> {
         let supervised = self.trees.iter().any(|t| t.granted.grant == grant && t.alive() && !t.loose);
         let by_hand = self.ledger.current(lease).is_some_and(|g| g.by_hand);
         let verb = match fault {
-            // Only something of the job can renew: it alone knows the grant.
+            // Only a process of the job can renew: no other knows the grant.
             Fault::ErrandRenew if lives || by_hand => OneShotVerb::Renew(grant),
-            // Releasing under a job that still runs would be its user's own doing.
+            // A release under a running job would be a mistake of the user.
             Fault::ErrandRelease if by_hand && !supervised => OneShotVerb::Release(grant),
             Fault::ErrandRevoke => OneShotVerb::Revoke,
             _ => return,

@@ -1,4 +1,4 @@
-//! The store: a linearizable map with versions, its own clock, and the ways it can break faith.
+//! The store: a linearizable map with versions, its own clock and its faults.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,18 +23,18 @@ pub(crate) struct Row {
 
 pub(crate) struct Store {
     pub(crate) rows: Vec<Option<Rc<Row>>>,
-    /// What each write replaced, newest last.
+    /// The record that each write replaced, newest last.
     log: Vec<(usize, Option<Rc<Row>>)>,
     pub(crate) snapshot: Option<Vec<Option<Rc<Row>>>>,
     /// Raised when connections break: requests under way never arrive.
     pub(crate) incarnation: u32,
     pub(crate) instance: String,
-    /// Store time minus real time, beside the rate.
+    /// Store time minus real time, without the effect of its rate.
     pub(crate) offset: i64,
     pub(crate) ppm: i64,
     pub(crate) age: AgeMode,
     pub(crate) down_until: u64,
-    /// It says that it tells of changes.
+    /// It says that it reports changes.
     pub(crate) pushes: bool,
 }
 
@@ -60,7 +60,7 @@ impl Store {
         now + now / 1_000_000 * self.ppm + self.offset
     }
 
-    /// What the store tells of its clock after a write.
+    /// The store's clock, as it tells it after a write.
     pub(crate) fn tells(&self, now: u64) -> Option<Duration> {
         let clock = match self.age {
             AgeMode::Exact => self.clock(now),
@@ -110,7 +110,7 @@ impl Store {
         self.set(lease, None);
     }
 
-    /// It was not always the one that it is.
+    /// Its instance has changed.
     pub(crate) fn is_another(&self) -> bool {
         self.incarnation > 0
     }
@@ -130,7 +130,7 @@ impl Store {
         self.new_instance();
     }
 
-    /// Another node takes over, with everything, and with a clock of its own.
+    /// Another node takes over, with all records and its own clock.
     pub(crate) fn fail_over(&mut self, clock_differs: i64) {
         self.offset += clock_differs;
         self.new_instance();

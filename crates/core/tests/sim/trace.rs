@@ -1,4 +1,4 @@
-//! Inputs and effects in the few words a trace has room for.
+//! Inputs and effects in a few words, for the trace.
 
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::session::{Effect, Input, Op, Request};

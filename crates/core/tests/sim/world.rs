@@ -20,15 +20,15 @@ use crate::jobs::Tree;
 use crate::mutants::Mutant;
 use crate::store::Store;
 
-/// Which session: the worker and how many it had before.
+/// A session: its worker, and its number there.
 pub(crate) type Owner = (usize, u32);
 
-/// More than this in one instant is a busy loop.
+/// More steps than this in one instant are a busy loop.
 const STEPS_PER_INSTANT: u32 = 1_000;
-/// More than this in one schedule means that somebody never comes to an end.
+/// More steps than this in one schedule mean that a session never ends.
 const EVENTS_MAX: u64 = 60_000;
 
-/// Writes a line of the trace; costs nothing when nobody reads it.
+/// Writes a line of the trace, if it is on.
 macro_rules! trace {
     ($world:expr, $($arg:tt)*) => {
         if $world.tracing {
@@ -38,7 +38,7 @@ macro_rules! trace {
 }
 pub(crate) use trace;
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Session(Owner, RequestId),
@@ -52,10 +52,10 @@ pub(crate) struct Request {
     pub(crate) lease: usize,
     pub(crate) op: Op,
     pub(crate) incarnation: u32,
-    /// After landing, until the answer arrives; nothing: it never does.
+    /// The time from landing to the answer; none: the answer never arrives.
     pub(crate) reply: Option<u64>,
     pub(crate) again: Option<u64>,
-    /// The answer is turned into "unknown" on the way.
+    /// The answer is replaced by "unknown" on the way.
     pub(crate) muffled: bool,
 }
 
@@ -78,7 +78,7 @@ pub(crate) enum Event {
     Overlap(usize),
     Quiet,
     MustHold,
-    /// A call about an item reaches the store: whose, which, of which item, and when the answer is there.
+    /// A call about an item reaches the store: its session, its id, its item, and the time of its answer.
     ItemLands(Owner, u64, u64, Box<items::Op>, Option<u64>),
     ItemAnswer(Owner, u64, Box<items::Answer>),
 }
@@ -115,7 +115,7 @@ pub(crate) struct Host {
     pub(crate) still_until: u64,
     pub(crate) seen: Vec<Option<SeenToken>>,
     pub(crate) watched: Vec<Option<WatchedRecord>>,
-    /// This machine's error of the wall clock; only a mutant looks at it.
+    /// The error of this machine's wall clock; only a mutant uses it.
     pub(crate) skew: i64,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct Worker<R: Rules> {
     pub(crate) sent: BootTime,
     pub(crate) last_request: RequestId,
     pub(crate) mark: Mark,
-    /// Its last write met a conflict; only a mutant looks at it.
+    /// Its last write met a conflict; only a mutant uses it.
     pub(crate) conflicted: bool,
     pub(crate) item: Option<items::Task>,
 }
@@ -308,7 +308,7 @@ impl<R: Rules> World<R> {
         }
     }
 
-    /// Faults stop. From here somebody must come to hold the lease.
+    /// Faults stop. From now on a session must get the lease.
     fn go_quiet(&mut self) {
         trace!(self, "faults stop");
         self.quiet = true;
@@ -319,21 +319,21 @@ impl<R: Rules> World<R> {
             worker.wrapper_until = worker.wrapper_until.min(now);
             worker.job_until = worker.job_until.min(now);
         }
-        // Whoever was paused goes on now, not when its pause would have ended.
+        // Paused workers go on now, not at the end of their pause.
         for w in 0..self.workers.len() {
             if self.workers[w].session.is_some() {
                 let (count, wait) = (self.workers[w].count, self.rng.below(self.config.lag));
                 self.after(wait, Event::Timer(w, count));
             }
         }
-        // Nobody renews or revokes by hand any more.
+        // There are no more changes by hand.
         self.errands.iter_mut().for_each(|errand| *errand = None);
-        // What was still on its way, late, never arrives.
+        // Late requests never arrive.
         let soon = self.now + self.config.latency * 4;
         self.queue.retain(|e| !(matches!(e.event, Event::Land(_)) && e.at > soon));
         let timing = self.config.timing;
-        // Where only watching tells, as of a record from before a failover, the time counts from the first look, and
-        // nobody may look at once.
+        // A record from before a failover has to be watched. The time counts from the first look, which may
+        // come later.
         let only_watched = self.config.age == AgeMode::Never || self.store.is_another();
         let first_look = if only_watched { timing.ttl } else { Duration::ZERO };
         let most =
@@ -342,7 +342,7 @@ impl<R: Rules> World<R> {
         self.after(nanos(most) + slack + self.stepped_back, Event::MustHold);
     }
 
-    /// Lets a held lease be enough: no new sessions, jobs end.
+    /// A held lease is enough now: no new sessions start, and jobs end.
     pub(crate) fn drain(&mut self) {
         trace!(self, "draining");
         self.draining = true;

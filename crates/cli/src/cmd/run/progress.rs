@@ -74,8 +74,10 @@ impl Listener for Progress<'_> {
             Event::Waiting(busy) => {
                 out.chat(&say::waiting(HumanDuration(self.spec.wait), &busy.lease, held_by(busy)));
             }
-            Event::Unheard { message } => out.warn(&say::waiting_unanswered(message.trim_end_matches('.'))),
-            Event::Heard => out.note(&say::waiting_answered()),
+            Event::Unanswered { message } => {
+                out.warn(&say::waiting_unanswered(message.trim_end_matches('.')))
+            }
+            Event::AnsweredAgain => out.note(&say::waiting_answered()),
             Event::Renewed => {
                 if std::mem::take(&mut self.failing) {
                     out.note(&say::renewed_again());
