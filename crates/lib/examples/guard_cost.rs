@@ -1,8 +1,8 @@
-//! What a guard costs: single-row UPDATEs of a guarded and of a plain table, in turns, over one connection each.
+//! Measures the cost of a guard: single-row UPDATEs of a guarded and a plain table, in turns, over one connection.
 //!
-//! `benches/guard` runs it against a PostgreSQL of its own. Prints both medians and their ratio; ends with 1 if
-//! the ratio is above the bar. The bar is for a server as it comes, whose commits wait for the disk; the ratio
-//! without that wait, which shows the guard's own work, is printed as well.
+//! `benches/guard` runs it against its own PostgreSQL. It prints both medians and their ratio, and exits with 1 if the
+//! ratio is above the bar. The bar is for a server with default settings, whose commits wait for the disk. The ratio
+//! without that wait shows the guard's work alone, and is printed too.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn measure(url: &str, shown: &str, commit: &str) -> Vec<(&'static str, Dur
     }
     let mut taken = [Vec::new(), Vec::new()];
     for n in 0..TURNS + 10 {
-        // First the one, then the other.
+        // The order alternates.
         for which in if n % 2 == 0 { [0, 1] } else { [1, 0] } {
             let time = turn(&client, &updates[which]).await;
             if n >= 10 {

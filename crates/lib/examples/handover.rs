@@ -1,8 +1,8 @@
-//! How long a lease lies unused between one holder and the next, where the next is waiting for it.
+//! Measures how long a lease is free between one holder and the next one, which waits for it.
 //!
-//! Measured from before the release is sent until the waiter has its lease, next to the least that the
-//! server's own push allows: a conditional write that also notifies, and one conditional write by whoever
-//! hears of it. The two take turns. Run by `benches/handover`.
+//! The time runs from before the release is sent until the waiter has the lease. It is compared with the least
+//! that the server's push allows: a conditional write that also notifies, and a conditional write by the
+//! listener. The two measurements take turns. Run by `benches/handover`.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -25,7 +25,7 @@ use pollster::block_on;
 
 const TTL: Duration = Duration::from_secs(60);
 const TURNS: usize = 100;
-/// Enough for both to have their connections.
+/// First turns that are not counted, in which both sides connect.
 const WARM: usize = 5;
 
 fn main() {
@@ -50,7 +50,7 @@ fn main() {
     std::process::exit(i32::from(bad));
 }
 
-/// Prints the figures; whether the bar is met.
+/// Prints the figures; gives whether the bar is met.
 fn told(name: &str, ours: &mut [Duration], least: &mut [Duration]) -> bool {
     let at = |times: &mut [Duration]| {
         times.sort_unstable();
@@ -69,7 +69,7 @@ fn open(url: &str) -> Box<dyn Store> {
     stores::open(url).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A store that tells whenever somebody begins to wait for a change.
+/// A store that reports each call that waits for a change.
 struct Told {
     inner: Box<dyn Store>,
     waits: Sender<()>,
@@ -101,7 +101,7 @@ impl Store for Told {
     }
 }
 
-/// Holds a lease until somebody waits for it and hears of its changes; then lets go of it.
+/// Holds a lease until a waiter listens to its changes; then releases it and gives the time until the waiter has it.
 fn hand_over(url: &str) -> Duration {
     let name = Name::new(&format!("handover-{:016x}", random::seed() as u64)).unwrap();
     let mut holder = open(url);
@@ -134,7 +134,7 @@ fn hand_over(url: &str) -> Duration {
     let key = lease_key(&name);
     let stored = block_on(holder.read(&key)).unwrap().unwrap();
     let record = LeaseRecord::decode(&name, &stored.body).unwrap();
-    // A renewal wakes the waiter; when it waits again, it surely listens.
+    // A renewal wakes the waiter. When it waits again, it is sure to listen.
     waits.recv().unwrap();
     let renewed = Standard.renew(&record, WriteId(random::seed()));
     let version = written(holder.as_mut(), &key, &stored.version, &renewed);
@@ -152,10 +152,10 @@ fn written(store: &mut dyn Store, key: &str, expected: &Version, record: &LeaseR
     }
 }
 
-/// One turn of the least there is.
+/// One measurement of the least time.
 type Floor = Box<dyn FnMut() -> Duration>;
 
-/// A listener on a thread of its own, which says when it got what it heard of.
+/// One turn: a release, until the listener on another thread has taken the record.
 fn turns(heard: Receiver<BootTime>, mut release: impl FnMut() + 'static) -> Floor {
     Box::new(move || {
         let began = boot_time();
@@ -193,7 +193,7 @@ return 1";
             ear.subscribe(&key).unwrap();
             ready.send(()).unwrap();
             loop {
-                // It also hears of what it takes itself.
+                // It also gets messages of its own writes.
                 if ear.get_message().unwrap().get_payload_bytes() == b"free" {
                     cas(&mut taker, &key, "free", "held");
                     if tell.send(boot_time()).is_err() {

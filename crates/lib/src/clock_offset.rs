@@ -1,4 +1,4 @@
-//! How far this machine's wall clock is from the store's: slots are due by the store's.
+//! The difference between this machine's wall clock and the store's. Slots are due by the store's clock.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::clock::{boot_time, wall};
 use crate::stores::Store;
 use crate::{host, random};
 
-/// How often it is asked.
+/// How many times to try.
 const TRIES: usize = 20;
-/// What a store's time is above if it is counted from 1970.
+/// A store's time above this is counted from 1970.
 const UNIX: Duration = Duration::from_secs(1_000_000_000);
 
-/// What is written so that the store tells the time; one for all machines, for there may be a new one each minute. Of
-/// the kind that is open to every bearer of a server, whatever names it is limited to.
+/// The record that is written to learn the store's time. There is one for all machines, because new machines may come
+/// each minute. It is of a kind that every bearer of a server may write, whatever names the bearer is limited to.
 const KEY: &str = "probe/clock";
 
-/// In milliseconds, negative if this machine's is behind; nothing if the store does not tell the time.
+/// How far this machine's clock is ahead, in milliseconds; nothing if the store does not tell the time.
 pub fn clock_ahead(store: &mut dyn Store) -> Result<Option<i64>, Failure> {
     let host = host::name();
-    // Others may ask as well.
+    // Another machine may write it at the same time.
     for _ in 0..TRIES {
         let version = block_on(store.read(KEY))?.map(|stored| stored.version);
         let body = json!({"leasehold_clock": 1, "host": host, "at": host::utc(wall().as_secs())}).to_string();
@@ -38,7 +38,7 @@ pub fn clock_ahead(store: &mut dyn Store) -> Result<Option<i64>, Failure> {
             Cas::Unknown(failure) => return Err(failure),
         }
     }
-    // Not knowing is no reason to trust a clock.
+    // A clock that could not be compared is not trusted.
     let message = format!("the record {KEY} changed {TRIES} times while we asked for the store's time");
     Err(Failure::new(FailureKind::Unreachable, message))
 }

@@ -1,4 +1,4 @@
-//! The shell around a session: carries out its effects and decides nothing.
+//! The driver of a session: it makes the calls and waits that the session asks for, and decides nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,49 +19,48 @@ use crate::store_thread::{StepTask, StoreThread, Task};
 use crate::stores::Store;
 use crate::{clock, random};
 
-/// What a session can do to the work it protects. Two things are: a process tree and a future.
+/// The work under a lease, as a session starts and stops it: a process tree or a future.
 pub trait ProtectedWork {
-    /// Starts it, by then or not at all.
+    /// Starts it before `by`, or not at all.
     fn start(&mut self, granted: &Granted, by: BootTime) -> Result<(), JobExit>;
-    /// Begins to raise the fences of the targets named beforehand; it may take as long as the lease is
-    /// renewed. The session waits for [`Input::Sealed`].
+    /// Starts to seal the run's targets. The session renews the lease and waits for [`Input::Sealed`].
     fn seal(&mut self, granted: &Granted, session: InputSender);
-    /// What its item's record keeps of what it printed, or of why it could not be executed.
+    /// The text to keep in its item's record: its last output, or why it could not be executed.
     fn printed(&mut self, _state: ItemState) -> String {
         String::new()
     }
-    /// Asks all of it to end.
+    /// Asks all its processes to end.
     fn term(&mut self);
-    /// Ends all of it.
+    /// Kills all its processes.
     fn kill(&mut self);
-    /// Stops its execution.
+    /// Pauses it.
     fn freeze(&mut self);
-    /// Lets it go on.
+    /// Resumes it.
     fn thaw(&mut self);
     /// Passes a signal on.
     fn forward(&mut self, signal: Signal);
-    /// Hears what happens.
+    /// Takes an event of the session.
     fn tell(&mut self, event: &Event);
 }
 
-/// A session with its keeper and what wakes it: a boot-time alarm and an inbox.
+/// A session with its keeper, its alarm on the boot-time clock, and its inbox.
 #[derive(Debug)]
 pub struct Driver {
     session: Session,
     keeper: StoreThread,
-    /// Something may have to be stopped in time.
+    /// The job runs, so it may have to be stopped in time.
     job_lives: bool,
     alarm: Option<BootTime>,
     timer: Timer,
     wake: Wake,
     inbox: Receiver<Input>,
     inputs: InputSender,
-    /// What steps ask of the keeper, from other threads.
+    /// Requests of steps to the keeper, from other threads.
     steps: Receiver<StepTask>,
     step_sender: StepSender,
 }
 
-/// Hands what steps ask to a shell's keeper from another thread.
+/// Sends requests of steps to a driver's keeper, from another thread.
 #[derive(Clone, Debug)]
 pub struct StepSender {
     steps: Sender<StepTask>,
@@ -69,20 +68,20 @@ pub struct StepSender {
 }
 
 impl StepSender {
-    /// One without a shell, and what it is sent.
+    /// A sender without a driver, and the receiver.
     pub fn alone() -> io::Result<(Self, Receiver<StepTask>)> {
         let (steps, inbox) = mpsc::channel();
         Ok((Self { steps, wake: Wake::new()? }, inbox))
     }
 
-    /// Sends one. A shell that has ended does not do it.
+    /// Sends one request. A driver that has ended ignores it.
     pub fn send(&self, step: StepTask) {
         let _ = self.steps.send(step);
         self.wake.wake();
     }
 }
 
-/// Hands inputs to a shell from another thread.
+/// Sends inputs to a driver from another thread.
 #[derive(Clone, Debug)]
 pub struct InputSender {
     inputs: Sender<Input>,
@@ -90,14 +89,14 @@ pub struct InputSender {
 }
 
 impl InputSender {
-    /// One without a shell, and what it is sent.
+    /// A sender without a driver, and the receiver.
     #[cfg(test)]
     pub(crate) fn alone() -> io::Result<(Self, Receiver<Input>)> {
         let (inputs, inbox) = mpsc::channel();
         Ok((Self { inputs, wake: Wake::new()? }, inbox))
     }
 
-    /// Sends one. A shell that has ended does not hear it.
+    /// Sends one input. A driver that has ended ignores it.
     pub fn send(&self, input: Input) {
         let _ = self.inputs.send(input);
         self.wake.wake();
@@ -105,19 +104,19 @@ impl InputSender {
 }
 
 impl Driver {
-    /// A session about to start, and the keeper of its store and of its item.
+    /// A session that is not started yet, and its keeper.
     pub fn new(
         plan: SessionPlan,
         mut store: Box<dyn Store>,
         memory: SeenTokens,
-        book: Option<ItemRecorder>,
+        recorder: Option<ItemRecorder>,
     ) -> io::Result<Self> {
         store.limit_calls(plan.timing.timeout);
         let (timer, wake) = (Timer::new()?, Wake::new()?);
         let (inputs, inbox) = mpsc::channel();
         let inputs = InputSender { inputs, wake: wake.clone() };
         let replies = inputs.clone();
-        let keeper = StoreThread::new(store, memory, book, move |input| replies.send(input));
+        let keeper = StoreThread::new(store, memory, recorder, move |input| replies.send(input));
         let (sender, steps) = mpsc::channel();
         let step_sender = StepSender { steps: sender, wake: wake.clone() };
         let session = Session::new(plan, random::seed());
@@ -125,27 +124,27 @@ impl Driver {
         Ok(Self { session, keeper, job_lives, alarm, timer, wake, inbox, inputs, steps, step_sender })
     }
 
-    /// For inputs from elsewhere.
+    /// Sends inputs from other threads.
     pub fn sender(&self) -> InputSender {
         self.inputs.clone()
     }
 
-    /// For what steps ask of the keeper.
+    /// Sends requests of steps to the keeper.
     pub fn step_sender(&self) -> StepSender {
         self.step_sender.clone()
     }
 
-    /// When the job must begin to stop unless a renewal is confirmed.
+    /// When the job must start to stop unless a renewal is confirmed.
     pub fn stop_at(&self) -> Option<BootTime> {
         self.session.stop_at()
     }
 
-    /// Why the job is being ended, if it is.
+    /// Why the job is being stopped, if it is.
     pub fn stopped(&self) -> Option<&StopReason> {
         self.session.stopped()
     }
 
-    /// Sleeps until there is something to step with; `also` is another descriptor to wake for.
+    /// Sleeps until there are inputs for the session; `also` is another descriptor to wake for.
     pub fn wait(&mut self, also: Option<BorrowedFd<'_>>) -> io::Result<(Vec<Input>, bool)> {
         match self.alarm {
             Some(at) => self.timer.arm(at)?,
@@ -169,7 +168,7 @@ impl Driver {
         Ok((inputs, ready.has(2)))
     }
 
-    /// Steps the session and carries out what it says; the outcome once it is over.
+    /// Steps the session and carries out its effects; gives the outcome once the session is over.
     pub fn step(&mut self, input: Input, job: &mut dyn ProtectedWork) -> Option<Outcome> {
         let mut inputs = VecDeque::from([input]);
         let mut outcome = None;
@@ -206,13 +205,13 @@ impl Driver {
         outcome
     }
 
-    /// Has the keeper do it; the answer, if it is there at once.
+    /// Gives a task to the keeper; gives the answer if there is one at once.
     fn give(&mut self, task: Task) -> Option<Input> {
         self.keeper.give(task, self.job_lives)
     }
 
-    /// Runs the session to its end. `each` sees the shell and the job after every step that did not
-    /// end it; if it says no, the session is interrupted.
+    /// Runs the session to its end. `each` sees the driver and the job after every step that did not
+    /// end it; if it gives false, the session is interrupted.
     pub fn drive<J: ProtectedWork>(
         &mut self,
         job: &mut J,

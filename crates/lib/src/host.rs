@@ -1,4 +1,4 @@
-//! Who we are, for people to read and for the environment of a job.
+//! The names of this host and run, for people and for the environment of a job.
 
 use leasehold_core::fence::Bearer;
 use leasehold_core::ids::{Epoch, Grant, Token};
@@ -13,8 +13,8 @@ pub fn name() -> String {
     uname.nodename().to_string_lossy().into_owned()
 }
 
-/// A run id nobody else has: host and pid, or a label of the user's own, and always a random part.
-/// Processes that carry it are taken for this run's and ended with it, so a label alone would not do.
+/// A unique run id: host and pid or the user's label, and always a random part. Processes that carry it
+/// count as the run's and are ended with it, so a label alone is not enough.
 pub fn fresh_run_id(label: Option<&str>) -> String {
     let pid = rustix::process::getpid().as_raw_nonzero();
     let label = label.map_or_else(|| format!("{}-{pid}", name()), str::to_owned);
@@ -24,11 +24,11 @@ pub fn fresh_run_id(label: Option<&str>) -> String {
 /// The variable that marks every process of a run.
 pub const RUN_ID: &str = "LEASEHOLD_RUN_ID";
 
-/// A shorter run id could be somebody else's too; an empty one is everybody's.
+/// A shorter run id might not be unique.
 pub const RUN_ID_SHORTEST: usize = 16;
 
-/// The run ids of the enclosing runs, outermost first, then this one. A run inside a run replaces
-/// [`RUN_ID`], and what is left of it must still be recognised as part of the outer run.
+/// The variable with the ids of the enclosing runs, outermost first, then this one. An inner run replaces
+/// [`RUN_ID`], and its processes must still be recognised as part of the outer run.
 pub const RUN_CHAIN: &str = "LEASEHOLD_RUN_CHAIN";
 
 /// The ids of the runs that this process was started under, outermost first.
@@ -44,7 +44,7 @@ pub fn run_chain(run_id: &str) -> String {
     chain.join(" ")
 }
 
-/// Ourselves as the holder of a lease.
+/// This process as the holder of a lease.
 pub fn holder(run_id: &str, job: &Name) -> Holder {
     Holder {
         host: name(),
@@ -61,7 +61,7 @@ pub fn utc(secs: u64) -> String {
     leasehold_core::time::utc(std::time::Duration::from_secs(secs))
 }
 
-/// What LEASEHOLD_GRANT carries: opaque to the job, enough for a write to act for this run.
+/// The value of LEASEHOLD_GRANT: opaque to the job, and enough for a write to act for this run.
 pub fn grant_text(bearer: &Bearer) -> String {
     format!("{}.{}", bearer.epoch, bearer.grant)
 }
@@ -72,10 +72,10 @@ pub fn parse_grant_text(text: &str) -> Option<(Epoch, Grant)> {
     Some((Epoch::parse(epoch)?, Grant::parse(grant)?))
 }
 
-/// The variable that says which process renews which grant: opaque to the job.
+/// The variable that names the process that renews a grant: opaque to the job.
 pub const SUPERVISOR: &str = "LEASEHOLD_SUPERVISOR";
 
-/// What [`SUPERVISOR`] carries, for a grant that this process renews.
+/// The value of [`SUPERVISOR`], for a grant that this process renews.
 pub fn supervisor_text(grant: Grant) -> String {
     format!("{}.{grant}", rustix::process::getpid().as_raw_nonzero())
 }
@@ -93,7 +93,7 @@ pub struct Enclosing {
     pub lease: Name,
     /// Its token.
     pub token: Token,
-    /// The life of the lease's record.
+    /// The epoch of the lease's record.
     pub epoch: Epoch,
     /// Its acquisition.
     pub grant: Grant,

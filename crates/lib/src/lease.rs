@@ -1,7 +1,7 @@
-//! The async API: a lease around a future.
+//! The async API: a future that runs under a lease.
 //!
-//! A thread of its own keeps each lease, so a caller that blocks its runtime cannot starve the
-//! renewal, and it works on any runtime. The library never owns the process: no signals, no children.
+//! Each lease has a thread, `lease`, that renews it. So it works on any runtime, and a caller that blocks its
+//! runtime does not stop the renewals. The library installs no signal handlers and starts no processes.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -33,7 +33,7 @@ use crate::{clock, host, random};
 
 type Opener = dyn Fn() -> Result<Box<dyn Store>, OpenError> + Send + Sync;
 
-/// A store to take leases on. Cheap to clone; every lease opens a connection of its own.
+/// A store to take leases on. Cheap to clone; every lease opens its own connection.
 #[derive(Clone)]
 pub struct Leases {
     open: Arc<Opener>,
@@ -44,12 +44,12 @@ pub struct Leases {
 pub fn open(url: &str) -> Result<Leases, OpenError> {
     let store = stores::open(url)?;
     let kind = store_of(url);
-    // By its full name from now on: a relative path would be another store in another directory. Any other URL is full
-    // already, and how it is shown lacks its password.
+    // The full path, because a relative one would name another store in another directory. Any other URL stays as it is,
+    // because the shown one lacks its password.
     let a_path = kind.is_some_and(|kind| kind.path.is_some());
     let url = if a_path { store.facts().url } else { url.to_owned() };
     if kind.is_some_and(|kind| kind.reach == Reach::Process) {
-        // Every lease must meet in the same memory.
+        // All leases must share one memory.
         let store = MemoryStore::new().map_err(OpenError::Store)?;
         return Ok(Leases::on(move || Ok(Box::new(store.clone()))));
     }
@@ -57,18 +57,18 @@ pub fn open(url: &str) -> Result<Leases, OpenError> {
 }
 
 impl Leases {
-    /// Leases on a store of your own making.
+    /// Leases on your own store.
     pub fn on(open: impl Fn() -> Result<Box<dyn Store>, OpenError> + Send + Sync + 'static) -> Self {
         Self { open: Arc::new(open), memory: SeenTokens::none() }
     }
 
-    /// Remembers tokens seen and versions watched there, as the command line does.
+    /// Remembers seen tokens there, as the command line does.
     pub fn remember_in(mut self, memory: SeenTokens) -> Self {
         self.memory = memory;
         self
     }
 
-    /// A lease to ask for. The name is the thing that must not be touched twice.
+    /// A request for a lease. Its name is the name of the thing to work on.
     pub fn lease(&self, name: &str) -> LeaseRequest {
         LeaseRequest {
             leases: self.clone(),
@@ -83,8 +83,8 @@ impl Leases {
     }
 }
 
-/// A lease about to be asked for.
-#[must_use = "nothing is asked for until `acquire` is awaited"]
+/// A request for a lease.
+#[must_use = "a request does nothing until `acquire` is awaited"]
 #[derive(Clone)]
 pub struct LeaseRequest {
     leases: Leases,
@@ -97,20 +97,20 @@ pub struct LeaseRequest {
     history: bool,
 }
 
-/// Why a lease could not even be asked for, or the asking failed. Busy is not among these.
+/// Why the request failed. A lease that is held by another run is no error.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Not a lease name, a job label, or timing that can keep the promise.
+    /// The name, the job label or the timing is not allowed.
     #[error("{0}")]
     Invalid(String),
     /// The store could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What was to be fenced cannot be.
+    /// A target cannot be opened.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// The store did not answer, its content must not be acted on, or a target could not be sealed.
+    /// The store did not answer, its record is unusable, or a target could not be fenced.
     #[error("the lease was not acquired: {0}")]
     NotAcquired(NotStarted),
     /// The system refused a thread or a descriptor.
@@ -121,26 +121,26 @@ pub enum Error {
     Lost(#[from] Lost),
 }
 
-/// The lease is lost: not renewed in time, taken over, or asked back.
+/// The lease is lost: not renewed in time, taken over, or broken.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the lease is lost: {why}")]
 pub struct Lost {
-    /// How.
+    /// The reason.
     pub why: Box<StopReason>,
 }
 
-/// What asking came to.
-#[must_use = "a lease that is dropped is given back at once"]
+/// The answer to a request.
+#[must_use = "a lease that is dropped is released at once"]
 #[derive(Debug)]
 pub enum Acquired {
-    /// Yours until you let go of it or lose it.
+    /// The lease, until you release or lose it.
     Lease(Lease),
-    /// Somebody else's. Not an error.
+    /// Another run holds it. Not an error.
     Busy(Busy),
 }
 
 impl Acquired {
-    /// The lease, if it is yours.
+    /// The lease, if it was acquired.
     pub fn lease(self) -> Option<Lease> {
         match self {
             Self::Lease(lease) => Some(lease),
@@ -150,40 +150,40 @@ impl Acquired {
 }
 
 impl LeaseRequest {
-    /// How long a silent holder keeps it; renewed every third of it.
+    /// The TTL: how long the lease lasts after its last renewal. The lease is renewed after every third of it.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.wishes.ttl = Some(ttl);
         self
     }
 
-    /// How long to wait while somebody else holds it.
+    /// How long to wait while another run holds it.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
     }
 
-    /// Does not keep in the lease's record that it was held and given back: `leasehold history` will not show it.
+    /// Leaves no line in the lease's record, so `leasehold history` does not show this lease.
     pub fn no_history(mut self) -> Self {
         self.history = false;
         self
     }
 
-    /// What the work is called in `leasehold status`.
+    /// The name of the work in `leasehold status`.
     pub fn job(mut self, label: &str) -> Self {
         self.job = Some(label.into());
         self
     }
 
-    /// What the run is called that it is for, if that has a name of its own already.
+    /// The id of the run, if it has one already.
     pub fn run_id(mut self, id: &str) -> Self {
         self.run_id = Some(id.into());
         self
     }
 
-    /// Asks for it.
+    /// Asks for the lease. Starts the thread `lease`.
     pub async fn acquire(self) -> Result<Acquired, Error> {
         let (reply, answer) = oneshot::channel();
-        // Opening a store may block; so it happens on the lease's own thread.
+        // Opening a store may block, so this thread does it.
         thread::Builder::new().name("lease".into()).spawn(move || {
             let mut reply = Some(reply);
             if let Err(error) = self.keep(&mut reply)
@@ -196,8 +196,8 @@ impl LeaseRequest {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Raises the fence of this target before the lease is handed over, so that every earlier holder is
-    /// refused there. Repeatable. A gate by its name is a record in the store of this lease.
+    /// Fences this target before `acquire` returns, so that every earlier holder is refused there. Can be
+    /// repeated. `gate:NAME` is a record in the store of this lease.
     pub fn fence(mut self, target: &str) -> Self {
         self.fences.push(target.into());
         self
@@ -235,29 +235,29 @@ impl LeaseRequest {
             holder: host::holder(&self.run_id.unwrap_or_else(|| host::fresh_run_id(None)), &job),
             within: Within::default(),
         };
-        let mut shell = Driver::new(plan, store, self.leases.memory, None)?;
+        let mut driver = Driver::new(plan, store, self.leases.memory, None)?;
         let shared = Arc::new(Mutex::new(Shared::default()));
         let mut work = Work {
             reply: reply.take(),
             shared: shared.clone(),
-            inputs: shell.sender(),
+            inputs: driver.sender(),
             fences,
             granted: None,
             gone: None,
         };
-        let outcome = shell.drive(&mut work, |shell, work| {
-            // The deadline first: a lease must not be seen without one.
-            lock(&shared).stop_at = shell.stop_at();
+        let outcome = driver.drive(&mut work, |driver, work| {
+            // The deadline first, so that a lease never lacks one.
+            lock(&shared).stop_at = driver.stop_at();
             work.hand_over();
-            !work.forsaken()
+            !work.is_abandoned()
         })?;
         work.ended(&outcome);
-        shell.finish(&outcome);
+        driver.finish(&outcome);
         Ok(())
     }
 }
 
-/// What the lease's thread and its owner both see.
+/// State that the lease's thread shares with its owner.
 #[derive(Debug, Default)]
 struct Shared {
     /// When work must stop unless a renewal is confirmed.
@@ -280,19 +280,19 @@ struct Work {
     shared: Arc<Mutex<Shared>>,
     inputs: InputSender,
     fences: Fences,
-    /// A grant that the owner has not heard of yet.
+    /// A grant that the owner has not got yet.
     granted: Option<Granted>,
-    /// Tells the owner that the lease is lost, by being dropped.
+    /// Dropped when the lease is lost, which tells the owner.
     gone: Option<oneshot::Sender<()>>,
 }
 
 impl Work {
-    /// Whoever asked has gone away without waiting for the answer.
-    fn forsaken(&self) -> bool {
+    /// Whether the owner dropped the request before it was answered.
+    fn is_abandoned(&self) -> bool {
         self.reply.as_ref().is_some_and(oneshot::Sender::is_canceled)
     }
 
-    /// The last word, whichever question is still open.
+    /// Answers the request or the release that is still open.
     fn ended(&mut self, outcome: &Outcome) {
         let (answer, release) = match outcome.clone() {
             Outcome::Busy(busy) => (Ok(Acquired::Busy(busy)), Release::AlreadyGone),
@@ -301,7 +301,7 @@ impl Work {
                 self.lose(why.clone());
                 (Err(Error::Lost(Lost { why: Box::new(why) })), Release::AlreadyGone)
             }
-            // A session of this API is never by hand, and one that finished has handed its lease over.
+            // Not reached: a session of this API is not by hand, and one that finished had answered its request.
             Outcome::Finished { release, .. } => (Err(gone()), release),
             Outcome::Granted(_) => (Err(gone()), Release::AlreadyGone),
         };
@@ -313,7 +313,7 @@ impl Work {
         }
     }
 
-    /// Gives a new lease to whoever asked. If nobody waits for it any more, dropping it gives it back.
+    /// Gives a new lease to its owner. If the owner is gone, the lease is dropped, which releases it.
     fn hand_over(&mut self) {
         let Some(granted) = self.granted.take() else { return };
         let Some(reply) = self.reply.take() else { return };
@@ -339,12 +339,12 @@ impl ProtectedWork for Work {
         self.fences.seal(granted, session);
     }
 
-    // The work is cancelled by `Event::Stopping`, which comes in the same step and knows why: woken
-    // before it, the work would have to guess.
+    // `Event::Stopping` cancels the work. It comes in the same step and has the reason, which the work would lack if it
+    // were woken here.
     fn term(&mut self) {}
     fn kill(&mut self) {}
 
-    // A future cannot be frozen; `token()` fails meanwhile, because its deadline has passed.
+    // A future cannot be paused. `token()` fails meanwhile, because the deadline has passed.
     fn freeze(&mut self) {}
     fn thaw(&mut self) {}
     fn forward(&mut self, _signal: Signal) {}
@@ -356,8 +356,8 @@ impl ProtectedWork for Work {
     }
 }
 
-/// A lease that is yours. Dropping it gives it back as best it can; expiry is what counts.
-#[must_use = "a lease that is dropped is given back at once"]
+/// A lease that you hold. Dropping it releases it. If the store does not answer then, the lease expires.
+#[must_use = "a lease that is dropped is released at once"]
 #[derive(Debug)]
 pub struct Lease {
     granted: Granted,
@@ -367,7 +367,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The fencing token, to hand to whatever is written. Fails once the lease may have expired.
+    /// The fencing token, to send with each write. Fails once the lease may have expired.
     pub fn token(&self) -> Result<Token, Lost> {
         self.check().map(|()| self.granted.token)
     }
@@ -377,7 +377,7 @@ impl Lease {
         &self.granted
     }
 
-    /// Whether it is still safe to work.
+    /// Fails once the lease may have expired.
     pub fn check(&self) -> Result<(), Lost> {
         let shared = lock(&self.shared);
         if let Some(why) = shared.lost.clone() {
@@ -389,8 +389,8 @@ impl Lease {
         }
     }
 
-    /// Does the work while the lease is held, then gives it back. If the lease is lost the work is
-    /// dropped where it awaits, and the answer is [`Error::Lost`].
+    /// Does the work while the lease is held, then releases the lease. If the lease is lost, the work is dropped
+    /// at its next `await`, and the answer is [`Error::Lost`].
     pub async fn run<T, F>(mut self, work: impl FnOnce(LeaseHandle) -> F) -> Result<T, Error>
     where
         F: Future<Output = T>,
@@ -409,7 +409,7 @@ impl Lease {
             })
             .await
         };
-        // Work that ended after the deadline ended without protection.
+        // Work that ended after the deadline was not protected to its end.
         let verdict = self.check();
         match (done, verdict) {
             (Some(value), Ok(())) => {
@@ -421,7 +421,7 @@ impl Lease {
         }
     }
 
-    /// Gives it back and waits for the answer.
+    /// Releases the lease and waits for the answer.
     pub async fn release(self) -> Release {
         let (sender, released) = oneshot::channel();
         lock(&self.shared).released = Some(sender);
@@ -436,7 +436,7 @@ impl Drop for Lease {
     }
 }
 
-/// What the work inside [`Lease::run`] sees of its lease.
+/// The lease, as the work inside [`Lease::run`] sees it.
 #[derive(Clone, Debug)]
 pub struct LeaseHandle {
     granted: Granted,

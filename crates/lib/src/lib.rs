@@ -1,5 +1,5 @@
-//! Leasehold stops scheduled jobs and agents from running, or writing, twice: a lease with a fencing
-//! token over any store that can compare-and-set.
+//! Leasehold stops scheduled jobs and agents from running twice or writing twice. It keeps leases with
+//! fencing tokens in any store that can compare-and-set.
 //!
 //! ```
 //! # fn main() -> Result<(), leasehold::Error> { pollster::block_on(async {
@@ -7,20 +7,21 @@
 //! # let url = format!("sqlite:{}", dir.display());
 //! let leases = leasehold::open(&url)?;
 //! let Some(lease) = leases.lease("site").acquire().await?.lease() else {
-//!     return Ok(()); // somebody else is at it: not an error
+//!     return Ok(()); // another run holds it: not an error
 //! };
 //! lease.run(async |held| {
 //!     let token = held.token()?; // fails once the lease may have expired
 //!     println!("publishing with token {token}");
 //!     Ok::<_, leasehold::Lost>(())
-//! }).await??; // dropped where it awaits if the lease is lost; given back otherwise
+//! }).await??; // cancelled if the lease is lost; otherwise it is released at the end
 //! # for suffix in ["", "-wal", "-shm"] { let _ = std::fs::remove_file(format!("{}{suffix}", dir.display())); }
 //! # Ok(()) }) }
 //! ```
 //!
-//! The rules are in [`leasehold_core`], re-exported as [`core`](crate::core); everything that touches
-//! the world is here. [`backends`] are where leases live and what they fence, [`lease`] is the API
-//! above. Commands under a lease are run by another crate, `leasehold-run`.
+//! - [`lease`] is the API above.
+//! - [`backends`] are the stores that keep leases and the targets that they fence.
+//! - [`core`](crate::core) re-exports [`leasehold_core`], the rules without I/O. This crate does all I/O.
+//! - Another crate, `leasehold-run`, runs commands under a lease.
 
 #![forbid(unsafe_code)]
 

@@ -20,12 +20,12 @@ use crate::stores::Store;
 use crate::update::{NextCall, StoreAnswer, drive};
 use crate::{clock, host, random};
 
-/// What to acquire.
+/// A lease to acquire by hand.
 #[derive(Debug)]
 pub struct AcquireRequest {
     /// The lease.
     pub lease: Name,
-    /// What the work is called.
+    /// The name of the work.
     pub job: Name,
     /// Checked timing.
     pub timing: Timing,
@@ -33,19 +33,19 @@ pub struct AcquireRequest {
     pub wait: Duration,
     /// Take it even while held.
     pub force: bool,
-    /// What this was started under, which is never waited for.
+    /// The runs that this command was started by. Their leases are never waited for.
     pub within: Within,
 }
 
-/// Acquires a lease that nobody renews: [`Outcome::Granted`], [`Outcome::Busy`] or not at all.
+/// Acquires a lease that is not renewed: [`Outcome::Granted`], [`Outcome::Busy`] or [`Outcome::NotStarted`].
 pub fn acquire(ask: &AcquireRequest, store: Box<dyn Store>, memory: SeenTokens) -> std::io::Result<Outcome> {
-    let mut shell = session(ask, store, memory)?;
-    let outcome = shell.drive(&mut NoJob, |_, _| true)?;
-    shell.finish(&outcome);
+    let mut driver = session(ask, store, memory)?;
+    let outcome = driver.drive(&mut NoJob, |_, _| true)?;
+    driver.finish(&outcome);
     Ok(outcome)
 }
 
-/// The session that does so, not started yet; its job is [`NoJob`].
+/// The session for [`acquire`], not started yet; its job is [`NoJob`].
 pub fn session(ask: &AcquireRequest, store: Box<dyn Store>, memory: SeenTokens) -> std::io::Result<Driver> {
     Driver::new(plan(ask, &memory), store, memory, None)
 }
@@ -84,7 +84,7 @@ pub fn errand(verb: OneShotVerb, lease: &Name, store: &mut dyn Store) -> OneShot
     outcome.unwrap_or_else(|failure| OneShotOutcome::Failed { failure, sent: true })
 }
 
-/// How a hold ends that is given back by hand. Only its holder's wall clock knows how long it was.
+/// The history line of a lease that is released by hand. Its duration is by the holder's wall clock.
 fn end(lease: &Name, found: Option<&Reading>) -> HoldEnd {
     let now = clock::wall().as_secs();
     let record = found.and_then(|found| LeaseRecord::decode(lease, &found.stored.as_ref()?.body).ok());
@@ -94,7 +94,7 @@ fn end(lease: &Name, found: Option<&Reading>) -> HoldEnd {
     HoldEnd { outcome: RELEASED, exit: None, took, at: host::utc(now) }
 }
 
-/// There is no job by hand; the session ends with the grant and asks nothing of one.
+/// The job of a session by hand: none. The session ends with the grant.
 #[derive(Debug)]
 pub struct NoJob;
 
@@ -102,7 +102,7 @@ impl ProtectedWork for NoJob {
     fn start(&mut self, _granted: &Granted, _: BootTime) -> Result<(), JobExit> {
         Err(JobExit::Failed(126))
     }
-    // By hand there is nothing to seal, and nothing asks for it.
+    // By hand no target is named, so this is never called.
     fn seal(&mut self, _granted: &Granted, _session: InputSender) {}
     fn term(&mut self) {}
     fn kill(&mut self) {}

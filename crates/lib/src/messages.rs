@@ -4,12 +4,12 @@ use std::fmt;
 
 /// A failure in three parts: what happened, what it means for the job, what to do next.
 ///
-/// Whoever passes a failure on can replace one part and keep the others. A part may be empty.
+/// A caller that passes a failure on can replace one part and keep the others. A part may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
     /// What happened.
     pub what: String,
-    /// What it means: mostly what was not run or not written.
+    /// What it means for the job: mostly that nothing was run or written.
     pub means: String,
     /// What to do, with the command to type.
     pub next: String,

@@ -1,5 +1,5 @@
-//! What the main thread sleeps on: a timer that counts through suspend, a wake-up from the keeper
-//! thread, and one `poll`.
+//! The sleep of the main thread: one `poll` on a timer that counts through suspend, and on wake-ups from
+//! other threads.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,15 +9,15 @@ use leasehold_core::time::BootTime;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-/// Most descriptors one [`wait`] takes.
+/// Most descriptors that one [`wait`] takes.
 pub const MAX: usize = 8;
 
-/// Which of the descriptors given to [`wait`] have something to say.
+/// The descriptors given to [`wait`] that are ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready(u8);
 
 impl Ready {
-    /// Whether the descriptor at this position is ready. A hang-up or error counts: reading tells.
+    /// Whether the descriptor at this position is ready. A hang-up or an error counts, because a read reports it.
     pub fn has(self, position: usize) -> bool {
         position < MAX && self.0 & (1 << position) != 0
     }
@@ -28,13 +28,13 @@ impl Ready {
     }
 }
 
-/// Sleeps until one of `fds` is ready to read. A signal handler that interrupts the sleep is not an
-/// event: it has made its own descriptor ready.
+/// Sleeps until one of `fds` is ready to read. A signal handler that interrupts the sleep is no event,
+/// because it makes its own descriptor ready.
 pub fn wait(fds: &[BorrowedFd<'_>]) -> io::Result<Ready> {
     if fds.len() > MAX {
         return Err(Errno::INVAL.into());
     }
-    // Unused places repeat the first; only `fds.len()` of them are given to the kernel.
+    // Unused places repeat the first descriptor; the kernel gets only `fds.len()` of them.
     let Some(first) = fds.first() else {
         return Err(Errno::INVAL.into());
     };
@@ -57,7 +57,7 @@ pub fn wait(fds: &[BorrowedFd<'_>]) -> io::Result<Ready> {
     Ok(ready)
 }
 
-/// Whether a line can be written to `fd` now without waiting for whoever reads there.
+/// Whether a line can be written to `fd` now without waiting for its reader.
 pub fn takes_a_line(fd: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(fd, PollFlags::OUT)];
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -89,7 +89,7 @@ mod timer {
             Ok(Self(timerfd_create(TimerfdClockId::Boottime, flags)?))
         }
 
-        /// Makes the descriptor ready at `at`, at once if that has passed. Replaces what was armed.
+        /// Makes the descriptor ready at `at`, at once if that has passed. Replaces the alarm before.
         pub fn arm(&self, at: BootTime) -> io::Result<()> {
             let value = Timespec {
                 tv_sec: i64::try_from(at.0.as_secs()).unwrap_or(i64::MAX),
@@ -99,7 +99,7 @@ mod timer {
             self.set(value)
         }
 
-        /// Never fires until armed again; a firing nobody has seen yet is forgotten.
+        /// Never fires until armed again. Forgets a firing that was not taken yet.
         pub fn disarm(&self) -> io::Result<()> {
             self.set(Timespec { tv_sec: 0, tv_nsec: 0 })
         }
@@ -111,7 +111,7 @@ mod timer {
             Ok(())
         }
 
-        /// Takes the firing, so that the descriptor is quiet again. Whether it had fired.
+        /// Clears the firing, so that the descriptor is not ready any more. Gives whether it had fired.
         pub fn take(&self) -> bool {
             let mut count = [0; 8];
             loop {
@@ -131,7 +131,7 @@ mod timer {
     }
 }
 
-/// Elsewhere there is no timerfd: a thread that sleeps on a channel writes to a pipe. Untested.
+/// Other systems have no timerfd. The thread `timer` sleeps on a channel and writes to a pipe. Untested.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod timer {
     use super::{AsFd, BootTime, BorrowedFd, OwnedFd, Wake, io};
@@ -168,11 +168,12 @@ mod timer {
             let wake = Wake::new()?;
             let theirs = wake.clone();
             let (set, requests) = channel();
-            std::thread::Builder::new().spawn(move || serve(&requests, &theirs))?;
+            let thread = std::thread::Builder::new().name("timer".into());
+            thread.spawn(move || serve(&requests, &theirs))?;
             Ok(Self { set, wake })
         }
 
-        /// Makes the descriptor ready at `at`, at once if that has passed. Replaces what was armed.
+        /// Makes the descriptor ready at `at`, at once if that has passed. Replaces the alarm before.
         pub fn arm(&self, at: BootTime) -> io::Result<()> {
             self.set.send(Some(at)).map_err(io::Error::other)
         }
@@ -182,7 +183,7 @@ mod timer {
             self.set.send(None).map_err(io::Error::other)
         }
 
-        /// Takes the firing, so that the descriptor is quiet again. Whether it had fired.
+        /// Clears the firing, so that the descriptor is not ready any more. Gives whether it had fired.
         pub fn take(&self) -> bool {
             self.wake.take()
         }
@@ -197,13 +198,13 @@ mod timer {
 
 pub use timer::Timer;
 
-/// Says when somebody sets the wall clock, where the system tells.
+/// Reports that the wall clock was set, on systems that tell.
 #[derive(Debug)]
 pub struct ClockSet(#[cfg(any(target_os = "linux", target_os = "android"))] OwnedFd);
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl ClockSet {
-    /// From now on.
+    /// Reports from now on.
     pub fn new() -> io::Result<Self> {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -212,7 +213,7 @@ impl ClockSet {
         Ok(this)
     }
 
-    /// An alarm in a time that never comes, which is called off when the clock is set.
+    /// Sets an alarm so late that it never fires. The kernel cancels it when the clock is set.
     fn arm(&self) -> io::Result<()> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
         let (never, none) = (Timespec { tv_sec: 1 << 40, tv_nsec: 0 }, Timespec { tv_sec: 0, tv_nsec: 0 });
@@ -221,27 +222,27 @@ impl ClockSet {
         Ok(())
     }
 
-    /// Whether it was set; the descriptor is quiet again.
+    /// Whether the clock was set. Clears that, so that the descriptor is not ready any more.
     pub fn take(&self) -> bool {
         let set = rustix::io::read(&self.0, &mut [0; 8]) == Err(Errno::CANCELED);
         set && self.arm().is_ok()
     }
 
-    /// Ready when it was set.
+    /// Ready when the clock was set.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.0.as_fd())
     }
 }
 
-/// Elsewhere nobody tells.
+/// Other systems do not tell.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 impl ClockSet {
-    /// Of no use.
+    /// Reports nothing.
     pub fn new() -> io::Result<Self> {
         Ok(Self())
     }
 
-    /// Nothing.
+    /// Always false.
     pub fn take(&self) -> bool {
         false
     }
@@ -261,7 +262,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// A wake-up that nobody has asked for yet.
+    /// A new wake-up, not ready.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     pub fn new() -> io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
@@ -269,7 +270,7 @@ impl Wake {
         Ok(Self { read: Arc::new(fd) })
     }
 
-    /// A wake-up that nobody has asked for yet.
+    /// A new wake-up, not ready.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     pub fn new() -> io::Result<Self> {
         use std::os::unix::net::UnixStream;
@@ -279,7 +280,7 @@ impl Wake {
         Ok(Self { read: Arc::new(read.into()), write: Arc::new(write.into()) })
     }
 
-    /// Makes the descriptor ready. Never blocks: when it is full, it is ready already.
+    /// Makes the descriptor ready. Never blocks: a full descriptor is ready already.
     pub fn wake(&self) {
         #[cfg(any(target_os = "linux", target_os = "android"))]
         let end = &self.read;
@@ -288,7 +289,7 @@ impl Wake {
         while let Err(Errno::INTR) = rustix::io::write(end, &1u64.to_ne_bytes()) {}
     }
 
-    /// Takes all wake-ups so far, so that the descriptor is quiet again. Whether there was one.
+    /// Clears all wake-ups, so that the descriptor is not ready any more. Gives whether there was one.
     pub fn take(&self) -> bool {
         let mut count = [0; 64];
         let mut any = false;

@@ -1,5 +1,5 @@
-//! The targets of one holder: sealed by a thread of their own, while the lease is renewed. A server that is asked for
-//! the first time has to show then that it compares.
+//! The targets of one run. The thread `seal` raises their fences while the lease is renewed. A server that is new to the
+//! lease is tested then: it must compare before it writes.
 
 mod examined;
 
@@ -17,22 +17,22 @@ use crate::driver::InputSender;
 use crate::stores::Store;
 use crate::targets::{Class, Refused, Sealed, Target, TargetError, Variables};
 
-/// What is to be sealed once a lease is granted, and what came of it.
+/// The targets to seal once a lease is granted, and the result.
 #[derive(Debug)]
 pub struct Fences {
-    /// In what mode a target starts that was never fenced.
+    /// The mode of a target that was never fenced.
     mode: FenceMode,
     /// For each lease that may be granted, its targets.
     wanted: Vec<(Name, Vec<Box<dyn Target>>)>,
     examined: Examined,
     sealing: Option<JoinHandle<Sealing>>,
-    /// The thread that seals has told the session what came of it: it is about to end.
-    said: Arc<AtomicBool>,
-    /// Those of the lease that was granted, once they are sealed.
+    /// Whether the thread has sent its result to the session. Then it ends at once.
+    reported: Arc<AtomicBool>,
+    /// The targets of the granted lease, once they are sealed.
     sealed: Vec<Box<dyn Target>>,
-    /// Why one of them was not.
+    /// Why one of them could not be sealed.
     failed: Option<TargetError>,
-    /// What was let in only because a target watches.
+    /// Refusals that were only counted, because the target is in observe mode.
     let_in: Vec<Refused>,
 }
 
@@ -53,17 +53,16 @@ impl Fences {
     /// Nothing to seal yet; targets that were never fenced start in this mode.
     pub fn new(mode: FenceMode) -> Self {
         let (wanted, sealed, let_in) = (Vec::new(), Vec::new(), Vec::new());
-        let (said, examined) = (Arc::default(), Examined::default());
-        Self { mode, wanted, examined, sealing: None, said, sealed, failed: None, let_in }
+        let (reported, examined) = (Arc::default(), Examined::default());
+        Self { mode, wanted, examined, sealing: None, reported, sealed, failed: None, let_in }
     }
 
-    /// Keeps in this store, the lease's own, which servers have shown that they compare. It is opened when there is a
-    /// server to ask.
+    /// Records in the lease's store which servers passed the test. The store is opened only if there is a server to test.
     pub fn keep_in(&mut self, open: impl Fn() -> Option<Box<dyn Store>> + Send + 'static) {
         self.examined = Examined::kept_in(open);
     }
 
-    /// These, if it is this lease that is granted.
+    /// Adds the targets to seal if this lease is granted.
     pub fn add(&mut self, lease: Name, mut targets: Vec<Box<dyn Target>>) {
         // One order for all, so that two runs with the same targets never wait for each other.
         targets.sort_by(|a, b| a.shown().cmp(b.shown()));
@@ -73,12 +72,12 @@ impl Fences {
         }
     }
 
-    /// Whether there is nothing to seal, whichever lease is granted.
+    /// Whether no lease has targets to seal.
     pub fn is_empty(&self) -> bool {
         self.wanted.is_empty()
     }
 
-    /// Each target that may be sealed, what it can promise here, and what to know about it.
+    /// Each target that may be sealed, its class here, and its caution.
     pub fn classes(&self) -> Vec<(&str, Class, Option<&str>)> {
         let targets = self.wanted.iter().flat_map(|(_, targets)| targets);
         let mut all: Vec<_> = targets.map(|t| (t.shown(), t.class(), t.caution())).collect();
@@ -87,48 +86,48 @@ impl Fences {
         all
     }
 
-    /// Begins to seal; the answer goes to the session as [`Input::Sealed`].
+    /// Starts the thread `seal`. Its result goes to the session as [`Input::Sealed`].
     pub fn seal(&mut self, granted: &Granted, session: InputSender) {
         let found = self.wanted.iter().position(|(lease, _)| *lease == granted.lease);
         let targets = found.map(|at| self.wanted.swap_remove(at).1).unwrap_or_default();
         let (bearer, mode) = (Bearer::from(granted), self.mode);
         let examined = std::mem::take(&mut self.examined);
         let mut work = Sealing { targets, examined, failed: None, let_in: Vec::new() };
-        let mut told = LastWord::new(session.clone(), Arc::clone(&self.said));
+        let mut report = SealingReport::new(session.clone(), Arc::clone(&self.reported));
         let thread = std::thread::Builder::new().name("seal".into()).spawn(move || {
             work.run(&bearer, mode);
-            told.result = work.failed.as_ref().map_or(Ok(()), |e| Err(e.to_string()));
-            drop(told);
+            report.result = work.failed.as_ref().map_or(Ok(()), |e| Err(e.to_string()));
+            drop(report);
             work
         });
-        // If there is none, its work was dropped, and with it the last word was said.
+        // If no thread could be started, the report was dropped, which sends it.
         self.sealing = thread.ok();
     }
 
-    /// Takes over what the thread did. It has said its last word, or nobody waits for it any more.
-    fn settle(&mut self) {
+    /// Takes over the thread's results. It has sent its report, so it ends at once.
+    fn join(&mut self) {
         let Some(thread) = self.sealing.take() else { return };
         if let Ok(Sealing { targets, failed, let_in, .. }) = thread.join() {
             (self.sealed, self.failed, self.let_in) = (targets, failed, let_in);
         }
     }
 
-    /// What the job's environment needs, beside what it has, for its own tools to be fenced. After sealing.
+    /// Variables that the job's own tools need to be fenced, beside those it `has`. After sealing.
     pub fn environment(&mut self, granted: &Granted, has: Variables<'_>) -> Vec<(OsString, OsString)> {
-        self.settle();
+        self.join();
         let bearer = Bearer::from(granted);
         self.sealed.iter().flat_map(|target| target.environment(&bearer, has)).collect()
     }
 
-    /// The end: what each target has to say about the time in between.
+    /// The end of the run: asks each target what happened meanwhile.
     pub fn finish(mut self, granted: Option<&Granted>) -> SealReport {
-        // A session that was stopped while it sealed does not wait for the rest of it.
+        // A session that was stopped while the thread sealed does not wait for it.
         let ended = self.sealing.as_ref().is_some_and(JoinHandle::is_finished);
-        if ended || self.said.load(Ordering::Acquire) {
-            self.settle();
+        if ended || self.reported.load(Ordering::Acquire) {
+            self.join();
         }
         let whole = self.failed.is_none();
-        // No job was started on a target that could not be sealed: there is nothing to look back at.
+        // If a target could not be sealed, no job was started, and nothing happened meanwhile.
         let bearer = granted.filter(|_| whole).map(Bearer::from);
         let each = |target: &mut Box<dyn Target>| target.aftermath(bearer.as_ref()?);
         let went_round = self.sealed.iter_mut().filter_map(each).collect();
@@ -137,40 +136,39 @@ impl Fences {
     }
 }
 
-/// Tells the session what came of the sealing when it is dropped: also if the thread never starts or breaks
-/// off, or the session would renew its lease and wait for ever.
-struct LastWord {
+/// Sends the result to the session when it is dropped. So the session hears of it also if the thread never starts or
+/// panics; otherwise it would renew its lease and wait without end.
+struct SealingReport {
     session: InputSender,
-    said: Arc<AtomicBool>,
+    reported: Arc<AtomicBool>,
     result: Result<(), String>,
 }
 
-impl LastWord {
-    fn new(session: InputSender, said: Arc<AtomicBool>) -> Self {
-        let why =
-            "sealing broke off in the middle: a thread could not be started, or there is a bug in Leasehold";
-        Self { session, said, result: Err(why.into()) }
+impl SealingReport {
+    fn new(session: InputSender, reported: Arc<AtomicBool>) -> Self {
+        let why = "fencing broke off: a thread could not be started, or there is a bug in Leasehold";
+        Self { session, reported, result: Err(why.into()) }
     }
 }
 
-impl Drop for LastWord {
+impl Drop for SealingReport {
     fn drop(&mut self) {
-        // First: a session that was told ends at once, and asks what it was.
-        self.said.store(true, Ordering::Release);
+        // Set before the send: a session that hears of a failure ends at once and asks for the reason.
+        self.reported.store(true, Ordering::Release);
         self.session.send(Input::Sealed(std::mem::replace(&mut self.result, Ok(()))));
     }
 }
 
-/// What the fences of a run have to tell.
+/// The results of the fences of a run.
 #[derive(Debug)]
 pub struct SealReport {
-    /// What was sealed.
+    /// The targets that were sealed.
     pub sealed: Vec<String>,
     /// Why a target could not be sealed.
     pub failed: Option<TargetError>,
-    /// What was let in only because a target watches.
+    /// Refusals that were only counted, because the target is in observe mode.
     pub let_in: Vec<Refused>,
-    /// What went round a fence, as sentences.
+    /// Changes that no fence checked, as sentences.
     pub went_round: Vec<String>,
 }
 
@@ -212,7 +210,7 @@ mod tests {
     use super::*;
     use crate::targets::{Content, Written};
 
-    /// A target that cannot be sealed, and counts how often it is asked what happened.
+    /// A target that cannot be sealed. It counts calls of `aftermath`.
     #[derive(Debug)]
     struct Bad {
         panics: bool,
@@ -251,7 +249,7 @@ mod tests {
         }
     }
 
-    /// What the session is told, and how often the target was asked afterwards.
+    /// The result that the session gets, and how often the target was asked afterwards.
     fn sealed(panics: bool) -> (Result<(), String>, u32) {
         let granted = Granted {
             lease: Name::new("site").unwrap(),
@@ -272,7 +270,7 @@ mod tests {
         (told, asked.load(Ordering::SeqCst))
     }
 
-    /// The thread has told the session and not yet ended, sometimes: the reason must not depend on that.
+    /// Sometimes the thread has reported and not yet ended. The reason must not depend on that.
     #[test]
     fn a_session_that_was_told_hears_why() {
         for _ in 0..3000 {

@@ -1,21 +1,21 @@
-//! What a run keeps in the state directory lies beside a lock, held for as long as the run lives: `NAME` and
-//! `NAME.lock`. What lies beside a lock that is free was left behind, whoever asks, in whichever container.
+//! Files of a run in the state directory: `NAME`, and the lock `NAME.lock` that is held while the run lives. If the lock is
+//! free, the run left its file behind. That holds for processes in other containers too.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The lock of what is at `path`.
+/// The lock of the file at `path`.
 pub fn lock_of(path: &Path) -> PathBuf {
     path.with_extension("lock")
 }
 
-/// The lock of what is to be at `path`, held; nothing: somebody has swept it away before it was.
+/// Makes and takes the lock for a file at `path`; nothing: another process removed the lock before it was taken.
 pub fn own(path: &Path) -> io::Result<Option<File>> {
     let path = lock_of(path);
     let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
-        // The last one has gone, and the directory with it.
+        // The directory is gone.
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
@@ -29,8 +29,7 @@ pub fn own(path: &Path) -> io::Result<Option<File>> {
     Ok(still.then_some(file))
 }
 
-/// Removes what runs have left that ended without a chance to do it themselves: names of so many hexadecimal
-/// digits. Best effort, and it waits for nobody.
+/// Removes the files of killed runs. Their names have this many hexadecimal digits. Best effort; it never waits.
 pub fn sweep(dir: &Path, digits: usize, remove: impl Fn(&Path)) {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     for path in entries.map(|entry| entry.path()) {
@@ -39,7 +38,7 @@ pub fn sweep(dir: &Path, digits: usize, remove: impl Fn(&Path)) {
         if !ours.is_some_and(|stem| stem.len() == digits && u128::from_str_radix(stem, 16).is_ok()) {
             continue;
         }
-        // Held until it is gone, so that whoever is just making it sees that it lost it.
+        // Held until the file is gone, so that a run that is just making it notices.
         if let Ok(file) = OpenOptions::new().read(true).write(true).open(&path)
             && file.try_lock().is_ok()
         {

@@ -1,5 +1,5 @@
-//! What this host remembers of a lease between runs: on which stores it ran, the highest token seen
-//! there, and a version that is being watched because nobody can tell its age.
+//! Notes about leases that this host keeps between runs: the stores that a lease was used on, the highest
+//! token seen there, and a version that is watched because the store knows no ages.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +18,7 @@ use crate::backends::{Reach, store_of};
 use crate::clock::clock_domain;
 use crate::state::{StateDir, read_private, write_private};
 
-/// One lease's file. A help only: if it is lost or unreadable, the store alone decides.
+/// The file of one lease. If it is lost or unreadable, the store alone decides.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct LeaseFile {
     stores: BTreeMap<String, TokenEntry>,
@@ -35,13 +35,13 @@ struct TokenEntry {
     token: Option<Token>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     watched: Option<EntryWatched>,
-    /// Whether other machines use this store too. Entries that were written by earlier versions do not say it.
+    /// Whether other machines use this store too. Entries of earlier versions lack it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shared: Option<bool>,
-    /// It was said that the lease ran there before, when no store was named.
+    /// The user was told that the lease was used there before, when no store was named.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     told: bool,
-    /// As above.
+    /// Additions of later versions, carried along unread.
     #[serde(default, skip_serializing_if = "Additions::is_empty")]
     more: Additions,
 }
@@ -60,33 +60,33 @@ impl TokenEntry {
     }
 }
 
-/// Another store that a lease ran on.
+/// Another store that a lease was used on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherStore {
     /// As it is shown.
     pub store: String,
     /// Other machines use it too.
     pub shared: bool,
-    /// It was said that the lease ran there.
+    /// The user was told that the lease was used there.
     pub told: bool,
 }
 
-/// What is remembered about leases on one store.
+/// The notes about leases on one store.
 #[derive(Clone, Debug)]
 pub struct SeenTokens {
     state: Option<StateDir>,
     store: String,
-    /// What kept us from remembering, the first time; shared by all copies.
+    /// The first error in writing a note; shared by all copies.
     trouble: Arc<OnceLock<String>>,
 }
 
 impl SeenTokens {
-    /// Memory in `state` about the store named `store` (without secrets).
+    /// Notes in `state` about the store named `store` (without secrets).
     pub fn new(state: StateDir, store: impl Into<String>) -> Self {
         Self { state: Some(state), store: store.into(), trouble: Arc::default() }
     }
 
-    /// No memory at all.
+    /// No notes at all.
     pub fn none() -> Self {
         Self { state: None, store: String::new(), trouble: Arc::default() }
     }
@@ -95,16 +95,16 @@ impl SeenTokens {
         self.state.as_ref().map(|state| state.memory_file(lease))
     }
 
-    fn page(&self, lease: &Name) -> LeaseFile {
+    fn load(&self, lease: &Name) -> LeaseFile {
         let bytes = self.file(lease).and_then(|path| read_private(&path).ok().flatten());
         bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
 
-    /// The lease with what is remembered of it.
+    /// The lease with its notes.
     pub fn recall(&self, lease: &Name) -> LeaseChoice {
-        let entry = self.page(lease).stores.remove(&self.store).unwrap_or_default();
+        let entry = self.load(lease).stores.remove(&self.store).unwrap_or_default();
         let seen = entry.seen();
-        // A reading of another boot's clock says nothing today.
+        // Readings of the boot-time clock of another boot do not compare.
         let watched =
             entry.watched.filter(|w| clock_domain().as_deref() == Some(w.clock.as_str())).map(|w| {
                 WatchedRecord { write: w.write, since: BootTime(std::time::Duration::from_nanos(w.since_ns)) }
@@ -112,10 +112,10 @@ impl SeenTokens {
         LeaseChoice { lease: lease.clone(), seen, watched }
     }
 
-    /// Other stores this lease ran on, from this user's point of view.
+    /// Other stores that this user used this lease on.
     pub fn others(&self, lease: &Name) -> Vec<OtherStore> {
-        let others = self.page(lease).stores.into_iter().filter(|(store, _)| *store != self.store);
-        // Of most kinds nobody knows it unless it was noted.
+        let others = self.load(lease).stores.into_iter().filter(|(store, _)| *store != self.store);
+        // Without a note the kind of store decides.
         let kind = |store: &str| store_of(store).map_or(Reach::Machines, |kind| kind.reach);
         let shared = |store: &str, entry: &TokenEntry| entry.shared.unwrap_or(kind(store) == Reach::Machines);
         others
@@ -123,20 +123,20 @@ impl SeenTokens {
             .collect()
     }
 
-    /// It was said that this lease ran on another store. If that cannot be noted, it is said again.
+    /// Notes that the user was told of another store of this lease. Without the note the user is told again.
     pub fn told(&self, lease: &Name, other: &str) {
-        let (Some(path), mut page) = (self.file(lease), self.page(lease)) else { return };
+        let (Some(path), mut page) = (self.file(lease), self.load(lease)) else { return };
         if let Some(entry) = page.stores.get_mut(other) {
             entry.told = true;
             let _ = write(&path, &page);
         }
     }
 
-    /// Makes sure, before anything is spent, that this lease can be remembered on this store: a note that it
-    /// is kept there, and whether machines share it, is written unless there is one.
+    /// Makes sure, before the lease is taken, that its notes can be written: writes one, unless there is one, that
+    /// the lease is kept on this store, and whether machines share it.
     pub fn enrol(&self, lease: &Name, shared: bool) -> io::Result<()> {
         let Some(path) = self.file(lease) else { return Ok(()) };
-        let mut page = self.page(lease);
+        let mut page = self.load(lease);
         let known = page.stores.get(&self.store);
         if known.is_some_and(|entry| entry.shared == Some(shared)) {
             return Ok(());
@@ -145,10 +145,10 @@ impl SeenTokens {
         write(&path, &page)
     }
 
-    /// Forgets which token was seen on this store: the record there counts as it is. Gives what was forgotten.
+    /// Forgets the token that was seen on this store, so that the record there counts as it is. Gives that token.
     pub fn forget(&self, lease: &Name) -> io::Result<Option<SeenToken>> {
         let seen = self.recall(lease).seen;
-        let mut page = self.page(lease);
+        let mut page = self.load(lease);
         let (Some(path), Some(entry)) = (self.file(lease), page.stores.get_mut(&self.store)) else {
             return Ok(None);
         };
@@ -156,16 +156,15 @@ impl SeenTokens {
         write(&path, &page).map(|()| seen)
     }
 
-    /// Why something could not be remembered, if so.
+    /// The first error in writing a note.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.get().map(String::as_str)
     }
 
-    /// Remembers a token or a watched version. Failing to is no reason to stop a job, and is told by
-    /// [`SeenTokens::trouble`].
+    /// Notes a token or a watched version. An error does not stop the job; [`SeenTokens::trouble`] gives it.
     pub fn remember(&self, lease: &Name, seen: Option<SeenToken>, watched: Option<WatchedRecord>) {
         let Some(path) = self.file(lease) else { return };
-        let mut page = self.page(lease);
+        let mut page = self.load(lease);
         let entry = page.stores.entry(self.store.clone()).or_default();
         // A run that was overtaken may write its note after the run that overtook it.
         if seen.zip(entry.seen()).is_some_and(|(seen, noted)| seen.is_behind(noted)) {
@@ -184,7 +183,7 @@ impl SeenTokens {
         }
     }
 
-    /// The file that holds what is remembered of a lease, to name it to people.
+    /// The path of the file of a lease, to show to people.
     pub fn place(&self, lease: &Name) -> String {
         self.file(lease).map(|path| path.display().to_string()).unwrap_or_default()
     }
@@ -211,9 +210,9 @@ mod tests {
         memory.remember(&lease, None, watched);
         memory.remember(&lease, seen(1, 5), None);
         let kept = memory.recall(&lease);
-        assert_eq!((kept.seen, kept.watched), (seen(1, 6), watched), "of a run that was overtaken");
+        assert_eq!((kept.seen, kept.watched), (seen(1, 6), watched), "from a run that was overtaken");
         memory.remember(&lease, seen(2, 1), None);
-        assert_eq!(memory.recall(&lease).seen, seen(2, 1), "another life of the record begins anew");
+        assert_eq!(memory.recall(&lease).seen, seen(2, 1), "tokens of another epoch do not compare");
         std::fs::remove_dir_all(place).unwrap();
     }
 

@@ -1,9 +1,9 @@
-//! The keeper makes every store call of a session: on a thread of its own, so that a call that hangs
-//! does not keep the thread that owns the job from stopping it in time.
+//! The keeper makes every store call of a session, on the thread `keeper`. So a call that hangs does not
+//! keep the main thread from stopping the job in time.
 //!
-//! While no job lives there is nothing to stop. Then a store on this machine is called where we are,
-//! and a run that ends before its first renewal never starts the thread. The keeper decides nothing
-//! and holds no deadline.
+//! While no job runs there is nothing to stop. Then a store on this machine is called on the main thread,
+//! and a run that ends before its first renewal never starts the keeper's. The keeper decides nothing and
+//! holds no deadline.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -24,23 +24,23 @@ use crate::seen_tokens::SeenTokens;
 use crate::stores::{Cas, Failure, FailureKind, Store, Stored};
 use crate::update::{Between, nothing};
 
-/// What the keeper does, in order.
+/// A task of the keeper. Tasks are done in order.
 #[derive(Debug)]
 pub enum Task {
-    /// What a session asks for.
+    /// A request of the session.
     Request(Request),
-    /// What a step of its item asks for.
+    /// A request of a step of its item.
     Step(StepTask),
 }
 
-/// What a step of an item asks for, and who waits for the answer.
+/// A request of a step, with the channel for the answer.
 #[derive(Debug)]
 pub enum StepTask {
-    /// How it stands; nothing: there is no item.
+    /// The state of the step; nothing: there is no item.
     Stands {
         /// The step.
         name: String,
-        /// Who waits.
+        /// Takes the answer.
         told: Sender<Option<StepStands>>,
     },
     /// Record that it is done.
@@ -49,18 +49,18 @@ pub enum StepTask {
         name: String,
         /// What it printed, if that is kept.
         output: Option<String>,
-        /// How long a store that does not answer is asked again.
+        /// How long to try again while the store does not answer.
         until: BootTime,
-        /// Who waits.
+        /// Takes the answer.
         told: Sender<Amended>,
     },
 }
 
-/// What the work is done with.
+/// The keeper's part that makes the calls.
 struct Worker {
     store: Box<dyn Store>,
     memory: SeenTokens,
-    book: Option<ItemRecorder>,
+    recorder: Option<ItemRecorder>,
 }
 
 impl Worker {
@@ -84,12 +84,12 @@ impl Worker {
                 pollster::block_on(wait).then_some(Input::Changed { id })
             }
             Request::OpenItem(granted) => {
-                let book = self.book.as_mut()?;
-                Some(Input::ItemOpened(Box::new(book.open(self.store.as_mut(), &granted))))
+                let recorder = self.recorder.as_mut()?;
+                Some(Input::ItemOpened(Box::new(recorder.open(self.store.as_mut(), &granted))))
             }
             Request::RecordItem { state, ending, until } => {
-                let book = self.book.as_mut()?;
-                let recorded = book.record(self.store.as_mut(), state, ending, until);
+                let recorder = self.recorder.as_mut()?;
+                let recorded = recorder.record(self.store.as_mut(), state, ending, until);
                 Some(Input::ItemRecorded(Box::new(recorded)))
             }
             Request::Probe { grant, run, lock } => {
@@ -97,7 +97,7 @@ impl Worker {
             }
             Request::Discard(grant) => {
                 if let Some(dir) = self.store.facts().lock_dir {
-                    // Best effort: a file that stays behind misleads nobody.
+                    // Best effort: a file that stays does no harm.
                     let _ = lock::discard(&dir, grant);
                 }
                 None
@@ -109,14 +109,14 @@ impl Worker {
         }
     }
 
-    /// Whoever asked may have gone.
+    /// Answers a step. The receiver may be gone.
     fn step(&mut self, step: StepTask, between: Between<'_>) {
-        match (step, self.book.as_mut()) {
-            (StepTask::Stands { name, told }, book) => {
-                let _ = told.send(book.and_then(|book| book.step_stands(&name)));
+        match (step, self.recorder.as_mut()) {
+            (StepTask::Stands { name, told }, recorder) => {
+                let _ = told.send(recorder.and_then(|recorder| recorder.step_stands(&name)));
             }
-            (StepTask::Done { name, output, until, told }, Some(book)) => {
-                let _ = told.send(book.step(self.store.as_mut(), &name, output, until, between));
+            (StepTask::Done { name, output, until, told }, Some(recorder)) => {
+                let _ = told.send(recorder.step(self.store.as_mut(), &name, output, until, between));
             }
             (StepTask::Done { told, .. }, None) => drop(told.send(Amended::Superseded(None))),
         }
@@ -126,110 +126,116 @@ impl Worker {
 type SendInput = Box<dyn Fn(Input) + Send>;
 
 #[allow(clippy::large_enum_variant)] // there is one of them
-enum Location {
-    /// Not yet on a thread; with what is left to be done when there is time for it.
-    Here(Worker, SendInput, Vec<Task>),
-    Away(Sender<Task>, JoinHandle<()>),
+enum Place {
+    /// On the main thread, with the tasks that were put off.
+    Inline(Worker, SendInput, Vec<Task>),
+    Thread(Sender<Task>, JoinHandle<()>),
 }
 
 /// The keeper of one session.
 pub struct StoreThread {
     /// Nothing only while it is being changed.
-    place: Option<Location>,
-    /// The store is on this machine, so that a call takes no longer than its files do.
+    place: Option<Place>,
+    /// The store is on this machine, so its calls are short.
     near: bool,
 }
 
 impl StoreThread {
-    /// A keeper without a thread yet; `reply` gets what the thread answers.
+    /// A keeper without a thread yet; `reply` takes the answers of the thread.
     pub fn new(
         store: Box<dyn Store>,
         memory: SeenTokens,
-        book: Option<ItemRecorder>,
+        recorder: Option<ItemRecorder>,
         reply: impl Fn(Input) + Send + 'static,
     ) -> Self {
         let near = store.facts().this_machine_only;
         Self {
-            place: Some(Location::Here(Worker { store, memory, book }, Box::new(reply), Vec::new())),
+            place: Some(Place::Inline(Worker { store, memory, recorder }, Box::new(reply), Vec::new())),
             near,
         }
     }
 
-    /// Does the work now and answers, if nothing has to be stopped in time; hands it over otherwise.
-    /// What nobody waits for is left until there is other work, or the end: nothing depends on it.
+    /// Does the task now and gives the answer, if no job has to be stopped in time; otherwise gives it to the
+    /// thread. A task without an answer is put off until there is another one, or the end: nothing depends on it.
     pub fn give(&mut self, work: Task, job_lives: bool) -> Option<Input> {
         match self.place.take()? {
-            Location::Here(desk, reply, mut notes) if job_lives && work.is_note() => {
+            Place::Inline(worker, reply, mut notes) if job_lives && work.is_note() => {
                 notes.push(work);
-                self.place = Some(Location::Here(desk, reply, notes));
+                self.place = Some(Place::Inline(worker, reply, notes));
                 None
             }
-            Location::Here(mut desk, reply, notes) if self.near && !job_lives => {
-                notes.into_iter().for_each(|note| drop(desk.perform(note, &mut nothing)));
-                let answer = desk.perform(work, &mut nothing);
-                self.place = Some(Location::Here(desk, reply, Vec::new()));
+            Place::Inline(mut worker, reply, notes) if self.near && !job_lives => {
+                notes.into_iter().for_each(|note| drop(worker.perform(note, &mut nothing)));
+                let answer = worker.perform(work, &mut nothing);
+                self.place = Some(Place::Inline(worker, reply, Vec::new()));
                 answer
             }
-            Location::Here(desk, reply, notes) => self.go_away(desk, reply, notes, work),
-            Location::Away(thread, handle) => {
+            Place::Inline(worker, reply, notes) => self.start_thread(worker, reply, notes, work),
+            Place::Thread(thread, handle) => {
                 let _ = thread.send(work);
-                self.place = Some(Location::Away(thread, handle));
+                self.place = Some(Place::Thread(thread, handle));
                 None
             }
         }
     }
 
-    /// Starts the thread. If the system refuses one, the call is answered so, and tried again next time.
-    fn go_away(&mut self, desk: Worker, reply: SendInput, notes: Vec<Task>, work: Task) -> Option<Input> {
+    /// Starts the thread `keeper`. If the system refuses, the task fails, and the next one tries again.
+    fn start_thread(
+        &mut self,
+        worker: Worker,
+        reply: SendInput,
+        notes: Vec<Task>,
+        work: Task,
+    ) -> Option<Input> {
         let (sender, inbox) = mpsc::channel();
-        let (hand, over) = mpsc::channel::<(Worker, SendInput)>();
-        // TLS and HTTP go deep; files do not.
+        let (parts, received) = mpsc::channel::<(Worker, SendInput)>();
+        // TLS and HTTP need a large stack; files do not.
         let stack = if self.near { 256 * 1024 } else { 4 * 1024 * 1024 };
         let builder = thread::Builder::new().name("keeper".into()).stack_size(stack);
         let spawned = builder.spawn(move || {
-            let Ok((mut desk, reply)) = over.recv() else { return };
+            let Ok((mut worker, reply)) = received.recv() else { return };
             let mut later = VecDeque::new();
             while let Some(work) = later.pop_front().or_else(|| inbox.recv().ok()) {
                 let mut between = |store: &mut dyn Store, pause| {
                     renew_meanwhile(store, pause, &inbox, &reply, &mut later);
                 };
-                if let Some(input) = desk.perform(work, &mut between) {
+                if let Some(input) = worker.perform(work, &mut between) {
                     reply(input);
                 }
             }
         });
         match spawned {
             Ok(handle) => {
-                let _ = hand.send((desk, reply));
+                let _ = parts.send((worker, reply));
                 notes.into_iter().chain([work]).for_each(|work| drop(sender.send(work)));
-                self.place = Some(Location::Away(sender, handle));
+                self.place = Some(Place::Thread(sender, handle));
                 None
             }
             Err(e) => {
-                self.place = Some(Location::Here(desk, reply, notes));
+                self.place = Some(Place::Inline(worker, reply, notes));
                 work.refused(&format!("no thread could be started to call the store ({e})"))
             }
         }
     }
 
-    /// Lets the keeper finish what it was given, unless it hangs in a call.
+    /// Ends the keeper after its tasks. `wait`: until they are done.
     pub fn finish(self, wait: bool) {
         match self.place {
-            Some(Location::Away(work, thread)) => {
+            Some(Place::Thread(work, thread)) => {
                 drop(work);
                 if wait {
                     let _ = thread.join();
                 }
             }
-            Some(Location::Here(mut desk, _, notes)) => {
-                notes.into_iter().for_each(|note| drop(desk.perform(note, &mut nothing)))
+            Some(Place::Inline(mut worker, _, notes)) => {
+                notes.into_iter().for_each(|note| drop(worker.perform(note, &mut nothing)))
             }
             None => {}
         }
     }
 }
 
-/// While a step waits for a store that does not answer, its lease is renewed all the same.
+/// Pauses between two tries of a step, and makes the lease's calls meanwhile, so that it is renewed.
 fn renew_meanwhile(
     store: &mut dyn Store,
     pause: Duration,
@@ -250,12 +256,12 @@ fn renew_meanwhile(
 }
 
 impl Task {
-    /// Nobody waits for an answer to it.
+    /// Whether it has no answer.
     fn is_note(&self) -> bool {
         matches!(self, Self::Request(Request::Discard(_) | Request::Remember { .. }))
     }
 
-    /// The answer when it cannot be done at all.
+    /// The answer to a task that cannot be done.
     fn refused(self, why: &str) -> Option<Input> {
         let failure = Failure::new(FailureKind::Unreachable, why);
         let Self::Request(request) = self else { return None };
@@ -275,7 +281,7 @@ impl Task {
                 let item = Some(Amended::Failed(failure));
                 Some(Input::ItemRecorded(Box::new(ItemRecorded { item, ..ItemRecorded::default() })))
             }
-            // The timer comes all the same.
+            // The session has a timer for this.
             Request::Watch { .. } | Request::Discard(_) | Request::Remember { .. } => None,
         }
     }
@@ -302,7 +308,7 @@ fn ask(store: &mut dyn Store, id: RequestId, lease: &Name, op: Op) -> Input {
     }
 }
 
-/// What was read of a lease, with what the store is known by then.
+/// The result of a read, with the facts that the store knows after it.
 pub(crate) fn reading(store: &dyn Store, stored: Option<Stored>) -> Reading {
     let facts = store.facts();
     Reading { stored, instance: facts.instance, pushes: facts.pushes }

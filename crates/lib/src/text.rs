@@ -1,4 +1,4 @@
-//! Small help with what people type.
+//! Text that people type, and text that is shown to them.
 
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
@@ -11,18 +11,18 @@ pub fn did_you_mean<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     near.filter(|(distance, word)| *distance <= word.len().div_ceil(2)).min().map(|(_, word)| word)
 }
 
-/// What a password is shown as.
+/// Shown in place of a password.
 pub const MASK: &str = "***";
 
-/// Whether it can be a word before a colon, and no part of a password or a connection string.
+/// Whether this can be the word before a colon, and not a part of a password or a connection string.
 pub fn is_word(text: &str) -> bool {
     !text.contains(|c: char| "=@".contains(c) || c.is_whitespace() || c.is_control())
 }
 
-/// A part of a URL without its %XX; nothing where a % stands alone or spells no UTF-8.
+/// A part of a URL with its %XX decoded; nothing if a % stands alone, or the result is not UTF-8.
 pub fn percent_decoded(text: &str) -> Option<String> {
     let escaped = |rest: &str| rest.len() >= 2 && rest.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
-    // Whoever decodes leaves such a % as it is: it may be part of a password that was not escaped.
+    // The decoder would leave such a % as it is. It may be part of a password that was not escaped.
     let whole = text.split('%').skip(1).all(escaped);
     let decoded = percent_decode_str(text).decode_utf8().ok().filter(|_| whole)?;
     Some(decoded.into_owned())
@@ -42,19 +42,19 @@ pub fn shell_quoted(text: &str) -> String {
     }
 }
 
-/// Whether a character moves the cursor, ends a line, colours, or turns the direction of what follows.
+/// Whether a character moves the cursor, ends a line, sets a colour, or changes the direction of the text.
 fn is_harmful(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Text as it may be shown to people: it is one line, and does nothing to a terminal.
+/// The text as one line that does nothing to a terminal.
 pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if is_harmful(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// JSON as it may be shown: the same value, with the same characters escaped.
+/// JSON with the same value that does nothing to a terminal: harmful characters are escaped.
 pub fn escaped(json: &str) -> String {
     let shown = |c: char| match is_harmful(c) {
         true => format!("\\u{:04x}", u32::from(c)),
@@ -63,7 +63,7 @@ pub fn escaped(json: &str) -> String {
     json.chars().map(shown).collect()
 }
 
-/// The same of a text with lines and tabs of its own, which stay.
+/// The text without harmful characters. Line ends and tabs stay.
 pub fn harmless(text: &str) -> String {
     let stays = |c| c == '\n' || c == '\t' || !is_harmful(c);
     let shown = |c| if stays(c) { c } else { char::REPLACEMENT_CHARACTER };

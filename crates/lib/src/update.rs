@@ -1,4 +1,4 @@
-//! The calls that changing one record takes: [`leasehold_core::update`] says which.
+//! The calls that change one record: [`leasehold_core::update`] decides, and this module makes them.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use pollster::block_on;
 use crate::clock;
 use crate::stores::Store;
 
-/// What is done between two tries: something that takes this long.
+/// Called between two tries. It must take this long.
 pub type Between<'a> = &'a mut dyn FnMut(&mut dyn Store, Duration);
 
-/// Nothing is, which only the keeper may do, or somebody whom nobody waits for.
+/// Only sleeps. For the keeper, and for threads that nobody waits for.
 pub fn nothing(_: &mut dyn Store, pause: Duration) {
     std::thread::park_timeout(pause);
 }
 
-/// How long a place is left alone that did not answer, or where others were faster: longer each time.
+/// The pause after a call that got no answer, or that another writer won. It grows each time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff(Duration);
 
@@ -36,25 +36,25 @@ impl Backoff {
     }
 }
 
-/// Where one record is read and changed: a key of a store, or the fence of a target.
+/// A record to read and change: a key of a store, or the fence of a target.
 pub(crate) trait RecordPlace {
-    /// What is to be there.
+    /// The content of a write.
     type Body;
-    /// What a read came to.
+    /// The result of a read.
     type Found;
-    /// What a compare-and-set came to.
+    /// The result of a compare-and-set.
     type Swapped;
 
     /// Reads it.
     fn read(&mut self) -> Self::Found;
 
-    /// Changes it, if this is what is there; nothing: no record.
+    /// Changes it if its version is `expected`; nothing: no record.
     fn cas(&mut self, expected: Option<&Version>, write: WriteId, body: Self::Body) -> Self::Swapped;
 
-    /// Why the next call had better come a little later; nothing: it may come at once.
+    /// Why to pause before the next call; nothing: no pause.
     fn unsettled(&self, answer: &StoreAnswer<Self::Found, Self::Swapped>) -> Option<Failure>;
 
-    /// Lets some time pass, this long at most; an error if there is none left.
+    /// Pauses at most this long; an error if no time is left.
     fn pause(&mut self, at_most: Duration, unsettled: Failure) -> Result<(), Failure>;
 }
 
@@ -101,11 +101,11 @@ impl RecordPlace for Keyed<'_, '_> {
     }
 }
 
-/// How long a store may be silent.
+/// How long to try again while a store does not answer.
 pub struct Patience<'a> {
-    /// It is called again until then.
+    /// Until when.
     pub until: BootTime,
-    /// What is done before.
+    /// Called between two tries.
     pub between: Between<'a>,
 }
 
@@ -119,7 +119,7 @@ pub enum NextCall<T, B = Option<Vec<u8>>> {
         expected: Option<Version>,
         /// This attempt.
         write: WriteId,
-        /// What is to be there; of a store nothing, if it is too large for a record.
+        /// The content; for a store nothing, if it is too large for a record.
         body: B,
     },
     /// Finished.
@@ -127,7 +127,7 @@ pub enum NextCall<T, B = Option<Vec<u8>>> {
 }
 
 impl<R: Record, S, B> NextCall<UpdateOutcome<R, S>, B> {
-    /// What follows in a change.
+    /// The next call of a change.
     pub fn of(next: UpdateNext<R, S>, encode: impl FnOnce(&R) -> B) -> Self {
         match next {
             UpdateNext::Read => Self::Read,
@@ -151,7 +151,7 @@ impl From<one_shot::OneShotNext> for NextCall<one_shot::OneShotOutcome> {
     }
 }
 
-/// What was said to a call.
+/// The answer to a call.
 pub enum StoreAnswer<F = Result<Option<Stored>, Failure>, S = Cas> {
     /// To a read.
     Read(F),
@@ -159,24 +159,24 @@ pub enum StoreAnswer<F = Result<Option<Stored>, Failure>, S = Cas> {
     Cas(S),
 }
 
-/// Makes the calls, and tells each answer to whoever decides on the next. `Err`: the store stayed silent for longer
-/// than there was patience for, if it was limited.
+/// Makes the calls, and gives each answer to `decide`, which decides on the next. `Err`: the patience ended before the
+/// store answered.
 pub fn drive<T>(
     store: &mut dyn Store,
     key: &str,
     first: NextCall<T>,
     patience: Option<Patience<'_>>,
-    mut told: impl FnMut(&mut dyn Store, StoreAnswer) -> NextCall<T>,
+    mut decide: impl FnMut(&mut dyn Store, StoreAnswer) -> NextCall<T>,
 ) -> Result<T, Failure> {
     let mut place = Keyed { store, key, patience };
-    drive_at(&mut place, first, |place, answer| told(place.store, answer))
+    drive_at(&mut place, first, |place, answer| decide(place.store, answer))
 }
 
-/// The same anywhere.
+/// [`drive`] for any record.
 pub(crate) fn drive_at<P: RecordPlace, T>(
     place: &mut P,
     first: NextCall<T, P::Body>,
-    mut told: impl FnMut(&mut P, StoreAnswer<P::Found, P::Swapped>) -> NextCall<T, P::Body>,
+    mut decide: impl FnMut(&mut P, StoreAnswer<P::Found, P::Swapped>) -> NextCall<T, P::Body>,
 ) -> Result<T, Failure> {
     let (mut then, mut backoff) = (first, Backoff::FIRST);
     loop {
@@ -188,7 +188,7 @@ pub(crate) fn drive_at<P: RecordPlace, T>(
             }
         };
         let unsettled = place.unsettled(&answer);
-        then = told(place, answer);
+        then = decide(place, answer);
         if let (Some(unsettled), false) = (unsettled, matches!(then, NextCall::Done(_))) {
             place.pause(backoff.next(), unsettled)?;
         }
@@ -196,6 +196,6 @@ pub(crate) fn drive_at<P: RecordPlace, T>(
 }
 
 fn too_large() -> Failure {
-    let message = "the record of this item has grown too large; keep less output of its steps";
+    let message = "the record of this item is too large; keep less output of its steps";
     Failure::not_written(FailureKind::Unusable, message)
 }

@@ -1,5 +1,5 @@
-//! Real repositories behind real servers: by path, `git daemon`, and `git-http-backend` behind a few
-//! lines of HTTP. And places where a push stands still until it is told to go on.
+//! Real repositories behind real servers: by path, `git daemon`, and `git-http-backend` behind a small HTTP
+//! server. Also hooks that stop a push until a test lets it go on.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Git with settings of its own and nobody else's.
+/// Git with the settings of the tests only.
 pub fn git(dir: &Path) -> Command {
     let mut command = Command::new("git");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GIT_")) {
@@ -23,7 +23,7 @@ pub fn git(dir: &Path) -> Command {
     command
 }
 
-/// What every git of a test finds in its environment.
+/// The environment of every git of a test.
 pub const SETTINGS: [(&str, &str); 8] = [
     ("GIT_CONFIG_NOSYSTEM", "1"),
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
@@ -35,22 +35,22 @@ pub const SETTINGS: [(&str, &str); 8] = [
     ("LC_ALL", "C"),
 ];
 
-/// Runs it and wants it to go well; its output.
+/// Runs git; gives its output.
 ///
 /// # Panics
-/// If it does not.
+/// If it fails.
 pub fn must(dir: &Path, args: &[&str]) -> String {
     let output = git(dir).args(args).output().unwrap();
     assert!(output.status.success(), "git {args:?}: {}", said(&output));
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
-/// All that a command said.
+/// The output of a command, with its errors.
 pub fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A directory with a bare repository and clones of it; gone when the test is.
+/// A directory with a bare repository and clones of it. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct Yard {
     dir: PathBuf,
@@ -83,9 +83,9 @@ impl Yard {
     pub fn clone(&self, name: &str, url: &str) -> PathBuf {
         must(&self.dir, &["clone", "--quiet", url, name]);
         let clone = self.dir.join(name);
-        // Whatever the hosts of the test have for hooks is not meant.
+        // No hooks of the machine that runs the test.
         let _ = std::fs::create_dir(clone.join(".git/hooks"));
-        // Nor is the housekeeping that a fetch leaves behind in the background.
+        // No maintenance in the background after a fetch.
         must(&clone, &["config", "maintenance.auto", "false"]);
         self.commit(&clone, name);
         clone
@@ -97,7 +97,7 @@ impl Yard {
         must(clone, &["rev-parse", "HEAD"])
     }
 
-    /// What a ref of the bare repository is; empty: it is not there.
+    /// The value of a ref of the bare repository; empty: there is none.
     pub fn at(&self, name: &str) -> String {
         let output = git(&self.bare()).args(["rev-parse", "--quiet", "--verify", name]).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -116,7 +116,7 @@ pub fn script(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A hook that stands still once.
+/// A hook that stops once, until the test lets it go on.
 #[derive(Debug)]
 pub struct StoppedHook {
     dir: PathBuf,
@@ -124,7 +124,7 @@ pub struct StoppedHook {
 }
 
 impl StoppedHook {
-    /// Makes the hook at `path` stand still the next time it runs, and only then.
+    /// Makes the hook at `path` stop the next time it runs, and only then.
     pub fn at(path: &Path) -> Self {
         let dir = path.with_extension("stop");
         let _ = std::fs::remove_dir_all(&dir);
@@ -137,7 +137,7 @@ impl StoppedHook {
         let text = format!(
             "#!/bin/sh\nif rm '{d}/armed' 2>/dev/null; then : >'{d}/ready'; read -r _ <'{d}/go'; fi\nexit 0\n"
         );
-        // A script that is being written cannot be run.
+        // A script cannot be executed while it is written, so an equal one stays.
         if std::fs::read_to_string(path).ok().as_ref() != Some(&text) {
             script(path, &text);
         }
@@ -151,10 +151,10 @@ impl StoppedHook {
         Self { dir, ready }
     }
 
-    /// Waits until it stands there.
+    /// Waits until the hook has stopped.
     ///
     /// # Panics
-    /// If it does not come.
+    /// If it does not run.
     pub fn reached(&self) {
         self.ready.recv_timeout(PATIENCE).expect("the hook was never reached");
     }
@@ -211,14 +211,14 @@ impl Server {
                 let ready =
                     lines.by_ref().any(|line| line.is_ok_and(|line| line.contains("Ready to rumble")));
                 assert!(ready, "git daemon did not start");
-                // Read on, or it would stand still with a full pipe.
+                // Reads on, because the daemon would block on a full pipe.
                 thread::spawn(move || lines.for_each(drop));
                 Self { url: format!("git://127.0.0.1:{port}"), daemon: Some(child) }
             }
         }
     }
 
-    /// One that claims atomic pushes and does not compare: as `scripts/liars/git.py` says of `how`.
+    /// A server that claims atomic pushes and does not compare. `how`: see `scripts/liars/git.py`.
     ///
     /// # Panics
     /// If it does not start.

@@ -1,5 +1,5 @@
-//! Test support: where the servers are, a proxy that breaks things on purpose, and the fault suites
-//! that every store behind a network must pass.
+//! Test support: the addresses of the servers, a proxy that causes faults, and the fault suites that every
+//! store behind a network must pass.
 
 pub mod faults;
 pub mod git;
@@ -11,7 +11,7 @@ pub mod race;
 ///
 /// # Panics
 ///
-/// If there is none. `./test` counts that as a failure: nothing is skipped in silence.
+/// If there is none. `./test` counts that as a failure, so that no test is skipped silently.
 pub fn server(name: &str) -> String {
     let variable = format!("LEASEHOLD_TEST_{name}");
     std::env::var(&variable).unwrap_or_else(|_| panic!("{}", absent(&variable)))
@@ -29,7 +29,7 @@ pub fn count(usual: usize, long: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    /// Not by a panic: its message would be taken for a test that did not run.
+    /// Without a panic, because its message would look like that of a test that did not run.
     #[test]
     fn a_missing_server_is_said_in_the_word_that_fails_the_run() {
         assert!(super::absent("LEASEHOLD_TEST_NONE").starts_with("SKIPPED"));

@@ -1,4 +1,4 @@
-//! The main of a test program that plays other roles as well, and so cannot have the usual one.
+//! The main function of a test program that also runs in other roles, and so cannot use the usual test harness.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A test, by name.
 pub type Test = (&'static str, fn());
 
-/// Runs what the arguments ask for, this many at a time, and says so in the usual words. Understood are parts of
-/// names, `--skip PART` and `--list`.
+/// Runs the tests that the arguments name, this many at a time, and prints as the usual harness does. It understands
+/// parts of names, `--skip PART` and `--list`.
 ///
 /// # Panics
 /// If one of them failed.
@@ -25,7 +25,7 @@ pub fn main(tests: &[Test], threads: usize) {
     assert!(failed.is_empty(), "failed: {failed:?}");
 }
 
-/// Those that are asked for, and whether they are only to be listed.
+/// The tests that the arguments name, and whether to list them only.
 fn choose(tests: &[Test], arguments: impl Iterator<Item = String>) -> (Vec<Test>, bool) {
     let (mut only, mut skipped, mut list) = (Vec::new(), Vec::new(), false);
     let mut arguments = arguments;
@@ -42,7 +42,7 @@ fn choose(tests: &[Test], arguments: impl Iterator<Item = String>) -> (Vec<Test>
     (tests.iter().filter(|(name, _)| wanted(name)).copied().collect(), list)
 }
 
-/// Those that failed.
+/// The tests that failed.
 fn run(tests: &[Test], threads: usize) -> Vec<&'static str> {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What the larger races share.
+//! Helpers of the larger races.
 
 use std::fmt;
 use std::sync::{Condvar, Mutex};
@@ -9,31 +9,31 @@ use leasehold::core::time::BootTime;
 
 use crate::proxy::lock;
 
-/// How long the others may take to come.
+/// How long a writer waits for the others.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the writers of a race meet: a barrier that does not wait for ever. Of one that panicked the others
-/// hear nothing, and with a plain barrier the test would stand still in place of failing.
+/// A barrier for the writers of a race that gives up after a while. If one of them panics, the others are not told;
+/// with a plain barrier the test would hang and not fail.
 #[derive(Debug)]
 pub struct Meeting {
     size: usize,
     patience: Duration,
-    /// How many are there, and how often all were.
+    /// How many wait now, and how often all have met.
     state: Mutex<(usize, u64)>,
     changed: Condvar,
 }
 
 impl Meeting {
-    /// Of so many.
+    /// A barrier for this many.
     pub fn new(size: usize) -> Self {
         Self { size, patience: PATIENCE, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits until all are there.
+    /// Waits until all wait.
     ///
     /// # Panics
     ///
-    /// If one does not come.
+    /// If one of them does not come.
     pub fn wait(&self) {
         let mut state = lock(&self.state);
         state.0 += 1;
@@ -45,11 +45,11 @@ impl Meeting {
         let times = state.1;
         let waited = self.changed.wait_timeout_while(state, self.patience, |state| state.1 == times);
         let alone = waited.map_or(true, |(_, waited)| waited.timed_out());
-        assert!(!alone, "one of {} did not come: look for what it said above", self.size);
+        assert!(!alone, "one of {} did not come: look for its message above", self.size);
     }
 }
 
-/// What a race came to, in a line for the log.
+/// The result of a race, in a line for the log.
 #[derive(Clone, Copy, Debug)]
 pub struct Raced {
     store: &'static str,
@@ -59,12 +59,12 @@ pub struct Raced {
 }
 
 impl Raced {
-    /// It begins.
+    /// Starts the clock.
     pub fn begin(store: &'static str, writers: usize, rounds: usize) -> Self {
         Self { store, writers, rounds, began: boot_time() }
     }
 
-    /// Says now and then how far it is: some servers take their time.
+    /// Prints the progress now and then, because some servers are slow.
     pub fn reached(&self, round: usize) {
         if round > 0 && round.is_multiple_of(500) {
             println!("{}: round {round} after {:.1?}", self.store, boot_time().since(self.began));
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_go_on_together_and_nobody_waits_for_ever() {
+    fn all_go_on_together_and_none_waits_without_end() {
         let meeting = Meeting::new(3);
         let rounds = Mutex::new(0);
         std::thread::scope(|scope| {

@@ -76,7 +76,7 @@ notes! {
     one_record() "a test record";
     records(count) "{count} test records";
     left_behind(count, place)
-        "{count} could not be removed: this user may not delete there, or the store has no conditional delete, or it \
+        "{count} could not be removed again: this user may not delete there, or the store has no conditional delete, or it \
          failed. Nothing reads them; to remove them, delete what begins with {place}";
     not_trusted(why)
         "This store cannot be trusted with leases: {why}. Two runs could hold one lease, so it is not used. See: \

@@ -1,10 +1,10 @@
-//! The holder's lock file: while anyone of the run lives and has not closed it, it is locked.
+//! The holder's lock file. It is locked while a process of the run lives that has not closed it.
 //!
-//! The file is named by the grant and locked before the lease is asked for. The lock belongs to
-//! the open file description (`flock`), so the job inherits it and it outlives the wrapper. It is
-//! locked under a temporary name and only then renamed into place: a file of that name that is not
-//! locked has been let go of by everybody. Nobody but its maker ever needs to lock it, so a
-//! neighbour who tries a shared lock for a moment takes nothing from anyone.
+//! The file is named after the grant and locked before the run asks for the lease. The lock belongs to the
+//! open file description (`flock`), so the job inherits it and keeps it if the wrapper dies. The file is
+//! locked under a temporary name and then renamed: so a file with the final name that is not locked was
+//! closed by every process of the run. Only its maker ever needs the lock, so another process that takes a
+//! shared lock for a moment disturbs nobody.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -18,11 +18,11 @@ use rustix::io::Errno;
 
 use super::LockText;
 
-/// How long the lock file of a run that nobody took over is kept.
+/// How long the lock file of a dead run is kept if no run takes over its lease.
 const KEPT: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
-/// A soft limit from here up is a mark. In microseconds of real-time CPU it is 146 000 years, so
-/// it means what no limit means.
+/// A soft limit of this or more is a mark. In microseconds of real-time CPU it is 146 000 years, so it limits
+/// nothing.
 const MARK: u64 = 1 << 62;
 
 /// A lock held by this process and, once started, by its job.
@@ -42,18 +42,18 @@ fn open_flags() -> i32 {
 }
 
 impl HolderLock {
-    /// Makes and locks `<dir>/<grant>.lock`, readable for this user only. Before the acquire.
+    /// Makes and locks `<dir>/<grant>.lock`, readable for this user only. Called before the lease is asked for.
     pub fn create(dir: &Path, grant: Grant) -> io::Result<Self> {
-        // A link could lead our files anywhere; without a lock the lease is as safe, only slower to recover.
+        // A link could lead anywhere. Without a lock the lease is as safe, but slower to take after a crash.
         if std::fs::symlink_metadata(dir).is_ok_and(|found| !found.is_dir()) {
             return Err(Errno::NOTDIR.into());
         }
         let path = final_path(dir, grant);
         let new = dir.join(format!("{grant}.new"));
-        // A sweeper may take the file away while it is not locked yet.
+        // Another process may sweep the file before it is locked.
         for attempt in 0..100 {
             let file = match create_new(&new) {
-                // Ours, from the last attempt: the sweeper has locked it and is about to remove it.
+                // The file of the last attempt: another process has locked it and is about to remove it.
                 Err(e) if attempt > 0 && e.kind() == io::ErrorKind::AlreadyExists => {
                     std::thread::yield_now();
                     continue;
@@ -84,12 +84,12 @@ impl HolderLock {
         Ok(Self { file, path, text })
     }
 
-    /// What a neighbour needs to find and trust this file; for the lease record.
+    /// The text for the lease record by which another process finds and trusts this file.
     pub fn describe(&self) -> &str {
         &self.text
     }
 
-    /// Removes the file, at the clean end of a run, after the release.
+    /// Removes the file after the release.
     pub fn remove(self) -> io::Result<()> {
         std::fs::remove_file(&self.path)
     }
@@ -111,7 +111,7 @@ fn create_new(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Opens a lock file somebody else made.
+/// Opens the lock file of another run.
 pub(super) fn open(dir: &Path, grant: Grant) -> io::Result<File> {
     open_at(&final_path(dir, grant))
 }
@@ -120,9 +120,8 @@ fn open_at(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(open_flags()).open(path)
 }
 
-/// Removes the file of a holder whose lease was taken over, and what other crashes left behind long
-/// ago. (A file that is missed makes a contender wait for the TTL, nothing worse, so a wall clock will
-/// do to tell old ones.)
+/// Removes the file of a holder whose lease was taken over, and files that other crashes left long ago. Their
+/// age is by the wall clock: a file that is removed too early only makes the next run wait for the TTL.
 pub fn discard(dir: &Path, grant: Grant) -> io::Result<()> {
     sweep(dir, |other| {
         let modified = std::fs::metadata(final_path(dir, other)).and_then(|meta| meta.modified());
@@ -135,8 +134,8 @@ pub fn discard(dir: &Path, grant: Grant) -> io::Result<()> {
     }
 }
 
-/// Removes what crashed runs left behind: files that nobody has locked and whose grant no lease
-/// record names. Returns how many.
+/// Removes the files of crashed runs: those that are not locked and whose grant is not `in_use`. Returns how
+/// many.
 pub fn sweep(dir: &Path, mut in_use: impl FnMut(Grant) -> bool) -> io::Result<usize> {
     let mut swept = 0;
     let entries = match std::fs::read_dir(dir) {
@@ -153,7 +152,7 @@ pub fn sweep(dir: &Path, mut in_use: impl FnMut(Grant) -> bool) -> io::Result<us
         if in_use(grant) {
             continue;
         }
-        // Held until after the removal, so that the maker of a `.new` file sees that it lost it.
+        // Locked until after the removal, so that the maker of a `.new` file notices.
         let Ok(file) = open_at(&path) else { continue };
         if file.try_lock().is_ok() && std::fs::remove_file(&path).is_ok() {
             swept += 1;
@@ -162,10 +161,9 @@ pub fn sweep(dir: &Path, mut in_use: impl FnMut(Grant) -> bool) -> io::Result<us
     Ok(swept)
 }
 
-/// The mark that the job of this grant is to be given: a number that nothing short of asking for it
-/// removes from its processes, not closing descriptors, not `env -i`, not a new session, not another
-/// user. It is the soft limit of real-time CPU time, set so high that it limits nothing. None inside
-/// another run, whose mark stays, for its sake; and none where there is such a limit.
+/// The mark for the job of this grant: a number that all its processes inherit and keep, also with closed
+/// descriptors, `env -i`, a new session or another user. It is the soft limit of real-time CPU time, so high
+/// that it limits nothing. There is none if a limit is set already, by the user or by an outer run.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn new_mark(grant: Grant) -> Option<u64> {
     use rustix::process::{Resource, getrlimit};
@@ -183,7 +181,7 @@ pub fn new_mark(_: Grant) -> Option<u64> {
     None
 }
 
-/// Puts the mark on the calling process, between fork and exec. Without it the job runs as well.
+/// Puts the mark on the calling process, between fork and exec. If that fails the job runs without one.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn put_mark(mark: u64) {
     use rustix::process::{Resource, Rlimit, setrlimit};

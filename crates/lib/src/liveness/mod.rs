@@ -1,5 +1,5 @@
-//! Is the holder on this machine gone? Asked by a contender, to take over at once after a crash
-//! instead of waiting for the lease to expire. In doubt the answer is [`Probe::Unsure`].
+//! Finds out whether a holder on this machine is gone, so that the next run can take the lease at once after a
+//! crash and need not wait until it expires. In doubt the answer is [`Probe::Unsure`].
 
 pub mod lock;
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -11,21 +11,21 @@ use std::path::Path;
 
 use leasehold_core::ids::Grant;
 
-/// What can be said about a holder.
+/// The state of a holder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
     /// Nothing of its run is left on this machine, and it never ran elsewhere.
     Gone,
-    /// Something of its run lives.
+    /// A process of its run lives.
     Alive,
-    /// It cannot be told; let the lease expire.
+    /// Unknown; the lease must expire.
     Unsure,
 }
 
-/// Instead of the name of a namespace.
-const UNTOLD: &str = "-";
+/// In place of the name of an unknown namespace.
+const UNKNOWN: &str = "-";
 
-/// What the lease record says about a lock file, decoded.
+/// The description of a lock file in a lease record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LockText {
     boot: String,
@@ -33,7 +33,7 @@ struct LockText {
     time_ns: String,
     dev: u64,
     ino: u64,
-    /// When the file was made, in clock ticks after boot: no process of the run is older.
+    /// When the file was made, in clock ticks after boot. No process of the run is older.
     born: u64,
     mark: Option<u64>,
 }
@@ -66,25 +66,25 @@ impl LockText {
     }
 }
 
-/// Asks whether anything of the run lives that holds `grant` by the lock file that `text`, from
-/// [`lock::HolderLock::describe`], names. Only for a holder on a store that is local to this
-/// machine. Disturbs nobody.
+/// Whether a process lives of the run that holds `grant`. `text` names its lock file and comes from
+/// [`lock::HolderLock::describe`]. Only for a holder on a store that is local to this machine. It disturbs no
+/// other process.
 pub fn probe(dir: &Path, grant: Grant, run_id: &str, text: &str) -> Probe {
     explain(dir, grant, run_id, text).0
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod here {
-    use super::{Grant, LockText, Path, Probe, UNTOLD, io};
+    use super::{Grant, LockText, Path, Probe, UNKNOWN, io};
 
     impl LockText {
         pub(super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
-            let none = || UNTOLD.to_owned();
+            let none = || UNKNOWN.to_owned();
             Ok(Self { boot: none(), pid_ns: none(), time_ns: none(), dev, ino, born: 0, mark })
         }
     }
 
-    /// [`super::probe`], and why.
+    /// [`super::probe`], with the reason.
     pub fn explain(_: &Path, _: Grant, _: &str, text: &str) -> (Probe, &'static str) {
         let _ = LockText::parse(text);
         (Probe::Unsure, "not supported on this system")
@@ -100,12 +100,12 @@ mod here {
 
     use super::lock;
     use super::proc::{self, Carries, Stat};
-    use super::{Grant, LockText, Path, Probe, UNTOLD, io};
+    use super::{Grant, LockText, Path, Probe, UNKNOWN, io};
 
     impl LockText {
         /// Describes a file just made by this process.
         pub(super) fn here(dev: u64, ino: u64, mark: Option<u64>) -> io::Result<Self> {
-            let none = || UNTOLD.to_owned();
+            let none = || UNKNOWN.to_owned();
             let pid_ns = std::fs::read_link("/proc/self/ns/pid");
             let boot = crate::clock::boot_id().ok_or(rustix::io::Errno::NOENT)?;
             Ok(Self {
@@ -126,7 +126,7 @@ mod here {
         now.as_secs() * hz + u64::from(now.subsec_nanos()) * hz / 1_000_000_000
     }
 
-    /// [`super::probe`], and why.
+    /// [`super::probe`], with the reason.
     pub fn explain(dir: &Path, grant: Grant, run_id: &str, text: &str) -> (Probe, &'static str) {
         match question(dir, grant, run_id, text) {
             Ok(()) => (Probe::Gone, "nothing of its run is left"),
@@ -142,29 +142,29 @@ mod here {
         if run_id.len() < crate::host::RUN_ID_SHORTEST {
             return Err(unsure("the run id is too short"));
         }
-        let said = LockText::parse(text).ok_or(unsure("the record describes no lock we know"))?;
+        let recorded = LockText::parse(text).ok_or(unsure("the record describes no lock we know"))?;
         let file = lock::open(dir, grant).map_err(|_| unsure("no lock file"))?;
         let meta = file.metadata().map_err(|_| unsure("lock file unreadable"))?;
         let ours = LockText::here(meta.dev(), meta.ino(), None);
         let ours = ours.map_err(|_| unsure("this boot has no identity"))?;
-        if ours.boot != said.boot {
+        if ours.boot != recorded.boot {
             return Err(unsure("another boot"));
         }
-        if ours.pid_ns != said.pid_ns
-            || ours.time_ns != said.time_ns
-            || said.pid_ns == UNTOLD
-            || said.time_ns == UNTOLD
+        if ours.pid_ns != recorded.pid_ns
+            || ours.time_ns != recorded.time_ns
+            || recorded.pid_ns == UNKNOWN
+            || recorded.time_ns == UNKNOWN
         {
             return Err(unsure("another container"));
         }
-        if (ours.dev, ours.ino) != (said.dev, said.ino) || said.born > ours.born {
+        if (ours.dev, ours.ino) != (recorded.dev, recorded.ino) || recorded.born > ours.born {
             return Err(unsure("another lock file"));
         }
         let local = crate::backends::local::is_local(&file).unwrap_or(false);
         if !local {
             return Err(unsure("not on a local file system"));
         }
-        // Shared, and let go at once: see the module about why this takes nothing from anyone.
+        // A shared lock for a moment: `lock` says why that disturbs no other process.
         match file.try_lock_shared() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err((Probe::Alive, "its lock is held")),
@@ -172,19 +172,19 @@ mod here {
         }
         let search = Search {
             run_id,
-            mark: said.mark,
-            // The process times are cut off to whole ticks, like ours.
-            born: said.born.saturating_sub(1),
+            mark: recorded.mark,
+            // Start times of processes are rounded down to whole ticks.
+            born: recorded.born.saturating_sub(1),
             job: job(&file),
         };
         drop(file);
-        // The lock is free for good, for it cannot be taken again. What closed it is looked for
-        // twice: a process that forks and ends could slip past one look.
-        search.settled()?;
-        search.settled()
+        // The lock stays free, because nobody can take it again. Processes that closed it are searched for
+        // twice: one that forks and ends could be missed by one search.
+        search.search()?;
+        search.search()
     }
 
-    /// Pid and process group that the job wrote down just before it executed.
+    /// The pid and process group that the job wrote into the file just before it executed its command.
     fn job(mut file: &File) -> Option<(i32, i32)> {
         let mut line = [0; 64];
         let n = file.read(&mut line).ok()?;
@@ -218,8 +218,8 @@ mod here {
     }
 
     impl Search<'_> {
-        /// Looks at every process until it has met nobody that was just executing.
-        fn settled(&self) -> Result<(), (Probe, &'static str)> {
+        /// Looks at every process until none was just executing a program.
+        fn search(&self) -> Result<(), (Probe, &'static str)> {
             let me = rustix::process::getpid().as_raw_pid();
             for _ in 0..5 {
                 let executing = self.pass(me)?;
@@ -231,11 +231,11 @@ mod here {
             Err(unsure(EMPTY))
         }
 
-        /// One look at every process: those that may have been caught between two programs.
+        /// Looks at every process once; gives those that were just executing a program.
         fn pass(&self, me: i32) -> Result<Vec<Stat>, (Probe, &'static str)> {
-            // Inside another run, or under a limit of the user's own, the job could not be marked.
+            // Inside another run, or under such a limit set by the user, the job could not be marked.
             if self.mark.is_none() {
-                return Err(unsure("the job has no mark of its own"));
+                return Err(unsure("the job has no mark"));
             }
             if !proc::complete() {
                 return Err(unsure("/proc does not show every process"));
@@ -244,8 +244,8 @@ mod here {
             let mut doubt = hidden.then_some("a process may not be looked at");
             let mut executing = Vec::new();
             for process in all {
-                // No process of the run is older than its lock. That keeps our own ancestors out,
-                // unless they started inside the run; then it is not gone.
+                // No process of the run is older than its lock. So our ancestors do not count, unless they
+                // were started inside the run; then the run is not gone.
                 if process.start < self.born || process.dead() || process.kernel() {
                     continue;
                 }
@@ -259,7 +259,7 @@ mod here {
             doubt.map_or(Ok(executing), |why| Err(unsure(why)))
         }
 
-        /// Waits until those are in their next program. One that has to be read from a slow disk takes its time.
+        /// Waits until these processes run their next program. On a slow disk that takes time.
         fn executed(&self, mut executing: Vec<Stat>, me: i32) -> Result<(), (Probe, &'static str)> {
             for wait in EXECUTING {
                 if executing.is_empty() {
@@ -281,7 +281,7 @@ mod here {
         }
 
         fn judge(&self, process: &Stat, myself: bool) -> Judged {
-            // The mark first: it survives exec, during which the environment looks empty.
+            // The mark first: a process keeps it while it executes a program, when its environment looks empty.
             if self.mark.is_some() && proc::mark(process.pid) == self.mark {
                 return Judged::Alive("a process has its mark");
             }
@@ -289,7 +289,7 @@ mod here {
             if carries == Carries::Yes {
                 return Judged::Alive("a process has its run id");
             }
-            // In the foreground the group is the caller's, and we may be in it ourselves.
+            // A job in the foreground has its caller's group, and this process may be in it too.
             if !myself && self.job.is_some_and(|job| in_job(process, job)) {
                 return Judged::Alive("a process is in its process group");
             }

@@ -1,11 +1,11 @@
-//! Reads `/proc`. Nothing here is on the path of a run that goes well, except [`signal_state`].
+//! Reads `/proc`. A run that goes well uses only [`signal_state`].
 
 use std::fs::File;
 use std::io::{self, Read};
 
 use rustix::io::Errno;
 
-/// The kernel's own threads carry this flag; they have no parent of ours and no environment.
+/// The flag of the kernel's threads.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// One process as `/proc/PID/stat` shows it.
@@ -35,13 +35,13 @@ impl Stat {
         matches!(self.state, b'X' | b'x') || (self.zombie() && self.threads <= 1)
     }
 
-    /// The leader is a zombie, whatever its threads do.
+    /// Whether the leader is a zombie. Its threads may run on.
     pub fn zombie(&self) -> bool {
         self.state == b'Z'
     }
 
-    /// Has given its memory back and can run no more code of its own. A process that is just
-    /// executing has memory, though no environment yet.
+    /// Whether it has given its memory back, so that it runs no more code. A process that is just executing a
+    /// program has memory, but no environment yet.
     pub fn dying(&self) -> bool {
         self.memory == 0 && self.threads <= 1
     }
@@ -105,8 +105,8 @@ fn numbers(dir: &str) -> io::Result<Vec<i32>> {
     Ok(found)
 }
 
-/// Every process that may be looked at, in the order of their numbers, and whether some may not.
-/// Those that end meanwhile are left out.
+/// Every process that can be read, in the order of their numbers, and whether some cannot. Processes that end
+/// meanwhile are left out.
 pub fn all() -> io::Result<(Vec<Stat>, bool)> {
     let mut found = Vec::new();
     let mut hidden = false;
@@ -124,14 +124,14 @@ fn vanished(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::NOENT | Errno::SRCH))
 }
 
-/// What an environment says about a run.
+/// Whether an environment names a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carries {
     /// It names the run.
     Yes,
     /// It does not.
     No,
-    /// Nothing there: started with an empty environment, just executing, or about to end.
+    /// It is empty: the process was started with none, is just executing a program, or is about to end.
     Empty,
     /// It may not be read.
     Unreadable,
@@ -144,7 +144,7 @@ pub fn carries(stat: &Stat, run_id: &str) -> Carries {
     if !stat.zombie() {
         return environ(&format!("/proc/{}/environ", stat.pid), run_id);
     }
-    // The leader has given its memory back; its threads still have it.
+    // The leader has given its memory back, but its threads still have it.
     let mut best = Carries::Vanished;
     for thread in numbers(&format!("/proc/{}/task", stat.pid)).unwrap_or_default() {
         if thread == stat.pid {
@@ -165,18 +165,18 @@ pub fn started_with(stat: &Stat, entries: &[String]) -> bool {
     entries.iter().all(|entry| environ.split(|byte| *byte == 0).any(|own| own == entry.as_bytes()))
 }
 
-/// More than an environment or a list of children can be; bounds what a look costs.
+/// No environment or list of children is larger. Limits the cost of one read.
 const LONGEST: u64 = 4 << 20;
 
-/// Reads a file of unknown size in as few calls as may be. (`/proc` says 0 for every size.)
+/// Reads a file of unknown size in few calls. (`/proc` reports the size 0 for every file.)
 fn large(path: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::with_capacity(8192);
     File::open(path)?.take(LONGEST).read_to_end(&mut text)?;
     Ok(text)
 }
 
-/// The living children of all threads of a process, as the kernel keeps them: without a look at
-/// anybody else, and none where the kernel does not tell. While they fork it may miss some.
+/// The living children of all threads of a process, from the kernel's own list. It is empty where the kernel
+/// has none, and may miss some while they fork.
 pub fn children(of: i32) -> Vec<Stat> {
     let mut found = Vec::new();
     for thread in numbers(&format!("/proc/{of}/task")).unwrap_or_default() {
@@ -194,7 +194,7 @@ fn environ(path: &str, run_id: &str) -> Carries {
         Ok(text) if text.is_empty() => Carries::Empty,
         Ok(text) if names(&text, run_id) => Carries::Yes,
         Ok(_) => Carries::No,
-        // No memory map: a process on its way out.
+        // No memory: the process is about to end.
         Err(e) if Errno::from_io_error(&e) == Some(Errno::SRCH) => Carries::Empty,
         Err(e) if vanished(&e) => Carries::Vanished,
         Err(_) => Carries::Unreadable,
@@ -210,8 +210,8 @@ fn names(environ: &[u8], run_id: &str) -> bool {
     })
 }
 
-/// The soft limit of real-time CPU time, which may be a mark ([`super::lock`]). Readable for
-/// everybody's processes.
+/// The soft limit of real-time CPU time, which may be a mark ([`super::lock`]). It can be read for processes
+/// of all users.
 pub fn mark(pid: i32) -> Option<u64> {
     let mut buffer = [0; 4096];
     let text = small(&format!("/proc/{pid}/limits"), &mut buffer).ok()?;
@@ -243,13 +243,13 @@ pub fn command(pid: i32) -> String {
 pub fn signal_state() -> Option<(u64, u64)> {
     let mut buffer = [0; 4096];
     let text = small("/proc/thread-self/status", &mut buffer).ok()?;
-    // Every run asks for this: no search line by line.
+    // Every run does this, so it must be quick.
     let after = |text: &[u8], key: &[u8; 8]| Some(text.windows(8).position(|window| window == key)? + 8);
     let bits = |text: &[u8]| {
         let line = text.split(|byte| *byte == b'\n').next()?;
         u64::from_str_radix(std::str::from_utf8(line).ok()?.trim(), 16).ok()
     };
-    // In this order, one after the other.
+    // The kernel writes them in this order.
     let blocked = text.get(after(text, b"\nSigBlk:")?..)?;
     let ignored = blocked.get(after(blocked, b"\nSigIgn:")?..)?;
     Some((bits(blocked)?, bits(ignored)?))

@@ -1,11 +1,11 @@
-//! Which servers of targets have shown that they compare: kept in the lease's own store, so that a machine that is
-//! thrown away after each run need not ask again.
+//! Servers of targets that passed the test of their fences. The notes are kept in the lease's own store, so that a machine
+//! that exists for one run need not test again.
 //!
 //! ```text
-//! examined/LEASE/<digest of what the server is known by>      when it was written tells how long ago
+//! examined/LEASE/<digest of the server's name>      the age of the record is the age of the test
 //! ```
 //!
-//! Below the name of the lease: whoever may use the lease may keep it, and nobody else.
+//! The key contains the lease, so that the right to use the lease is the right to write the note.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::backends::known_as;
 use crate::random;
 use crate::stores::{Store, Version};
 
-/// After this long a server is asked again.
+/// How long a server that passed is not tested again.
 const GOOD_FOR: Duration = Duration::from_secs(30 * 24 * 3600);
-/// How long the store may take to answer. Without it the server is asked again, and that is all.
+/// How long the store may take to answer. Without an answer the server is tested again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The format of what is kept.
+/// The format of a note.
 const FORMAT: u64 = 1;
 
-/// What is kept of a server that did well.
+/// The note of a server that passed.
 #[derive(Serialize, Deserialize)]
 struct KeptExam {
     v: u64,
@@ -40,7 +40,7 @@ struct KeptExam {
 
 type Open = dyn Fn() -> Option<Box<dyn Store>> + Send;
 
-/// What the lease's store tells of servers.
+/// The notes in the lease's store.
 #[derive(Default)]
 pub(super) struct Examined {
     open: Option<Box<Open>>,
@@ -53,7 +53,7 @@ impl fmt::Debug for Examined {
     }
 }
 
-/// A server that has to be asked; where to note that it did well, and in place of what.
+/// A server that has to be tested, with the key of its note and the version to replace.
 pub(super) struct Unasked {
     key: String,
     server: String,
@@ -62,12 +62,12 @@ pub(super) struct Unasked {
 }
 
 impl Examined {
-    /// In this store, which is opened when it is needed.
+    /// Notes in this store, which is opened when it is needed.
     pub(super) fn kept_in(open: impl Fn() -> Option<Box<dyn Store>> + Send + 'static) -> Self {
         Self { open: Some(Box::new(open)), store: None }
     }
 
-    /// Nothing: it has done well lately.
+    /// The server, if it has to be tested; nothing: it passed lately.
     pub(super) fn unasked(&mut self, lease: &Name, server: String) -> Option<Unasked> {
         if let Some(open) = self.open.take() {
             self.store = open();
@@ -78,10 +78,10 @@ impl Examined {
         let key = format!("examined/{lease}/{}", known_as(&server));
         let read = self.store.as_mut().and_then(|store| block_on(store.read(&key)).ok());
         let found = read.flatten();
-        // What a later version keeps in another way tells nothing here.
+        // A note of a later version in another format does not count.
         let kept = found.as_ref().and_then(|found| serde_json::from_slice::<KeptExam>(&found.body).ok());
         let kept = kept.filter(|kept| kept.v == FORMAT && kept.server == server);
-        // A store that cannot tell the age cannot tell that it was lately.
+        // Without an age the note may be too old.
         let lately = found.as_ref().and_then(|found| found.age).is_some_and(|age| age < GOOD_FOR);
         if kept.is_some() && lately {
             return None;
@@ -90,7 +90,7 @@ impl Examined {
         Some(Unasked { key, server, before: found.map(|found| found.version), more })
     }
 
-    /// It did well. Failing to note that costs another exam next time.
+    /// Notes that a server passed. Without the note the next run tests it again.
     pub(super) fn did_well(&mut self, asked: &Unasked) {
         let Some(store) = &mut self.store else { return };
         let kept = KeptExam { v: FORMAT, server: asked.server.clone(), more: asked.more.clone() };
@@ -160,7 +160,7 @@ mod tests {
         Bearer { lease: Name::new(lease).unwrap(), epoch, token, grant: Grant(1) }
     }
 
-    /// Another machine seals it under this lease.
+    /// Seals it under this lease, as another machine would.
     fn run(far: &mut Far, lease: &str, store: &MemoryStore) -> Result<Sealed, TargetError> {
         let store = store.clone();
         let mut examined = Examined::kept_in(move || Some(Box::new(store.clone())));
@@ -183,11 +183,11 @@ mod tests {
         run(&mut far, "team-a/site", &store).unwrap();
         run(&mut far, "team-a/site", &store).unwrap();
         assert_eq!(far.sealed, (2, 2));
-        // Another server, and another lease, know nothing of that.
+        // The note does not count for another server or another lease.
         run(&mut Far { server: Some("farther"), ..Far::default() }, "team-a/site", &store).unwrap();
         run(&mut far, "team-b/site", &store).unwrap();
         assert_eq!((far.sealed, keys(&store).len()), ((2, 3), 3));
-        // Who may use the lease may keep it, and nobody else.
+        // Only a bearer that may use the lease may write the note.
         let team = |prefix: &str| Rights { prefix: prefix.into(), admin: false };
         let mine = |key: &&String| team("team-a/").place(key).is_some();
         assert_eq!(keys(&store).iter().filter(mine).count(), 2);
@@ -231,7 +231,7 @@ mod tests {
         let (mut far, bearer) = (Far::default(), bearer("site"));
         sealed(&mut far, &mut examined, &bearer, FenceMode::Enforce).unwrap();
         assert_eq!(far.sealed, (1, 0));
-        // A store that is not to be had keeps nobody from being examined.
+        // Without a store the server is tested all the same.
         far.server = Some("far");
         sealed(&mut far, &mut Examined::kept_in(|| None), &bearer, FenceMode::Enforce).unwrap();
         assert_eq!(far.sealed, (1, 1));

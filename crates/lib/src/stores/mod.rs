@@ -1,6 +1,6 @@
-//! Stores: anything that can compare-and-set opaque bytes.
+//! Stores: places that can compare-and-set opaque bytes.
 //!
-//! A store gets keys, bodies and versions. It never sees an owner, an expiry or a token. The stores themselves are in
+//! A store gets keys, bodies and versions. It does not know holders, expiry or tokens. The stores themselves are in
 //! [`crate::backends`].
 
 #[cfg(feature = "conformance")]
@@ -20,12 +20,12 @@ use leasehold_core::timing::{StoreClock, Timing, TimingWishes};
 
 pub use crate::backends::{OpenError, Opener, memory, open_store as open};
 
-/// What a store declares about itself, so that timing and promises can be derived from it.
+/// The facts that a store declares about itself. Timing and promises follow from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreFacts {
-    /// How the store is named to people; never contains a secret.
+    /// The URL as it is shown; it contains no secret.
     pub url: String,
-    /// Which incarnation this is. Another one may have lost writes the last one acknowledged.
+    /// Names this instance. Another one may have lost writes that this one acknowledged.
     pub instance: String,
     /// Where the age of a record comes from.
     pub clock: Clock,
@@ -36,20 +36,20 @@ pub struct StoreFacts {
     pub jump: Duration,
     /// Only processes on this machine can reach it.
     pub this_machine_only: bool,
-    /// Where lock files for instant crash recovery go; none where processes of several machines meet.
+    /// The directory of the lock files that allow a takeover right after a crash; none where machines share the store.
     pub lock_dir: Option<PathBuf>,
-    /// Two writes of one record that are closer than this may be turned away as too many.
+    /// The least time between two writes of one record. The store may refuse one that comes earlier.
     pub spacing: Duration,
-    /// It can tell when a record changes, so that waiters need not ask again and again.
+    /// It reports changes of a record, so that waiters need not ask again and again.
     pub pushes: bool,
-    /// What survives what, in one sentence for people.
+    /// Which failures acknowledged writes survive, in one sentence for people.
     pub durability: &'static str,
-    /// What this store cannot promise here, in one sentence; for example on a network mount.
+    /// A promise that this store cannot make here, in one sentence; for example on a network mount.
     pub caution: Option<String>,
 }
 
 impl StoreFacts {
-    /// What its clock allows.
+    /// The properties of its clock that timing needs.
     pub fn store_clock(&self) -> StoreClock {
         StoreClock { resolution: self.resolution, jump: self.jump }
     }
@@ -62,7 +62,7 @@ pub enum Clock {
     BootTime,
     /// The store's server.
     Server,
-    /// Nowhere: watchers wait until a record stayed unchanged for a full TTL.
+    /// There is none: watchers wait until a record stayed unchanged for a full TTL.
     Observed,
 }
 
@@ -71,31 +71,31 @@ pub enum Clock {
 pub struct Listed {
     /// The key.
     pub key: String,
-    /// What is stored there, where one call gives it.
+    /// The record, if the listing contains records.
     pub stored: Option<Stored>,
 }
 
 /// One conditional write of [`Store::cas_many`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchWrite {
-    /// Where.
+    /// The key.
     pub key: String,
-    /// The version that must be there; nothing: it must be absent.
+    /// The version that must be there; nothing: the key must be absent.
     pub expected: Option<Version>,
-    /// This attempt.
+    /// The id of this attempt.
     pub write: WriteId,
-    /// What to store.
+    /// The content.
     pub body: Vec<u8>,
 }
 
-/// Something the doctor has to say about a store that no compare-and-set can show.
+/// A remark of a store about itself, for the doctor. It is about something that no compare-and-set can show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// What was looked at, in a word or two: "durability", "eviction".
+    /// The subject, in a word: "durability", "eviction".
     pub about: &'static str,
-    /// How bad it is.
+    /// The result.
     pub verdict: RemarkLevel,
-    /// One sentence: what was found, and what it means.
+    /// One sentence: the finding, and what it means.
     pub text: String,
 }
 
@@ -104,17 +104,17 @@ pub struct Remark {
 pub enum RemarkLevel {
     /// As it should be.
     Good,
-    /// Works, with less than could be had.
+    /// It works, with less than it could have.
     Weak,
     /// A promise does not hold there.
     Unsafe,
 }
 
-/// Timing that keeps the promise on this store.
+/// Checks timing for this store.
 ///
 /// # Errors
 ///
-/// If it cannot, or the store does not take writes that often; as a sentence with numbers.
+/// If it cannot keep the promise, or the store does not take writes that often; as a sentence with numbers.
 pub fn timing(wishes: TimingWishes, store: &dyn Store) -> Result<Timing, String> {
     let facts = store.facts();
     let timing =
@@ -122,13 +122,13 @@ pub fn timing(wishes: TimingWishes, store: &dyn Store) -> Result<Timing, String>
     timing.map_err(|e| e.to_string())
 }
 
-/// Four verbs over opaque bytes, and a few that have working defaults.
+/// Four calls that every store has, and a few with working defaults.
 ///
-/// A store is used from one thread at a time; it need not be `Sync`. Opening one reaches nothing:
-/// a store behind a network connects with its first call.
+/// A store is used from one thread at a time; it need not be `Sync`. A store behind a network connects with its
+/// first call, not when it is opened.
 #[async_trait(?Send)]
 pub trait Store: Send {
-    /// What this store is. Cheap; asked after every read, because an instance can change.
+    /// The facts of this store. Cheap; called after every read, because the instance can change.
     fn facts(&self) -> StoreFacts;
 
     /// The newest body under `key`, if there is one. Linearizable: it sees every acknowledged write.
@@ -140,15 +140,15 @@ pub trait Store: Send {
     /// Never retries by itself: a hidden retry of a write that landed would report a conflict.
     async fn cas(&mut self, key: &str, expected: Option<&Version>, write: WriteId, body: &[u8]) -> Cas;
 
-    /// Keys that start with `prefix` and sort after `after`, in order, at most `limit`.
+    /// Keys that start with `prefix` and sort after `after`: in order, and at most `limit` of them.
     async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure>;
 
-    /// Removes `key` if its version is `version`. For the records of items that are over: lease records
+    /// Removes `key` if its version is `version`. For the records of items that are no longer needed; lease records
     /// are never removed.
     async fn remove(&mut self, key: &str, version: &Version) -> Cas;
 
-    /// Many writes of different keys, each by itself as with [`Store::cas`], answered in their order.
-    /// A store that can makes a handful of calls of them.
+    /// Writes of different keys, each as with [`Store::cas`], answered in their order. A store that can sends
+    /// many of them in one call.
     async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
         let mut answers = Vec::with_capacity(writes.len());
         for w in writes {
@@ -157,30 +157,29 @@ pub trait Store: Send {
         answers
     }
 
-    /// Waits, at most that long, until the key's version is another than this. True: it is, or may be.
-    /// Asked only where [`StoreFacts::pushes`]; what it says is a hint and decides nothing.
+    /// Waits, at most that long, until the key's version differs from `version`. True: it differs, or may.
+    /// Called only if [`StoreFacts::pushes`]. The answer is a hint and decides nothing.
     async fn wait_change(&mut self, _key: &str, _version: Option<&Version>, _at_most: Duration) -> bool {
         false
     }
 
-    /// No call may take longer than this from now on. Stores whose calls are always short ignore it.
+    /// Limits the time of each call from now on. Stores whose calls are always short ignore it.
     fn limit_calls(&mut self, _each: Duration) {}
 }
 
-/// What only an examination asks of a store.
+/// Calls that only the doctor makes.
 #[async_trait(?Send)]
 pub trait Examine: Store {
-    /// What the doctor should know beyond the verbs: durability, eviction, poolers, file systems.
+    /// Remarks about the store's settings: durability, eviction, poolers, file systems.
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         Ok(Vec::new())
     }
 
-    /// Clears away what is left of a key that was removed and whose name nobody will ever use again; for
-    /// stores in which a removed key leaves a trace. Only the doctor's keys are such keys.
+    /// Deletes the trace of a removed key, for stores in which a removed key leaves one. Only for keys that are never
+    /// used again, as those of the doctor.
     async fn forget(&mut self, _key: &str) {}
 
-    /// Keys that this handle removed and of which a trace stays all the same, because it may not or cannot be
-    /// deleted. They are absent to every verb.
+    /// Keys that this handle removed and whose trace could not be deleted. Every other call sees them as absent.
     fn traces(&self) -> Vec<String> {
         Vec::new()
     }

@@ -4,11 +4,10 @@ use pollster::block_on;
 
 use super::{Failure, Store, Stored};
 
-/// Records asked for in one call.
+/// Records in one page.
 const PAGE: usize = 200;
 
-/// Calls `each` with what is stored under the keys that begin with `prefix` and come after `after`, in order, until it
-/// gives false.
+/// Calls `each` with every record whose key begins with `prefix` and comes after `after`, in order, until it gives false.
 pub fn each_stored(
     store: &mut dyn Store,
     prefix: &str,
@@ -25,7 +24,7 @@ pub fn each_stored(
                 Some(stored) => Some(stored),
                 None => block_on(store.read(&listed.key))?,
             };
-            // What was removed meanwhile is gone.
+            // Nothing if it was removed meanwhile.
             if stored.is_some_and(|stored| !each(listed.key, stored)) {
                 return Ok(());
             }

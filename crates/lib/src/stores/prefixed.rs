@@ -1,4 +1,4 @@
-//! A corner of another store: every key begins with a prefix that its user does not see.
+//! A part of another store: every key gets a prefix that the user of this store does not see.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use leasehold_core::ids::WriteId;
 
 use super::{BatchWrite, Cas, Examine, Failure, Listed, Remark, Store, StoreFacts, Stored, Version};
 
-/// All of `inner` whose keys begin with `prefix`.
+/// The part of a store whose keys begin with a prefix.
 pub struct Prefixed<S: ?Sized> {
     inner: Box<S>,
     prefix: String,
 }
 
 impl<S: Store + ?Sized> Prefixed<S> {
-    /// The corner under `prefix`, which may be anything that is short.
+    /// The part of `inner` under `prefix`, which may be any short text.
     pub fn new(inner: Box<S>, prefix: impl Into<String>) -> Self {
         Self { inner, prefix: prefix.into() }
     }
@@ -82,7 +82,7 @@ impl<S: Examine + ?Sized> Examine for Prefixed<S> {
         self.inner.forget(&key).await;
     }
 
-    /// Whole keys: what is left is not only in this corner.
+    /// Whole keys: a trace is not only in this part.
     fn traces(&self) -> Vec<String> {
         self.inner.traces()
     }

@@ -20,16 +20,16 @@ use crate::messages::Explanation;
 pub enum TargetError {
     /// The rule says no.
     Refused(Box<Refused>),
-    /// Somebody is inside the target's critical section and stays there.
+    /// Another process holds the target's lock and does not release it.
     Busy {
         /// The target.
         target: String,
         /// How long we waited.
         waited: Duration,
-        /// The process inside, if it can be told.
+        /// That process, if it is known.
         holder: Option<u32>,
     },
-    /// The fence is there and cannot be read. It may be ahead of us, so nobody is let in.
+    /// The fence cannot be read. It may be newer than the run, so every write is refused.
     BadFence {
         /// The target.
         target: String,
@@ -47,47 +47,47 @@ pub enum TargetError {
         /// What to do.
         fix: String,
     },
-    /// The system said no before anything was changed.
+    /// The system refused before anything was changed.
     Io {
         /// The target.
         target: String,
-        /// What was being done.
+        /// The operation, as a verb.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It lies behind a network, and that or its server said no before anything was changed.
+    /// The network or the server of the target refused before anything was changed.
     Remote {
         /// The target.
         target: String,
-        /// What was being done.
+        /// The operation, as a verb.
         doing: &'static str,
-        /// What was said, and of what kind it is.
+        /// The failure.
         failure: Failure,
     },
     /// The connection to its server was lost before anything was changed.
     Lost {
         /// The target.
         target: String,
-        /// What was being done.
+        /// The operation, as a verb.
         doing: &'static str,
-        /// What was said.
+        /// The error.
         why: String,
     },
-    /// No answer that can be relied on, and nothing more can be found out.
+    /// The outcome is unknown, and nothing more can be found out.
     InDoubt {
         /// The target.
         target: String,
-        /// What was asked for.
+        /// The action.
         asked: TargetAction,
-        /// What is known.
+        /// The error.
         why: String,
     },
-    /// The system said no in the middle: whoever comes next finishes the write or takes it back.
+    /// The system failed in the middle of a write. The next run that fences the target finishes it or undoes it.
     Unknown {
         /// The target.
         target: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -141,7 +141,7 @@ impl std::error::Error for TargetError {
     }
 }
 
-/// What may have been done, or not, or may be done yet.
+/// An action whose outcome may be unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetAction {
     /// Raising the fence.
@@ -156,7 +156,7 @@ pub enum TargetAction {
     Guard,
 }
 
-/// What was refused.
+/// A refused action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RefusedAction {
@@ -168,24 +168,24 @@ pub enum RefusedAction {
     Enter,
 }
 
-/// A refusal: who came, what the target remembers, and what it means.
+/// A refusal: the run, the fence of the target, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// What was refused.
+    /// The refused action.
     pub attempt: RefusedAction,
-    /// Why.
+    /// The reason.
     pub reason: RefusalReason,
     /// The target.
     pub target: String,
-    /// The lease of the refused.
+    /// The lease of the refused run.
     pub lease: Name,
-    /// The token of the refused.
+    /// The token of the refused run.
     pub token: Token,
-    /// What the target remembers; nothing: it was never sealed.
+    /// The fence of the target; nothing: it was never sealed.
     pub fence: Option<SealedBy>,
 }
 
-/// Who has sealed a target: all of its fence that a refusal tells.
+/// The part of a fence that a refusal shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SealedBy {
     /// The lease that the target belongs to.
@@ -254,7 +254,7 @@ impl Refused {
     }
 }
 
-/// What a relative path means here: a job may have gone elsewhere since its run was started.
+/// The full form of a relative path: the job may have changed its directory since its run was started.
 fn here(target: &str) -> String {
     let path = target.split_once(':').filter(|_| target_of(target).is_some_and(|kind| kind.path));
     let relative = path.map(|(_, path)| path).filter(|path| !path.starts_with('/'));

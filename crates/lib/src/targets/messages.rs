@@ -1,9 +1,9 @@
-//! What a target says: why it did not do what it was asked.
+//! The messages of targets: why one did not do what it was asked.
 
 use crate::messages::Catalogue;
 use crate::{explanations, notes};
 
-/// What every target says.
+/// The messages of all targets.
 pub const CATALOGUE: Catalogue = Catalogue {
     name: "targets",
     about: "Files, directories, repositories, tables, objects, Redis keys, Firestore documents and gates.",
@@ -34,13 +34,13 @@ explanations! {
           "Run it again: fencing twice is safe" }
     mode_in_doubt(target, why)
         { "whether the mode of {target} was changed is unknown: {why}"
-          "It may refuse stale writes now, or only count them" "See which, then do it again: leasehold fence ls {target}" }
+          "It may refuse stale writes now, or only count them" "Look, then change it again: leasehold fence ls {target}" }
     reset_in_doubt(target, why)
-        { "whether the fence of {target} was reset is unknown: {why}" "Resetting it again is safe"
-          "See: leasehold fence ls {target}" }
+        { "whether the fence of {target} was reset is unknown: {why}" "Resetting it twice is safe"
+          "Look, then reset it again: leasehold fence ls {target}" }
     guard_in_doubt(target, why)
-        { "whether the guard of {target} was changed is unknown: {why}" "What is done already stays"
-          "See, then do it again: leasehold guard show {target}" }
+        { "whether the guard of {target} was changed is unknown: {why}" "Changes that were made stay"
+          "Look, then do it again: leasehold guard show {target}" }
 
     stale_write(target, token, newer, repair)
         { "write refused: your token {token} is older than {newer}, which {target} has seen"
@@ -52,19 +52,19 @@ explanations! {
         { "start refused: your token {token} is older than {newer}, which {target} has seen"
           "This run lost its lease while it was paused; the command was not started" "" }
     fork(refused, target, token, lease, nothing)
-        { "{refused}: another run of {lease} used token {token} at {target}: two runs were given one token"
+        { "{refused}: another run of {lease} used token {token} at {target}: two runs got one token"
           "{nothing}" "The lease store lost a write; look at it before you run again" }
     /// The fence comes from another store, or the record of the lease was deleted and made again.
     other_history(refused, target, token, newer, lease, nothing)
-        { "{refused}: {target} was last fenced by a run of {lease} on another store (token {newer}), and your token is \
-           {token}, or the record of {lease} was deleted"
-          "{nothing}" "If you moved on purpose and nothing runs there any more: leasehold fence reset {target}" }
+        { "{refused}: {target} was last fenced with token {newer}, by a run on another store or before the record of \
+           {lease} was deleted; your token {token} does not compare with it"
+          "{nothing}" "If you moved on purpose, and no run is left on the other store: leasehold fence reset {target}" }
     jump(refused, target, token, newer, nothing)
         { "{refused}: your token {token} is implausibly far ahead of {newer}, the last one that {target} has seen"
           "{nothing}" "Check where the token came from" }
     other_lease(refused, target, owner, lease, token, nothing)
         { "{refused}: {target} belongs to the lease {owner}, and this run holds {lease} (token {token})"
-          "{nothing}" "Jobs that write the same thing share its lease: run it under {owner}" }
+          "{nothing}" "Jobs that write one target share one lease: run it under {owner}" }
     gate_not_named(gate, lease, target)
         { "start refused: this run did not name the gate {gate}" "The command was not started"
           "Name it when you start the run: leasehold run {lease} --fence {target}" }

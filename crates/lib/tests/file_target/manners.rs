@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::backends::file::{FileTarget, digest};
 use leasehold::core::fence::{Bearer, FenceMode, RefusalReason};
 use leasehold::core::name::Name;
-use leasehold::targets::{Class, Content, Target, TargetError};
+use leasehold::targets::{Class, Content, Target, TargetError, messages};
 
 use crate::kit::{Attempt, Kind, Place, actor, bearer, publish};
 
@@ -58,13 +58,9 @@ fn several_writes_and_a_retry() {
     assert_eq!(place.stored().fence.digest, digest(b"two"));
     target.seal(&bearer(42), FenceMode::Enforce).unwrap();
     let refused = target.write(&me, None, Content::Bytes(b"three")).unwrap_err().to_string();
-    let path = place.artefact();
-    let wanted = format!(
-        "write refused: your token 41 is older than 42, already sealed for file:{}. This run lost its lease while \
-         it was paused; its output is stale and was not written. Nothing to repair: run it again.",
-        path.display()
-    );
-    assert_eq!(refused, wanted);
+    let target = format!("file:{}", place.artefact().display());
+    let wanted = messages::stale_write(target, 41, 42, "Nothing to repair: run it again");
+    assert_eq!(refused, wanted.to_string());
     place.assert_tidy();
 }
 

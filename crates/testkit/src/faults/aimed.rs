@@ -1,5 +1,5 @@
-//! A store that takes aim: it knows which write it is about to make, tells the proxy what to do to it,
-//! and afterwards reads past the proxy what really became of it.
+//! A store that chooses the faults: before each write it arms a fault of the proxy for it, and afterwards it
+//! reads past the proxy whether the write landed.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::lane::{FaultRun, Lane, Late, When};
 use super::report::Violation;
 use crate::proxy::{Fault, Strike, lock};
 
-/// Where releases are counted in [`super::FaultReport::struck`].
+/// The index of releases in [`super::FaultReport::struck`].
 const RELEASE: usize = 2;
 
-/// A store that several sessions use, one after the other: its connection stays warm.
+/// A store that several sessions use, one after the other, so that its connection stays open.
 pub(super) type WarmStore = Arc<Mutex<Box<dyn Store>>>;
 
 /// One attempt to write. The session sent it between `after` and `entered`.
@@ -31,17 +31,17 @@ pub(super) struct Sent {
     pub landed: bool,
 }
 
-/// What one session did to the store.
+/// The calls of one session.
 pub(super) struct Log {
     pub attempts: Vec<Sent>,
     pub late: Vec<Late>,
-    /// The job runs: writes are no claims any more.
+    /// The job runs, so its writes are no claims any more.
     pub granted: bool,
-    /// When the last call was made.
+    /// The time of the last call.
     last: BootTime,
-    /// What was last done to a write.
+    /// The last fault.
     pub fault: Option<Fault>,
-    /// A write of this kind was hit: the next one of it passes, so that there is an end to it.
+    /// A write of this kind was hit. The next one of this kind passes, so that the session gets on.
     spared: Option<usize>,
 }
 
@@ -70,7 +70,7 @@ impl Aimed {
         self.lane.stored(&self.run, lock(&self.direct).as_mut()).map(|(record, _)| record.write)
     }
 
-    /// Lets the writes land that were kept for this moment. `newer`: what must not be replaced by them.
+    /// Lets the writes land that are held for this moment. `newer`: a write that they must not replace.
     fn deliver(&self, when: When, newer: Option<WriteId>) {
         let due: Vec<Late> = lock(&self.log).late.extract_if(.., |l| l.when == when).collect();
         for late in due {
@@ -98,11 +98,11 @@ impl Aimed {
         let turn = self.run.take_fault()?;
         log.spared = Some(kind);
         let http = self.run.proxy.is_http();
-        // Of two equal releases the second is refused; if the lease went on to another meanwhile, nobody
-        // can tell that from a lease that was taken away.
+        // Of two equal releases the second is refused. If another run took the lease meanwhile, that looks like a
+        // lost lease.
         let once = kind == RELEASE;
         let fault = match (self.run.mode, turn % 10) {
-            // One in forty waits until its sender gives up by itself, which takes long.
+            // One in forty waits until its sender gives up, which takes long.
             (FaultMode::Late, _) => Fault::Hold { hang_up: turn % 40 != 7 },
             (FaultMode::Dropped, 0..3) => Fault::Cut,
             (FaultMode::Dropped, 3) => Fault::HalfClose,
@@ -123,7 +123,7 @@ impl Aimed {
         }
     }
 
-    /// Finds out what became of a write that was aimed at, and whether the store told the truth.
+    /// Finds out whether a write that was hit landed, and whether the store gave a right answer.
     fn judge(
         &self,
         (turn, fault): (usize, Fault),
@@ -151,7 +151,7 @@ impl Aimed {
             log.late.push(Late { held, write, when });
         }
         match answer {
-            // A lease that was given back may have gone on to somebody else by now.
+            // Another run may have taken a released lease by now.
             Cas::Written { .. } if !landed && kind != RELEASE => {
                 self.run.violated(Violation::Answer, format!("said written, and it was not ({fault:?})"));
             }
@@ -176,7 +176,7 @@ impl Store for Aimed {
         if let Ok(Some(stored)) = &found
             && let Ok(record) = LeaseRecord::decode(&self.lane.name, &stored.body)
         {
-            // One of ours that took its time.
+            // A late write of this session.
             lock(&self.log).landed(record.write);
         }
         found

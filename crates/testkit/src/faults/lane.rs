@@ -1,4 +1,4 @@
-//! One lease with its contenders, and what all lanes of a run share.
+//! One lease with its contenders (a lane), and the state that all lanes of a run share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,32 +17,32 @@ use super::report::{FaultReport, Violation};
 use super::{FaultMode, fresh_name};
 use crate::proxy::{HeldRequest, ProxyState, lock};
 
-/// A run takes no longer than this, whatever happens.
+/// Longest time for a run.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How often the truth is asked for once more.
+/// How often a read past the proxy is tried again.
 const TRIES: usize = 3;
 
-/// A write kept back, and which it is.
+/// A held write, and its id.
 pub(super) struct Late {
     pub held: HeldRequest,
     pub write: WriteId,
     pub when: When,
 }
 
-/// When a write that was kept back lands.
+/// When a held write lands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
-    /// Before its sender looks what became of it.
+    /// Before its sender reads it back.
     BeforeRead,
-    /// After that look, before the next attempt.
+    /// After that read, before the next attempt.
     BeforeWrite,
-    /// When the next attempt has landed.
+    /// After the next attempt has landed.
     AfterWrite,
-    /// When the lease has gone on to somebody else.
+    /// After another run took the lease.
     AfterOthers,
 }
 
-/// What all workers of a run share.
+/// The state that all workers of a run share.
 pub(super) struct FaultRun {
     pub mode: FaultMode,
     pub proxy: Arc<ProxyState>,
@@ -58,19 +58,19 @@ impl FaultRun {
         Self { mode, proxy, left, turns, start: clock::boot_time(), report: Mutex::default() }
     }
 
-    /// One of the faults that are still to be done, by number.
+    /// Takes one of the faults that are left; gives its number.
     pub fn take_fault(&self) -> Option<usize> {
         let less = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
         less.ok().map(|_| self.turns.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// It did not strike, so it is still to be done.
+    /// Puts back a fault that did not strike.
     pub fn return_fault(&self) {
         self.note(|r| r.missed += 1);
         self.left.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether to go on: not when all is done, nor when enough has gone wrong, nor when nothing is hit.
+    /// Whether to go on. Ends if no faults are left, if there are many violations, or if faults keep missing.
     pub fn goes_on(&self) -> bool {
         let hopeless = {
             let report = lock(&self.report);
@@ -99,7 +99,7 @@ struct Inside {
     late: Vec<Late>,
 }
 
-/// One lease, and who is believed to hold it.
+/// One lease, and its holder as the sessions say.
 pub(super) struct Lane {
     pub name: Name,
     inside: Mutex<Inside>,
@@ -116,11 +116,11 @@ impl Lane {
         lease_key(&self.name)
     }
 
-    /// The truth: what is stored now, read past the proxy.
+    /// The record that is stored now, read past the proxy.
     pub fn stored(&self, run: &FaultRun, direct: &mut dyn Store) -> Option<(LeaseRecord, Version)> {
         let mut stored = block_on(direct.read(&self.key()));
         for _ in 0..TRIES {
-            // A server may have closed a connection that was idle for long.
+            // The server may have closed an idle connection.
             if stored.is_err() {
                 stored = block_on(direct.read(&self.key()));
             }
@@ -130,13 +130,16 @@ impl Lane {
                 stored.and_then(|s| Some((LeaseRecord::decode(&self.name, &s.body).ok()?, s.version)))
             }
             Err(failure) => {
-                run.violated(Violation::Outcome, format!("the truth cannot be read: {}", failure.message));
+                run.violated(
+                    Violation::Outcome,
+                    format!("the record cannot be read past the proxy: {}", failure.message),
+                );
                 None
             }
         }
     }
 
-    /// A job begins under this grant.
+    /// A job starts under this grant.
     pub fn enter(&self, run: &FaultRun, granted: &Granted, direct: &mut dyn Store) {
         let late = {
             let mut inside = lock(&self.inside);
@@ -157,7 +160,7 @@ impl Lane {
             std::mem::take(&mut inside.late)
         };
         run.note(|r| r.grants += 1);
-        // What earlier holders sent arrives only now.
+        // Held writes of earlier holders land now.
         for late in late {
             let _ = late.held.deliver();
         }
@@ -170,7 +173,7 @@ impl Lane {
         }
     }
 
-    /// The job of this grant is over.
+    /// The job of this grant has ended.
     pub fn leave(&self, grant: Grant) {
         let mut inside = lock(&self.inside);
         if inside.holder == Some(grant) {
@@ -183,15 +186,15 @@ impl Lane {
         lock(&self.inside).late.extend(late);
     }
 
-    /// For one who found it held: until the holder leaves, or a moment.
+    /// Waits until the holder leaves, or for a moment.
     pub fn wait_a_moment(&self) {
         let moment = Duration::from_millis(20);
         let inside = lock(&self.inside);
         drop(self.changed.wait_timeout_while(inside, moment, |inside| inside.holder.is_some()));
     }
 
-    /// Frees the lease past the proxy if that grant still has it, so that the others can go on.
-    /// Tells whether it had it.
+    /// Frees the lease past the proxy if this grant holds it, so that the others can go on. Gives whether it held
+    /// it.
     pub fn free(&self, run: &FaultRun, grant: Grant, direct: &mut dyn Store) -> bool {
         let Some((record, version)) = self.stored(run, direct) else { return false };
         let held = record.hold.as_ref().is_some_and(|h| h.grant == grant);
@@ -203,7 +206,7 @@ impl Lane {
         held
     }
 
-    /// The last look: what arrives after everybody left changes nothing.
+    /// The last check: writes that land after all sessions ended change nothing.
     pub fn close(&self, run: &FaultRun, direct: &mut dyn Store) {
         let (late, highest) = {
             let mut inside = lock(&self.inside);

@@ -1,4 +1,4 @@
-//! Broken stores, for the negative controls: what the suites must catch.
+//! Broken stores that the suites must find, as negative controls.
 
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -9,28 +9,28 @@ use leasehold::stores::{Cas, Failure, Listed, Store, StoreFacts, Stored, Version
 
 use crate::proxy::lock;
 
-/// Time for another contender to take a lease that was just given back.
+/// Time for another contender to take a lease that was just released.
 const MEANWHILE: Duration = Duration::from_millis(30);
 
-/// What a broken store makes of an answer that did not come.
+/// The wrong answer of a broken store if the real one did not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lie {
     /// "It was not written."
     Conflict,
     /// "It was written."
     Written,
-    /// It sends the write once more and believes that answer, as many client libraries do.
+    /// It sends the write again and gives that answer, as many client libraries do.
     Retry,
 }
 
-/// A store that is honest until an answer is missing.
+/// A store that is correct until an answer is missing.
 pub struct Liar {
     inner: Box<dyn Store>,
     lie: Lie,
 }
 
 impl Liar {
-    /// Makes a liar of an honest store.
+    /// Makes a broken store of a correct one.
     pub fn of(inner: Box<dyn Store>, lie: Lie) -> Box<dyn Store> {
         Box::new(Self { inner, lie })
     }
@@ -50,7 +50,7 @@ impl Store for Liar {
         let answer = self.inner.cas(key, expected, write, body).await;
         match (answer, self.lie) {
             (Cas::Unknown(_), Lie::Conflict) => {
-                // Late enough that somebody else comes in between: that is where the lie does harm.
+                // Late enough for another contender to act in between, because then the wrong answer does harm.
                 let (quiet, never) = (Mutex::new(()), Condvar::new());
                 drop(never.wait_timeout_while(lock(&quiet), MEANWHILE, |()| true));
                 Cas::Conflict

@@ -1,23 +1,23 @@
-//! Fault suites for any store behind a network: sessions of the real code run through the proxy, which
-//! loses answers, cuts connections and lets writes land late, while the truth is read past the proxy.
+//! Fault suites for any store behind a network. Sessions of the real code run through the proxy, which loses
+//! answers, cuts connections and lets writes land late. The suite reads the real state past the proxy.
 //!
 //! A store's test makes a [`StoreBench`] and calls the suites:
 //!
 //! ```no_run
-//! use leasehold_testkit::{faults::Bench, proxy::Proxy, server};
+//! use leasehold_testkit::{faults::StoreBench, proxy::Proxy, server};
 //! # fn store(_: &str) -> Box<dyn leasehold::stores::Store> { unimplemented!() }
 //! let url = server("REDIS");
 //! let proxy = Proxy::tcp(&url); // Proxy::http where the store speaks HTTP without TLS: more faults
 //! let through = proxy.url(&url);
-//! let bench = Bench::new("redis", &proxy, || store(&through), || store(&url));
+//! let bench = StoreBench::new("redis", &proxy, || store(&through), || store(&url));
 //! bench.dropped(500).assert_clean(500);
 //! bench.late(200).assert_clean(200);
 //! bench.round_trips().assert_fewest();
 //! ```
 //!
-//! The requests must carry the write id as text (32 hexadecimal digits) and no TLS (PostgreSQL: add
-//! `?sslmode=disable`): that is how the proxy knows which one to hit. Where a store wants its own faults,
-//! `proxy.arm_on` is the tool. Under `./test --long` ask for more: [`crate::count`].
+//! The requests must contain the write id as text (32 hexadecimal digits), by which the proxy finds the one to
+//! hit. So they must not use TLS (PostgreSQL: add `?sslmode=disable`). For faults of one store only, use
+//! `proxy.arm_on`. [`crate::count`] gives larger numbers under `./test --long`.
 
 mod aimed;
 mod lane;
@@ -38,22 +38,22 @@ pub use liar::{Liar, Lie};
 pub use report::{FaultReport, Violation};
 pub use round_trips::RoundTrips;
 
-/// Leases worked on at the same time, and contenders for each.
+/// The number of leases, and of contenders for each.
 const LANES: usize = 6;
 const CONTENDERS: usize = 2;
 
-/// What is done to the writes.
+/// The kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultMode {
     /// Answers get lost after the write landed, or connections are cut before.
     Dropped,
-    /// Writes are kept back and land later.
+    /// Writes are held and land later.
     Late,
 }
 
 type Factory<'a> = Box<dyn Fn() -> Box<dyn Store> + Sync + 'a>;
 
-/// A store to be tried, through a proxy and past it.
+/// A store to test, through a proxy and past it.
 pub struct StoreBench<'a> {
     name: String,
     proxy: &'a Proxy,
@@ -62,8 +62,8 @@ pub struct StoreBench<'a> {
 }
 
 impl<'a> StoreBench<'a> {
-    /// `through` opens the store by way of the proxy, `direct` the same one past it. `name` becomes part
-    /// of the names of the leases.
+    /// `through` opens the store through the proxy, `direct` the same store past it. `name` becomes part of the
+    /// names of the leases.
     pub fn new(
         name: &str,
         proxy: &'a Proxy,
@@ -73,18 +73,18 @@ impl<'a> StoreBench<'a> {
         Self { name: name.into(), proxy, through: Box::new(through), direct: Box::new(direct) }
     }
 
-    /// Claims, renewals and releases whose answer is lost, or which never arrive: this many.
+    /// This many claims, renewals and releases lose their answer, or never arrive.
     pub fn dropped(&self, faults: usize) -> FaultReport {
         self.run(FaultMode::Dropped, faults)
     }
 
-    /// Claims, renewals and releases that land late: before the next look, before the next attempt, after
-    /// it, or after the lease went on to somebody else. This many.
+    /// This many claims, renewals and releases land late: before the next read, before the next attempt, after
+    /// it, or after another run took the lease.
     pub fn late(&self, faults: usize) -> FaultReport {
         self.run(FaultMode::Late, faults)
     }
 
-    /// Counts what each step costs on a warm connection.
+    /// Counts the requests of each step on an open connection.
     pub fn round_trips(&self) -> RoundTrips {
         round_trips::count(&self.name, self.proxy, (self.through)(), (self.direct)())
     }
@@ -106,7 +106,7 @@ impl<'a> StoreBench<'a> {
     }
 }
 
-/// Fresh for every bench, so that old records are not in the way.
+/// A new name for every bench, so that old records do not matter.
 pub(crate) fn fresh_name(name: &str) -> String {
     format!("faults-{name}-{:08x}", random::seed() & 0xffff_ffff)
 }

@@ -1,29 +1,29 @@
-//! What a suite found.
+//! The report of a suite.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What must not happen.
+/// A broken promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Violation {
-    /// Two holders at once, a token twice or out of order, a grant that the store knows nothing of.
+    /// Two holders at once, a token twice or out of order, or a grant that the store does not have.
     DoubleGrant,
-    /// A lease reported lost that was ours.
+    /// A lease reported lost that was still held.
     Lost,
-    /// A deadline that counts from an attempt which did not land.
+    /// A deadline that counts from an attempt that did not land.
     Deadline,
-    /// The store said something about a write that was not so.
+    /// The store gave a wrong answer to a write.
     Answer,
-    /// A session ended in a way it should not have.
+    /// A session ended with a wrong outcome.
     Outcome,
 }
 
-/// What a suite did and found.
+/// What a suite did, and the violations it found.
 #[derive(Clone, Debug, Default)]
 pub struct FaultReport {
     /// Faults that struck a write: claims, renewals, releases.
     pub struck: [usize; 3],
-    /// Armed faults whose request never came by.
+    /// Armed faults whose request never came.
     pub missed: usize,
     /// Struck writes that landed all the same, then or later.
     pub landed: usize,
@@ -33,11 +33,11 @@ pub struct FaultReport {
     pub writes: usize,
     /// Deadlines that were compared with the attempt they count from.
     pub deadlines: usize,
-    /// Sessions that were not granted a lease because the store was silent for too long: a busy machine.
+    /// Sessions without a grant because the store did not answer in time, on a busy machine.
     pub gave_up: usize,
-    /// How long all of it took.
+    /// The time for all of it.
     pub took: Duration,
-    /// What must not happen, and did.
+    /// Every broken promise, with a description.
     pub violations: Vec<(Violation, String)>,
 }
 
@@ -47,16 +47,16 @@ impl FaultReport {
         self.struck.iter().sum()
     }
 
-    /// How often that happened.
+    /// The number of violations of this kind.
     pub fn count(&self, kind: Violation) -> usize {
         self.violations.iter().filter(|(k, _)| *k == kind).count()
     }
 
-    /// Nothing bad, and the suite really did what it is for.
+    /// Checks that there are no violations, and that the suite caused the faults and did the work it is for.
     ///
     /// # Panics
     ///
-    /// With the whole report, if not.
+    /// With the whole report otherwise.
     pub fn assert_clean(&self, faults: usize) {
         assert!(self.violations.is_empty(), "{self}");
         assert!(

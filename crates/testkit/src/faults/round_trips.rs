@@ -1,4 +1,4 @@
-//! What each step of a lease costs on a warm connection.
+//! The requests that each step of a lease takes on an open connection.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,22 +29,22 @@ pub struct RoundTrips {
     pub acquire: u64,
     /// To renew once.
     pub renew: u64,
-    /// To give it back.
+    /// To release it.
     pub release: u64,
 }
 
 impl RoundTrips {
-    /// The bar: one to find it held, two to take it, one each to renew and to give it back.
+    /// The bar: one to find it held, two to take it, one to renew and one to release it.
     ///
     /// # Panics
     ///
-    /// If it is any other number.
+    /// If a number differs.
     pub fn assert_fewest(self) {
         assert_eq!(self, Self { held: 1, acquire: 2, renew: 1, release: 1 });
     }
 }
 
-/// What is under way when a call is made.
+/// The step of the session during a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Acquire,
@@ -54,7 +54,7 @@ enum Stage {
 
 struct Tally {
     stage: Stage,
-    /// One for every call: what it was for, and how many requests it took.
+    /// The step of each call, and its number of requests.
     calls: Vec<(Stage, u64)>,
 }
 
@@ -67,7 +67,7 @@ struct Counting {
 
 impl Counting {
     fn count<T>(&self, call: impl FnOnce(&mut dyn Store) -> T) -> T {
-        // The stage as the call begins: a release cannot overtake a renewal.
+        // The step at the start of the call, because a release cannot overtake a renewal.
         let stage = lock(&self.tally).stage;
         let before = self.proxy.requests();
         let answer = call(lock(&self.inner).as_mut());
@@ -103,7 +103,7 @@ impl Store for Counting {
     }
 }
 
-/// A job that ends after so many renewals.
+/// A job that ends after this many renewals.
 struct Until {
     tally: Arc<Mutex<Tally>>,
     renewals: usize,
@@ -129,7 +129,7 @@ impl ProtectedWork for Until {
     }
 }
 
-/// Runs one session; its calls, and how it ended.
+/// Runs one session; gives its calls and its outcome.
 fn session(
     plan: SessionPlan,
     inner: &WarmStore,
@@ -176,7 +176,7 @@ pub(super) fn count(
         worker::plan(&lane, lock(store).as_ref(), Grant(random::seed()), heartbeat)
     };
     let fresh = |store: &WarmStore| beating(store, Duration::from_secs(60));
-    // The first one connects, and makes what is missing.
+    // The first session connects, and makes missing tables.
     let (_, outcome) = session(beating(&inner, HEARTBEAT), &inner, proxy, 1);
     assert!(matches!(outcome, Outcome::Finished { .. }), "{outcome:?}");
     let (calls, outcome) = session(fresh(&inner), &inner, proxy, 0);
@@ -184,7 +184,7 @@ pub(super) fn count(
     let (acquire, release) = (sum(&calls, Stage::Acquire), sum(&calls, Stage::Release));
     let (calls, outcome) = session(beating(&inner, HEARTBEAT), &inner, proxy, RENEWALS);
     assert!(matches!(outcome, Outcome::Finished { .. }), "{outcome:?}");
-    // The dearest of them: an average could hide one.
+    // The largest number: an average could hide it.
     let renewals = calls.iter().filter(|(stage, _)| *stage == Stage::Renew);
     let renew = renewals.map(|(_, n)| *n).max().unwrap_or(0);
     let by_hand = SessionPlan { by_hand: true, ..fresh(&direct) };

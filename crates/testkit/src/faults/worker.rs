@@ -1,4 +1,4 @@
-//! One contender: session after session of the real code, until the faults are used up.
+//! One contender: it runs sessions of the real code until all faults were caused.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,15 +20,15 @@ use super::lane::{FaultRun, Lane};
 use super::report::Violation;
 use crate::proxy::{Fault, lock};
 
-/// Nothing expires in a run, so whoever takes a lease that is held has been given it twice.
+/// No lease expires during a run, so a lease that is taken while it is held was granted twice.
 const TTL: Duration = Duration::from_secs(600);
 pub(super) const HEARTBEAT: Duration = Duration::from_millis(10);
-/// How long a sender waits for an answer; one that never comes should not take long.
+/// How long a sender waits for an answer. It is short, because some answers never come.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const LATE_TIMEOUT: Duration = Duration::from_secs(3);
 const RENEWALS: usize = 2;
 
-/// The work under the lease: it sees that it is alone.
+/// The work under the lease: it checks that no other holder works.
 struct Alone {
     lane: Arc<Lane>,
     run: Arc<FaultRun>,
@@ -179,12 +179,12 @@ fn judge(
             }
             return;
         }
-        // It would expire by itself.
+        // It would expire anyway.
         Outcome::Finished { status: 0, stopped: None, release: Release::Unconfirmed, .. } => {}
         Outcome::Lost { why, .. } => {
             run.violated(Violation::Lost, format!("{}: {why} (after {fault:?})", lane.name))
         }
-        // Silent for too long; or an answer that a store may take for the end of it, with its claim open.
+        // No answer in time, or one that a store may report as a failure while the claim is open.
         Outcome::NotStarted(NotStarted::Store { failure, in_doubt })
             if failure.kind == FailureKind::Unreachable
                 || (*in_doubt && matches!(fault, Some(Fault::Answer { .. }))) =>

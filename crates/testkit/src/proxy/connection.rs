@@ -12,22 +12,22 @@ use super::{Armed, Fault, ProxyState, Strike, http, lock};
 /// How long a server may take to answer a request that the proxy itself waits for.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is done with the server's replies.
+/// How the server's replies are treated.
 enum Replies {
     Pass,
     /// The first bytes end the connection.
     Swallow(Strike),
-    /// They go nowhere.
+    /// They are dropped.
     Discard,
 }
 
 struct State {
     replies: Replies,
-    /// Bytes came from the server since the client last sent some.
+    /// The server sent bytes after the last bytes of the client.
     replied: bool,
-    /// How much was not passed on.
+    /// The number of bytes that were not passed on.
     discarded: usize,
-    /// The server's side is at its end.
+    /// The server closed its side.
     ended: bool,
 }
 
@@ -48,7 +48,7 @@ impl Link {
         lock(&self.state).replies = replies;
     }
 
-    /// Sends to the server and waits for the first bytes of a reply, which go nowhere.
+    /// Sends to the server and waits for the first bytes of a reply, which are dropped.
     fn ask(&self, request: &[u8]) -> io::Result<()> {
         let before = {
             let mut state = lock(&self.state);
@@ -64,7 +64,7 @@ impl Link {
     }
 }
 
-/// A request kept back by [`Fault::Hold`], with the connection it was meant for. Dropped: it never lands.
+/// A request held by [`Fault::Hold`], with its connection. If dropped, it never lands.
 pub struct HeldRequest {
     link: Arc<Link>,
     request: Arc<Mutex<Vec<u8>>>,
@@ -77,7 +77,7 @@ impl std::fmt::Debug for HeldRequest {
 }
 
 impl HeldRequest {
-    /// Lets it land now, and waits until the server has answered it. The client never hears of it.
+    /// Lets it land now, and waits until the server has answered. The client never gets that answer.
     pub fn deliver(self) -> io::Result<()> {
         let request = lock(&self.request).clone();
         self.link.ask(&request)
@@ -107,7 +107,7 @@ pub(super) fn serve(shared: &Arc<ProxyState>, client: TcpStream, number: u64) {
     let pump = thread::Builder::new().name("replies".into()).spawn(move || replies(&back));
     let keep = if shared.http { http_requests(shared, &link) } else { requests(shared, &link) };
     if keep.is_none() {
-        // The client is done: so is the server, once it has said what it had to say.
+        // The client has ended. The server may still send its replies.
         let _ = link.upstream.shutdown(Shutdown::Write);
     }
     if let Ok(pump) = pump {
@@ -148,13 +148,13 @@ fn replies(link: &Link) {
     }
 }
 
-/// The upstream connection outlives the client: somebody holds a request for it.
+/// The upstream connection outlives the client, because a request for it is held.
 struct Kept;
 
 /// From the client to the server, for any protocol.
 fn requests(shared: &Arc<ProxyState>, link: &Arc<Link>) -> Option<Kept> {
     let mut buffer = vec![0; 64 * 1024];
-    // The end of what was passed on already, for patterns that begin there.
+    // The last bytes that were passed on, for patterns that start there.
     let mut seen = Vec::new();
     while let Ok(n @ 1..) = (&link.client).read(&mut buffer) {
         shared.bytes.fetch_add(n as u64, Ordering::SeqCst);
@@ -202,7 +202,7 @@ fn http_requests(shared: &Arc<ProxyState>, link: &Arc<Link>) -> Option<Kept> {
     None
 }
 
-/// Does the damage. An error ends the connection.
+/// Carries out the fault. An error ends the connection.
 fn strike(shared: &ProxyState, link: &Arc<Link>, armed: Armed, request: &[u8]) -> io::Result<Option<Kept>> {
     let Armed { fault, strike, .. } = armed;
     match fault {
@@ -255,12 +255,12 @@ fn strike(shared: &ProxyState, link: &Arc<Link>, armed: Armed, request: &[u8]) -
     Ok(None)
 }
 
-/// Keeps the request, with all that the client still adds to it before it gives up.
+/// Holds the request, with the bytes that the client adds before it gives up.
 fn hold(link: &Arc<Link>, strike: &Strike, request: &[u8], hang_up: bool) {
     link.set(Replies::Discard);
     let request = Arc::new(Mutex::new(request.to_vec()));
     let held = HeldRequest { link: link.clone(), request: request.clone() };
-    // Noted before the client can learn of it: then the test looks.
+    // Recorded before the client can notice, because then the test looks.
     strike.note(|s| (s.yes, s.held) = (true, Some(held)));
     if hang_up {
         let _ = link.client.shutdown(Shutdown::Both);

@@ -1,6 +1,6 @@
-//! As much of HTTP/1.1 as it takes to see where a request ends, and to answer one.
+//! The part of HTTP/1.1 that is needed to find the end of a request, and to answer one.
 
-/// How many bytes at the start of `bytes` are one whole request; nothing: more must come.
+/// The length of the first whole request in `bytes`; nothing: it is not complete.
 pub fn request_length(bytes: &[u8]) -> Option<usize> {
     let head = find(bytes, b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(&bytes[..head]);
@@ -34,7 +34,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|w| w == what)
 }
 
-/// A whole answer, after which the connection closes.
+/// A whole answer that closes the connection.
 pub fn answer(status: u16, content_type: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(

@@ -1,7 +1,7 @@
-//! A TCP proxy on 127.0.0.1 that stands between a store and its server, and does damage on demand.
+//! A TCP proxy on 127.0.0.1 between a store and its server that causes faults.
 //!
-//! Everything passes until a test arms a [`Fault`], which strikes one request: the next one, or the next
-//! that contains certain bytes, so that reads pass while one write is hit.
+//! Everything passes until a test arms a [`Fault`]. It strikes one request: the next one, or the next one that
+//! contains certain bytes, so that one write is hit while reads pass.
 //!
 //! ```no_run
 //! use leasehold_testkit::{proxy::{Fault, Proxy}, server};
@@ -30,27 +30,27 @@ pub use connection::HeldRequest;
 pub enum Fault {
     /// It is passed on this much later.
     Delay(Duration),
-    /// It lands; the first bytes of the reply are swallowed and the connection is closed.
+    /// It lands. The first bytes of the reply are dropped, and the connection is closed.
     DropReply,
     /// It never lands: the connection is closed instead.
     Cut,
-    /// It lands; the reply goes nowhere, and the client reads the end of the stream but may go on writing.
+    /// It lands. The reply is dropped; the client reads the end of the stream, and may go on writing.
     HalfClose,
-    /// It is kept until the test delivers it, see [`Strike::held`]. The client's connection is closed at
-    /// once, or (`hang_up: false`) stays silent until the client gives up.
+    /// It is held until the test delivers it, see [`Strike::held`]. The client's connection is closed at once, or
+    /// (`hang_up: false`) gets no answer until the client gives up.
     Hold {
         /// Close the client's connection.
         hang_up: bool,
     },
-    /// It is kept until the test says [`Strike::release`], then passed on; the client hears the answer.
+    /// It is held until the test calls [`Strike::release`], then passed on; the client gets the answer.
     Pause,
-    /// HTTP only. A copy of it lands first, on a connection of its own; then it is passed on.
+    /// HTTP only. A copy of it lands first, on another connection; then it is passed on.
     Duplicate,
-    /// HTTP only. This is answered, and the connection closed.
+    /// HTTP only. The proxy gives this answer and closes the connection.
     Answer {
         /// The status code.
         status: u16,
-        /// The request lands first, and the real reply is thrown away.
+        /// The request lands first, and the real reply is dropped.
         after_landing: bool,
         /// Of the body.
         content_type: &'static str,
@@ -65,7 +65,7 @@ impl Fault {
         Self::Answer { status, after_landing, content_type: "text/plain", body: "by the proxy\n" }
     }
 
-    /// What a captive portal or a misplaced load balancer says.
+    /// The answer of a captive portal or a wrong load balancer.
     pub fn html() -> Self {
         let body = "<!DOCTYPE html><html><body>Welcome!</body></html>";
         Self::Answer { status: 200, after_landing: false, content_type: "text/html", body }
@@ -80,7 +80,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What became of an armed fault.
+/// The state of an armed fault.
 #[derive(Debug, Default)]
 struct Struck {
     yes: bool,
@@ -101,7 +101,7 @@ impl Strike {
         lock(&self.state.0).yes
     }
 
-    /// The server answered the request that was hit (where it was passed on): it has surely been served.
+    /// Whether the server answered the request that was hit, if it was passed on.
     pub fn replied(&self) -> bool {
         lock(&self.state.0).replied
     }
@@ -112,7 +112,7 @@ impl Strike {
         self.state.1.wait_timeout_while(state, at_most, |s| !s.yes).is_ok_and(|(s, _)| s.yes)
     }
 
-    /// Lets a request go that [`Fault::Pause`] keeps.
+    /// Passes on a request that [`Fault::Pause`] holds.
     pub fn release(&self) {
         self.note(|s| s.released = true);
     }
@@ -122,7 +122,7 @@ impl Strike {
         drop(self.state.1.wait_timeout_while(state, at_most, |s| !s.released));
     }
 
-    /// The request that [`Fault::Hold`] keeps. Once: it can be delivered once.
+    /// The request that [`Fault::Hold`] holds. It is given once, because it can be delivered once.
     pub fn held(&self) -> Option<HeldRequest> {
         lock(&self.state.0).held.take()
     }
@@ -140,7 +140,7 @@ struct Armed {
     strike: Strike,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct ProxyState {
     upstream: SocketAddr,
     http: bool,
@@ -177,8 +177,8 @@ impl ProxyState {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// The first armed fault that is for this request, if any. A pattern must end within the last
-    /// `fresh` bytes: what came before has been looked at.
+    /// The first armed fault for this request. A pattern must end within the last `fresh` bytes, because the bytes
+    /// before were searched already.
     fn take(&self, request: &[u8], fresh: usize) -> Option<Armed> {
         let mut armed = lock(&self.armed);
         let hit = |a: &Armed| {
@@ -207,7 +207,7 @@ impl Proxy {
     ///
     /// # Panics
     ///
-    /// If the address makes no sense or no port is free; so do the other constructors.
+    /// If the address is wrong or no port is free. The other constructors panic for the same reasons.
     pub fn tcp(upstream: &str) -> Self {
         Self::start(upstream, false)
     }
@@ -242,7 +242,7 @@ impl Proxy {
         self.address.to_string()
     }
 
-    /// A URL of the server, made to lead through the proxy.
+    /// A URL of the server, changed to lead through the proxy.
     pub fn url(&self, upstream: &str) -> String {
         upstream.replacen(authority(upstream), &self.address(), 1)
     }
@@ -252,7 +252,7 @@ impl Proxy {
         self.shared.http
     }
 
-    /// Strikes the next request, whatever it is.
+    /// Strikes the next request.
     pub fn arm(&self, fault: Fault) -> Strike {
         self.arm_on(b"", fault)
     }
@@ -266,12 +266,12 @@ impl Proxy {
         self.shared.arm_on(pattern, fault)
     }
 
-    /// Takes back a fault that has not struck; tells whether it was still armed.
+    /// Removes a fault that has not struck; gives whether it was still armed.
     pub fn disarm(&self, strike: &Strike) -> bool {
         self.shared.disarm(strike)
     }
 
-    /// For threads that may outlive the caller's borrow.
+    /// The shared state, for threads that may outlive the borrow.
     pub(crate) fn shared(&self) -> Arc<ProxyState> {
         self.shared.clone()
     }
@@ -299,7 +299,7 @@ impl Proxy {
         }
     }
 
-    /// The server is gone, or back: while down, open connections are cut and new ones closed at once.
+    /// Takes the server down, or up again. While down, open connections are cut and new ones closed at once.
     pub fn set_down(&self, down: bool) {
         self.shared.down.store(down, Ordering::SeqCst);
         if down {
@@ -332,7 +332,7 @@ fn accept(listener: &TcpListener, shared: &Arc<ProxyState>) {
         }
         let number = shared.connections.fetch_add(1, Ordering::SeqCst);
         let shared = shared.clone();
-        // A system without threads left refuses the connection, as a server would.
+        // Without a thread the connection is closed, as by a server that refuses it.
         let _ = thread::Builder::new()
             .name("proxied".into())
             .spawn(move || connection::serve(&shared, client, number));

@@ -1,4 +1,4 @@
-//! What every store must do, as checks that a store of your own can run.
+//! Checks of what every store must do. Run them on your own store.
 //!
 //! ```
 //! use leasehold::stores::conformance::{Harness, suite};
@@ -26,15 +26,14 @@ use leasehold_core::ids::WriteId;
 use leasehold_core::time::BootTime;
 use pollster::block_on;
 
-/// What a check found wrong.
+/// A rule that a store breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrokenRule {
     /// The sentence.
     pub text: String,
-    /// The store failed in a call, and what it would have answered cannot be told. Nothing: it answered,
-    /// and the answer is wrong.
+    /// The failed call, if the store did not answer. Nothing: it answered, and the answer is wrong.
     pub failure: Option<Failure>,
-    /// Of a race: several were told that they won it.
+    /// Several writers won one race.
     pub many_winners: bool,
 }
 
@@ -57,7 +56,7 @@ impl fmt::Display for BrokenRule {
 }
 
 impl BrokenRule {
-    /// An answer to `what` that can only be wrong, unless the store gave none.
+    /// A wrong or missing answer to `what`.
     fn answer(what: &str, got: &Cas) -> Self {
         match got {
             Cas::Unknown(failure) => {
@@ -86,18 +85,18 @@ pub struct Harness {
     pub effort: Effort,
 }
 
-/// How many writers race, how often, and how far the patient checks go.
+/// How hard the checks try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Writers at once, each on a thread and a handle of its own.
+    /// Writers at once, each with its own thread and handle.
     pub writers: usize,
     /// How often they race for one version.
     pub rounds: usize,
-    /// How many lines each adds where none may be lost.
+    /// How many lines each writer adds in the check for lost updates.
     pub lines: usize,
     /// How many steps a check makes on one key, at most.
     pub steps: u8,
-    /// No round begins after this.
+    /// No round starts after this.
     pub until: Option<BootTime>,
 }
 
@@ -108,12 +107,12 @@ impl Default for Effort {
 }
 
 impl Harness {
-    /// A harness. Calls are waited for as a run does it, so a store whose client needs a runtime brings its own.
+    /// A harness. Its calls block, as those of a run do, so a store whose client needs a runtime must bring one.
     pub fn new(open: impl Fn() -> Box<dyn Store> + Send + Sync + 'static) -> Self {
         Self { open: Arc::new(open), effort: Effort::default() }
     }
 
-    /// Tries as hard as this says.
+    /// The same with another effort.
     pub fn trying(mut self, effort: Effort) -> Self {
         self.effort = effort;
         self
@@ -125,7 +124,7 @@ impl Harness {
     }
 }
 
-/// A store whose calls block, and whose failures are findings.
+/// A store whose calls block, and whose failures are given as broken rules.
 pub struct StoreHandle {
     store: Box<dyn Store>,
 }
@@ -182,11 +181,11 @@ impl StoreHandle {
     ) -> Result<Version, BrokenRule> {
         match self.cas(key, expected, body)? {
             Cas::Written { version, .. } => Ok(version),
-            other => Err(BrokenRule::answer(&format!("A write to {key:?} that nothing opposed"), &other)),
+            other => Err(BrokenRule::answer(&format!("A write to {key:?} without another writer"), &other)),
         }
     }
 
-    /// Finds fault unless the attempt met a conflict and left the key as it was.
+    /// An error unless the attempt met a conflict and left the key as it was.
     fn refused(
         &mut self,
         key: &str,
@@ -212,7 +211,7 @@ fn ensure(good: bool, message: impl FnOnce() -> String) -> Result<(), BrokenRule
     if good { Ok(()) } else { Err(message().into()) }
 }
 
-/// Every check by name, the ones that decide over two holders first.
+/// Every check by name. The first ones decide whether two runs can hold one lease.
 pub const CHECKS: &[(&str, Check)] = &[
     ("compares_and_sets", compares_and_sets),
     ("stale_holder", stale_holder),
@@ -232,18 +231,18 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("no_lost_update", no_lost_update),
 ];
 
-/// Runs every check, each on a store of its own, and gives what each found.
+/// Runs every check, each on a new store, and gives its result.
 pub fn findings(make: &dyn Fn() -> Harness) -> Vec<(&'static str, Result<(), BrokenRule>)> {
     CHECKS.iter().map(|(name, check)| (*name, check(&make()))).collect()
 }
 
-/// How long a call may take in [`suite`]: a busy machine must not look like a store that breaks its word.
+/// How long a call may take in [`suite`]. It is long, so that a busy machine does not look like a bad store.
 const SUITE_CALL_LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs every check and panics with all that is wrong.
+/// Runs every check, and panics with all broken rules.
 ///
 /// # Panics
-/// If any check finds fault.
+/// If a rule is broken.
 pub fn suite(make: &dyn Fn() -> Harness) {
     let patient = || {
         let Harness { open, effort } = make();

@@ -12,34 +12,34 @@ use crate::stores::{Cas, Version};
 
 const KEY: &str = "leases/raced";
 
-/// Fewer rounds than this show nothing, however little time there is.
+/// The least number of rounds, even if there is no time left.
 const LEAST: usize = 3;
 
 /// One attempt of one thread.
 type Attempt = (WriteId, Cas);
 
-/// Of many creates at once, exactly one wins, round after round.
+/// In each round many writers create one record at once, and exactly one wins.
 pub fn racing_creates(harness: &Harness) -> Result<(), BrokenRule> {
     race_to_create(harness).map(drop)
 }
 
-/// The same, and how many rounds there was time for.
+/// The same; gives the number of rounds.
 pub fn race_to_create(harness: &Harness) -> Result<usize, BrokenRule> {
     race(harness, &|_| Ok(None), &|round| format!("leases/raced/{round}"))
 }
 
-/// Of many updates off one version, exactly one wins, round after round.
+/// In each round many writers update one version at once, and exactly one wins.
 pub fn racing_updates(harness: &Harness) -> Result<(), BrokenRule> {
     race_to_update(harness).map(drop)
 }
 
-/// The same, and how many rounds there was time for.
+/// The same; gives the number of rounds.
 pub fn race_to_update(harness: &Harness) -> Result<usize, BrokenRule> {
     harness.open().write(KEY, None, b"start")?;
     race(harness, &|store| Ok(Some(store.get(KEY)?.version)), &|_| KEY.into())
 }
 
-/// What the attempts of a round expect, read before any of them is made.
+/// Reads the version that the attempts of a round expect, before the first of them.
 type Expect<'a> = &'a (dyn Fn(&mut StoreHandle) -> Result<Option<Version>, BrokenRule> + Sync);
 
 fn race(
@@ -54,7 +54,7 @@ fn race(
         let mut attempts = Vec::new();
         let mut fault = None;
         for round in 0..races.rounds {
-            // A thread that met a fault goes on meeting the others at the barrier.
+            // A thread with a fault must go on, because the others wait for it at the barrier.
             let expected = expect(&mut store);
             barrier.wait();
             let attempt = expected.and_then(|expected| {
@@ -70,7 +70,7 @@ fn race(
             if round + 1 >= LEAST && races.until.is_some_and(|until| boot_time() >= until) {
                 over.store(true, Ordering::SeqCst);
             }
-            // Nobody sets it between these two, so all leave after the same round.
+            // No thread sets it between these two, so all leave after the same round.
             barrier.wait();
             let leave = over.load(Ordering::SeqCst);
             barrier.wait();
@@ -83,7 +83,7 @@ fn race(
     judge(harness, &on_threads(harness, &run)?, key)
 }
 
-/// Looks at every round, and says the worst of it.
+/// Checks every round; gives the worst result.
 fn judge(
     harness: &Harness,
     all: &[Vec<Attempt>],
@@ -114,7 +114,7 @@ fn judge(
             stored_by_winner(round, &attempts, &store.get(&key(round))?.body)?;
         }
     }
-    // One that never answers proves nothing.
+    // A store that never answers proves nothing.
     let silent = || all.iter().flatten().find_map(|(_, got)| matches!(got, Cas::Unknown(_)).then_some(got));
     match silent() {
         Some(got) if winners.iter().all(|won| *won == 0) => {
@@ -143,7 +143,7 @@ pub fn no_lost_update(harness: &Harness) -> Result<(), BrokenRule> {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut added = 0;
         while added < wanted && until.is_none_or(|until| boot_time() < until) {
-            // Every conflict is somebody else's success, so this many cannot be.
+            // Every conflict is the success of another writer, so there cannot be this many.
             ensure(attempts.len() <= 2 * wanted * writers, || "A writer met conflicts without end.".into())?;
             let before = store.get(KEY)?;
             let write = fresh()?;
@@ -182,7 +182,7 @@ fn on_threads<T: Send>(
     harness: &Harness,
     run: &(dyn Fn(StoreHandle) -> Result<Vec<T>, BrokenRule> + Sync),
 ) -> Result<Vec<Vec<T>>, BrokenRule> {
-    // Opened before any thread starts: one that could not open would leave the others waiting.
+    // Opened before any thread starts: if one could not be opened later, the others would wait for its thread.
     let handles: Vec<StoreHandle> = (0..harness.effort.writers).map(|_| harness.open()).collect();
     thread::scope(|scope| {
         let threads: Vec<_> = handles.into_iter().map(|handle| scope.spawn(|| run(handle))).collect();

@@ -9,7 +9,7 @@ use crate::stores::{Cas, Clock};
 
 const KEY: &str = "leases/repo/main";
 
-/// The least that makes a store a store, in eight calls by one handle; it leaves nothing behind.
+/// The least that a store must do, in eight calls by one handle. It leaves nothing behind.
 pub fn compares_and_sets(harness: &Harness) -> Result<(), BrokenRule> {
     let mut store = harness.open();
     let refused = |what: &str, got: Cas| match got {
@@ -22,7 +22,7 @@ pub fn compares_and_sets(harness: &Harness) -> Result<(), BrokenRule> {
     refused("A write on a replaced version", store.cas(KEY, Some(&first), b"stale")?)?;
     let found = store.get(KEY)?;
     ensure(found.version == second && found.body == b"second", || {
-        "What was written last is not what is read back.".into()
+        "A read does not give the last write.".into()
     })?;
     match store.remove(KEY, &second)? {
         Cas::Written { .. } => {}
@@ -32,7 +32,7 @@ pub fn compares_and_sets(harness: &Harness) -> Result<(), BrokenRule> {
     ensure(store.read(KEY)?.is_none(), || "A removed record is still there.".into())
 }
 
-/// A version that was replaced is refused: after a renewal, after a release, after a new grant.
+/// A write that expects a replaced version is refused: after a renewal, after a release, after a new grant.
 pub fn stale_holder(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut old, mut new) = (harness.open(), harness.open());
     let held = old.write(KEY, None, b"held by old")?;
@@ -52,7 +52,7 @@ pub fn stale_holder(harness: &Harness) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// A write prepared long ago and executed after others moved on changes nothing.
+/// A write that was prepared long ago and lands after other writes changes nothing.
 pub fn late_landing_write(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut late, mut others) = (harness.open(), harness.open());
     let mut version = others.write(KEY, None, b"0")?;
@@ -97,7 +97,7 @@ pub fn recreated_record(harness: &Harness) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Expecting nothing creates only where nothing is; expecting something never creates.
+/// A write that expects nothing creates a record only if there is none. A write that expects a version never creates one.
 pub fn create_if_absent(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut one, mut two) = (harness.open(), harness.open());
     ensure(one.read(KEY)?.is_none(), || "The store was not empty to begin with.".into())?;
@@ -112,7 +112,7 @@ pub fn create_if_absent(harness: &Harness) -> Result<(), BrokenRule> {
     two.refused(KEY, "An update with another key's version", &got, Some(&now))
 }
 
-/// What was acknowledged is read back at once, by every handle, old or new.
+/// An acknowledged write is read back at once, by every handle, old or new.
 pub fn read_your_writes(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut one, mut two) = (harness.open(), harness.open());
     let mut version = None;
@@ -122,7 +122,7 @@ pub fn read_your_writes(harness: &Harness) -> Result<(), BrokenRule> {
         for handle in [&mut one, &mut two, &mut harness.open()] {
             let read = handle.get(KEY)?;
             ensure(read.version == written && read.body == body, || {
-                "What was written last is not what is read back.".into()
+                "A read does not give the last write.".into()
             })?;
         }
         version = Some(written);
@@ -131,7 +131,7 @@ pub fn read_your_writes(harness: &Harness) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Equal bodies get different versions, or a stale writer could not be told from a current one.
+/// Equal bodies get different versions. Otherwise a stale writer would look like a current one.
 pub fn equal_bodies_differ_in_version(harness: &Harness) -> Result<(), BrokenRule> {
     let mut store = harness.open();
     let first = store.write(KEY, None, b"free")?;
@@ -164,7 +164,7 @@ pub fn remove_needs_the_version(harness: &Harness) -> Result<(), BrokenRule> {
     ensure(store.list("", "", 10)?.is_empty(), || "A removed key is still listed.".into())
 }
 
-/// Keys come in byte order, only those with the prefix, only those after, never more than asked.
+/// A listing has the keys with the prefix that come after the given one, in byte order, and not more than asked.
 pub fn listing(harness: &Harness) -> Result<(), BrokenRule> {
     let mut store = harness.open();
     let mut keys = ["a", "a/1", "a/10", "a/2", "a-b", "a.b", "a_b", "ab", "b/1", "runs/x/0001"];
@@ -259,7 +259,7 @@ pub fn bodies(harness: &Harness) -> Result<(), BrokenRule> {
     Ok(())
 }
 
-/// Ages are told or not told as declared, move forward, and begin again at every write.
+/// Ages are given or not as declared, move forward, and restart with every write.
 pub fn ages(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut store, mut other) = (harness.open(), harness.open());
     let facts = store.facts();
@@ -269,7 +269,7 @@ pub fn ages(harness: &Harness) -> Result<(), BrokenRule> {
     let slack = facts.resolution + facts.jump;
     if facts.clock == Clock::Observed {
         return ensure(first.is_none(), || {
-            format!("The store declares that it knows no age, and says {first:?}.")
+            format!("The store declares that it has no clock, and gives the age {first:?}.")
         });
     }
     let Some(first) = first else {
@@ -297,10 +297,10 @@ pub fn ages(harness: &Harness) -> Result<(), BrokenRule> {
     })
 }
 
-/// All handles meet in one store and know it by one name that is not empty.
+/// All handles on one store give the same name and identity, and neither is empty.
 pub fn identity(harness: &Harness) -> Result<(), BrokenRule> {
     let (mut one, mut two) = (harness.open(), harness.open());
-    // A store behind a network knows what it met only after a call.
+    // A store behind a network knows its instance only after a call.
     one.read(KEY)?;
     two.read(KEY)?;
     let (one, two) = (one.facts(), two.facts());
