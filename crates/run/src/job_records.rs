@@ -254,7 +254,7 @@ pub fn register(
     for terms in jobs {
         let key = agenda_key(&terms.job);
         let stored = known.remove(&key);
-        // A record that cannot be read concerns one job. Each look at that job tells of it.
+        // A record that cannot be read concerns one job. Each look at that job reports it.
         let Ok(found) = stored.as_ref().map(|stored| decoded(&terms.job, &stored.body)).transpose() else {
             continue;
         };

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::schedule::Slot;
 
-/// At most so many slots without a record are offered: one is started, and the others are for when it has to wait.
+/// The most slots without a record that are offered. Only one is started; the others are tried if it has to wait.
 const OFFERED: usize = 8;
 
 /// One look at one job.

@@ -354,7 +354,7 @@ struct RunningProcess {
     /// Its output, if that passes through this process, until all of it is written.
     tail: Option<Tee>,
     kill_sent: bool,
-    /// KILL could not reach these: they run as somebody else.
+    /// KILL could not reach these: they run as another user.
     refused: Vec<Survivor>,
 }
 
