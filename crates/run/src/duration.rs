@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use jiff::{SpanRelativeTo, SpanRound, Unit};
 
-/// Longest duration taken: a typo such as `9000d` should not become a lease.
+/// The longest duration: a typo such as `9000d` should not become a lease.
 const MOST: Duration = Duration::from_secs(366 * 86_400);
 
-/// Reads a duration; the error says what would have been right.
+/// Reads a duration. The error says what to write.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     if !text.is_empty() && text.chars().all(|c| c.is_ascii_digit() || c == '.') {

@@ -1,7 +1,7 @@
-//! What a scheduler hands to the process that runs a slot, and what that hands back: one description each way.
+//! What a scheduler hands to the process that runs a slot, and what that process hands back.
 //!
-//! The process finds its end of a socket at standard input. It takes it from there at once, so that the job finds nothing
-//! there and inherits nothing. A command line shows everybody on the machine what is in it; a socket shows nobody.
+//! Standard input of the process is its end of a socket. The process replaces it at once, so that the job does not
+//! inherit it. A command line would show the store's password to everybody on the machine; a socket does not.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,16 +16,16 @@ use leasehold_core::name::Name;
 use rustix::fs::{FileType, fstat};
 use serde::{Deserialize, Serialize};
 
-/// The subcommand that carries a description out. Its arguments are for whoever looks at a list of processes.
+/// The subcommand that runs a description. Its arguments are only for lists of processes.
 pub const COMMAND: &str = "run-slot";
 
-/// The version of both descriptions. A program refuses every other one: it was replaced beneath its scheduler.
+/// The version of both descriptions. A program refuses any other: it was replaced while its scheduler ran.
 pub const VERSION: u32 = 1;
 
-/// Longest time a process takes to begin to read. What it is told fits into the socket, unless a job is enormous.
+/// Longest wait for the process to read its description. Mostly the socket's buffer holds all of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The run of one slot, with every placeholder filled in.
+/// The run of one slot, with every placeholder replaced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
@@ -35,11 +35,11 @@ pub struct Description {
     pub run_id: String,
     /// The job.
     pub job: Name,
-    /// The slot: when it is due, in seconds since 1970, and what it is called.
+    /// When the slot is due, in seconds since 1970.
     pub at: i64,
-    /// See [`Description::at`].
+    /// The name of the slot.
     pub slot: String,
-    /// The leases that would do, in order of preference; never empty.
+    /// The leases that it may take, in order of preference; never empty.
     pub leases: Vec<LeaseAndTargets>,
     /// The key that is done once together with the slot.
     pub key: Option<String>,
@@ -59,17 +59,17 @@ pub struct Description {
     pub wait: Duration,
     /// The command is ended after this long.
     pub max_run: Option<Duration>,
-    /// A slot that began and never reported is run again.
+    /// A slot whose outcome is unknown is run again.
     pub retry: bool,
     /// How often the slot may fail.
     pub attempts: u32,
-    /// What this machine saw done on another store is done again on this one.
+    /// Keys and slots that this machine saw done on another store are run again on this one.
     pub new_here: bool,
-    /// Say more.
+    /// It prints more.
     pub verbose: bool,
 }
 
-/// A lease, and what is sealed before the command starts under it.
+/// A lease, and the targets that are fenced before the command starts under it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeaseAndTargets {
@@ -79,7 +79,7 @@ pub struct LeaseAndTargets {
     pub targets: Vec<String>,
 }
 
-/// What came of a run.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunOutcome {
@@ -87,29 +87,29 @@ pub struct RunOutcome {
     pub version: u32,
     /// The id of the run.
     pub run_id: String,
-    /// What became of the slot.
+    /// The outcome for the slot.
     pub slot: SlotOutcome,
     /// The exit code.
     pub exit: u8,
 }
 
-/// What a run made of its slot.
+/// The outcome of a run for its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotOutcome {
-    /// The run began it. With how that ended, if the store has confirmed the record of it.
+    /// The run started it. With its record at the end, if the store has confirmed that.
     Begun(Option<SlotRecord>),
-    /// The run did not begin it.
+    /// The run did not start it.
     NotBegun(NotBegun),
 }
 
-/// What the record of a slot says.
+/// What a scheduler needs of the record of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlotRecord {
-    /// How it stands.
+    /// Its state.
     pub state: ItemState,
-    /// How many runs have begun it.
+    /// How many runs have started it.
     pub attempt: u32,
     /// How many of them have failed.
     pub failures: u32,
@@ -121,17 +121,17 @@ impl From<&Entry> for SlotRecord {
     }
 }
 
-/// Why a run did not begin its slot.
+/// Why a run did not start its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NotBegun {
-    /// Rightly: the lease is busy, or the slot is done.
+    /// It was skipped: the lease is held, or the slot is done.
     Skipped,
-    /// The next run of any slot of the job would not begin it either, until somebody does something about it.
+    /// No run of any slot of the job can start until a person acts.
     InVain,
-    /// A person has to say what becomes of the slot.
+    /// A person must decide about the slot.
     NeedsYou,
-    /// Something went wrong that may go better next time.
+    /// Something failed that may succeed next time.
     Failed,
 }
 
@@ -140,7 +140,7 @@ pub enum NotBegun {
 pub struct Handed(UnixStream);
 
 impl Handed {
-    /// Both ends: the other one is to be the standard input of the process.
+    /// Both ends; the second becomes the standard input of the process.
     pub fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, its) = UnixStream::pair()?;
         ours.set_write_timeout(Some(PATIENCE))?;
@@ -153,28 +153,28 @@ impl Handed {
         self.0.shutdown(Shutdown::Write)
     }
 
-    /// What a process that has ended has handed back; nothing if it was killed, or is of another version.
+    /// What an ended process has handed back; `None` if it was killed, or has another version.
     pub fn outcome(&self) -> Option<RunOutcome> {
-        // Nobody is waited for: the process has ended, and no other has its end.
+        // Does not wait: the process has ended, and no other process has its end.
         self.0.set_nonblocking(true).ok()?;
         let mut text = Vec::new();
-        // One that died without reading what it was told leaves an error behind what it has said.
+        // If it died without reading its description, an error follows the text.
         let _ = (&self.0).read_to_end(&mut text);
         serde_json::from_slice(&text).ok().filter(|outcome: &RunOutcome| outcome.version == VERSION)
     }
 }
 
-/// The end of the process that carries it out.
+/// The end of the process that runs the slot.
 #[derive(Debug)]
 pub struct OutcomeSender(UnixStream);
 
-/// Why there is nothing to carry out.
+/// Why there is no description.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// Somebody typed the command.
+    /// A person typed the command.
     #[error("only `leasehold daemon` and `leasehold tick` can start {COMMAND}: they tell it what to run")]
     NoScheduler,
-    /// The scheduler died on the way, or is of another version.
+    /// The scheduler died while it wrote, or has another version.
     #[error(
         "this version of the program cannot read what the scheduler handed over ({0}). Was the program replaced? \
          Restart the daemon"
@@ -185,7 +185,7 @@ pub enum ReceiveError {
     System(#[from] io::Error),
 }
 
-/// Takes the description from standard input, where the job will find nothing.
+/// Takes the description from standard input, and puts /dev/null there for the job.
 pub fn receive() -> Result<(Description, OutcomeSender), ReceiveError> {
     let stdin = io::stdin().as_fd().try_clone_to_owned()?;
     let mode = fstat(&stdin).map_err(io::Error::from)?.st_mode;
@@ -215,7 +215,7 @@ fn read(text: &[u8]) -> Result<Description, ReceiveError> {
 }
 
 impl OutcomeSender {
-    /// Hands back what came of it. A scheduler that is gone does not hear of it; the record says it as well.
+    /// Hands back the outcome. If the scheduler is gone, the record still has it.
     pub fn send(mut self, outcome: &RunOutcome) {
         if let Ok(text) = serde_json::to_vec(outcome) {
             let _ = self.0.write_all(&text);

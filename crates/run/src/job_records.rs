@@ -1,6 +1,6 @@
-//! The records of jobs in a store: what is due of a job now, and what is done about the rest.
+//! The records of jobs in a store: which slots are due now, and which are dropped, skipped or still open.
 //!
-//! The decisions are [`leasehold_core::ledger::job_record`]'s and the times are [`crate::schedule`]'s; here are the calls.
+//! [`leasehold_core::ledger::job_record`] decides and [`crate::schedule`] knows the times. This module calls the store.
 
 mod due_now;
 
@@ -27,40 +27,40 @@ use pollster::block_on;
 
 use crate::schedule::{Schedule, Slot};
 
-/// How a job's slots are gone about.
+/// What a scheduler needs to know of a job.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The job.
     pub job: Name,
     /// When it is due.
     pub schedule: Schedule,
-    /// The same as machines compare it, and as it was written.
+    /// The schedule as machines compare it, and as text.
     pub named: JobSchedule,
-    /// The leases that would do.
+    /// The leases that a run may take.
     pub leases: Vec<Name>,
-    /// A slot gives way to whatever holds its lease; otherwise it stays open.
+    /// A slot is skipped if its lease is held; otherwise it stays open.
     pub skips: bool,
-    /// How many of the newest slots are run if they were missed.
+    /// How many of the newest missed slots are run.
     pub catch_up: usize,
-    /// None that was due longer ago than this.
+    /// A missed slot that is older is dropped.
     pub max_age: Option<Duration>,
-    /// A slot whose run never reported, or was stopped, is run again.
+    /// A slot that was stopped, or whose outcome is unknown, is run again.
     pub retry: bool,
     /// How often a slot may fail.
     pub attempts: u32,
     /// How long the records of slots are kept.
     pub keep: Duration,
-    /// Slots may be looked at this much later than they are due.
+    /// Slots may start this much later than they are due.
     pub stagger: Duration,
 }
 
 impl Terms {
-    /// A slot of this job, as the ledger calls it.
+    /// The item of a slot.
     pub fn subject(&self, slot: &Slot) -> Subject {
         Subject::Slot { job: self.job.clone(), at: slot.number(), id: slot.due().to_string() }
     }
 
-    /// The slot that is due at a second; of another schedule, if it is none of this one's.
+    /// The slot that is due at a second. It may belong to an earlier schedule of the job.
     fn slot(&self, at: i64) -> Option<Slot> {
         let ours = self.schedule.prev_at_or_before(instant(at)).filter(|slot| slot.number() == at);
         ours.or_else(|| Slot::due_at(at))
@@ -70,7 +70,7 @@ impl Terms {
         CatchUp { most: self.catch_up, max_age: self.max_age }
     }
 
-    /// What a scheduler asks about a slot that has a record, at a second.
+    /// The request of a scheduler for a slot that has a record, at a second.
     pub fn ask(&self, entry: &Entry, now: i64) -> ItemRequest {
         let if_unknown = unknown_slot(self.retry);
         let item = Item { subject: entry.subject.clone(), if_unknown, attempts: self.attempts, keep: None };
@@ -79,14 +79,14 @@ impl Terms {
     }
 }
 
-/// What this process has done about a job just now.
+/// The slot of a job that this process tried last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tried {
     /// Nothing.
     Nothing,
-    /// Started a run of this slot, which has ended.
+    /// A run of this slot has ended.
     This(i64),
-    /// Started a run of this slot, which goes on: whatever else is due finds the lease taken by it.
+    /// A run of this slot goes on. Other slots of the job find the lease held by it.
     Running(i64),
 }
 
@@ -96,53 +96,53 @@ impl Tried {
     }
 }
 
-/// What was found, and what is to be done.
+/// The result of a look at a job.
 #[derive(Clone, Debug, Default)]
 pub struct DueNow {
-    /// Start a run of one of these slots, of the first if nothing speaks against it.
+    /// Slots of which one may be started, the oldest first.
     pub start: Vec<SlotToStart>,
-    /// Something is not settled yet: look again.
+    /// Something is not settled yet, so look again soon.
     pub unsettled: bool,
-    /// What people should hear of.
+    /// Notes for people.
     pub notes: Vec<JobNote>,
 }
 
 /// A slot that may be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotToStart {
-    /// Which.
+    /// The slot.
     pub slot: Slot,
-    /// It was due some time ago, and is made up for.
+    /// It was missed when it was due.
     pub late: bool,
-    /// It was begun before: it has a record.
+    /// It has a record: a run of it was started before.
     pub again: bool,
-    /// Its lease looks free; otherwise only a run can tell.
+    /// Its lease looks free. If not, a run may still get it.
     pub free: bool,
 }
 
-/// A look that came to no end.
+/// A look that the store ended with a failure.
 #[derive(Clone, Debug)]
 pub struct LookFailed {
-    /// Why.
+    /// The failure.
     pub failure: Failure,
-    /// What was written down before, and people should hear of.
+    /// Notes on what was recorded before it.
     pub notes: Vec<JobNote>,
 }
 
-/// What people should hear of.
+/// A note for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobNote {
-    /// These slots are not run.
+    /// These slots were dropped.
     Dropped(DroppedRange),
-    /// This slot gave way.
+    /// This slot was skipped.
     WavedOff(Entry),
-    /// With this slot, as many in a row gave way as are no accident.
+    /// With this slot, so many in a row were skipped that something is wrong.
     Stuck(Subject),
-    /// The run that began this slot never reported.
+    /// The run that started this slot never recorded how it ended.
     Silent(Entry),
-    /// Another machine has another schedule for the job: this one's is not in force.
+    /// Another machine has changed the schedule of the job, and this machine's is not in force.
     Elsewhere(String),
-    /// The record of a slot is not to be acted on.
+    /// The record of a slot cannot be used.
     Bad(String),
     /// The job is settled up to this second, which is far ahead: a clock was wrong.
     Ahead(i64),
@@ -172,10 +172,10 @@ impl Calendar for Schedule {
     }
 }
 
-/// What is under a key of ours, and is no record: where, and why.
+/// A key of ours whose value is not a record of a job, and why.
 pub type Unreadable = (String, String);
 
-/// The records of all jobs, and what is no such record.
+/// The records of all jobs, and the keys that hold no such record.
 pub fn read_all(store: &mut dyn Store) -> Result<(Vec<JobRecord>, Vec<Unreadable>), Failure> {
     let (mut found, mut bad) = (Vec::new(), Vec::new());
     each_stored(store, PREFIX, "", |key, stored| {
@@ -189,14 +189,14 @@ pub fn read_all(store: &mut dyn Store) -> Result<(Vec<JobRecord>, Vec<Unreadable
     Ok((found, bad))
 }
 
-/// The record of a job after somebody wanted to change it.
+/// The record of a job after an attempt to change it.
 struct Changed {
     agenda: Option<JobRecord>,
-    /// It was changed, and by us.
+    /// This process changed it.
     by_us: bool,
 }
 
-/// Changes the record of a job by a rule, which gives nothing if there is nothing to change.
+/// Changes the record of a job by a rule. The rule gives `None` if there is nothing to change.
 fn change(
     store: &mut dyn Store,
     job: &Name,
@@ -205,7 +205,7 @@ fn change(
     go_on(store, job, Update::new(random::seed()), rule)
 }
 
-/// Goes on with a change whose record is to be read now.
+/// Continues a change by reading the record.
 fn go_on(
     store: &mut dyn Store,
     job: &Name,
@@ -238,8 +238,8 @@ fn go_on(
     }
 }
 
-/// This machine has loaded these schedules: jobs that are new, or due at other times than before, have no past.
-/// Gives those that were changed, with what they were before.
+/// Records the schedules that this machine has loaded. A job that is new, or whose schedule was changed, has no missed
+/// slots. Gives the changed jobs with their schedules before.
 pub fn register(
     store: &mut dyn Store,
     jobs: &[&Terms],
@@ -254,7 +254,7 @@ pub fn register(
     for terms in jobs {
         let key = agenda_key(&terms.job);
         let stored = known.remove(&key);
-        // What cannot be read is the trouble of one job: whoever looks at it will hear.
+        // A record that cannot be read concerns one job. Each look at that job reports it.
         let Ok(found) = stored.as_ref().map(|stored| decoded(&terms.job, &stored.body)).transpose() else {
             continue;
         };
@@ -272,7 +272,7 @@ pub fn register(
     }
     let answers = block_on(store.cas_many(&writes));
     for ((answer, mut update), (terms, before, not_over)) in answers.into_iter().zip(updates).zip(&changed) {
-        // Somebody was faster, or nobody knows: then one by one.
+        // Another process was faster, or the answer is unknown.
         if update.on_cas::<()>(answer) == UpdateNext::Read {
             go_on(store, &terms.job, update, |found, write| {
                 seen(found, &terms.job, &terms.named, now, not_over, write)
@@ -280,13 +280,13 @@ pub fn register(
         }
         list_latecomers(store, terms, before.as_ref(), now)?;
     }
-    // One whose record was only written in a newer format is as it was.
+    // A record that was only written in a newer format is no change.
     changed.retain(|(terms, found, _)| found.as_ref().is_none_or(|found| !found.goes_by(&terms.named)));
     let before = |found: Option<JobRecord>| found.map(|found| found.schedule);
     Ok(changed.into_iter().map(|(terms, found, _)| (terms.job.clone(), before(found))).collect())
 }
 
-/// The slots of a job whose schedule is being changed that runs are at, or that are to be tried again.
+/// Slots of the old schedule that a run is working on, or that may be tried again.
 fn not_over(
     store: &mut dyn Store,
     terms: &Terms,
@@ -304,7 +304,7 @@ fn not_over(
     Ok(listed_first(all.into_iter()))
 }
 
-/// Lists the slots that were begun while the schedule of their job was being changed: nobody would look at them.
+/// Lists slots that were started while the schedule was being changed. Otherwise no scheduler would look at them.
 fn list_latecomers(
     store: &mut dyn Store,
     terms: &Terms,
@@ -318,15 +318,15 @@ fn list_latecomers(
     change(store, &terms.job, |found, write| found?.listing_latecomers(&late, write)).map(drop)
 }
 
-/// Pauses a job. Gives what its record says then; nothing if no machine has seen the job.
+/// Pauses a job. Gives its record, or `None` if no machine has loaded the job.
 pub fn pause(store: &mut dyn Store, job: &Name) -> Result<Option<JobRecord>, Failure> {
     let at = host::utc(clock::wall().as_secs());
     let changed = change(store, job, |found, write| found?.pausing(host::name(), at.clone(), write));
     Ok(changed?.agenda)
 }
 
-/// Lets a job go on with what is due after `now`: after a pause, and if it was settled by a clock that was wrong. For the
-/// latter the terms are needed that are in force.
+/// Lets a job go on with the slots that are due after `now`: after a pause, or if a wrong clock has settled it too far
+/// ahead. The second needs the terms in force.
 pub fn resume(
     store: &mut dyn Store,
     job: &Name,
@@ -344,10 +344,10 @@ pub fn resume(
 /// A record of a slot, as it is stored.
 pub type StoredSlot = (Entry, Stored);
 
-/// A record of a slot that is not to be acted on: when the slot is due, and what is wrong.
+/// A record of a slot that cannot be used: when the slot is due, and what is wrong.
 pub type BadSlot = (i64, String);
 
-/// The records of a job's slots that are due after one second, up to and with another.
+/// The records of the slots that are due after `after`, up to and including `upto`.
 pub fn recorded(
     store: &mut dyn Store,
     job: &Name,
@@ -357,7 +357,7 @@ pub fn recorded(
     let prefix = slots_of(job);
     let (mut found, mut bad) = (Vec::new(), Vec::new());
     each_stored(store, &prefix, &format!("{prefix}{:012}", after.max(0)), |key, stored| {
-        // By the key: what the record says may be wrong.
+        // Not the time in the record, which may be wrong.
         let at = key[prefix.len()..].parse().unwrap_or(i64::MAX);
         if at > upto {
             return false;
@@ -372,8 +372,8 @@ pub fn recorded(
     Ok((found, bad))
 }
 
-/// Of these entries, those that mean something: not the slots that were dropped, and have a record all the same, made by
-/// somebody who died before it was taken back.
+/// The entries that count. A dropped slot may have a record all the same, from a run that was killed before it could
+/// remove it.
 pub fn told(entries: Vec<Entry>, agendas: &[JobRecord]) -> Vec<Entry> {
     let by_job: BTreeMap<&Name, &JobRecord> = agendas.iter().map(|agenda| (&agenda.job, agenda)).collect();
     let means = |entry: &Entry| match &entry.subject {
@@ -391,12 +391,12 @@ fn due_at(entry: &Entry) -> i64 {
     }
 }
 
-/// Removes records of settled slots that are older than they are to be kept; gives how many. That they are settled is
-/// written down already, so nobody begins one of them again.
+/// Removes records of settled slots that are older than `keep`; gives how many. The job's record says that they are
+/// settled, so no run starts one of them again.
 pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Failure> {
     let keep = i64::try_from(terms.keep.as_secs()).unwrap_or(i64::MAX);
     let (old, _) = recorded(store, &terms.job, 0, now.saturating_sub(keep))?;
-    // Read after them: one that somebody has just asked for is listed by now, or has another version.
+    // Read after them: a slot that is to be tried again is listed by now, or its record has another version.
     let Some(agenda) = read(store, &terms.job)? else { return Ok(0) };
     let mut removed = 0;
     for (entry, stored) in old.iter().filter(|(entry, _)| agenda.may_forget(due_at(entry), entry.state)) {
@@ -406,9 +406,8 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
     Ok(removed)
 }
 
-/// A slot of the job may be run again: schedulers look at it once more, although it is settled or there are newer
-/// ones. Gives what the job's record says now; nothing if no machine has seen the job. If it does not say so then,
-/// too many are open already.
+/// Lists a slot to be tried again, although it is settled or newer ones exist. Gives the job's record, or `None` if no
+/// machine has loaded the job. If the record does not list the slot, too many are open already.
 pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<Option<JobRecord>, Failure> {
     let unlisted = |agenda: &&JobRecord| !agenda.open.contains(&at);
     let listed = change(store, job, |found, write| found.filter(unlisted)?.listing(&[at], write));

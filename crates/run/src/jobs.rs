@@ -178,7 +178,7 @@ docs/schedule.md tells which slots are due, and what happens to each.",
 const DAY: Duration = Duration::from_secs(86_400);
 /// As `run --max-run`.
 const MAX_RUN: Duration = Duration::from_secs(6 * 3600);
-/// Each slot is a record of its own.
+/// Each slot that is caught up has its own record, so their number is limited.
 const CATCH_UP_MOST: u32 = 10_000;
 
 /// Reads and checks all jobs of a file, and that their programs are there.

@@ -1,9 +1,9 @@
-//! Commands under a lease: one by one, and on schedules, each slot once on whichever machine.
+//! Runs commands under a lease: single ones, and jobs on schedules, each slot once on one of the machines.
 //!
-//! The [`runner`] runs a command under a lease; its [`step_server`] ask it over a socket. [`jobs`] are read from a
-//! [configuration file](config_file), [`schedule`] says when they are due, and [`job_records`] what became of their slots,
-//! as the store tells it. The [`scheduler`] starts a run for each slot that is to be run, and [hands](handoff) it one
-//! description.
+//! The [`runner`] runs a command under a lease; its [`step_server`] answers the processes of the job over a socket.
+//! [`jobs`] are read from a [configuration file](config_file), [`schedule`] knows when they are due, and [`job_records`]
+//! keeps in the store how their slots ended. The [`scheduler`] starts a run for each slot that is due, and
+//! [hands](handoff) it one description.
 
 pub mod config_file;
 pub mod duration;

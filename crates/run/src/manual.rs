@@ -10,7 +10,7 @@ use leasehold_core::session::{Input, NotStarted, Outcome};
 
 use crate::runner::signals::{Signals, named};
 
-/// Acquires a lease that nobody renews. The signals that end a process end the waiting instead.
+/// Acquires a lease that is not renewed. A signal that ends a process ends the waiting instead.
 pub fn acquire(
     ask: &AcquireRequest,
     store: Box<dyn Store>,
@@ -18,16 +18,16 @@ pub fn acquire(
     signals: Signals,
 ) -> std::io::Result<Outcome> {
     let mut shell = manual::session(ask, store, memory)?;
-    let outcome = heeding(&mut shell, signals)?;
+    let outcome = drive(&mut shell, signals)?;
     shell.finish(&outcome);
     Ok(outcome)
 }
 
-/// Drives the session; a signal ends the waiting, so that it can be said what was done until then, and a
-/// claim that is under way is given back. The second ends it whatever is under way.
-fn heeding(shell: &mut Driver, mut signals: Signals) -> std::io::Result<Outcome> {
+/// Drives the session. The first signal ends the waiting in order: a claim that was sent is given back, and the outcome is
+/// told. The second ends it at once.
+fn drive(shell: &mut Driver, mut signals: Signals) -> std::io::Result<Outcome> {
     let mut inputs = vec![Input::Start];
-    let mut heard = 0;
+    let mut signals_seen = 0;
     loop {
         for input in inputs {
             if let Some(outcome) = shell.step(input, &mut NoJob) {
@@ -41,10 +41,10 @@ fn heeding(shell: &mut Driver, mut signals: Signals) -> std::io::Result<Outcome>
         }
         let mut ending =
             signals.pending().forward.into_iter().filter_map(named).filter(|signal| signal.ends());
-        // Those that come together (TERM and HUP, as from systemd) are one word.
+        // Signals that come together (TERM and HUP, as from systemd) count as one.
         let Some(signal) = ending.next() else { continue };
-        heard += 1;
-        if heard > 1 {
+        signals_seen += 1;
+        if signals_seen > 1 {
             return Ok(Outcome::NotStarted(NotStarted::Interrupted { signal, in_doubt: true }));
         }
         inputs.push(Input::Signal(signal));

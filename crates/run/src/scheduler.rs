@@ -1,7 +1,7 @@
-//! Starts what is due, for `daemon` and `tick`: a process for each slot.
+//! Starts a process for each slot that is due, for `daemon` and `tick`.
 //!
-//! What is due and what became of it is in the store; here is only remembered what this process has just tried. So
-//! any number of schedulers with the same jobs may run, and any of them may be killed at any time.
+//! The store keeps what is due and how it ended; a scheduler remembers only what it has just tried. So any number of
+//! schedulers with the same jobs may run, and any of them may be killed at any time.
 
 mod clocks;
 mod job_state;
@@ -25,13 +25,13 @@ use crate::job_records::{self, DueNow, JobNote, LookFailed, SlotToStart};
 use crate::jobs::Job;
 use crate::schedule::Slot;
 
-/// Nobody schedules by a clock that is further off.
+/// With a clock that is further off, nothing is started.
 const CLOCK_OFF_MS: i64 = 300_000;
-/// Most runs at a time that make up for missed slots: after an outage everything would start at once.
+/// At most so many runs of missed slots at a time: after an outage all would start at once.
 const LATE_MAX: usize = 4;
-/// Processes look at a slot up to this much apart.
+/// Schedulers look at a slot up to this much apart, so that they do not all ask at once.
 const JITTER_MS: u128 = 50;
-/// Old records are looked for this often.
+/// Old records are removed this often.
 const SWEEP_MS: i64 = 3_600_000;
 
 /// Milliseconds since 1970.
@@ -40,20 +40,20 @@ pub type Millis = i64;
 /// When a scheduler ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchedulerMode {
-    /// When somebody says so.
+    /// When it is told to: `daemon`.
     Stays,
-    /// When nothing more is to be done about what is due now.
+    /// When everything that is due now is done: `tick`.
     Once,
 }
 
-/// What people should hear of.
+/// An event that people should know of.
 #[derive(Debug)]
 pub enum SchedulerEvent<'a> {
-    /// The store was told of the jobs. These were seen for the first time, or were due at other times before.
+    /// The jobs were registered in the store. These are new, or had this other schedule before.
     Registered(&'a [(Name, Option<String>)]),
-    /// Something was found about a job. It is told again with every look.
+    /// A look found something about a job. Each look repeats it.
     Noted(&'a Name, &'a JobNote),
-    /// The records of a job make no sense. It is told again with every look.
+    /// The records of a job cannot be used. Each look repeats it.
     Unusable(&'a Name, &'a Failure),
     /// A run was started.
     Started(&'a Name, &'a SlotToStart),
@@ -65,31 +65,31 @@ pub enum SchedulerEvent<'a> {
     StoreSilent(&'a Failure),
     /// The store answers again.
     StoreAnswers,
-    /// Nothing is started until the clock is right, and known to be.
+    /// Nothing is started until the clock is known to be right.
     ClockWrong(&'a ClockError),
 }
 
-/// A run that has ended, and what became of its slot.
+/// A run that has ended, and its slot.
 #[derive(Debug)]
 pub struct RunEnded<'a> {
     /// The run.
     pub ended: &'a EndedRun,
-    /// What the record of the slot says; nothing if there is none.
+    /// The record of the slot, if there is one.
     pub record: Result<Option<SlotRecord>, Failure>,
-    /// What that means.
+    /// The outcome for the slot.
     pub became: SlotFate,
 }
 
-/// What became of a slot whose run has ended.
+/// The outcome for a slot whose run has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotFate {
-    /// The run did not begin it. If the record says something, another run has left it.
+    /// The run did not start it. A record, if there is one, is another run's.
     NotBegun,
-    /// The store could not be asked.
+    /// The store did not answer.
     NotKnown,
-    /// The run began it, and died.
+    /// The run started it and died.
     Silent,
-    /// It stands as the record says.
+    /// As recorded.
     Stands(SlotRecord),
 }
 
@@ -101,7 +101,7 @@ impl<'a> RunEnded<'a> {
         Self { ended, record, became }
     }
 
-    /// Of one whose run has told what it recorded.
+    /// For a run that has handed back its record.
     fn told(ended: &'a EndedRun, recorded: SlotRecord) -> Self {
         let record = Ok(Some(recorded));
         let became = became(ended, true, &record);
@@ -128,17 +128,17 @@ fn became(ended: &EndedRun, ours: bool, record: &Result<Option<SlotRecord>, Fail
     match recorded.state {
         ItemState::Ok | ItemState::Skipped => SlotFate::Stands(recorded),
         ItemState::Started if ours => SlotFate::Silent,
-        // Another run is at it, or somebody lets it be tried again: of ours there is nothing to say.
+        // Another run works on it, or a person lets it be tried again: there is nothing to say of this run.
         ItemState::Started | ItemState::Planned => SlotFate::NotBegun,
         ItemState::Failed | ItemState::Lost | ItemState::Killed | ItemState::Unknown if ours || waits => {
             SlotFate::Stands(recorded)
         }
-        // What another run has left, and it is not why this one began nothing.
+        // Another run recorded it, and this run had another reason not to start.
         ItemState::Failed | ItemState::Lost | ItemState::Killed | ItemState::Unknown => SlotFate::NotBegun,
     }
 }
 
-/// Why this machine's clock is no good for schedules.
+/// Why this machine's clock cannot be used for schedules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClockError {
     /// It is this many milliseconds ahead of the store's.
@@ -147,35 +147,35 @@ pub enum ClockError {
     Store(Failure),
 }
 
-/// Why jobs were not taken.
+/// Why jobs were not registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TakeError {
-    /// What is new would be due from a wrong time on: the clock was set, or is wrong.
+    /// The clock was set or is wrong, so new jobs would count from a wrong time.
     Clock,
-    /// The store could not be told.
+    /// The store did not take them.
     Store(Failure),
 }
 
-/// All jobs of one configuration, and what this process is doing about them.
+/// All jobs of one configuration, and the runs of this process.
 pub struct Scheduler<'a> {
     jobs: Vec<JobState>,
     store: Box<dyn Store>,
     starter: Starter,
     tell: Box<dyn FnMut(&SchedulerEvent<'_>) + 'a>,
     mode: SchedulerMode,
-    /// Each process looks a little later than the slots are due, so that not all ask at once for the same.
+    /// This scheduler looks this much later than a slot is due.
     jitter: Millis,
-    /// With [`SchedulerMode::Once`], what is due later is for another time.
+    /// With [`SchedulerMode::Once`], only slots that were due by then are started.
     began: Millis,
     clocks: Clocks,
     swept: Millis,
-    /// So often in a row the store did not answer.
+    /// How often in a row the store did not answer.
     silent: u32,
     /// The job that is looked at first.
     from: usize,
-    /// Nothing is looked at before this: the store is silent, or the clock is not to be gone by.
+    /// Nothing is done before this: the store is silent, or the clock cannot be trusted.
     held: Millis,
-    /// Nothing more is to be started.
+    /// Nothing more is started.
     pub draining: bool,
     /// A run failed, or was lost.
     pub failed: bool,
@@ -220,7 +220,7 @@ impl<'a> Scheduler<'a> {
         wall_ms() - self.clocks.ahead
     }
 
-    /// These are the jobs from now on, if the store can be told. Runs that go on are left alone.
+    /// Replaces the jobs, if the store takes them. Runs that go on are left alone.
     pub fn take(&mut self, jobs: Vec<Job>) -> Result<(), TakeError> {
         self.compare_again();
         if !self.clocks.known {
@@ -238,20 +238,20 @@ impl<'a> Scheduler<'a> {
         for state in &mut jobs {
             before.remove(&state.job.name).into_iter().for_each(|old| state.inherit(old));
         }
-        // Of those that are gone, only what still runs.
+        // A job that is gone is kept while a run of it goes on.
         jobs.extend(before.into_values().filter(|state| state.running.is_some()).map(JobState::retired));
         self.jobs = jobs;
         Ok(())
     }
 
-    /// Does what is due. Gives when there is something to do next, if that is known.
+    /// Does what is due. Gives the time of the next step, if that is known.
     pub fn step(&mut self) -> Option<Millis> {
         if !self.draining {
             self.compare_again();
         }
         let now = self.now();
         self.dequeue(now);
-        // Begun after the one that was not answered for: if only its records fail, the others come by all the same.
+        // Starts after the job whose look failed last: if only its records fail, the others still have their turn.
         for n in 0..self.jobs.len() {
             let i = (self.from + n) % self.jobs.len();
             if (self.draining || self.may_act(now)) && self.jobs[i].wake.is_some_and(|at| at <= now) {
@@ -266,12 +266,12 @@ impl<'a> Scheduler<'a> {
         self.clocks.next(next, self.held, self.draining)
     }
 
-    /// Somebody set this machine's clock.
+    /// Notes that this machine's clock was set.
     pub fn clock_was_set(&mut self) {
         self.clocks.were_set();
     }
 
-    /// Whether the store answers, as far as is known, and the clock is to be gone by.
+    /// True if the store was last reachable and the clock is trusted.
     fn may_act(&self, now: Millis) -> bool {
         self.clocks.known && now >= self.held
     }
@@ -287,7 +287,7 @@ impl<'a> Scheduler<'a> {
         running.for_each(|running| running.signal(signal));
     }
 
-    /// Sees which runs have ended, and what became of them. The record is read where the run has not told it.
+    /// Takes the runs that have ended. If a run has not handed back its record, the store is read.
     pub fn reap(&mut self) {
         let now = self.now();
         for state in &mut self.jobs {
@@ -308,7 +308,7 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Wakes as many jobs as there is room for, of those that wait to make up for something.
+    /// Wakes as many jobs with missed slots as there is room for.
     fn dequeue(&mut self, now: Millis) {
         if !self.jobs.iter().any(|state| state.queued) {
             return;
@@ -319,12 +319,12 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// How many runs make up for something.
+    /// How many runs are of missed slots.
     fn late(&self) -> usize {
         self.jobs.iter().filter(|state| state.running.as_ref().is_some_and(|run| run.late)).count()
     }
 
-    /// Looks what is due of one job.
+    /// Looks at one job.
     fn visit(&mut self, i: usize, now: Millis) {
         let state = &mut self.jobs[i];
         state.wake = None;
@@ -363,8 +363,8 @@ impl<'a> Scheduler<'a> {
             let again = (look.unsettled && idle).then(|| now + state.patience());
             state.wake = again.into_iter().chain(due).min();
         }
-        // What is late may have to wait for others that are. What is due now does not wait for it, unless slots are to be
-        // run in their order.
+        // A missed slot may have to wait for those of other jobs. A slot that is due now does not wait for it, unless the
+        // slots must run in order.
         let crowded = |start: &SlotToStart| start.late && full;
         let put_off = |start: &SlotToStart| crowded(start) && (state.terms.skips || start.again);
         if !idle {
@@ -387,7 +387,7 @@ impl<'a> Scheduler<'a> {
                 (self.tell)(&SchedulerEvent::Started(&state.job.name, start));
                 state.running = Some(running);
                 state.retry.started(start);
-                // Others are for when it has ended, or the next slot is due.
+                // The other slots wait until it has ended, or the next slot is due.
                 state.wake = state
                     .next_due(now)
                     .map(|at| at + self.jitter)
@@ -401,8 +401,8 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Without the store nothing can be started: it is left alone for a while. A record that makes no sense is the trouble
-    /// of one job.
+    /// Without the store nothing can be started, so it is asked again later. A record that cannot be used stops only its
+    /// own job.
     fn unanswered(&mut self, i: usize, failure: &Failure, now: Millis) {
         self.failed = true;
         let state = &mut self.jobs[i];
@@ -424,8 +424,8 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Compares the clocks now and then, when there is something to do anyway. While this one is too far off, or was set
-    /// and nobody knows how far it is off now, nothing is started.
+    /// Compares the clocks from time to time. Nothing is started while this one is too far off, or was set and not yet
+    /// compared.
     fn compare_again(&mut self) {
         let wall = wall_ms();
         if !self.clocks.are_due(wall) {
@@ -440,7 +440,7 @@ impl<'a> Scheduler<'a> {
         match (answer, again) {
             (Err(error), Some(again)) => {
                 self.held = self.now() + again;
-                // A tick does not wait for better times.
+                // A tick does not wait for the store.
                 self.failed = true;
                 self.draining |= self.mode == SchedulerMode::Once;
                 let told = wrong(&error) == NoComparison::Silent && self.silent > 0;
@@ -464,7 +464,7 @@ impl<'a> Scheduler<'a> {
         self.swept = now;
         for state in self.jobs.iter_mut().filter(|state| state.ran) {
             state.ran = false;
-            // What cannot be removed now is removed next time.
+            // If that fails, the next sweep removes them.
             let _ = job_records::sweep(self.store.as_mut(), &state.terms, now.div_euclid(1000));
         }
     }
@@ -474,7 +474,7 @@ fn wall_ms() -> Millis {
     i64::try_from(clock::wall().as_millis()).unwrap_or(i64::MAX)
 }
 
-/// How far this machine's clock is ahead of the store's; refused if it is too far.
+/// How far this machine's clock is ahead of the store's, or an error if that is too far.
 fn compared(store: &mut dyn Store) -> Result<Option<Millis>, ClockError> {
     match clock_ahead(store).map_err(ClockError::Store)? {
         Some(ahead) if ahead.abs() > CLOCK_OFF_MS => Err(ClockError::Off(ahead)),

@@ -1,9 +1,9 @@
-//! Steps of an item, and gates: the job's processes ask the wrapper, over a private socket, whether a step is done,
-//! and tell it when it is; or whether a command may start at a gate. They never open the store themselves.
+//! Steps of an item, and gates. The job's processes never open the store: over a private socket they ask the wrapper
+//! whether a step is done, tell it when it is, and ask whether a command may start at a gate.
 //!
-//! One connection is one step: a line that asks, a line that answers, and if it is to be done, a line when it
-//! is. A connection that ends without that leaves the step undone. The step's command has the connection too: it
-//! ends when neither is left, or when the one that asked says so. At a gate it is one line and one answer.
+//! One connection is one step: a request, an answer, and a second request when the step is done. A connection that ends
+//! before that leaves the step undone. The step's command holds the connection too, so it ends when both processes have
+//! ended, or when the one that asked shuts it down. At a gate there is one request and one answer.
 
 #[cfg(test)]
 mod tests;
@@ -35,39 +35,39 @@ use leasehold::store_thread::StepTask;
 use leasehold::targets::{Refused, TargetError};
 use leasehold::{clock, random, run_files};
 
-/// Where a job finds the socket.
+/// The variable with the path of the socket.
 pub const SOCKET: &str = "LEASEHOLD_SOCKET";
-/// Most that is kept of what a step printed.
+/// Most that is kept of a step's output.
 pub const OUTPUT_MAX: usize = 8 * 1024;
 /// Longest line over the socket.
 const LINE_MAX: u64 = 64 * 1024;
 
-/// What a process of the job asks, or tells.
+/// A request of a process of the job.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "lowercase")]
 pub enum StepRequest {
-    /// Is this step to be done?
+    /// Must this step be done?
     Begin {
-        /// Which.
+        /// The step.
         step: String,
-        /// The run that the asker believes to be part of.
+        /// The run that the asking process belongs to.
         grant: Grant,
     },
-    /// It is done.
+    /// The step is done.
     Done {
-        /// What it printed, if that is to be kept.
+        /// Its output, if that is kept.
         output: Option<String>,
     },
     /// May a command start at this gate now?
     Enter {
-        /// Which.
+        /// The gate.
         gate: Name,
-        /// The run that the asker believes to be part of.
+        /// The run that the asking process belongs to.
         grant: Grant,
     },
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "lowercase")]
 pub enum StepAnswer {
@@ -77,35 +77,35 @@ pub enum StepAnswer {
     Done {
         /// The token of the run that did it.
         token: u64,
-        /// What it printed, if that was kept.
+        /// Its output, if that was kept.
         output: Option<String>,
     },
-    /// Another process of this run is at it.
+    /// Another process of this run is doing it.
     Busy,
     /// It is recorded as done.
     Recorded {
-        /// What it printed was to be kept, and there was no room for it.
+        /// There was no room for its output.
         #[serde(default)]
         left_out: bool,
     },
-    /// It must not be done: there is no room to record it.
+    /// Do not do it: there is no room to record it.
     Full,
-    /// It cannot be recorded under such a name: it must not be done.
+    /// Do not do it: it cannot be recorded under such a name.
     BadName,
-    /// It must not be done: there is no item that it is a part of.
+    /// Do not do it: the run has no item.
     NoItem,
-    /// Another run has gone over the item: this one's steps count no more.
+    /// Do not do it: another run has replaced this one's record of the item.
     Superseded,
-    /// It is done, and it cannot be told whether that is recorded; why.
+    /// It is done, but perhaps not recorded.
     Failed {
-        /// One sentence.
+        /// Why, in one sentence.
         message: String,
     },
     /// Start the command.
     Entered {
-        /// Before this, on the boot-time clock: from then on the lease may be another's. Nothing: nobody is kept out.
+        /// Before this, on the boot-time clock: from then on another run may hold the lease. `None`: there is no limit.
         by: Option<Duration>,
-        /// It is started only because the gate watches.
+        /// The gate would have refused, but only observes.
         let_in: Option<Refused>,
     },
     /// Do not start it: the gate refuses.
@@ -124,29 +124,29 @@ pub enum StepAnswer {
     Late,
     /// Do not start it: the gate's record cannot be read.
     BadFence {
-        /// Which record.
+        /// The record.
         fence: String,
         /// What is wrong with it.
         why: String,
     },
 }
 
-/// The socket of one run; gone with it, and so is who answers there.
+/// The socket of one run and the threads that answer there. Both end with the run.
 #[derive(Debug)]
 pub struct StepServer {
     place: PathBuf,
-    /// A directory that was made for it alone, if it is not at its place.
+    /// A directory that was made for the socket alone, if its usual path is too long.
     own: Option<PathBuf>,
     path: PathBuf,
-    /// Held as long as the run lives: a socket whose lock is free is a dead run's.
+    /// Held while the run lives: a socket whose lock is free is a dead run's.
     _lock: Option<File>,
-    /// Its other end sees when this is dropped.
+    /// When this is dropped, its other end stops the threads.
     _open: UnixStream,
     /// Until when the lease is surely ours.
     ours_until: OursUntil,
 }
 
-/// Until when the lease is surely ours, as the run that keeps it says; nothing: it is not said.
+/// Until when the lease is surely ours; `None` if the run has not set it.
 type OursUntil = Arc<Mutex<Option<BootTime>>>;
 
 impl Drop for StepServer {
@@ -159,47 +159,47 @@ impl Drop for StepServer {
 }
 
 impl StepServer {
-    /// Listens in this private directory, and answers what is asked at this desk.
-    pub fn listen(dir: &Path, desk: StepResponder) -> io::Result<Self> {
+    /// Listens in this private directory and answers with the responder.
+    pub fn listen(dir: &Path, responder: StepResponder) -> io::Result<Self> {
         sweep(dir);
         let (open, over) = UnixStream::pair()?;
         let (place, lock) = place(dir);
         let (listener, own) = bind(&place).inspect_err(|_| remove(&place))?;
         let path = own.as_ref().map_or_else(|| place.clone(), |own| own.join(ALONE));
-        let ours_until = Arc::clone(&desk.ours_until);
+        let ours_until = Arc::clone(&responder.ours_until);
         let steps = Self { place, own, path, _lock: lock, _open: open, ours_until };
-        let answer = move || answer(&listener, &over, &desk);
+        let answer = move || answer(&listener, &over, &responder);
         std::thread::Builder::new().name("steps".into()).stack_size(128 * 1024).spawn(answer)?;
         Ok(steps)
     }
 
-    /// Where it is.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The lease is surely ours until then: no command starts at a gate later than that.
+    /// Sets until when the lease is surely ours. No command starts at a gate later than that.
     pub fn ours_until(&self, at: BootTime) {
         *self.ours_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
     }
 }
 
-/// Everybody who comes has a thread, until the run is over: whatever still holds a connection then keeps none.
-fn answer(listener: &UnixListener, over: &UnixStream, desk: &StepResponder) {
+/// Each connection has a thread. At the end of the run all connections are shut down, even if a process still holds one.
+fn answer(listener: &UnixListener, over: &UnixStream, responder: &StepResponder) {
     let mut connected: Vec<Weak<UnixStream>> = Vec::new();
     while poll::wait(&[listener.as_fd(), over.as_fd()]).is_ok_and(|ready| !ready.has(1)) {
         let Ok((stream, _)) = listener.accept() else {
-            // Whoever comes is still there: out of descriptors, say. Nobody is served by asking at once again.
+            // The connection still waits, for example because no descriptor is left. To try at once would be of no use.
             let _ = event::poll(&mut [PollFd::new(over, PollFlags::IN)], Some(&ACCEPT_AGAIN));
             continue;
         };
         let stream = Arc::new(stream);
         connected.retain(|known| known.strong_count() > 0);
         connected.push(Arc::downgrade(&stream));
-        // Whoever calls a store needs more than a step, which has the keeper call it.
-        let stack = if desk.gates.is_some() { 2048 * 1024 } else { 256 * 1024 };
-        let desk = desk.clone();
-        let serve = move || drop(desk.serve(&stream));
+        // A gate calls the store here, which needs more stack. For a step the keeper calls it.
+        let stack = if responder.gates.is_some() { 2048 * 1024 } else { 256 * 1024 };
+        let responder = responder.clone();
+        let serve = move || drop(responder.serve(&stream));
         let _ = std::thread::Builder::new().name("step".into()).stack_size(stack).spawn(serve);
     }
     for stream in connected.iter().filter_map(Weak::upgrade) {
@@ -207,17 +207,17 @@ fn answer(listener: &UnixListener, over: &UnixStream, desk: &StepResponder) {
     }
 }
 
-/// How long it is left alone if nobody could be let in.
+/// Pause after a connection that could not be accepted.
 const ACCEPT_AGAIN: event::Timespec = event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// What a socket is called in a directory of its own.
+/// The name of a socket in a directory of its own.
 const ALONE: &str = "steps";
-/// How long a name is.
+/// The length of a name.
 const DIGITS: usize = 16;
-/// How often a name is looked for beside others who sweep there.
+/// How often a new name is tried, beside other processes that remove old sockets.
 const TRIES: u32 = 100;
 
-/// A place for a socket in `dir`, and its lock, which is held before there is a socket. Where nothing can be locked there
-/// is none, and what is left behind there stays.
+/// A path for a socket in `dir`, and its lock, which is taken before the socket is made. Without locks on that file system
+/// there is none, and old sockets stay.
 fn place(dir: &Path) -> (PathBuf, Option<File>) {
     let mut path = PathBuf::new();
     for _ in 0..TRIES {
@@ -232,7 +232,7 @@ fn place(dir: &Path) -> (PathBuf, Option<File>) {
     (path, None)
 }
 
-/// A socket at its place; or, where its path would be too long for one, in a directory of its own.
+/// Makes the socket at its place, or in a directory of its own if its path is too long.
 fn bind(place: &Path) -> io::Result<(UnixListener, Option<PathBuf>)> {
     match UnixListener::bind(place) {
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
@@ -244,18 +244,18 @@ fn bind(place: &Path) -> io::Result<(UnixListener, Option<PathBuf>)> {
     }
 }
 
-/// Where a socket lies whose path would be too long.
+/// The directory of a socket whose path is too long.
 fn elsewhere(place: &Path) -> PathBuf {
     PathBuf::from("/tmp").join(format!("leasehold-{}", place.file_name().unwrap_or_default().display()))
 }
 
-/// Removes what wrappers that were killed have left. Nobody is asked: one that is stopped would not answer.
+/// Removes the sockets of wrappers that were killed. The lock tells: a wrapper that is stopped would not answer.
 fn sweep(dir: &Path) {
     run_files::sweep(dir, DIGITS, remove);
 }
 
-/// A socket and its lock, in this order: a socket without a lock would stay for ever. The name was drawn at random, and in
-/// a directory that is not ours nothing can be removed.
+/// Removes a socket, then its lock: a socket without a lock would stay. The name is random, and in another user's directory
+/// nothing can be removed.
 fn remove(place: &Path) {
     let own = elsewhere(place);
     if std::fs::remove_file(own.join(ALONE)).is_ok() {
@@ -267,34 +267,34 @@ fn remove(place: &Path) {
     }
 }
 
-/// Who answers.
+/// Answers requests.
 #[derive(Clone, Debug)]
 pub struct StepResponder {
-    /// Whose run it is.
+    /// The run that it answers for.
     run: Bearer,
     ours_until: OursUntil,
     steps: Option<ItemSteps>,
     gates: Option<Gates>,
-    /// How long the store is asked about a gate.
+    /// How long to ask the store about a gate.
     gate_patience: Duration,
 }
 
 impl StepResponder {
-    /// For this run, which has neither an item nor a gate yet.
+    /// A responder for this run, without an item or gates.
     pub fn new(run: Bearer) -> Self {
         let (ours_until, gate_patience) = (OursUntil::default(), Duration::ZERO);
         Self { run, ours_until, steps: None, gates: None, gate_patience }
     }
 
-    /// It does an item, which its keeper has. A store that does not answer when a step is done is asked again for
-    /// `patience`.
+    /// Adds the steps of an item, which the keeper records. If the store does not answer when a step is done, it is asked
+    /// again for `patience`.
     #[must_use]
     pub fn with_steps(self, keeper: StepSender, patience: Duration) -> Self {
         let (grant, under_way) = (self.run.grant, Arc::default());
         Self { steps: Some(ItemSteps { grant, keeper, patience, under_way }), ..self }
     }
 
-    /// It has sealed gates. Their store is asked for so long.
+    /// Adds gates that the run has fenced. Their store is asked for `patience`.
     #[must_use]
     pub fn with_gates(self, gates: Gates, patience: Duration) -> Self {
         Self { gates: Some(gates), gate_patience: patience, ..self }
@@ -303,25 +303,25 @@ impl StepResponder {
     fn serve(&self, stream: &UnixStream) -> io::Result<()> {
         let mut lines = BufReader::new(stream);
         match (receive(&mut lines)?, &self.steps) {
-            (StepRequest::Begin { step, grant }, Some(desk)) => desk.serve(&step, grant, lines),
+            (StepRequest::Begin { step, grant }, Some(steps)) => steps.serve(&step, grant, lines),
             (StepRequest::Begin { .. }, None) => send(stream, &StepAnswer::NoItem),
             (StepRequest::Enter { gate, grant }, _) => send(stream, &self.enter(&gate, grant)),
             (StepRequest::Done { .. }, _) => Ok(()),
         }
     }
 
-    /// Compares and sets the gate.
+    /// Asks the gate whether this run's token is still the newest.
     fn enter(&self, gate: &Name, grant: Grant) -> StepAnswer {
         let Some(gates) = self.gates.as_ref().filter(|_| grant == self.run.grant) else {
             return StepAnswer::NoGate;
         };
         let entered = gates.gate(gate).enter(&self.run, self.gate_patience);
-        // Known only now: the lease may have been renewed meanwhile.
+        // Read after the call: the lease may have been renewed meanwhile.
         let by = *self.ours_until.lock().unwrap_or_else(PoisonError::into_inner);
         match entered {
             Ok(entered) => StepAnswer::Entered { by: by.map(|by| by.0), let_in: entered.let_in },
             Err(TargetError::Refused(refused)) => StepAnswer::Barred { refused: *refused },
-            // Paused in the middle of the call: the store is not to blame.
+            // This process was paused during the call; the store did nothing wrong.
             Err(_) if by.is_some_and(|by| clock::boot_time() >= by) => StepAnswer::Late,
             Err(TargetError::Remote { failure, .. }) => StepAnswer::Unentered { failure },
             Err(TargetError::BadFence { fence, why, .. }) => StepAnswer::BadFence { fence, why },
@@ -332,40 +332,40 @@ impl StepResponder {
     }
 }
 
-/// Who answers about the steps of an item.
+/// Answers requests about the steps of an item.
 #[derive(Clone, Debug)]
 struct ItemSteps {
     grant: Grant,
     keeper: StepSender,
-    /// How long a store that does not answer is asked again: renewals wait meanwhile.
+    /// How long a silent store is asked again. Renewals wait meanwhile.
     patience: Duration,
     under_way: Arc<Mutex<BTreeSet<String>>>,
 }
 
-/// Somebody is at a step, until this is dropped.
+/// A process is doing a step, until this is dropped.
 struct StepGuard<'a> {
-    desk: &'a ItemSteps,
+    steps: &'a ItemSteps,
     step: &'a str,
 }
 
 impl Drop for StepGuard<'_> {
     fn drop(&mut self) {
-        self.desk.under_way().remove(self.step);
+        self.steps.under_way().remove(self.step);
     }
 }
 
 impl ItemSteps {
     fn serve(&self, step: &str, grant: Grant, mut lines: BufReader<&UnixStream>) -> io::Result<()> {
         let stream = *lines.get_ref();
-        let at_it = match self.begin(step, grant) {
-            Ok(at_it) => at_it,
+        let reserved = match self.begin(step, grant) {
+            Ok(reserved) => reserved,
             Err(answer) => return send(stream, &answer),
         };
         send(stream, &StepAnswer::Begin)?;
         let StepRequest::Done { output } = receive(&mut lines)? else { return Ok(()) };
         let answer = self.done(step, output);
-        // Before the answer: whoever has heard it may ask again.
-        drop(at_it);
+        // Before the answer: a process that has it may ask again.
+        drop(reserved);
         send(stream, &answer)
     }
 
@@ -373,7 +373,7 @@ impl ItemSteps {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The step is the asker's to do; or what else is to be answered.
+    /// Reserves the step for the asking process, or gives another answer.
     fn begin<'a>(&'a self, step: &'a str, grant: Grant) -> Result<StepGuard<'a>, StepAnswer> {
         if grant != self.grant {
             return Err(StepAnswer::Superseded);
@@ -381,16 +381,16 @@ impl ItemSteps {
         if step.is_empty() || step.len() > STEP_NAME_MAX {
             return Err(StepAnswer::BadName);
         }
-        // First, and only then it is looked at: whoever was at it before has left it as it is now.
+        // Reserved before the look, so that the look sees what an earlier process has recorded.
         let nobody_else = self.under_way().insert(step.into());
-        let at_it = nobody_else.then(|| StepGuard { desk: self, step });
+        let reserved = nobody_else.then(|| StepGuard { steps: self, step });
         let (told, answer) = mpsc::channel();
         self.keeper.send(StepTask::Stands { name: step.into(), told });
         match answer.recv().map_err(|_| ended())?.ok_or(StepAnswer::NoItem)? {
             StepStands::Full => Err(StepAnswer::Full),
             StepStands::Done(done) => Err(StepAnswer::Done { token: done.token.get(), output: done.output }),
-            StepStands::Open => at_it.ok_or(StepAnswer::Busy),
-            StepStands::Unrecorded(_) if at_it.is_none() => Err(StepAnswer::Busy),
+            StepStands::Open => reserved.ok_or(StepAnswer::Busy),
+            StepStands::Unrecorded(_) if reserved.is_none() => Err(StepAnswer::Busy),
             StepStands::Unrecorded(done) => Err(match self.done(step, done.output.clone()) {
                 StepAnswer::Recorded { .. } => {
                     StepAnswer::Done { token: done.token.get(), output: done.output }

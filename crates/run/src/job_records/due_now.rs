@@ -1,4 +1,4 @@
-//! What is due of a job now.
+//! Looks at one job: which slots may start now.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::schedule::Slot;
 
-/// More that nobody has begun are not offered to be started: the first will do, unless it has to wait.
+/// The most slots without a record that are offered. Only one is started; the others are tried if it has to wait.
 const OFFERED: usize = 8;
 
 /// One look at one job.
@@ -39,11 +39,11 @@ struct Looking<'a> {
     look: DueNow,
 }
 
-/// Looks what is due of a job, settles what can be settled, and says what to start.
+/// Settles the slots that can be settled, and offers those that may start.
 pub fn due_now(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Result<DueNow, LookFailed> {
     let broken = |failure| LookFailed { failure, notes: Vec::new() };
     let Some(agenda) = read(store, &terms.job).map_err(broken)? else {
-        // Removed by hand: it is as if nobody had ever seen it.
+        // A person removed it, so the job is new.
         register(store, &[terms], now).map_err(broken)?;
         return Ok(DueNow::default());
     };
@@ -61,7 +61,7 @@ impl Looking<'_> {
     fn all(&mut self) -> Result<(), Failure> {
         if let Some(upto) = self.agenda.ahead(self.now, self.terms.stagger) {
             self.look.notes.push(JobNote::Ahead(upto));
-            // Nothing is due, and nothing more is to be settled by that time.
+            // Nothing is due until then.
             return self.still_open();
         }
         if !self.pause_is_over()? {
@@ -78,7 +78,7 @@ impl Looking<'_> {
         due.map_or(Ok(()), |due| self.offer(&due, &stands))
     }
 
-    /// What was due during a pause that is over is accounted for before anything else. False: somebody else is at it.
+    /// Drops the slots of a pause that is over, before anything else. False if another process changed the record.
     fn pause_is_over(&mut self) -> Result<bool, Failure> {
         let Some(until) = self.agenda.paused.as_ref().and_then(|paused| paused.until) else {
             return Ok(true);
@@ -94,7 +94,7 @@ impl Looking<'_> {
         Ok(changed.by_us)
     }
 
-    /// Changes the record of the job, unless its schedule was changed meanwhile: then all of this is for another look.
+    /// Changes the record of the job, unless its schedule was changed meanwhile. Then the next look starts afresh.
     fn change(
         &mut self,
         rule: impl Fn(Option<&JobRecord>, WriteId) -> Option<JobRecord>,
@@ -103,7 +103,7 @@ impl Looking<'_> {
         change(self.store, &self.terms.job, |found, write| rule(found.filter(ours), write))
     }
 
-    /// Takes over what the record says now, and tells of ranges that we have put there.
+    /// Takes over the record as it is now, and adds a note for each range that this process has dropped.
     fn changed<'r>(&mut self, changed: &Changed, dropped: impl Iterator<Item = &'r DroppedRange>) {
         if changed.by_us {
             self.look.notes.extend(dropped.map(|range| JobNote::Dropped(*range)));
@@ -119,7 +119,7 @@ impl Looking<'_> {
         for at in self.agenda.open.clone() {
             let Some(slot) = self.terms.slot(at) else { continue };
             match self.stands_at(&slot)? {
-                // It never came as far as a record, and there are newer ones.
+                // No run of it made a record, and there are newer slots.
                 None => {
                     over.push(at);
                     unseen.push(never_begun(at));
@@ -143,7 +143,7 @@ impl Looking<'_> {
         self.count_dropped()
     }
 
-    /// How one slot stands; nothing if it has no record, and no run of ours is at it.
+    /// How one slot stands; `None` if it has no record and no run of this process is starting it.
     fn stands_at(&mut self, slot: &Slot) -> Result<Option<SlotStanding>, Failure> {
         let subject = self.terms.subject(slot);
         let Some(stored) = block_on(self.store.read(&key_of(&subject)))? else {
@@ -162,14 +162,14 @@ impl Looking<'_> {
         }
     }
 
-    /// Accounts for what became due and is not wanted any more. Gives how the slots with a record stand.
+    /// Drops the slots that are not run any more. Gives how the slots with a record stand.
     fn settle(&mut self, due: &DueSlots) -> Result<BTreeMap<i64, SlotStanding>, Failure> {
         let stands = self.recorded_stands(self.now)?;
         let upto = due.account_upto(self.now);
         if let Some(account) = catch_up::account(&self.terms.schedule, &self.agenda, upto, &stands, due.why())
         {
             let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
-            // Whoever was faster has accounted for them, and said so; or has paused the job, or let it go on.
+            // Otherwise another process has dropped them, or has paused or resumed the job.
             let as_seen = |agenda: &&JobRecord| agenda.settled == before && agenda.paused == paused;
             let changed =
                 self.change(|found, write| Some(found.filter(as_seen)?.with_account(&account, write)))?;
@@ -180,7 +180,7 @@ impl Looking<'_> {
         Ok(stands)
     }
 
-    /// Offers what is due and wanted to be started.
+    /// Offers the slots that are due, or skips them.
     fn offer(&mut self, due: &DueSlots, stands: &BTreeMap<i64, SlotStanding>) -> Result<(), Failure> {
         for at in &due.run {
             let (Some(slot), begun) = (self.terms.slot(*at), stands.get(at).copied()) else { continue };
@@ -197,7 +197,7 @@ impl Looking<'_> {
         Ok(())
     }
 
-    /// How the slots stand that have a record and are not accounted for, up to a second.
+    /// How the slots with a record stand that are not settled, up to a second.
     fn recorded_stands(&mut self, upto: i64) -> Result<BTreeMap<i64, SlotStanding>, Failure> {
         let settled = self.agenda.settled;
         let mut all = self.all_stands(settled, upto, false)?;
@@ -210,8 +210,8 @@ impl Looking<'_> {
         Ok(all)
     }
 
-    /// How the slots with a record stand, after one second, up to and with another. What cannot be read is left alone.
-    /// Of those that were `dropped`, what was waved off since is taken back, as whoever did it would, if not dead.
+    /// How the slots with a record stand, after `after` and up to `upto`. A record that cannot be read is left alone. With
+    /// `dropped`, records of skipped slots are removed: a scheduler died before it could do so.
     fn all_stands(
         &mut self,
         after: i64,
@@ -225,7 +225,7 @@ impl Looking<'_> {
         for (entry, stored) in &entries {
             let stands = if dropped && is_waved_off(entry) {
                 block_on(self.store.remove(&key_of(&entry.subject), &stored.version));
-                // Counted once it is gone.
+                // It counts once its record is gone.
                 SlotStanding::Taken
             } else {
                 self.stands(entry, stored)?
@@ -235,8 +235,8 @@ impl Looking<'_> {
         Ok(all)
     }
 
-    /// Counts once more what was dropped. A run that began one of them before they were settled has left a record by
-    /// now; whatever is begun later is withdrawn.
+    /// Counts dropped slots again. A run that started one before they were settled has made its record by now; a run that
+    /// starts one later removes its record.
     fn count_dropped(&mut self) -> Result<(), Failure> {
         let counting: Vec<DroppedRange> =
             self.agenda.dropped.iter().filter(|range| range.counting).copied().collect();
@@ -257,7 +257,7 @@ impl Looking<'_> {
         stands(self.store, self.terms, self.now, entry, stored, &mut self.look.notes)
     }
 
-    /// Offers a slot that may be begun to be started, or waves it off.
+    /// Offers a slot to be started, or skips it.
     fn advance(&mut self, slot: Slot, begun: bool, late: bool) -> Result<(), Failure> {
         let id = slot.due().to_string();
         let (mut ways, mut held) = (Vec::new(), None);
@@ -274,13 +274,13 @@ impl Looking<'_> {
                 self.look.unsettled = true;
             }
             (SlotAction::WaveOff, Some(held)) if self.is_made_up(&held)? => self.look.unsettled = true,
-            (SlotAction::WaveOff, Some(held)) => self.wave_off(&slot, &held)?,
+            (SlotAction::WaveOff, Some(held)) => self.skip(&slot, &held)?,
             (SlotAction::Wait | SlotAction::WaveOff, _) => self.look.unsettled = true,
         }
         Ok(())
     }
 
-    /// Whether a lease is held by a slot of this job that is tried again.
+    /// Whether an earlier slot of this job, which is tried again, holds the lease.
     fn is_made_up(&mut self, held: &LeaseRecord) -> Result<bool, Failure> {
         let at = held.holder.slot.as_deref().and_then(|slot| slot.parse::<Timestamp>().ok());
         let Some(slot) = at.and_then(|at| self.terms.slot(at.as_second())) else { return Ok(false) };
@@ -301,7 +301,7 @@ impl Looking<'_> {
         Ok(leases)
     }
 
-    fn wave_off(&mut self, slot: &Slot, held: &LeaseRecord) -> Result<(), Failure> {
+    fn skip(&mut self, slot: &Slot, held: &LeaseRecord) -> Result<(), Failure> {
         let subject = self.terms.subject(slot);
         let at = host::utc(clock::wall().as_secs());
         let (key, mut update) = (key_of(&subject), Update::new(random::seed()));
@@ -324,28 +324,28 @@ impl Looking<'_> {
         })?;
         let (entry, version) = match done {
             UpdateOutcome::Landed { record, version, .. } => (record, version),
-            // Somebody has, or has begun it: seen with the next look.
+            // Another process has made a record of the slot. The next look sees it.
             UpdateOutcome::Stopped(()) => {
                 self.look.unsettled = true;
                 return Ok(());
             }
             UpdateOutcome::Failed { failure, .. } => return Err(failure),
         };
-        // Somebody may have dropped it before there was a record: that stands. What is settled otherwise is so
-        // by what this record says; so where nobody can tell, it stays.
+        // If another process dropped the slot before there was a record, that stands. If the store does not say so, the
+        // record stays.
         let dropped = |agenda: JobRecord| agenda.is_dropped(slot.number());
         if read(self.store, &self.terms.job)?.is_some_and(dropped) {
             block_on(self.store.remove(&key, &version));
             return Ok(());
         }
         self.look.notes.push(JobNote::WavedOff(entry));
-        self.tell_if_stuck(slot)
+        self.note_if_stuck(slot)
     }
 
-    /// Tells, at the slot that makes it so, that one after the other gave way.
-    fn tell_if_stuck(&mut self, slot: &Slot) -> Result<(), Failure> {
+    /// Adds a note if with this slot too many in a row were skipped. Only with the first one that makes it so.
+    fn note_if_stuck(&mut self, slot: &Slot) -> Result<(), Failure> {
         let mut entries = Vec::new();
-        // One more, to tell the first time from all others.
+        // One more slot: then it is not the first time.
         let told = |slot: &Slot| !self.agenda.is_void(slot.number());
         for slot in self.terms.schedule.back_from(slot.due()).take(STUCK + 1).take_while(told) {
             match ledger::entry(self.store, &self.terms.subject(&slot))? {
@@ -360,7 +360,7 @@ impl Looking<'_> {
     }
 }
 
-/// How a slot stands by its record. One whose run never reported is recorded so, if it is not to be run again.
+/// How a slot stands by its record. If its run never recorded how it ended, and it is not run again, that is recorded.
 pub(super) fn stands(
     store: &mut dyn Store,
     terms: &Terms,
@@ -385,7 +385,7 @@ pub(super) fn stands(
                         notes.push(JobNote::Silent(silent));
                         SlotStanding::Settled
                     }
-                    // Somebody else has: seen with the next look.
+                    // Another process did. The next look sees it.
                     Amended::Superseded(_) => SlotStanding::Taken,
                     Amended::Failed(failure) => return Err(failure),
                 });

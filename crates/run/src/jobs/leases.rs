@@ -42,7 +42,7 @@ fn every_slot_counts(section: &Section<'_>) -> Result<bool, BadFile> {
     Ok(section.count("catch_up", 0, CATCH_UP_MOST)?.is_some_and(|most| most >= 2))
 }
 
-/// Finds what is wrong with the defaults, whatever the jobs say.
+/// Checks the defaults by themselves.
 pub fn check_defaults(defaults: &Section<'_>) -> Result<(), BadFile> {
     check(defaults)
 }
@@ -57,7 +57,7 @@ pub fn leases(said: &JobTable<'_>, name: &Name) -> Result<(Vec<Name>, IfBusy), B
     if !waits && own.has("wait") {
         return Err(own.bad("wait", NO_WAIT));
     }
-    // A job with an on_busy of its own need not mind the wait of the defaults.
+    // A job that sets on_busy does not need the wait of the defaults.
     if on_busy.is_none() && defaults.has("wait") {
         return Err(defaults.bad("wait", NO_WAIT));
     }

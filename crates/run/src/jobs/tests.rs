@@ -254,7 +254,7 @@ fn numbers_and_durations() {
     refused_with("ttl = \"5s\"\ngrace = \"60s\"", "Make the ttl at least");
     refused_with("heartbeat = \"60s\"", "two heartbeats");
     refused(&format!("[defaults]\nttl = \"1s\"\ngrace = \"1m\"\n{}", with("")), 2, "ttl");
-    // A mistake in the defaults is one even where nobody needs them.
+    // A mistake in the defaults is found even if no job needs them.
     refused(&format!("[defaults]\nmax_run = \"2\"\n{}", with("max_run = \"1h\"")), 2, "has no unit");
 }
 
@@ -386,7 +386,7 @@ fn placeholders_that_nothing_fills_in() {
     refused_with("fence = \"file:/a\"", "fence must be a list of texts");
 }
 
-/// The job and whoever seals must mean the same file.
+/// The job and the process that fences must mean the same file.
 #[test]
 fn targets_are_seen_from_where_the_job_runs() {
     let job = one(&with("dir = \"a{b}\"\nfence = [\"file:./x/{slot}\", \"sqlite:d.db#t\", \"tree:/t\"]"));

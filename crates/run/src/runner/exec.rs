@@ -1,4 +1,5 @@
-//! A command as a shell would run it: in our own group, with our own descriptors, and not watched over.
+//! Runs a command as a shell would: in our own process group, with our own descriptors, and without watching its
+//! descendants.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,10 +17,10 @@ use super::signals::Signals;
 use leasehold::clock::boot_time;
 use leasehold::poll::{self, Timer};
 
-/// How often one looks whose child's end nobody tells.
+/// How often to look for the end of the child where SIGCHLD is blocked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Starts it under the name that the user gave it; a file without a `#!` line is given to `sh`, as a shell does.
+/// Starts it under the name that the user gave; `sh` executes a file without a `#!` line, as in a shell.
 pub fn start(program: &Program, args: &[OsString], prepare: impl Fn(&mut Command)) -> io::Result<Child> {
     let mut command = Command::new(&program.path);
     prepare(command.arg0(&program.name).args(args));
@@ -33,15 +34,15 @@ pub fn start(program: &Program, args: &[OsString], prepare: impl Fn(&mut Command
     }
 }
 
-/// The exit code, as a shell would say it.
+/// The exit code as in a shell.
 pub fn code(status: ExitStatus) -> u8 {
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// Runs it to its end, passing on the signals we get; its exit code.
+/// Runs it to its end and passes signals on. Gives its exit code.
 pub fn run(program: &Program, args: &[OsString], env: &[Variable], foreground: bool) -> io::Result<u8> {
-    // Before the child, so that none is missed.
+    // Before the child starts, so that no signal is missed.
     let mut signals = Signals::install()?;
     let look = signals.deaf().then(Timer::new).transpose()?;
     let mut child = start(program, args, |command| environment::apply(command, env))?;

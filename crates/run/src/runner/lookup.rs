@@ -10,7 +10,7 @@ use rustix::io::Errno;
 /// A command that exists and may be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// As the user wrote it: what the job sees as its own name.
+    /// As the user wrote it. The job sees this as its own name.
     pub name: OsString,
     /// Where it was found.
     pub path: PathBuf,
@@ -22,13 +22,13 @@ pub enum LookupError {
     /// There is no such command: 127.
     #[error("{0}")]
     NotFound(String),
-    /// There is something of that name, but it cannot be executed: 126.
+    /// A file of that name exists, but cannot be executed: 126.
     #[error("{0}")]
     NotExecutable(String),
 }
 
 impl LookupError {
-    /// The exit code a shell would give.
+    /// The exit code as in a shell.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::NotFound(_) => 127,
@@ -55,7 +55,7 @@ pub fn lookup(name: &OsStr, path: Option<&OsStr>) -> Result<Program, LookupError
             Err(Unexecutable::Unfit(why)) => Err(LookupError::NotExecutable(format!("{shown}: {why}"))),
         };
     }
-    // A file that is there but unfit does not end the search, but explains its failure.
+    // A file that cannot be executed does not end the search, but explains a failure.
     let mut unfit = None;
     let dirs = path.unwrap_or(OsStr::new(DEFAULT_PATH));
     for dir in dirs.as_bytes().split(|b| *b == b':') {
@@ -90,7 +90,7 @@ enum Unexecutable {
 
 fn examine(path: &Path) -> Result<(), Unexecutable> {
     match rustix::fs::access(path, Access::EXEC_OK) {
-        // A directory passes too.
+        // A directory passes this check.
         Ok(()) => match rustix::fs::stat(path) {
             Ok(stat) => regular(&stat),
             Err(e) => Err(Unexecutable::Absent(sentence(e))),

@@ -24,8 +24,8 @@ use leasehold::host::RUN_ID_SHORTEST;
 #[cfg(any(target_os = "linux", target_os = "android"))]
 use leasehold::liveness::proc;
 
-/// Whether that process lives and everything we do is done below it. The wrapper of a run is above all that its job starts,
-/// until it dies. Where that cannot be seen the answer is no.
+/// Whether that process lives and is an ancestor of this one. The wrapper of a run is the ancestor of all processes of its
+/// job, until it dies. False where processes cannot be looked at.
 pub fn is_above_us(pid: i32) -> bool {
     let parent = |of: i32| parent(of).filter(|above| *above > 0);
     let us = rustix::process::getpid().as_raw_pid();
@@ -42,8 +42,7 @@ fn parent(_: i32) -> Option<i32> {
     None
 }
 
-/// What is left on this machine of a run whose wrapper was this process, if that is gone: for people. Where processes
-/// cannot be looked at, nothing.
+/// The processes that are left on this machine of a run whose wrapper has died. Empty where processes cannot be looked at.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn orphans(wrapper: u32, run_id: &str) -> Vec<tree_types::Survivor> {
     let is_there = i32::try_from(wrapper).is_ok_and(|pid| proc::stat(pid).is_ok_and(|stat| !stat.dead()));
@@ -62,8 +61,8 @@ pub fn orphans(_wrapper: u32, _run_id: &str) -> Vec<tree_types::Survivor> {
     Vec::new()
 }
 
-/// Processes on this machine that were started with all of these in their environment. Where processes cannot be looked at,
-/// none.
+/// The processes on this machine that were started with all of these in their environment. Empty where processes cannot
+/// be looked at.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub fn started_with(entries: &[String]) -> Vec<tree_types::Survivor> {
     let (all, _) = proc::all().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! `run`: a command under a lease.
 //!
-//! The main thread is one poll loop over a boot-time timer, the keeper's wake-up and the signals. It
-//! starts the job, holds the deadline, and never touches the store while a job lives.
+//! The main thread is one poll loop over a boot-time timer, the keeper's wake-up and the signals. It starts the job, keeps
+//! the deadline, and never calls the store while a job lives.
 
 mod start;
 
@@ -42,19 +42,19 @@ use leasehold::{clock, host, random};
 pub struct RunSpec {
     /// Leases in order of preference; never empty.
     pub leases: Vec<Name>,
-    /// What the work is called.
+    /// The name of the job.
     pub job: Name,
-    /// This run's own identity; unique.
+    /// The id of this run; unique.
     pub run_id: String,
-    /// Checked timing.
+    /// The timing of the lease.
     pub timing: Timing,
-    /// How long to wait when all are held.
+    /// How long to wait if all leases are held.
     pub wait: Duration,
-    /// What it was started under.
+    /// The runs that this one is part of.
     pub within: Within,
-    /// End the job after this long.
+    /// The job is stopped after this long.
     pub max_run: Option<Duration>,
-    /// The command, looked up beforehand.
+    /// The program of the command.
     pub program: Program,
     /// Its arguments.
     pub args: Vec<OsString>,
@@ -64,19 +64,19 @@ pub struct RunSpec {
     pub store: Option<String>,
     /// Standard input is a terminal: the job stays in its foreground group.
     pub foreground: bool,
-    /// What is to be done once.
+    /// Its item: work that is done once.
     pub item: Option<Item>,
-    /// With a slot: a key that is done once together with it.
+    /// With a slot: the key that is done with it.
     pub key: Option<Item>,
-    /// Where this machine notes what it begins and ends, for when it is asked for on another store.
+    /// Where this machine remembers items, in case the same item is run on another store.
     pub seen: Option<OtherStores>,
-    /// Its output passes through us, and the last of it is recorded if it fails.
+    /// Its output passes through this process. If it fails, the end of the output is recorded.
     pub tail: bool,
-    /// How it ends is kept in the lease's record, unless an item's record says it.
+    /// The lease's record keeps how the run ended, unless an item's record does.
     pub history: bool,
-    /// A private directory in which its steps and gates find us.
+    /// The private directory for the socket of its steps and gates.
     pub sockets: Option<PathBuf>,
-    /// The store of its gates, if it has any.
+    /// The gates of the run, if it has any.
     pub gates: Option<Gates>,
 }
 
@@ -122,14 +122,14 @@ impl RunSpec {
         Holder { slot, ..host::holder(&self.run_id, &self.job) }
     }
 
-    /// Its item, not begun yet.
+    /// The recorder of its item, which is not started yet.
     pub fn book(&self) -> Option<ItemRecorder> {
         let book = ItemRecorder::new(self.item.clone()?, self.key.clone(), self.job.clone(), self.holder());
         Some(book.noted_in(self.seen.clone()))
     }
 
-    /// What of its end is kept in the lease's record. A key and a slot have records of their own; of a cooldown only
-    /// the last run has one.
+    /// What the lease's record keeps of its end. A key and a slot have records of their own; a cooldown has one only for
+    /// its last run.
     fn kept(&self) -> HistoryPolicy {
         match self.item.as_ref().map(|item| &item.subject) {
             _ if !self.history => HistoryPolicy::Nothing,
@@ -138,14 +138,14 @@ impl RunSpec {
         }
     }
 
-    /// What a variable is to the command, as far as it is not for us to set.
+    /// A variable as the command would have it, before this run sets its own.
     pub fn variable(&self, name: &str) -> Option<OsString> {
         let own = self.env.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
         own.or_else(|| std::env::var_os(name))
     }
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug)]
 pub struct RunResult {
     /// How it ended.
@@ -160,23 +160,23 @@ pub struct RunResult {
     pub gave_up: Option<String>,
     /// How long the job ran.
     pub lasted: Duration,
-    /// What the fences of its targets have to tell.
+    /// What happened at its targets.
     pub fences: SealReport,
-    /// What came of opening its item, if it came to that.
+    /// The result of opening its item, if it was opened.
     pub opened: Option<ItemOpened>,
-    /// What came of recording how its item ended.
+    /// The result of recording the end of its item.
     pub recorded: Option<ItemRecorded>,
-    /// Why not all that the job printed could be passed on.
+    /// Why a part of the job's output was not passed on.
     pub unwritten: Option<String>,
 }
 
-/// What the caller hears while it runs.
+/// The caller, while the job runs.
 pub trait Listener {
     /// Something happened.
     fn event(&mut self, event: &Event);
-    /// These processes outlived the command and are being ended.
+    /// These processes outlived the command and are now ended.
     fn survivors(&mut self, survivors: &[Survivor]);
-    /// These processes should be gone, and we may not end them: they run as somebody else.
+    /// These processes should have ended, and cannot be: they run as another user.
     fn untouchable(&mut self, processes: &[Survivor]);
 }
 
@@ -198,7 +198,7 @@ pub fn run(
         return Err(io::Error::other(why));
     }
     let grant = Grant(random::seed());
-    // Locked before the claim is made, so that no neighbour can see the claim and a free lock.
+    // Locked before the claim is sent, so that no other process of this machine sees the claim with a free lock.
     let (lock_dir, near) = (store.facts().lock_dir, store.facts().this_machine_only);
     let lock = lock_dir.and_then(|dir| HolderLock::create(&dir, grant).ok());
     let plan = SessionPlan {
@@ -219,7 +219,7 @@ pub fn run(
     let shell = Driver::new(plan, store, memory, spec.book())?;
     let job = Process {
         spec,
-        // Also where no neighbour looks for it: we do, for what the job leaves behind.
+        // Also on a shared store: this process finds what the job leaves behind by it.
         mark: new_mark(grant),
         lock,
         fences,
@@ -261,10 +261,10 @@ impl Loop<'_> {
             }
         };
         self.shell.finish(&outcome);
-        // All else is done: a reader that stands still keeps nobody from the lease.
+        // Last, because the lease is released by now: a reader that stands still blocks nobody.
         let tail = self.job.running.as_mut().and_then(|running| running.tail.take());
         let unwritten = tail.and_then(|tail| tail.finish(&mut self.signals));
-        // The process ends next; taking the handlers down one by one would cost 3 % of a short run.
+        // The process ends next. To remove the handlers one by one would cost 3 % of a short run.
         std::mem::forget(self.signals);
         Ok(RunResult { unwritten, ..self.job.ran(outcome) })
     }
@@ -281,9 +281,9 @@ impl Loop<'_> {
             inputs.extend(pending.forward.into_iter().filter_map(named).map(Input::Signal));
             reap |= pending.child;
         }
-        // Also after a kill: what was not our child ends without a signal to us.
+        // Also after KILL: a process that was not our child ends without SIGCHLD.
         if reap {
-            // Whoever comes next must not meet them. After a clean end they are none of our business.
+            // The next holder must not meet them. After a clean end they may go on.
             let stopped = self.shell.stopped().is_some_and(|why| *why != StopReason::Survivors);
             if let Some(running) = self.job.running.as_mut().filter(|_| stopped) {
                 running.tree.await_strays();
@@ -293,8 +293,8 @@ impl Loop<'_> {
         Ok(inputs)
     }
 
-    /// The system fails us. Whatever runs is ended first: nobody would watch over it any more. Nothing new is asked of the
-    /// system for that, for it may be what there is no more of.
+    /// A system call failed, so nobody can watch over the job any more: kills it and leaves the lease to expire. The system
+    /// may lack descriptors, so no new loop or timer is made.
     fn give_up(mut self, error: io::Error) -> io::Result<RunResult> {
         if self.job.running.is_none() {
             return Err(error);
@@ -319,29 +319,29 @@ impl Loop<'_> {
     }
 }
 
-/// What a shell would say of a job that died of KILL.
+/// The exit code of a job that KILL ended.
 const KILLED: i32 = 128 + 9;
 
 /// The job as a process tree.
 struct Process<'a> {
     spec: &'a RunSpec,
     lock: Option<HolderLock>,
-    /// What says in `/proc` whose job a process is, where it can.
+    /// The mark in `/proc` that tells whose job a process is, if it can be set.
     mark: Option<u64>,
     fences: Fences,
-    /// For its steps, which the keeper records.
+    /// Sends steps to the keeper, which records them.
     keeper: StepSender,
     listener: &'a mut dyn Listener,
-    /// The grant, from when there is one.
+    /// From when the lease is taken.
     granted: Option<Granted>,
-    /// What came of opening its item.
+    /// From when its item is opened.
     opened: Option<ItemOpened>,
-    /// Its processes, once it was started.
+    /// From when the command is started.
     running: Option<RunningProcess>,
     /// Why it was not executed.
     spawn_error: Option<String>,
     survivors: Vec<Survivor>,
-    /// What came of recording its end.
+    /// From when the end of its item is recorded.
     recorded: Option<ItemRecorded>,
 }
 
@@ -349,12 +349,12 @@ struct Process<'a> {
 struct RunningProcess {
     tree: ProcessTree,
     since: BootTime,
-    /// Where its steps and gates ask, if it has any.
+    /// The server of its steps and gates, if it has any.
     steps: Option<StepServer>,
-    /// What it prints, if that passes through us, until all of it is written.
+    /// Its output, if that passes through this process, until all of it is written.
     tail: Option<Tee>,
     kill_sent: bool,
-    /// KILL could not reach these: they run as somebody else.
+    /// KILL could not reach these: they run as another user.
     refused: Vec<Survivor>,
 }
 
@@ -423,7 +423,7 @@ impl ProtectedWork for Process<'_> {
         self.spawn_error.clone().or(printed).unwrap_or_default()
     }
 
-    // What a sweep could not reach is tried again: the session repeats KILL until the tree is empty.
+    // A process that was not reached is reached later: the session repeats KILL until the tree is empty.
     fn term(&mut self) {
         let _ = self.running.as_mut().map(|running| running.tree.terminate());
     }
@@ -439,7 +439,7 @@ impl ProtectedWork for Process<'_> {
     }
 
     fn freeze(&mut self) {
-        // A job that cannot be held still may not go on past its lease.
+        // A job that cannot be frozen must not go on past its lease.
         let still = self.running.as_mut().map(|running| running.tree.freeze());
         if !still.is_some_and(|sweep| sweep.is_ok_and(|sweep| sweep.settled && sweep.refused.is_empty())) {
             self.kill();

@@ -1,4 +1,4 @@
-//! Signals as a descriptor: handlers only note what came, the main thread reads it in its loop.
+//! Signals as a descriptor: handlers only note a signal, and the main thread reads it in its loop.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,9 +23,8 @@ pub struct ArrivedSignals {
 
 /// Installed handlers and the pipe they write to.
 ///
-/// A signal that was ignored when we were started (`nohup`'s HUP, INT of a shell's background job)
-/// stays ignored, here and, because ignoring is inherited, in the job. The handlers themselves do
-/// not reach the job: exec resets them.
+/// A signal that was ignored at the start (HUP under `nohup`, INT in a shell's background job) stays ignored, here and in
+/// the job, which inherits it. The handlers do not reach the job: exec resets them.
 #[derive(Debug)]
 pub struct Signals {
     delivery: SignalDelivery<UnixStream, SignalOnly>,
@@ -37,7 +36,7 @@ impl Signals {
     pub fn install() -> io::Result<Self> {
         let (blocked, ignored) = inherited();
         let (read, write) = UnixStream::pair()?;
-        // CHLD gets a handler in any case: while it is ignored the kernel throws exit statuses away.
+        // CHLD always gets a handler: while it is ignored, the kernel throws exit statuses away.
         let forwarded = FORWARDED.into_iter().map(os).filter(|signal| !contains(ignored, *signal));
         let wanted = forwarded.chain([Signal::CHILD]).map(Signal::as_raw);
         let delivery = SignalDelivery::with_pipe(read, write, SignalOnly, wanted)?;
@@ -45,13 +44,13 @@ impl Signals {
         Ok(Self { delivery, deaf })
     }
 
-    /// We were started with CHLD or TERM blocked, cannot undo that without `unsafe`, and would wait
-    /// for ever: refuse to run, or look at the tree by the clock.
+    /// CHLD or TERM was blocked at the start, which cannot be undone without `unsafe`. A caller that waits for them would
+    /// wait without end: it must refuse to run, or look at regular intervals.
     pub fn deaf(&self) -> bool {
         self.deaf
     }
 
-    /// What arrived since the last call. Never blocks; the descriptor is quiet afterwards.
+    /// The signals since the last call. Never blocks; the descriptor is quiet afterwards.
     pub fn pending(&mut self) -> ArrivedSignals {
         let mut pending = ArrivedSignals::default();
         for raw in self.delivery.pending() {
@@ -71,7 +70,7 @@ impl AsFd for Signals {
     }
 }
 
-/// Notes that somebody wants us to end; the second time, the system ends us at once.
+/// Notes the first signal that ends a process. The second one ends this process at once.
 #[derive(Debug)]
 pub struct Interrupt {
     flag: Arc<AtomicBool>,
@@ -79,7 +78,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Installs the handlers. What was ignored when we were started stays ignored.
+    /// Installs the handlers. A signal that was ignored at the start stays ignored.
     pub fn install() -> io::Result<Self> {
         let (_, ignored) = inherited();
         let this = Self { flag: Arc::default(), signal: Arc::default() };
@@ -88,7 +87,7 @@ impl Interrupt {
                 continue;
             }
             let raw = signal.as_raw();
-            // In this order: at the first signal the flag is not yet set.
+            // In this order: the flag must not be set yet at the first signal.
             flag::register_conditional_default(raw, Arc::clone(&this.flag))?;
             flag::register_usize(raw, Arc::clone(&this.signal), usize::try_from(raw).unwrap_or(0))?;
             flag::register(raw, Arc::clone(&this.flag))?;
@@ -107,15 +106,15 @@ impl Interrupt {
     }
 }
 
-/// What was blocked and what was ignored when we were started: bit `n - 1` for signal `n`.
+/// The signals that were blocked and ignored at the start: bit `n - 1` for signal `n`.
 ///
-/// Asked through `/proc` because the system call is not to be had without `unsafe`.
+/// Read from `/proc`, because the system call needs `unsafe`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn inherited() -> (u64, u64) {
     leasehold::liveness::proc::signal_state().unwrap_or((0, 0))
 }
 
-/// Elsewhere nothing says so without `unsafe`.
+/// Other systems tell it only to `unsafe` code.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn inherited() -> (u64, u64) {
     (0, 0)
@@ -125,7 +124,7 @@ fn contains(set: u64, signal: Signal) -> bool {
     set & (1 << (signal.as_raw() - 1)) != 0
 }
 
-/// The signals that are passed on, as a session calls them.
+/// The signals that are passed on to the job.
 const FORWARDED: [session::Signal; 6] = [
     session::Signal::Int,
     session::Signal::Term,
@@ -135,7 +134,7 @@ const FORWARDED: [session::Signal; 6] = [
     session::Signal::Usr2,
 ];
 
-/// What the system calls it.
+/// A session's signal, for the system.
 pub(super) fn os(signal: session::Signal) -> Signal {
     match signal {
         session::Signal::Int => Signal::INT,
@@ -147,7 +146,7 @@ pub(super) fn os(signal: session::Signal) -> Signal {
     }
 }
 
-/// What a session calls it.
+/// The system's signal, for a session.
 pub(crate) fn named(signal: Signal) -> Option<session::Signal> {
     FORWARDED.into_iter().find(|forwarded| os(*forwarded) == signal)
 }

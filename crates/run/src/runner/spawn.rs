@@ -27,13 +27,13 @@ pub struct CommandSpec<'a> {
     pub env: &'a [Variable],
     /// Leave the job in our own process group, because it shares a terminal with us.
     pub foreground: bool,
-    /// The lock the job inherits, as evidence that it lives.
+    /// The lock that the job inherits: while it is held, the job lives.
     pub lock: Option<&'a HolderLock>,
-    /// What all its processes are marked with, also those that got away ([`leasehold::liveness::lock::new_mark`]).
+    /// The mark of all its processes, also of those that are no descendants ([`leasehold::liveness::lock::new_mark`]).
     pub mark: Option<u64>,
-    /// Where it prints to, if not to our own output and error.
+    /// The pipes for its output and error, if they are not our own.
     pub output: Option<&'a PipeEnds>,
-    /// It is executed by then, or never.
+    /// The command is executed by then, or never.
     pub by: Option<BootTime>,
 }
 
@@ -51,7 +51,7 @@ pub enum SpawnError {
     /// The job would be killed as soon as this thread ends: `PR_SET_PDEATHSIG` is per thread.
     #[error("a job can only be started from the main thread")]
     NotMainThread,
-    /// By the time it could be executed, its lease was about to run out.
+    /// Its lease was about to expire before it could be executed.
     #[error("{program} was not executed: the lease would have expired before it could start")]
     TooLate {
         /// The command as the user wrote it.
@@ -73,9 +73,9 @@ impl SpawnError {
 
 /// Starts the job from the main thread and returns once it executes.
 ///
-/// Standard input, output and error are inherited untouched, unless its output is kept, and so are the signal mask and every
-/// signal that was ignored when we were started. The exception is SIGPIPE, which has its default
-/// action in the job: Rust ignores it in us from the start, and what it was before is lost.
+/// The job inherits standard input, the signal mask and ignored signals as they were; and output and error, unless its
+/// output is kept. Only SIGPIPE has its default action in the job: Rust ignores it in this process from the start, and
+/// how it was before is lost.
 pub fn spawn(job: &CommandSpec<'_>) -> Result<Pid, SpawnError> {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     if rustix::thread::gettid() != rustix::process::getpid() {
@@ -103,8 +103,8 @@ fn given(command: &mut Command, output: Option<&PipeEnds>) -> io::Result<()> {
     Ok(())
 }
 
-/// From now on a write beyond the limit on the size of files fails, instead of ending us. Call it before anything else. The
-/// job is not touched: exec takes a handler away, and what was ignored stays ignored.
+/// Makes a write beyond `ulimit -f` fail instead of killing this process. Call it first. The job is not affected: exec
+/// removes a handler, and an ignored signal stays ignored.
 #[allow(unsafe_code)]
 pub fn outlive_full_files() {
     extern "C" fn nothing(_: libc::c_int) {}
@@ -143,17 +143,17 @@ fn forked(mut command: Command, job: &CommandSpec<'_>) -> io::Result<Child> {
     command.spawn()
 }
 
-/// In the child, last of all: what is not executed by then never is. We wait in its exec, which can take long (a network
-/// mount, a scanner), so the kernel ends it there.
+/// In the child, as the last thing: makes sure that the command is executed by then or never. The exec may take long (a
+/// network mount, a virus scanner), so the kernel kills the child there.
 fn in_time(by: BootTime) -> io::Result<()> {
-    // Before the timer, which would end us for being late, and nobody would know that nothing was executed.
+    // Before the timer: if that killed a late child, the parent could not tell that nothing was executed.
     if boot_time() >= by {
         return Err(Errno::TIME.into());
     }
     end_at(by)
 }
 
-/// A timer of the child, which is gone once it executes.
+/// Sets a timer that kills the child. Exec removes the timer.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[allow(unsafe_code)]
 fn end_at(by: BootTime) -> io::Result<()> {
@@ -178,7 +178,7 @@ fn end_at(by: BootTime) -> io::Result<()> {
             made
         }
     };
-    // Not what the system says: it says of this what it says of too many processes.
+    // Not the system's own error, which would mean too many processes.
     if made == 0 { Ok(()) } else { Err(Errno::NOSR.into()) }
 }
 
@@ -187,7 +187,7 @@ fn end_at(_: BootTime) -> io::Result<()> {
     Ok(())
 }
 
-/// The kernel kills the job when we die. If we died before it was told so, nobody is waiting.
+/// Has the kernel kill the job when this process dies. If it has died before, the job must not start.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn die_with(parent: Pid) -> io::Result<()> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -203,8 +203,8 @@ fn die_with(_: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes the lock on through exec and notes in it who the job is. Here rather than in the parent,
-/// so that no job ever runs whose process group is not written down.
+/// Passes the lock on through exec and writes the job's process into it. The child does it, so that no job runs whose
+/// process group is not written down.
 fn leave_evidence(fd: BorrowedFd<'_>) -> io::Result<()> {
     use rustix::process::{getpgrp, getpid};
     let mut line = [0u8; 48];
@@ -213,7 +213,7 @@ fn leave_evidence(fd: BorrowedFd<'_>) -> io::Result<()> {
     let (pid, group) = (getpid().as_raw_pid(), getpgrp().as_raw_pid());
     let _ = io::Write::write_fmt(&mut rest, format_args!("job {pid} {group}\n"));
     let used = 48 - rest.len();
-    // A full disk must not keep the job from running; the mark is evidence enough.
+    // A full disk must not keep the job from running. The mark is enough to find it.
     let _ = rustix::io::pwrite(fd, &line[..used], 0);
     match rustix::io::fcntl_dupfd_cloexec(fd, LOCK_FD) {
         Ok(high) => {
@@ -229,7 +229,7 @@ fn leave_evidence(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 fn sentence(e: &io::Error) -> String {
     match Errno::from_io_error(e) {
-        // It was there a moment ago, so what is missing is what it needs.
+        // The file was found a moment ago, so its interpreter is missing.
         Some(Errno::NOENT) => {
             "cannot be executed: the interpreter on its first line, or its loader, does not exist".into()
         }

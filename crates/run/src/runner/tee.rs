@@ -1,8 +1,7 @@
-//! The last lines of what a job prints. Its output passes through us, byte for byte.
+//! Passes a job's output on, byte for byte, and keeps its last lines.
 //!
-//! Each stream has a pipe and a thread. What comes in is written on before more is read, so a reader that is slow
-//! slows the job as it would without us. A reader that is gone, or a full disk, does not: what cannot be
-//! written is read all the same.
+//! Each stream has a pipe and a thread. A thread writes all it has read before it reads more, so a slow reader slows the
+//! job as it would without us. A reader that is gone, or a full disk, does not: then the output is read and dropped.
 
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter};
@@ -22,12 +21,12 @@ use leasehold::text::harmless;
 pub const TAIL_MAX: usize = 2 * 1024;
 /// What a pipe with room takes without waiting (`PIPE_BUF`).
 const AT_ONCE: usize = 4096;
-/// Most that is read after the job's end. Nobody of the job is left; who else writes would do so for ever.
+/// Most that is read after the job's end. No process of the job is left, and another writer might never stop.
 const REST_MAX: usize = 4 * 1024 * 1024;
-/// How long the end of a run waits for threads that only have to read what is there.
+/// How long the end of a run waits for the threads to read the rest.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The job's ends of both pipes. Closed here once the job has them, or the end would never be seen.
+/// The job's ends of both pipes. They are closed here once the job has them, or the threads would never see the end.
 #[derive(Debug)]
 pub struct PipeEnds {
     /// For its standard output.
@@ -36,7 +35,7 @@ pub struct PipeEnds {
     pub err: PipeWriter,
 }
 
-/// What passes through.
+/// The output that passes through.
 #[derive(Debug)]
 pub struct Tee {
     shared: Arc<Shared>,
@@ -46,7 +45,7 @@ pub struct Tee {
 struct Shared {
     state: Mutex<TeeState>,
     changed: Condvar,
-    /// The job is gone: what is in the pipes is all. Never taken, so that both threads see it.
+    /// The job has ended, so nothing more comes into the pipes. Never taken, so that both threads see it.
     stop: Wake,
     /// A thread has written all it had.
     written: Wake,
@@ -57,7 +56,7 @@ struct TeeState {
     last: Last,
     reading: usize,
     writing: usize,
-    /// Why something could not be written on.
+    /// Why something could not be passed on.
     unwritten: Option<String>,
 }
 
@@ -73,7 +72,7 @@ impl Shared {
 }
 
 impl Tee {
-    /// Starts to pass on to our own output and error whatever is written to the ends.
+    /// Starts to pass everything on that is written to the ends, to our own output and error.
     pub fn start() -> io::Result<(Self, PipeEnds)> {
         let ((from_out, out), (from_err, err)) = (io::pipe()?, io::pipe()?);
         let (state, stop, written) = (Mutex::default(), Wake::new()?, Wake::new()?);
@@ -92,18 +91,17 @@ impl Tee {
         Ok((Self { shared }, PipeEnds { out, err }))
     }
 
-    /// The job is gone. The last of what it printed.
+    /// The job has ended. Gives the last lines of its output.
     pub fn stop(&self) -> String {
         self.shared.stop.wake();
         let state = self.shared.lock();
-        // Not longer: a reader that stands still may keep a thread in a write.
+        // With a limit: a reader that stands still may block a thread in a write.
         let waited = self.shared.changed.wait_timeout_while(state, PATIENCE, |state| state.reading > 0);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.last.clone().text()
     }
 
-    /// Waits until all is written on, as the job itself would have, or until somebody wants us to end. Why
-    /// something could not be.
+    /// Waits until all is passed on, as the job itself would have, or until a signal comes. Gives why a part was not.
     pub fn finish(self, signals: &mut Signals) -> Option<String> {
         self.shared.stop.wake();
         while self.shared.lock().writing > 0 {
@@ -118,7 +116,7 @@ impl Tee {
     }
 }
 
-/// Reads to the end, and writes it all.
+/// Reads to the end, and passes it all on.
 fn pass_on(from: PipeReader, which: usize, to: BorrowedFd<'_>, shared: &Shared) {
     let mut stream = Stream { from, which, to, shared, pending: Vec::new(), written: 0, gone: false };
     stream.while_the_job_lives();
@@ -140,7 +138,7 @@ struct Stream<'a> {
     /// Read, and not all of it written.
     pending: Vec<u8>,
     written: usize,
-    /// Nobody reads what we write.
+    /// The reader is gone.
     gone: bool,
 }
 
@@ -164,12 +162,12 @@ impl Stream<'_> {
         }
     }
 
-    /// What is in the pipe, which nobody of the job holds any more.
+    /// Reads what is left in the pipe.
     fn rest(&mut self) {
         while self.pending.len() < REST_MAX && self.read().is_some_and(|n| n > 0) {}
     }
 
-    /// How much; 0 at the end, nothing if there is nothing now.
+    /// Reads once. Gives the number of bytes, 0 at the end, `None` if there is nothing now.
     fn read(&mut self) -> Option<usize> {
         let before = self.pending.len();
         self.pending.resize(before + 16 * AT_ONCE, 0);
@@ -199,12 +197,12 @@ impl Stream<'_> {
             Ok(n) if n < left.len() => self.written += n,
             Ok(_) => self.forget(),
             Err(Errno::INTR | Errno::AGAIN) => {}
-            // A reader that went away has seen enough.
+            // The reader has gone, which is no failure.
             Err(Errno::PIPE) => {
                 self.gone = true;
                 self.forget();
             }
-            // The job goes on, and so may the disk.
+            // The job goes on; later writes may succeed.
             Err(e) => {
                 self.forget();
                 self.shared.note(|state| state.unwritten = Some(io::Error::from(e).to_string()));
@@ -213,7 +211,7 @@ impl Stream<'_> {
     }
 }
 
-/// Sleeps until one of them is.
+/// Sleeps until one of them is ready.
 fn ready(fds: &mut [PollFd<'_>]) {
     while let Err(Errno::INTR) = rustix::event::poll(fds, None) {}
 }
@@ -221,15 +219,15 @@ fn ready(fds: &mut [PollFd<'_>]) {
 const OUT: usize = 0;
 const ERR: usize = 1;
 
-/// What came last. What is printed fast on one stream does not push out the few lines of the other: those tell
-/// what was wrong.
+/// The last output of both streams. Much output on one does not push out the few lines of the other, which often tell
+/// what went wrong.
 #[derive(Clone, Debug, Default)]
 struct Last {
-    /// In the order in which it came here.
+    /// In the order of arrival.
     parts: VecDeque<(usize, VecDeque<u8>)>,
     /// Bytes of each stream.
     kept: [usize; 2],
-    /// There was more.
+    /// Older output was dropped.
     cut: [bool; 2],
 }
 
@@ -261,7 +259,7 @@ impl Last {
         self.parts.retain(|(_, part)| !part.is_empty());
     }
 
-    /// As text that may be shown: from the beginning of a line, where not all of it is there.
+    /// As text that may be shown. If older output was dropped, it starts at the beginning of a line.
     fn text(mut self) -> String {
         let room = self.kept.map(|other| TAIL_MAX.saturating_sub(other).max(TAIL_MAX / 2));
         for (which, room) in [(OUT, room[ERR]), (ERR, room[OUT])] {
@@ -278,7 +276,7 @@ impl Last {
         text[from..].into()
     }
 
-    /// How much is left of a line, or else of a character, of which the beginning is gone.
+    /// The length of the first line, or else character, if its beginning was dropped.
     fn torn(&self, which: usize) -> usize {
         let parts = self.parts.iter().filter(|(stream, _)| *stream == which);
         let bytes: Vec<u8> = parts.flat_map(|(_, part)| part).copied().collect();
@@ -340,7 +338,7 @@ mod tests {
             let kept = tail(&[long.as_bytes()]);
             assert!(kept.len() <= TAIL_MAX && kept.chars().all(|c| c == '🦀'), "{kept}");
         }
-        // What grows when it is made harmless is no longer for that.
+        // Replacement characters are longer than the bytes, and the text must not exceed the limit.
         let kept = tail(&[&[0xff; 5000]]);
         assert!(kept.len() <= TAIL_MAX && kept.chars().all(|c| c == '\u{fffd}'));
     }

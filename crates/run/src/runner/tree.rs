@@ -1,10 +1,9 @@
-//! Everything the job started, however far it ran: found, signalled, reaped, named.
+//! Finds, signals and reaps every process that the job started.
 //!
-//! We are the subreaper: a descendant whose parent dies becomes our child, whatever sessions and
-//! groups it made. So the tree is empty exactly when we have no child left (`ECHILD`), and until
-//! then a walk up the parents finds each of them. There is no control group here: creating one
-//! needs a delegated hierarchy, costs several system calls in every run, and `cgroup.kill` finds
-//! nothing that this walk does not.
+//! This process is the subreaper: a descendant whose parent dies becomes its child, also in another session or group. So
+//! the tree is empty exactly when there is no child left (`ECHILD`); until then a walk up the parents finds each process.
+//! A control group is not used: to create one needs a delegated hierarchy and several system calls in every run, and
+//! `cgroup.kill` finds nothing that this walk does not.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -22,31 +21,31 @@ use leasehold::liveness::proc::{self, Carries, Stat};
 /// Passes over `/proc` before giving up on a tree that forks faster than it can be stopped.
 const PASSES: usize = 100;
 
-/// The processes of one run. Owns this process: nobody else may wait for children.
+/// The processes of one run. Nothing else in this process may wait for children.
 #[derive(Debug)]
 pub struct ProcessTree {
     run_id: String,
     main: Option<Pid>,
     main_reaped: bool,
     foreground: bool,
-    /// Children we already had: a shell that started some and then exec'd us. Never touched.
+    /// Children from before, of a shell that started them and then executed this program. They are left alone.
     foreign: Vec<Stat>,
     frozen: Vec<Stat>,
-    /// What every process of the job is marked with, if it could be.
+    /// The mark of every process of the job, if it could be set.
     mark: Option<u64>,
-    /// Those that carry the run id and are no descendants of ours (`at`, `systemd-run`) are waited for too.
+    /// Also wait for processes with the run id that are no descendants (`at`, `systemd-run`).
     strays: bool,
-    /// Those that the last KILL could not reach: they run as somebody else.
+    /// Processes that the last KILL could not reach: they run as another user.
     untouchable: Vec<i32>,
-    /// We were left without a child. Nothing of the tree can appear after that.
+    /// No child is left, so no process of the tree can appear any more.
     empty: bool,
 }
 
 impl ProcessTree {
     /// Makes this process the subreaper of everything the run will start.
     ///
-    /// `run_id` must be new and hard to guess: a process that carries it in its environment is
-    /// taken for ours, and killed as such.
+    /// `run_id` must be new and hard to guess: a process with it in its environment counts as part of the run, and is
+    /// killed with it.
     pub fn become_subreaper(run_id: &str) -> io::Result<Self> {
         if run_id.len() < leasehold::host::RUN_ID_SHORTEST {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the run id is too short"));
@@ -72,13 +71,13 @@ impl ProcessTree {
         })
     }
 
-    /// From now on the tree is not empty while a stray of the run lives, unless it could not be killed.
+    /// From now on the tree is not empty while a process with the run id lives, unless that could not be killed.
     pub(super) fn await_strays(&mut self) {
         self.strays = true;
     }
 
-    /// Whether `/proc` is there and shows our own processes. Without it a tree cannot be ended, and
-    /// with another namespace's the numbers in it are strangers.
+    /// Whether `/proc` shows our own processes. Without it a tree cannot be ended; in that of another namespace the numbers
+    /// mean other processes.
     pub(super) fn can_see() -> bool {
         let me = rustix::process::getpid().as_raw_pid();
         let own = std::fs::read_link("/proc/self").ok();
@@ -115,7 +114,7 @@ impl ProcessTree {
                 Err(e) => return Err(e.into()),
             }
         }
-        // Children that are not of this run never leave us without a child.
+        // With children from before there is never `ECHILD`.
         if !self.foreign.is_empty() && self.main_reaped {
             found.empty = self.members()?.is_empty();
         }
@@ -144,8 +143,8 @@ impl ProcessTree {
         Ok(())
     }
 
-    /// TERM to every process of the tree, once each, then CONT: a stopped one must wake to act on
-    /// it, and one that was seen running may have stopped since.
+    /// TERM to every process of the tree, once each, then CONT: a stopped process must wake to act on it, and one that
+    /// was seen running may have stopped since.
     pub fn terminate(&mut self) -> io::Result<Sweep> {
         self.sweep(3, |member| {
             let sent = deliver(member, Signal::TERM)?;
@@ -156,10 +155,10 @@ impl ProcessTree {
         })
     }
 
-    /// KILL to every process of the tree, until a pass finds nobody new. All are stopped first, so
-    /// that none sees another die and starts a replacement. Returns before they are reaped.
+    /// KILL to every process of the tree, until a pass finds no new one. All are stopped first, so that none sees another
+    /// die and starts a replacement. Returns before they are reaped.
     pub fn kill(&mut self) -> io::Result<Sweep> {
-        // Looking at every process of a busy machine may take longer than the lease has left.
+        // First the descendants: a look at every process of a busy machine may take longer than the lease lasts.
         let mut none = Sweep::default();
         self.descend(&mut none, &mut |member| deliver(member, Signal::STOP));
         self.descend(&mut none, &mut |member| deliver(member, Signal::KILL));
@@ -174,7 +173,7 @@ impl ProcessTree {
     pub fn freeze(&mut self) -> io::Result<Sweep> {
         let mut frozen = std::mem::take(&mut self.frozen);
         let sweep = self.sweep(PASSES, |member| {
-            // What the job itself has stopped stays so after the thaw.
+            // A process that the job itself has stopped stays stopped after the thaw.
             if !member.stopped() {
                 frozen.push(*member);
             }
@@ -184,22 +183,22 @@ impl ProcessTree {
         sweep
     }
 
-    /// Wakes what [`ProcessTree::freeze`] stopped.
+    /// Wakes the processes that [`ProcessTree::freeze`] stopped.
     pub fn thaw(&mut self) -> io::Result<()> {
         let mut result = Ok(());
         for member in std::mem::take(&mut self.frozen) {
-            // One that cannot be woken is no reason to leave the others asleep.
+            // After a failure the others are woken all the same.
             result = deliver(&member, Signal::CONT).map(drop).and(result);
         }
         result
     }
 
-    /// Everything of the tree that still runs.
+    /// The processes of the tree that still run.
     pub fn survivors(&self) -> io::Result<Vec<Survivor>> {
         Ok(self.members()?.iter().map(survivor).collect())
     }
 
-    /// Sends to all descendants without a look at anybody else; who they were. Those that fork
+    /// Sends to all descendants without a look at other processes. Gives those it sent to. A process that is forked
     /// meanwhile may be missed.
     fn descend(&self, sweep: &mut Sweep, send: &mut impl FnMut(&Stat) -> io::Result<Delivery>) -> SentTo {
         let me = rustix::process::getpid().as_raw_pid();
@@ -210,7 +209,7 @@ impl ProcessTree {
             next.retain(|child| self.belongs(child) && !child.kernel());
             while let Some(member) = next.pop() {
                 let again = seen.contains(&(member.pid, member.start));
-                // Whoever could not be reached is met again by the sweep.
+                // A process that was not reached is met again by the sweep.
                 if !again && let Ok(sent) = send(&member) {
                     seen.insert((member.pid, member.start));
                     sweep.note(sent, &member);
@@ -224,8 +223,8 @@ impl ProcessTree {
         seen
     }
 
-    /// Sends to everything of the tree, once each: the descendants, then whoever else a look at
-    /// every process finds, until a pass finds nobody new.
+    /// Sends to every process of the tree, once each: first the descendants, then those that a look at all processes
+    /// finds, until a pass finds no new one.
     fn sweep(&self, passes: usize, mut send: impl FnMut(&Stat) -> io::Result<Delivery>) -> io::Result<Sweep> {
         let mut sweep = Sweep { settled: self.empty, ..Sweep::default() };
         if self.empty {
@@ -238,8 +237,8 @@ impl ProcessTree {
                 if !seen.insert((member.pid, member.start)) {
                     continue;
                 }
-                // A new corpse is news too. One that forks and ends faster than we look is never
-                // met alive, but leaves them: we do not reap now, and its parents are stopped.
+                // A new zombie counts too. A process that forks and ends faster than we look is never met alive, but
+                // leaves a zombie: we do not reap now, and its parents are stopped.
                 news = true;
                 if !member.dead() {
                     sweep.note(send(&member)?, &member);
@@ -253,23 +252,22 @@ impl ProcessTree {
         Ok(sweep)
     }
 
-    /// Whether something of the run is left that we could end. Where nothing can be seen, nothing is. Two looks: one that
-    /// forks and ends could slip past the first.
+    /// Whether a process of the run is left that could be ended. False where processes cannot be looked at. Looks twice: a
+    /// process that forks and ends could be missed by one look.
     fn has_strays(&self) -> bool {
         let ours = |stray: &Stat| !self.untouchable.contains(&stray.pid);
         let look = || self.members().is_ok_and(|members| members.iter().any(ours));
         look() || look()
     }
 
-    /// What lives of the run.
+    /// The living processes of the run.
     fn members(&self) -> io::Result<Vec<Stat>> {
         let mut members = self.census()?;
         members.retain(|m| !m.dead());
         Ok(members)
     }
 
-    /// Our descendants, also those dead and not reaped, and the carriers of the run id that got
-    /// away from us.
+    /// Our descendants, also zombies, and the processes with the run id that are no descendants.
     fn census(&self) -> io::Result<Vec<Stat>> {
         let me = proc::stat(rustix::process::getpid().as_raw_pid())?;
         let (all, _) = proc::all()?;
@@ -295,7 +293,7 @@ impl ProcessTree {
         if self.foreign.is_empty() || self.main.is_some_and(|m| m.as_raw_pid() == child.pid) {
             return true;
         }
-        // An orphan: of the job, or of a child that is none of our business.
+        // An orphan: of the job, or of a child from before.
         let marked = self.mark.is_some() && proc::mark(child.pid) == self.mark;
         !self.foreign.iter().any(|f| f.same(child)) && (marked || self.carries(child))
     }
@@ -327,9 +325,8 @@ fn children(of: i32) -> io::Result<Vec<Stat>> {
 
 /// The child of `me` that `process` descends from (possibly itself).
 ///
-/// The processes were not read at one instant. A parent that ended since is looked up again: its
-/// child has a new one by now. A "parent" younger than its child is another process that got the
-/// same number.
+/// The processes were not read at one instant. If a parent has ended since, its child is read again: it has a new parent
+/// by now. A "parent" younger than its child is another process that got the same number.
 fn ancestor_below(me: &Stat, process: Stat, known: &mut HashMap<i32, Stat>) -> Option<Stat> {
     let mut current = process;
     let mut repairs = 0;
@@ -365,8 +362,8 @@ enum Delivery {
     Refused,
 }
 
-/// Sends a signal to exactly that process: the handle is opened first and only then is the number
-/// checked to be still the same process, so the signal cannot reach one that got its number since.
+/// Sends a signal to exactly that process. The handle is opened before the number is checked, so the signal cannot reach
+/// another process that got the number since.
 fn deliver(to: &Stat, signal: Signal) -> io::Result<Delivery> {
     let Some(pid) = Pid::from_raw(to.pid) else {
         return Ok(Delivery::Gone);
@@ -380,7 +377,7 @@ fn deliver(to: &Stat, signal: Signal) -> io::Result<Delivery> {
         Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::NOENT | Errno::SRCH)) => {
             return Ok(Delivery::Gone);
         }
-        // Where nothing can be read any more, what was read a moment ago must do.
+        // If nothing can be read any more, the earlier reading must do.
         Ok(_) | Err(_) => {}
     }
     // Without handles (an old kernel, a strict sandbox, no descriptor left) the number must do.

@@ -1,5 +1,5 @@
-//! The job's process group, where there is neither subreaper nor `/proc`. Untested: what leaves
-//! the group is not found, so a lease may only be released here on the group's word.
+//! The job's process group, on systems without subreaper and `/proc`. Untested. A process that leaves the group is not
+//! found, so a lease may be released while such a process lives.
 
 use std::io;
 
@@ -30,7 +30,7 @@ impl ProcessTree {
         true
     }
 
-    /// What is not in the group is not found here.
+    /// Processes outside the group are not found here.
     pub(super) fn await_strays(&mut self) {}
 
     /// Starts the job.

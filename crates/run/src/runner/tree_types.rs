@@ -1,4 +1,4 @@
-//! What the tree reports.
+//! The reports of a process tree.
 
 use rustix::process::WaitStatus;
 
@@ -12,14 +12,14 @@ pub enum ProcessExit {
 }
 
 impl ProcessExit {
-    /// Reads a wait status; nothing for a child that has only stopped.
+    /// Reads a wait status; `None` for a child that has only stopped.
     pub(super) fn of(status: WaitStatus) -> Option<Self> {
         let small = |n: i32| u8::try_from(n & 0xff).unwrap_or(u8::MAX);
         let code = status.exit_status().map(|n| Self::Code(small(n)));
         code.or(status.terminating_signal().map(|n| Self::Signal(small(n))))
     }
 
-    /// The exit code a shell would give.
+    /// The exit code as in a shell.
     pub fn code(self) -> u8 {
         match self {
             Self::Code(code) => code,
@@ -28,16 +28,16 @@ impl ProcessExit {
     }
 }
 
-/// What `Tree::reap` found.
+/// The result of `ProcessTree::reap`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reaped {
-    /// The job's own process ended, and how. Said once.
+    /// How the job's own process ended. Given once.
     pub main: Option<ProcessExit>,
-    /// Nothing of the tree is left.
+    /// No process of the tree is left.
     pub empty: bool,
 }
 
-/// A process that should be gone, for people to read.
+/// A process that should have ended, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survivor {
     /// Its number.
@@ -46,11 +46,11 @@ pub struct Survivor {
     pub command: String,
 }
 
-/// What sending a signal to the whole tree came to.
+/// The result of a signal to the whole tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sweep {
-    /// Those we may not signal (they run as somebody else).
+    /// Processes that may not be signalled: they run as another user.
     pub refused: Vec<Survivor>,
-    /// The last pass found nobody new. If not, the tree forks faster than we are: try again.
+    /// The last pass found no new process. If not, the tree forks faster than it can be stopped: try again.
     pub settled: bool,
 }

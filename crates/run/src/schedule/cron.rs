@@ -264,7 +264,7 @@ impl Fields {
         (later != 0).then(|| hour * 60 + i64::from(self.minutes.trailing_zeros()))
     }
 
-    /// The last time of a day up to and with `time`.
+    /// The last time of a day at or before `time`.
     fn time_until(&self, time: i64) -> Option<i64> {
         let (hour, minute) = (time / 60, time % 60);
         let rest = self.minutes & (u64::MAX >> (63 - minute));
@@ -308,7 +308,7 @@ impl Days {
         while nearest != 0 {
             let day = nearest & nearest.wrapping_neg();
             nearest ^= day;
-            // Never into another month.
+            // Not in another month.
             found |= match () {
                 () if day & saturdays != 0 && day == 1 => day << 2,
                 () if day & saturdays != 0 => day >> 1,
@@ -339,7 +339,7 @@ fn spread(weekdays: u8, first_weekday: u32) -> u32 {
     let weekdays = u64::from(weekdays);
     let week = (weekdays >> first_weekday | weekdays << (7 - first_weekday)) & 0x7f;
     let every_week = 1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28;
-    // What is cut off lies past the 31st.
+    // The lost bits are past the 31st.
     (week * every_week) as u32 & 0x7fff_ffff
 }
 
@@ -355,7 +355,7 @@ pub(super) struct Month {
 }
 
 impl Month {
-    /// Nothing for a day that is too far away to be a time.
+    /// `None` for a day out of range.
     fn containing(fields: &Fields, day: i64) -> Option<Month> {
         let midnight = Timestamp::from_second(day.checked_mul(86_400)?).ok()?;
         let date = Offset::UTC.to_datetime(midnight).date();
@@ -379,7 +379,7 @@ impl Month {
         Some(())
     }
 
-    /// On to the next month with a day that matches, unless it begins after `last_day`.
+    /// Goes to the next month with a day that matches, unless it begins after `last_day`.
     fn forward(&mut self, fields: &Fields, last_day: i64) -> Option<()> {
         loop {
             let first_day = self.first_day + self.days;
@@ -395,7 +395,7 @@ impl Month {
         }
     }
 
-    /// Back to the month before with a day that matches, unless it ends before `first_day`.
+    /// Goes back to the last month with a day that matches, unless it ends before `first_day`.
     fn backward(&mut self, fields: &Fields, first_day: i64) -> Option<()> {
         loop {
             if self.first_day <= first_day {

@@ -1,14 +1,14 @@
-//! Slots at a fixed distance.
+//! Slots at a fixed interval.
 
 use std::fmt;
 use std::time::Duration;
 
 use leasehold_core::ledger::job_record::ScheduleKey;
 
-/// The longest interval taken: a typo such as `9000d` should not become a schedule.
+/// The longest interval: a typo such as `9000d` should not become a schedule.
 const MOST: Duration = Duration::from_secs(366 * 86_400);
 
-/// A slot every so often, counted from the Unix epoch, so that all machines agree without being told.
+/// A slot in each interval, counted from 1970-01-01T00:00Z, so that all machines agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Every {
     /// In seconds.
@@ -16,10 +16,10 @@ pub struct Every {
     offset: i64,
 }
 
-/// Why there is no such interval.
+/// Why an interval cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EveryError {
-    /// Nothing would ever be over before the next one is due.
+    /// It is zero.
     #[error("the interval is zero; write at least 1s")]
     Zero,
     /// Slots have names in whole seconds.

@@ -1,4 +1,4 @@
-//! What is made up for after an outage.
+//! Which missed slots are run after an outage.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use jiff::Timestamp;
 
 use super::{Schedule, Slot};
 
-/// What became of the slots of an outage.
+/// The slots of an outage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missed {
     /// To run now, the oldest first.
     pub run: Vec<Slot>,
-    /// Not to run; all of them are older than those that are run.
+    /// Dropped; all are older than those that are run.
     pub dropped: Option<Dropped>,
 }
 
-/// A range of slots that are not run, however many.
+/// A range of dropped slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// The oldest.
     pub first: Slot,
     /// The newest.
     pub last: Slot,
-    /// How many they are, with both.
+    /// How many there are, with both.
     pub count: u64,
 }
 
 impl Schedule {
-    /// Of the slots after `from`, up to and with `to`: the `newest` so many that were due at most `max_age`
-    /// before `to`, and the range of the others. Takes time and memory for those that are run only.
+    /// Of the slots after `from`, up to and including `to`: at most `newest` slots that were due at most `max_age` before
+    /// `to`, and the range of the others. Takes time and memory only for those that are run.
     pub fn missed(&self, from: Timestamp, to: Timestamp, newest: usize, max_age: Option<Duration>) -> Missed {
         let oldest = max_age.map_or(Timestamp::MIN, |age| to.checked_sub(age).unwrap_or(Timestamp::MIN));
         let still_wanted = |slot: &Slot| slot.due() > from && slot.due() >= oldest;
@@ -42,7 +42,7 @@ impl Schedule {
         Missed { run, dropped: self.range(from, end) }
     }
 
-    /// The slots after `from`, up to and with `to`, as a range.
+    /// The slots after `from`, up to and including `to`, as a range.
     fn range(&self, from: Timestamp, to: Timestamp) -> Option<Dropped> {
         let first = self.next_after(from).filter(|slot| slot.due() <= to)?;
         let last = self.prev_at_or_before(to)?;

@@ -1,7 +1,7 @@
 //! When a job is due: a cron pattern on the wall clock of a time zone, or an interval counted from the epoch.
 //!
-//! Nothing here asks a clock: whoever calls says what time it is. All machines with the same schedule and the
-//! same time zone records find the same [slots](Slot) with the same names, forwards and backwards.
+//! Nothing here reads a clock: the caller gives the time. All machines with the same schedule and the same time zone
+//! records find the same [slots](Slot) with the same names, forwards and backwards.
 //!
 //! Where a wall clock is changed, these are the rules (`docs/decisions/0020`):
 //!
@@ -64,7 +64,7 @@ pub enum Overlap {
     Last,
 }
 
-/// What is done where a wall clock is changed. Of no concern to jobs that follow time as it passes.
+/// What happens where a wall clock is changed. It has no effect on jobs that follow time as it passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Policy {
     /// Where it goes forward.
@@ -86,23 +86,23 @@ enum ScheduleKind {
 }
 
 impl Schedule {
-    /// By a pattern on the wall clock of a zone.
+    /// A pattern on the wall clock of a zone.
     pub fn cron(cron: Cron, zone: TimeZone, policy: Policy) -> Schedule {
         Schedule { kind: ScheduleKind::Wall(Wall { cron, zone, policy }) }
     }
 
-    /// By an interval.
+    /// An interval.
     pub fn every(every: Every) -> Schedule {
         Schedule { kind: ScheduleKind::Every(every) }
     }
 
-    /// When it is due, as machines compare it.
+    /// The schedule as machines compare it.
     pub fn key(&self) -> ScheduleKey {
         match &self.kind {
             ScheduleKind::Every(every) => every.key(),
             ScheduleKind::Wall(Wall { cron, zone, policy }) => ScheduleKey::Cron {
                 times: cron.canonical(),
-                // A zone without a name is told apart by its rules.
+                // A zone without a name is known by its rules.
                 zone: zone.iana_name().map_or_else(|| format!("{zone:?}"), Into::into),
                 gap_skip: policy.gap == Gap::Skip,
                 overlap_last: policy.overlap == Overlap::Last,
@@ -110,7 +110,7 @@ impl Schedule {
         }
     }
 
-    /// The zone whose wall clock it goes by.
+    /// The zone of its wall clock.
     pub fn zone(&self) -> Option<&TimeZone> {
         match &self.kind {
             ScheduleKind::Every(_) => None,
@@ -118,7 +118,7 @@ impl Schedule {
         }
     }
 
-    /// The first slot that is due after `at`. Nothing only at the end of time.
+    /// The first slot that is due after `at`; `None` only at the end of time.
     pub fn next_after(&self, at: Timestamp) -> Option<Slot> {
         self.after(at).next()
     }
@@ -138,7 +138,7 @@ impl Schedule {
         BackFrom { schedule: self, cursor: None, next: Some(whole_seconds(at)) }
     }
 
-    /// How many slots are due after `from`, up to and with `to`. They are not visited one by one.
+    /// How many slots are due after `from`, up to and including `to`. They are not visited one by one.
     pub fn count(&self, from: Timestamp, to: Timestamp) -> u64 {
         let (from, to) = (whole_seconds(from), whole_seconds(to));
         match &self.kind {
@@ -158,7 +158,7 @@ fn whole_seconds(at: Timestamp) -> i64 {
 pub struct After<'a> {
     schedule: &'a Schedule,
     cursor: Option<Cursor>,
-    /// The second after which to go on, until there is no more.
+    /// The second after which to continue; `None` at the end.
     last: Option<i64>,
 }
 
@@ -184,7 +184,7 @@ impl Iterator for After<'_> {
 pub struct BackFrom<'a> {
     schedule: &'a Schedule,
     cursor: Option<Cursor>,
-    /// The second from which to go on, until there is no more.
+    /// The second from which to continue; `None` at the end.
     next: Option<i64>,
 }
 

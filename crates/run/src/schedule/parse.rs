@@ -1,4 +1,4 @@
-//! Reading a cron pattern, and saying what is wrong with one.
+//! Reads a cron pattern, or tells what is wrong with it.
 
 use std::fmt;
 
@@ -68,7 +68,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// Why a text is no cron pattern: where, what is wrong, and what to write.
+/// Why a text is not a cron pattern: where it is wrong, how, and what to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CronError {
     at: usize,
@@ -82,7 +82,7 @@ impl CronError {
         self.at
     }
 
-    /// In which field; nothing if it is the pattern as a whole.
+    /// In which field; `None` if the pattern as a whole is wrong.
     pub fn field(&self) -> Option<Field> {
         self.field
     }
@@ -108,7 +108,7 @@ impl fmt::Display for CronError {
 
 impl std::error::Error for CronError {}
 
-/// A piece of a field: what it says and where it stands.
+/// A piece of a field: its text and its position.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     field: Field,
@@ -147,7 +147,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// The words of a text and where they stand.
+/// The words of a text and their positions.
 fn words(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -290,12 +290,12 @@ fn values(item: Piece<'_>) -> Result<u64, CronError> {
         (only, only)
     };
     let step = step.map_or(Ok(1), |step| checked_step(item, step, from, to))?;
-    // Past its end a field begins anew: the 7th weekday is Sunday, the 13th month January.
+    // Past its end a field starts again: the 7th weekday is Sunday, the 13th month January.
     let around = |value: u32| (value - least) % range.field.size() + least;
     Ok((from..=to).step_by(step as usize).fold(0, |bits, value| bits | 1 << around(value)))
 }
 
-/// A range whose end comes after its beginning, if need be past the end of the field.
+/// A range whose end comes after its start, if necessary past the end of the field.
 fn unwrapped(range: Piece<'_>, from: u32, to: u32) -> Result<(u32, u32), CronError> {
     let (least, most) = range.field.least_and_most();
     if from <= to {
@@ -303,7 +303,7 @@ fn unwrapped(range: Piece<'_>, from: u32, to: u32) -> Result<(u32, u32), CronErr
     }
     match range.field {
         Field::Hour | Field::Month | Field::DayOfWeek => Ok((from, to + range.field.size())),
-        // Months differ in length, and a range of minutes that wraps is more often a slip.
+        // Months differ in length, and a range of minutes that wraps is more often a mistake.
         Field::Minute | Field::DayOfMonth => {
             range.wrong(format!("`{}` runs backwards; write {from}-{most},{least}-{to}", range.text))
         }
@@ -329,7 +329,7 @@ fn checked_step(item: Piece<'_>, step: Piece<'_>, from: u32, to: u32) -> Result<
     Ok(every)
 }
 
-/// People who write `*/45` mean every 45 minutes; cron never did.
+/// People who write `*/45` mean every 45 minutes, which cron does not.
 fn uneven_step(item: Piece<'_>, every: u32, from: u32, to: u32) -> String {
     let times: Vec<u32> = (from..=to).step_by(every as usize).collect();
     let list = times.iter().map(u32::to_string).collect::<Vec<_>>().join(",");

@@ -10,7 +10,7 @@ pub(super) struct Period {
     pub start: i64,
     /// The second after the last.
     pub end: i64,
-    /// What is added to Unix time to get what the wall clock shows.
+    /// The wall clock's time less Unix time.
     pub offset: i64,
     /// The offset before `start`; the same if there was no change.
     pub before: i64,
@@ -44,15 +44,15 @@ impl Period {
         Some(Period { start, end: self.start, offset: self.before, before, after: self.offset })
     }
 
-    /// What the wall clock jumps over when the period begins: from the first skipped second up to, not with,
-    /// the first that is shown. Empty unless the clock goes forward.
+    /// The seconds that the wall clock skips when the period starts, without the first that it shows. Empty unless the
+    /// clock goes forward.
     pub(super) fn gap(&self) -> std::ops::Range<i64> {
         self.start + self.before..self.start + self.offset
     }
 }
 
-/// The last change of the offset up to and with `second`, and the offset before it. A zone's records also
-/// tell of changes in name only, which are none.
+/// The last change of the offset at or before `second`, and the offset before it. Changes of the name alone, which a
+/// zone's records also have, do not count.
 fn change_until(zone: &TimeZone, second: i64, offset: i64) -> (i64, i64) {
     let never = (Timestamp::MIN.as_second(), offset);
     let Ok(from) = Timestamp::from_second(second + 1) else { return never };

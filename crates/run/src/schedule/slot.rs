@@ -9,7 +9,7 @@ use jiff::tz::Offset;
 
 use super::{Schedule, ScheduleKind};
 
-/// One time at which a job is due. Displayed as its name, which is what makes it the same slot everywhere.
+/// One time at which a job is due. It is displayed as its name, by which all machines know it.
 ///
 /// The name of a slot of a cron pattern is what the wall clock shows and its offset from UTC, such as
 /// `2026-11-01T01:30-04:00`. One that the wall clock skips has the skipped time and the offset before, such
@@ -40,7 +40,7 @@ impl Slot {
         Some(Slot { due: Timestamp::from_second(due).ok()?, name: SlotName::Instant })
     }
 
-    /// The slot that is due at a second, whatever schedule it is of; with its instant for a name.
+    /// The slot that is due at a second, of any schedule. Its name is its instant.
     pub fn due_at(second: i64) -> Option<Slot> {
         Slot::of_instant(second)
     }
@@ -60,11 +60,11 @@ impl Slot {
         self.due.as_second()
     }
 
-    /// What its name shows of the wall clock; of an interval's, in UTC.
+    /// The wall clock time in its name; for an interval, in UTC.
     pub fn civil(&self) -> DateTime {
         match self.name {
             SlotName::Instant => Offset::UTC.to_datetime(self.due),
-            // Searches stay where this is possible.
+            // Searches do not leave the range in which this succeeds.
             SlotName::Wall { minute, .. } => wall_clock(minute).unwrap_or_default(),
         }
     }
@@ -78,12 +78,12 @@ impl Slot {
     }
 }
 
-/// What a wall clock shows after so many local minutes.
+/// The wall clock time after so many local minutes.
 pub(super) fn wall_clock(minute: i64) -> Option<DateTime> {
     Timestamp::from_second(minute.checked_mul(60)?).ok().map(|at| Offset::UTC.to_datetime(at))
 }
 
-/// How many local minutes after which a wall clock shows this; nothing within a minute.
+/// The local minutes of a wall clock time; `None` within a minute.
 fn local_minute(shown: DateTime) -> Option<i64> {
     let seconds = Offset::UTC.to_timestamp(shown).ok()?.as_second();
     (shown.subsec_nanosecond() == 0 && seconds % 60 == 0).then_some(seconds / 60)
@@ -96,15 +96,15 @@ impl fmt::Display for Slot {
         write!(f, "{}T{:02}:{:02}", shown.date(), shown.hour(), shown.minute())?;
         let (sign, offset) = (if offset < 0 { '-' } else { '+' }, offset.abs());
         write!(f, "{sign}{:02}:{:02}", offset / 3600, offset / 60 % 60)?;
-        // Only long ago.
+        // Only offsets of long ago have seconds.
         if offset % 60 != 0 { write!(f, ":{:02}", offset % 60) } else { Ok(()) }
     }
 }
 
-/// Why a text names no slot of a schedule.
+/// Why a text does not name a slot of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlotError {
-    /// It is no time at all.
+    /// It is not a time.
     #[error("{0:?} is not a time; write it like 2026-11-16T05:45+01:00 or 2026-11-16T04:45Z")]
     NotATime(String),
     /// It could be any of several instants.
@@ -113,7 +113,7 @@ pub enum SlotError {
     /// The wall clock shows it twice, and the job runs in both passes.
     #[error("the clock shows {text:?} twice; write {first} or {second}")]
     Twice {
-        /// What was asked for.
+        /// The text.
         text: String,
         /// In the first pass.
         first: Slot,
@@ -123,7 +123,7 @@ pub enum SlotError {
     /// The job is not due then.
     #[error("{text:?} is not a slot of this schedule{}", nearest(.before, .after))]
     NotASlot {
-        /// What was asked for.
+        /// The text.
         text: String,
         /// The slot before it.
         before: Option<Slot>,
@@ -140,11 +140,11 @@ fn nearest(before: &Option<Slot>, after: &Option<Slot>) -> String {
     }
 }
 
-/// A time as it was typed: what a clock shows, and its offset if that was said.
+/// A time as it was typed: a clock time, and its offset if that was typed too.
 struct Typed {
     shown: DateTime,
     offset: Option<Offset>,
-    /// With a Z: no wall clock shows that, and no name of one has it.
+    /// It ends in Z, as no name of a wall clock time does.
     instant: bool,
 }
 
@@ -159,8 +159,8 @@ fn typed(text: &str) -> Option<Typed> {
 }
 
 impl Schedule {
-    /// The slot of this schedule that a text names: its [name](Slot::id), the instant when it is due in any
-    /// offset, or for a cron pattern just what the wall clock shows.
+    /// The slot of this schedule that a text names: by its [name](Slot::id), by the instant when it is due in any offset, or
+    /// for a cron pattern by the wall clock time alone.
     pub fn parse_slot_id(&self, text: &str) -> Result<Slot, SlotError> {
         let Typed { shown, offset, instant } = typed(text).ok_or_else(|| SlotError::NotATime(text.into()))?;
         let found = match (&self.kind, offset) {

@@ -1,9 +1,8 @@
 //! A cron pattern on the wall clock of a time zone: what happens where the clock is changed.
 //!
-//! Time is walked by periods of one offset. Within a period the wall clock runs evenly, so a search is one
-//! search in the calendar; the rules below only say which part of a period counts, and whether its first
-//! instant stands for times that were skipped. Both directions ask the same two questions of each period, so
-//! they cannot disagree.
+//! A search goes through periods of one offset. Within a period the wall clock runs evenly, so a search there is one search
+//! in the calendar. The rules below decide which part of a period counts, and whether its first instant stands for times
+//! that were skipped. Both directions use the same two rules, so they cannot disagree.
 
 use std::ops::Range;
 
@@ -15,7 +14,7 @@ use super::period::Period;
 use super::slot::Slot;
 use super::{Gap, Overlap, Policy};
 
-/// A pattern, whose clock it is read on, and what is done when that clock is changed.
+/// A pattern, the zone of its clock, and what happens when that clock is changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wall {
     pub cron: Cron,
@@ -23,15 +22,14 @@ pub(super) struct Wall {
     pub policy: Policy,
 }
 
-/// Where a walk has come to: kept from step to step, because looking it up costs more than a step.
+/// The position of a search, kept between steps because to find it costs more than a step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor {
     period: Period,
     month: Month,
 }
 
-/// What a wall clock can show, in seconds: time as jiff knows it, less a day at its beginning, so that every
-/// day has a midnight.
+/// The times that a wall clock can show, in seconds: jiff's range without its first day, so that every day has a midnight.
 fn all_time() -> Range<i64> {
     Timestamp::MIN.as_second() + 86_400..Timestamp::MAX.as_second() + 1
 }
@@ -89,7 +87,7 @@ impl Wall {
         }
     }
 
-    /// How many slots come after `after`, up to and with `at`.
+    /// How many slots come after `after`, up to and including `at`.
     pub(super) fn count(&self, after: i64, at: i64) -> u64 {
         let mut count = 0;
         let Some(mut cursor) = self.cursor(after + 1).filter(|_| after < at) else { return 0 };
@@ -123,8 +121,8 @@ impl Wall {
         start.max(all_time().start)..end.min(all_time().end)
     }
 
-    /// The slot that stands at the first instant of a period for the times skipped there: one for all of
-    /// them, with the name of the earliest; none if that instant is a slot in its own right.
+    /// The one slot at the first instant of a period for all times skipped there, with the name of the earliest; `None` if
+    /// that instant is a slot anyway.
     fn moved(&self, cursor: &mut Cursor) -> Option<Slot> {
         let Period { start, offset, before, .. } = cursor.period;
         if offset <= before || !self.makes_up() {
@@ -137,7 +135,7 @@ impl Wall {
         if own { None } else { Slot::of_wall(start, minute, before) }
     }
 
-    /// Whether times that the clock skips are made up for.
+    /// Whether times that the clock skips are due when the gap ends.
     fn makes_up(&self) -> bool {
         self.policy.gap == Gap::Run && !self.cron.is_interval()
     }
@@ -146,8 +144,8 @@ impl Wall {
         self.cron.first(month, minute, minute + 1).is_some()
     }
 
-    /// The slot that runs for what a wall clock at this offset shows, if there is one. In a gap the offset is
-    /// that before it; such a name comes before the instant that it would otherwise stand for.
+    /// The slot with this wall clock time and offset in its name, if there is one. In a gap the offset is the one before it;
+    /// there the name means the skipped time, not the instant with that time and offset.
     pub(super) fn named(&self, minute: i64, offset: i64) -> Option<Slot> {
         let at = minute * 60 - offset;
         let mut cursor = self.cursor(at)?;
@@ -161,7 +159,7 @@ impl Wall {
         self.previous(&mut cursor, due).filter(|slot| slot.number() == due)
     }
 
-    /// The slots that run for what the wall clock shows, whatever its offset: none, one, or one in each pass.
+    /// The slots with this wall clock time and any offset: none, one, or one in each pass.
     pub(super) fn named_without_offset(&self, minute: i64) -> Vec<Slot> {
         let Some(shown) = super::slot::wall_clock(minute) else { return Vec::new() };
         let offsets = match self.zone.to_ambiguous_timestamp(shown).offset() {

@@ -1,15 +1,15 @@
-//! Whether this machine's clock is good for schedules, by the last comparison with the store's.
+//! Whether this machine's clock can be trusted, by the last comparison with the store's.
 
 use super::Millis;
 
-/// The clock is compared with the store's again after this long, when there is something to do anyway.
+/// The clocks are compared again after this long, at the next step.
 const COMPARE_AGAIN_MS: Millis = 600_000;
 /// While it is too far off, after this long.
 const OFF_AGAIN_MS: Millis = 60_000;
-/// While nobody knows how far it is off since it was set, after this long.
+/// After it was set and the store did not answer, after this long.
 const SET_AGAIN_MS: Millis = 2_000;
 
-/// Why a comparison told nothing that could be gone by.
+/// Why a comparison gave no usable clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoComparison {
     /// The clock is too far off.
@@ -25,7 +25,7 @@ pub struct Clocks {
     pub ahead: Millis,
     /// When they were compared.
     compared: Millis,
-    /// What is known of it is good: it was not set since they were compared, and not found too far off.
+    /// It can be trusted: it was not set since the comparison, and was not too far off.
     pub known: bool,
 }
 
@@ -35,7 +35,7 @@ impl Clocks {
         Self { ahead, compared: wall, known: true }
     }
 
-    /// Somebody set this machine's.
+    /// This machine's clock was set.
     pub fn were_set(&mut self) {
         (self.compared, self.known) = (Millis::MIN, false);
     }
@@ -45,8 +45,8 @@ impl Clocks {
         !(self.compared..self.compared.saturating_add(COMPARE_AGAIN_MS)).contains(&wall)
     }
 
-    /// When there is something to do next, if something is `due` and nothing may be done while it is `held`. By a clock that
-    /// is not to be gone by nobody knows what is due when: the next thing is to compare it.
+    /// When the next step is, if something is `due` and nothing may be done before `held`. With a clock that cannot be
+    /// trusted, the next step is a comparison.
     pub fn next(&self, due: Option<Millis>, held: Millis, draining: bool) -> Option<Millis> {
         match self.known || draining {
             true => due.map(|due| due.max(held)),
@@ -54,10 +54,10 @@ impl Clocks {
         }
     }
 
-    /// What a comparison has told. Gives for how long nothing may be started, if so: by a clock that was set, or is
-    /// too far off, nobody goes until a comparison went well.
+    /// Takes the result of a comparison. Gives how long nothing may be started: a clock that was set, or is too far off,
+    /// is not trusted until a comparison succeeds.
     pub fn found(&mut self, ahead: Result<Option<Millis>, NoComparison>, wall: Millis) -> Option<Millis> {
-        // It went back, although nobody told us that it was set.
+        // It went back without notice.
         self.known &= wall >= self.compared || self.compared == Millis::MIN;
         let again = match ahead {
             Ok(ahead) => {
@@ -68,7 +68,7 @@ impl Clocks {
                 self.known = false;
                 OFF_AGAIN_MS
             }
-            // A store that does not answer says nothing about a clock that was good: whoever looks at a job will hear of it.
+            // A silent store is no reason to doubt a good clock. The next look at a job reports the store.
             Err(NoComparison::Silent) if self.known => OFF_AGAIN_MS,
             Err(NoComparison::Silent) => SET_AGAIN_MS,
         };
@@ -83,9 +83,9 @@ mod tests {
 
     const NOW: Millis = 1_800_000_000_000;
 
-    /// One that was set back by hours makes all that is due look hours away: that is not slept through.
+    /// After the clock was set back by hours, everything that is due looks hours away. The scheduler must not sleep so long.
     #[test]
-    fn a_clock_that_was_set_is_compared_again_soon_whatever_is_due() {
+    fn a_clock_that_was_set_is_compared_again_soon() {
         let mut clocks = Clocks::new(0, NOW);
         let due = Some(NOW + 60_000);
         assert_eq!(clocks.next(due, 0, false), due);
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn by_a_clock_that_was_set_nobody_goes_until_it_is_compared() {
+    fn a_clock_that_was_set_is_not_trusted_until_it_is_compared() {
         let mut clocks = Clocks::new(50, NOW);
         assert!(!clocks.are_due(NOW + 1000));
         clocks.were_set();
         let set = NOW + 86_400_000;
         assert!(clocks.are_due(set));
         assert_eq!(clocks.found(Err(NoComparison::Silent), set), Some(SET_AGAIN_MS));
-        // Asked again shortly, as often as it takes.
+        // It is compared again and again.
         for n in 1..5 {
             let then = set + n * SET_AGAIN_MS;
             assert!(!clocks.known && clocks.are_due(then) && !clocks.are_due(then - 1));
@@ -122,23 +122,23 @@ mod tests {
     }
 
     #[test]
-    fn one_that_went_back_was_set() {
+    fn a_clock_that_went_back_was_set() {
         let mut clocks = Clocks::new(0, NOW);
         assert!(clocks.are_due(NOW - 1));
         assert_eq!(clocks.found(Err(NoComparison::Silent), NOW - 1), Some(SET_AGAIN_MS));
     }
 
     #[test]
-    fn one_that_is_off_is_not_good_because_the_store_falls_silent() {
+    fn a_clock_that_is_off_stays_untrusted_while_the_store_is_silent() {
         let mut clocks = Clocks::new(0, NOW);
         assert_eq!(clocks.found(Err(NoComparison::Off), NOW + COMPARE_AGAIN_MS), Some(OFF_AGAIN_MS));
         assert_eq!(clocks.found(Err(NoComparison::Silent), NOW + 700_000), Some(SET_AGAIN_MS));
         assert!(!clocks.known);
     }
 
-    /// The control: without a reason to doubt the clock a silent store changes nothing.
+    /// Negative control: without a reason to doubt the clock, a silent store changes nothing.
     #[test]
-    fn a_good_one_stays_good_while_the_store_is_silent() {
+    fn a_good_clock_stays_trusted_while_the_store_is_silent() {
         let mut clocks = Clocks::new(50, NOW);
         let later = NOW + COMPARE_AGAIN_MS;
         assert!(clocks.are_due(later));

@@ -11,26 +11,26 @@ use crate::job_records::{Terms, Tried};
 use crate::jobs::Job;
 use crate::schedule::Slot;
 
-/// One job, and what this process has just done about it.
+/// One job, and what this process has done about it.
 pub struct JobState {
     pub job: Job,
     pub terms: Terms,
-    /// Its slots start this much later than they are due: a part of `stagger`, the same on all machines.
+    /// Its slots start this much later than they are due: a part of `stagger`, the same on every machine.
     pub delay: Millis,
-    /// When to look at it next.
+    /// The time of the next look.
     pub wake: Option<Millis>,
     pub running: Option<RunningSlot>,
-    /// It is not in the configuration any more; a run of it goes on.
+    /// It is gone from the configuration, but a run of it goes on.
     pub retired: bool,
-    /// It waits until fewer runs make up for something.
+    /// It waits until fewer missed slots are being run.
     pub queued: bool,
-    /// Something of it was run since its old records were looked at.
+    /// A run of it has ended since its old records were removed.
     pub ran: bool,
     pub retry: Retry,
 }
 
 impl JobState {
-    /// For a job, looked at now.
+    /// A job that is looked at now.
     pub fn new(job: Job, now: Millis) -> Self {
         let (terms, delay) = (job.terms(), delay(&job));
         Self {
@@ -46,7 +46,7 @@ impl JobState {
         }
     }
 
-    /// What was known of it before the file was read again.
+    /// Takes over what was known of it before the file was read again.
     pub fn inherit(&mut self, old: JobState) {
         (self.running, self.ran, self.retry) = (old.running, old.ran, old.retry);
     }
@@ -62,13 +62,13 @@ impl JobState {
         Some(self.job.schedule.next_after(after)?.due().as_millisecond() + self.delay)
     }
 
-    /// How long something that another process is at is left alone.
+    /// How long to wait before the next look, if another process works on a slot.
     pub fn patience(&self) -> Millis {
         let ttl = self.job.wishes.ttl.unwrap_or(DEFAULT_TTL);
         i64::try_from(ttl.as_millis() / 3).unwrap_or(i64::MAX).clamp(500, 30_000)
     }
 
-    /// What this process has just done.
+    /// The slot that this process tried last.
     pub fn tried(&self) -> Tried {
         self.running.as_ref().map_or(self.retry.last(), |running| Tried::Running(running.slot().number()))
     }
@@ -80,14 +80,14 @@ impl JobState {
         Some(ended)
     }
 
-    /// A run of it has ended: looked at again at once.
+    /// A run of it has ended. The job is looked at again at once.
     pub fn ended(&mut self, slot: &Slot, outcome: SlotOutcome, now: Millis) {
         self.retry.ended(slot.number(), outcome, now);
         (self.ran, self.wake) = (true, Some(now));
     }
 }
 
-/// A part of `stagger` that depends on nothing but the job's name.
+/// A part of `stagger` that depends only on the job's name.
 fn delay(job: &Job) -> Millis {
     let most = i64::try_from(job.stagger.as_millis()).unwrap_or(0);
     // FNV-1a: the same on every machine and in every version.
@@ -115,8 +115,8 @@ mod tests {
         boot_time().since(begun).as_nanos()
     }
 
-    /// When ten thousand jobs are due next, as the scheduler asks, against the bare patterns; in turns, the best of
-    /// each. benches/next-due runs it with an optimised build.
+    /// Finding the next slot of ten thousand jobs, through the scheduler and from the bare patterns, in turns; the best
+    /// time of each. benches/next-due runs it with an optimised build.
     #[test]
     fn next_due_costs_what_the_patterns_cost() {
         let job = |n: usize| {

@@ -1,4 +1,4 @@
-//! A slot becomes a run: a process of its own, which is handed one description and hands one back.
+//! Starts the run of a slot: a process that gets one description and hands one back.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -21,23 +21,23 @@ use crate::schedule::Slot;
 pub struct Starter {
     /// The program that has the subcommand [`COMMAND`].
     pub program: PathBuf,
-    /// The URL of the store that was chosen for all of them.
+    /// The URL of the store, for all of them.
     pub store: String,
     /// The same without a password.
     pub store_shown: String,
-    /// What this machine saw done on another store is done again on this one.
+    /// Keys and slots that this machine saw done on another store are run again on this one.
     pub new_here: bool,
-    /// They say more.
+    /// Runs print more.
     pub verbose: bool,
 }
 
 /// Why a run was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A name cannot be filled in any more: the records of a time zone have gone.
+    /// A placeholder cannot be replaced: the time zone is gone from this machine.
     #[error(transparent)]
     Template(#[from] BadTemplate),
-    /// No process was made, or it did not listen.
+    /// No process could be started, or it did not read its description.
     #[error("the system refused to start a run: {0}")]
     System(#[from] io::Error),
 }
@@ -51,7 +51,7 @@ pub struct RunningSlot {
     subject: Subject,
     run_id: String,
     attempts: u32,
-    /// It makes up for a slot that was missed.
+    /// Its slot was missed when it was due.
     pub late: bool,
 }
 
@@ -60,13 +60,13 @@ pub struct RunningSlot {
 pub struct EndedRun {
     /// Its slot.
     pub slot: Slot,
-    /// The same as the ledger calls it.
+    /// The item of the slot.
     pub subject: Subject,
     /// How the process ended.
     pub status: ExitStatus,
-    /// Its run id: what it began is recorded with it.
+    /// Its run id, which its records name.
     pub run_id: String,
-    /// What it has made of its slot; nothing if it did not come to say so.
+    /// What it handed back about its slot, if it did.
     pub outcome: Option<SlotOutcome>,
     /// How often the slot may fail.
     pub attempts: u32,
@@ -78,12 +78,12 @@ impl Starter {
         let description = self.description(job, slot)?;
         let (handed, its) = Handed::pair()?;
         let mut command = Command::new(&self.program);
-        // Without a password, so that a run inside the job is on the same store or on none. It is opened by what is handed over.
+        // Without a password: a run inside the job uses the same store or none. The description has the whole URL.
         command.env_remove("LEASEHOLD_STORE_FILE").env("LEASEHOLD_STORE", &self.store_shown);
         command.args([COMMAND, job.name.as_str(), &description.slot]);
         command.current_dir(&job.dir).stdin(its).process_group(0);
         let mut child = command.spawn()?;
-        // Our copy of its end, or we would not see it closed.
+        // Closes our copy of its end of the socket, so that we see when the process has closed it.
         drop(command);
         if let Err(e) = handed.describe(&description) {
             let _ = child.kill();
@@ -135,12 +135,12 @@ impl Starter {
 }
 
 impl EndedRun {
-    /// Whether a record is what this run has left.
+    /// Whether this run made a record.
     pub fn left(&self, entry: &Entry) -> bool {
         entry.claim.holder.run == self.run_id
     }
 
-    /// What it has made of its slot. If it did not come to say so, the record does.
+    /// What it handed back about its slot, or else what the record says.
     pub fn slot_outcome(&self, found: Option<&Entry>) -> SlotOutcome {
         self.outcome.unwrap_or_else(|| match found.is_some_and(|entry| self.left(entry)) {
             true => SlotOutcome::Begun(None),
@@ -155,7 +155,7 @@ impl RunningSlot {
         &self.slot
     }
 
-    /// What became of it, if it has ended.
+    /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<EndedRun> {
         let status = self.child.try_wait().ok().flatten()?;
         let outcome = self.handed.outcome().filter(|outcome| outcome.run_id == self.run_id);
@@ -172,7 +172,7 @@ impl RunningSlot {
     /// Passes a signal on to it.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It is ours and not yet waited for: the number is still its own.
+            // It is our child and not yet reaped, so the number is still its own.
             let _ = kill_process(pid, signal);
         }
     }

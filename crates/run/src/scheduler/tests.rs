@@ -15,7 +15,7 @@ fn subject() -> Subject {
     Subject::Slot { job: Name::new("site").unwrap(), at: 0, id: "1970-01-01T00:00:00Z".into() }
 }
 
-/// A run that ended so, as raw as wait tells it, and said this.
+/// A run that ended with this wait status and handed back this outcome.
 fn ended(raw: i32, outcome: Option<SlotOutcome>) -> EndedRun {
     let every = Every::new(Duration::from_secs(60), Duration::ZERO).unwrap();
     let slot = Schedule::every(every).prev_at_or_before(Timestamp::UNIX_EPOCH).unwrap();
@@ -23,7 +23,7 @@ fn ended(raw: i32, outcome: Option<SlotOutcome>) -> EndedRun {
     EndedRun { slot, subject: subject(), status, run_id: RUN.into(), outcome, attempts: 1 }
 }
 
-/// A record that a run of this process, on this host, with that run id has left.
+/// A record of a run of this process, on this host, with that run id.
 fn left_by(run: &str, state: ItemState) -> Entry {
     let job = Name::new("site").unwrap();
     let claim = ItemClaim {
@@ -49,7 +49,7 @@ fn left_by(run: &str, state: ItemState) -> Entry {
     }
 }
 
-/// What became of it, and whether all is well.
+/// The outcome, and whether it went well.
 fn of(raw: i32, outcome: Option<SlotOutcome>, found: Result<Option<Entry>, Failure>) -> (SlotFate, bool) {
     let ended = ended(raw, outcome);
     let told = RunEnded::new(&ended, found);
@@ -57,7 +57,7 @@ fn of(raw: i32, outcome: Option<SlotOutcome>, found: Result<Option<Entry>, Failu
 }
 
 #[test]
-fn a_store_that_does_not_answer_is_not_a_run_that_did_not_begin() {
+fn a_silent_store_does_not_mean_that_the_run_did_not_start() {
     let failure = Failure::new(FailureKind::Unreachable, "no answer.");
     assert_eq!(of(9, None, Ok(None)), (SlotFate::NotBegun, false));
     assert_eq!(of(0x100, None, Err(failure.clone())), (SlotFate::NotKnown, false));
@@ -65,13 +65,13 @@ fn a_store_that_does_not_answer_is_not_a_run_that_did_not_begin() {
 }
 
 #[test]
-fn a_record_is_a_runs_own_by_the_run_id_alone() {
+fn the_run_id_alone_tells_whose_record_it_is() {
     let ours = left_by(RUN, ItemState::Failed);
     let stands = SlotFate::Stands(SlotRecord::from(&ours));
     assert_eq!(of(0x100, None, Ok(Some(ours))), (stands, false));
     let others = || Ok(Some(left_by("another", ItemState::Failed)));
     assert_eq!(of(0x100, None, others()), (SlotFate::NotBegun, false));
-    // Unless it is why this run began nothing.
+    // Unless it is why this run did not start.
     let needs_you = Some(SlotOutcome::NotBegun(NotBegun::NeedsYou));
     assert_eq!(of(79 << 8, needs_you, others()), (stands, false));
     assert_eq!(of(9, None, Ok(Some(left_by(RUN, ItemState::Started)))), (SlotFate::Silent, false));
@@ -79,7 +79,7 @@ fn a_record_is_a_runs_own_by_the_run_id_alone() {
 }
 
 #[test]
-fn a_run_that_did_not_come_to_tell_is_told_by_the_record() {
+fn the_record_tells_what_a_run_did_not_hand_back() {
     let (ours, others) = (left_by(RUN, ItemState::Started), left_by("another", ItemState::Started));
     let silent = ended(9, None);
     assert_eq!(silent.slot_outcome(Some(&ours)), SlotOutcome::Begun(None));

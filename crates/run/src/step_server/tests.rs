@@ -16,12 +16,12 @@ use leasehold::update::nothing;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A run that has begun its item; a keeper without a session records its steps.
+/// A run that has started its item; a keeper without a session records its steps.
 fn desk() -> ItemSteps {
     watched_desk().0
 }
 
-/// The same, and what ends when nobody is left who could ask the keeper.
+/// The same, and the thread that ends when nothing can call the keeper any more.
 fn watched_desk() -> (ItemSteps, mpsc::Receiver<()>) {
     let (name, grant) = (Name::new("site").unwrap(), Grant(7));
     let item = Item {
@@ -56,12 +56,12 @@ fn run(token: u64) -> Bearer {
     Bearer { lease: Name::new("site").unwrap(), epoch, token, grant: Grant(7) }
 }
 
-/// All that is answered in a run that has an item and no gate.
+/// A responder of a run with an item and without a gate.
 fn whole(steps: ItemSteps) -> StepResponder {
     StepResponder { steps: Some(steps), ..StepResponder::new(run(1)) }
 }
 
-/// What is answered to whoever asks for the step now, and goes away again.
+/// The answer to a process that asks for the step now and closes its connection.
 fn asked(desk: &ItemSteps) -> StepAnswer {
     desk.begin("charge", desk.grant).map_or_else(|answer| answer, |_| StepAnswer::Begin)
 }
@@ -81,7 +81,7 @@ fn asleep(thread: i32) {
     }
 }
 
-/// Two processes of a run come for a step; the first has done it while the second is about to begin.
+/// Two processes of a run ask for one step; the first does it while the second is about to start.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_step_is_not_begun_by_who_looked_before_it_was_done() {
@@ -89,7 +89,7 @@ fn a_step_is_not_begun_by_who_looked_before_it_was_done() {
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
         let first = desk.begin("charge", desk.grant).unwrap();
-        // The second comes as far as it does without this.
+        // Without this the second could be further.
         let mut held = desk.under_way();
         let second = scope.spawn(|| {
             tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
@@ -104,7 +104,7 @@ fn a_step_is_not_begun_by_who_looked_before_it_was_done() {
     });
 }
 
-/// Many come at once, and go on asking until it is done.
+/// Many processes ask at once, until the step is done.
 #[test]
 fn of_many_that_come_at_once_one_does_it() {
     let desk = desk();
@@ -130,7 +130,7 @@ fn of_many_that_come_at_once_one_does_it() {
     assert_eq!(begun.into_inner(), 1);
 }
 
-/// One that goes away, before it hears that it may begin or after, leaves the step to others.
+/// A process that closes its connection, before or after its answer, leaves the step to others.
 #[test]
 fn who_goes_away_leaves_the_step_to_others() {
     let desk = desk();
@@ -155,8 +155,7 @@ fn who_goes_away_leaves_the_step_to_others() {
     assert_eq!(asked(&desk), StepAnswer::Begin);
 }
 
-/// What a command has left behind may hold its connection for ever: who answers ends with the run, and so does who
-/// waits for those that come.
+/// A process left behind may hold its connection. The threads end with the run all the same.
 #[test]
 fn who_answers_ends_with_the_run() {
     let dir = fresh("ends");
@@ -172,7 +171,7 @@ fn who_answers_ends_with_the_run() {
     send(&held[0], &StepRequest::Done { output: None }).unwrap();
     let mut first = BufReader::new(&held[0]);
     assert_eq!(receive::<StepAnswer>(&mut first).unwrap(), StepAnswer::Recorded { left_out: false });
-    // After that nothing is kept of it.
+    // After that the connection is not kept.
     assert_eq!(receive::<StepAnswer>(&mut first).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     drop(steps);
     assert_eq!(end.recv_timeout(PATIENCE), Err(mpsc::RecvTimeoutError::Disconnected));
@@ -209,7 +208,7 @@ fn gone(sockets: &Path) {
     std::fs::remove_dir_all(sockets.parent().unwrap()).unwrap();
 }
 
-/// What a killed run has left is removed, as far as it came. What lives is not, be it that it does not listen yet.
+/// The files of a killed run are removed, whichever it had made. Those of a living run are not, even before it listens.
 #[test]
 fn a_sweep_spares_what_does_not_listen_yet() {
     let dir = fresh("sweep");
@@ -220,7 +219,7 @@ fn a_sweep_spares_what_does_not_listen_yet() {
     drop(UnixListener::bind(&about_to_listen).unwrap());
     let _listener = UnixListener::bind(&living).unwrap();
     let end = clock::boot_time().plus(PATIENCE);
-    // A process that another test is just starting has what we have open, until it executes.
+    // A child that another test has just forked holds our descriptors until it executes.
     while [&left, &half].iter().any(|path| run_files::lock_of(path).exists()) {
         assert!(clock::boot_time() < end, "it is left");
         sweep(&dir);
@@ -231,7 +230,7 @@ fn a_sweep_spares_what_does_not_listen_yet() {
     gone(&dir);
 }
 
-/// A wrapper that is stopped accepts nobody, and when enough have come a connection to it waits without an end.
+/// A stopped wrapper accepts no connection, and with a full queue a new connection waits without end.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_sweep_waits_for_nobody() {
@@ -253,7 +252,7 @@ fn a_sweep_waits_for_nobody() {
     gone(&dir);
 }
 
-/// Many start at once, each of which sweeps: nobody loses what it has just made.
+/// Many runs start at once, and each removes old files: none removes those of another.
 #[test]
 fn who_sweeps_takes_nothing_from_who_begins() {
     let dir = fresh("many");
@@ -277,7 +276,7 @@ fn who_sweeps_takes_nothing_from_who_begins() {
     gone(&dir);
 }
 
-/// What is told at a gate, and until when that counts.
+/// The answers at a gate, and until when they hold.
 #[test]
 fn a_gate_is_entered_only_by_its_own_run_and_in_time() {
     let store = MemoryStore::new().unwrap();
@@ -294,7 +293,7 @@ fn a_gate_is_entered_only_by_its_own_run_and_in_time() {
     let by = Duration::from_secs(5);
     *desk.ours_until.lock().unwrap() = Some(BootTime(by));
     assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Entered { by: Some(by), let_in: None });
-    // Neither for another run, nor in a run that has named none.
+    // Not for another run, and not in a run without gates.
     assert_eq!(desk.enter(&mail, Grant(8)), StepAnswer::NoGate);
     assert_eq!(whole(self::desk()).enter(&mail, Grant(7)), StepAnswer::NoGate);
     let next = Bearer { grant: Grant(9), ..run(2) };
@@ -302,7 +301,7 @@ fn a_gate_is_entered_only_by_its_own_run_and_in_time() {
     assert_eq!(refused(desk.enter(&mail, Grant(7))), (RefusedAction::Enter, RefusalReason::Stale));
 }
 
-/// A store that is not there, and one that has no more time: no answer is a start.
+/// Without an answer of the store, or without time left, no command starts.
 #[test]
 fn a_store_that_does_not_answer_lets_nobody_in() {
     let mail = Name::new("mail").unwrap();
@@ -311,7 +310,7 @@ fn a_store_that_does_not_answer_lets_nobody_in() {
     let gates = Gates::new(Arc::new(move || Err(said.clone())));
     let desk = StepResponder::new(run(1)).with_gates(gates, PATIENCE);
     assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Unentered { failure: failure.clone() });
-    // A run that was paused past its lease blames no store.
+    // For a run that was paused past its lease, the store is not at fault.
     let now = clock::boot_time();
     *desk.ours_until.lock().unwrap() = Some(now);
     assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Late);

@@ -1,4 +1,4 @@
-//! Whether, in the end, every slot came to exactly one end.
+//! Checks that every slot came to exactly one end.
 
 use leasehold::core::ledger::ItemState;
 use leasehold::core::ledger::job_record::DroppedRange;
@@ -44,9 +44,9 @@ pub fn audit(world: &World, n: usize, upto: i64) -> Option<String> {
                 entry.state.word()
             ));
         }
-        // Waved off by somebody who had slept since before its record was removed, or the schedule was changed.
+        // Skipped by a scheduler that had slept since before its record was removed, or the schedule was changed.
         let late = entry.state == ItemState::Skipped && (slot.swept.is_some() || !job.counts(*at));
-        // It died before it was taken back: then the record means nothing, if it is told that the slot was dropped.
+        // Its actor died before it removed the record. That record does not count if the slot was dropped.
         let void = agenda.is_void(*at) || agenda.range_of(*at).is_none();
         let excused = slot.ghost.is_some_and(|actor| world.is_excused(actor) && void || late);
         // It died between seeing that the slot is settled and putting its record back.
@@ -105,7 +105,7 @@ fn miscounted(job: &JobWatch, ranges: &[DroppedRange]) -> Option<String> {
     let within: Vec<i64> = (first..=last).filter(|at| job.counts(*at) || slot(at).listed).collect();
     let least = within.iter().filter(|at| !told(&slot(at))).count() as u64;
     let most = least + within.iter().filter(|at| twice(at)).count() as u64;
-    // Whoever replaced the schedule has left them uncounted.
+    // They were not counted before the schedule was replaced.
     let loose = ranges.iter().any(|range| job.uncounted.contains(&(range.first, range.last)));
     let right = (least..=most).contains(&count) || loose && least <= count;
     (!right).then(|| format!("{ranges:?}: {least} of them have no record"))

@@ -37,7 +37,7 @@ pub enum Flaw {
     NewestFirst,
     /// More is made up for than was asked for.
     CatchesUpAll,
-    /// Whoever was frozen past its deadline goes on with its command.
+    /// A run that was frozen past its deadline continues its command.
     IgnoresDeadline,
 }
 
@@ -67,7 +67,7 @@ pub fn altered(body: &[u8], change: impl FnOnce(&mut JobRecord)) -> Vec<u8> {
     agenda.encode()
 }
 
-/// What somebody wanted to write, on top of what is there in spite of them.
+/// The account of one writer on top of another writer's record.
 pub fn merged(there: &Stored, wanted: &[u8], write: WriteId) -> Option<Vec<u8>> {
     let (there, wanted) = (JobRecord::decode_any(&there.body).ok()?, JobRecord::decode_any(wanted).ok()?);
     let fresh = wanted.dropped.iter().filter(|range| !there.dropped.contains(range)).copied();

@@ -1,7 +1,9 @@
-//! Schedulers, runs, an operator and a sweeper on one store, call by call in an order that a seed decides, with calls that
-//! fail, writes that land late, and actors that are frozen or killed between any two calls. All of it is the code that
-//! is shipped: only the store, the clock and the order are ours. What may never be is said when it happens; what
-//! must be in the end, by an audit of every slot.
+//! Simulates schedulers, runs, an operator and a sweeper on one store. A seed decides the order of their calls. Calls fail,
+//! writes land late, and actors are frozen or killed between any two calls.
+//!
+//! The shipped code looks at the jobs, decides which slot to try next and when, takes leases, and records. The loop of a
+//! scheduler, the run of a command, the store, the clock and the order are the simulation's. A check of every write finds
+//! what must never happen; an audit of every slot finds what must be so in the end.
 //!
 //! `LEASEHOLD_SEED=n` replays one schedule with its calls (`LEASEHOLD_FLAW=name` a broken variant), and
 //! `LEASEHOLD_LONG=1` runs a hundred times as many.
@@ -26,7 +28,7 @@ const SCHEDULES: u64 = 2_000;
 const LONG: u64 = 200_000;
 /// A broken variant must be caught within so many.
 const FLAW_SCHEDULES: u64 = 1_000;
-/// So often the schedulers look once nothing goes wrong any more, before all must be settled.
+/// Rounds of looks without failures, after which all must be settled.
 const ROUNDS: usize = 12;
 
 struct Played {
@@ -73,7 +75,7 @@ fn play(seed: u64, flaw: Flaw, tracing: bool) -> Played {
     }
 }
 
-/// Two schedulers look in turns until nothing is left to be done about what is due by then.
+/// Two schedulers look in turns until nothing that is due by then is left to do.
 fn settles(stage: &Arc<Stage>, upto: i64) -> bool {
     for _ in 0..ROUNDS {
         {
@@ -88,7 +90,7 @@ fn settles(stage: &Arc<Stage>, upto: i64) -> bool {
         if stage.lock().quiet {
             return true;
         }
-        // Whatever a dead run held is free by then.
+        // The leases of dead runs have expired by then.
         stage.pass(&mut stage.lock(), 13);
     }
     false
@@ -100,7 +102,7 @@ fn report(line: &str) {
     let _ = out.flush();
 }
 
-/// The calls of a schedule, what is wrong with it, and how to see it again.
+/// The calls of a schedule, what is wrong with it, and how to replay it.
 fn tell(seed: u64, flaw: Flaw) -> String {
     let played = play(seed, flaw, true);
     let which = if flaw == Flaw::None { String::new() } else { format!(" LEASEHOLD_FLAW={flaw:?}") };

@@ -1,4 +1,4 @@
-//! A run of one slot, as `leasehold run --slot` goes about it: the lease by core's rules, the slot by the ledger.
+//! A run of one slot, as `leasehold run --slot` does it: the lease by core's rules, the slot by the ledger.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Schedulers, the operator and the sweeper, each a thread that takes turns. A scheduler goes about its jobs as `daemon`
-//! and `tick` do: it looks, starts the first that need not wait, and looks again when that has ended.
+//! Schedulers, the operator and the sweeper, each a thread that takes turns. As `daemon` and `tick` do, a scheduler looks
+//! at its jobs, starts the slot that [`Retry`] chooses, and looks again when that run has ended.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Scheduler<'_> {
         self.me.clock().saturating_add_signed(self.skew)
     }
 
-    /// Does what is due, and waits. Nothing more: it ends.
+    /// Does what is due, and waits. False: nothing is left to do.
     fn step(&mut self) -> bool {
         let (edition, calm) = {
             let state = self.me.stage.lock();
@@ -248,7 +248,7 @@ pub fn operator(me: &Me) {
     }
 }
 
-/// Whoever is there in the end sets right what an operator left half done.
+/// In the end, completes what an operator left half done.
 pub fn settle(me: &Me) {
     let mut store = me.store();
     let plan: Plan = me.stage.lock().plan.clone();

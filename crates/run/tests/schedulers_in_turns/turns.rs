@@ -1,6 +1,6 @@
 //! The director: every actor is a thread that waits for its turn before each call to the store, and one runs at a time.
 //!
-//! Whoever gives up the turn chooses, by the dice, who has it next; so a turn costs one switch of threads at most.
+//! The actor that gives up its turn chooses the next one, by the dice; so a turn costs at most one switch of threads.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -101,7 +101,7 @@ pub struct Call {
     pub said: String,
 }
 
-/// A write of which nobody was told, and that lands later.
+/// A write without an answer that lands later.
 pub struct Late {
     pub actor: usize,
     pub key: String,
@@ -120,7 +120,7 @@ pub struct State {
     pub watch: Watch,
     pub plan: Plan,
     pub flaw: Flaw,
-    /// Nothing goes wrong any more.
+    /// No more failures.
     pub calm: bool,
     /// Ticks look as of this time, whenever they begin.
     pub as_of: Option<u64>,
@@ -240,7 +240,7 @@ impl Stage {
         id
     }
 
-    /// Whoever has the turn next: nobody if all have ended.
+    /// The actor that has the next turn; `None` if all have ended.
     fn pick(self: &Arc<Self>, state: &mut State) -> Option<(Arc<AtomicBool>, Thread)> {
         state.turns += 1;
         if state.turns > TURNS_MAX {
@@ -387,7 +387,7 @@ impl State {
         self.actors.iter().filter(|actor| actor.role == role).count()
     }
 
-    /// Whoever waits for a time looks around now.
+    /// Wakes all actors that wait for a time.
     pub fn nudge_all(&mut self) {
         self.actors.iter_mut().for_each(|actor| actor.nudged = true);
     }

@@ -74,9 +74,9 @@ fn held(lease: &Name) -> LeaseRecord {
     }
 }
 
-/// The record of a slot that gave way is looked for where the answer was lost: it is told once, with this look.
+/// After a lost answer the record of a skipped slot is read again, so this look has one note of it.
 #[test]
-fn a_lost_answer_does_not_hide_that_a_slot_gave_way() {
+fn a_lost_answer_does_not_hide_a_skipped_slot() {
     for lands in [true, false] {
         let mut store = Lossy { inner: MemoryStore::new().unwrap(), lands, lost: false };
         let (name, minute) = (Name::new("site").unwrap(), Duration::from_secs(60));

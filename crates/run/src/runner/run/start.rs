@@ -15,20 +15,20 @@ use crate::runner::{environment, spawn};
 use crate::step_server::{StepResponder, StepServer};
 
 impl Process<'_> {
-    fn desk(&self, granted: &Granted) -> StepResponder {
-        let (timing, mut desk) = (&self.spec.timing, StepResponder::new(Bearer::from(granted)));
+    fn responder(&self, granted: &Granted) -> StepResponder {
+        let (timing, mut responder) = (&self.spec.timing, StepResponder::new(Bearer::from(granted)));
         if self.spec.item.is_some() {
-            // Renewals wait behind it.
-            desk = desk.with_steps(self.keeper.clone(), timing.heartbeat / 3);
+            // Renewals wait meanwhile.
+            responder = responder.with_steps(self.keeper.clone(), timing.heartbeat / 3);
         }
         if let Some(gates) = &self.spec.gates {
-            desk = desk.with_gates(gates.clone(), timing.heartbeat);
+            responder = responder.with_gates(gates.clone(), timing.heartbeat);
         }
-        desk
+        responder
     }
 
     fn listen(&self, dir: &Path, granted: &Granted, by: BootTime) -> io::Result<StepServer> {
-        let steps = StepServer::listen(dir, self.desk(granted))?;
+        let steps = StepServer::listen(dir, self.responder(granted))?;
         steps.ours_until(by);
         Ok(steps)
     }
