@@ -4,7 +4,14 @@
 //! `failures!` one for each failure with its exit code, `explanations!` one for a failure whose exit code the
 //! caller knows.
 
+pub mod fence;
+pub mod fenced;
+pub mod gate;
+pub mod guard;
+pub mod push;
+pub mod read;
 pub mod run;
+pub mod write;
 
 /// Failures: each becomes a function that fills in its placeholders, and an entry of `FAILURES`.
 macro_rules! failures {
@@ -30,8 +37,17 @@ use failures;
 
 /// Every catalogue, in the order of `docs/messages.md`.
 #[cfg(test)]
-const CATALOGUES: &[leasehold::messages::Catalogue] =
-    &[run::CATALOGUE, leasehold::targets::messages::CATALOGUE];
+const CATALOGUES: &[leasehold::messages::Catalogue] = &[
+    run::CATALOGUE,
+    write::CATALOGUE,
+    read::CATALOGUE,
+    push::CATALOGUE,
+    fence::CATALOGUE,
+    guard::CATALOGUE,
+    gate::CATALOGUE,
+    fenced::CATALOGUE,
+    leasehold::targets::messages::CATALOGUE,
+];
 
 #[cfg(test)]
 mod tests {
