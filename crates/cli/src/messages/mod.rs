@@ -4,6 +4,7 @@
 //! `failures!` one for each failure with its exit code, `explanations!` one for a failure whose exit code the
 //! caller knows.
 
+pub mod demo;
 pub mod fence;
 pub mod fenced;
 pub mod gate;
@@ -46,6 +47,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     guard::CATALOGUE,
     gate::CATALOGUE,
     fenced::CATALOGUE,
+    demo::CATALOGUE,
     leasehold::targets::messages::CATALOGUE,
 ];
 
