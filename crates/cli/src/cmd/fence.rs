@@ -1,4 +1,4 @@
-//! `leasehold fence`: who may write where.
+//! `leasehold fence`: shows and changes fences.
 
 use leasehold::backends::gate::Gates;
 use leasehold::backends::{shown, target_of};
@@ -12,14 +12,16 @@ use super::run::diary;
 use super::target_args;
 use crate::args::{self, Everywhere, FenceVerb};
 use crate::config;
-use crate::exit::{self, FailKind, Failed};
+use crate::exit::{self, Failed};
+use crate::messages::fence as say;
+use crate::messages::fenced;
 use crate::out::{self, Out};
 
 /// Shows or changes fences.
 pub fn run(flags: &Everywhere, args: &args::FenceArgs, out: &Out) -> Result<u8, Failed> {
     match &args.verb {
         FenceVerb::Ls { targets } if targets.is_empty() => list(flags, &config::state_dir()?.targets(), out),
-        // One that is no target at all is said as everywhere else.
+        // A single one that is no target fails as in every command.
         FenceVerb::Ls { targets: named } => match &named[..] {
             [one] if !one.contains(MASK) => {
                 target_args::opened(one, flags, &mut None).and_then(|_| list(flags, named, out))
@@ -33,7 +35,7 @@ pub fn run(flags: &Everywhere, args: &args::FenceArgs, out: &Out) -> Result<u8, 
     }
 }
 
-/// Notes what a run has sealed, so that `fence ls` finds it. Best effort: nothing depends on it.
+/// Notes the targets that a run fenced, so that `fence ls` finds them. Best effort: nothing depends on it.
 pub fn remember(state: &StateDir, sealed: &[String]) {
     for shown in sealed.iter().filter_map(|shown| anywhere(shown)) {
         let file = state.target_file(&shown);
@@ -43,12 +45,12 @@ pub fn remember(state: &StateDir, sealed: &[String]) {
     }
 }
 
-/// A name that means the same wherever it is read; nothing: there is none.
+/// The name of a target that means the same in every directory; nothing: there is none.
 pub fn anywhere(sealed: &str) -> Option<String> {
     target_of(sealed).map_or(Some(sealed.into()), |kind| (kind.anywhere)(sealed))
 }
 
-/// A target as it is shown.
+/// A row of `fence ls`.
 struct TargetRow {
     target: String,
     class: Option<Class>,
@@ -65,13 +67,13 @@ fn look(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> TargetRow {
         problem: Some(problem),
     };
     if url.contains(MASK) {
-        return bad("its password was not kept; name it with the password to see it".into());
+        return bad(say::no_password());
     }
     let mut opened = match target_args::opened(url, flags, gates) {
         Ok(opened) => opened,
         Err(failed) => return bad(failed.of_a_look().told.to_string()),
     };
-    // It knows best what of its name is secret.
+    // The target knows which parts of its name are secret.
     let target = opened.shown().to_owned();
     let bad = |problem: String| TargetRow {
         target: target.clone(),
@@ -96,7 +98,7 @@ fn list(flags: &Everywhere, urls: &[String], out: &Out) -> Result<u8, Failed> {
             out.object(&object(row));
         }
     } else if rows.is_empty() {
-        out.note("nothing was sealed from here yet; a run seals what it names with --fence TARGET");
+        out.note(&say::nothing_fenced());
     } else {
         out::line(&format!(
             "{:<8} {:<24} {:>8} {:>6} {:<8} TARGET",
@@ -106,7 +108,7 @@ fn list(flags: &Everywhere, urls: &[String], out: &Out) -> Result<u8, Failed> {
             out::line(&line(row));
         }
     }
-    // What can be told was told: one of many that cannot be is in its row.
+    // A problem with one of several is in its row, and no failure.
     let none = !rows.is_empty() && rows.iter().all(|row| row.problem.is_some());
     Ok(if none { exit::NEEDS_YOU } else { exit::OK })
 }
@@ -114,11 +116,11 @@ fn list(flags: &Everywhere, urls: &[String], out: &Out) -> Result<u8, Failed> {
 fn line(row: &TargetRow) -> String {
     let class = row.class.map_or("?", Class::word);
     let Some(fence) = &row.fence else {
-        let why = row.problem.as_deref().unwrap_or("never sealed");
+        let why = row.problem.clone().unwrap_or_else(say::never_fenced);
         return format!("{class:<8} {:<24} {:>8} {:>6} {:<8} {}: {why}", "-", "-", "-", "-", row.target);
     };
     let watched = match fence.mode {
-        FenceMode::Observe => format!("  ({} let in that would have been refused)", fence.let_in),
+        FenceMode::Observe => fenced::accepted(fence.let_in),
         FenceMode::Enforce => String::new(),
     };
     let (lease, token, seq) = (fence.lease.as_str(), fence.token.get(), fence.seq);
@@ -140,69 +142,51 @@ fn object(row: &TargetRow) -> serde_json::Value {
     value
 }
 
-/// The notes of runs that only observed, oldest first.
+/// Shows the notes of runs that observed, oldest first.
 fn observed(state: &StateDir, out: &Out) -> Result<u8, Failed> {
     let path = state.observed();
     let notes = match std::fs::read_to_string(&path) {
         Ok(notes) => notes,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
-        Err(e) => {
-            return Err(Failed::new(
-                FailKind::Unreachable,
-                "state",
-                format!("cannot read {}: {e}", path.display()),
-            ));
-        }
+        Err(e) => return Err(say::no_notes(path.display(), e)),
     };
-    // Of each run what it wrote at its end.
+    // A run writes a note when it starts and one when it ends.
     let notes: Vec<Value> = diary::lines(&notes).filter(|line| line["outcome"] != diary::STARTED).collect();
     if notes.is_empty() && !out.json {
-        out.note("nothing was observed from here yet; a run takes notes with --observe");
+        out.note(&say::nothing_observed());
     }
     for note in &notes {
         let word = |key: &str| note[key].as_str().unwrap_or("?").to_owned();
         let seen: Vec<&str> =
             note["seen"].as_array().into_iter().flatten().filter_map(|s| s["text"].as_str()).collect();
-        let text = if seen.is_empty() { "no overlap seen".into() } else { seen.join("; ") };
+        let seen = if seen.is_empty() { say::no_overlap() } else { seen.join("; ") };
         if out.json {
             out.object(note);
         } else {
-            out::line(&format!("{}  {}  exit {}  {text}", word("time"), word("job"), note["exit"]));
+            out::line(&say::observed(word("time"), word("job"), &note["exit"], seen));
         }
     }
     Ok(exit::OK)
 }
 
-/// Forgets a fence, unless its lease is held on the store in use.
+/// Removes a fence, unless its lease is held on the store in use.
 fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
     let mut target = target_args::opened(url, flags, &mut None)?;
     let failed = |error| target_args::failed(&error);
     let shown = target.shown().to_owned();
     let Some(record) = target.show().map_err(failed)? else {
-        out.note(&format!("{shown} has no fence: nothing to reset"));
+        out.note(&say::no_fence(shown));
         return Ok(exit::OK);
     };
     let lease = record.fence.lease.clone();
     match super::status::held(flags, &lease) {
-        Ok(true) => {
-            return Err(Failed::new(
-                FailKind::Busy,
-                "busy",
-                format!(
-                    "{lease} is held, and its run may be writing {shown}. Nothing was reset. Wait for its end: \
-                     leasehold status {lease}"
-                ),
-            ));
-        }
+        Ok(true) => return Err(say::held(lease, shown)),
         Ok(false) => {}
-        Err(unknown) => out.warn(&format!("whether {lease} is held cannot be told: {}", unknown.told)),
+        Err(unknown) => out.warn(&say::holder_unknown(lease, unknown.told)),
     }
     let forgotten = target.forget().map_err(failed)?.unwrap_or(record.fence);
     let (lease, token) = (&forgotten.lease, forgotten.token);
-    out.note(&format!(
-        "the fence of {shown} is forgotten (lease {lease}, token {token}); nobody writes it until the next run \
-         seals it: leasehold run {lease} --fence {shown}"
-    ));
+    out.note(&say::reset(&shown, lease, token));
     if out.json {
         let (lease, token) = (lease.as_str(), token.get());
         out.object(&json!({"v": 1, "target": shown, "lease": lease, "token": token, "reset": true}));
@@ -215,10 +199,8 @@ fn set(flags: &Everywhere, url: &str, wanted: FenceMode, out: &Out) -> Result<u8
     target.set_mode(wanted).map_err(|error| target_args::failed(&error))?;
     let shown = target.shown();
     out.note(&match wanted {
-        FenceMode::Enforce => format!("{shown} refuses stale writes from now on"),
-        FenceMode::Observe => format!(
-            "{shown} lets stale writes in and counts them, until a run without --observe names it with --fence"
-        ),
+        FenceMode::Enforce => say::enforces(shown),
+        FenceMode::Observe => say::observes(shown),
     });
     if out.json {
         out.object(&json!({"v": 1, "target": shown, "mode": wanted.word()}));

@@ -1,4 +1,4 @@
-//! `leasehold guard`: puts up, shows and takes down what fences a table that users write with their own SQL.
+//! `leasehold guard`: installs, shows and removes the guard of a table that jobs write with their own SQL.
 
 use clap::{Args, Subcommand, ValueEnum};
 use leasehold::backends::open_guard;
@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::target_args::failed;
 use crate::exit::{self, Failed};
+use crate::messages::{fenced, guard as say};
 use crate::out::{self, Out};
 
 /// `guard`
@@ -18,10 +19,10 @@ Examples:
   leasehold run shop --fence pg:postgres://db/shop#public.stock -- ./restock.sh
   leasehold guard show pg:postgres://db/shop#public.stock
 
-The table's owner puts a guard up once; then every statement that writes the table is checked in its own \
-transaction, and the job's SQL stays as it is. In PostgreSQL the grant of a run travels in PGAPPNAME; a \
-program that names the application itself says SET LOCAL leasehold.run = ... with what LEASEHOLD_SQL_GRANT \
-holds. In SQLite a program registers a function leasehold_grant() that returns it.")]
+The table's owner installs the guard once. Then every statement that writes the table is checked in its own \
+transaction, and the job's SQL stays as it is. In PostgreSQL the token of a run travels in PGAPPNAME; a \
+program that sets its application name itself runs SET LOCAL leasehold.run = ... with the value of \
+LEASEHOLD_SQL_GRANT. In SQLite a program registers a function leasehold_grant() that returns this value.")]
 pub struct GuardArgs {
     #[command(subcommand)]
     verb: GuardVerb,
@@ -29,27 +30,27 @@ pub struct GuardArgs {
 
 #[derive(Debug, Subcommand)]
 enum GuardVerb {
-    /// Put a guard up; again: cover what was added since
+    /// Install the guard, or extend it to what was added since
     Install {
         /// pg:URL#TABLE or sqlite:PATH#TABLE
         target: String,
         /// Sessions that belong to no run: may they write the table?
         #[arg(long, value_name = "WHAT")]
         others: UngrantedSessions,
-        /// How sessions show their grant; behind a pooler in transaction mode only `setting` is safe [default: as
-        /// it is, or name]
+        /// How a session shows the token of its run; behind a pooler in transaction mode only `setting` is safe
+        /// [default: unchanged, or name]
         #[arg(long, value_name = "HOW")]
         grant: Option<GrantCarrier>,
         /// Print the SQL, and do nothing else
         #[arg(long)]
         print_sql: bool,
     },
-    /// What is guarded, by whom, and what is not
+    /// Show the fence, the guarded tables, and what is not fenced
     Show {
         /// pg:URL#TABLE or sqlite:PATH#TABLE
         target: String,
     },
-    /// Take a guard down: all that installing added, and nothing else
+    /// Remove the guard: everything that `install` added, and nothing else
     Remove {
         /// pg:URL#TABLE or sqlite:PATH#TABLE
         target: String,
@@ -59,16 +60,16 @@ enum GuardVerb {
     },
 }
 
-/// What sessions without a grant may.
+/// What a session may do that belongs to no run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum UngrantedSessions {
-    /// They write as before: only runs are fenced
+    /// It writes as before: only runs are fenced
     Allow,
     /// Only runs write
     Refuse,
 }
 
-/// How a session shows its grant.
+/// How a session shows the token of its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum GrantCarrier {
     /// By PGAPPNAME, which libpq sends by itself, or by the setting
@@ -95,7 +96,7 @@ impl From<UngrantedSessions> for Others {
     }
 }
 
-/// Does it.
+/// Installs, shows or removes the guard.
 pub fn run(args: &GuardArgs, out: &Out) -> Result<u8, Failed> {
     let (target, print) = match &args.verb {
         GuardVerb::Install { target, print_sql, .. } | GuardVerb::Remove { target, print_sql } => {
@@ -139,13 +140,10 @@ fn installed(shown: &str, who: &str, others: Others, done: &GuardChange, print: 
         out.object(&value);
     }
     let sessions = match others {
-        Others::Allow => format!("{who} that belong to no run may write as before"),
-        Others::Refuse => format!("{who} that belong to no run are refused"),
+        Others::Allow => say::others_write(who),
+        Others::Refuse => say::others_refused(who),
     };
-    let notes: String = done.notes.iter().map(|note| format!("; {note}")).collect();
-    out.note(&format!(
-        "{shown} is guarded{notes}; {sessions}. Fence it: leasehold run NAME --fence '{shown}' -- COMMAND"
-    ));
+    out.note(&say::installed(shown, remarks(done), sessions));
 }
 
 fn removed(shown: &str, done: &GuardChange, print: bool, out: &Out) {
@@ -155,11 +153,14 @@ fn removed(shown: &str, done: &GuardChange, print: bool, out: &Out) {
     if out.json {
         out.object(&json!({"v": 1, "target": shown, "changed": done.changed, "notes": done.notes}));
     }
-    let notes: String = done.notes.iter().map(|note| format!("; {note}")).collect();
-    out.note(&format!("the guard of {shown} is gone{notes}. Nothing is fenced there any more"));
+    out.note(&say::removed(shown, remarks(done)));
 }
 
-/// 79 if something is not as it was put up.
+fn remarks(done: &GuardChange) -> String {
+    done.notes.iter().map(say::remark).collect()
+}
+
+/// 79 if something is not as it was installed.
 fn show(shown: &str, report: &GuardReport, out: &Out) -> u8 {
     let whole = report.tables.iter().all(|table| table.guarded) && report.fence.is_ok();
     if out.json {
@@ -172,33 +173,29 @@ fn show(shown: &str, report: &GuardReport, out: &Out) -> u8 {
             out::line(&format!("grant       {}", way.word()));
         }
         for table in &report.tables {
-            out::line(&format!("table       {}: {}", table.name, table.state));
+            out::line(&format!("table       {}", say::table(&table.name, &table.state)));
         }
         for text in &report.not_fenced {
             out::line(&format!("not fenced  {text}"));
         }
     }
     if !whole && report.fence.is_ok() {
-        let others = report.others.word();
-        out.warn(&format!(
-            "not every table is guarded: what is written straight into the others is not fenced. Run: leasehold \
-             guard install '{shown}' --others {others}"
-        ));
+        out.warn(&say::partly_guarded(shown, report.others.word()));
     }
     if whole { exit::OK } else { exit::NEEDS_YOU }
 }
 
 fn fence(fence: &Result<Option<Fence>, String>) -> String {
     match fence {
-        Ok(None) => "never sealed: a run seals it with --fence".into(),
-        Ok(Some(f)) => {
-            let watched = match f.mode {
-                FenceMode::Observe => format!(" ({} let in that would have been refused)", f.let_in),
+        Ok(None) => say::never_fenced(),
+        Ok(Some(fence)) => {
+            let accepted = match fence.mode {
+                FenceMode::Observe => fenced::accepted(fence.let_in),
                 FenceMode::Enforce => String::new(),
             };
-            format!("lease {}, token {}, {}{watched}", f.lease, f.token, f.mode.word())
+            say::fence(&fence.lease, fence.token, fence.mode.word(), accepted)
         }
-        Err(why) => format!("not readable ({why}): every run is refused until it is restored"),
+        Err(why) => say::bad_fence(why),
     }
 }
 

@@ -292,11 +292,11 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, lease: &Name, aim: Aim) ->
     }
 }
 
-pub fn by_kind(kind: FailureKind, message: String) -> Failed {
+pub fn by_kind(kind: FailureKind, told: impl Into<Explanation>) -> Failed {
     match kind {
-        FailureKind::Unreachable => Failed::new(FailKind::Unreachable, "store_unreachable", message),
-        FailureKind::Denied => Failed::new(FailKind::Denied, "denied", message),
-        FailureKind::Unusable => Failed::new(FailKind::Config, "store_unusable", message),
+        FailureKind::Unreachable => Failed::new(FailKind::Unreachable, "store_unreachable", told),
+        FailureKind::Denied => Failed::new(FailKind::Denied, "denied", told),
+        FailureKind::Unusable => Failed::new(FailKind::Config, "store_unusable", told),
     }
 }
 

@@ -16,12 +16,13 @@ use serde_json::{Value, json};
 use super::target_args;
 use crate::args::PushArgs;
 use crate::exit::{self, FailKind, Failed};
+use crate::messages::push as say;
 use crate::out::Out;
 
-/// Where the helper tells `leasehold push` what it would otherwise tell people.
+/// Names a file: the helper writes its failure there for `leasehold push`, instead of printing it.
 const REPORT: &str = "LEASEHOLD_PUSH_REPORT";
 
-/// Why a push was not made, in words that are told apart.
+/// The words of `--json` for a push that was not made.
 const WORDS: [&str; 9] =
     ["stale", "fork", "epoch", "jump", "other-lease", "not-sealed", "sequence", "bad_fence", "unknown"];
 
@@ -30,32 +31,24 @@ pub fn run(args: &PushArgs, out: &Out) -> Result<u8, Failed> {
     if let Some(dir) = &args.install_hook {
         return install(dir, out);
     }
-    target_args::enclosing("push").map_err(|failed| Failed {
-        told: "there is no run in the environment, so there is no token to push with. Nothing was pushed. \
-                  `leasehold push` works inside a run that names the repository: leasehold run NAME --fence \
-                  git:origin -- sh -c '... && leasehold push origin main'"
-            .into(),
-        ..failed
-    })?;
-    let system = |e: io::Error| {
-        Failed::new(FailKind::Unreachable, "system", format!("cannot run git: {e}. Nothing was pushed"))
-    };
+    target_args::enclosing("push").map_err(|_| say::outside_a_run())?;
+    let system = |e: io::Error| say::no_git(e);
     let named = repository(&args.args).and_then(OsStr::to_str);
     let fenced = url_rewrite::fenced(named).map_err(system)?;
     let report = PushReport::new().map_err(system)?;
-    all_lead_here(&fenced, named).map_err(system)??;
+    check_rewriting(&fenced, named).map_err(system)??;
     let mut command = Command::new("git");
     command.arg("push").args(out.quiet.then_some("--quiet")).args(out.verbose.then_some("--verbose"));
     command.args(&args.args).envs(fenced.variables.iter().cloned()).env(REPORT, &report.0);
     if out.json {
-        // Git's own lines are for people: with --json, stdout is ours.
+        // With --json, stdout is for our object alone.
         command.stdout(Stdio::null());
     }
     let status = command.status().map_err(system)?;
     let (mut told, outcome) = report.failure().unzip();
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     if code != 0 && told.is_none() && !report.was_reached() {
-        told = past(&fenced, &args.args).map_err(system)?;
+        told = past_the_fence(&fenced, &args.args).map_err(system)?;
     }
     if out.json {
         let outcome = match (&told, &outcome) {
@@ -88,67 +81,47 @@ fn repository(args: &[OsString]) -> Option<&OsStr> {
     None
 }
 
-/// Asks git where pushes will go: a rewriting rule of the user's own may be as exact as ours, and the
-/// first of two wins.
-fn all_lead_here(fenced: &url_rewrite::Fenced, named: Option<&str>) -> io::Result<Result<(), Failed>> {
+/// Asks git where pushes will go. A rewriting rule of the user may be as exact as ours, and git takes the first.
+fn check_rewriting(fenced: &url_rewrite::Fenced, named: Option<&str>) -> io::Result<Result<(), Failed>> {
     let mut command = Command::new("git");
     if let Some(url) = named.filter(|named| named.contains([':', '/'])) {
         command.arg("-c").arg(format!("remote.leasehold-direct.url={url}"));
     }
     command.args(["remote", "--verbose"]).envs(fenced.variables.iter().cloned());
-    let said = command.stderr(Stdio::inherit()).output()?;
-    let text = String::from_utf8_lossy(&said.stdout).into_owned();
-    let astray = text.lines().filter_map(|line| line.strip_suffix(" (push)")?.split_once('\t'));
-    let mut astray = astray.filter(|(_, url)| !url_rewrite::leads_here(url));
-    Ok(astray.next().map_or(Ok(()), |(remote, _)| {
-        Err(Failed::config(format!(
-            "your git settings send pushes to {remote} elsewhere by a rule (url.….insteadOf or pushInsteadOf) that \
-             is as exact as the one that would fence them. Nothing was pushed. Make that rule shorter, or set \
-             remote.{remote}.pushurl instead"
-        )))
-    }))
+    let output = command.stderr(Stdio::inherit()).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut remotes = text.lines().filter_map(|line| line.strip_suffix(" (push)")?.split_once('\t'));
+    let elsewhere = remotes.find(|(_, url)| !url_rewrite::leads_here(url));
+    Ok(elsewhere.map_or(Ok(()), |(remote, _)| Err(say::sent_elsewhere(remote))))
 }
 
-/// Why git did not come to us: it was about to push past the fence, which it may not. Asked again, for what
-/// it said went straight to the user; nothing is sent by that.
-fn past(fenced: &url_rewrite::Fenced, args: &[OsString]) -> io::Result<Option<Failed>> {
+/// A failure, if git did not call our helper because it was about to push past the fence, which its settings forbid.
+/// Git printed the reason straight to the user, so it is run again, with --dry-run.
+fn past_the_fence(fenced: &url_rewrite::Fenced, args: &[OsString]) -> io::Result<Option<Failed>> {
     let mut command = Command::new("git");
     command.args(["push", "--dry-run", "--no-verify"]).args(args).envs(fenced.variables.iter().cloned());
-    let said = command.env("LC_ALL", "C").env_remove("LANGUAGE").stdin(Stdio::null()).output()?;
-    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    let output = command.env("LC_ALL", "C").env_remove("LANGUAGE").stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let denied = |line: &str| {
         line.strip_prefix("fatal: transport '")?.strip_suffix("' not allowed").map(str::to_owned)
     };
-    Ok(text.lines().find_map(denied).map(|transport| {
-        Failed::config(format!(
-            "this push would have gone past the fence (over '{transport}', directly): it names a place that is no \
-             remote of this clone and not the URL of one. Nothing was pushed. Give the place a name with `git remote \
-             add NAME URL` and push to that; if branch.….pushRemote or remote.pushDefault is a URL or a path, set it \
-             to that name. Submodules are pushed by themselves, in runs that name them"
-        ))
-    }))
+    Ok(text.lines().find_map(denied).map(say::past_the_fence))
 }
 
 fn install(dir: &Path, out: &Out) -> Result<u8, Failed> {
-    let paths = hook::install(dir).map_err(|e| {
-        let message = format!("cannot install the hooks in {}: {e}. Nothing was changed", dir.display());
-        Failed::config(message)
-    })?;
+    let paths = hook::install(dir).map_err(|e| say::hooks_not_installed(dir.display(), e))?;
     if out.json {
         let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         out.object(&json!({"v": 1, "installed": paths}));
     }
     for path in &paths {
-        out.note(&format!("installed {}", path.display()));
+        out.note(&say::hook(path.display()));
     }
-    out.note(
-        "once a run has sealed this repository, its branches and tags move only together with the fence. Try it \
-         then: a plain git push from outside a run must be refused",
-    );
+    out.note(&say::hooks_installed());
     Ok(exit::OK)
 }
 
-/// A file of its own; gone when it was read.
+/// A temporary file for [`REPORT`].
 struct PushReport(PathBuf);
 
 impl PushReport {
@@ -158,12 +131,12 @@ impl PushReport {
         Ok(Self(path))
     }
 
-    /// Whether the helper has begun: then git was led to us.
+    /// Whether git has called our helper.
     fn was_reached(&self) -> bool {
         fs::metadata(&self.0).is_ok_and(|found| found.len() > 0)
     }
 
-    /// What the helper could not do, and what became of the push.
+    /// The failure that the helper reports, and the outcome of the push.
     fn failure(&self) -> Option<(Failed, String)> {
         let value: Value = serde_json::from_slice(&fs::read(&self.0).ok()?).ok()?;
         let code = value["code"].as_u64().and_then(|code| u8::try_from(code).ok())?;
@@ -179,35 +152,35 @@ impl Drop for PushReport {
     }
 }
 
-/// Whether git has started us as its helper; the exit code then.
+/// If git has started us as its helper, serves it; the exit code.
 pub fn as_helper() -> Option<u8> {
     let mut args = std::env::args_os();
     let name = args.next()?;
     if !is_helper(Path::new(&name).file_name()?) {
         return None;
     }
-    // Git calls us once for each place it pushes to: what the one before has to tell stays.
+    // Git calls us once for each URL it pushes to: an earlier report stays.
     if std::env::var_os(REPORT).is_some_and(|path| fs::metadata(path).is_ok_and(|found| found.len() == 0)) {
         report(&json!({"reached": true}));
     }
     let url = args.nth(1).and_then(|url| url.into_string().ok()).unwrap_or_default();
     let mut tell = |told: HelperNotice<'_>| match told {
         HelperNotice::LetIn(refused) => {
-            Out::plain().warn(&format!("this push {}", target_args::let_in(refused)))
+            Out::plain().warn(&say::would_be_refused(target_args::would_be_refused(refused)))
         }
-        HelperNotice::Failed(error) => told_failure(error),
+        HelperNotice::Failed(error) => tell_failure(error),
     };
     match remote_helper::serve(&url, io::stdin().lock(), io::stdout().lock(), &mut tell) {
         Ok(true) => Some(exit::OK),
         Ok(false) => Some(1),
         Err(e) => {
-            Out::plain().warn(&format!("git went away: {e}"));
+            Out::plain().warn(&say::git_gone(e));
             Some(1)
         }
     }
 }
 
-fn told_failure(error: &TargetError) {
+fn tell_failure(error: &TargetError) {
     let Failed { kind, told, .. } = target_args::failed(error);
     let message = told.to_string();
     let (outcome, word) = target_args::outcome(error);
@@ -216,7 +189,7 @@ fn told_failure(error: &TargetError) {
     }
 }
 
-/// Tells `leasehold push`, if that is what called git; whether it did.
+/// Reports to `leasehold push`, if it started git; whether it did.
 fn report(what: &Value) -> bool {
     std::env::var_os(REPORT).is_some_and(|path| fs::write(path, what.to_string()).is_ok())
 }

@@ -1,4 +1,4 @@
-//! `leasehold read TARGET`: what is there now, for those who only read.
+//! `leasehold read TARGET`: prints the content of a target, without a lease.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,36 +8,35 @@ use leasehold::targets::{Target, TargetError};
 
 use super::target_args;
 use crate::args::ReadArgs;
-use crate::exit::{self, FailKind, Failed};
+use crate::exit::{self, Failed};
+use crate::messages::read as say;
 use crate::out::Out;
 
-/// Hands it on, to standard output or to a file.
+/// Copies it to standard output or to a file.
 pub fn run(args: &ReadArgs, out: &Out) -> Result<u8, Failed> {
     if out.json {
-        return Err(Failed::usage(
-            "what is read is handed on as it is, so there is no --json here. Leave it out",
-        ));
+        return Err(say::no_json());
     }
     let mut target = target_args::with_content(&args.target)?;
     match &args.to {
         None => {
-            target.read(&mut io::stdout().lock()).map_err(|error| unread(&error))?;
-            io::stdout().flush().map_err(|e| unwritten("standard output", &e))?;
+            target.read(&mut io::stdout().lock()).map_err(|error| not_read(&error))?;
+            io::stdout().flush().map_err(|e| say::not_copied(say::standard_output(), e))?;
         }
         Some(path) => to_file(target.as_mut(), path)?,
     }
     Ok(exit::OK)
 }
 
-/// Beside it first, then in its place: whoever reads the file sees all of it or what was there before.
+/// Writes a new file and renames it: a reader sees the whole new content or the old one.
 fn to_file(target: &mut dyn Target, path: &Path) -> Result<(), Failed> {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".leasehold-{}", std::process::id()));
     let beside = PathBuf::from(name);
     let shown = path.display().to_string();
-    let failed = |e: io::Error| unwritten(&shown, &e);
+    let failed = |e: io::Error| say::not_copied(&shown, e);
     let done = File::create_new(&beside).map_err(failed).and_then(|mut file| {
-        target.read(&mut file).map_err(|error| unread(&error))?;
+        target.read(&mut file).map_err(|error| not_read(&error))?;
         file.sync_all().map_err(failed)?;
         fs::rename(&beside, path).map_err(failed)
     });
@@ -47,13 +46,7 @@ fn to_file(target: &mut dyn Target, path: &Path) -> Result<(), Failed> {
     done
 }
 
-/// Whoever only reads need not hear that nothing was written.
-fn unread(error: &TargetError) -> Failed {
+/// Does not say that nothing was written: nobody asked for that here.
+fn not_read(error: &TargetError) -> Failed {
     target_args::failed(error).of_a_look()
-}
-
-fn unwritten(to: &str, error: &io::Error) -> Failed {
-    let message =
-        format!("cannot write to {to}: {error}. The target was not changed; name another place with --to");
-    Failed::new(FailKind::Usage, "to", message)
 }

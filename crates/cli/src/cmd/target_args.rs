@@ -1,4 +1,4 @@
-//! What the commands that write to targets share: whose run it is, and failures.
+//! Shared by the commands that write targets: the run they belong to, the targets, and failures.
 
 use leasehold::backends::gate::{self, Gates};
 use leasehold::backends::{open_target, target_of};
@@ -12,26 +12,18 @@ use leasehold_run::placeholders::{Moment, filled};
 
 use crate::args::Everywhere;
 use crate::exit::{FailKind, Failed};
+use crate::messages::fenced as say;
 use crate::out::Out;
 
-/// The run that we are part of; without one there is no token to write with.
+/// The run that this process belongs to; without one there is no token.
 pub fn enclosing(command: &str) -> Result<Bearer, Failed> {
-    leasehold::targets::enclosing().ok_or_else(|| {
-        if std::env::var_os("LEASEHOLD_GRANT").is_some() {
-            return Failed::usage(
-                "LEASEHOLD_LEASE, LEASEHOLD_TOKEN and LEASEHOLD_GRANT are not as a run has set them, so nobody can \
-                 tell which run this is. Nothing was written. Hand them on unchanged, all three",
-            );
-        }
-        Failed::usage(format!(
-            "there is no run in the environment, so there is no token to write with. Nothing was written. \
-             `leasehold {command}` works inside a run that names the target: leasehold run NAME --fence \
-             TARGET -- leasehold {command} TARGET -- COMMAND"
-        ))
+    leasehold::targets::enclosing().ok_or_else(|| match std::env::var_os("LEASEHOLD_GRANT") {
+        Some(_) => say::bad_run_variables(),
+        None => say::outside_a_run(command),
     })
 }
 
-/// The targets named with `--fence`, for each lease that may be granted; and the store of those that are gates.
+/// The targets of `--fence` for each lease that the run may get; and the store of the gates among them.
 pub fn fences(
     templates: &[String],
     leases: &[Name],
@@ -43,7 +35,7 @@ pub fn fences(
     fences_of(leases, each)
 }
 
-/// The targets of each lease, which are opened by `each`; and the store of those that are gates.
+/// The targets of each lease, opened by `each`; and the store of the gates among them.
 pub fn fences_of<'l>(
     leases: impl IntoIterator<Item = &'l Name>,
     each: impl Fn(&Name, &mut Option<Gates>) -> Vec<Result<Box<dyn Target>, Failed>>,
@@ -51,13 +43,13 @@ pub fn fences_of<'l>(
     let (mut fences, mut gates) = (Fences::none(), None);
     for lease in leases {
         let targets: Result<_, Failed> = each(lease, &mut gates).into_iter().collect();
-        let targets = targets.map_err(|failed| failed.meaning("Nothing was run"))?;
+        let targets = targets.map_err(|failed| failed.meaning(say::nothing_run()))?;
         fences.add(lease.clone(), targets);
     }
     Ok((fences, gates))
 }
 
-/// Each of the targets, or why it is none.
+/// Opens each of the targets.
 pub fn named(
     templates: &[String],
     lease: &Name,
@@ -71,7 +63,7 @@ pub fn named(
 
 /// Opens a target; nothing is reached yet. Gates share a handle on the store that is chosen.
 pub fn opened(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Result<Box<dyn Target>, Failed> {
-    let Some(name) = gate::named(url) else { return with_content(url) };
+    let Some(GateUrl::Name(name)) = gate_of(url) else { return with_content(url) };
     let name = super::name(name)?;
     let gates = match gates {
         Some(gates) => gates,
@@ -82,37 +74,54 @@ pub fn opened(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Resul
 
 /// Opens a target that can be written or read.
 pub fn with_content(url: &str) -> Result<Box<dyn Target>, Failed> {
-    if gate::named(url).is_some() {
-        return Err(Failed::new(FailKind::Usage, "content", format!("{url}: {}", gate::HOLDS_NOTHING)));
-    }
-    let url = match gate::given(url) {
-        Some(path) => gate::url(&super::gate::absolute(path)),
+    let url = match gate_of(url) {
+        Some(GateUrl::Name(_)) => return Err(say::no_content(url, gate::HOLDS_NOTHING)),
+        Some(GateUrl::Path(path)) => gate::url(&super::gate::absolute(path)),
         None => url.into(),
     };
     open_target(&url).map_err(|error| failed(&error))
 }
 
-/// What a target can promise; loudly where it is less than one would expect of it.
-pub fn tell_class(target: &str, class: Class, shared: bool, out: &Out) {
-    let a_gate = gate::given(target).is_some();
-    if gate::named(target).is_some() {
-        out.chat(&format!("fences {target} (gate): a command that runs already does not delay the next run"));
-    } else if a_gate && shared {
-        let why = "is a lock file: it holds for this machine only, and other machines share the store";
-        out.note(&format!("{target} {why}. For all of them write gate:NAME"));
-    } else if a_gate {
-        out.chat(&format!("fences {target} (gate, for this machine only)"));
-    } else if class == Class::Atomic {
-        out.chat(&format!("fences {target} ({})", class.word()));
-    } else {
-        out.note(&format!(
-            "{target} is not on a file system of this machine alone, so it is checked just before the write \
-             (class gate): a run that is paused in between can slip through"
-        ));
+/// A gate, as a URL or a person names it.
+#[derive(Clone, Copy)]
+pub enum GateUrl<'a> {
+    /// A record in the store of the lease.
+    Name(&'a str),
+    /// A lock file.
+    Path(&'a str),
+}
+
+impl<'a> GateUrl<'a> {
+    /// The gate that is given without `gate:`.
+    pub fn of(given: &'a str) -> Self {
+        if gate::named(&gate::url(given)).is_some() { Self::Name(given) } else { Self::Path(given) }
+    }
+
+    /// The same without `gate:`.
+    pub fn given(self) -> &'a str {
+        match self {
+            Self::Name(given) | Self::Path(given) => given,
+        }
     }
 }
 
-/// A target that did not do it, as a failure.
+/// The gate that a URL names; nothing: it names another target.
+pub fn gate_of(url: &str) -> Option<GateUrl<'_>> {
+    gate::given(url).map(GateUrl::of)
+}
+
+/// Says how well a target is protected: always, unless --quiet, if that is less than people expect.
+pub fn tell_class(target: &str, class: Class, shared: bool, out: &Out) {
+    match (gate_of(target), class) {
+        (Some(GateUrl::Name(_)), _) => out.chat(&say::fences_gate(target)),
+        (Some(GateUrl::Path(_)), _) if shared => out.note(&say::lock_file_alone(target)),
+        (Some(GateUrl::Path(_)), _) => out.chat(&say::fences_lock_file(target)),
+        (None, Class::Atomic) => out.chat(&say::fences(target, class.word())),
+        (None, Class::Gate) => out.note(&say::checked_before(target)),
+    }
+}
+
+/// The failure of a target, with its exit code and word.
 pub fn failed(error: &TargetError) -> Failed {
     let (kind, word) = match error {
         TargetError::Refused(refused) => (FailKind::Refused, refused.reason.word()),
@@ -121,7 +130,7 @@ pub fn failed(error: &TargetError) -> Failed {
         TargetError::Unfit { .. } => (FailKind::Config, "unfit"),
         TargetError::Busy { .. } => (FailKind::Unreachable, "target_busy"),
         TargetError::Io { source, .. } if denied(source) => (FailKind::Denied, "denied"),
-        // A directory for a file, a file for a tree, anything for a gate.
+        // For example a directory where the target is a file.
         TargetError::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidInput => {
             (FailKind::Usage, "content")
         }
@@ -136,8 +145,8 @@ pub fn failed(error: &TargetError) -> Failed {
     Failed::new(kind, word, error.explanation())
 }
 
-/// What became of a write that a target did not take, in the words of history, and why in a word. Only what
-/// nobody knows is `unknown`, whatever else needs a person.
+/// The outcome of a write that failed, in the words of `history`, and the reason in a word. Not every failure that
+/// needs a person is `unknown`: only a write that may have landed.
 pub fn outcome(error: &TargetError) -> (&'static str, &'static str) {
     let outcome = match error {
         TargetError::Refused(_) | TargetError::BadFence { .. } => "refused",
@@ -155,12 +164,12 @@ fn denied(error: &std::io::Error) -> bool {
     error.kind() == std::io::ErrorKind::PermissionDenied
 }
 
-/// A run that was not started because a target could not be sealed.
+/// A run that was not started because a target could not be fenced.
 pub fn not_sealed(error: &TargetError, release: Release) -> Failed {
-    let failed = failed(error).meaning("Nothing was run, and the lease was released");
+    let failed = failed(error).meaning(say::not_run_released());
     match error {
         TargetError::Refused(refused) => match refused.reason {
-            // The lease was ours to the end, so the store has forgotten what the fence has seen.
+            // We had the lease to the end, so the store has lost a token that the fence has seen.
             RefusalReason::Stale if release == Release::Done => rewound(refused),
             RefusalReason::Stale => Failed { kind: FailKind::Lost, word: "lost", ..failed },
             RefusalReason::OtherLease => Failed { kind: FailKind::Config, ..failed },
@@ -172,29 +181,16 @@ pub fn not_sealed(error: &TargetError, release: Release) -> Failed {
 
 fn rewound(refused: &Refused) -> Failed {
     let Refused { target, lease, token, .. } = refused;
-    let sealed = refused.sealed().map_or_else(String::new, |token| token.to_string());
+    let newer = refused.sealed().map_or_else(String::new, |token| token.to_string());
     let reset = target_of(target).and_then(|kind| kind.reset).zip(target.split_once(':'));
     let reset = match reset {
         Some((reset, (_, given))) => reset(given),
-        None => format!("leasehold fence reset {target}"),
+        None => say::reset_command(target),
     };
-    Failed::new(
-        FailKind::NeedsYou,
-        "store_rewound",
-        format!(
-            "{target} was sealed with token {sealed} and the store has just granted {token} for {lease}: the \
-             store was rewound (restored from a backup, or it lost writes). Nothing was run: tokens would \
-             repeat. Find out what happened to the store before anything writes again. Once no run from before \
-             is left: {reset}"
-        ),
-    )
+    say::store_rewound(target, newer, token, lease, reset)
 }
 
-/// A write that was let in only because its target watches.
-pub fn let_in(refused: &Refused) -> String {
-    format!(
-        "would have been refused ({}): {}. Only watched here, so it was let in",
-        refused.reason.word(),
-        refused.explanation().what
-    )
+/// What a refusal says that did not take effect, because its fence only observes.
+pub fn would_be_refused(refused: &Refused) -> String {
+    say::would_be_refused(refused.reason.word(), refused.explanation().what)
 }

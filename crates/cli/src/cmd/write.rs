@@ -1,4 +1,4 @@
-//! `leasehold write TARGET`: a file, a tree or an object, fenced.
+//! `leasehold write TARGET`: replaces a target, if no newer run has fenced it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,6 +16,7 @@ use serde_json::json;
 use super::target_args;
 use crate::args::WriteArgs;
 use crate::exit::{self, FailKind, Failed};
+use crate::messages::write as say;
 use crate::out::Out;
 
 /// Writes it as part of the run that we are in.
@@ -27,32 +28,32 @@ pub fn run(args: &WriteArgs, out: &Out) -> Result<u8, Failed> {
         (None, []) => from_input(target.as_mut(), &bearer),
         (None, command) => from_command(target.as_mut(), &bearer, command),
     };
-    told(target.shown(), &bearer, &written, out);
+    print_outcome(target.shown(), &bearer, &written, out);
     let written = written.map_err(|unwritten| unwritten.failed)?;
     if let Some(refused) = &written.let_in {
-        out.warn(&format!("this write {}", target_args::let_in(refused)));
+        out.warn(&say::would_be_refused(target_args::would_be_refused(refused)));
     } else if written.repeat {
-        out.chat(&format!("{} had this write already (number {})", target.shown(), written.seq));
+        out.chat(&say::repeated(target.shown(), written.seq));
     } else {
-        out.chat(&format!("wrote {} (token {}, write {})", target.shown(), bearer.token, written.seq));
+        out.chat(&say::wrote(target.shown(), bearer.token, written.seq));
     }
     Ok(exit::OK)
 }
 
-/// What was not written, and what that is called in history.
+/// A write that was not done, and its outcome as `history` names it.
 struct Unwritten {
     outcome: &'static str,
     failed: Failed,
 }
 
 impl Unwritten {
-    /// It never came to the target.
+    /// The target was not asked.
     fn before(failed: Failed) -> Self {
         Self { outcome: "failed", failed }
     }
 }
 
-fn taken(answer: Result<Written, TargetError>) -> Result<Written, Unwritten> {
+fn checked(answer: Result<Written, TargetError>) -> Result<Written, Unwritten> {
     answer.map_err(|error| Unwritten {
         outcome: target_args::outcome(&error).0,
         failed: target_args::failed(&error),
@@ -61,50 +62,42 @@ fn taken(answer: Result<Written, TargetError>) -> Result<Written, Unwritten> {
 
 fn from_path(target: &mut dyn Target, bearer: &Bearer, path: &Path) -> Result<Written, Unwritten> {
     if path.is_dir() {
-        return taken(target.write(bearer, None, Content::Directory(path)));
+        return checked(target.write(bearer, None, Content::Directory(path)));
     }
-    let mut file = File::open(path).map_err(|e| {
-        let message = format!("cannot read {}: {e}. Nothing was written", path.display());
-        Unwritten::before(Failed::new(FailKind::Usage, "from", message))
-    })?;
-    taken(target.write(bearer, None, Content::Stream(&mut file)))
+    let mut file = File::open(path).map_err(|e| Unwritten::before(say::unreadable(path.display(), e)))?;
+    checked(target.write(bearer, None, Content::Stream(&mut file)))
 }
 
-/// Nothing at all is what a command leaves that failed, and a standard input that was forgotten: not a content.
+/// Empty input is an error: it comes from a command that failed, or from a forgotten redirection.
 fn from_input(target: &mut dyn Target, bearer: &Bearer) -> Result<Written, Unwritten> {
-    let mut input = Stdin { stdin: io::stdin().lock(), came: false, empty: false };
+    let mut input = Stdin { stdin: io::stdin().lock(), started: false, empty: false };
     let answer = target.write(bearer, None, Content::Stream(&mut input));
     if !input.empty {
-        return taken(answer);
+        return checked(answer);
     }
-    let message = format!(
-        "standard input was empty, so nothing was written to {shown}. What a command prints is written only if it ends well \
-         by: leasehold write {shown} -- CMD. To empty it on purpose: leasehold write {shown} --from /dev/null",
-        shown = target.shown()
-    );
-    Err(Unwritten::before(Failed::new(FailKind::Usage, "empty", message)))
+    Err(Unwritten::before(say::empty(target.shown())))
 }
 
-/// Standard input, of which an end without a beginning is an error.
+/// Standard input; reading it fails if it is empty.
 struct Stdin {
     stdin: io::StdinLock<'static>,
-    came: bool,
+    started: bool,
     empty: bool,
 }
 
 impl Read for Stdin {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.stdin.read(buffer)?;
-        self.came |= count > 0;
-        if !self.came && !buffer.is_empty() {
+        self.started |= count > 0;
+        if !self.started && !buffer.is_empty() {
             self.empty = true;
-            return Err(io::Error::other("nothing came"));
+            return Err(io::ErrorKind::Other.into());
         }
         Ok(count)
     }
 }
 
-/// What the command prints, if it ends well.
+/// Writes what the command prints, if it succeeds.
 fn from_command(
     target: &mut dyn Target,
     bearer: &Bearer,
@@ -114,12 +107,12 @@ fn from_command(
     let answer = target.write(bearer, None, Content::Stream(&mut producer));
     match producer.failed(target.shown()) {
         Some(failed) => Err(Unwritten::before(failed)),
-        None => taken(answer),
+        None => checked(answer),
     }
 }
 
-/// A command whose output is read. To a target the end of it comes only after the command has ended well;
-/// otherwise an error does, and a target that has not read all puts nothing in place.
+/// A command whose output is read. A target gets the end of the output only if the command succeeded, and an error
+/// otherwise: a target that has not read everything puts nothing in place.
 struct Producer {
     child: Child,
     stdout: ChildStdout,
@@ -129,35 +122,29 @@ struct Producer {
 
 impl Producer {
     fn start(command: &[OsString]) -> Result<Self, Failed> {
-        let system = |e: io::Error| {
-            Failed::new(FailKind::Command(126), "command", format!("{e}. Nothing was written."))
-        };
-        let program = lookup(&command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
-            Failed::new(FailKind::Command(e.exit_code()), "command", format!("{e}. Nothing was written."))
-        })?;
+        let system = |e: io::Error| Failed::new(FailKind::Command(126), "command", say::no_command(e));
+        let program = lookup(&command[0], std::env::var_os("PATH").as_deref())
+            .map_err(|e| Failed::new(FailKind::Command(e.exit_code()), "command", say::no_command(e)))?;
         let piped = |command: &mut Command| {
             command.stdout(Stdio::piped());
         };
         let mut child = exec::start(&program, &command[1..], piped).map_err(system)?;
         let Some(stdout) = child.stdout.take() else {
-            return Err(system(io::Error::other("its output cannot be read")));
+            return Err(system(io::Error::other(say::no_output())));
         };
         let name = command[0].to_string_lossy().into_owned();
         Ok(Self { child, stdout, name, ended: None })
     }
 
-    /// If it did not end well: its own exit code.
+    /// A failure with its exit code, if it did not succeed.
     fn failed(&self, target: &str) -> Option<Failed> {
         let status = self.ended.filter(|status| !status.success())?;
         let how = match (status.code(), status.signal()) {
-            (Some(code), _) => format!("exited with {code}"),
-            (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
+            (Some(code), _) => say::exited(code),
+            (None, signal) => say::signalled(signal.unwrap_or_default()),
         };
-        let message = format!(
-            "{} {how}, so nothing was written to {target}: what it had printed until then may be half of it",
-            self.name
-        );
-        Some(Failed::new(FailKind::Command(exec::code(status)), "command", message))
+        let told = say::command_failed(&self.name, how, target);
+        Some(Failed::new(FailKind::Command(exec::code(status)), "command", told))
     }
 }
 
@@ -168,7 +155,7 @@ impl Read for Producer {
             let status = self.child.wait()?;
             self.ended = Some(status);
             if !status.success() {
-                return Err(io::Error::other(format!("{} did not end well ({status})", self.name)));
+                return Err(io::ErrorKind::Other.into());
             }
         }
         Ok(count)
@@ -177,7 +164,7 @@ impl Read for Producer {
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        // The target wanted no more of it.
+        // The target stopped reading.
         if self.ended.is_none() {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -185,8 +172,8 @@ impl Drop for Producer {
     }
 }
 
-/// The outcome in the words of history, for whoever asked for JSON.
-fn told(shown: &str, bearer: &Bearer, result: &Result<Written, Unwritten>, out: &Out) {
+/// The outcome in the words of `history`, with --json.
+fn print_outcome(shown: &str, bearer: &Bearer, result: &Result<Written, Unwritten>, out: &Out) {
     if !out.json {
         return;
     }

@@ -6,7 +6,15 @@
 
 #[cfg(test)]
 mod commands;
+pub mod demo;
+pub mod fence;
+pub mod fenced;
+pub mod gate;
+pub mod guard;
+pub mod push;
+pub mod read;
 pub mod run;
+pub mod write;
 
 /// Failures: each becomes a function that fills in its placeholders, and an entry of `FAILURES`.
 macro_rules! failures {
@@ -32,8 +40,18 @@ use failures;
 
 /// Every catalogue, in the order of `docs/messages.md`.
 #[cfg(test)]
-const CATALOGUES: &[leasehold::messages::Catalogue] =
-    &[run::CATALOGUE, leasehold::targets::messages::CATALOGUE];
+const CATALOGUES: &[leasehold::messages::Catalogue] = &[
+    run::CATALOGUE,
+    write::CATALOGUE,
+    read::CATALOGUE,
+    push::CATALOGUE,
+    fence::CATALOGUE,
+    guard::CATALOGUE,
+    gate::CATALOGUE,
+    fenced::CATALOGUE,
+    demo::CATALOGUE,
+    leasehold::targets::messages::CATALOGUE,
+];
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! The demo's job: seals its file, says so, waits to be told, writes.
+//! The demo's job: fences its file, reports that, waits for a line, writes.
 
 use std::io;
 use std::path::Path;
@@ -10,27 +10,28 @@ use leasehold::targets::{Content, Target, TargetError};
 
 use crate::args::DemoActorArgs;
 use crate::cmd::target_args::failed;
-use crate::exit::{self, FailKind, Failed};
+use crate::exit::{self, Failed};
+use crate::messages::demo as say;
 use crate::out;
 
-/// Said once it could write: its process group and its token.
+/// Printed when it could write; with its process group and its token.
 pub const READY: &str = "ready";
-/// Said to it: write now.
+/// Read: write now.
 pub const GO: &str = "go";
-/// Said when the target took it.
+/// Printed when it has written.
 pub const WRITTEN: &str = "written";
-/// Said when the target did not: its own token, the one that was sealed, and the reason.
+/// Printed when the target refused; with its own token, the newer one, and the reason.
 pub const REFUSED: &str = "refused";
 /// The token of an actor that has none.
 const NO_TOKEN: u64 = 0;
 
-/// Plays its part; the exit code is what `leasehold write` would give.
+/// Runs it; the exit code is that of `leasehold write`.
 pub fn run(args: &DemoActorArgs) -> Result<u8, Failed> {
     if args.unprotected { plain(&args.file, &args.content) } else { fenced(&args.file, &args.content) }
 }
 
-/// Stands where a job stands that has done its work and is about to publish it. Whether to go on:
-/// at the end of input the demo is over.
+/// Waits as a job that has done its work and is about to publish it. Whether to go on: no, at the end of input,
+/// when the demo is over.
 fn about_to_write(token: u64) -> bool {
     let group = rustix::process::getpgrp().as_raw_nonzero();
     out::line(&format!("{READY} {group} {token}"));
@@ -40,8 +41,7 @@ fn about_to_write(token: u64) -> bool {
 
 fn plain(file: &Path, content: &str) -> Result<u8, Failed> {
     if about_to_write(NO_TOKEN) {
-        std::fs::write(file, content)
-            .map_err(|e| Failed::new(FailKind::Unreachable, "write", format!("cannot write: {e}")))?;
+        std::fs::write(file, content).map_err(say::actor_unwritten)?;
         out::line(WRITTEN);
     }
     Ok(exit::OK)
@@ -49,10 +49,10 @@ fn plain(file: &Path, content: &str) -> Result<u8, Failed> {
 
 fn fenced(file: &Path, content: &str) -> Result<u8, Failed> {
     let run = Enclosing::from_env(|name| std::env::var(name).ok());
-    let run = run.ok_or_else(|| Failed::usage("demo-actor is a part of `leasehold demo`"))?;
+    let run = run.ok_or_else(say::actor_alone)?;
     let bearer = Bearer::from(run);
     let mut target = FileTarget::open(file).map_err(|e| failed(&e))?;
-    // Before anything is read or computed: from here on every earlier run is refused.
+    // Before it reads or computes anything: from now on every earlier run is refused.
     target.seal(&bearer, FenceMode::Enforce).map_err(|e| failed(&e))?;
     if !about_to_write(bearer.token.get()) {
         return Ok(exit::OK);
@@ -64,8 +64,8 @@ fn fenced(file: &Path, content: &str) -> Result<u8, Failed> {
         }
         Err(error) => {
             if let TargetError::Refused(refused) = &error {
-                let sealed = refused.sealed().map_or(NO_TOKEN, |token| token.get());
-                out::line(&format!("{REFUSED} {} {sealed} {}", refused.token, refused.reason.word()));
+                let newer = refused.sealed().map_or(NO_TOKEN, |token| token.get());
+                out::line(&format!("{REFUSED} {} {newer} {}", refused.token, refused.reason.word()));
             }
             Err(failed(&error))
         }

@@ -1,42 +1,43 @@
-//! Two stories side by side; one after the other where there is no room.
+//! Prints two columns; one after the other if the terminal is narrow.
 
 use anstyle::{AnsiColor, Style};
 use leasehold::text::one_line;
 
+use crate::messages::demo as say;
 use crate::out;
 
 const WIDEST: usize = 110;
 const NARROWEST: usize = 72;
 const GAP: usize = 3;
 
-/// Something said, and how.
+/// A text and its style.
 #[derive(Clone, Debug)]
 pub struct StyledLine {
     style: Style,
     text: String,
 }
 
-/// As it is.
+/// Without a style.
 pub fn plain(text: impl Into<String>) -> StyledLine {
     StyledLine { style: Style::new(), text: text.into() }
 }
 
-/// As it should be.
+/// A good result.
 pub fn good(text: impl Into<String>) -> StyledLine {
     StyledLine { style: AnsiColor::Green.on_default().bold(), text: text.into() }
 }
 
-/// As it should not be.
+/// A bad result.
 pub fn bad(text: impl Into<String>) -> StyledLine {
     StyledLine { style: AnsiColor::Red.on_default().bold(), text: text.into() }
 }
 
-/// In the words of the process itself.
+/// The words of a process.
 pub fn quoted(text: impl Into<String>) -> StyledLine {
     StyledLine { style: AnsiColor::Cyan.on_default(), text: text.into() }
 }
 
-/// Where the story is shown.
+/// The terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Screen {
     width: usize,
@@ -57,17 +58,17 @@ impl Screen {
         self.print("");
     }
 
-    /// A line of its own, wrapped.
-    pub fn say(self, said: &StyledLine) {
-        for line in wrapped(&said.text, self.width) {
-            self.print(&styled(said.style, &line));
+    /// A paragraph across both columns.
+    pub fn say(self, paragraph: &StyledLine) {
+        for line in wrapped(&paragraph.text, self.width) {
+            self.print(&styled(paragraph.style, &line));
         }
     }
 
-    /// A command to be copied, so never wrapped, and what it does if there is room.
-    pub fn command(self, command: &str, what: &str) {
+    /// A command to copy, never wrapped; and its effect, if there is room.
+    pub fn command(self, command: &str, effect: &str) {
         if self.side_by_side() {
-            self.print(&format!("  {command:<36}{what}"));
+            self.print(&format!("  {command:<36}{effect}"));
         } else {
             self.print(&format!("  {command}"));
         }
@@ -79,15 +80,16 @@ impl Screen {
         self.say(&StyledLine { style: Style::new().bold(), text: text.into() });
     }
 
-    /// What the columns are.
-    pub fn titles(self, left: &str, right: &str) {
+    /// The heads of the columns.
+    pub fn titles(self) {
         self.gap();
+        let (left, right) = (say::with(), say::without());
         if self.side_by_side() {
             self.both(&[good(left)], &[bad(right)]);
             let rule = "\u{2500}".repeat(self.column());
             self.both(&[plain(rule.clone())], &[plain(rule)]);
         } else {
-            self.say(&plain(format!("First {left}, then {right}, step by step.")));
+            self.say(&plain(say::in_turn(left, right)));
         }
     }
 
@@ -96,11 +98,12 @@ impl Screen {
         if self.side_by_side() {
             return self.both(left, right);
         }
-        for (title, column) in [(good("with leasehold:"), left), (bad("without:"), right)] {
-            self.say(&title);
-            for said in column {
-                for line in wrapped(&said.text, self.width - 2) {
-                    self.print(&format!("  {}", styled(said.style, &line)));
+        let titles = [good(format!("{}:", say::with())), bad(format!("{}:", say::without()))];
+        for (title, column) in titles.iter().zip([left, right]) {
+            self.say(title);
+            for text in column {
+                for line in wrapped(&text.text, self.width - 2) {
+                    self.print(&format!("  {}", styled(text.style, &line)));
                 }
             }
         }
@@ -116,8 +119,8 @@ impl Screen {
 
     fn both(self, left: &[StyledLine], right: &[StyledLine]) {
         let cells = |column: &[StyledLine]| -> Vec<(Style, String)> {
-            let lines = column.iter().flat_map(|said| {
-                wrapped(&said.text, self.column()).into_iter().map(|line| (said.style, line))
+            let lines = column.iter().flat_map(|text| {
+                wrapped(&text.text, self.column()).into_iter().map(|line| (text.style, line))
             });
             lines.collect()
         };

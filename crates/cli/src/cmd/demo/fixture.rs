@@ -1,6 +1,6 @@
-//! The demo's stage: a directory of its own, real processes in it, and waiting for what they do.
+//! The demo's directory and processes, and the waiting for what these do.
 //!
-//! Whatever happens, dropping it ends the processes, by their numbers, and removes the directory.
+//! Dropping an [`Actor`] ends its processes, by their numbers; dropping the [`Fixture`] removes the directory.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -18,21 +18,23 @@ use leasehold::{clock, random};
 use leasehold_run::runner::signals::Signals;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// The whole story takes a few seconds; something hangs if this is not enough.
+use crate::messages::demo as say;
+
+/// The demo takes a few seconds; something hangs if this is not enough.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-/// How long a silent holder keeps the lease.
+/// The TTL of the lease.
 pub const TTL: &str = "3s";
 /// The lease.
 pub const LEASE: &str = "site";
-/// The file that both sides fight over, in a directory of its own on each side.
+/// The file that all runs of a side write; each side has a directory.
 pub const ARTEFACT: &str = "today.txt";
 
-/// Runs what follows and says how it ended: the wrapper's own exit code tells how the run ended.
+/// Runs the job and prints its exit code; `leasehold run` exits with the outcome of the run.
 const SCRIPT: &str = r#""$@"; code=$?; echo "exit $code"; exit $code"#;
 
-/// Variables that would make the demo's runs part of something else.
-const NOT_OURS: [&str; 9] = [
+/// Variables that would make the demo's runs part of another run, or use another store.
+const REMOVED_VARIABLES: [&str; 9] = [
     "LEASEHOLD_STORE",
     "LEASEHOLD_STORE_FILE",
     "LEASEHOLD_LEASE",
@@ -44,14 +46,14 @@ const NOT_OURS: [&str; 9] = [
     "XDG_CONFIG_HOME",
 ];
 
-/// Why the story could not go on.
+/// Why the demo ended early.
 #[derive(Debug)]
 pub enum DemoError {
-    /// It went otherwise.
+    /// A process did not do what it should.
     Different(String),
-    /// Somebody ended it: the signal's number.
+    /// A signal ended it: the number.
     Signal(i32),
-    /// The system said no.
+    /// A system call failed.
     System(io::Error),
 }
 
@@ -61,7 +63,7 @@ impl<E: Into<io::Error>> From<E> for DemoError {
     }
 }
 
-/// The two sides of the story.
+/// The two columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     With,
@@ -77,44 +79,46 @@ impl Side {
     }
 }
 
-/// A process of the story: a `leasehold run` with its job, or on the other side the job alone.
+/// A `leasehold run` with its job; without Leasehold, the job alone.
 #[derive(Debug)]
 pub struct Actor {
     label: String,
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
-    heard: Vec<u8>,
-    silent: bool,
-    /// The job's process group while it lives; a job ends only when we tell it to.
+    /// Output that was not used yet.
+    output: Vec<u8>,
+    /// The end of its output was read.
+    at_end: bool,
+    /// The job's process group while it runs; a job ends only when we tell it to.
     group: Option<Pid>,
     files: PathBuf,
 }
 
 impl Actor {
-    /// The process we started: the wrapper, or the bare job.
+    /// The process that we started: `leasehold run`, or the job alone.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Stops everything of it, as a closed lid or a stalled machine would.
+    /// Freezes all its processes, as a closed lid or a stalled VM would.
     pub fn freeze(&self) -> Result<(), DemoError> {
         self.signal_wrapper(Signal::STOP)?;
         self.signal_job(Signal::STOP)
     }
 
-    /// Lets the job go on, and the wrapper stand still for now.
+    /// Lets the job continue, but not `leasehold run`.
     pub fn thaw_job(&self) -> Result<(), DemoError> {
         self.signal_job(Signal::CONT)
     }
 
-    /// Lets the wrapper go on.
+    /// Lets the process that we started continue.
     pub fn thaw_wrapper(&self) -> Result<(), DemoError> {
         self.signal_wrapper(Signal::CONT)
     }
 
     fn signal_wrapper(&self, signal: Signal) -> Result<(), DemoError> {
-        // Not waited for yet, so the number is still its own.
+        // We have not waited for it, so no other process has its number.
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
@@ -122,42 +126,42 @@ impl Actor {
         self.group.map_or(Ok(()), |group| Ok(kill_process_group(group, signal)?))
     }
 
-    /// Tells the job to write. A frozen one finds it when it wakes.
+    /// Tells the job to write. A frozen job reads this when it wakes up.
     pub fn go(&mut self) -> Result<(), DemoError> {
         let line = format!("{}\n", super::actor::GO);
         self.stdin.as_mut().map_or(Ok(()), |stdin| Ok(stdin.write_all(line.as_bytes())?))
     }
 
-    /// What `leasehold run --report` wrote.
+    /// The object that `leasehold run --report` wrote.
     pub fn report(&self) -> serde_json::Value {
         let text = fs::read(self.files.with_extension("report")).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// What it and its job said to people.
-    pub fn said(&self) -> String {
+    /// The standard error of it and its job.
+    pub fn printed(&self) -> String {
         let text = fs::read(self.files.with_extension("stderr")).unwrap_or_default();
         String::from_utf8_lossy(&text).trim().to_owned()
     }
 
     fn line(&mut self) -> Option<String> {
-        let end = self.heard.iter().position(|byte| *byte == b'\n')?;
-        let line: Vec<u8> = self.heard.drain(..=end).collect();
+        let end = self.output.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.output.drain(..=end).collect();
         Some(String::from_utf8_lossy(&line).trim().to_owned())
     }
 
-    fn hear(&mut self) -> Result<(), DemoError> {
+    fn read(&mut self) -> Result<(), DemoError> {
         let mut block = [0; 1024];
         match self.stdout.read(&mut block) {
-            Ok(0) => self.silent = true,
-            Ok(n) => self.heard.extend_from_slice(&block[..n]),
+            Ok(0) => self.at_end = true,
+            Ok(n) => self.output.extend_from_slice(&block[..n]),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e.into()),
         }
         Ok(())
     }
 
-    /// The process group and token of a job that says it is ready.
+    /// Reads the line of a job that is ready: keeps its process group, returns its token.
     pub fn ready(&mut self, line: &str) -> Result<u64, DemoError> {
         let words: Vec<&str> = line.split(' ').collect();
         let ready = match words[..] {
@@ -171,22 +175,21 @@ impl Actor {
         Ok(token)
     }
 
-    /// The job has ended by itself: its number may belong to somebody else from now on.
-    pub fn job_over(&mut self) {
+    /// The job has ended: from now on another process may have its number.
+    pub fn job_ended(&mut self) {
         self.group = None;
     }
 
-    /// It did something that is not in the story.
+    /// It did not do what it should.
     pub fn different(&self, what: &str) -> DemoError {
-        let said = self.said();
-        let said = if said.is_empty() { "nothing".into() } else { said };
-        DemoError::Different(format!("{}: {what:?}; it said: {said}", self.label))
+        let printed = Some(self.printed()).filter(|printed| !printed.is_empty());
+        DemoError::Different(say::unexpected(&self.label, what, printed.unwrap_or_else(say::nothing)))
     }
 }
 
 impl Drop for Actor {
     fn drop(&mut self) {
-        // A job that waits sees the end of its input; one that is frozen sees nothing.
+        // A waiting job ends at the end of its input. A frozen one must be killed.
         drop(self.stdin.take());
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
@@ -197,7 +200,7 @@ impl Drop for Actor {
     }
 }
 
-/// Where it all happens.
+/// The directory, the signals and the time limit of the demo.
 #[derive(Debug)]
 pub struct Fixture {
     dir: PathBuf,
@@ -209,8 +212,8 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// A fresh directory; from here on an interrupt is noticed, not obeyed.
-    pub fn set() -> Result<Self, DemoError> {
+    /// Makes the directory. From now on an interrupt does not end this process at once.
+    pub fn new() -> Result<Self, DemoError> {
         let exe = std::env::current_exe()?;
         let signals = Signals::install()?;
         let timer = Timer::new()?;
@@ -218,13 +221,13 @@ impl Fixture {
         timer.arm(started.plus(PATIENCE))?;
         let dir = std::env::temp_dir().join(format!("leasehold-demo-{:016x}", random::seed() as u64));
         DirBuilder::new().mode(0o700).create(&dir)?;
-        let stage = Self { dir, exe, signals, timer, started, count: 0 };
+        let fixture = Self { dir, exe, signals, timer, started, count: 0 };
         for side in [Side::With, Side::Without] {
-            fs::create_dir(stage.dir.join(side.dir()))?;
+            fs::create_dir(fixture.dir.join(side.dir()))?;
         }
-        // Made here, for a run does not make a store.
-        backends::open_store(&stage.store()).map_err(std::io::Error::other)?;
-        Ok(stage)
+        // Made here: a run does not make a store.
+        backends::open_store(&fixture.store()).map_err(std::io::Error::other)?;
+        Ok(fixture)
     }
 
     /// How long it has taken so far.
@@ -232,7 +235,7 @@ impl Fixture {
         clock::boot_time().since(self.started)
     }
 
-    /// What is in the artefact of one side.
+    /// The content of the file of one side.
     pub fn artefact(&self, side: Side) -> Option<String> {
         fs::read_to_string(self.dir.join(side.dir()).join(ARTEFACT)).ok()
     }
@@ -258,30 +261,30 @@ impl Fixture {
         if side == Side::Without {
             command.arg("--unprotected");
         }
-        for name in NOT_OURS {
+        for name in REMOVED_VARIABLES {
             command.env_remove(name);
         }
         command.env("HOME", &self.dir).env("XDG_STATE_HOME", self.dir.join("state"));
         command.current_dir(self.dir.join(side.dir()));
-        // A group of its own: an interrupt from the terminal reaches us, and we end them all.
+        // Another process group: an interrupt from the terminal reaches only us, and we end them all.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(File::create(files.with_extension("stderr"))?);
         let mut child = command.spawn()?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(DemoError::Different("a process without pipes".into()));
+            return Err(DemoError::Different(say::no_pipes()));
         };
         let (label, stdin) = (label.to_owned(), Some(stdin));
-        Ok(Actor { label, child, stdin, stdout, heard: Vec::new(), silent: false, group: None, files })
+        Ok(Actor { label, child, stdin, stdout, output: Vec::new(), at_end: false, group: None, files })
     }
 
-    /// The next line of whichever speaks first; nothing: that one will not speak again.
+    /// The first line that one of them prints, and its index. No line: the output of that one has ended.
     pub fn next_line(&mut self, actors: &mut [&mut Actor]) -> Result<(usize, Option<String>), DemoError> {
         loop {
             for (who, actor) in actors.iter_mut().enumerate() {
                 if let Some(line) = actor.line() {
                     return Ok((who, Some(line)));
                 }
-                if actor.silent {
+                if actor.at_end {
                     return Ok((who, None));
                 }
             }
@@ -289,32 +292,32 @@ impl Fixture {
             let ready = self.wait(&fds, actors)?;
             for (who, actor) in actors.iter_mut().enumerate() {
                 if ready.contains(&who) {
-                    actor.hear()?;
+                    actor.read()?;
                 }
             }
         }
     }
 
-    /// The next line of this one, which must begin so.
+    /// The next line of an actor, which must start with `prefix`.
     pub fn expect(&mut self, actor: &mut Actor, prefix: &str) -> Result<String, DemoError> {
         match self.next_line(&mut [actor])?.1 {
             Some(line) if line.starts_with(prefix) => Ok(line),
-            other => Err(actor.different(&other.unwrap_or_else(|| format!("ended without {prefix:?}")))),
+            other => Err(actor.different(&other.unwrap_or_else(|| say::ended_without(prefix.trim())))),
         }
     }
 
-    /// Waits until it has ended; its exit code, as a shell would say it.
+    /// Waits until it has ended; its exit code, as a shell has it.
     pub fn end(&mut self, actor: &mut Actor) -> Result<i32, DemoError> {
         loop {
             if let Some(status) = actor.child.try_wait()? {
-                actor.job_over();
+                actor.job_ended();
                 return Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)));
             }
             self.wait(&[], &[&mut *actor])?;
         }
     }
 
-    /// Sleeps until one of these is ready, or a child has changed.
+    /// Waits until one of these is ready, or a child has changed.
     fn wait(&mut self, fds: &[BorrowedFd<'_>], actors: &[&mut Actor]) -> Result<Vec<usize>, DemoError> {
         let mut all = fds.to_vec();
         all.extend([self.timer.as_fd(), self.signals.as_fd()]);
@@ -327,7 +330,7 @@ impl Fixture {
             }
         }
         if ready.has(fds.len()) {
-            let late = format!("nothing more happened within {} s", PATIENCE.as_secs());
+            let late = say::too_slow(PATIENCE.as_secs());
             return Err(actors
                 .first()
                 .map_or_else(|| DemoError::Different(late.clone()), |a| a.different(&late)));

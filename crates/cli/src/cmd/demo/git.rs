@@ -1,8 +1,8 @@
-//! `leasehold demo --git`: a publishing script on two machines, by itself and under a fence.
+//! `leasehold demo --git`: a publishing script on two machines, without and with a fence.
 //!
-//! The script does what such scripts do: fetch, see whether this slot is published, commit, push; if the
-//! push is rejected, rebase and push again. Who does which step when is fixed here, and so is the lease's
-//! clock; the repository, git, the fence and `leasehold push` are real.
+//! The script fetches, looks whether this slot is published, commits and pushes; if the push is rejected, it
+//! rebases and pushes again. The order of the steps and the clock of the lease are fixed here; the repository,
+//! git, the fence and `leasehold push` are real.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
@@ -24,44 +24,44 @@ use serde_json::{Value, json};
 
 use super::columns::{Screen, bad, good, plain, quoted};
 use super::fixture::DemoError;
-use crate::exit::{self, FailKind, Failed};
+use crate::exit::{self, Failed};
+use crate::messages::demo as say;
 use crate::out::Out;
 
 const LEASE: &str = "site";
 
 /// What happens to one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum SlotCase {
     Alone,
     Overlap,
-    Refire,
+    Repeated,
     Frozen,
 }
 
-/// Two days and a half.
-const SLOTS: [Fate; 8] = [
-    Fate::Alone,
-    Fate::Overlap,
-    Fate::Refire,
-    Fate::Frozen,
-    Fate::Overlap,
-    Fate::Alone,
-    Fate::Frozen,
-    Fate::Refire,
+const SLOTS: [SlotCase; 8] = [
+    SlotCase::Alone,
+    SlotCase::Overlap,
+    SlotCase::Repeated,
+    SlotCase::Frozen,
+    SlotCase::Overlap,
+    SlotCase::Alone,
+    SlotCase::Frozen,
+    SlotCase::Repeated,
 ];
 
-impl Fate {
-    fn words(self) -> &'static str {
+impl SlotCase {
+    fn words(self) -> String {
         match self {
-            Self::Alone => "one machine runs it",
-            Self::Overlap => "both machines start at the same moment",
-            Self::Refire => "the other machine starts it again, later",
-            Self::Frozen => "one is frozen just before its push, the other takes over, the first wakes",
+            Self::Alone => say::slot_alone(),
+            Self::Overlap => say::slot_overlap(),
+            Self::Repeated => say::slot_repeated(),
+            Self::Frozen => say::slot_frozen(),
         }
     }
 }
 
-/// What one side came to.
+/// What happened on one side.
 #[derive(Debug, Default)]
 struct Facts {
     published: Vec<usize>,
@@ -88,24 +88,14 @@ impl Facts {
     }
 }
 
-/// Tells the story and checks it.
+/// Shows the demo and checks it.
 pub fn run(out: &Out) -> Result<u8, Failed> {
     let screen = Screen::new(!out.json && !out.quiet);
-    let began = clock::boot_time();
-    let (with, without) = both(screen).map_err(|trouble| match trouble {
-        DemoError::Signal(number) => {
-            let code = u8::try_from(128 + number).unwrap_or(u8::MAX);
-            Failed::new(
-                FailKind::Interrupted(code),
-                "interrupted",
-                "interrupted; nothing of the demo is left",
-            )
-        }
-        DemoError::System(e) => {
-            let message = format!("git could not be run: {e}. Nothing of the demo is left");
-            Failed::new(FailKind::Unreachable, "system", message)
-        }
-        DemoError::Different(what) => Failed::new(FailKind::NeedsYou, "demo_differs", differs(&what)),
+    let started = clock::boot_time();
+    let (with, without) = both(screen).map_err(|error| match error {
+        DemoError::Signal(number) => super::interrupted(number),
+        DemoError::System(e) => say::no_git(e),
+        DemoError::Different(what) => say::differs(what),
     })?;
     let right = (with.twice(), with.missing(), with.retries) == (0, 0, 0) && with.refused > 0;
     let ok = right && without.twice() > 0 && without.retries > 0;
@@ -113,63 +103,47 @@ pub fn run(out: &Out) -> Result<u8, Failed> {
         out.object(&json!({"v": 1, "ok": ok, "with": with.object(), "without": without.object()}));
     }
     if !ok {
-        return Err(Failed::new(
-            FailKind::NeedsYou,
-            "demo_differs",
-            differs(&format!("{with:?}, {without:?}")),
-        ));
+        return Err(say::differs(say::wrong_git(with.object(), without.object())));
     }
-    farewell(screen, &with, clock::boot_time().since(began));
+    next_steps(screen, &with, clock::boot_time().since(started));
     Ok(exit::OK)
 }
 
-fn differs(what: &str) -> String {
-    format!("the demo went otherwise than it should: {what}. If it stays so, please report it")
-}
-
 fn both(screen: Screen) -> Result<(Facts, Facts), DemoError> {
-    screen.say(&plain(
-        "A real git repository and two clones of it, the machines, in a directory that is removed at the end. A \
-         script on both publishes a post for every slot: fetch, look whether it is there, commit, push; if the \
-         push is rejected, rebase and push again.",
-    ));
-    screen.titles("with leasehold", "without");
-    let mut sides = [GitSide::set(true)?, GitSide::set(false)?];
-    for (slot, fate) in SLOTS.into_iter().enumerate() {
+    screen.say(&plain(say::git_about()));
+    screen.titles();
+    let mut sides = [GitSide::new(true)?, GitSide::new(false)?];
+    for (slot, case) in SLOTS.into_iter().enumerate() {
         let before = sides.each_ref().map(|side| side.facts.refused);
         for side in &mut sides {
-            side.slot(slot, fate)?;
+            side.slot(slot, case)?;
         }
-        screen.heading(&format!("Slot {}: {}.", slot + 1, fate.words()));
+        screen.heading(&say::slot(slot + 1, case.words()));
         let [with, without] = &sides;
         let times = |side: &GitSide| side.facts.published[slot];
         let mut left =
-            vec![if times(with) == 1 { good("Published once.") } else { bad("Not published once.") }];
+            vec![if times(with) == 1 { good(say::published_once()) } else { bad(say::not_published_once()) }];
         if with.facts.refused > before[0] && with.facts.refused == 1 {
-            left.extend([plain("The one that woke was refused:"), quoted(with.facts.refusal.clone())]);
+            left.extend([plain(say::woken_refused_with()), quoted(with.facts.refusal.clone())]);
         } else if with.facts.refused > before[0] {
-            left.push(plain("The one that woke was refused."));
+            left.push(plain(say::woken_refused()));
         }
-        let right = if times(without) == 1 { plain("Published once.") } else { bad("Published twice.") };
+        let right =
+            if times(without) == 1 { plain(say::published_once()) } else { bad(say::published_twice()) };
         screen.step(&left, &[right]);
     }
     let [with, without] = sides.each_mut().map(|side| std::mem::take(&mut side.facts));
     Ok((with, without))
 }
 
-fn farewell(screen: Screen, with: &Facts, elapsed: Duration) {
-    screen.heading("Type next, in a clone of yours:");
-    screen.command("leasehold run site --fence git:origin -- ./publish.sh", "  git push in it is fenced");
+fn next_steps(screen: Screen, with: &Facts, elapsed: Duration) {
+    screen.heading(&say::git_next());
+    screen.command(&say::git_next_run(), &say::git_next_run_does());
     screen.gap();
-    screen.say(&plain(format!(
-        "({} runs were skipped, {} refused; that took {}; every file of it is gone.)",
-        with.skipped,
-        with.refused,
-        HumanDuration(elapsed)
-    )));
+    screen.say(&plain(say::git_took(with.skipped, with.refused, HumanDuration(elapsed))));
 }
 
-/// One side: a repository and two machines. Dropped: gone.
+/// One side: a repository and two machines, in a directory that is removed when this is dropped.
 struct GitSide {
     dir: PathBuf,
     leasehold: bool,
@@ -187,7 +161,7 @@ impl Drop for GitSide {
 }
 
 impl GitSide {
-    fn set(leasehold: bool) -> Result<Self, DemoError> {
+    fn new(leasehold: bool) -> Result<Self, DemoError> {
         let dir = std::env::temp_dir().join(format!("leasehold-demo-{:016x}", random::seed() as u64));
         DirBuilder::new().mode(0o700).create(&dir)?;
         let signals = Signals::install()?;
@@ -216,7 +190,7 @@ impl GitSide {
         command
     }
 
-    /// Runs it and listens for an interrupt, which reaches git as well.
+    /// Runs a command; an interrupt reaches git too, and ends the demo.
     fn output(&mut self, mut command: Command) -> Result<Output, DemoError> {
         let output = command.output()?;
         let ends = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
@@ -231,8 +205,8 @@ impl GitSide {
         command.args(args);
         let output = self.output(command)?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(DemoError::Different(format!("git {}: {said}", args.join(" "))));
+            let printed = String::from_utf8_lossy(&output.stderr);
+            return Err(DemoError::Different(say::git_failed(args.join(" "), printed.trim())));
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -242,7 +216,7 @@ impl GitSide {
         Some(Bearer { lease, epoch: Epoch::first(1), token, grant: Grant(u128::from(token.get())) })
     }
 
-    /// Starts a run; whether it goes on. Seal, then read.
+    /// Starts a run, which fences the repository first. Whether it goes on.
     fn start(&mut self, machine: usize, expired: bool) -> Result<bool, DemoError> {
         if !self.leasehold {
             return Ok(true);
@@ -254,7 +228,7 @@ impl GitSide {
         self.token += 1;
         (self.holder, self.tokens[machine]) = (Some(machine), Some(self.token));
         let different = |e: &dyn std::fmt::Display| DemoError::Different(e.to_string());
-        let bearer = Self::bearer(self.token).ok_or_else(|| DemoError::Different("no token".into()))?;
+        let bearer = Self::bearer(self.token).ok_or_else(|| DemoError::Different(say::no_token()))?;
         let url = self.dir.join("r.git").display().to_string();
         let target = GitTarget::open(&url).map_err(|e| different(&e))?;
         let mut target = target.keeping_in(StateDir::at(self.dir.join("state/leasehold")));
@@ -290,9 +264,9 @@ impl GitSide {
                 Some(0) => return Ok(()),
                 Some(code) if code == i32::from(exit::REFUSED) => {
                     self.facts.refused += 1;
-                    let said = String::from_utf8_lossy(&output.stderr);
-                    let place = self.dir.join("r.git").display().to_string();
-                    self.facts.refusal = said.trim().replace(&place, "the repository");
+                    // The path of the directory would fill the column.
+                    let printed = String::from_utf8_lossy(&output.stderr);
+                    self.facts.refusal = printed.trim().replace(&format!("{}/", self.dir.display()), "");
                     return Ok(());
                 }
                 _ => self.facts.retries += 1,
@@ -303,7 +277,7 @@ impl GitSide {
         Ok(())
     }
 
-    /// `leasehold push` as a job of that run would call it.
+    /// `leasehold push`, with the variables that a job of that run has.
     fn fenced(&self, clone: &Path, bearer: &Bearer) -> Result<Command, DemoError> {
         let mut command = self.command(std::env::current_exe()?, clone);
         command.args(["push", "--quiet", "origin", "main"]).env("LEASEHOLD_LEASE", bearer.lease.as_str());
@@ -328,15 +302,15 @@ impl GitSide {
         Ok(())
     }
 
-    fn slot(&mut self, slot: usize, fate: Fate) -> Result<(), DemoError> {
+    fn slot(&mut self, slot: usize, case: SlotCase) -> Result<(), DemoError> {
         let (first, other) = (slot % 2, 1 - slot % 2);
-        match fate {
-            Fate::Alone => self.whole(first, slot, false)?,
-            Fate::Refire => {
+        match case {
+            SlotCase::Alone => self.whole(first, slot, false)?,
+            SlotCase::Repeated => {
                 self.whole(first, slot, false)?;
                 self.whole(other, slot, false)?;
             }
-            Fate::Overlap => {
+            SlotCase::Overlap => {
                 let mut ready = Vec::new();
                 for machine in [first, other] {
                     ready.extend(
@@ -348,9 +322,9 @@ impl GitSide {
                     self.end(machine);
                 }
             }
-            Fate::Frozen => {
+            SlotCase::Frozen => {
                 let going = self.start(first, false)? && self.prepare(first, slot)?;
-                // Silent for longer than its lease lasts.
+                // Frozen for longer than the TTL.
                 self.whole(other, slot, true)?;
                 if going {
                     self.push(first)?;

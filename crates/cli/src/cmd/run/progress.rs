@@ -144,7 +144,7 @@ impl Progress<'_> {
         refusal: impl Fn(&NotStarted) -> Failed,
     ) -> Result<u8, Failed> {
         for refused in &ran.fences.let_in {
-            self.out.warn(&say::would_be_refused(target_args::let_in(refused)));
+            self.out.warn(&say::would_be_refused(target_args::would_be_refused(refused)));
         }
         for sentence in &ran.fences.went_round {
             self.out.warn(sentence);

@@ -99,7 +99,9 @@ fn look(target: &mut dyn Target, bearer: Option<&Bearer>, seen: &mut Vec<TargetN
     }
     match bearer.map(|bearer| target.seal(bearer, FenceMode::Observe)) {
         Some(Ok(sealed)) => seen.extend(
-            sealed.let_in.map(|refused| ("refused", format!("this run {}", target_args::let_in(&refused)))),
+            sealed
+                .let_in
+                .map(|refused| ("refused", format!("this run {}", target_args::would_be_refused(&refused)))),
         ),
         Some(Err(error)) => seen.push(("refused", error.to_string())),
         None => {}

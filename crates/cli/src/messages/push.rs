@@ -1,0 +1,45 @@
+//! `leasehold push`, and this program as git's remote helper.
+
+#[cfg(test)]
+use leasehold::messages::Catalogue;
+use leasehold::notes;
+
+use super::failures;
+
+/// What `push` says.
+#[cfg(test)]
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "push",
+    about: "`leasehold push`, and `git push` inside a run.",
+    entries: &[NOTES, FAILURES],
+};
+
+notes! {
+    would_be_refused(what) "this push {what}";
+    git_gone(why) "the connection to git broke: {why}";
+    hook(path) "installed {path}";
+    hooks_installed()
+        "once a run has fenced this repository, its branches and tags move only together with the fence. \
+         Try it then: a plain git push from outside a run must be refused";
+}
+
+failures! {
+    outside_a_run() Usage "usage"
+        { "there is no run in the environment, so there is no token" "Nothing was pushed"
+          "Start a run that names the repository: \
+           leasehold run NAME --fence git:origin -- sh -c '... && leasehold push origin main'" }
+    no_git(why) Unreachable "system" { "cannot run git: {why}" "Nothing was pushed" "" }
+    /// A rule of the user's own wins over the one that a run sets.
+    sent_elsewhere(remote) Config "config"
+        { "your git settings send pushes to {remote} elsewhere: their rule (url.….insteadOf or pushInsteadOf) is as \
+           exact as the one that fences them"
+          "Nothing was pushed" "Make that rule shorter, or set remote.{remote}.pushurl instead" }
+    past_the_fence(transport) Config "config"
+        { "this push would have gone past the fence (over '{transport}', directly): it names no remote of this clone, \
+           and not the URL of one"
+          "Nothing was pushed"
+          "Push each submodule in a run that names it. For another place, add a remote and push to its name, in \
+           branch.….pushRemote and remote.pushDefault too: git remote add NAME URL" }
+    hooks_not_installed(dir, why) Config "config"
+        { "cannot install the hooks in {dir}: {why}" "Nothing was changed" "" }
+}
