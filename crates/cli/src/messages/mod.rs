@@ -5,6 +5,8 @@
 //! caller knows.
 
 pub mod run;
+#[cfg_attr(not(feature = "http"), allow(dead_code))] // the page lists it in every build
+pub mod serve;
 
 /// Failures: each becomes a function that fills in its placeholders, and an entry of `FAILURES`.
 macro_rules! failures {
@@ -30,8 +32,11 @@ use failures;
 
 /// Every catalogue, in the order of `docs/messages.md`.
 #[cfg(test)]
-const CATALOGUES: &[leasehold::messages::Catalogue] =
-    &[run::CATALOGUE, leasehold::targets::messages::CATALOGUE];
+const CATALOGUES: &[leasehold::messages::Catalogue] = &[
+    run::CATALOGUE,
+    serve::CATALOGUE,
+    leasehold::targets::messages::CATALOGUE,
+];
 
 #[cfg(test)]
 mod tests {
