@@ -7,6 +7,7 @@
 pub mod run;
 #[cfg_attr(not(feature = "http"), allow(dead_code))] // the page lists it in every build
 pub mod serve;
+pub mod status;
 
 /// Failures: each becomes a function that fills in its placeholders, and an entry of `FAILURES`.
 macro_rules! failures {
@@ -34,6 +35,7 @@ use failures;
 #[cfg(test)]
 const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     run::CATALOGUE,
+    status::CATALOGUE,
     serve::CATALOGUE,
     leasehold::targets::messages::CATALOGUE,
 ];
