@@ -4,6 +4,8 @@
 //! `failures!` one for each failure with its exit code, `explanations!` one for a failure whose exit code the
 //! caller knows.
 
+pub mod break_lease;
+pub mod by_hand;
 pub mod run;
 #[cfg_attr(not(feature = "http"), allow(dead_code))] // the page lists it in every build
 pub mod serve;
@@ -35,6 +37,8 @@ use failures;
 #[cfg(test)]
 const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     run::CATALOGUE,
+    by_hand::CATALOGUE,
+    break_lease::CATALOGUE,
     status::CATALOGUE,
     serve::CATALOGUE,
     leasehold::targets::messages::CATALOGUE,
