@@ -6,6 +6,7 @@
 
 pub mod break_lease;
 pub mod by_hand;
+pub mod doctor;
 pub mod run;
 #[cfg_attr(not(feature = "http"), allow(dead_code))] // the page lists it in every build
 pub mod serve;
@@ -40,6 +41,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     by_hand::CATALOGUE,
     break_lease::CATALOGUE,
     status::CATALOGUE,
+    doctor::CATALOGUE,
     serve::CATALOGUE,
     leasehold::targets::messages::CATALOGUE,
 ];
