@@ -4,6 +4,7 @@
 //! `failures!` one for each failure with its exit code, `explanations!` one for a failure whose exit code the
 //! caller knows.
 
+pub mod adopt;
 pub mod break_lease;
 pub mod by_hand;
 pub mod doctor;
@@ -46,6 +47,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     use_store::CATALOGUE,
     other_stores::CATALOGUE,
     doctor::CATALOGUE,
+    adopt::CATALOGUE,
     serve::CATALOGUE,
     leasehold::targets::messages::CATALOGUE,
 ];
