@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use leasehold::backends::{self, EMBEDDED, embedded, gate, shown};
+use leasehold::backends::{self, EMBEDDED, embedded, gate, shown, target_of};
 use leasehold::doctor::{Depth, Progress};
 use leasehold::other_stores::{OtherStores, UnknownHere};
 use leasehold::state::{StateDir, write_private};
@@ -137,7 +137,12 @@ fn warn_of_others(unknown: &[UnknownHere], named_before: bool, chosen: &Chosen, 
     let fenced: Vec<String> = state.targets().into_iter().filter(|t| gate::named(t).is_none()).collect();
     match &fenced[..] {
         [] => {}
-        [target] => out.warn(&say::fenced(target, quoted(target))),
+        [target] => {
+            // The fence of a repository is a ref, which git deletes.
+            let own = target_of(target).and_then(|kind| kind.reset).zip(target.split_once(':'));
+            let reset = own.map_or_else(|| say::reset(quoted(target)), |(reset, (_, given))| reset(given));
+            out.warn(&say::fenced(target, reset));
+        }
         several => out.warn(&say::fenced_several(several.len())),
     }
 }

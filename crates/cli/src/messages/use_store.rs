@@ -33,9 +33,10 @@ notes! {
     done_elsewhere(work, there, here)
         "this machine saw {work} started or done on {there}. That work is not known here and is refused (78). To do it \
          here again: leasehold use {here} --new-here";
-    fenced(target, quoted)
+    fenced(target, reset)
         "this machine has fenced {target}. If a run on another store did that, runs here that fence it are refused (79). \
-         When no job runs there any more: leasehold fence reset {quoted}";
+         When no job runs there any more: {reset}";
+    reset(target) "leasehold fence reset {target}";
     fenced_several(count)
         "this machine has fenced {count} targets (leasehold fence ls). If a run on another store fenced one of them, runs \
          here that fence it are refused (79). When no job runs there any more: leasehold fence reset TARGET";
