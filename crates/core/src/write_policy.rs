@@ -22,9 +22,18 @@ use crate::name::Name;
 use crate::record::{Hold, LeaseRecord};
 use crate::rules::INSTANCE_SKIP;
 use crate::session::LEASE_PREFIX;
+use crate::timing::StoreClock;
 
 /// The resolution of the ages that a server of our protocol tells.
 pub const RESOLUTION: Duration = Duration::from_millis(1);
+/// How far the clock of such a server may jump, for its clients.
+pub const JUMP: Duration = Duration::from_secs(1);
+
+/// The age that a server reports of a record in a store with this clock. Clients expect an exact age, and a clock that
+/// jumps by at most [`JUMP`]. The error of a worse clock is taken off the age: a lease then ends later, never earlier.
+pub fn reported_age(age: Duration, clock: StoreClock) -> Duration {
+    age.saturating_sub(clock.resolution + clock.jump.saturating_sub(JUMP))
+}
 
 /// A write that a client wants to make.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! `leasehold adopt NAME`: accept the record of a lease as the store has it, after the store lost what this machine had seen.
+//! `leasehold adopt NAME`: accept the record of a lease as it is, after the store lost a newer one.
 
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
@@ -9,10 +9,11 @@ use serde_json::json;
 
 use super::{OpenedStore, bad_record, names, other_stores, store_failed};
 use crate::args::{AdoptArgs, Everywhere};
-use crate::exit::{self, FailKind, Failed};
+use crate::exit::{self, Failed};
+use crate::messages::adopt as say;
 use crate::out::Out;
 
-/// Forgets what this machine had seen, unless a job of it still runs here.
+/// Forgets the newer token that this machine has seen, unless a job of the lease still runs here.
 pub fn run(flags: &Everywhere, args: &AdoptArgs, out: &Out) -> Result<u8, Failed> {
     let lease = super::name(&args.name)?;
     let mut opened = super::open(flags, std::slice::from_ref(&lease))?;
@@ -23,18 +24,11 @@ pub fn run(flags: &Everywhere, args: &AdoptArgs, out: &Out) -> Result<u8, Failed
         let of_it = [format!("LEASEHOLD_LEASE={lease}"), format!("{RUN_STORE}={shown}")];
         let at_work = runner::started_with(&of_it);
         if !at_work.is_empty() {
-            let message = format!(
-                "a job of {lease} still runs here, and the store has lost its lease: {}. Nothing was changed. Wait for its end, \
-                 or end it; then: leasehold adopt {lease}",
-                names(&at_work)
-            );
-            return Err(Failed::new(FailKind::Busy, "busy", message));
+            return Err(say::still_runs(&lease, names(&at_work)));
         }
         other_stores::set_aside(&opened.chosen, &opened.state)?;
-        opened.memory.forget(&lease).map_err(|e| {
-            let why = format!("{} cannot be written: {e}. Nothing was changed", opened.memory.place(&lease));
-            Failed::new(FailKind::Config, "state", why)
-        })?;
+        let forgotten = opened.memory.forget(&lease);
+        forgotten.map_err(|e| say::not_written(&lease, opened.memory.place(&lease), e))?;
     }
     let token = record.map(|record| record.token);
     if out.json {
@@ -44,17 +38,15 @@ pub fn run(flags: &Everywhere, args: &AdoptArgs, out: &Out) -> Result<u8, Failed
         });
         out.object(&object);
     }
-    out.note(&match lost {
-        None => format!("{lease} is left as it is: {shown} has lost nothing of it that this machine has seen"),
+    match lost {
+        None => out.note(&say::nothing_lost(&lease, shown)),
         Some(SeenToken { token: seen, .. }) => {
-            let what = token.map_or_else(|| "no record".into(), |token| format!("token {token}"));
-            format!(
-                "{lease} is accepted as {shown} has it: {what}, where this machine had seen token {seen}. A target that was sealed \
-                 with a later token refuses the next runs (79) until: leasehold fence reset TARGET. A key or slot that this \
-                 machine saw begun or done and the store has lost is refused (78) until a run says --new-here"
-            )
+            let found = token.map_or_else(say::no_record, say::token);
+            out.note(&say::accepted(&lease, shown, found, seen));
+            out.note(&say::later_fences());
+            out.note(&say::lost_items());
         }
-    });
+    }
     Ok(exit::OK)
 }
 

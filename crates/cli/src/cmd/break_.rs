@@ -8,78 +8,70 @@ use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::Alive;
 use leasehold::core::name::Name;
 use leasehold::core::one_shot::{OneShotOutcome, OneShotVerb, describe};
-use leasehold::core::record::{Hold, LeaseRecord};
+use leasehold::core::record::{Hold, Holder, LeaseRecord};
 use leasehold::core::session::{Granted, Within, lease_key};
 use leasehold::core::timing::TimingWishes;
 use leasehold::ledger::alive;
 use leasehold::liveness::{self, Probe};
 use leasehold::manual::{self, AcquireRequest};
 use leasehold::poll::{self, Timer};
-use leasehold::stores::Store;
 use leasehold_run::runner::signals::Signals;
 use serde_json::json;
 
-use super::manual::{ManualClaim, holds, left, not_acquired, print, released, signals, system, take};
+use super::manual::{ManualClaim, holds, left, not_acquired, print, released, signals, take};
 use super::{OpenedStore, bad_record, held_by, store_failed, unconfirmed};
 use crate::args::{BreakArgs, Everywhere};
 use crate::config::Chosen;
 use crate::exit::{self, FailKind, Failed};
+use crate::messages::{break_lease as say, run::system};
 use crate::out::Out;
 
-/// Nobody takes the request back.
-const STANDS: &str = "The request stands: it stops at its next renewal";
-/// Nobody has seen the old job stop.
-const MAY_RUN: &str = "Its old job may still be running: only a fence at the target protects you from it";
-/// Whether somebody has it by now is not looked up: it may change at any time.
-const NEXT: &str = "whoever waits for it has it, or the next who asks";
 /// Between two looks at the lease.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What came of the request.
+/// The outcome of the request to stop.
 enum RevokeAnswer {
-    /// The holder does not have it any more.
+    /// The holder stopped.
     Stopped,
-    /// The holder did not answer before its lease ended.
-    RanOut,
-    /// The holder has it still.
+    /// The holder did not answer, and its lease expired.
+    Expired,
+    /// The holder still has the lease.
     Holds,
 }
 
-/// Asks and waits; with `--now` waits for nobody.
+/// Asks the holder to stop, and waits for it; with `--now` it does neither.
 pub fn run(flags: &Everywhere, args: &BreakArgs, out: &Out) -> Result<u8, Failed> {
     let lease = super::name(&args.name)?;
     let mut opened = super::open_tested(flags, std::slice::from_ref(&lease))?;
     refuse_unknown(&lease, &mut opened)?;
-    // Before anybody is asked: what was asked is to be told.
+    // Before the holder is asked: then a signal must not end us without a word about it.
     let mut signals = signals()?;
     let asked = if args.now { None } else { ask_holder(&lease, &mut opened, out)? };
     if args.take || args.now {
         return take_it(&lease, args, asked.as_ref(), opened, signals, out);
     }
     let Some((record, hold)) = asked else {
-        tell(&lease, "free", None, &format!("{lease} is free"), out);
+        tell(&lease, "free", None, &say::free(&lease), out);
         return Ok(exit::OK);
     };
     let answer = answer(&lease, &record, &hold, args.wait, &mut opened, &mut signals)?;
-    let holder = format!("{}/{} (token {})", record.holder.host, record.holder.pid, record.token);
+    let (holder, token) = (shown(&record.holder), record.token);
     let (word, text, code) = match answer {
-        RevokeAnswer::Stopped => {
-            ("freed", format!("{holder} has stopped and gave {lease} back: {NEXT}"), exit::OK)
-        }
-        RevokeAnswer::RanOut => {
-            let text =
-                format!("{holder} did not answer, and its lease of {lease} has ended: {NEXT}. {MAY_RUN}");
-            ("expired", text, exit::OK)
-        }
-        RevokeAnswer::Holds => ("held", format!("{lease} is still held by {holder}. {STANDS}"), exit::BUSY),
+        RevokeAnswer::Stopped => ("freed", say::stopped(&lease, holder, token), exit::OK),
+        RevokeAnswer::Expired => ("expired", say::expired(&lease, holder, token, say::old_job()), exit::OK),
+        RevokeAnswer::Holds => ("held", say::still_held(&lease, holder, token, say::request()), exit::BUSY),
     };
     tell(&lease, word, Some(&record), &text, out);
     Ok(code)
 }
 
+fn shown(holder: &Holder) -> String {
+    format!("{}/{}", holder.host, holder.pid)
+}
+
 fn tell(lease: &Name, word: &str, record: Option<&LeaseRecord>, text: &str, out: &Out) {
     if out.json {
-        let holder = record.map(|record| format!("{}/{}", record.holder.host, record.holder.pid));
+        let holder = record.map(|record| shown(&record.holder));
         let token = record.map(|record| record.token.get());
         out.object(&json!({
             "v": 1, "lease": lease.as_str(), "outcome": word, "holder": holder, "token": token,
@@ -88,7 +80,7 @@ fn tell(lease: &Name, word: &str, record: Option<&LeaseRecord>, text: &str, out:
     out.note(text);
 }
 
-/// Waits until the holder has given the lease back, or does not have it any more.
+/// Waits until the holder has stopped or lost the lease; at most for the given time, or until the lease must have ended.
 fn answer(
     lease: &Name,
     record: &LeaseRecord,
@@ -97,18 +89,19 @@ fn answer(
     opened: &mut OpenedStore,
     signals: &mut Signals,
 ) -> Result<RevokeAnswer, Failed> {
-    let timer = Timer::new().map_err(|e| system(&e))?;
-    let end = clock::boot_time().plus(at_most.unwrap_or_else(|| at_the_latest(hold, opened.store.as_ref())));
+    let timer = Timer::new().map_err(system)?;
+    let patience = at_most.unwrap_or_else(|| latest_end(hold.ttl, opened.store.facts().resolution));
+    let end = clock::boot_time().plus(patience);
     loop {
-        let lives = alive(opened.store.as_mut(), lease, hold.grant);
-        let lives = lives.map_err(|failure| {
-            store_failed(&failure, &opened.chosen).meaning(format!("The holder was asked to stop. {STANDS}"))
-        })?;
-        if lives == Alive::No {
-            let ran_out = holds(lease, hold.grant, opened)?;
-            return Ok(if ran_out { RevokeAnswer::RanOut } else { RevokeAnswer::Stopped });
+        let alive = alive(opened.store.as_mut(), lease, hold.grant);
+        let alive =
+            alive.map_err(|failure| store_failed(&failure, &opened.chosen).meaning(say::holder_asked()))?;
+        if has_ended(alive, false) {
+            // A holder that stops writes so. A record that still names it has expired.
+            let expired = holds(lease, hold.grant, opened)?;
+            return Ok(if expired { RevokeAnswer::Expired } else { RevokeAnswer::Stopped });
         }
-        // Nothing of its run is left on this machine: the next run here gets the lease.
+        // No process of its run is left on this machine: the next run here gets the lease.
         let lock = hold.lock.as_deref().zip(opened.store.facts().lock_dir);
         let probed = lock.map(|(lock, dir)| liveness::probe(&dir, hold.grant, &record.holder.run, lock));
         if probed == Some(Probe::Gone) {
@@ -116,24 +109,32 @@ fn answer(
         }
         let now = clock::boot_time();
         if now >= end {
-            // A store without a clock tells no more than that nobody has renewed it for all of its time.
-            let silent = lives == Alive::Perhaps && at_most.is_none();
-            return Ok(if silent { RevokeAnswer::RanOut } else { RevokeAnswer::Holds });
+            let expired = has_ended(alive, at_most.is_none());
+            return Ok(if expired { RevokeAnswer::Expired } else { RevokeAnswer::Holds });
         }
         let waited = timer.arm(now.plus(PAUSE).min(end));
-        waited.and_then(|()| poll::wait(&[timer.as_fd(), signals.as_fd()])).map_err(|e| system(&e))?;
+        waited.and_then(|()| poll::wait(&[timer.as_fd(), signals.as_fd()])).map_err(system)?;
         timer.take();
         if let Some(signal) = signals.pending().forward.first() {
             let code = u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX);
-            let message = format!("interrupted. The holder was asked to stop. {STANDS}");
-            return Err(Failed::new(FailKind::Interrupted(code), "interrupted", message));
+            let told = say::interrupted(say::holder_asked());
+            return Err(Failed::new(FailKind::Interrupted(code), "interrupted", told));
         }
     }
 }
 
-/// A little longer than the lease can last, for the look that finds it expired.
-fn at_the_latest(hold: &Hold, store: &dyn Store) -> Duration {
-    hold.ttl + Duration::from_secs(2) + store.facts().resolution * 2
+// These two are rules of leases. Their place is `core::one_shot`.
+
+/// How long to wait for a lease to end whose holder may not answer: a little longer than it can last, so that the last
+/// look finds it expired.
+fn latest_end(ttl: Duration, resolution: Duration) -> Duration {
+    ttl + Duration::from_secs(2) + resolution * 2
+}
+
+/// Whether a holder has lost its lease. `waited`: nothing was seen of it for [`latest_end`]. A store without a clock
+/// cannot say that a lease has expired.
+fn has_ended(alive: Alive, waited: bool) -> bool {
+    alive == Alive::No || alive == Alive::Perhaps && waited
 }
 
 /// Acquires the lease after the holder, or with `--now` in its place.
@@ -148,15 +149,16 @@ fn take_it(
     let wishes = TimingWishes { ttl: Some(args.ttl), ..TimingWishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
     super::enrol(&opened, std::slice::from_ref(lease))?;
-    let latest = asked.map(|(_, hold)| at_the_latest(hold, opened.store.as_ref()));
+    let resolution = opened.store.facts().resolution;
+    let latest = asked.map(|(_, hold)| latest_end(hold.ttl, resolution));
     let wait = args.wait.or(latest).unwrap_or_default();
-    // Its own run ends it while it waits, as it asked for.
+    // Broken from inside its own run: that run ends this wait, as it was asked to.
     let within = Within::default();
     let ask =
         AcquireRequest { lease: lease.clone(), job: lease.clone(), timing, wait, force: args.now, within };
     let taken = take(&ask, opened, signals, out).map_err(|failed| {
         match asked.is_some() && matches!(failed.kind, FailKind::Interrupted(_)) {
-            true => failed.meaning(format!("The holder was asked to stop. {STANDS}")),
+            true => failed.meaning(say::holder_asked()),
             false => failed,
         }
     });
@@ -167,8 +169,10 @@ fn take_it(
             if out.json {
                 out.object(&not_acquired(&busy));
             }
-            let stands = if asked.is_some() { format!(". {STANDS}") } else { String::new() };
-            out.note(&format!("{lease} is still {}{stands}", held_by(&busy)));
+            out.note(&match asked {
+                Some(_) => say::still_and_asked(lease, held_by(&busy), say::request()),
+                None => say::still(lease, held_by(&busy)),
+            });
             Ok(exit::BUSY)
         }
     }
@@ -178,13 +182,9 @@ fn yours(granted: &Granted, now: bool, chosen: &Chosen, out: &Out) -> Result<u8,
     let Granted { lease, token, .. } = granted;
     print(granted, false, chosen, out)?;
     if now {
-        out.warn(&format!("{lease} was taken at once. {MAY_RUN}"));
+        out.warn(&say::taken_at_once(lease, say::old_job()));
     }
-    out.note(&format!(
-        "{lease} is yours: nobody else can run {lease} until you release it (\"leasehold release {lease} \
-         --token {token}\") or {} have passed",
-        HumanDuration(left(granted))
-    ));
+    out.note(&say::yours(lease, token, HumanDuration(left(granted))));
     Ok(exit::OK)
 }
 
@@ -192,22 +192,9 @@ fn yours(granted: &Granted, now: bool, chosen: &Chosen, out: &Out) -> Result<u8,
 fn free_at_once(granted: &Granted, chosen: &Chosen, out: &Out) -> Result<u8, Failed> {
     let lease = &granted.lease;
     if !released(granted, chosen) {
-        return Err(Failed::new(
-            FailKind::Unreachable,
-            "store_unreachable",
-            format!(
-                "{lease} was taken from its holder, and could not be given back: it is free in {}. {MAY_RUN}",
-                HumanDuration(left(granted))
-            ),
-        ));
+        return Err(say::not_released(lease, HumanDuration(left(granted)), say::old_job()));
     }
-    tell(
-        lease,
-        "freed",
-        None,
-        &format!("{lease} was taken from its holder and given back: {NEXT}. {MAY_RUN}"),
-        out,
-    );
+    tell(lease, "freed", None, &say::released(lease, say::old_job()), out);
     Ok(exit::OK)
 }
 
@@ -217,14 +204,11 @@ fn refuse_unknown(lease: &Name, opened: &mut OpenedStore) -> Result<(), Failed> 
     match found.map_err(|failure| store_failed(&failure, &opened.chosen))? {
         Some(_) => Ok(()),
         None if opened.memory.recall(lease).seen.is_some() => Ok(()),
-        None => Err(Failed::usage(format!(
-            "no such lease: {lease} on {}. Nothing was changed. See: leasehold status",
-            opened.chosen.shown
-        ))),
+        None => Err(say::unknown(lease, &opened.chosen.shown)),
     }
 }
 
-/// Asks the holder to stop; who that is, if there is one.
+/// Asks the holder to stop, if there is one.
 fn ask_holder(
     lease: &Name,
     opened: &mut OpenedStore,
@@ -233,18 +217,11 @@ fn ask_holder(
     match manual::errand(OneShotVerb::Revoke, lease, opened.store.as_mut()) {
         OneShotOutcome::Done { record, .. } | OneShotOutcome::Revoked(record) => {
             let Some(hold) = record.hold.clone() else { return Ok(None) };
-            let holder = &record.holder;
-            out.note(&format!(
-                "asked {}/{} (token {}) to stop; it has until its lease ends, at most {}",
-                holder.host,
-                holder.pid,
-                record.token,
-                HumanDuration(hold.ttl)
-            ));
+            out.note(&say::asked(shown(&record.holder), record.token, HumanDuration(hold.ttl)));
             Ok(Some((record, hold)))
         }
         OneShotOutcome::Idle(found) | OneShotOutcome::NotOurs(found) => {
-            out.note(&format!("nobody to ask: {}", describe(&found)));
+            out.note(&say::nobody(describe(&found)));
             Ok(None)
         }
         OneShotOutcome::Bad(bad) => Err(bad_record(lease, &bad, &opened.chosen.shown)),

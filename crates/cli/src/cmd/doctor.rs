@@ -1,4 +1,4 @@
-//! `leasehold doctor`: can this store be trusted with leases? And what `leasehold use` asks first.
+//! `leasehold doctor`: can this store be trusted with leases? `leasehold use` examines a store too.
 
 mod target;
 
@@ -18,17 +18,16 @@ use super::store_failed;
 use crate::args::{DoctorArgs, Everywhere};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, FailKind, Failed};
+use crate::messages::{doctor as say, run::system};
 use crate::out::{self, Out};
 
-/// Examines the store and says what was found; the exit code says whether to use it.
+/// Examines the store and shows the findings. The exit code says whether it can be used.
 pub fn run(flags: &Everywhere, args: &DoctorArgs, out: &Out) -> Result<u8, Failed> {
     if args.print_sql {
         let given = args.url.as_ref().or(flags.store.as_ref());
         let sql = backends::schema_sql(given.map(String::as_str)).ok_or_else(|| {
             let kind = given.and_then(|url| url.split_once(':')).map_or("", |(kind, _)| kind);
-            Failed::usage(format!(
-                "--print-sql is for PostgreSQL; a store of the kind {kind:?} needs no SQL. Leave one of them out"
-            ))
+            say::no_sql(format!("{kind:?}"))
         })?;
         out::as_is(sql.trim_end());
         return Ok(exit::OK);
@@ -42,7 +41,7 @@ pub fn run(flags: &Everywhere, args: &DoctorArgs, out: &Out) -> Result<u8, Faile
         None => config::choose(flags, &state)?,
     };
     let also = args.also.as_ref().map(|url| config::argument(url, "--also")).transpose()?;
-    // What is wrong before anything is asked is said as everywhere else.
+    // A store that cannot be opened is refused with the words of every other command.
     let stand_in = backends::stand_in(&chosen.url);
     let url = stand_in.as_ref().map_or(&chosen.url, |stand_in| &stand_in.url).clone();
     let examined = Chosen { url, ..chosen.clone() };
@@ -71,7 +70,6 @@ pub fn examine(
     depth: Depth,
     tell: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Diagnosis, Failed> {
-    let system = |e| Failed::new(FailKind::Unreachable, "system", format!("the system refused: {e}"));
     let interrupt = Interrupt::install().map_err(system)?;
     let diagnosis = doctor::examine(
         config::examined_opener(chosen),
@@ -83,15 +81,18 @@ pub fn examine(
     match diagnosis.ended {
         ExaminationEnd::Interrupted => {
             let code = 128 + u8::try_from(interrupt.signal()).unwrap_or(2);
-            let left = if diagnosis.left.is_empty() { "nothing was left behind" } else { "see above" };
             left_behind(&diagnosis, &Out::plain());
-            Err(Failed::new(FailKind::Interrupted(code), "interrupted", format!("interrupted; {left}")))
+            let told = match diagnosis.left.is_empty() {
+                true => say::interrupted(),
+                false => say::interrupted_and_left(),
+            };
+            Err(Failed::new(FailKind::Interrupted(code), "interrupted", told))
         }
         _ => Ok(diagnosis),
     }
 }
 
-/// Whether leases can be kept there; if so, the next run need not ask again.
+/// Whether leases can be kept there. If so, the next run does not examine the store again.
 pub fn judge(diagnosis: &Diagnosis, chosen: &Chosen, state: &StateDir) -> Result<(), Failed> {
     match &diagnosis.ended {
         ExaminationEnd::Interrupted => Ok(()),
@@ -104,31 +105,20 @@ pub fn judge(diagnosis: &Diagnosis, chosen: &Chosen, state: &StateDir) -> Result
         ExaminationEnd::Failed(failure) => Err(store_failed(failure, chosen)),
         ExaminationEnd::Refused { breaks, why } => {
             FirstUseNotes::new(state, &chosen.url, &chosen.shown).refused();
-            let what = match *breaks {
-                "P1" => "P1, one token for one grant, does not hold there: two machines could hold one lease",
-                _ => "P3, stopped in time, does not hold there: a lease could end while its job runs",
-            };
-            Err(Failed::new(
-                FailKind::Config,
-                "not_a_lease_store",
-                format!(
-                    "{} is not a lease store: {}. {what}. It will not be used",
-                    chosen.shown,
-                    why.trim_end_matches('.')
-                ),
-            ))
+            let promise = if *breaks == "P1" { say::p1_broken() } else { say::p3_broken() };
+            Err(say::not_a_lease_store(&chosen.shown, why.trim_end_matches('.'), promise))
         }
     }
 }
 
-/// Says what could not be removed again.
+/// Warns of test records that could not be removed.
 pub fn left_behind(diagnosis: &Diagnosis, out: &Out) {
     if let Some(text) = diagnosis.left_behind() {
         out.warn(&text);
     }
 }
 
-/// The word that people look for.
+/// The verdict in one word.
 fn word(verdict: RemarkLevel) -> &'static str {
     match verdict {
         RemarkLevel::Good => "ok",
@@ -178,7 +168,7 @@ impl Table {
         out::as_is(&format!("{about:<11} {style}{:<7}{style:#} {}", word(verdict), one_line(text)));
     }
 
-    /// What is looked at now, where somebody watches; wiped when it is done.
+    /// The examination that runs now, on a terminal. Its finding replaces the line.
     fn busy(&self, about: &str) {
         if self.terminal && !self.out.json && !self.out.quiet {
             let mut stdout = std::io::stdout();
@@ -198,12 +188,11 @@ impl Table {
         }
         self.wipe();
         let weak = diagnosis.findings.iter().filter(|f| f.verdict == RemarkLevel::Weak).count();
-        let but = match weak {
-            0 => String::new(),
-            1 => "; one thing could be better, see above".into(),
-            n => format!("; {n} things could be better, see above"),
-        };
-        out::line(&format!("{} can be trusted with leases{but}", chosen.shown));
+        out::line(&match weak {
+            0 => say::trusted(&chosen.shown),
+            1 => say::trusted_but_one(&chosen.shown),
+            n => say::trusted_but(&chosen.shown, n),
+        });
     }
 }
 
@@ -226,7 +215,7 @@ fn summary(diagnosis: &Diagnosis, chosen: &Chosen, code: u8) -> Value {
         ExaminationEnd::Failed(failure) => (None, Some(failure.message.as_str())),
         ExaminationEnd::Usable | ExaminationEnd::Interrupted => (None, None),
     };
-    // A store that could not be examined to the end was not found to be anything.
+    // An examination that did not end says nothing about the store.
     let verdict = match &diagnosis.ended {
         ExaminationEnd::Failed(_) | ExaminationEnd::Interrupted => "unknown".into(),
         ExaminationEnd::Usable | ExaminationEnd::Refused { .. } => word(diagnosis.verdict()).to_lowercase(),

@@ -29,9 +29,10 @@ use super::{
 use crate::args::{AcquireArgs, Everywhere, ManualArgs, token};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, FailKind, Failed};
+use crate::messages::{by_hand as say, run::system};
 use crate::out::{self, Out};
 
-/// What is kept privately between `acquire` and `release`: the last grant on each store.
+/// The private file between `acquire` and `release`: the last grant of a lease on each store.
 #[derive(Default, Serialize, Deserialize)]
 struct KeptGrants {
     stores: BTreeMap<String, KeptGrant>,
@@ -52,7 +53,7 @@ pub fn acquire(flags: &Everywhere, args: &AcquireArgs, out: &Out) -> Result<u8, 
     let told = acquired(flags, args, out);
     let code = told.as_ref().map_or_else(|failed| failed.code(), |code| *code);
     if args.eval && code != exit::OK {
-        // What a shell evaluates must fail as we do: nothing at all would be a success.
+        // The shell's eval must fail with our code. To evaluate nothing would be a success.
         out::line(&format!("(exit {code})"));
     }
     told
@@ -73,36 +74,26 @@ fn acquired(flags: &Everywhere, args: &AcquireArgs, out: &Out) -> Result<u8, Fai
             if out.json {
                 out.object(&not_acquired(&busy));
             }
-            let ours = match ask.within.holds(&busy) {
-                true => {
-                    ". That is what this was started under, so it is held for you already, and not waited for"
-                }
-                false => "",
-            };
-            out.note(&format!("{} is busy: {}{ours}", ask.lease, held_by(&busy)));
+            out.note(&match ask.within.holds(&busy) {
+                true => say::busy_around(&ask.lease, held_by(&busy)),
+                false => say::busy(&ask.lease, held_by(&busy)),
+            });
             return Ok(exit::BUSY);
         }
     };
     print(&granted, args.eval, &chosen, out)?;
-    let renew = HumanDuration(timing.heartbeat);
-    out.note(&format!(
-        "{} is yours for {} and nothing renews it: run \"leasehold renew {} --token {}\" every {renew}, or use \
-         \"leasehold run\", which renews for you",
-        granted.lease,
-        HumanDuration(left(&granted)),
-        granted.lease,
-        granted.token
-    ));
+    let (time, heartbeat) = (HumanDuration(left(&granted)), HumanDuration(timing.heartbeat));
+    out.note(&say::taken(&granted.lease, time, granted.token, heartbeat));
     Ok(exit::OK)
 }
 
-/// What is left of it, for people: the answer took a moment.
+/// How long the lease still lasts, for people: whole seconds, although the store's answer took a moment.
 pub fn left(granted: &Granted) -> Duration {
     let whole = Duration::from_secs_f64(granted.ttl.as_secs_f64().round());
     if whole.abs_diff(granted.ttl) < Duration::from_millis(50) { whole } else { granted.ttl }
 }
 
-/// Somebody else holds it, as an object.
+/// The object of `--json` for a lease that somebody else holds.
 pub fn not_acquired(busy: &Busy) -> Value {
     json!({
         "v": 1, "lease": busy.lease.as_str(), "acquired": false, "token": busy.token.get(),
@@ -111,7 +102,7 @@ pub fn not_acquired(busy: &Busy) -> Value {
     })
 }
 
-/// The token alone, or export lines, or an object. A lease whose token nobody got is given back.
+/// Prints the token alone, or export lines, or an object. If that fails, the lease is released: nobody has its token.
 pub fn print(granted: &Granted, eval: bool, chosen: &Chosen, out: &Out) -> Result<(), Failed> {
     let Granted { lease, token, ttl, .. } = granted;
     let text = if out.json {
@@ -131,22 +122,18 @@ pub fn print(granted: &Granted, eval: bool, chosen: &Chosen, out: &Out) -> Resul
     if out::as_is(&text) {
         return Ok(());
     }
-    let end = give_back(granted, chosen);
-    let message = format!("{lease} was acquired (token {token}), but the token could not be printed, {end}");
-    Err(Failed::new(FailKind::Config, "output", message))
+    Err(say::token_unprinted(lease, token, give_back(granted, chosen)))
 }
 
-/// Releases what nobody could use; what came of it, as the end of a sentence.
+/// Releases a lease that nobody can use, and says whether it could.
 fn give_back(granted: &Granted, chosen: &Chosen) -> String {
     match released(granted, chosen) {
-        true => "so it was released again".into(),
-        false => {
-            format!("and it could not be released either: it expires in {}", HumanDuration(left(granted)))
-        }
+        true => say::given_back(),
+        false => say::not_given_back(HumanDuration(left(granted))),
     }
 }
 
-/// Releases it; whether it is not ours any more.
+/// Releases a lease. Whether it is not ours any more.
 pub fn released(granted: &Granted, chosen: &Chosen) -> bool {
     let verb = OneShotVerb::Release(granted.grant);
     let released = config::open(chosen, Missing::Refuse)
@@ -170,8 +157,7 @@ pub fn take(
     out: &Out,
 ) -> Result<ManualClaim, Failed> {
     let OpenedStore { chosen, store, memory, state } = opened;
-    let outcome =
-        leasehold_run::manual::acquire(ask, store, memory.clone(), signals).map_err(|e| system(&e))?;
+    let outcome = leasehold_run::manual::acquire(ask, store, memory.clone(), signals).map_err(system)?;
     match outcome {
         Outcome::Granted(granted) => {
             keep(&state, &granted, &chosen)?;
@@ -181,25 +167,13 @@ pub fn take(
         Outcome::Busy(busy) => Ok(ManualClaim::Busy(busy)),
         Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &ask.lease, Aim::Take)),
         // A session by hand ends with the grant.
-        Outcome::Finished { .. } | Outcome::Lost { .. } => Err(Failed::new(
-            FailKind::Lost,
-            "lost",
-            format!(
-                "{} was yours and had run out, or was asked back, before the answer came here. It was given back; try \
-                 again",
-                ask.lease
-            ),
-        )),
+        Outcome::Finished { .. } | Outcome::Lost { .. } => Err(say::lost_at_once(&ask.lease)),
     }
 }
 
-/// From now on a signal ends the waiting, not us.
+/// From now on a signal ends the waiting, and not this process.
 pub fn signals() -> Result<Signals, Failed> {
-    Signals::install().map_err(|e| system(&e))
-}
-
-pub fn system(error: &std::io::Error) -> Failed {
-    Failed::new(FailKind::Unreachable, "system", format!("the system refused: {error}"))
+    Signals::install().map_err(system)
 }
 
 fn keep(state: &StateDir, granted: &Granted, chosen: &Chosen) -> Result<(), Failed> {
@@ -207,20 +181,16 @@ fn keep(state: &StateDir, granted: &Granted, chosen: &Chosen) -> Result<(), Fail
     let Granted { token, epoch, grant, .. } = *granted;
     let path = state.grant_file(&granted.lease);
     let mut kept = kept(&path);
-    // We may be late: after us somebody else of this user may have been granted it already.
+    // Another process of this user may have taken the lease after us and been faster with its note.
     if kept.stores.get(store).is_some_and(|other| other.epoch == epoch && other.token > token) {
         return Ok(());
     }
     kept.stores.insert(store.clone(), KeptGrant { token, epoch, grant });
     let bytes = serde_json::to_vec(&kept).unwrap_or_default();
     write_private(&path, &bytes).map_err(|e| {
-        let (lease, path, end) = (&granted.lease, path.display(), give_back(granted, chosen));
         let kind = if is_denial(&e) { FailKind::Denied } else { FailKind::Config };
-        let message = format!(
-            "{lease} was acquired (token {token}), but the grant could not be kept in {path} ({e}), without which it \
-             can be neither renewed nor released, {end}. Make room there"
-        );
-        Failed::new(kind, "state", message)
+        let end = give_back(granted, chosen);
+        Failed::new(kind, "state", say::unkept(&granted.lease, token, path.display(), e, end))
     })
 }
 
@@ -237,9 +207,7 @@ pub fn renew(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, Fai
             let outcome = "renewed_by_run";
             out.object(&json!({"v": 1, "lease": lease.as_str(), "outcome": outcome, "token": token.get()}));
         }
-        out.note(&format!(
-            "{lease} (token {token}) is held by the run we are in, which renews it: nothing to do"
-        ));
+        out.note(&say::renewed_by_run(lease, token));
         return Ok(exit::OK);
     }
     let (lease, mut opened) = begin(flags, args)?;
@@ -254,25 +222,13 @@ pub fn renew(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, Fai
                     "expires_in_s": ttl.as_secs_f64(),
                 }));
             }
-            out.note(&format!("renewed {lease} (token {}) for {}", record.token, HumanDuration(ttl)));
+            out.note(&say::renewed(&lease, record.token, HumanDuration(ttl)));
             Ok(exit::OK)
         }
-        OneShotOutcome::Revoked(record) => Err(Failed::new(
-            FailKind::Lost,
-            "revoked",
-            format!(
-                "{lease} (token {}) was asked back: stop your work, then run: leasehold release {lease} --token {}",
-                record.token, record.token
-            ),
-        )),
-        OneShotOutcome::NotOurs(found) | OneShotOutcome::Idle(found) => Err(Failed::new(
-            FailKind::Lost,
-            "lost",
-            format!(
-                "{lease} is not yours any more: {}. Stop your work: another may be doing it",
-                describe(&found)
-            ),
-        )),
+        OneShotOutcome::Revoked(record) => Err(say::broken(&lease, record.token)),
+        OneShotOutcome::NotOurs(found) | OneShotOutcome::Idle(found) => {
+            Err(say::lost(&lease, describe(&found)))
+        }
         OneShotOutcome::Bad(bad) => Err(bad_record(&lease, &bad, &opened.chosen.shown)),
         OneShotOutcome::Failed { failure, sent } => Err(unconfirmed(&failure, sent, &lease, &opened.chosen)),
     }
@@ -280,41 +236,25 @@ pub fn renew(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, Fai
 
 /// `leasehold release NAME`
 pub fn release(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, Failed> {
-    let ours = |lease: &Name| {
-        Failed::usage(format!(
-            "{lease} is held by the run we are in, and something of it is still at work. Nothing was changed: \
-             it is released when the run ends"
-        ))
-    };
     if let Some(run) = supervised(flags, args) {
-        return Err(ours(&run.lease));
+        return Err(say::runs(&run.lease));
     }
     let (lease, mut opened) = begin(flags, args)?;
     let grant = grant(&lease, args, &opened)?;
-    // Its wrapper is gone, or is not above us.
+    // The wrapper of the run has ended, or is not an ancestor of this process.
     let of_a_run = supervisor().is_some_and(|(_, its)| its == grant);
     if of_a_run && holds(&lease, grant, &mut opened)? {
-        return Err(ours(&lease));
+        return Err(say::runs(&lease));
     }
     match manual::errand(OneShotVerb::Release(grant), &lease, opened.store.as_mut()) {
         OneShotOutcome::Done { record, late } => {
-            let late = match late {
-                true => {
-                    ". It had run out before; nobody took it meanwhile, but somebody could have. Renew it more often"
-                }
-                false => "",
-            };
-            say(out, &lease, "released", &format!("released {lease} (token {}){late}", record.token));
+            let text = if late { say::released_late } else { say::released };
+            tell(out, &lease, "released", &text(&lease, record.token));
             Ok(exit::OK)
         }
-        // Twice, late or after a takeover: nothing to do is no error.
+        // Released twice, or after it expired or was taken over: that is no error.
         OneShotOutcome::NotOurs(found) | OneShotOutcome::Idle(found) => {
-            say(
-                out,
-                &lease,
-                "already_released",
-                &format!("{lease} was not yours any more: {}", describe(&found)),
-            );
+            tell(out, &lease, "already_released", &say::already_released(&lease, describe(&found)));
             Ok(exit::OK)
         }
         OneShotOutcome::Revoked(_) => Ok(exit::OK),
@@ -323,7 +263,7 @@ pub fn release(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, F
     }
 }
 
-/// Whether the record says that this grant has it, however old it is.
+/// Whether the record names this grant as the holder, however old the record is.
 pub fn holds(lease: &Name, grant: Grant, opened: &mut OpenedStore) -> Result<bool, Failed> {
     let stored = pollster::block_on(opened.store.read(&lease_key(lease)));
     let Some(stored) = stored.map_err(|failure| store_failed(&failure, &opened.chosen))? else {
@@ -333,15 +273,15 @@ pub fn holds(lease: &Name, grant: Grant, opened: &mut OpenedStore) -> Result<boo
     record.map(|record| record.held_by(grant)).map_err(|bad| bad_record(lease, &bad, &opened.chosen.shown))
 }
 
-fn say(out: &Out, lease: &Name, word: &str, text: &str) {
+fn tell(out: &Out, lease: &Name, word: &str, text: &str) {
     if out.json {
         out.object(&json!({"v": 1, "lease": lease.as_str(), "outcome": word}));
     }
     out.note(text);
 }
 
-/// The run that holds the lease in question, if we are a part of it and it is there to renew it. Then there is nothing to
-/// ask the store, whose password a job does not have.
+/// The run that holds the lease, if this process is a part of that run and its wrapper still renews the lease. Then the
+/// store need not be asked: a job does not have its password.
 fn supervised(flags: &Everywhere, args: &ManualArgs) -> Option<Enclosing> {
     let run = Enclosing::from_env(|name| std::env::var(name).ok())?;
     let asked = run.lease.as_str() == args.name && args.token.is_none_or(|token| token == run.token);
@@ -350,9 +290,8 @@ fn supervised(flags: &Everywhere, args: &ManualArgs) -> Option<Enclosing> {
     (ours && !is_elsewhere(flags, args, &run)).then_some(run)
 }
 
-/// Whether what is asked about is a lease of the same name, and maybe of the same token, on another store: that one is
-/// named, or the token was granted there by hand. Without its password a store cannot always be named: then it is the
-/// run's.
+/// Whether the arguments mean a lease of the same name on another store than the run's: `--store` names that store, or the
+/// token was taken there by hand. Without its password a store cannot always be named: then the run's store is meant.
 fn is_elsewhere(flags: &Everywhere, args: &ManualArgs, run: &Enclosing) -> bool {
     let Ok(state) = config::state_dir() else { return false };
     let Ok(Chosen { shown, .. }) = config::choose(flags, &state) else { return false };
@@ -363,7 +302,7 @@ fn is_elsewhere(flags: &Everywhere, args: &ManualArgs, run: &Enclosing) -> bool 
     !is_on_the_runs_store(&shown) && (flags.store.is_some() || by_hand())
 }
 
-/// Which process renews which grant, as the run that we are in says.
+/// The process that renews the lease of the run around this process, and the grant that it renews.
 pub fn supervisor() -> Option<(i32, Grant)> {
     std::env::var(SUPERVISOR).ok().and_then(|text| parse_supervisor_text(&text))
 }
@@ -378,46 +317,25 @@ fn begin(flags: &Everywhere, args: &ManualArgs) -> Result<(Name, OpenedStore), F
 fn grant(lease: &Name, args: &ManualArgs, opened: &OpenedStore) -> Result<Grant, Failed> {
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let enclosing = Enclosing::from_env(env).filter(|run| run.lease == *lease);
-    // Nor does a run's grant on another store.
+    // Nor is a run's grant on another store the right one.
     let enclosing = enclosing.filter(|_| is_on_the_runs_store(&opened.chosen.shown));
-    // A token means nothing but for its lease.
+    // A token belongs to one lease.
     let other = env("LEASEHOLD_LEASE").filter(|of| of != lease.as_str());
     let token = match (args.token, env("LEASEHOLD_TOKEN"), other) {
         (Some(token), ..) => token,
-        (None, Some(_), Some(other)) => {
-            return Err(Failed::usage(format!(
-                "which token of {lease}? LEASEHOLD_TOKEN is of {other} (LEASEHOLD_LEASE). Nothing was changed. Add \
-                 --token N, as \"leasehold acquire {lease}\" printed it"
-            )));
-        }
-        (None, Some(text), None) => {
-            token(&text).map_err(|e| Failed::usage(format!("LEASEHOLD_TOKEN: {e}")))?
-        }
-        (None, None, _) => {
-            return Err(Failed::usage(format!(
-                "which token of {lease}? Add --token N, as \"leasehold acquire {lease}\" printed it, or set \
-                 LEASEHOLD_TOKEN"
-            )));
-        }
+        (None, Some(_), Some(other)) => return Err(say::another_leases_token(lease, other)),
+        (None, Some(text), None) => token(&text).map_err(say::bad_token)?,
+        (None, None, _) => return Err(say::no_token(lease)),
     };
     if let Some(run) = enclosing.filter(|run| run.token == token) {
         return Ok(run.grant);
     }
-    let path = opened.state.grant_file(lease);
     let store = &opened.chosen.shown;
-    match kept(&path).stores.get(store) {
+    match kept(&opened.state.grant_file(lease)).stores.get(store) {
         Some(kept) if kept.token == token => Ok(kept.grant),
-        // Granted again since, so this token is lost. A grant that nobody holds finds out to whom.
+        // The lease was taken again since, so this token is lost. A grant that nobody has makes the store say by whom.
         Some(kept) if kept.token > token => Ok(Grant(random::seed())),
-        Some(kept) => Err(Failed::usage(format!(
-            "token {token} of {lease} was not granted to this user on this machine; the last one here is {} \
-             ({store}). Nothing was changed",
-            kept.token
-        ))),
-        None => Err(Failed::usage(format!(
-            "no grant of {lease} on {store} is kept here ({}): it was not acquired there by this user on this \
-             machine. Nothing was changed",
-            path.display()
-        ))),
+        Some(kept) => Err(say::token_not_taken(token, lease, kept.token, store)),
+        None => Err(say::never_taken(lease, store)),
     }
 }

@@ -1,7 +1,7 @@
 //! `leasehold serve --store-api`: the HTTP store protocol in front of any other store, for sandboxes
 //! that may not hold its credentials.
 //!
-//! One thread owns the store and does one call after the other; the requests wait for it in a runtime
+//! One thread owns the store and does one call after the other. The requests wait for it in a runtime
 //! on the main thread.
 
 mod store_worker;
@@ -21,37 +21,30 @@ use self::web::ServerState;
 use super::{open_for, store_failed, tested};
 use crate::args::{Everywhere, ServeArgs};
 use crate::exit::{self, FailKind, Failed};
+use crate::messages::serve as say;
 use crate::out::Out;
 
 /// Serves until TERM or INT.
 pub fn run(flags: &Everywhere, args: &ServeArgs, out: &Out) -> Result<u8, Failed> {
     if !args.store_api {
-        return Err(Failed::usage("say what to serve: leasehold serve --store-api"));
+        return Err(say::nothing_named());
     }
     let tokens = match &args.tokens {
         Some(path) => Tokens::read(path)?,
         None if args.listen.ip().is_loopback() => Tokens::Anybody(Rights::default()),
-        None => {
-            return Err(Failed::config(format!(
-                "without --tokens anybody who reaches {} could rewrite every lease. Nothing was started. Write a \
-                 file of tokens, or listen on a loopback address",
-                args.listen
-            )));
-        }
+        None => return Err(say::tokens_needed(args.listen)),
     };
-    // One desk hides races from its clients, so the store itself must have shown that it has none.
+    // One thread for all calls hides races from the clients, so the store itself must have been tested for them.
     let opened = tested(open_for(flags, &[], Holders::Elsewhere)?, flags)?;
-    let mut desk = StoreWorker::new(opened.store);
-    // Before anyone is told that there is something to reach.
-    desk.check().map_err(|failure| store_failed(&failure, &opened.chosen))?;
+    let mut worker = StoreWorker::new(opened.store);
+    // First: no address is printed for a store that does not answer.
+    worker.check().map_err(|failure| store_failed(&failure, &opened.chosen))?;
     let listener = listen(args.listen)?;
     let address = listener.local_addr().map_err(|e| taken(args.listen, &e))?;
     announce(address, &tokens, &opened.chosen.shown, out);
-    let shared = Arc::new(ServerState { tokens, desk: desk.start()?, out: *out });
-    web::serve(listener, shared).map_err(|e| {
-        Failed::new(FailKind::Unreachable, "serve", format!("the system refused what a server needs: {e}"))
-    })?;
-    out.chat("stopped serving");
+    let shared = Arc::new(ServerState { tokens, store: worker.start()?, out: *out });
+    web::serve(listener, shared).map_err(say::system)?;
+    out.chat(&say::stopped());
     Ok(exit::OK)
 }
 
@@ -66,9 +59,7 @@ fn taken(address: SocketAddr, error: &std::io::Error) -> Failed {
         std::io::ErrorKind::PermissionDenied => (FailKind::Denied, "denied"),
         _ => (FailKind::Config, "listen"),
     };
-    let message =
-        format!("cannot listen on {address}: {error}. Nothing was started. Choose another with --listen");
-    Failed::new(kind, word, message)
+    Failed::new(kind, word, say::cannot_listen(address, error))
 }
 
 fn announce(address: SocketAddr, tokens: &Tokens, store: &str, out: &Out) {
@@ -76,11 +67,11 @@ fn announce(address: SocketAddr, tokens: &Tokens, store: &str, out: &Out) {
     if out.json {
         out.object(&json!({"v": 1, "listen": address.to_string(), "store": store, "open": open}));
     }
-    out.note(&format!("serving {store} at http://{address}"));
+    out.note(&say::serving(store, address));
     if open {
-        out.note("no --tokens: everybody on this machine may use it");
+        out.note(&say::open_to_all());
     }
     if !address.ip().is_loopback() {
-        out.note("plain HTTP: put a proxy with TLS in front, or tokens can be read on the way");
+        out.note(&say::plain_http());
     }
 }

@@ -19,9 +19,10 @@ use super::{OpenedStore, held_for, history, store_failed};
 use crate::args::{Everywhere, StatusArgs};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, FailKind, Failed};
+use crate::messages::{run::system, status as say};
 use crate::out::{self, Out};
 
-/// What a lease is now.
+/// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseState {
     Free,
@@ -65,7 +66,7 @@ struct LeaseRow {
 }
 
 impl LeaseRow {
-    /// A lease nothing can be said about but what is wrong with it.
+    /// A lease of which only the problem is known.
     fn bad(lease: String, problem: String) -> Self {
         Self {
             lease,
@@ -86,18 +87,18 @@ impl LeaseRow {
 pub fn run(flags: &Everywhere, args: &StatusArgs, out: &Out) -> Result<u8, Failed> {
     let only = args.name.as_deref().map(super::name).transpose()?;
     let mut opened = super::open(flags, &[])?;
-    let timer = Timer::new().map_err(|e| Failed::new(FailKind::Unreachable, "system", e.to_string()))?;
-    // The store failed since it last answered: said once.
+    let timer = Timer::new().map_err(system)?;
+    // A failure of the store is shown once, until it answers again.
     let (mut answered, mut failing) = (false, false);
     loop {
         let found = rows(opened.store.as_mut(), &opened.chosen, only.as_ref());
         let mut rows = match found {
             Ok(rows) => rows,
-            // Whoever watches wants to see it come back.
+            // With --watch, go on until the store is back.
             Err(failed) if answered && failed.kind == FailKind::Unreachable => {
                 if !std::mem::replace(&mut failing, true) {
                     out.fail(&failed);
-                    out.warn("what is shown is old; asking on");
+                    out.warn(&say::unanswered());
                 }
                 tick(&timer)?;
                 continue;
@@ -106,7 +107,7 @@ pub fn run(flags: &Everywhere, args: &StatusArgs, out: &Out) -> Result<u8, Faile
         };
         answered = true;
         if std::mem::take(&mut failing) {
-            out.warn("the store answers again");
+            out.warn(&say::answered());
         }
         if let (true, Some(lease)) = (rows.is_empty(), &only) {
             rows.extend(vanished(lease, &opened));
@@ -116,7 +117,7 @@ pub fn run(flags: &Everywhere, args: &StatusArgs, out: &Out) -> Result<u8, Faile
         {
             return Err(history::unheard_of(&mut opened, lease.as_str())?);
         }
-        // What is at work comes first.
+        // Held leases come first.
         rows.sort_by_key(|row| !row.state.is_held());
         let screen = args.watch && !out.json && std::io::stdout().is_terminal();
         if screen {
@@ -137,11 +138,11 @@ pub fn held(flags: &Everywhere, lease: &Name) -> Result<bool, Failed> {
     Ok(rows.iter().any(|row| row.state.is_held()))
 }
 
-/// Until it is time to look again.
+/// Waits a second before the next look.
 fn tick(timer: &Timer) -> Result<(), Failed> {
     let armed = timer.arm(clock::boot_time().plus(Duration::from_secs(1)));
     let waited = armed.and_then(|()| poll::wait(&[timer.as_fd()]));
-    waited.map_err(|e| Failed::new(FailKind::Unreachable, "system", e.to_string()))?;
+    waited.map_err(system)?;
     timer.take();
     Ok(())
 }
@@ -159,7 +160,7 @@ fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Result<V
         true
     })
     .map_err(failed)?;
-    // Asked for after the answers: before the first one, a store behind a network does not know.
+    // Only now: a store behind a network knows its facts after its first answer.
     let facts = store.facts();
     let shown =
         |(key, stored): &(String, Stored)| row(key.strip_prefix(LEASE_PREFIX).unwrap_or(key), stored, &facts);
@@ -205,14 +206,16 @@ fn show(rows: &[LeaseRow], opened: &OpenedStore, only: Option<&Name>, out: &Out)
     }
     let chosen = &opened.chosen;
     if rows.is_empty() {
-        let what = only.map_or("no leases".into(), |lease| format!("no lease {lease}"));
-        return out::line(&format!("{what} on {} yet{}", chosen.shown, scope(chosen)));
+        let (store, scope) = (&chosen.shown, scope(chosen));
+        return out::line(
+            &only.map_or_else(|| say::no_leases(store, scope), |lease| say::no_lease(lease, store, scope)),
+        );
     }
     let named = std::io::stdout().is_terminal() || out.verbose;
-    if named && !out::line(&format!("store: {}{}", chosen.shown, scope(chosen))) {
+    if named && !out::line(&say::store(&chosen.shown, scope(chosen))) {
         return false;
     }
-    // Mostly a job is called as its lease; then the column says nothing.
+    // Most jobs have the name of their lease. A column of those is left out.
     let jobs = rows.iter().any(|row| row.job.as_ref().is_some_and(|job| *job != row.lease));
     let mut columns = vec!["LEASE", "STATE", "TOKEN", "HOLDER", "HELD", "RENEWED", "ENDS IN"];
     let slots = rows.iter().any(|row| row.slot.is_some());
@@ -226,47 +229,44 @@ fn show(rows: &[LeaseRow], opened: &OpenedStore, only: Option<&Name>, out: &Out)
     table.extend(rows.iter().map(|row| cells(row, jobs, slots)));
     let problems = rows.iter().filter_map(|row| row.problem.as_ref().map(|problem| (&row.lease, problem)));
     out::table(&table)
-        && problems.into_iter().all(|(lease, problem)| out::line(&format!("{lease}: {problem}")))
+        && problems.into_iter().all(|(lease, problem)| out::line(&say::problem(lease, problem)))
 }
 
-/// What a run would find of this lease now; nothing if there is no such lease.
+/// Whether a run would get this lease now; `None` if there is no such lease.
 pub fn sentence(opened: &mut OpenedStore, lease: &Name) -> Result<Option<String>, Failed> {
     let rows = rows(opened.store.as_mut(), &opened.chosen, Some(lease))?;
-    let time = |d: Option<Duration>| d.map(|d| HumanDuration(Duration::from_secs(d.as_secs())).to_string());
     Ok(rows.first().map(|row| match (row.state, &row.holder, row.token) {
         (LeaseState::Held | LeaseState::Revoked, Some(holder), Some(token)) => {
-            let held = time(row.held).map(|d| format!(" for {d}")).unwrap_or_default();
-            format!("the lease {lease} is held by {holder} (token {token}){held}: a run now is skipped, or waits with --wait.")
+            say::held(lease, holder, token, row.held.map(seconds).map(say::held_for).unwrap_or_default())
         }
-        (LeaseState::Bad, ..) => format!("the lease {lease} cannot be used: {}", row.problem.as_deref().unwrap_or("?")),
-        (_, _, token) => {
-            let last = token.map(|token| format!(" (last token {token})")).unwrap_or_default();
-            format!("the lease {lease} is free{last}: a run now gets it.")
-        }
+        (LeaseState::Bad, ..) => say::unusable(lease, row.problem.as_deref().unwrap_or("?")),
+        (_, _, token) => say::free(lease, token.map(say::last_token).unwrap_or_default()),
     }))
 }
 
-/// A lease that this machine has seen on the store, and that is not there any more.
+/// For people, in whole seconds.
+fn seconds(time: Duration) -> HumanDuration {
+    HumanDuration(Duration::from_secs(time.as_secs()))
+}
+
+/// A lease that this machine has seen on the store, and of which the store has no record now.
 fn vanished(lease: &Name, opened: &OpenedStore) -> Option<LeaseRow> {
     let seen = opened.memory.recall(lease).seen?;
-    let problem = format!(
-        "{} has no record of it, but this machine has seen token {} there: the record was deleted, or this is \
-         another store under the same name. It is not run until you decide: leasehold adopt {lease}",
-        opened.chosen.shown, seen.token
-    );
+    let problem = say::vanished(&opened.chosen.shown, seen.token, lease);
     Some(LeaseRow::bad(lease.to_string(), problem))
 }
 
 fn cells(row: &LeaseRow, jobs: bool, slots: bool) -> Vec<String> {
     let dash = || "-".to_owned();
-    let time = |d: Option<Duration>| {
-        d.map_or_else(dash, |d| HumanDuration(Duration::from_secs(d.as_secs())).to_string())
+    let time = |d: Option<Duration>| d.map_or_else(dash, |d| seconds(d).to_string());
+    let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", seconds(d)));
+    let state = match row.state {
+        LeaseState::Revoked => say::asked_to_stop(),
+        state => state.word().into(),
     };
-    let ago = row.renewed.map_or_else(dash, |d| format!("{} ago", time(Some(d))));
-    let state = if row.state == LeaseState::Revoked { "asked to stop" } else { row.state.word() };
     let mut cells = vec![
         row.lease.clone(),
-        state.into(),
+        state,
         row.token.map_or_else(dash, |t| t.to_string()),
         row.holder.clone().unwrap_or_else(dash),
         time(row.held),

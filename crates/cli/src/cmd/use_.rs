@@ -1,33 +1,35 @@
-//! `leasehold use URL`: examine a store, then write it to the user's configuration, unless the project here names it.
+//! `leasehold use URL`: examine a store, then save it in the user's configuration, unless the project here names it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use leasehold::backends::{self, EMBEDDED, embedded, gate, shown};
+use leasehold::backends::{self, EMBEDDED, embedded, gate, shown, target_of};
 use leasehold::doctor::{Depth, Progress};
 use leasehold::other_stores::{OtherStores, UnknownHere};
 use leasehold::state::{StateDir, write_private};
 use leasehold::stores::RemarkLevel;
+use leasehold::text::MASK;
 use serde_json::json;
 
-use super::{SlowStoreNotice, doctor, other_stores};
+use super::{SlowStoreNotice, doctor, item_args::quoted, other_stores};
 use crate::args::{Everywhere, UseArgs};
 use crate::config::{self, Chosen, Missing};
-use crate::exit::{self, FailKind, Failed};
+use crate::exit::{self, Failed};
+use crate::messages::use_store as say;
 use crate::out::Out;
 
 /// Examines and writes.
 pub fn run(flags: &Everywhere, args: &UseArgs, out: &Out) -> Result<u8, Failed> {
     let state = config::state_dir()?;
-    // The way back to the store of this machine.
+    // The short name of this machine's own store.
     let url = if args.url.trim() == EMBEDDED { embedded(&state.database()) } else { args.url.clone() };
     let chosen = config::argument(&url, "the argument of use")?;
     let created = backends::is_unmade(&chosen.url);
-    // Before anything is made: what could not be read, or changed, must not be replaced.
+    // First: a configuration that cannot be read, or changed, must not be replaced.
     let place = ConfigPlace::find(flags, &chosen)?;
     let before = backends::content(&chosen.url);
-    let left = |failed: Failed| left_behind(unchanged(failed), &before, &chosen);
+    let left = |failed: Failed| unsaved(failed, &before, &chosen);
     drop(config::open(&chosen, Missing::Create).map_err(left)?);
     examined(&chosen, &state, out).map_err(left)?;
     place.write(&chosen)?;
@@ -43,25 +45,19 @@ pub fn run(flags: &Everywhere, args: &UseArgs, out: &Out) -> Result<u8, Failed> 
             &json!({"v": 1, "store": chosen.shown, "config": config, "created": created, "not_known": unknown}),
         );
     }
-    let made = if created { "created; it " } else { "" };
-    let kept = match &place {
-        ConfigPlace::Project(path) => {
-            format!("{} names it, and your configuration stays as it is", path.display())
-        }
-        ConfigPlace::User { path, .. } => format!(
-            "saved to {}, where cron sees it too{}",
-            path.display(),
-            if moved_config() { " if XDG_CONFIG_HOME is the same there: set it in the crontab" } else { "" }
-        ),
+    let named = match &place {
+        ConfigPlace::Project(path) => say::named_by_project(path.display()),
+        ConfigPlace::User { path, .. } if moved_config() => say::saved_elsewhere(path.display()),
+        ConfigPlace::User { path, .. } => say::saved(path.display()),
     };
-    out.note(&format!("{} {made}works (a test record was written and compared); {kept}", chosen.shown));
+    out.note(&if created { say::created(&chosen.shown, named) } else { say::works(&chosen.shown, named) });
     let named_before = match &place {
         ConfigPlace::Project(_) => !created,
-        ConfigPlace::User { old, .. } => warn_of_before(old, &chosen, &state, out),
+        ConfigPlace::User { path, old, .. } => warn_of_before(path, old, &chosen, &state, out),
     };
-    warn_of_others(&unknown, named_before, &state, out);
+    warn_of_others(&unknown, named_before, &chosen, &state, out);
     if let Some(other) = config::overriding(flags, &chosen) {
-        out.warn(&format!("here it is not used: {other} comes first"));
+        out.warn(&say::not_used(other));
     }
     Ok(exit::OK)
 }
@@ -70,7 +66,7 @@ pub fn run(flags: &Everywhere, args: &UseArgs, out: &Out) -> Result<u8, Failed> 
 enum ConfigPlace {
     /// The file of the project here does so already.
     Project(PathBuf),
-    /// The user's configuration: what it says, and what it is to say.
+    /// The user's configuration: its text now, and its text with the store.
     User { path: PathBuf, old: String, new: String },
 }
 
@@ -85,12 +81,8 @@ impl ConfigPlace {
         config::check_user_config(&path, &old)?;
         let new = with_store(&old, &chosen.url);
         if without_store(&new) != without_store(&old) || without_store(&new).is_none() {
-            return Err(Failed::config(format!(
-                "{} says its store in a way that leasehold use cannot change. Nothing was changed. Write this into it yourself, \
-                 instead of what is there for the store (with the password, if there is one): store = {}",
-                path.display(),
-                toml::Value::from(shown(&chosen.url))
-            )));
+            let line = format!("store = {}", toml::Value::from(shown(&chosen.url)));
+            return Err(say::not_changeable(path.display(), line));
         }
         Ok(Self::User { path, old, new })
     }
@@ -102,53 +94,60 @@ impl ConfigPlace {
 
     fn write(&self, chosen: &Chosen) -> Result<(), Failed> {
         let Self::User { path, new, .. } = self else { return Ok(()) };
-        write_private(path, new.as_bytes()).map_err(|e| {
-            let message = format!("{} works, but {} could not be written: {e}", chosen.shown, path.display());
-            Failed::new(FailKind::Config, "config", message)
-        })
+        let written = write_private(path, new.as_bytes());
+        written.map_err(|e| say::not_written(&chosen.shown, path.display(), e))
     }
 }
 
-/// Tells what was until now, and is not seen on this store. True: it was this store.
-fn warn_of_before(old: &str, chosen: &Chosen, state: &StateDir, out: &Out) -> bool {
+/// Warns of the leases on the store that was named before this one. Whether it was this store.
+fn warn_of_before(config: &Path, old: &str, chosen: &Chosen, state: &StateDir, out: &Out) -> bool {
     let embedded = embedded(&state.database());
     let table = toml::from_str::<toml::Table>(old).unwrap_or_default();
     let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
     let text = |key: &str| table.get(key).and_then(toml::Value::as_str);
     let url = text("store").or((unnamed && state.database().exists()).then_some(embedded.as_str()));
     let same = url == Some(chosen.url.as_str());
-    let before = url.filter(|_| !same).map(shown);
-    // What stands in a file of its own may be a secret; where that is does not.
-    if let Some(before) = before.or_else(|| text("store_file").map(str::to_owned)) {
-        out.warn(&format!(
-            "until now it was {before}: what holds leases there is not seen on this one, so nothing may be left running"
-        ));
+    match (url.filter(|_| !same), text("store_file")) {
+        (Some(url), _) => {
+            let before = shown(url);
+            let back = if url == embedded { EMBEDDED.into() } else { quoted(&before) };
+            out.warn(&if before.contains(MASK) {
+                say::before_masked(before, back)
+            } else {
+                say::before(before, back)
+            });
+        }
+        // The text of that file may be a secret. Its place is not.
+        (None, Some(file)) => out.warn(&say::before_in_file(toml::Value::from(file), config.display())),
+        (None, None) => {}
     }
     same
 }
 
-/// What was done on other stores, or may have been.
-fn warn_of_others(unknown: &[UnknownHere], named_before: bool, state: &StateDir, out: &Out) {
+/// Warns of work that was done on other stores, and of fences that runs there may have left.
+fn warn_of_others(unknown: &[UnknownHere], named_before: bool, chosen: &Chosen, state: &StateDir, out: &Out) {
     for unknown in unknown {
-        out.warn(&format!(
-            "this machine saw {} begun or done on {}, and not on this one: that is refused here (78). If it is to be done again \
-             here: the same with --new-here",
-            other_stores::counted(unknown),
-            unknown.store
-        ));
+        let work = other_stores::counted(unknown);
+        out.warn(&say::done_elsewhere(work, &unknown.store, quoted(&chosen.shown)));
     }
-    // A gate lies in the store itself.
-    let known = state.targets().iter().filter(|target| gate::named(target).is_none()).count();
-    if known > 0 && !named_before {
-        let were = if known == 1 { "1 target was".into() } else { format!("{known} targets were") };
-        out.warn(&format!(
-            "{were} sealed from here. Where that was by a run on another store, runs on this one are refused (79): when no run \
-             is left on the other, leasehold fence reset TARGET, for each that refuses"
-        ));
+    if named_before {
+        return;
+    }
+    // The fence of a gate is in the store itself.
+    let fenced: Vec<String> = state.targets().into_iter().filter(|t| gate::named(t).is_none()).collect();
+    match &fenced[..] {
+        [] => {}
+        [target] => {
+            // The fence of a repository is a ref, which git deletes.
+            let own = target_of(target).and_then(|kind| kind.reset).zip(target.split_once(':'));
+            let reset = own.map_or_else(|| say::reset(quoted(target)), |(reset, (_, given))| reset(given));
+            out.warn(&say::fenced(target, reset));
+        }
+        several => out.warn(&say::fenced_several(several.len())),
     }
 }
 
-/// The same examinations as the doctor's, only shorter.
+/// The examinations of `doctor`, in their short form.
 fn examined(chosen: &Chosen, state: &StateDir, out: &Out) -> Result<(), Failed> {
     let mut weak = Vec::new();
     let mut silence = Some(SlowStoreNotice::begin(out, chosen));
@@ -166,7 +165,7 @@ fn examined(chosen: &Chosen, state: &StateDir, out: &Out) -> Result<(), Failed> 
     Ok(())
 }
 
-/// What was done on other stores and is not known on this one; nothing if that is said to be new here.
+/// Work that was done on other stores and is not known on this one. With `--new-here` it is noted as new: nothing.
 fn unknown_here(args: &UseArgs, chosen: &Chosen, state: &StateDir) -> Result<Vec<UnknownHere>, Failed> {
     let here = OtherStores::new(state, &chosen.shown);
     let unknown = here.unknown_here();
@@ -174,46 +173,38 @@ fn unknown_here(args: &UseArgs, chosen: &Chosen, state: &StateDir) -> Result<Vec
         return Ok(unknown);
     }
     let stores: Vec<String> = unknown.into_iter().map(|unknown| unknown.store).collect();
-    other_stores::tell(&here, &stores, chosen).map(|()| Vec::new())
+    let noted = other_stores::note_new_here(&here, &stores, chosen);
+    noted.map(|()| Vec::new()).map_err(|failed| failed.meaning(say::not_new_here(&chosen.shown)))
 }
 
-/// A directory that was begun is not removed: another machine may be making the same store.
-fn left_behind(failed: Failed, before: &Option<BTreeSet<OsString>>, chosen: &Chosen) -> Failed {
-    if backends::content(&chosen.url) == *before {
-        return failed;
+/// A failure before the store is saved. A new directory stays: another machine may be making the same store.
+fn unsaved(failed: Failed, before: &Option<BTreeSet<OsString>>, chosen: &Chosen) -> Failed {
+    match backends::content(&chosen.url) == *before {
+        true => failed.meaning(say::unsaved()),
+        false => failed.meaning(say::partly_made(&chosen.shown)),
     }
-    failed.meaning(format!("What was made of {} is left, and the same command goes on with it", chosen.shown))
 }
 
-/// Whether a shell that does not say so looks for the configuration elsewhere.
+/// Whether a shell without `XDG_CONFIG_HOME`, like cron's, looks for the configuration elsewhere.
 fn moved_config() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("XDG_CONFIG_HOME").is_some_and(|moved| set("HOME").is_none_or(|home| home.join(".config") != moved))
 }
 
-fn unchanged(failed: Failed) -> Failed {
-    failed.meaning("Nothing was written to your configuration")
-}
-
-/// The user's configuration: where, and what it says now.
+/// The path of the user's configuration, and its text.
 fn configuration() -> Result<(PathBuf, String), Failed> {
-    // Configurations are often links into a repository; the file they lead to is the one to replace.
+    // A configuration is often a link into a repository: then the file behind the link is replaced.
     let Some(path) = config::user_config().map(|path| std::fs::canonicalize(&path).unwrap_or(path)) else {
-        return Err(Failed::config(
-            "neither XDG_CONFIG_HOME nor HOME is set, so there is no configuration to write",
-        ));
+        return Err(say::no_place());
     };
     match std::fs::read_to_string(&path) {
         Ok(old) => Ok((path, old)),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok((path, String::new())),
-        Err(e) => Err(Failed::config(format!(
-            "{} cannot be read ({e}), so it was not replaced. Nothing was changed",
-            path.display()
-        ))),
+        Err(e) => Err(say::not_readable(path.display(), e)),
     }
 }
 
-/// What else it says; nothing if it cannot be read.
+/// Everything in it but the store; `None` if it cannot be read.
 fn without_store(text: &str) -> Option<toml::Table> {
     let mut table = toml::from_str::<toml::Table>(text).ok()?;
     table.remove("store");

@@ -15,6 +15,16 @@ pub mod push;
 pub mod read;
 pub mod run;
 pub mod write;
+pub mod adopt;
+pub mod break_lease;
+pub mod by_hand;
+pub mod doctor;
+pub mod other_stores;
+pub mod run;
+#[cfg_attr(not(feature = "http"), allow(dead_code))] // the page lists it in every build
+pub mod serve;
+pub mod status;
+pub mod use_store;
 
 /// Failures: each becomes a function that fills in its placeholders, and an entry of `FAILURES`.
 macro_rules! failures {
@@ -50,6 +60,14 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     gate::CATALOGUE,
     fenced::CATALOGUE,
     demo::CATALOGUE,
+    by_hand::CATALOGUE,
+    break_lease::CATALOGUE,
+    status::CATALOGUE,
+    use_store::CATALOGUE,
+    other_stores::CATALOGUE,
+    doctor::CATALOGUE,
+    adopt::CATALOGUE,
+    serve::CATALOGUE,
     leasehold::targets::messages::CATALOGUE,
 ];
 

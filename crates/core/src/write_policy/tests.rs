@@ -245,3 +245,12 @@ fn a_bearer_sees_its_own_names() {
     assert_eq!(team.listing(""), AllowedListing::Refused);
     assert_eq!(rights("").listing(""), prefix(""));
 }
+
+#[test]
+fn a_record_in_a_store_with_a_coarse_clock_is_reported_as_younger() {
+    let s = Duration::from_secs;
+    let reported = |resolution, jump, age| reported_age(age, StoreClock { resolution, jump });
+    assert_eq!(reported(s(0), s(1), s(90)), s(90));
+    assert_eq!(reported(s(2), s(3), s(90)), s(86));
+    assert_eq!(reported(s(2), s(3), s(1)), s(0));
+}

@@ -9,9 +9,10 @@ use super::{Table, word};
 use crate::args::Everywhere;
 use crate::cmd::target_args;
 use crate::exit::{self, Failed};
+use crate::messages::doctor as say;
 use crate::out::{self, Out};
 
-/// Examines the target and says what was found; the exit code says whether to use it.
+/// Examines the target and shows the findings. The exit code says whether it can be used.
 pub fn run(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
     let mut target = target_args::opened(url, flags, &mut None)?;
     let table = Table::new(out);
@@ -29,7 +30,7 @@ pub fn run(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
     let ended = ended.map_err(|error| target_args::failed(&error));
     if out.json {
         let code = ended.as_ref().map_or_else(|failed| failed.code(), |_| exit::OK);
-        // Of what was not examined nobody knows.
+        // Null for a target that was not examined.
         let usable = ended.as_ref().map_or(Some(false), |examined| examined.then_some(true));
         out.object(&json!({
             "v": 1, "target": target.shown(), "class": target.class().word(), "usable": usable, "exit": code,
@@ -38,46 +39,37 @@ pub fn run(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
     ended.map(|_| exit::OK)
 }
 
-/// What was looked at, how it was found, and one sentence.
+/// The name of an examination, its verdict, and one sentence.
 type Tell<'a> = &'a mut dyn FnMut(&str, RemarkLevel, &str);
 
 /// Whether it was examined, and did well.
 fn examine(target: &mut dyn Target, tell: Tell<'_>) -> Result<bool, TargetError> {
-    let sealed = target.show()?;
-    tell("reach", RemarkLevel::Good, "answers, and its fence can be read");
+    let fence = target.show()?;
+    tell("reach", RemarkLevel::Good, &say::target_answers());
     tell("class", RemarkLevel::Good, target.class().word());
-    let fence = match &sealed {
-        None => "was never sealed".into(),
-        Some(record) => format!(
-            "belongs to the lease {}, sealed with token {} ({})",
-            record.fence.lease,
-            record.fence.token,
-            record.fence.mode.word()
-        ),
-    };
-    tell("fence", RemarkLevel::Good, &fence);
+    let found = fence.as_ref().map_or_else(say::never_fenced, |record| {
+        say::fenced(&record.fence.lease, record.fence.token, record.fence.mode.word())
+    });
+    tell("fence", RemarkLevel::Good, &found);
     if target.server()?.is_none() {
-        let text = "compared on this machine, in the lease's own store, or by a trigger in the database";
-        tell("conditions", RemarkLevel::Good, text);
+        tell("conditions", RemarkLevel::Good, &say::checked_near());
         return Ok(true);
     }
-    if sealed.is_none() {
-        let run = format!("leasehold run NAME --fence {} true", target.shown());
-        let text = format!("not examined, for there is no fence yet. To seal and examine it: {run}");
-        tell("conditions", RemarkLevel::Weak, &text);
+    if fence.is_none() {
+        tell("conditions", RemarkLevel::Weak, &say::no_fence_yet(target.shown()));
         return Ok(false);
     }
     match target.examine() {
-        Ok(()) => tell("conditions", RemarkLevel::Good, "a write whose condition cannot hold is refused"),
-        // The hooks of a repository let nobody replace a fence by the same.
+        Ok(()) => tell("conditions", RemarkLevel::Good, &say::condition_kept()),
+        // The hooks of a repository refuse to replace a fence by an equal one.
         Err(TargetError::Remote { failure, .. }) if failure.kind == FailureKind::Denied => {
-            let text = format!("not examined: {}", failure.message.trim_end_matches('.'));
-            tell("conditions", RemarkLevel::Weak, &format!("{text}. The next run with --fence examines it"));
+            let why = failure.message.trim_end_matches('.');
+            tell("conditions", RemarkLevel::Weak, &say::not_examined(why));
             return Ok(false);
         }
         Err(error) => {
             if matches!(error, TargetError::Unfit { .. }) {
-                tell("conditions", RemarkLevel::Unsafe, "P2, no stale write, does not hold there");
+                tell("conditions", RemarkLevel::Unsafe, &say::p2_broken());
             }
             return Err(error);
         }

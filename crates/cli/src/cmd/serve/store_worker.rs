@@ -1,4 +1,4 @@
-//! The store behind the server, on a thread of its own: one call after the other.
+//! The store behind the server: one thread does one call after the other.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use leasehold::core::ids::WriteId;
 use leasehold::core::session::LEASE_PREFIX;
+use leasehold::core::timing::StoreClock;
 use leasehold::core::write_policy::{self, Illegal, RESOLUTION, WriteOffer};
 use leasehold::stores::{Cas, Clock, Failure, Listed, Store, StoreFacts, Stored, Version};
 use pollster::block_on;
 use tokio::sync::oneshot;
 
-use crate::exit::{FailKind, Failed};
+use crate::exit::Failed;
+use crate::messages::serve as say;
 
-/// How many requests may wait for the store before others are turned away.
+/// How many requests may wait for the store. More are refused.
 const QUEUE: usize = 256;
 /// How many of the last writes are remembered: a proxy may send one again after it was replaced.
 const LANDED: usize = 1_000;
-/// What clients of the protocol reckon with: the jump of a store's clock.
-const JUMP: Duration = Duration::from_secs(1);
 
-/// What is asked of the store.
+/// A call of the store.
 pub enum StoreCall {
     Read { key: String },
     Write { key: String, expected: Option<Version>, write: WriteId, body: Vec<u8>, admin: bool },
@@ -28,7 +28,7 @@ pub enum StoreCall {
     List { prefix: String, after: String, limit: usize },
 }
 
-/// What it says.
+/// Its result.
 pub enum StoreResult {
     Found(Option<Stored>),
     Written { version: Version, time: Option<Duration> },
@@ -39,13 +39,13 @@ pub enum StoreResult {
     Failed(Failure),
 }
 
-/// An answer, and who gave it.
+/// A result, and the instance of the store that gave it.
 pub struct StoreReply {
     pub instance: String,
-    pub told: StoreResult,
+    pub result: StoreResult,
 }
 
-/// A request on its way.
+/// A call, and where its reply goes.
 pub struct StoreRequest {
     pub call: StoreCall,
     pub answer: oneshot::Sender<StoreReply>,
@@ -54,7 +54,7 @@ pub struct StoreRequest {
 /// The store and its rules.
 pub struct StoreWorker {
     store: Box<dyn Store>,
-    /// What landed, newest last.
+    /// The last writes that were made, newest last.
     landed: VecDeque<(String, WriteId, Version)>,
 }
 
@@ -63,32 +63,26 @@ impl StoreWorker {
         Self { store, landed: VecDeque::new() }
     }
 
-    /// Whether there is a store at all; from here on it is known which instance.
+    /// Whether the store answers. From then on its instance is known.
     pub fn check(&mut self) -> Result<(), Failure> {
         block_on(self.store.read("probe/serve")).map(drop)
     }
 
-    /// Begins to work.
+    /// Starts the thread.
     pub fn start(mut self) -> Result<SyncSender<StoreRequest>, Failed> {
         let (sender, jobs): (SyncSender<StoreRequest>, Receiver<StoreRequest>) = sync_channel(QUEUE);
         let work = move || {
             for job in jobs {
-                // Nobody waits any more: a read is not needed, a write was promised to nobody.
+                // Nobody waits for the reply any more, so the call need not be made.
                 if !job.answer.is_closed() {
-                    let told = self.perform(job.call);
+                    let result = self.perform(job.call);
                     let instance = self.store.facts().instance;
-                    drop(job.answer.send(StoreReply { instance, told }));
+                    drop(job.answer.send(StoreReply { instance, result }));
                 }
             }
         };
         let started = std::thread::Builder::new().name("store".into()).spawn(work);
-        started.map(|_| sender).map_err(|e| {
-            Failed::new(
-                FailKind::Unreachable,
-                "serve",
-                format!("cannot start a thread: {e}. Nothing was started"),
-            )
-        })
+        started.map(|_| sender).map_err(say::no_thread)
     }
 
     fn perform(&mut self, call: StoreCall) -> StoreResult {
@@ -105,7 +99,7 @@ impl StoreWorker {
             StoreCall::List { prefix, after, limit } => {
                 let found = block_on(self.store.list(&prefix, &after, limit));
                 let facts = self.store.facts();
-                let aged = |l: Listed| Listed { stored: l.stored.map(|s| told(&facts, s)), ..l };
+                let aged = |l: Listed| Listed { stored: l.stored.map(|s| reported(&facts, s)), ..l };
                 found.map_or_else(StoreResult::Failed, |all| {
                     StoreResult::Listed(all.into_iter().map(aged).collect())
                 })
@@ -116,7 +110,7 @@ impl StoreWorker {
     fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
         let found = block_on(self.store.read(key))?;
         let facts = self.store.facts();
-        Ok(found.map(|stored| told(&facts, stored)))
+        Ok(found.map(|stored| reported(&facts, stored)))
     }
 
     fn write(
@@ -166,7 +160,9 @@ impl StoreWorker {
         }
     }
 
-    /// Another version was met: unless this very attempt landed before, and was sent twice on the way.
+    /// The key has another version: a conflict, unless a proxy sent this write twice and the first one was made. This is
+    /// the read-back of `core::update` once more, by hand: the server has only the write ids of its clients, and a write
+    /// that was made may be replaced by now, so it looks into its own list.
     fn conflict(&self, key: &str, write: WriteId) -> StoreResult {
         let mut landed = self.landed.iter().rev();
         match landed.find(|(at, id, _)| *id == write && at == key) {
@@ -176,13 +172,12 @@ impl StoreWorker {
     }
 }
 
-/// As clients of the protocol are told: they reckon with a fine clock that jumps by [`JUMP`] at most,
-/// so what a coarser one may be wrong by is taken off the age. A lease then ends later, never earlier.
-fn told(facts: &StoreFacts, stored: Stored) -> Stored {
-    // Another boot of this machine ended whoever held a lease *here*. Our clients are elsewhere.
+/// The record as clients of the protocol get it, with an age that they can use.
+fn reported(facts: &StoreFacts, stored: Stored) -> Stored {
+    // The longest age says that this machine was rebooted, and so its holders ended. Clients are on other machines.
     let known = stored.age.filter(|age| facts.clock != Clock::BootTime || *age < Duration::MAX);
-    let off = facts.resolution + facts.jump.saturating_sub(JUMP);
-    Stored { age: known.map(|age| age.saturating_sub(off)), ..stored }
+    let clock = StoreClock { resolution: facts.resolution, jump: facts.jump };
+    Stored { age: known.map(|age| write_policy::reported_age(age, clock)), ..stored }
 }
 
 #[cfg(test)]
@@ -190,26 +185,15 @@ mod tests {
     use super::*;
     use leasehold::backends::memory::MemoryStore;
 
-    fn aged(clock: Clock, resolution: u64, jump: u64, age: Option<Duration>) -> Option<Duration> {
-        let resolution = Duration::from_millis(resolution);
-        let jump = Duration::from_millis(jump);
-        let facts = MemoryStore::new().unwrap().facts();
-        let facts = StoreFacts { clock, resolution, jump, ..facts };
-        told(&facts, Stored { body: Vec::new(), version: Version("v".into()), age }).age
-    }
-
-    #[test]
-    fn a_coarse_clock_is_told_younger() {
-        let s = |n| Some(Duration::from_secs(n));
-        assert_eq!(aged(Clock::Server, 0, 1_000, s(90)), s(90));
-        assert_eq!(aged(Clock::Server, 2_000, 3_000, s(90)), s(86));
-        assert_eq!(aged(Clock::Server, 2_000, 3_000, s(1)), s(0));
-        assert_eq!(aged(Clock::Server, 2_000, 3_000, None), None);
-    }
-
     #[test]
     fn a_reboot_here_says_nothing_about_holders_elsewhere() {
-        assert_eq!(aged(Clock::BootTime, 0, 0, Some(Duration::MAX)), None);
-        assert_eq!(aged(Clock::BootTime, 0, 0, Some(Duration::from_secs(9))), Some(Duration::from_secs(9)));
+        let facts = MemoryStore::new().unwrap().facts();
+        let facts =
+            StoreFacts { clock: Clock::BootTime, resolution: Duration::ZERO, jump: Duration::ZERO, ..facts };
+        let aged = |age| {
+            reported(&facts, Stored { body: Vec::new(), version: Version("v".into()), age: Some(age) }).age
+        };
+        assert_eq!(aged(Duration::MAX), None);
+        assert_eq!(aged(Duration::from_secs(9)), Some(Duration::from_secs(9)));
     }
 }

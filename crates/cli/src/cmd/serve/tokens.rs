@@ -1,4 +1,4 @@
-//! Who may come, and what for.
+//! The bearer tokens of clients, and what each may do.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -6,19 +6,21 @@ use std::path::Path;
 use leasehold::core::write_policy::Rights;
 use sha2::{Digest, Sha256};
 
+use crate::cmd::item_args::quoted;
 use crate::exit::{FailKind, Failed};
+use crate::messages::serve as say;
 
 /// Shorter ones can be guessed.
 const SHORTEST: usize = 16;
 
 type Hash = [u8; 32];
 
-/// Everybody who may come.
+/// The clients that are served.
 #[derive(Debug)]
 pub enum Tokens {
-    /// Whoever reaches us.
+    /// Every client, with or without a token.
     Anybody(Rights),
-    /// Whoever brings one of these.
+    /// Clients with one of these tokens.
     Known(Vec<(Hash, Rights)>),
 }
 
@@ -30,24 +32,17 @@ impl Tokens {
             let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
             let (kind, word) =
                 if denied { (FailKind::Denied, "denied") } else { (FailKind::Config, "config") };
-            Failed::new(kind, word, format!("cannot read {shown} (--tokens): {e}. Nothing was started"))
+            Failed::new(kind, word, say::unread_tokens(&shown, e))
         };
         let meta = std::fs::metadata(path).map_err(cannot)?;
         if meta.mode() & 0o077 != 0 {
-            return Err(Failed::new(
-                FailKind::Denied,
-                "denied",
-                format!(
-                    "{shown} (--tokens) can be read by others. Nothing was started. Run: chmod 600 {shown}"
-                ),
-            ));
+            return Err(say::readable_tokens(&shown, quoted(&shown.to_string())));
         }
         let text = std::fs::read_to_string(path).map_err(cannot)?;
-        Self::parse(&text)
-            .map_err(|(line, why)| Failed::config(format!("{shown}:{line}: {why}. Nothing was started")))
+        Self::parse(&text).map_err(|(line, why)| say::bad_tokens(&shown, line, why))
     }
 
-    fn parse(text: &str) -> Result<Self, (usize, &'static str)> {
+    fn parse(text: &str) -> Result<Self, (usize, String)> {
         let mut known: Vec<(Hash, Rights)> = Vec::new();
         let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
         for (at, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
@@ -55,28 +50,28 @@ impl Tokens {
             let (token, prefix, admin) = match words[..] {
                 [token, prefix] => (token, prefix, false),
                 [token, prefix, "admin"] => (token, prefix, true),
-                _ => return Err((at, "a line is a token, a name prefix or *, and perhaps the word admin")),
+                _ => return Err((at, say::not_a_token_line())),
             };
             if token.len() < SHORTEST {
-                return Err((at, "a token has at least 16 characters"));
+                return Err((at, say::short_token(SHORTEST)));
             }
             let prefix = if prefix == "*" { String::new() } else { prefix.into() };
             let hash = hash(token);
             if known.iter().any(|(other, _)| *other == hash) {
-                return Err((at, "this token stands in the file twice"));
+                return Err((at, say::token_twice()));
             }
             known.push((hash, Rights { prefix, admin }));
         }
         match known.is_empty() {
-            true => Err((1, "there is no token in this file")),
+            true => Err((1, say::no_token())),
             false => Ok(Self::Known(known)),
         }
     }
 
-    /// What the bearer of this header may do; nothing: it is not known.
+    /// What the bearer of this header may do; `None` for an unknown bearer.
     pub fn rights(&self, authorization: Option<&[u8]>) -> Option<&Rights> {
         let known = match self {
-            // A token that nobody asked for is no reason to turn somebody away.
+            // Where no token is needed, any token will do.
             Self::Anybody(rights) => return Some(rights),
             Self::Known(known) => known,
         };
@@ -86,7 +81,7 @@ impl Tokens {
             return None;
         }
         let sent = hash(token.trim());
-        // Every entry is compared to its end: how long it takes tells nothing.
+        // Every entry is compared to its end, so that the time taken gives nothing away.
         let mut found = None;
         for (hash, rights) in known {
             let differ = hash.iter().zip(sent).fold(0_u8, |all, (a, b)| all | (a ^ b));

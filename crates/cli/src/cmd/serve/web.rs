@@ -19,13 +19,15 @@ use leasehold::core::ids::WriteId;
 use leasehold::core::store::FailureKind;
 use leasehold::core::write_policy::{self, AllowedListing, Rights};
 use leasehold::stores::{Listed, Version};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use leasehold::text::percent_decoded;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::store_worker::{StoreCall, StoreReply, StoreRequest, StoreResult};
 use super::tokens::Tokens;
+use crate::messages::serve as say;
 use crate::out::Out;
 
 const KEY_MAX: usize = 512;
@@ -36,20 +38,20 @@ const PAGE_BYTES: usize = 1024 * 1024;
 const HEAD_LIMIT: Duration = Duration::from_secs(15);
 /// For the whole of one request, the wait for the store included.
 const REQUEST_LIMIT: Duration = Duration::from_secs(20);
-/// What is under way when we are asked to stop may take this long.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// For requests that are not done yet when the server is asked to stop.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 const CONNECTIONS: usize = 512;
-/// What may stand in an entity tag as it is.
+/// Characters that an entity tag may have as they are.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// What every request needs.
+/// State that all requests share.
 pub struct ServerState {
     pub tokens: Tokens,
-    pub desk: SyncSender<StoreRequest>,
+    pub store: SyncSender<StoreRequest>,
     pub out: Out,
 }
 
-/// Serves until TERM or INT, and lets what is under way end.
+/// Serves until TERM or INT. Requests that are not done yet are ended first.
 pub fn serve(listener: TcpListener, shared: Arc<ServerState>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -66,7 +68,7 @@ pub fn serve(listener: TcpListener, shared: Arc<ServerState>) -> std::io::Result
                 next = next => next,
             };
             let Ok((stream, _)) = accepted else {
-                // Out of descriptors, most likely: some will be free again.
+                // Most likely there are no descriptors left. Some will be free again.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
@@ -84,41 +86,41 @@ pub fn serve(listener: TcpListener, shared: Arc<ServerState>) -> std::io::Result
             let connection = graceful.watch(connection);
             tokio::spawn(async move {
                 let _place = place;
-                // A client that went away is its own business.
+                // A client that went away is no failure of the server.
                 drop(connection.await);
             });
         }
         drop(listener);
-        drop(tokio::time::timeout(LAST_WORDS, graceful.shutdown()).await);
+        drop(tokio::time::timeout(SHUTDOWN_LIMIT, graceful.shutdown()).await);
         Ok(())
     })
 }
 
-/// Why a request is not done.
+/// Why a request is refused.
 struct HttpRefusal {
     status: u16,
     error: String,
     reason: &'static str,
 }
 
-fn refuse(status: u16, reason: &'static str, error: impl Into<String>) -> HttpRefusal {
-    HttpRefusal { status, error: error.into(), reason }
+fn refuse(status: u16, reason: &'static str, error: String) -> HttpRefusal {
+    HttpRefusal { status, error, reason }
 }
 
 type HttpResponse = Response<Full<Bytes>>;
 
 async fn answer(request: Request<Incoming>, shared: &ServerState) -> HttpResponse {
     let done = tokio::time::timeout(REQUEST_LIMIT, handle(request, shared)).await;
-    let late = || refuse(503, "busy", "the store did not answer in time");
+    let late = || refuse(503, "busy", say::late());
     match done.unwrap_or_else(|_| Err(late())) {
         Ok(answer) => answer,
         Err(HttpRefusal { status, error, reason }) => {
-            said(status, None, &[], json!({"error": error, "reason": reason}))
+            json_reply(status, None, &[], json!({"error": error, "reason": reason}))
         }
     }
 }
 
-/// An answer with what every one of them carries.
+/// An answer with the headers that all answers have.
 fn reply(
     status: u16,
     instance: Option<&str>,
@@ -135,7 +137,7 @@ fn reply(
     for (name, value) in headers.iter().cloned().chain(instance) {
         builder = builder.header(name, value);
     }
-    // Numbers, our own words and encoded versions: none of them breaks a header. An instance might.
+    // Numbers, fixed words and encoded versions fit into headers. The name of an instance might not.
     builder.body(Full::from(body)).unwrap_or_else(|_| {
         let mut plain = Response::new(Full::default());
         *plain.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
@@ -143,38 +145,38 @@ fn reply(
     })
 }
 
-fn said(status: u16, instance: Option<&str>, headers: &[(&str, String)], value: Value) -> HttpResponse {
+fn json_reply(status: u16, instance: Option<&str>, headers: &[(&str, String)], value: Value) -> HttpResponse {
     reply(status, instance, headers, "application/json", value.to_string().into_bytes())
 }
 
 async fn handle(request: Request<Incoming>, shared: &ServerState) -> Result<HttpResponse, HttpRefusal> {
     let authorization = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
     let rights = shared.tokens.rights(authorization).ok_or_else(|| match authorization {
-        None => refuse(401, "bearer", "a bearer token is needed"),
-        Some(_) => refuse(401, "bearer", "the bearer token is not known here"),
+        None => refuse(401, "bearer", say::bearer_needed()),
+        Some(_) => refuse(401, "bearer", say::bearer_unknown()),
     })?;
     if request.uri().path() == "/v1/list" && request.method() == Method::GET {
         return list(request.uri().query().unwrap_or(""), rights, shared).await;
     }
-    let not_its_own = || refuse(403, "prefix", "this bearer may only use names that begin with its prefix");
+    let not_its_own = || refuse(403, "prefix", say::outside_prefix());
     let key = rights.place(&key(request.uri().path())?).ok_or_else(not_its_own)?;
     let call = match *request.method() {
         Method::GET => StoreCall::Read { key: key.clone() },
         Method::DELETE => {
             if !write_policy::removable(&key) {
-                return Err(refuse(422, "kept", "lease records are never removed"));
+                return Err(refuse(422, "kept", say::lease_stays()));
             }
             StoreCall::Remove { key: key.clone(), version: version(request.headers())? }
         }
         Method::PUT => write(request, key.clone(), rights.admin).await?,
-        _ => return Err(refuse(405, "method", "a key can be read, written and removed: GET, PUT, DELETE")),
+        _ => return Err(refuse(405, "method", say::no_such_method())),
     };
-    let StoreReply { instance, told } = ask(call, shared).await?;
+    let StoreReply { instance, result } = ask(call, shared).await?;
     let at = Some(instance.as_str());
     let tag = |version: &Version| ("etag", format!("\"{}\"", utf8_percent_encode(&version.0, PLAIN)));
-    Ok(match told {
+    Ok(match result {
         StoreResult::Found(None) => {
-            said(404, at, &[], json!({"error": "there is no such key", "reason": "absent"}))
+            json_reply(404, at, &[], json!({"error": say::no_such_key(), "reason": "absent"}))
         }
         StoreResult::Found(Some(stored)) => {
             let age = stored.age.map(|age| ("leasehold-age-ms", age.as_millis().to_string()));
@@ -188,50 +190,47 @@ async fn handle(request: Request<Incoming>, shared: &ServerState) -> Result<Http
         }
         StoreResult::Removed => reply(204, at, &[], "application/octet-stream", Vec::new()),
         StoreResult::Conflict => {
-            let error = "the key does not have that version";
-            said(412, at, &[], json!({"error": error, "reason": "conflict"}))
+            json_reply(412, at, &[], json!({"error": say::other_version(), "reason": "conflict"}))
         }
         StoreResult::Illegal(why) => {
-            shared.out.warn(&format!("refused a write to {key:?}: {why}"));
-            said(422, at, &[], json!({"error": why.to_string(), "reason": why.word()}))
+            shared.out.warn(&say::write_refused(format!("{key:?}"), why));
+            json_reply(422, at, &[], json!({"error": why.to_string(), "reason": why.word()}))
         }
         StoreResult::Listed(_) | StoreResult::Failed(_) => {
-            return Err(refuse(500, "failed", "the store failed"));
+            return Err(refuse(500, "failed", say::failed()));
         }
     })
 }
 
-/// What the store says; its trouble is told here in full, and to the client in a word.
+/// The store's reply. A failure of the store is logged here in full. The client gets one sentence.
 async fn ask(call: StoreCall, shared: &ServerState) -> Result<StoreReply, HttpRefusal> {
-    let (answer, told) = oneshot::channel();
-    let busy = |_| refuse(503, "busy", "too many requests are waiting for the store");
-    shared.desk.try_send(StoreRequest { call, answer }).map_err(busy)?;
-    let reply = told.await.map_err(|_| refuse(500, "failed", "the store failed"))?;
-    match reply.told {
+    let (answer, reply) = oneshot::channel();
+    let busy = |_| refuse(503, "busy", say::too_many());
+    shared.store.try_send(StoreRequest { call, answer }).map_err(busy)?;
+    let reply = reply.await.map_err(|_| refuse(500, "failed", say::failed()))?;
+    match reply.result {
         StoreResult::Failed(failure) => {
-            shared.out.warn(&format!("the store failed: {}", failure.message));
+            shared.out.warn(&say::store_failed(failure.message));
             let status = if failure.kind == FailureKind::Unreachable { 503 } else { 500 };
-            Err(refuse(status, "failed", "the store behind this server failed; its log says why"))
+            Err(refuse(status, "failed", say::failed_see_log()))
         }
-        told => Ok(StoreReply { told, ..reply }),
+        result => Ok(StoreReply { result, ..reply }),
     }
 }
 
 fn key(path: &str) -> Result<String, HttpRefusal> {
     let segment = path.strip_prefix("/v1/k/").filter(|rest| !rest.is_empty() && !rest.contains('/'));
-    let segment =
-        segment.ok_or_else(|| refuse(400, "path", "there is nothing here but /v1/k/KEY and /v1/list"))?;
+    let segment = segment.ok_or_else(|| refuse(400, "path", say::no_such_path()))?;
     let key = decoded(segment)?;
     match key.len() {
-        _ if key.contains('\0') => Err(refuse(400, "key", "a key has no zero byte")),
+        _ if key.contains('\0') => Err(refuse(400, "key", say::zero_byte())),
         0..=KEY_MAX => Ok(key),
-        _ => Err(refuse(414, "key", format!("a key has at most {KEY_MAX} bytes"))),
+        _ => Err(refuse(414, "key", say::long_key(KEY_MAX))),
     }
 }
 
 fn decoded(text: &str) -> Result<String, HttpRefusal> {
-    let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| refuse(400, "encoding", "this is not percent-encoded UTF-8"))
+    percent_decoded(text).ok_or_else(|| refuse(400, "encoding", say::bad_encoding()))
 }
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
@@ -243,26 +242,21 @@ fn version(headers: &HeaderMap) -> Result<Version, HttpRefusal> {
     let tag = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
     match tag.filter(|tag| !tag.is_empty() && !tag.contains('"')) {
         Some(tag) => decoded(tag).map(Version),
-        None => Err(refuse(
-            428,
-            "condition",
-            "say which version is to be replaced: If-Match, or If-None-Match: * for none",
-        )),
+        None => Err(refuse(428, "condition", say::no_condition())),
     }
 }
 
 async fn write(request: Request<Incoming>, key: String, admin: bool) -> Result<StoreCall, HttpRefusal> {
     let headers = request.headers();
     let id = header(headers, HeaderName::from_static("leasehold-write-id")).and_then(WriteId::parse);
-    let write = id
-        .ok_or_else(|| refuse(400, "write", "Leasehold-Write-Id must be 32 lower-case hexadecimal digits"))?;
+    let write = id.ok_or_else(|| refuse(400, "write", say::bad_write_id()))?;
     let create = header(headers, IF_NONE_MATCH) == Some("*") && !headers.contains_key(IF_MATCH);
     let expected = if create { None } else { Some(version(headers)?) };
     let body = Limited::new(request.into_body(), BODY_MAX).collect().await.map_err(|e| match e
         .is::<LengthLimitError>(
     ) {
-        true => refuse(413, "body", format!("a body has at most {BODY_MAX} bytes")),
-        false => refuse(400, "body", "the body ended early"),
+        true => refuse(413, "body", say::long_body(BODY_MAX)),
+        false => refuse(400, "body", say::short_body()),
     })?;
     Ok(StoreCall::Write { key, expected, write, body: body.to_bytes().to_vec(), admin })
 }
@@ -278,17 +272,18 @@ async fn list(query: &str, rights: &Rights, shared: &ServerState) -> Result<Http
         AllowedListing::Prefix(prefix) => (prefix, limit),
         AllowedListing::Nothing => ("\u{1}".into(), 0),
         AllowedListing::Refused => {
-            return Err(refuse(403, "prefix", "this bearer may not list all kinds of keys at once"));
+            return Err(refuse(403, "prefix", say::list_too_wide()));
         }
     };
-    // One more than is told: whether there are more.
+    // One more than the answer holds: it says whether there are more.
     let wanted = if limit == 0 { 0 } else { limit + 1 };
     let after = asked("after")?;
     let after = rights.place(&after).unwrap_or(after);
-    let StoreReply { instance, told } = ask(StoreCall::List { prefix, after, limit: wanted }, shared).await?;
-    let StoreResult::Listed(mut found) = told else { return Err(refuse(500, "failed", "the store failed")) };
+    let StoreReply { instance, result } =
+        ask(StoreCall::List { prefix, after, limit: wanted }, shared).await?;
+    let StoreResult::Listed(mut found) = result else { return Err(refuse(500, "failed", say::failed())) };
     found.iter_mut().for_each(|listed| listed.key = rights.called(&listed.key));
-    Ok(said(200, Some(&instance), &[], page(found, limit)))
+    Ok(json_reply(200, Some(&instance), &[], page(found, limit)))
 }
 
 fn page(found: Vec<Listed>, limit: usize) -> Value {
@@ -312,4 +307,17 @@ fn page(found: Vec<Listed>, limit: usize) -> Value {
         });
     }
     json!({"keys": keys, "more": more})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stray_percent_sign_names_no_key() {
+        assert_eq!(key("/v1/k/leases%2Fsite").ok().as_deref(), Some("leases/site"));
+        for stray in ["/v1/k/50%", "/v1/k/%2", "/v1/k/%zz", "/v1/k/%ff"] {
+            assert_eq!(key(stray).err().map(|refusal| refusal.status), Some(400), "{stray}");
+        }
+    }
 }

@@ -192,7 +192,7 @@ impl Store for HttpStore {
             instance: self.instance.clone(),
             clock: Clock::Server,
             resolution: leasehold_core::write_policy::RESOLUTION,
-            jump: Duration::from_secs(1),
+            jump: leasehold_core::write_policy::JUMP,
             this_machine_only: false,
             lock_dir: None,
             spacing: Duration::ZERO,

@@ -1,0 +1,43 @@
+//! Work that this machine saw on another store: it is not repeated on this one, unless somebody asks for it.
+
+#[cfg(test)]
+use leasehold::messages::Catalogue;
+use leasehold::notes;
+
+use super::failures;
+
+#[cfg(test)]
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "other_stores",
+    about: "Keys and slots that this machine saw on another store: every command that runs them, `use` and `adopt`.",
+    entries: &[NOTES, FAILURES],
+};
+
+notes! {
+    /// The store failed when it was asked for the item: what that means.
+    perhaps_done(name) "Nothing was run: {name} may be done already";
+    unnoted(name, why)
+        "this machine could not note the outcome of {name}: {why}. Another store would run {name} again";
+    key() "1 key";
+    keys(count) "{count} keys";
+    slots_of_a_job() "slots of 1 job";
+    slots(jobs) "slots of {jobs} jobs";
+    keys_and_slots(keys, slots) "{keys} and {slots}";
+}
+
+failures! {
+    /// A key or a slot is not run, because of what this machine saw on another store.
+    seen_there(name, there, here, retry, new_here) Config "other_store"
+        { "this machine saw {name} started or done on {there}, and {here} does not know it as done"
+          "Nothing was run: it could be done twice"
+          "If it was done there, record that: leasehold retry --done {retry}. If everything that this machine saw \
+           there is new here, add --new-here to the command once, or write into leasehold.toml beside store: \
+           new_here = [{new_here}]" }
+    /// `--new-here` and `new_here`.
+    new_here_unnoted(others, here, why) Config "state"
+        { "this machine cannot note that what was done on {others} is new on {here}: {why}"
+          "Nothing was run" "Make room or give the rights in the state directory" }
+    loss_unnoted(store, why) Config "state"
+        { "this machine cannot note that {store} may have lost what was done there: {why}"
+          "" "Make room or give the rights in the state directory" }
+}
