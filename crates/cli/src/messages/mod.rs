@@ -4,7 +4,16 @@
 //! `failures!` one for each failure with its exit code, `explanations!` one for a failure whose exit code the
 //! caller knows.
 
+pub mod daemon;
+pub mod history;
+pub mod items;
+pub mod once;
+pub mod pause;
+pub mod plan;
+pub mod retry;
 pub mod run;
+pub mod step;
+pub mod why;
 
 /// Failures: each becomes a function that fills in its placeholders, and an entry of `FAILURES`.
 macro_rules! failures {
@@ -30,8 +39,19 @@ use failures;
 
 /// Every catalogue, in the order of `docs/messages.md`.
 #[cfg(test)]
-const CATALOGUES: &[leasehold::messages::Catalogue] =
-    &[run::CATALOGUE, leasehold::targets::messages::CATALOGUE];
+const CATALOGUES: &[leasehold::messages::Catalogue] = &[
+    run::CATALOGUE,
+    items::CATALOGUE,
+    once::CATALOGUE,
+    step::CATALOGUE,
+    retry::CATALOGUE,
+    history::CATALOGUE,
+    why::CATALOGUE,
+    plan::CATALOGUE,
+    daemon::CATALOGUE,
+    pause::CATALOGUE,
+    leasehold::targets::messages::CATALOGUE,
+];
 
 #[cfg(test)]
 mod tests {
