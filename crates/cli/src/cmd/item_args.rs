@@ -159,7 +159,7 @@ pub fn shown_with_time(subject: &Subject) -> String {
 /// The name of a subject with the local time beside it, if it is a slot.
 pub fn with_local_time(subject: &Subject, name: &str) -> String {
     match subject {
-        Subject::Slot { at, .. } => times::slot(name, second(*at)),
+        Subject::Slot { at, .. } => times::slot_at(name, *at),
         Subject::Key(_) | Subject::Latest(_) => name.to_owned(),
     }
 }

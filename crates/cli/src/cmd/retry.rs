@@ -127,7 +127,7 @@ fn decide(
             ItemState::Ok => say::is_done(),
             // An earlier `retry` may have ended before a scheduler was told.
             ItemState::Planned => say::is_planned(listed(store, &entry).map_err(failed)?),
-            _ => say::is_running(),
+            _ => say::is_running(&entry.claim.lease),
         };
         out.note(&say::left(name, why));
         return Ok(());

@@ -42,13 +42,18 @@ pub fn slot(name: &str, at: Timestamp) -> String {
     slot_in(name, at, here())
 }
 
+/// The same of a second since 1970.
+pub fn slot_at(name: &str, second: i64) -> String {
+    Timestamp::from_second(second).map_or_else(|_| name.to_owned(), |at| slot(name, at))
+}
+
 fn slot_in(name: &str, at: Timestamp, zone: TimeZone) -> String {
     let local = at.to_zoned(zone);
     let offset = local.strftime("%:z").to_string();
     match local.offset().is_zero() {
         true => name.to_owned(),
         false if name.ends_with(&offset) => format!("{name} ({})", utc_beside(&local)),
-        false if local.date() == local.with_time_zone(TimeZone::UTC).date() => {
+        false if name.contains(&local.date().to_string()) => {
             format!("{name} ({})", of_day(&local))
         }
         false => format!("{name} ({} {})", local.date(), of_day(&local)),
@@ -130,6 +135,8 @@ mod tests {
         assert_eq!(slot(name, time, 0), name);
         assert_eq!(slot(name, time, 1), format!("{name} (03:40 +01:00)"));
         assert_eq!(slot(name, time, -5), format!("{name} (2026-11-17 21:40 -05:00)"));
+        let tokyo = "2026-11-19T03:00+09:00";
+        assert_eq!(slot(tokyo, "2026-11-18T18:00:00Z", 1), format!("{tokyo} (2026-11-18 19:00 +01:00)"));
         assert_eq!(slot("2026-11-18T03:40+01:00", time, 1), "2026-11-18T03:40+01:00 (02:40Z)");
     }
 

@@ -219,7 +219,7 @@ impl Known<'_> {
             AskedTime::NoSlot(_, why) => return say::not_due(name, why),
             AskedTime::At(at) => *at,
         };
-        let slot = say::slot(name, time);
+        let slot = say::slot(name, times::slot_at(time, at));
         if let Some(range) = range {
             return say::dropped(slot, job_status::dropped(range));
         }
@@ -327,7 +327,12 @@ fn understood(text: &str, job: Option<&Job>, now: Timestamp) -> Understood {
     let Ok(at) = zone.to_timestamp(shown) else { return as_typed() };
     let taken = Some(say::taken_as(text, times::local_in(at, zone)));
     // The schedule decides about a time that its wall clock skips or shows twice.
-    let text = if own.is_some() { shown.strftime("%Y-%m-%dT%H:%M:%S").to_string() } else { at.to_string() };
+    let clock = shown.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+    let slot = job.filter(|_| own.is_some()).map(|job| job.schedule.parse_slot_id(&clock));
+    let text = match slot {
+        Some(slot) => slot.map_or(clock, |slot| slot.id()),
+        None => at.to_string(),
+    };
     Understood { text, at: Some(at.as_second()), taken }
 }
 

@@ -43,7 +43,7 @@ notes! {
     /// Slots that were dropped, and why.
     dropped(slots, why) "{slots}: {why}";
     missed()
-        "no run of it started in time (no daemon or tick ran, or its runs could not start), and catch_up or \
+        "no run started in time (no daemon or tick ran, or its runs could not start), and catch_up or \
          catch_up_max_age allows no later one";
     paused_then() "the job was paused, and slots that are due in a pause are not made up for";
 
@@ -51,8 +51,8 @@ notes! {
     not_startable(why) "{why}. On this machine `leasehold daemon` and `leasehold tick` would not start";
     /// `run` says it too, on a terminal.
     long_ttl(job, ttl)
-        "{job}: ttl {ttl}: after a crash of another machine nobody runs it for {ttl}; a TTL is renewed while the job \
-         runs, so 90s serves long jobs too";
+        "{job} has a TTL of {ttl}: if the machine that runs it crashes, no other machine runs it for {ttl}. The lease is \
+         renewed while the job runs, so 90s serves long jobs too";
 }
 
 failures! {

@@ -18,7 +18,7 @@ notes! {
     left(item, why) "{item} is left as it is: {why}";
     is_done() "it is done";
     is_planned(who) "it may be run already, and {who}";
-    is_running() "a run is working on it; wait for its end, or end that run with leasehold break";
+    is_running(lease) "a run is working on it; wait for its end, or end that run: leasehold break {lease}";
     done(item) "{item} is recorded as done";
     again(item, who) "{item} may be run again: {who}";
 

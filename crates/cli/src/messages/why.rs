@@ -44,8 +44,8 @@ notes! {
          slots ({schedule}).";
     due(slot, when) "{slot} is due {when}.";
     not_started(slot, when, job)
-        "no run of {slot} has started, which was due {when}: does a daemon or a tick run? A held lease is recorded \
-         only when a scheduler has tried the slot; see: leasehold plan {job}.";
+        "{slot} was due {when}, and no run of it has started: does a daemon or a tick run? A held lease is recorded only \
+         when a scheduler has tried the slot; see: leasehold plan {job}";
     not_loaded_then(slot)
         "no run of {slot} has started: no daemon and no tick has loaded the job on this store, and slots before that \
          are not run. Start one: leasehold daemon, or leasehold tick from cron.";
@@ -56,11 +56,11 @@ notes! {
     no_run(name)
         "no run of {name} is recorded: a run that found the lease held leaves no record, nor does one with --no-history";
 
-    no_slots(name) "{name} has no slots, so its runs belong to no time.";
+    no_slots(name) "{name} has no recorded slots, so a run is not tied to a time.";
     no_such_slot(name, time) "no run of {name} with --slot {time} is recorded.";
     none_kept(name, time) "Whether {name} ran at {time} is not known: none of its runs is kept.";
     kept_later(name, time, most, oldest)
-        "Whether {name} ran at {time} is not known: the last {most} runs are kept, and the oldest of them ended at \
+        "Whether {name} ran at {time} is not known: at most {most} runs are kept, and the oldest of them ended at \
          {oldest}.";
     kept(name, oldest, time) "Runs of {name} are kept since {oldest}, and there is no other around {time}.";
     not_kept() "A run that found the lease held leaves no record, nor does one with --no-history.";

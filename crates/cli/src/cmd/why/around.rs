@@ -3,7 +3,7 @@
 use leasehold::core::history::MOST;
 
 use super::super::past_runs::PastRun;
-use super::super::times::{local_text, utc};
+use super::super::times::{local_text, slot_at, utc};
 use crate::messages::why as say;
 
 /// The runs that ended last before this second and first after it. `runs` are in order.
@@ -17,13 +17,14 @@ pub fn around(runs: &[PastRun], at: i64) -> &[PastRun] {
 ///
 /// `oldest`: the oldest run that is kept, if one is; `slots`: whether runs of this name are for slots.
 pub fn reach(name: &str, time: &str, at: i64, oldest: Option<&PastRun>, slots: bool) -> String {
+    let shown = slot_at(time, at);
     let kept = match oldest {
         None if slots => None,
-        None => Some(say::none_kept(name, time)),
+        None => Some(say::none_kept(name, shown)),
         Some(oldest) if utc(at) < oldest.when => {
-            Some(say::kept_later(name, time, MOST, local_text(&oldest.when)))
+            Some(say::kept_later(name, shown, MOST, local_text(&oldest.when)))
         }
-        Some(oldest) => Some(say::kept(name, local_text(&oldest.when), time)),
+        Some(oldest) => Some(say::kept(name, local_text(&oldest.when), shown)),
     };
     let (first, advice) = match slots {
         true => (say::no_such_slot(name, time), None),
