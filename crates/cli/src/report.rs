@@ -5,14 +5,14 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use leasehold::core::ledger::{ItemState, Opened};
+use leasehold::core::ledger::{ItemState, Opened, SettleReason};
 use leasehold::core::session::{Outcome, StopReason};
 use leasehold::{host, state};
 use leasehold_run::runner::run::{RunResult, RunSpec};
 use serde_json::{Value, json};
 
 use crate::args::ReportArgs;
-use crate::cmd::item_args::{self, SKIPPED};
+use crate::cmd::item_args;
 use crate::cmd::run::ReportOptions;
 use crate::exit::{FailKind, Failed};
 use crate::out::{self, Out};
@@ -43,7 +43,8 @@ pub fn write(reports: &ReportArgs, out: &Out, record: impl FnOnce() -> Value) {
         ));
     }
     let line = format!("{value}\n");
-    let replaced = report.as_ref().map(|path| (path, replace(path, &line, outcome == SKIPPED)));
+    let replaced =
+        report.as_ref().map(|path| (path, replace(path, &line, outcome == ItemState::Skipped.word())));
     let appended = report_append.as_ref().map(|path| (path, append(path, &line)));
     for (path, written) in replaced.into_iter().chain(appended) {
         if let Err(e) = written {
@@ -97,7 +98,7 @@ pub fn early(args: &ReportOptions<'_>, failed: &Failed) -> Value {
         "lease": args.lease,
         "exit": failed.code(),
         "duration_s": 0.0,
-        "outcome": "failed",
+        "outcome": ItemState::Failed.word(),
         "reason": failed.word,
     })
 }
@@ -121,11 +122,11 @@ pub fn item(spec: &RunSpec, opened: &Opened, told: &Result<u8, Failed>) -> Value
 /// What became of a run, in a word.
 pub fn outcome(ran: &RunResult) -> &'static str {
     match &ran.outcome {
-        Outcome::Busy(_) => SKIPPED,
-        Outcome::Lost { .. } => "lost",
+        Outcome::Busy(_) => ItemState::Skipped.word(),
+        Outcome::Lost { .. } => ItemState::Lost.word(),
         Outcome::Finished { state, .. } => state.word(),
         Outcome::Granted(_) => ItemState::Ok.word(),
-        Outcome::NotStarted(_) => "failed",
+        Outcome::NotStarted(_) => ItemState::Failed.word(),
     }
 }
 
@@ -155,7 +156,7 @@ pub fn record(spec: &RunSpec, ran: &RunResult, told: &Result<u8, Failed>) -> Val
     }
     let outcome = outcome(ran);
     let reason = match (&ran.outcome, outcome) {
-        (Outcome::Busy(_), _) => Some("overlap"),
+        (Outcome::Busy(_), _) => Some(SettleReason::Overlap.word()),
         (Outcome::Lost { why, .. }, _) => Some(word(why)),
         (Outcome::Finished { stopped: Some(why @ StopReason::MaxRun), .. }, _) => Some(word(why)),
         (_, "killed") => Some("interrupted"),

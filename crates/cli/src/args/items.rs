@@ -142,8 +142,8 @@ pub struct HistoryArgs {
 pub struct WhyArgs {
     /// A job, a lease or a key
     pub name: String,
-    /// Only this slot of the job, for example 2026-11-16T05:45Z; without an offset if the leasehold.toml here has
-    /// the job, with a time zone
+    /// Only this time, for example 2026-11-16T05:45Z, 03:00 or "yesterday 03:00"; without an offset it is one of the
+    /// job's time zone, or else of this machine's
     pub time: Option<String>,
 }
 

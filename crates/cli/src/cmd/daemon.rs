@@ -1,6 +1,6 @@
 //! `leasehold daemon` and `leasehold tick`: the schedules of leasehold.toml.
 
-mod messages;
+mod progress;
 mod watch;
 
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use leasehold::stores::Store;
 use leasehold_run::jobs::{self, Job};
 use leasehold_run::runner::signals::Signals;
 use leasehold_run::scheduler::{Millis, Scheduler, SchedulerMode, Starter, TakeError};
-use messages::{Messages, clock_failed};
+use progress::{Progress, clock_failed};
 use rustix::process::Signal;
 use watch::Watch;
 
@@ -22,9 +22,11 @@ use super::{OpenedStore, enrol, open_tested, other_stores, store_failed};
 use crate::args::{Everywhere, NewHereArgs};
 use crate::config::Chosen;
 use crate::exit::{self, FailKind, Failed};
+use crate::messages::daemon as say;
+use crate::messages::run::system;
 use crate::out::Out;
 
-/// A file that the store could not be told of is read again after this long.
+/// The file is read again after this long if the store did not answer, or the clock was wrong.
 const READ_AGAIN_MS: Millis = 10_000;
 
 /// The configuration that jobs are read from.
@@ -32,17 +34,17 @@ pub fn path(flags: &Everywhere) -> PathBuf {
     flags.config.clone().unwrap_or_else(|| "leasehold.toml".into())
 }
 
-/// Stays up and starts what is due.
+/// Stays up and starts the slots that are due.
 pub fn daemon(flags: &Everywhere, new_here: &NewHereArgs, out: &Out) -> Result<u8, Failed> {
     let path = path(flags);
-    // A reader that stands still must not keep jobs from being started.
+    // A reader of stderr that does not read must not stop jobs from being started.
     let out = &out.hurried();
     let mut signals = hearing()?;
     let (timer, set) = (Timer::new().map_err(system)?, ClockSet::new().map_err(system)?);
     // Before the file is read: a change right after is seen.
     let mut watch = Watch::new(&path);
-    let (mut scheduler, chosen) = begin(flags, &path, new_here, SchedulerMode::Stays, out)?;
-    // The file has to be read once more, at this time.
+    let (mut scheduler, chosen) = start(flags, &path, new_here, SchedulerMode::Stays, out)?;
+    // When the file is read once more.
     let mut unread: Option<Millis> = None;
     loop {
         let next = scheduler.step();
@@ -65,7 +67,7 @@ pub fn daemon(flags: &Everywhere, new_here: &NewHereArgs, out: &Out) -> Result<u
                 Signal::TERM | Signal::INT if !scheduler.draining => {
                     scheduler.draining = true;
                     if scheduler.busy() {
-                        out.note("nothing more is started; waiting for what runs (once more to end it)");
+                        out.note(&say::draining());
                     }
                 }
                 other => scheduler.signal(other),
@@ -74,17 +76,17 @@ pub fn daemon(flags: &Everywhere, new_here: &NewHereArgs, out: &Out) -> Result<u
         scheduler.reap();
         if reload && !scheduler.draining {
             let again = scheduler.now() + READ_AGAIN_MS;
-            let told = unread.is_some();
-            unread = reloaded(&mut scheduler, &chosen, flags, &path, told, out).then_some(again);
+            let warned = unread.is_some();
+            unread = reloaded(&mut scheduler, &chosen, flags, &path, warned, out).then_some(again);
         }
     }
 }
 
-/// Does what is due, and ends.
+/// Runs the slots that are due, and ends.
 pub fn tick(flags: &Everywhere, new_here: &NewHereArgs, out: &Out) -> Result<u8, Failed> {
     let mut signals = hearing()?;
     let timer = Timer::new().map_err(system)?;
-    let (mut scheduler, _) = begin(flags, &path(flags), new_here, SchedulerMode::Once, out)?;
+    let (mut scheduler, _) = start(flags, &path(flags), new_here, SchedulerMode::Once, out)?;
     loop {
         let next = scheduler.step();
         if next.is_none() && !scheduler.busy() {
@@ -103,7 +105,7 @@ pub fn tick(flags: &Everywhere, new_here: &NewHereArgs, out: &Out) -> Result<u8,
 
 fn hearing() -> Result<Signals, Failed> {
     let signals = Signals::install().map_err(system)?;
-    let deaf = || system(std::io::Error::other("it was started with SIGCHLD or SIGTERM blocked"));
+    let deaf = || system(say::signals_blocked());
     if signals.deaf() { Err(deaf()) } else { Ok(signals) }
 }
 
@@ -117,7 +119,7 @@ fn arm(timer: &Timer, next: Option<Millis>, now: Millis) -> Result<(), Failed> {
     }
 }
 
-fn begin<'a>(
+fn start<'a>(
     flags: &Everywhere,
     path: &Path,
     new_here: &NewHereArgs,
@@ -138,25 +140,22 @@ fn begin<'a>(
         new_here: new_here.said,
         verbose: out.verbose,
     };
-    let mut messages = Messages::new(out, chosen.clone());
-    let scheduler = Scheduler::new(store, starter, mode, move |event| messages.tell(event));
+    let mut progress = Progress::new(out, chosen.clone());
+    let scheduler = Scheduler::new(store, starter, mode, move |event| progress.tell(event));
     let mut scheduler = scheduler.map_err(|error| clock_failed(&error, &chosen))?;
     scheduler.take(jobs).map_err(|error| not_taken(&error, &chosen))?;
     if mode == SchedulerMode::Stays {
-        let jobs = if number == 1 { "job" } else { "jobs" };
-        let how = if out.chatty() { "; TERM or Ctrl-C lets what runs end, and ends" } else { "" };
-        out.note(&format!("{number} {jobs} on {}{how}", chosen.shown));
+        let how = if out.chatty() { say::how_to_end() } else { String::new() };
+        let shown = &chosen.shown;
+        out.note(&if number == 1 { say::one_job(shown, how) } else { say::jobs(number, shown, how) });
     }
     Ok((scheduler, chosen))
 }
 
-/// Jobs that the store could not be told of, as a failure.
+/// Why the jobs could not be loaded, as a failure.
 fn not_taken(error: &TakeError, chosen: &Chosen) -> Failed {
     match error {
-        TakeError::Clock => {
-            let why = "this machine's clock was set, or is wrong, and has to agree with the store's first";
-            Failed::new(FailKind::Clock, "clock", why)
-        }
+        TakeError::Clock => say::clock_unsure(),
         TakeError::Store(failure) => store_failed(failure, chosen),
     }
 }
@@ -169,14 +168,14 @@ fn timed(jobs: &[Job], store: &dyn Store) -> Result<(), Failed> {
     })
 }
 
-/// Takes the file as it is now; if that will not do, what was there before stays in force. True: the store did not
-/// answer, or may have taken half of it, so it has to be tried again.
+/// Loads the file as it is now; if it cannot be used, the jobs stay as they were. True: the store did not answer, or may
+/// have recorded half of it, so it has to be tried again. `warned`: that it could not be loaded.
 fn reloaded(
     scheduler: &mut Scheduler<'_>,
     chosen: &Chosen,
     flags: &Everywhere,
     path: &Path,
-    told: bool,
+    warned: bool,
     out: &Out,
 ) -> bool {
     let checked = jobs::load(path).map_err(Failed::from).and_then(|jobs| {
@@ -184,11 +183,7 @@ fn reloaded(
         other_stores::told_by_file(&opened)?;
         enrol(&opened, &leases(&jobs))?;
         if opened.chosen.url != chosen.url {
-            out.warn(&format!(
-                "the file names another store now, {}: that is for the next start. Until then this daemon stays on {}",
-                opened.chosen.shown,
-                chosen.shown
-            ));
+            out.warn(&say::other_store(&opened.chosen.shown, &chosen.shown));
         }
         timed(&jobs, scheduler.store())?;
         Ok(jobs)
@@ -196,18 +191,16 @@ fn reloaded(
     let taken = |jobs| scheduler.take(jobs).map_err(|error| not_taken(&error, chosen));
     match checked.and_then(taken) {
         Ok(()) => {
-            out.note(&format!("read {} again", path.display()));
+            out.note(&say::read_again(path.display()));
             false
         }
         Err(failed) => {
-            let then = match failed.kind {
-                FailKind::Clock => " until it does",
-                FailKind::Unreachable => " until the store answers",
-                _ => "",
+            let (kept, again) = match failed.kind {
+                FailKind::Clock => (say::jobs_stay_until_clocks_agree(), true),
+                FailKind::Unreachable => (say::jobs_stay_until_answer(), true),
+                _ => (say::jobs_stay(), false),
             };
-            let again = matches!(failed.kind, FailKind::Clock | FailKind::Unreachable);
-            if !(again && told) {
-                let kept = format!("The jobs stay as they were before that change{then}");
+            if !(again && warned) {
                 out.warn(&failed.meaning(kept).told.to_string());
             }
             again
@@ -220,8 +213,4 @@ fn leases(jobs: &[Job]) -> Vec<Name> {
     leases.sort();
     leases.dedup();
     leases
-}
-
-fn system(e: std::io::Error) -> Failed {
-    Failed::new(FailKind::Unreachable, "system", format!("the system refused: {e}"))
 }

@@ -1,5 +1,4 @@
-//! `leasehold history`: what ran, and what came of it: once for a key or a slot, or under a lease; and the slots that were
-//! never run.
+//! `leasehold history`: the outcomes of keys, slots and runs, and the slots that were dropped.
 
 use std::time::Duration;
 
@@ -17,29 +16,28 @@ use leasehold_run::jobs;
 use serde_json::{Value, json};
 
 use super::past_runs::{self, PastRun};
-use super::{OpenedStore, daemon, held_for, item_args, job_status, store_failed};
+use super::times::{self, local_second, utc};
+use super::{OpenedStore, daemon, held_for, item_args, store_failed};
 use crate::args::{Everywhere, HistoryArgs};
 use crate::config::scope;
-use crate::exit::{self, FailKind, Failed};
+use crate::exit::{self, Failed};
+use crate::messages::history as say;
 use crate::out::{self, Out};
 
-/// Most jobs that are named where none was found.
+/// Most jobs that are named if there is none of this name.
 const JOBS_SHOWN: usize = 20;
 /// A range of slots that were not run.
 const DROPPED: &str = "dropped";
-/// What `--only` knows, in the order in which they are counted.
+/// The outcomes that `--only` takes, in the order in which they are counted.
 const WORDS: [&str; 11] = [
     "ok", "skipped", "failed", "lost", "killed", "unknown", UNSEALED, RELEASED, "started", "planned", DROPPED,
 ];
-
-/// The word for a name that nothing knows.
-pub const UNKNOWN_NAME: &str = "unknown_name";
 
 /// One item.
 pub struct ItemRow {
     /// As it is recorded.
     pub entry: Entry,
-    /// Its outcome, or whether a run is at it now.
+    /// Its outcome, or that a run is working on it now.
     pub state: ItemState,
 }
 
@@ -50,7 +48,7 @@ impl ItemRow {
         self.entry.job.as_str() == name || item_args::shown(&self.entry.subject) == name || slot
     }
 
-    /// Whether it was run under this lease, or found that one held.
+    /// Whether it was run under this lease, or skipped because that was held.
     pub fn is_under(&self, lease: &str) -> bool {
         self.entry.claim.lease.as_str() == lease
     }
@@ -60,25 +58,24 @@ impl ItemRow {
         matches!(self.entry.subject, Subject::Slot { .. })
     }
 
-    /// Why it was not run, or that a person said it was done, in a word.
+    /// Why it was skipped, or that a person recorded it as done, in a word.
     pub fn reason(&self) -> Option<&'static str> {
         self.entry.ending.as_ref()?.reason.map(SettleReason::word)
     }
 
-    /// When it last ended, or began; by that machine's clock.
+    /// When it last ended or started, by that machine's clock.
     pub fn when(&self) -> &str {
         when(&self.entry)
     }
 }
 
-/// When an item last ended, or began; by that machine's clock.
+/// When an item last ended or started, by that machine's clock.
 pub fn when(entry: &Entry) -> &str {
     entry.ending.as_ref().map_or(entry.claim.holder.since.as_str(), |ending| ending.at.as_str())
 }
 
-/// Slots that were not run, however many.
+/// Slots of a job that were dropped.
 pub struct DroppedOfJob {
-    /// Whose.
     pub job: Name,
     /// Which, and why.
     pub range: DroppedRange,
@@ -89,8 +86,8 @@ impl DroppedOfJob {
     fn slots(&self) -> String {
         let DroppedRange { first, last, .. } = self.range;
         match first == last {
-            true => job_status::time(first),
-            false => format!("{} … {}", job_status::time(first), job_status::time(last)),
+            true => local_second(first),
+            false => format!("{} … {}", local_second(first), local_second(last)),
         }
     }
 
@@ -99,8 +96,8 @@ impl DroppedOfJob {
         let DroppedRange { first, last, count, why, .. } = self.range;
         json!({
             "v": 1, "kind": DROPPED, "job": self.job.as_str(), "outcome": DROPPED, "reason": why.word(),
-            "first": job_status::time(first), "last": job_status::time(last), "count": count,
-            "time": job_status::time(last),
+            "first": utc(first), "last": utc(last), "count": count,
+            "time": utc(last),
         })
     }
 }
@@ -125,7 +122,7 @@ impl Line {
         match self {
             Self::Item(row) => row.when().to_owned(),
             Self::Run(run) => run.when.clone(),
-            Self::Dropped(dropped) => job_status::time(dropped.range.last),
+            Self::Dropped(dropped) => utc(dropped.range.last),
         }
     }
 
@@ -142,11 +139,8 @@ impl Line {
 pub fn run(flags: &Everywhere, args: &HistoryArgs, out: &Out) -> Result<u8, Failed> {
     for word in &args.only {
         if !WORDS.contains(&word.as_str()) {
-            let meant = did_you_mean(word, &WORDS).map_or(".".into(), |m| format!(", did you mean {m}?"));
-            return Err(Failed::usage(format!(
-                "{word:?} is no outcome{meant} They are: {}",
-                WORDS.join(", ")
-            )));
+            let meant = did_you_mean(word, &WORDS).map(say::meant).unwrap_or_default();
+            return Err(say::bad_outcome(format!("{word:?}"), meant, WORDS.join(", ")));
         }
     }
     let mut opened = super::open(flags, &[])?;
@@ -166,7 +160,7 @@ pub fn run(flags: &Everywhere, args: &HistoryArgs, out: &Out) -> Result<u8, Fail
         known || lines.iter().any(|line| line.is_about(name))
     });
     for (key, why) in unreadable {
-        out.warn(&format!("{key}: {why}"));
+        out.warn(&say::unreadable(key, why));
     }
     if let Some(name) = args.name.as_ref().filter(|name| !heard_of && !is_here(flags, name)) {
         return Err(unheard_of(&mut opened, name)?);
@@ -183,7 +177,7 @@ pub fn is_here(flags: &Everywhere, name: &str) -> bool {
     jobs.iter().any(|job| job.name.as_str() == name || job.leases.iter().any(|lease| lease.as_str() == name))
 }
 
-/// There is nothing of this name; what else there is.
+/// Nothing has this name; which names there are.
 pub fn unheard_of(opened: &mut OpenedStore, name: &str) -> Result<Failed, Failed> {
     let failed = |failure| store_failed(&failure, &opened.chosen);
     let (agendas, _) = job_records::read_all(opened.store.as_mut()).map_err(failed)?;
@@ -195,29 +189,26 @@ pub fn unheard_of(opened: &mut OpenedStore, name: &str) -> Result<Failed, Failed
     listed.map_err(failed)?;
     let jobs: Vec<&str> = agendas.iter().map(|agenda| agenda.job.as_str()).collect();
     let known: Vec<&str> = jobs.iter().copied().chain(leases.iter().map(String::as_str)).collect();
-    let meant = did_you_mean(name, &known).map(|meant| format!(" Did you mean {meant}?")).unwrap_or_default();
+    let meant = did_you_mean(name, &known).map(say::meant_name).unwrap_or_default();
     let there = match &jobs[..] {
-        [] => "no daemon and no tick has loaded a job there".into(),
-        few if few.len() <= JOBS_SHOWN => format!("jobs there: {}", few.join(", ")),
-        many => {
-            format!("jobs there: {} and {} more", many[..JOBS_SHOWN].join(", "), many.len() - JOBS_SHOWN)
-        }
+        [] => say::no_jobs(),
+        few if few.len() <= JOBS_SHOWN => say::jobs(few.join(", ")),
+        many => say::some_jobs(many[..JOBS_SHOWN].join(", "), many.len() - JOBS_SHOWN),
     };
     let chosen = &opened.chosen;
-    let message = format!("nothing is known of {name} on {}{}; {there}.{meant}", chosen.shown, scope(chosen));
-    Ok(Failed::new(FailKind::Usage, UNKNOWN_NAME, message))
+    Ok(say::unknown_name(name, &chosen.shown, scope(chosen), there, meant))
 }
 
-/// All that the store has to tell.
+/// The records of a store.
 pub struct StoreRecords {
     /// Every item that was not dropped.
     pub rows: Vec<ItemRow>,
     agendas: Vec<JobRecord>,
-    /// What is no record.
+    /// Records that cannot be read, and why.
     unreadable: Vec<Unreadable>,
 }
 
-/// Reads it.
+/// Reads them.
 pub fn recorded(opened: &mut OpenedStore) -> Result<StoreRecords, Failed> {
     let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
     for prefix in PREFIXES {
@@ -240,7 +231,7 @@ pub fn recorded(opened: &mut OpenedStore) -> Result<StoreRecords, Failed> {
     Ok(StoreRecords { rows: rows.collect::<Result<_, Failed>>()?, agendas, unreadable })
 }
 
-/// The outcome of an item, or whether a run is at it now.
+/// The outcome of an item, or that a run is working on it now.
 pub fn state(store: &mut dyn Store, entry: &Entry) -> Result<ItemState, leasehold::stores::Failure> {
     Ok(match entry.state {
         ItemState::Started if alive(store, &entry.claim.lease, entry.claim.grant)? == Alive::No => {
@@ -270,8 +261,8 @@ fn show(lines: &[Line], args: &HistoryArgs, opened: &OpenedStore, out: &Out) {
     if lines.is_empty() {
         let chosen = &opened.chosen;
         let all = args.name.is_none() && args.since.is_none() && args.only.is_empty();
-        let what = if all { "nothing" } else { "nothing of that kind" };
-        out::line(&format!("{what} is recorded on {}{}", chosen.shown, scope(chosen)));
+        let nothing = if all { say::nothing } else { say::nothing_like_that };
+        out::line(&nothing(&chosen.shown, scope(chosen)));
         return;
     }
     let head = ["ITEM", "JOB", "LEASE", "OUTCOME", "WHEN", "TOOK", "EXIT", "BY", "TOKEN", "ATTEMPT", "STEPS"];
@@ -281,7 +272,7 @@ fn show(lines: &[Line], args: &HistoryArgs, opened: &OpenedStore, out: &Out) {
         Line::Run(run) => run.cells(),
         Line::Dropped(dropped) => dropped_cells(dropped),
     }));
-    // Mostly a job is called as its lease; then the column says nothing.
+    // Most jobs have the name of their lease.
     if !lines.iter().any(|line| matches!(line, Line::Item(row) if row.entry.job != row.entry.claim.lease)) {
         table.iter_mut().for_each(|row| drop(row.remove(2)));
     }
@@ -303,10 +294,9 @@ fn counted(lines: &[Line]) -> String {
 
 fn dropped_cells(dropped: &DroppedOfJob) -> Vec<String> {
     let DroppedRange { last, count, why, .. } = dropped.range;
-    let last = job_status::time(last);
-    let ago = held_for(&last).map_or(last, |d| format!("{} ago", HumanDuration(d)));
     let outcome = format!("{DROPPED} ({count} {})", why.word());
-    let mut cells = vec![dropped.slots(), dropped.job.to_string(), "-".into(), outcome, ago];
+    let mut cells =
+        vec![dropped.slots(), dropped.job.to_string(), "-".into(), outcome, times::ago(&utc(last))];
     cells.resize(11, "-".into());
     cells
 }
@@ -314,11 +304,9 @@ fn dropped_cells(dropped: &DroppedOfJob) -> Vec<String> {
 fn cells(row: &ItemRow) -> Vec<String> {
     let Entry { subject, job, ending, claim, attempt, steps, .. } = &row.entry;
     let dash = || "-".to_owned();
-    let ago =
-        held_for(row.when()).map_or_else(|| row.when().to_owned(), |d| format!("{} ago", HumanDuration(d)));
     let item = match subject {
         Subject::Key(key) => key.clone(),
-        Subject::Slot { id, .. } => id.clone(),
+        Subject::Slot { id, .. } => item_args::with_local_time(subject, id),
         Subject::Latest(_) => "(cooldown)".into(),
     };
     let took =
@@ -329,7 +317,7 @@ fn cells(row: &ItemRow) -> Vec<String> {
         claim.lease.to_string(),
         row.reason()
             .map_or_else(|| row.state.word().into(), |reason| format!("{} ({reason})", row.state.word())),
-        ago,
+        times::ago(row.when()),
         took,
         ending.as_ref().and_then(|e| e.exit).map_or_else(dash, |exit| exit.to_string()),
         format!("{}/{}", claim.holder.host, claim.holder.pid),

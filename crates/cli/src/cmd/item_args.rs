@@ -1,4 +1,4 @@
-//! Items of work: from the command line to the ledger, and what is said of them.
+//! Keys and slots: from the command line to their records, and what a run says about them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::{
     Amended, Ending, Entry, IfUnknown, ItemOpened, ItemRecorded, ItemState, KEY_MAX, Opened, RetryDoubt,
-    Subject, unknown_slot,
+    SettleReason, Subject, unknown_slot,
 };
 use leasehold::core::name::Name;
 use leasehold::ledger::Item;
@@ -16,13 +16,14 @@ pub use leasehold::text::shell_quoted as quoted;
 use leasehold_run::placeholders::{Moment, filled};
 use leasehold_run::{duration, jobs};
 
-use super::{by_kind, daemon, held_for};
+use super::{daemon, held_for, store_failed, times};
 use crate::args::{self, Everywhere, ItemArgs, RunArgs};
 use crate::config::Chosen;
-use crate::exit::{self, FailKind, Failed};
+use crate::exit::{self, Failed};
+use crate::messages::items as say;
 use crate::out::Out;
 
-/// What a run is to do once, if it said so; and with a slot, the key beside it.
+/// The item of a run, if it has one; and the key beside a slot.
 pub fn item(
     args: &RunArgs,
     leases: &[Name],
@@ -34,10 +35,7 @@ pub fn item(
         (args::IfUnknownArg::Refuse, None) => IfUnknown::Refuse,
         (args::IfUnknownArg::Retry, None) => IfUnknown::Retry,
         (args::IfUnknownArg::Retry, Some(keeps)) => IfUnknown::RetryWithin(keeps),
-        (args::IfUnknownArg::Refuse, Some(_)) => {
-            let why = "--provider-keeps says how long a retry is safe: it goes with --if-unknown retry";
-            return Err(Failed::usage(format!("{why}. Nothing was run.")));
-        }
+        (args::IfUnknownArg::Refuse, Some(_)) => return Err(say::lone_provider_keeps()),
     };
     let about_an_item =
         attempts.is_some() || keep.is_some() || if_unknown != IfUnknown::Refuse || new_here.said;
@@ -47,24 +45,18 @@ pub fn item(
     let slot = when.slot.as_ref().map(|slot| slot_of(slot, job, when.at)).transpose()?;
     Ok(match (slot, key, args.cooldown) {
         (Some(slot), key, _) => {
-            // A slot that has come as far as a step is written to be gone on with.
+            // The command of a slot that has steps can go on where it stopped.
             let gone_on = if if_unknown == IfUnknown::Refuse { unknown_slot(false) } else { if_unknown };
             (Some(Item { if_unknown: gone_on, ..item(slot) }), key.map(item))
         }
         (None, Some(key), _) => (Some(item(key)), None),
-        (None, None, _) if about_an_item => {
-            let why = "--attempts, --keep, --if-unknown, --provider-keeps and --new-here are about a --key or a --slot, and there is none";
-            return Err(Failed::usage(format!("{why}. Nothing was run.")));
-        }
+        (None, None, _) if about_an_item => return Err(say::no_item()),
         (None, None, Some(cooldown)) => {
             let (subject, keep) = (Subject::Latest(job.clone()), Some(cooldown));
             let (attempts, if_unknown) = (u32::MAX, IfUnknown::Retry);
             (Some(Item { subject, if_unknown, attempts, keep }), None)
         }
-        (None, None, None) if tail => {
-            let why = "--tail keeps the last lines in the record of a --key, a --slot or a --cooldown, and there is none";
-            return Err(Failed::usage(format!("{why}. Nothing was run.")));
-        }
+        (None, None, None) if tail => return Err(say::no_item_to_tail()),
         (None, None, None) => (None, None),
     })
 }
@@ -74,8 +66,8 @@ fn key_of(template: &str, lease: &Name, job: &Name, when: &Moment) -> Result<Str
     checked(filled(template, lease, job, when)?)
 }
 
-/// What placeholders of a run stand for: its slot and the day on which that was due, or today. A slot that is run late
-/// is about the same targets and keys as one that is run in time.
+/// What placeholders of a run stand for: its slot and the day on which that was due, or today. A slot that runs late has
+/// the same targets and keys as one that runs in time.
 pub fn moment(flags: &Everywhere, args: &RunArgs, job: &Name) -> Result<Moment, Failed> {
     let today = Moment::at(super::now());
     let Some(slot) = args.slot.as_deref() else { return Ok(today) };
@@ -92,9 +84,7 @@ fn second(at: i64) -> Timestamp {
 /// A key that can be one.
 pub fn checked(key: String) -> Result<String, Failed> {
     if key.is_empty() || key.len() > KEY_MAX {
-        let (bytes, most) = (key.len(), KEY_MAX);
-        let why = format!("a key has 1 to {most} bytes and this one has {bytes}. Nothing was run");
-        return Err(Failed::usage(why));
+        return Err(say::bad_key(KEY_MAX, key.len()));
     }
     Ok(key)
 }
@@ -115,36 +105,31 @@ pub fn slot_here(flags: &Everywhere, text: &str, job: &Name, now: Timestamp) -> 
 
 /// The slot that a text names, as an instant.
 pub fn slot_of(text: &str, job: &Name, now: Timestamp) -> Result<Subject, Failed> {
-    let wrong = |why: &str| {
-        Failed::usage(format!(
-            "--slot {text:?}: {why}. Write a time with its offset, as 2026-11-16T05:45Z or 2026-11-16T14:45+09:00, or \
-             now/15m for the nearest multiple of 15 minutes. Nothing was run."
-        ))
-    };
+    let wrong = |why: String| say::bad_slot(format!("{text:?}"), why);
     if let Some(interval) = text.strip_prefix("now/") {
-        let interval = duration::parse(interval).map_err(|e| wrong(&e))?;
+        let interval = duration::parse(interval).map_err(wrong)?;
         let seconds = i64::try_from(interval.as_secs()).unwrap_or(i64::MAX);
         if seconds == 0 || interval.subsec_nanos() != 0 {
-            return Err(wrong("the interval is a whole number of seconds"));
+            return Err(wrong(say::slot_interval()));
         }
-        // The nearest: two machines a little before and a little after it mean the same one.
+        // The nearest: machines whose clocks differ a little still name the same one.
         let half = SignedDuration::from_secs(seconds / 2);
-        let from = now.checked_add(half).map_err(|e| wrong(&e.to_string()))?;
+        let from = now.checked_add(half).map_err(|e| wrong(e.to_string()))?;
         let at = from.as_second().div_euclid(seconds) * seconds;
-        let id = Timestamp::from_second(at).map_err(|e| wrong(&e.to_string()))?.to_string();
+        let id = Timestamp::from_second(at).map_err(|e| wrong(e.to_string()))?.to_string();
         return Ok(Subject::Slot { job: job.clone(), at, id });
     }
     let at: Timestamp = text
         .parse()
         .or_else(|_| text.parse::<Zoned>().map(|zoned| zoned.timestamp()))
-        .map_err(|_| wrong("that is no time with an offset from UTC"))?;
+        .map_err(|_| wrong(say::slot_no_time()))?;
     if at.subsec_nanosecond() != 0 {
-        return Err(wrong("a slot begins with a whole second"));
+        return Err(wrong(say::slot_fraction()));
     }
-    // Read as 59, which is another slot.
+    // A second 60 was read as 59, which is another slot.
     let digits = text.split(['T', 't', ' ']).nth(1).unwrap_or_default().chars().filter(|c| *c != ':');
     if digits.skip(4).take(2).eq("60".chars()) {
-        return Err(wrong("a minute has the seconds 0 to 59"));
+        return Err(wrong(say::slot_leap()));
     }
     Ok(Subject::Slot { job: job.clone(), at: at.as_second(), id: at.to_string() })
 }
@@ -155,11 +140,7 @@ pub fn check_clock(item: &Item, facts: &StoreFacts) -> Result<(), Failed> {
     if facts.clock != Clock::Observed || !timed {
         return Ok(());
     }
-    Err(Failed::config(format!(
-        "{} cannot tell how long ago something was written, so --cooldown, --keep and --provider-keeps mean nothing \
-         there. Nothing was run. Use --key or --slot, or a store with a clock",
-        facts.url
-    )))
+    Err(say::no_clock(&facts.url))
 }
 
 /// As people call it.
@@ -171,33 +152,62 @@ pub fn shown(subject: &Subject) -> String {
     }
 }
 
+/// The same, with the local time beside a slot.
+pub fn shown_with_time(subject: &Subject) -> String {
+    with_local_time(subject, &shown(subject))
+}
+
+/// The name of a subject with the local time beside it, if it is a slot.
+pub fn with_local_time(subject: &Subject, name: &str) -> String {
+    match subject {
+        Subject::Slot { at, .. } => times::slot_at(name, *at),
+        Subject::Key(_) | Subject::Latest(_) => name.to_owned(),
+    }
+}
+
 /// "mac-mini/8123 (token 42) 3m ago", or "hand (me@mac-mini/8123) 3m ago"
 pub fn by_whom(entry: &Entry) -> String {
     let claim = &entry.claim;
     let when = entry.ending.as_ref().map_or(&claim.holder.since, |ending| &ending.at);
-    let ago = held_for(when).map(|d| format!(" {} ago", HumanDuration(d))).unwrap_or_default();
+    let ago = spaced(held_for(when).map(|time| say::ago(HumanDuration(time))));
     match entry.done_by_hand() {
-        Some(who) => format!("hand ({who}){ago}"),
-        None => format!("{}/{} (token {}){ago}", claim.holder.host, claim.holder.pid, claim.token),
+        Some(who) => say::by_hand(who, ago),
+        None => say::by(&claim.holder.host, claim.holder.pid, claim.token, ago),
     }
 }
 
-/// The outcome of a run that rightly did nothing.
-pub const SKIPPED: &str = "skipped";
+/// With a space before it, if there is something.
+pub fn spaced(text: Option<String>) -> String {
+    text.map(|text| format!(" {text}")).unwrap_or_default()
+}
 
-/// The word for `--json` and `--report`: what became of a run that was not begun.
+/// "once", or "3 times"
+pub fn times(count: u32) -> String {
+    if count == 1 { say::once() } else { say::times(count) }
+}
+
+/// Whether the next run starts an item that stands like this, without a person.
+pub fn tries_again(state: ItemState, failures: u32, steps: usize, attempts: u32) -> bool {
+    match state {
+        ItemState::Failed => failures < attempts,
+        state => state.is_silent() && steps > 0,
+    }
+}
+
+/// The words for `--json` and `--report`: the outcome of a run that did not start because of its item, and the reason.
 pub fn outcome(opened: &Opened) -> (&'static str, &'static str) {
+    let skipped = ItemState::Skipped.word();
     match opened {
-        Opened::Done(Entry { subject: Subject::Latest(_), .. }) => (SKIPPED, "cooldown"),
-        Opened::Done(_) => (SKIPPED, "done"),
-        Opened::Skipped(_) => (SKIPPED, "skipped"),
-        Opened::InProgress(_) => (SKIPPED, "in-progress"),
-        Opened::Unknown(..) => ("unknown", "never-reported"),
-        Opened::Settled => (SKIPPED, "settled"),
-        Opened::Quarantined(_) => ("failed", "quarantined"),
-        Opened::Bad(_) => ("failed", "bad_record"),
-        Opened::Failed { .. } => ("failed", "store_unreachable"),
-        Opened::Begun(..) => ("ok", ""),
+        Opened::Done(Entry { subject: Subject::Latest(_), .. }) => (skipped, "cooldown"),
+        Opened::Done(_) => (skipped, SettleReason::Done.word()),
+        Opened::Skipped(_) => (skipped, SettleReason::Skipped.word()),
+        Opened::InProgress(_) => (skipped, SettleReason::InProgress.word()),
+        Opened::Unknown(..) => (ItemState::Unknown.word(), "never-reported"),
+        Opened::Settled => (skipped, "settled"),
+        Opened::Quarantined(_) => (ItemState::Failed.word(), "quarantined"),
+        Opened::Bad(_) => (ItemState::Failed.word(), "bad_record"),
+        Opened::Failed { .. } => (ItemState::Failed.word(), "store_unreachable"),
+        Opened::Begun(..) => (ItemState::Ok.word(), ""),
     }
 }
 
@@ -205,25 +215,19 @@ pub fn outcome(opened: &Opened) -> (&'static str, &'static str) {
 pub fn skip_reason(opened: &Opened, item: &Item) -> Option<String> {
     Some(match opened {
         Opened::Done(entry) if matches!(item.subject, Subject::Latest(_)) => {
-            let cooldown = HumanDuration(item.keep.unwrap_or(Duration::ZERO));
-            format!("its last good run, by {}, is within the cooldown of {cooldown}", by_whom(entry))
+            say::cooling_down(by_whom(entry), HumanDuration(item.keep.unwrap_or(Duration::ZERO)))
         }
-        Opened::Done(entry) => format!("done by {}", by_whom(entry)),
+        Opened::Done(entry) => say::done(by_whom(entry)),
         Opened::Skipped(entry) => {
-            let told = entry.ending.as_ref().map(Ending::told).unwrap_or_default();
-            format!("it was decided not to run it ({told})")
+            say::not_wanted(entry.ending.as_ref().map(Ending::told).unwrap_or_default())
         }
-        Opened::InProgress(entry) => {
-            format!("in progress, begun by {} under {}", by_whom(entry), entry.claim.lease)
-        }
-        Opened::Settled => {
-            "its time is settled: it was dropped, or done so long ago that its record was removed".into()
-        }
+        Opened::InProgress(entry) => say::in_progress(by_whom(entry), &entry.claim.lease),
+        Opened::Settled => say::decided(),
         _ => return None,
     })
 }
 
-/// What is said of an item that is not run now, and the exit code.
+/// Says why an item is not run now; the exit code.
 pub fn not_run(
     opened: &Opened,
     item: &Item,
@@ -232,37 +236,21 @@ pub fn not_run(
     out: &Out,
 ) -> Result<u8, Failed> {
     let name = shown(&item.subject);
-    let needs_you = |word, message| Err(Failed::new(FailKind::NeedsYou, word, message));
     if let Some(why) = skip_reason(opened, item) {
-        out.note(&format!("skipped {name}: {why}"));
+        out.note(&say::skipped(name, why));
         return Ok(skip_exit);
     }
     match opened {
-        Opened::Unknown(entry, doubt) => needs_you("outcome_unknown", unknown(entry, *doubt, &name)),
-        Opened::Quarantined(entry) => needs_you(
-            "quarantined",
-            format!(
-                "{name} failed {}, last by {}, and waits for you. Nothing was run. See what is wrong; then: \
-                 leasehold retry {}",
-                if entry.failures == 1 { "once".into() } else { format!("{} times", entry.failures) },
-                by_whom(entry),
-                quoted(&name)
-            ),
-        ),
-        Opened::Bad(bad) => needs_you(
-            "bad_record",
-            format!(
-                "{name} on {}: {bad}. Nothing was changed, nothing was run: it may have been done",
-                chosen.shown
-            ),
-        ),
+        Opened::Unknown(entry, doubt) => Err(unknown(entry, *doubt, &name)),
+        Opened::Quarantined(entry) => {
+            Err(say::quarantined(&name, times(entry.failures), by_whom(entry), quoted(&name)))
+        }
+        Opened::Bad(bad) => Err(say::bad_record(name, &chosen.shown, bad)),
         Opened::Failed { failure, sent } => {
-            let late =
-                if *sent { " It may be recorded as begun: then the next run asks you (79)." } else { "" };
-            let message = failure.message.trim_end_matches('.');
-            let message =
-                format!("{message} ({}). Nothing was run: {name} may be done already.{late}", chosen.shown);
-            Err(by_kind(failure.kind, message))
+            let late = if *sent { say::maybe_recorded() } else { String::new() };
+            let why = failure.message.trim_end_matches('.');
+            let told = say::not_asked(why, &chosen.shown, name, late);
+            Err(Failed { told, ..store_failed(failure, chosen) })
         }
         Opened::Done(_)
         | Opened::Skipped(_)
@@ -272,47 +260,27 @@ pub fn not_run(
     }
 }
 
-fn unknown(entry: &Entry, doubt: RetryDoubt, name: &str) -> String {
+fn unknown(entry: &Entry, doubt: RetryDoubt, name: &str) -> Failed {
     let how = match entry.state {
-        ItemState::Lost => "was stopped half way because its lease was lost",
-        ItemState::Killed => "was stopped half way",
-        _ => "never said how it ended: it was killed, its machine died, or could not reach the store",
+        ItemState::Lost => say::lost_half_way(),
+        ItemState::Killed => say::stopped_half_way(),
+        _ => say::silent(),
     };
-    let why = match doubt {
+    let doubt = match doubt {
         RetryDoubt::NotAsked => String::new(),
-        RetryDoubt::TooLate { since_first } => {
-            format!(
-                " It was first begun {} ago, and by now the other side may have forgotten the key.",
-                HumanDuration(since_first)
-            )
-        }
-        RetryDoubt::NoClock => " The store cannot tell how long ago it was first begun.".into(),
-        RetryDoubt::TooOften { silences } => {
-            format!(" So did {silences} runs of it in a row: it is not begun again by itself.")
-        }
+        RetryDoubt::TooLate { since_first } => say::too_late(HumanDuration(since_first)),
+        RetryDoubt::NoClock => say::no_age(),
+        RetryDoubt::TooOften { silences } => say::too_often(silences),
     };
     let steps = match entry.steps.len() {
         0 => String::new(),
-        n => format!(" {n} of its steps are done and would not be done again."),
+        1 => say::one_step_done(),
+        count => say::steps_done(count),
     };
-    format!(
-        "{name} was begun by {} and {how}. Nobody can tell whether it did its work, so nothing was run.{why}{steps} {}",
-        by_whom(entry),
-        decided(name),
-        name = quoted(name),
-    )
+    say::unknown(name, by_whom(entry), how, doubt, steps, quoted(name))
 }
 
-/// What a person does about it.
-fn decided(name: &str) -> String {
-    let name = quoted(name);
-    format!(
-        "Look at what it was to do; then `leasehold retry {name}` lets it run again, and `leasehold retry --done {name}` \
-         records it as done"
-    )
-}
-
-/// Warns if it could not be recorded how the item ended, and if a person has to say it.
+/// Warns if the end of the item could not be recorded, and if a person has to decide about it.
 pub fn check_recorded(
     opened: &ItemOpened,
     recorded: Option<&ItemRecorded>,
@@ -333,30 +301,24 @@ pub fn check_recorded(
 
 fn check_closed(entry: &Entry, closed: Option<&Amended>, if_unknown: IfUnknown, out: &Out) {
     let name = shown(&entry.subject);
-    match closed {
-        Some(Amended::Done(entry, _))
-            if entry.state.is_silent() && if_unknown == IfUnknown::Refuse =>
-        {
-            out.warn(&format!(
-                "{name} was stopped half way, and nobody can tell whether it did its work: the next run asks you (79). {}",
-                decided(&name)
-            ));
+    let warning = match closed {
+        Some(Amended::Done(entry, _)) if entry.state.is_silent() && if_unknown == IfUnknown::Refuse => {
+            say::ended_unknown(&name, quoted(&name))
         }
-        Some(Amended::Done(..)) => {}
-        Some(Amended::Superseded(Some(by))) if by.claim.grant == entry.claim.grant => out.warn(&format!(
-            "how {name} ended was not recorded: others found this run silent, and have recorded that; the next run asks \
-             you (79)"
-        )),
+        Some(Amended::Done(..)) => return,
+        Some(Amended::Superseded(Some(by))) if by.claim.grant == entry.claim.grant => {
+            say::unrecorded_silent(name)
+        }
         Some(Amended::Superseded(by)) => {
-            let by = by.as_ref().map(|by| format!(" by {}", by_whom(by))).unwrap_or_default();
-            out.warn(&format!("how {name} ended was not recorded: it was gone over{by} meanwhile"));
+            let by = by.as_ref().map(|by| say::changed_by(by_whom(by)));
+            say::unrecorded_changed(name, by.unwrap_or_default())
         }
-        Some(Amended::Failed(failure)) => out.warn(&format!(
-            "how {name} ended may not be recorded: {}. Unless it is, the next run asks you (79)",
-            failure.message.trim_end_matches('.')
-        )),
-        None => out.warn(&format!("how {name} ended was not recorded; the next run asks you (79)")),
-    }
+        Some(Amended::Failed(failure)) => {
+            say::unrecorded_perhaps(name, failure.message.trim_end_matches('.'))
+        }
+        None => say::unrecorded(name),
+    };
+    out.warn(&warning);
 }
 
 /// Now, by this machine, for a record.

@@ -1,4 +1,4 @@
-//! How a job of leasehold.toml stands: for `plan` and `why`.
+//! The standing of a job of leasehold.toml: for `plan` and `why`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,32 +16,34 @@ use leasehold_run::job_records::{self, ON_TIME};
 use leasehold_run::jobs::{IfBusy, Job};
 
 use super::past_runs::PastRun;
-use super::{OpenedStore, history, item_args, store_failed};
+use super::times::local_second;
+use super::{OpenedStore, history, item_args, store_failed, times};
 use crate::exit::Failed;
+use crate::messages::plan as say;
 
-/// Records that are looked at lie at most this far, in seconds, before what is settled.
+/// Records are read from this many seconds before the time up to which the job is decided.
 const LOOK_BACK: i64 = 30 * 86_400;
 
-/// What did not end well, as `history --only` takes it.
+/// The outcomes that a person may have to look at, for `history --only`.
 const BAD_WORDS: &str = "failed,unknown,lost,killed";
 
-/// The same.
+/// Whether it is one of them.
 fn is_bad(state: ItemState) -> bool {
     matches!(state, ItemState::Failed | ItemState::Unknown | ItemState::Lost | ItemState::Killed)
 }
 
 /// What is known of a job.
 pub struct KnownJob {
-    /// Its record; nothing if no machine has seen it.
+    /// Its record; nothing if no machine has loaded it.
     pub agenda: Option<JobRecord>,
-    /// The slot that a run is at, or else the newest that has a record; and what came of it.
+    /// The slot that is running, or else the newest that has a record; and its outcome.
     pub last: Option<(Entry, ItemState)>,
     pub standing: JobStatus,
 }
 
-/// How it stands.
+/// The standing of a job.
 pub enum JobStatus {
-    /// No scheduler has seen it.
+    /// No scheduler has loaded it.
     Unseen,
     Paused {
         by: String,
@@ -49,30 +51,30 @@ pub enum JobStatus {
     },
     /// Another machine has loaded this schedule since.
     Elsewhere(String),
-    /// It is settled up to this second, which is far ahead: a clock was wrong.
+    /// It is decided up to this second, which is far ahead: a clock was wrong.
     Ahead(i64),
-    /// So many slots in a row found its lease held; and by whom, if it is a run of its own.
+    /// So many slots in a row found its lease held; and by whom, if a run of the job holds it.
     Stuck(usize, Option<String>),
-    /// The run that was begun by somebody goes on for so long, though it was to be ended after that long.
+    /// The run of this holder has taken so long, and should have been ended after that long.
     Overrun(String, Duration, Duration),
-    /// A run is at it.
+    /// This holder runs it now.
     Running(String),
-    /// Its newest slot ended so, and that is not well.
+    /// Its newest slot has this outcome, which is bad.
     Ended(ItemState),
-    /// Slots are due, and this run, its last, could not seal its targets; for how long it is overdue, if it is.
-    Unsealed(Box<PastRun>, Option<(Duration, u64)>),
-    /// So many slots are due that nobody has begun, the oldest for so long.
+    /// Slots are due, and its last run could not fence its targets; for how long it is overdue, if it is.
+    NotFenced(Box<PastRun>, Option<(Duration, u64)>),
+    /// So many due slots were not started, the oldest for so long.
     Overdue(Duration, u64),
-    /// The newest went well, and so many before it did not.
+    /// The newest slot went well; so many before it have a bad outcome.
     Waiting(usize),
     Fine,
 }
 
 impl JobStatus {
-    /// The run that could not seal its targets, if that is how it stands.
-    pub fn unsealed(&self) -> Option<&PastRun> {
+    /// The run that could not fence its targets, if that is the standing.
+    pub fn not_fenced(&self) -> Option<&PastRun> {
         match self {
-            Self::Unsealed(run, _) => Some(run),
+            Self::NotFenced(run, _) => Some(run),
             _ => None,
         }
     }
@@ -80,48 +82,36 @@ impl JobStatus {
     /// In a few words.
     pub fn in_words(&self, job: &Name) -> String {
         match self {
-            Self::Unseen => "no daemon and no tick has seen it yet".into(),
-            Self::Paused { by, at } => format!("paused by {by} at {at}"),
-            Self::Elsewhere(schedule) => format!("another schedule is in force: {schedule}"),
-            Self::Ahead(upto) => ahead(job, *upto),
+            Self::Unseen => say::unseen(),
+            Self::Paused { by, at } => say::paused(by, times::local_text(at)),
+            Self::Elsewhere(schedule) => say::elsewhere(schedule),
+            Self::Ahead(upto) => say::ahead(local_second(*upto), job),
             Self::Stuck(slots, by) => {
-                let by = by.as_ref().map(|by| format!(" by its own run, begun by {by}")).unwrap_or_default();
-                format!("stuck: {slots} slots in a row found its lease held{by}")
+                say::stuck(slots, by.as_ref().map(say::stuck_on_itself).unwrap_or_default())
             }
-            Self::Overrun(by, so_far, limit) => format!(
-                "stuck: its run, begun by {by}, goes on for {} and was to be ended after {}: its wrapper is frozen, or \
-                 what it started cannot be ended",
-                HumanDuration(*so_far),
-                HumanDuration(*limit)
-            ),
-            Self::Running(by) => format!("running, begun by {by}"),
-            Self::Ended(state) => format!("last slot {}: leasehold why {job}", state.word()),
-            Self::Unsealed(run, late) => {
+            Self::Overrun(by, so_far, limit) => {
+                say::overrun(by, HumanDuration(*so_far), HumanDuration(*limit))
+            }
+            Self::Running(by) => say::running(by),
+            Self::Ended(state) => say::last_slot(state.word(), job),
+            Self::NotFenced(run, late) => {
                 let PastRun { lease, token, .. } = &**run;
                 let lease = if lease == job { String::new() } else { format!("{lease}, ") };
-                let late =
-                    late.map_or("not run".into(), |(late, _)| format!("overdue for {}", HumanDuration(late)));
-                let ago = run.ago();
-                format!(
-                    "{late}: its targets could not be sealed {ago} ({lease}token {token}): leasehold why {job}"
-                )
-            }
-            Self::Overdue(late, 1) => {
-                format!("overdue for {}: does a daemon run, or a tick?", HumanDuration(*late))
+                let late = late.map_or_else(say::not_run, |(late, _)| say::late(HumanDuration(late)));
+                say::not_fenced(late, run.ago(), lease, token, job)
             }
             Self::Overdue(late, slots) => {
-                format!("overdue for {}, {slots} slots: does a daemon run, or a tick?", HumanDuration(*late))
+                let slots = if *slots == 1 { String::new() } else { say::overdue_slots(slots) };
+                say::overdue(HumanDuration(*late), slots)
             }
-            Self::Waiting(1) => format!("1 slot waits for you: leasehold history {job} --only {BAD_WORDS}"),
-            Self::Waiting(slots) => {
-                format!("{slots} slots wait for you: leasehold history {job} --only {BAD_WORDS}")
-            }
-            Self::Fine => "ok".into(),
+            Self::Waiting(1) => say::one_waits(job, BAD_WORDS),
+            Self::Waiting(slots) => say::some_wait(slots, job, BAD_WORDS),
+            Self::Fine => say::fine(),
         }
     }
 }
 
-/// Looks. Without the job itself, only what is recorded of it can be told.
+/// Reads the records of a job. Without the job itself, its schedule is not known.
 pub fn stood(
     opened: &mut OpenedStore,
     name: &Name,
@@ -141,26 +131,26 @@ pub fn stood(
         states.push(history::state(store, entry).map_err(failed)?);
     }
     let recorded: Vec<(&Entry, ItemState)> = entries.iter().zip(states).collect();
-    // A run may be at one although newer ones gave way to it.
+    // Newer slots may have been skipped because of the one that is running.
     let running = recorded.iter().rev().find(|(_, state)| *state == ItemState::Started);
     let last = running.or(recorded.last()).map(|(entry, state)| ((*entry).clone(), *state));
     let mut standing = standing(job, agenda.as_ref(), &recorded, now);
-    // Only where it matters: this asks the store once more for each lease.
+    // This asks the store once more for each lease.
     let may_be = matches!(
         standing,
         JobStatus::Overdue(..) | JobStatus::Ended(_) | JobStatus::Waiting(_) | JobStatus::Fine
     );
     if let (true, Some(job), Some(agenda)) = (may_be, job, agenda.as_ref())
-        && let Some(late) = unbegun(job, agenda, &recorded, now)
-        && let Some(run) = unsealed(store, job, &entries).map_err(failed)?
+        && let Some(late) = not_started(job, agenda, &recorded, now)
+        && let Some(run) = not_fenced(store, job, &entries).map_err(failed)?
     {
-        standing = JobStatus::Unsealed(Box::new(run), overdue(job, late));
+        standing = JobStatus::NotFenced(Box::new(run), overdue(job, late));
     }
     Ok(KnownJob { agenda, last, standing })
 }
 
-/// The job's newest run, if that could not seal its targets.
-fn unsealed(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Option<PastRun>, Failure> {
+/// The job's newest run, if that could not fence its targets.
+fn not_fenced(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Option<PastRun>, Failure> {
     let mut newest: Option<PastRun> = None;
     for lease in &job.leases {
         let Some(stored) = pollster::block_on(store.read(&lease_key(lease)))? else { continue };
@@ -193,19 +183,19 @@ fn standing(
     if let Some(overrun) = job.zip(running).and_then(|(job, (entry, _))| overrun(job, entry, now)) {
         return overrun;
     }
-    if let Some(waved_off) = stuck(recorded.iter().rev().map(|(entry, _)| *entry)) {
-        return JobStatus::Stuck(waved_off, by);
+    if let Some(skipped) = stuck(recorded.iter().rev().map(|(entry, _)| *entry)) {
+        return JobStatus::Stuck(skipped, by);
     }
     if let Some(by) = by {
         return JobStatus::Running(by);
     }
-    if let Some((late, slots)) = job.and_then(|job| overdue(job, unbegun(job, agenda, recorded, now)?)) {
+    if let Some((late, slots)) = job.and_then(|job| overdue(job, not_started(job, agenda, recorded, now)?)) {
         return JobStatus::Overdue(late, slots);
     }
     if let Some((_, state)) = recorded.last().filter(|(_, state)| is_bad(*state)) {
         return JobStatus::Ended(*state);
     }
-    // What is open is looked at again without anybody.
+    // A scheduler looks at open slots again by itself.
     let waits = |entry: &Entry| at(entry).is_none_or(|at| !agenda.open.contains(&at));
     match recorded.iter().filter(|(entry, state)| is_bad(*state) && waits(entry)).count() {
         0 => JobStatus::Fine,
@@ -213,16 +203,16 @@ fn standing(
     }
 }
 
-/// A run that goes on for longer than it may, and longer than it takes to end one.
+/// A run that has taken longer than it may, and longer than it takes to end one.
 fn overrun(job: &Job, entry: &Entry, now: Timestamp) -> Option<JobStatus> {
-    let (limit, begun) = (job.max_run?, entry.claim.holder.since.parse::<Timestamp>().ok()?);
-    let so_far = Duration::from_secs(u64::try_from(now.as_second() - begun.as_second()).ok()?);
+    let (limit, started) = (job.max_run?, entry.claim.holder.since.parse::<Timestamp>().ok()?);
+    let so_far = Duration::from_secs(u64::try_from(now.as_second() - started.as_second()).ok()?);
     let grace = job.wishes.grace.unwrap_or_default() + ON_TIME;
     (so_far > limit + grace).then(|| JobStatus::Overrun(item_args::by_whom(entry), so_far, limit))
 }
 
-/// For how long the oldest slot is due that nobody has begun, recorded or dropped, and how many are.
-fn unbegun(
+/// The due slots that were not started, recorded or dropped: since when the oldest is due, and how many they are.
+fn not_started(
     job: &Job,
     agenda: &JobRecord,
     recorded: &[(&Entry, ItemState)],
@@ -237,9 +227,9 @@ fn unbegun(
     Some((Duration::from_secs((now.as_second() - first.number()).unsigned_abs()), slots))
 }
 
-/// The same, if that is longer than it may be.
+/// The same, if that is longer than usual.
 fn overdue(job: &Job, (late, slots): (Duration, u64)) -> Option<(Duration, u64)> {
-    // A run that waits for its lease has begun nothing yet.
+    // A run that waits for its lease has not started its slot yet.
     let wait = if let IfBusy::Wait(wait) = job.busy { wait } else { Duration::ZERO };
     (late > ON_TIME + job.stagger + wait).then_some((late, slots))
 }
@@ -256,42 +246,20 @@ pub fn is_at(entry: &Entry, second: i64) -> bool {
     at(entry) == Some(second)
 }
 
-/// A second since 1970, for people.
-pub fn time(second: i64) -> String {
-    Timestamp::from_second(second).map_or_else(|_| second.to_string(), |at| at.to_string())
-}
-
-/// "settled up to 2030-…": what that means, and what to do.
-pub fn ahead(job: &Name, upto: i64) -> String {
-    format!(
-        "settled up to {}, so nothing of it becomes due before: a clock was wrong when that was written, or this \
-         machine's is behind. If this one is right (date -u), say: leasehold resume {job}",
-        time(upto)
-    )
-}
-
 /// Which slots were dropped, and why.
 pub fn dropped(range: &DroppedRange) -> String {
-    let which = match (range.first == range.last, range.count) {
-        (true, _) => format!("the slot {}", time(range.first)),
-        (false, count) => format!("{count} slots from {} to {}", time(range.first), time(range.last)),
+    let (first, last) = (local_second(range.first), local_second(range.last));
+    let which = match range.first == range.last {
+        true => say::one_slot(first),
+        false => say::slots(range.count, first, last),
     };
-    format!("{which}: {}", because(range.why))
+    say::dropped(which, because(range.why))
 }
 
-/// "dropped 525597 slots of minutely, from … to …: …"
-pub fn dropped_of(job: &Name, range: &DroppedRange) -> String {
-    let slots = if range.count == 1 { "slot" } else { "slots" };
-    let (first, last) = (time(range.first), time(range.last));
-    format!("dropped {} {slots} of {job}, from {first} to {last}: {}", range.count, because(range.why))
-}
-
-fn because(why: DropReason) -> &'static str {
+/// Why slots were dropped.
+pub fn because(why: DropReason) -> String {
     match why {
-        DropReason::Missed => {
-            "not begun in time (nobody tried, or what tried could not begin), and catch_up and catch_up_max_age, which say \
-             what is run later, ask for no more"
-        }
-        DropReason::Paused => "the job was paused, and what is due in a pause is not caught up",
+        DropReason::Missed => say::missed(),
+        DropReason::Paused => say::paused_then(),
     }
 }

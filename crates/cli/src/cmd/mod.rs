@@ -28,6 +28,7 @@ pub mod serve;
 pub mod status;
 pub mod step;
 pub mod target_args;
+pub mod times;
 pub mod use_;
 pub mod why;
 pub mod write;

@@ -1,4 +1,4 @@
-//! `leasehold once KEY -- CMD`: a run whose lease and key are one.
+//! `leasehold once KEY -- CMD`: a run whose lease is named after its key.
 
 use leasehold::core::name::Name;
 use leasehold::ledger;
@@ -7,6 +7,7 @@ use leasehold_run::placeholders::{Moment, filled, literal};
 use super::{item_args, run};
 use crate::args::{Everywhere, OnceArgs, RunArgs};
 use crate::exit::Failed;
+use crate::messages::once as say;
 use crate::out::Out;
 
 /// Runs it.
@@ -19,7 +20,7 @@ pub fn run(flags: &Everywhere, args: &OnceArgs, out: &Out) -> Result<u8, Failed>
         run_id: None,
         observe: false,
         no_history: false,
-        // With its date in it: a run at midnight keeps its key.
+        // Filled in once: a run at midnight keeps its key.
         key: Some(literal(&key)),
         slot: None,
         cooldown: None,
@@ -33,7 +34,7 @@ pub fn run(flags: &Everywhere, args: &OnceArgs, out: &Out) -> Result<u8, Failed>
 fn key(args: &OnceArgs) -> Result<String, Failed> {
     for word in ["{lease}", "{job}", "{slot}"] {
         if args.key.contains(word) {
-            return Err(Failed::usage(format!("{word} means nothing in the key of once. Nothing was run.")));
+            return Err(say::not_in_a_key(word));
         }
     }
     let nobody = Name::new("once").map_err(|e| Failed::usage(e.to_string()))?;

@@ -1,4 +1,4 @@
-//! How the last holds of each lease ended, for `history` and `why`: what its record keeps for people.
+//! How the last runs of each lease ended, for `history` and `why`: its record keeps that for people.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,10 +15,11 @@ use leasehold_run::job_records::Unreadable;
 use serde_json::{Value, json};
 
 use super::history::{ItemRow, when};
-use super::{OpenedStore, held_for, store_failed};
+use super::{OpenedStore, store_failed, times};
 use crate::exit::Failed;
+use crate::messages::why as say;
 
-/// One hold that is over.
+/// A run that has ended.
 pub struct PastRun {
     pub lease: Name,
     epoch: Epoch,
@@ -29,31 +30,31 @@ pub struct PastRun {
     holder: String,
     /// How it ended, in a word.
     pub word: String,
-    /// When it ended, or was found to have; by the clock of the machine that wrote it down.
+    /// When it ended, or when another run found that it had, by the clock of the machine that recorded it.
     pub when: String,
 }
 
 /// One hold of a lease: no two have the same.
 type HoldId<'a> = (&'a Name, Epoch, u64);
 
-/// The holds that have rows of their own in the ledger. The claim in one that was skipped is of whoever was in its way.
+/// The holds of the runs that started these items. A skipped item has the claim of the run that held the lease.
 fn holds(rows: &[ItemRow]) -> HashSet<HoldId<'_>> {
     let claims = rows.iter().filter(|row| row.entry.state != ItemState::Skipped).map(|row| &row.entry.claim);
     claims.map(|claim| (&claim.lease, claim.epoch, claim.token.get())).collect()
 }
 
-/// What the records of leases tell.
+/// The past runs in the records of leases.
 #[derive(Default)]
 pub struct PastRuns {
-    /// Those that are over, the oldest first.
+    /// The oldest first.
     pub runs: Vec<PastRun>,
     /// Every lease that has a record.
     pub leases: Vec<Name>,
-    /// What is no record.
+    /// Records that cannot be read, and why.
     pub unreadable: Vec<Unreadable>,
 }
 
-/// Reads them all. What has a row of its own in the ledger is not told twice.
+/// Reads them, without the runs that started one of these items.
 pub fn runs(opened: &mut OpenedStore, rows: &[ItemRow]) -> Result<PastRuns, Failed> {
     let (mut all, told) = (PastRuns::default(), holds(rows));
     let found = each_stored(opened.store.as_mut(), LEASE_PREFIX, "", |key, stored| {
@@ -95,7 +96,7 @@ impl PastRun {
         (&self.lease, self.epoch, self.token)
     }
 
-    /// Whether an item was run after this. The claim in one that was skipped is of whoever was in its way.
+    /// Whether an item was run after this. A skipped item has the claim of the run that held the lease.
     pub fn is_before(&self, entry: &Entry) -> bool {
         let claim = &entry.claim;
         let later = match claim.lease == self.lease && claim.epoch == self.epoch {
@@ -117,7 +118,7 @@ impl PastRun {
 
     /// "3m ago", or when.
     pub fn ago(&self) -> String {
-        held_for(&self.when).map_or_else(|| self.when.clone(), |d| format!("{} ago", HumanDuration(d)))
+        times::ago(&self.when)
     }
 
     /// For the table of `history`.
@@ -149,45 +150,37 @@ impl PastRun {
         })
     }
 
-    /// For `why`, of a time.
+    /// For `why`, about a time.
     pub fn told_with_its_time(&self) -> String {
-        let Self { lease, token, holder, word, job, when, .. } = self;
-        let job = if job == lease.as_str() { String::new() } else { format!(" ({job})") };
-        let exit = self.exit.map(|code| format!(" (exit {code})")).unwrap_or_default();
-        let took = self.took.map(|took| format!(", after {}", HumanDuration(took))).unwrap_or_default();
-        format!("{lease}{job}: {word}{exit}, by {holder} (token {token}), ended at {when}{took}.")
+        let Self { lease, token, holder, word, when, .. } = self;
+        let exit = self.exit.map(say::exit).unwrap_or_default();
+        let took = self.took.map(|took| say::run_after(HumanDuration(took))).unwrap_or_default();
+        let (outcome, time) = (format!("{word}{exit}"), times::local_text(when));
+        say::past_run(lease, self.job_beside(), outcome, holder, token, time, took)
     }
 
     /// For `why`.
     pub fn sentence(&self) -> String {
-        let Self { lease, token, holder, word, job, .. } = self;
-        let job = if job == lease.as_str() { String::new() } else { format!(" ({job})") };
-        let ago = self.ago();
-        let after =
-            |word: &str| self.took.map(|took| format!(" {word} {}", HumanDuration(took))).unwrap_or_default();
-        let exit =
-            self.exit.filter(|code| *code != 0).map(|code| format!(" (exit {code})")).unwrap_or_default();
+        let Self { lease, token, holder, word, .. } = self;
+        let (job, ago, took) = (self.job_beside(), self.ago(), self.took.map(HumanDuration));
         match word.as_str() {
-            UNKNOWN => format!(
-                "the last run of {lease}{job} never reported: {holder} had it (token {token}), and it was taken over {ago}."
-            ),
-            UNSEALED => format!(
-                "the last run of {lease}{job} ran nothing: {holder} had it (token {token}) {ago}, and could not seal its \
-                 targets: leasehold fence ls TARGET tells whose one is, and the log of that run why it was refused."
-            ),
+            UNKNOWN => say::last_unknown(lease, job, holder, token, ago),
+            UNSEALED => say::last_not_fenced(lease, job, holder, token, ago),
             RELEASED => {
-                let after = after("after");
-                format!(
-                    "{lease}{job} was last held by {holder} (token {token}), and given back {ago}{after}."
-                )
+                let took = took.map(say::after).unwrap_or_default();
+                say::last_released(lease, job, holder, token, ago, took)
             }
             _ => {
-                let took = after("in");
-                format!(
-                    "the last run of {lease}{job}: {word}{exit}, by {holder} (token {token}) {ago}{took}."
-                )
+                let exit = self.exit.filter(|code| *code != 0).map(say::exit).unwrap_or_default();
+                let took = took.map(say::took).unwrap_or_default();
+                say::last_run(lease, job, format!("{word}{exit}"), holder, token, ago, took)
             }
         }
+    }
+
+    /// The job, if its name is not that of the lease.
+    fn job_beside(&self) -> String {
+        if self.job == self.lease.as_str() { String::new() } else { say::of_job(&self.job) }
     }
 }
 
@@ -223,7 +216,8 @@ mod tests {
         ItemRow { entry, state }
     }
 
-    /// A row about another hold hides none: of a record's other life, or of a slot that gave way to this very hold.
+    /// A hold of the same lease is another one if its token or its epoch differs, and a skipped slot names the hold
+    /// that was in its way.
     #[test]
     fn a_hold_is_in_the_ledger_only_if_the_row_is_its_own() {
         let run = PastRun {

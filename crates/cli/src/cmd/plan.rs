@@ -10,12 +10,16 @@ use leasehold_run::schedule::Slot;
 use serde_json::json;
 
 use super::job_status::{KnownJob, stood};
-use super::{OpenedStore, daemon, open};
+use super::{OpenedStore, daemon, item_args, open, times};
 use crate::args::{Everywhere, PlanArgs};
 use crate::exit::{self, Failed};
+use crate::messages::plan as say;
 use crate::out::{self, Out};
 
-/// One job, as it stands.
+/// A TTL from here on is named: it says how long a dead holder blocks others.
+pub const LONG_TTL: Duration = Duration::from_secs(600);
+
+/// One job, and its standing.
 struct JobRow<'a> {
     job: &'a Job,
     last: Option<(Entry, ItemState)>,
@@ -26,13 +30,13 @@ struct JobRow<'a> {
 /// Shows it.
 pub fn run(flags: &Everywhere, args: &PlanArgs, out: &Out) -> Result<u8, Failed> {
     let jobs = jobs::load_elsewhere(&daemon::path(flags))?;
-    // It may be asked on another machine than the one that has the programs.
+    // The programs of the jobs may be on another machine.
     if let Err(bad) = jobs::load(&daemon::path(flags)) {
-        out.warn(&format!("{bad}. Here `daemon` and `tick` would not start"));
+        out.warn(&say::not_startable(bad.to_string().trim_end_matches('.')));
     }
     if let Some(name) = args.job.as_ref().filter(|name| !jobs.iter().any(|job| job.name.as_str() == **name)) {
         let known: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
-        return Err(Failed::usage(format!("there is no job {name:?}. They are: {}", known.join(", "))));
+        return Err(say::unknown_job(format!("{name:?}"), known.join(", ")));
     }
     let mut opened = open(flags, &[])?;
     let now = super::now();
@@ -50,6 +54,11 @@ pub fn run(flags: &Everywhere, args: &PlanArgs, out: &Out) -> Result<u8, Failed>
         table.extend(cells(row, now));
     }
     out::table(&table);
+    for job in rows.iter().map(|row| row.job) {
+        if let Some(ttl) = job.wishes.ttl.filter(|ttl| *ttl >= LONG_TTL) {
+            out.note(&say::long_ttl(&job.name, HumanDuration(ttl)));
+        }
+    }
     Ok(exit::OK)
 }
 
@@ -64,13 +73,15 @@ fn cells(row: &JobRow<'_>, now: Timestamp) -> Vec<Vec<String>> {
     let last = row.last.as_ref().map_or_else(
         || "-".into(),
         |(entry, state)| match &entry.subject {
-            Subject::Slot { id, .. } => format!("{} {id}", state.word()),
+            Subject::Slot { id, .. } => {
+                format!("{} {}", state.word(), item_args::with_local_time(&entry.subject, id))
+            }
             Subject::Key(_) | Subject::Latest(_) => state.word().into(),
         },
     );
     let next = |slot: &Slot| {
         let wait = Duration::from_secs(u64::try_from(slot.number() - now.as_second()).unwrap_or(0));
-        format!("{slot} (in {})", HumanDuration(wait))
+        say::until(times::slot(&slot.id(), slot.due()), HumanDuration(wait))
     };
     let mut nexts = row.next.iter().map(next);
     let first = vec![

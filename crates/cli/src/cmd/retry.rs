@@ -1,4 +1,4 @@
-//! `leasehold retry`: a person decides about an item that waits for one.
+//! `leasehold retry`: a person decides about an item.
 
 use jiff::Timestamp;
 use leasehold::core::ids::{Epoch, Grant, Token};
@@ -16,9 +16,10 @@ use leasehold::stores::{Failure, Store, Version};
 use leasehold_run::job_records;
 use leasehold_run::jobs;
 
-use super::{OpenedStore, by_kind, daemon, item_args, other_stores, store_failed};
+use super::{OpenedStore, daemon, item_args, other_stores, store_failed};
 use crate::args::{Everywhere, RetryArgs};
-use crate::exit::{self, FailKind, Failed};
+use crate::exit::{self, Failed};
+use crate::messages::retry as say;
 use crate::out::Out;
 
 /// Decides.
@@ -36,13 +37,9 @@ pub fn run(flags: &Everywhere, args: &RetryArgs, out: &Out) -> Result<u8, Failed
         found = seen_elsewhere(&subjects, &mut opened)?;
     }
     let Some((entry, version)) = found else {
-        return Err(Failed::usage(format!(
-            "{} has no record on {}: it was never begun there, or is a slot that was dropped or whose record was \
-             removed. `leasehold history` shows what was",
-            args.key, opened.chosen.shown
-        )));
+        return Err(say::no_record(&args.key, &opened.chosen.shown));
     };
-    // The key first: a scheduler that finds the slot open would find the key waiting for a person.
+    // The key first: a scheduler that finds the slot open must not find the key waiting for a person.
     if let Some(key) = key_beside(flags, &entry.subject)
         && let Some((entry, version)) = found_at(&mut opened, &key)?
         && entry.state != ItemState::Planned
@@ -53,7 +50,7 @@ pub fn run(flags: &Everywhere, args: &RetryArgs, out: &Out) -> Result<u8, Failed
     Ok(exit::OK)
 }
 
-/// The key that a slot is done under, as far as the leasehold.toml here says so.
+/// The key beside a slot, if the leasehold.toml here gives it one.
 fn key_beside(flags: &Everywhere, subject: &Subject) -> Option<Subject> {
     let Subject::Slot { job, id, .. } = subject else { return None };
     let jobs = jobs::load_elsewhere(&daemon::path(flags)).ok()?;
@@ -66,9 +63,8 @@ fn found_at(opened: &mut OpenedStore, subject: &Subject) -> Result<Option<(Entry
     let Some(stored) = stored.map_err(|failure| store_failed(&failure, &opened.chosen))? else {
         return Ok(None);
     };
-    let bad =
-        |bad| Failed::new(FailKind::NeedsYou, "bad_record", format!("{}: {bad}", item_args::shown(subject)));
-    let entry = Entry::decode_of(subject, &stored.body).map_err(bad)?;
+    let entry = Entry::decode_of(subject, &stored.body)
+        .map_err(|why| say::bad_record(item_args::shown(subject), why))?;
     let agenda = match subject {
         Subject::Slot { job, .. } => job_records::read(opened.store.as_mut(), job),
         Subject::Key(_) | Subject::Latest(_) => Ok(None),
@@ -77,8 +73,8 @@ fn found_at(opened: &mut OpenedStore, subject: &Subject) -> Result<Option<(Entry
     Ok(job_records::told(vec![entry], agenda.as_slice()).pop().map(|entry| (entry, stored.version)))
 }
 
-/// Begins an item that has no record here, if this machine saw it on another store. No lease is held for it: if this is all
-/// that becomes of it, the next run finds it silent, and asks.
+/// Starts an item that has no record here, if this machine saw it on another store. No lease is held for it: if we end
+/// here, the next run finds that it never reported, and asks.
 fn seen_elsewhere(
     subjects: &[Subject],
     opened: &mut OpenedStore,
@@ -110,11 +106,10 @@ fn seen_elsewhere(
 }
 
 fn changed(name: &str) -> Failed {
-    let why = "its record changed while we looked; look again";
-    Failed::new(FailKind::NeedsYou, "changed", format!("{name}: {why}"))
+    say::changed(name, item_args::quoted(name))
 }
 
-/// Records what was said about one item.
+/// Records the decision about one item.
 fn decide(
     opened: &mut OpenedStore,
     entry: Entry,
@@ -129,14 +124,12 @@ fn decide(
     let next = if done { settle(&entry, lives, ending()) } else { retry(&entry, lives) };
     let Some(next) = next else {
         let why = match entry.state {
-            ItemState::Ok => "it is done".into(),
-            // Whoever said so may have come no further than that.
-            ItemState::Planned => {
-                format!("it may be run already, and {}", listed(store, &entry).map_err(failed)?)
-            }
-            _ => "a run is at it now; wait for its end, or end it with `leasehold break`".into(),
+            ItemState::Ok => say::is_done(),
+            // An earlier `retry` may have ended before a scheduler was told.
+            ItemState::Planned => say::is_planned(listed(store, &entry).map_err(failed)?),
+            _ => say::is_running(&entry.claim.lease),
         };
-        out.note(&format!("{name} is left as it is: {why}"));
+        out.note(&say::left(name, why));
         return Ok(());
     };
     match amend(store, Amending::new(version, next, random::seed())) {
@@ -145,16 +138,18 @@ fn decide(
             if let Err(e) = seen.note(&entry, None) {
                 other_stores::warn_unnoted(&entry.subject, &e, out);
             }
-            out.note(&format!("{name} is recorded as done"));
+            out.note(&say::done(name));
         }
         Amended::Done(entry, _) => {
-            let who = listed(store, &entry).map_err(failed)?;
-            out.note(&format!("{name} may be run again: {who}"));
+            out.note(&say::again(
+                item_args::shown_with_time(&entry.subject),
+                listed(store, &entry).map_err(failed)?,
+            ));
         }
         Amended::Superseded(_) => return Err(changed(&name)),
         Amended::Failed(failure) => {
-            let message = failure.message.trim_end_matches('.');
-            return Err(by_kind(failure.kind, format!("{message}. It may have been recorded all the same")));
+            let told = say::unconfirmed(failure.message.trim_end_matches('.'), item_args::quoted(&name));
+            return Err(Failed { told, ..failed(failure) });
         }
     }
     Ok(())
@@ -168,21 +163,14 @@ fn who() -> String {
 }
 
 /// Has schedulers look at a slot once more, if they know its job; after its record says that it may be run, or they
-/// would find it settled. Gives who will run it.
+/// would find it decided. Gives who will run it.
 fn listed(store: &mut dyn Store, entry: &Entry) -> Result<String, Failure> {
-    let Subject::Slot { job, at, id } = &entry.subject else { return Ok("the next run begins it".into()) };
+    let Subject::Slot { job, at, id } = &entry.subject else { return Ok(say::by_the_next_run()) };
     Ok(match job_records::again(store, job, *at)? {
-        Some(agenda) if agenda.is_settled(*at) => format!(
-            "but {OPEN_MAX} slots of {job} wait to be tried again already, and nobody will look at one more. When some of \
-             them are done, say it again"
-        ),
-        Some(agenda) if agenda.is_paused() => {
-            format!("a daemon or the next tick runs it after `leasehold resume {job}`: the job is paused")
-        }
-        Some(_) => "`leasehold tick` runs it now, and a daemon when the job is next due".into(),
-        None => {
-            format!("the next `leasehold run --slot {id}` of {job} begins it; no scheduler knows the job")
-        }
+        Some(agenda) if agenda.is_settled(*at) => say::by_nobody(OPEN_MAX, job),
+        Some(agenda) if agenda.is_paused() => say::after_resume(job),
+        Some(_) => say::by_a_scheduler(),
+        None => say::by_slot(id, job),
     })
 }
 

@@ -1,4 +1,4 @@
-//! `leasehold step NAME -- CMD`: inside a run with a key or a slot, a part of it that is not done twice.
+//! `leasehold step NAME -- CMD`: a part of a run with a key or a slot, which is not done twice.
 
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -16,51 +16,43 @@ use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 use super::manual;
 use crate::args::StepArgs;
 use crate::exit::{self, FailKind, Failed};
+use crate::messages::step as say;
+use crate::messages::step::NOT_RECORDED;
+pub use crate::messages::step::NOT_RUN;
 use crate::out::Out;
 
-/// Does it, unless it is done.
+/// Runs the step, unless it is done.
 pub fn run(args: &StepArgs, out: &Out) -> Result<u8, Failed> {
     let name = &args.name;
     let (Some(socket), Some(run)) =
         (std::env::var_os(SOCKET), Enclosing::from_env(|name| std::env::var(name).ok()))
     else {
-        return Err(no_item(name));
+        return Err(say::no_item(name));
     };
-    let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref()).map_err(|e| {
-        Failed::new(FailKind::Command(e.exit_code()), "command", format!("{e}. Nothing was run."))
-    })?;
-    let of = format!("step {name}");
+    let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref())
+        .map_err(|e| Failed::new(FailKind::Command(e.exit_code()), "command", say::no_command(&e)))?;
+    let of = say::the_step(name);
     let early = |e| unheard(&of, NOT_RUN, &e);
     let stream = UnixStream::connect(socket).map_err(early)?;
     let mut lines = BufReader::new(&stream);
-    // A script may have taken another lease since (`acquire --eval`): the run says who it is in a variable of its own.
+    // A script may have taken another lease since (`acquire --eval`): the grant of the run is in another variable.
     let grant = manual::supervisor().map_or(run.grant, |(_, grant)| grant);
     step_server::send(&stream, &StepRequest::Begin { step: name.clone(), grant }).map_err(early)?;
     match step_server::receive(&mut lines).map_err(early)? {
         StepAnswer::Begin => {}
         StepAnswer::Done { token, output } => {
-            // A reader that went away has seen enough.
-            let lost =
-                if args.keep_output && output.is_none() { "; what it printed was not kept" } else { "" };
+            // A reader that went away needs no more.
+            let lost = if args.keep_output && output.is_none() { say::no_output() } else { String::new() };
             let _ = output.map(|output| std::io::stdout().write_all(output.as_bytes()));
-            out.note(&format!("skipped step {name}: done under token {token}{lost}"));
+            out.note(&say::skipped(name, token, lost));
             return Ok(exit::OK);
         }
-        StepAnswer::Busy => {
-            let why = "another process of this run is at it. Nothing was run";
-            return Err(Failed::usage(format!("step {name}: {why}")));
-        }
-        StepAnswer::Full => {
-            let why = "the record of this item is full: it could not be recorded as done. Nothing was run. Keep less of \
-                       what its steps print, or make several items of it";
-            return Err(Failed::new(FailKind::Config, "full", format!("step {name}: {why}")));
-        }
+        StepAnswer::Busy => return Err(say::busy(name)),
+        StepAnswer::Full => return Err(say::full(name)),
         StepAnswer::BadName => {
-            let (bytes, most) = (name.len(), STEP_NAME_MAX);
-            let why = format!("a step has a name of 1 to {most} bytes and this one has {bytes}");
-            return Err(Failed::usage(format!("step {name:?}: {why}. {NOT_RUN}")));
+            return Err(say::bad_name(format!("{name:?}"), STEP_NAME_MAX, name.len()));
         }
-        StepAnswer::NoItem => return Err(no_item(name)),
+        StepAnswer::NoItem => return Err(say::no_item(name)),
         other => return Err(refused(name, NOT_RUN, other)),
     }
     let _held = inherited(&stream).map_err(early)?;
@@ -75,8 +67,7 @@ pub fn run(args: &StepArgs, out: &Out) -> Result<u8, Failed> {
     match step_server::receive(&mut lines).map_err(late)? {
         StepAnswer::Recorded { left_out } => {
             if left_out {
-                let why = "the record of its item is nearly full";
-                out.warn(&format!("step {name} is recorded as done, but not what it printed: {why}"));
+                out.warn(&say::no_room_for_output(name));
             }
             Ok(exit::OK)
         }
@@ -84,75 +75,48 @@ pub fn run(args: &StepArgs, out: &Out) -> Result<u8, Failed> {
     }
 }
 
-fn no_item(name: &str) -> Failed {
-    Failed::usage(format!(
-        "there is no item to do the step {name} of. Nothing was run. `leasehold step` works inside a run with a \
-         key or a slot: leasehold once KEY -- sh -c 'leasehold step {name} -- …'"
-    ))
-}
-
-pub const NOT_RUN: &str = "Nothing was run";
-const NOT_RECORDED: &str = "It is done, and that is not recorded";
-
-/// The run does not answer.
-pub fn unheard(of: &str, what: &str, e: &std::io::Error) -> Failed {
+/// The run does not answer; `means`: what that means for the command.
+pub fn unheard(what: &str, means: &str, e: &std::io::Error) -> Failed {
     match e.kind() {
         ErrorKind::NotFound
         | ErrorKind::ConnectionRefused
         | ErrorKind::ConnectionReset
         | ErrorKind::BrokenPipe
-        | ErrorKind::UnexpectedEof => superseded(of, "the run it belongs to is over", what),
-        _ => {
-            let message = format!("{of}: the run could not be asked: {e}. {what}");
-            Failed::new(FailKind::Unreachable, "supervisor", message)
-        }
+        | ErrorKind::UnexpectedEof => say::over(what, means),
+        _ => say::no_answer(what, e, means),
     }
 }
 
-fn refused(name: &str, what: &str, answer: StepAnswer) -> Failed {
+fn refused(name: &str, means: &str, answer: StepAnswer) -> Failed {
     match answer {
-        StepAnswer::Failed { message } => {
-            let message = message.trim_end_matches('.');
-            let what = format!(
-                "step {name} is done, but that could not be recorded: {message}. It is recorded with the run's next \
-                 step or its end; if that fails too, a retry does it again"
-            );
-            Failed::new(FailKind::Unreachable, "not_recorded", what)
-        }
-        _ => superseded(&format!("step {name}"), "a later run has gone over this item", what),
+        StepAnswer::Failed { message } => say::not_recorded(name, message.trim_end_matches('.')),
+        _ => say::overtaken(name, means),
     }
 }
 
-fn superseded(of: &str, why: &str, what: &str) -> Failed {
-    let message = format!("{of} refused: {why}. {what}");
-    Failed::new(FailKind::Refused, "refused", message)
-}
-
-/// Keep clear of the low numbers that scripts redirect by hand (`exec 3>…`, `flock 9`).
+/// Scripts redirect low numbers by hand (`exec 3>…`, `flock 9`).
 const CONNECTION_FD: i32 = 100;
 
-/// The command gets the connection: if we are killed, the run sees that somebody is still at the step.
+/// The command inherits the connection: if we are killed, the run sees that the step still runs.
 fn inherited(stream: &UnixStream) -> std::io::Result<Option<OwnedFd>> {
     let high = fcntl_dupfd_cloexec(stream, CONNECTION_FD).ok();
-    // Few descriptors allowed: then the number it has.
+    // Few descriptors are allowed: the connection keeps its number.
     fcntl_setfd(high.as_ref().map_or(stream.as_fd(), AsFd::as_fd), FdFlags::empty())?;
     Ok(high)
 }
 
-/// The command has ended, and the step is not done: that is so whoever else holds the connection. When the run has
-/// let go of it, the step can be begun again.
+/// The command failed. Processes that it left behind may hold the connection too, so the run is told at once; when it
+/// has closed its end, the step can start again.
 fn given_up(mut stream: &UnixStream) {
     let _ = stream.shutdown(Shutdown::Write).and_then(|()| stream.read(&mut [0]));
 }
 
 /// Its exit code, and what it printed if that is to be kept.
 fn execute(args: &StepArgs, program: &Program) -> Result<(u8, Option<Vec<u8>>), Failed> {
-    let failed = |e: std::io::Error| {
-        Failed::new(FailKind::Command(126), "command", format!("{e}. The step was not done."))
-    };
+    let failed = |e: std::io::Error| Failed::new(FailKind::Command(126), "command", say::not_executed(&e));
     let prepare = |command: &mut Command| {
         command.env("LEASEHOLD_STEP", &args.name);
-        // Each step has a key of its own for the other side.
+        // The other side tells steps apart by their keys.
         if let Ok(key) = std::env::var("LEASEHOLD_KEY") {
             command.env("LEASEHOLD_KEY", format!("{key}/{}", args.name));
         }
@@ -166,17 +130,16 @@ fn execute(args: &StepArgs, program: &Program) -> Result<(u8, Option<Vec<u8>>), 
     Ok((exec::code(status), printed))
 }
 
-/// As text, if it can be kept. That it is done counts for more: it is recorded all the same.
+/// As text, if it can be kept. The step is recorded as done in any case.
 fn kept(printed: Vec<u8>, name: &str, out: &Out) -> Option<String> {
     let text = String::from_utf8(printed).ok().filter(|text| text.len() <= OUTPUT_MAX);
     if text.is_none() {
-        let why = format!("it is more than {OUTPUT_MAX} bytes, or no text");
-        out.warn(&format!("step {name} is done, but what it printed is not kept: {why}"));
+        out.warn(&say::output_not_kept(name, OUTPUT_MAX));
     }
     text
 }
 
-/// Everything that is read, which is printed as it comes.
+/// Prints what the command prints as it comes, and gives it back.
 fn passed_on(mut from: std::process::ChildStdout) -> std::io::Result<Vec<u8>> {
     let (mut all, mut part, mut stdout) = (Vec::new(), [0; 4096], std::io::stdout());
     loop {
@@ -184,7 +147,7 @@ fn passed_on(mut from: std::process::ChildStdout) -> std::io::Result<Vec<u8>> {
             0 => return Ok(all),
             n => {
                 let _ = stdout.write_all(&part[..n]).and_then(|()| stdout.flush());
-                // One more than is kept tells that it is too much.
+                // One byte more than is kept shows that it is too much.
                 all.extend(part[..n].iter().take((OUTPUT_MAX + 1).saturating_sub(all.len())));
             }
         }

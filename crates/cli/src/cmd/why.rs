@@ -20,19 +20,20 @@ use serde_json::json;
 use super::history::{self, DroppedOfJob, ItemRow};
 use super::job_status::{self, JobStatus, KnownJob, is_at};
 use super::past_runs::{self, PastRun};
-use super::{OpenedStore, daemon, item_args, status};
+use super::{OpenedStore, daemon, item_args, status, times};
 use crate::args::{Everywhere, WhyArgs};
 use crate::exit::{self, Failed};
+use crate::messages::{items, why as say};
 use crate::out::{self, Out};
 
-/// Most items that are told of.
+/// Most items that are shown.
 const MOST: usize = 5;
 
 /// The time that was asked about.
 enum AskedTime {
-    /// A slot, or what may be one.
+    /// A slot, or any time of a job that is not in the leasehold.toml here.
     At(i64),
-    /// The job is in the leasehold.toml here, and this is none of its slots: why. It may have been one once.
+    /// The job is in the leasehold.toml here, and this is none of its slots: why. An earlier schedule may have had it.
     NoSlot(Option<i64>, String),
 }
 
@@ -45,13 +46,13 @@ impl AskedTime {
     }
 }
 
-/// What was asked.
+/// The question.
 struct Question<'a> {
     /// A job, a lease, a key or an item.
     name: &'a str,
     /// A time, as it was typed.
     time: Option<&'a str>,
-    /// As one word, if it was typed as one.
+    /// The name, and the time if it was part of the same word.
     whole: &'a str,
 }
 
@@ -72,7 +73,7 @@ impl<'a> Question<'a> {
             return true;
         }
         let then = asked.is_none_or(|asked| asked.second().is_some_and(|at| is_at(&row.entry, at)));
-        // What other jobs do under the lease tells nothing of a job that is called as it.
+        // A job with the name of this lease is another one than the jobs that run under the lease.
         then && (row.is_about(self.name) || job.is_none() && row.is_under(self.name))
     }
 }
@@ -80,17 +81,19 @@ impl<'a> Question<'a> {
 /// What is known of it.
 struct Known<'a> {
     question: &'a Question<'a>,
+    /// How the time was understood, if it had no offset.
+    taken: Option<String>,
     asked: Option<&'a AskedTime>,
     /// As the leasehold.toml here has it.
     job: Option<&'a Job>,
     /// The jobs there that need this lease.
     users: Vec<&'a str>,
-    /// What a run would find of the leases it needs.
+    /// The state of the leases that a run needs.
     leases: Vec<String>,
-    /// The newest items that were asked about, and how many more there are.
+    /// The newest items of this name, and how many more there are.
     rows: Vec<ItemRow>,
     more: usize,
-    /// The runs that are kept, and the last one if nothing is newer.
+    /// The runs that are kept, and the last one if no item is newer.
     runs: &'a [PastRun],
     last: Option<&'a PastRun>,
     /// Other slots of this name are recorded.
@@ -98,16 +101,19 @@ struct Known<'a> {
     stood: Option<&'a KnownJob>,
 }
 
-/// Tells.
+/// Explains.
 pub fn run(flags: &Everywhere, args: &WhyArgs, out: &Out) -> Result<u8, Failed> {
-    let question = Question::of(args);
+    let mut question = Question::of(args);
     let jobs = jobs::here(&daemon::path(flags)).unwrap_or_else(|bad| {
         out.warn(&bad.to_string());
         Vec::new()
     });
     let job = jobs.iter().find(|job| job.name.as_str() == question.name);
     let now = super::now();
-    let asked = question.time.map(|time| asked(time, question.name, job, now)).transpose()?;
+    let understood = question.time.map(|time| understood(time, job, now));
+    let taken = understood.as_ref().and_then(|understood| understood.taken.clone());
+    question.time = understood.as_ref().map(|understood| understood.text.as_str());
+    let asked = understood.as_ref().map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
     let mut rows = history::recorded(&mut opened)?.rows;
     let mut runs = past_runs::runs(&mut opened, &rows)?.runs;
@@ -124,7 +130,7 @@ pub fn run(flags: &Everywhere, args: &WhyArgs, out: &Out) -> Result<u8, Failed> 
     let leases = leases(&mut opened, question.name, job)?;
     let (asked, runs, stood) = (asked.as_ref(), &runs[..], stood.as_ref());
     let question = &question;
-    let known = Known { question, asked, job, users, leases, rows, more, runs, last, slots, stood };
+    let known = Known { question, taken, asked, job, users, leases, rows, more, runs, last, slots, stood };
     if known.is_nothing() {
         return Err(history::unheard_of(&mut opened, question.whole)?);
     }
@@ -146,11 +152,11 @@ impl Known<'_> {
         self.stood.and_then(|stood| stood.agenda.as_ref())
     }
 
-    /// What came of the last run; whether that is that it could not seal its targets.
+    /// The last run, and whether it could not fence its targets.
     fn last(&self) -> (Option<&PastRun>, bool) {
-        let unsealed = self.stood.and_then(|stood| stood.standing.unsealed());
-        let unsealed_last = unsealed.filter(|_| self.asked.is_none() || self.rows.is_empty());
-        (unsealed_last.or(self.last), unsealed.is_some())
+        let not_fenced = self.stood.and_then(|stood| stood.standing.not_fenced());
+        let shown = not_fenced.filter(|_| self.asked.is_none() || self.rows.is_empty());
+        (shown.or(self.last), not_fenced.is_some())
     }
 
     fn range(&self) -> Option<&DroppedRange> {
@@ -162,8 +168,7 @@ impl Known<'_> {
         }
     }
 
-    /// The time that was asked about, if no schedule tells whether a run was to begin then: what is known is what was
-    /// kept.
+    /// The time that was asked about, if no schedule is known. Then only the runs that are kept can answer.
     fn unscheduled(&self) -> Option<i64> {
         let unscheduled = self.rows.is_empty() && self.agenda().is_none() && self.job.is_none();
         self.asked.filter(|_| unscheduled).and_then(AskedTime::second)
@@ -176,11 +181,11 @@ impl Known<'_> {
     fn tell(&self, now: Timestamp) {
         let Self { question, asked, job, users, rows, more, .. } = self;
         let (name, time, agenda) = (question.name, question.time.unwrap_or_default(), self.agenda());
-        for sentence in &self.leases {
+        for sentence in self.taken.iter().chain(&self.leases) {
             out::line(sentence);
         }
         if job.is_none() && !users.is_empty() {
-            out::line(&format!("jobs here that need {name}: {}.", users.join(", ")));
+            out::line(&say::users(name, users.join(", ")));
         }
         if let (Some(stood), Some(agenda)) = (self.stood, agenda) {
             stands(stood, agenda, *job, asked.is_none(), now);
@@ -190,57 +195,40 @@ impl Known<'_> {
         {
             out::line(&sentence);
         }
-        let (last, unsealed) = self.last();
-        last.into_iter().for_each(|run| ran_last(run, job.filter(|_| unsealed)));
+        let (last, not_fenced) = self.last();
+        last.into_iter().for_each(|run| ran_last(run, job.filter(|_| not_fenced)));
         rows.iter().for_each(|row| item::tell(row, *job));
         if *more > 0 {
-            out::line(&format!("and {more} more: leasehold history {name}"));
+            out::line(&say::more(more, name));
         }
         for run in self.around() {
             out::line(&run.told_with_its_time());
         }
         match (asked, self.range()) {
-            (None, Some(range)) => {
-                out::line(&format!("dropped last of {name}, {}.", job_status::dropped(range)))
-            }
+            (None, Some(range)) => out::line(&say::dropped_last(name, job_status::dropped(range))),
             (None, None) if rows.is_empty() && last.is_none() => out::line(&nothing(name, agenda, *job)),
-            (Some(asked), range) if rows.is_empty() => out::line(&self.unrun(asked, range, now)),
+            (Some(asked), range) if rows.is_empty() => out::line(&self.not_recorded(asked, range, now)),
             _ => true,
         };
     }
 
     /// Why there is no record of a slot.
-    fn unrun(&self, asked: &AskedTime, range: Option<&DroppedRange>, now: Timestamp) -> String {
+    fn not_recorded(&self, asked: &AskedTime, range: Option<&DroppedRange>, now: Timestamp) -> String {
         let (name, time) = (self.question.name, self.question.time.unwrap_or_default());
         let at = match asked {
-            AskedTime::NoSlot(_, why) => return format!("{name} is not due then: {why}."),
+            AskedTime::NoSlot(_, why) => return say::not_due(name, why),
             AskedTime::At(at) => *at,
         };
+        let slot = say::slot(name, times::slot_at(time, at));
         if let Some(range) = range {
-            return format!("{name}@{time} was dropped, of {}.", job_status::dropped(range));
+            return say::dropped(slot, job_status::dropped(range));
         }
         match (self.agenda(), self.job) {
-            (Some(agenda), _) if at <= agenda.settled => format!(
-                "{name}@{time} is settled, and nothing is left of it: it was settled so long ago that its record was \
-                 removed, or it was due before a machine first loaded this schedule, which has no past."
-            ),
-            (Some(agenda), None) => format!(
-                "nobody has begun {name}@{time}, and there is no job {name} in a leasehold.toml here to tell whether it is \
-                 one of its slots ({}).",
-                agenda.schedule
-            ),
-            (_, Some(_)) if at > now.as_second() => {
-                format!("{name}@{time} is due {}.", within(at, now))
-            }
-            (Some(_), Some(_)) => format!(
-                "nobody has begun {name}@{time}, which was due {}: does a daemon run, or a tick? What finds the lease held \
-                 is recorded when a scheduler has tried it; leasehold plan {name} tells how it stands.",
-                within(at, now)
-            ),
-            (None, Some(_)) => format!(
-                "nobody has begun {name}@{time}: no daemon and no tick has loaded the job on this store, and a job has no \
-                 past before that. Start one: leasehold daemon, or leasehold tick from cron."
-            ),
+            (Some(agenda), _) if at <= agenda.settled => say::forgotten(slot),
+            (Some(agenda), None) => say::not_started_nor_known(slot, name, &agenda.schedule),
+            (_, Some(_)) if at > now.as_second() => say::due(slot, within(at, now)),
+            (Some(_), Some(_)) => say::not_started(slot, within(at, now), name),
+            (None, Some(_)) => say::not_loaded_then(slot),
             (None, None) => around::reach(name, time, at, self.runs.first(), self.slots),
         }
     }
@@ -252,7 +240,7 @@ impl Known<'_> {
         let job = agenda.zip(self.stood).map(|(agenda, stood)| {
             json!({
                 "v": 1, "kind": "job", "job": agenda.job.as_str(), "schedule": agenda.schedule,
-                "standing": stood.standing.in_words(&agenda.job), "settled": job_status::time(agenda.settled),
+                "standing": stood.standing.in_words(&agenda.job), "settled": times::utc(agenda.settled),
                 "paused": agenda.paused.as_ref().map(|paused| json!({"by": paused.by, "since": paused.at})),
             })
         });
@@ -262,18 +250,18 @@ impl Known<'_> {
     }
 }
 
-/// What came of the last run; if it could not seal them, the targets of its job.
-fn ran_last(run: &PastRun, unsealed: Option<&Job>) {
+/// The last run; and the targets of its job, if it could not fence them.
+fn ran_last(run: &PastRun, not_fenced: Option<&Job>) {
     out::line(&run.sentence());
-    if let Some(Job { name, dir, fence, .. }) = unsealed {
+    if let Some(Job { name, dir, fence, .. }) = not_fenced {
         let targets: Vec<_> = fence.iter().map(|target| shown(target)).collect();
-        out::line(&format!("targets of {name}, as seen from {}: {}.", dir.display(), targets.join(", ")));
+        out::line(&say::targets(name, dir.display(), targets.join(", ")));
     }
 }
 
-/// Leaves the newest, those first; how many more there are.
+/// Keeps the newest items, the newest first; how many others there were.
 fn newest(rows: &mut Vec<ItemRow>) -> usize {
-    // Also of those that ended in the same second.
+    // The sort keeps this order within a second.
     rows.reverse();
     rows.sort_by(|a, b| b.when().cmp(a.when()));
     let more = rows.len().saturating_sub(MOST);
@@ -297,7 +285,7 @@ fn needs(job: &Job, lease: &str) -> bool {
     job.leases.iter().any(|name| name.as_str() == lease)
 }
 
-/// What a run would find of the leases it needs.
+/// The state of the leases that a run needs.
 fn leases(opened: &mut OpenedStore, name: &str, job: Option<&Job>) -> Result<Vec<String>, Failed> {
     let names = match job {
         Some(job) => job.leases.clone(),
@@ -307,34 +295,62 @@ fn leases(opened: &mut OpenedStore, name: &str, job: Option<&Job>) -> Result<Vec
     sentences.collect()
 }
 
-/// A time on the wall that never comes: when the job is due instead, if it is.
+/// A time that the wall clock skips: when the job is due instead, if it is.
 fn skipped_by_the_clock(time: &str, job: &Job) -> Option<String> {
     let name = &job.name;
     if let Ok(slot) = job.schedule.parse_slot_id(time) {
         let named: Timestamp = slot.id().parse().ok()?;
-        return (named != slot.due()).then(|| {
-            format!("the wall clock skips {}: {name} is due when it goes on, at {}.", slot.id(), slot.due())
-        });
+        let due = || times::local(slot.due());
+        return (named != slot.due()).then(|| say::moved_by_the_clock(slot.id(), name, due()));
     }
     let zone = job.schedule.zone()?;
     let shown: DateTime = time.get(..16)?.parse().ok()?;
     let gap = matches!(zone.to_ambiguous_timestamp(shown).offset(), AmbiguousOffset::Gap { .. });
-    gap.then(|| format!("the wall clock skips {time}, and {name} is not run for it."))
+    gap.then(|| say::skipped_by_the_clock(time, name))
+}
+
+/// A time as it was typed, in the words of a slot.
+struct Understood {
+    text: String,
+    /// The instant of a time without an offset.
+    at: Option<i64>,
+    /// How such a time was understood, for people.
+    taken: Option<String>,
+}
+
+/// A time without an offset is one of the zone of the job, if its schedule has a zone, or else of this machine.
+fn understood(text: &str, job: Option<&Job>, now: Timestamp) -> Understood {
+    let own = job.and_then(|job| job.schedule.zone());
+    let zone = own.cloned().unwrap_or_else(times::here);
+    let as_typed = || Understood { text: text.into(), at: None, taken: None };
+    let Some(shown) = times::typed(text, now, &zone) else { return as_typed() };
+    let Ok(at) = zone.to_timestamp(shown) else { return as_typed() };
+    let taken = Some(say::taken_as(text, times::local_in(at, zone)));
+    // The schedule decides about a time that its wall clock skips or shows twice.
+    let clock = shown.strftime("%Y-%m-%dT%H:%M:%S").to_string();
+    let slot = job.filter(|_| own.is_some()).map(|job| job.schedule.parse_slot_id(&clock));
+    let text = match slot {
+        Some(slot) => slot.map_or(clock, |slot| slot.id()),
+        None => at.to_string(),
+    };
+    Understood { text, at: Some(at.as_second()), taken }
 }
 
 /// The time that a text means for a job.
-fn asked(time: &str, name: &str, job: Option<&Job>, now: Timestamp) -> Result<AskedTime, Failed> {
+fn asked(time: &Understood, name: &str, job: Option<&Job>, now: Timestamp) -> Result<AskedTime, Failed> {
+    let text = time.text.as_str();
     let plain = || {
-        let name = Name::new(name).map_err(|e| Failed::usage(e.to_string()))?;
-        match item_args::slot_of(time, &name, now) {
+        if let Some(at) = time.at {
+            return Ok(at);
+        }
+        let name = super::name(name)?;
+        match item_args::slot_of(text, &name, now) {
             Ok(Subject::Slot { at, .. }) => Ok(at),
             Ok(Subject::Key(_) | Subject::Latest(_)) => Ok(0),
-            Err(_) => Err(Failed::usage(format!(
-                "{time:?} is no time with an offset from UTC: write it as 2026-11-16T05:45Z or 2026-11-16T14:45+09:00"
-            ))),
+            Err(_) => Err(say::no_time(format!("{text:?}"))),
         }
     };
-    match job.map(|job| job.schedule.parse_slot_id(time)) {
+    match job.map(|job| job.schedule.parse_slot_id(text)) {
         None | Some(Err(SlotError::NotATime(_))) => Ok(AskedTime::At(plain()?)),
         Some(Ok(slot)) => Ok(AskedTime::At(slot.number())),
         Some(Err(none @ SlotError::NotASlot { .. })) => Ok(AskedTime::NoSlot(plain().ok(), none.to_string())),
@@ -342,42 +358,36 @@ fn asked(time: &str, name: &str, job: Option<&Job>, now: Timestamp) -> Result<As
     }
 }
 
-/// How the job stands. Asked about one slot, only what bears on it.
+/// The standing of the job; only what concerns every slot if one slot was asked about.
 fn stands(stood: &KnownJob, agenda: &JobRecord, job: Option<&Job>, whole: bool, now: Timestamp) {
     let name = &agenda.job;
     match &stood.standing {
         JobStatus::Paused { by, at } => {
-            out::line(&format!(
-                "{name} is paused since {at}, by {by}: its slots are dropped until `leasehold resume {name}`."
-            ));
+            out::line(&say::paused(name, times::local_text(at), by));
             return;
         }
         JobStatus::Elsewhere(schedule) => {
-            out::line(&format!(
-                "another schedule is in force for {name}, loaded by another machine or before this file was changed \
-                 ({schedule}): what the file here says is not run until a daemon or a tick loads it."
-            ));
+            out::line(&say::elsewhere(name, schedule));
             return;
         }
-        // Whichever slot was asked about.
         ahead @ JobStatus::Ahead(_) => {
-            out::line(&format!("{name} is {}.", ahead.in_words(name)));
+            out::line(&say::ahead(name, ahead.in_words(name)));
             return;
         }
-        // What ended badly is told below; and who is at it now.
+        // The sentences about its slots and runs say the same.
         JobStatus::Ended(_)
-        | JobStatus::Unsealed(..)
+        | JobStatus::NotFenced(..)
         | JobStatus::Running(_)
         | JobStatus::Fine
         | JobStatus::Unseen => {}
         stuck_or_late if whole => {
-            let words = stuck_or_late.in_words(name);
-            out::line(&format!("{name}: {}", words.trim_end_matches('.')));
+            out::line(&say::stands(name, stuck_or_late.in_words(name)));
         }
         _ => {}
     }
     if let Some(slot) = job.filter(|_| whole).and_then(|job| job.schedule.next_after(now)) {
-        out::line(&format!("{name} is due next at {slot}, {}.", within(slot.number(), now)));
+        let named = times::slot(&slot.id(), slot.due());
+        out::line(&say::due_next(name, named, within(slot.number(), now)));
     }
 }
 
@@ -385,20 +395,13 @@ fn stands(stood: &KnownJob, agenda: &JobRecord, job: Option<&Job>, whole: bool, 
 fn within(second: i64, now: Timestamp) -> String {
     let seconds = second - now.as_second();
     let time = HumanDuration(Duration::from_secs(seconds.unsigned_abs()));
-    if seconds >= 0 { format!("in {time}") } else { format!("{time} ago") }
+    if seconds >= 0 { say::in_time(time) } else { items::ago(time) }
 }
 
 fn nothing(name: &str, agenda: Option<&JobRecord>, job: Option<&Job>) -> String {
     match (agenda, job) {
-        (Some(_), _) => format!("no slot of {name} is recorded yet, and none was dropped."),
-        (None, Some(_)) => format!(
-            "nothing of {name} is recorded: no daemon and no tick has loaded the job on this store, and a job has no \
-             past before that. Start one: leasehold daemon, or leasehold tick from cron."
-        ),
-        (None, None) => {
-            format!(
-                "no run of {name} is recorded: one that found the lease held leaves no record, nor does one with --no-history"
-            )
-        }
+        (Some(_), _) => say::no_slots_yet(name),
+        (None, Some(_)) => say::not_loaded(name),
+        (None, None) => say::no_run(name),
     }
 }

@@ -6,25 +6,33 @@
 
 #[cfg(test)]
 mod commands;
+pub mod adopt;
+pub mod break_lease;
+pub mod by_hand;
+pub mod daemon;
 pub mod demo;
+pub mod doctor;
 pub mod fence;
 pub mod fenced;
 pub mod gate;
 pub mod guard;
+pub mod history;
+pub mod items;
+pub mod once;
+pub mod other_stores;
+pub mod pause;
+pub mod plan;
 pub mod push;
 pub mod read;
-pub mod run;
-pub mod write;
-pub mod adopt;
-pub mod break_lease;
-pub mod by_hand;
-pub mod doctor;
-pub mod other_stores;
+pub mod retry;
 pub mod run;
 #[cfg_attr(not(feature = "http"), allow(dead_code))] // the page lists it in every build
 pub mod serve;
 pub mod status;
+pub mod step;
 pub mod use_store;
+pub mod why;
+pub mod write;
 
 /// Failures: each becomes a function that fills in its placeholders, and an entry of `FAILURES`.
 macro_rules! failures {
@@ -68,6 +76,15 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     doctor::CATALOGUE,
     adopt::CATALOGUE,
     serve::CATALOGUE,
+    items::CATALOGUE,
+    once::CATALOGUE,
+    step::CATALOGUE,
+    retry::CATALOGUE,
+    history::CATALOGUE,
+    why::CATALOGUE,
+    plan::CATALOGUE,
+    daemon::CATALOGUE,
+    pause::CATALOGUE,
     leasehold::targets::messages::CATALOGUE,
 ];
 

@@ -11,8 +11,7 @@ mod kernel {
 
     use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
 
-    /// Watches the directory: editors and configuration tools put a new file in place of the old one, or a new link in
-    /// place of one on the way to it.
+    /// Watches the directory: editors and configuration tools replace the file, or a link that leads to it.
     pub struct Watch(Option<Watching>);
 
     struct Watching {
@@ -22,8 +21,8 @@ mod kernel {
         seen: Option<Stamp>,
     }
 
-    /// Which file it is, and in which state, wherever links lead: device, number, length, and when its content and
-    /// itself were changed.
+    /// Identifies a file and its state, links followed: device, inode, length, and the times of the last change of its
+    /// content and of its metadata.
     type Stamp = [i128; 5];
 
     fn stamp(path: &Path) -> Option<Stamp> {
@@ -50,9 +49,9 @@ mod kernel {
             add_watch(&self.inotify, dir, changes).ok().map(|_| ())
         }
 
-        /// Whether the file is another one than at the last look. One that is gone is not: what comes next is.
+        /// Whether the file has changed since the last look. A file that is gone has not: the next one has.
         fn look(&mut self) -> bool {
-            // A link: what happens where it leads counts as well.
+            // The file that a link leads to may change too.
             if let Ok(real) = self.path.canonicalize() {
                 real.parent().and_then(|dir| self.add(dir));
             }
@@ -64,7 +63,7 @@ mod kernel {
     }
 
     impl Watch {
-        /// From now on; if the system does not let us, a HUP has to do.
+        /// From now on. If the system does not allow it, only a HUP reads the file again.
         pub fn new(path: &Path) -> Self {
             Self(Watching::new(path))
         }
@@ -84,14 +83,14 @@ mod kernel {
                 any = true;
                 named |= event.file_name().is_none_or(|file| file.to_bytes() == watching.name.as_bytes());
             }
-            // Whatever happened, it may have been on the way to the file.
+            // Another file of the directory may be a link to this one.
             let other = any && watching.look();
             named || other
         }
     }
 }
 
-/// Elsewhere a HUP says so.
+/// Elsewhere only a HUP reads the file again.
 #[cfg(not(target_os = "linux"))]
 mod kernel {
     use std::os::fd::BorrowedFd;

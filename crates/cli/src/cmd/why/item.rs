@@ -1,4 +1,4 @@
-//! What became of one item.
+//! The outcome of one item.
 
 use std::time::Duration;
 
@@ -11,11 +11,13 @@ use leasehold::random;
 use leasehold_run::jobs::Job;
 
 use super::super::history::ItemRow;
-use super::super::{held_for, item_args};
+use super::super::item_args::{by_whom, quoted, shown, shown_with_time, spaced, times, tries_again};
+use super::super::{held_for, now};
 use crate::args::ATTEMPTS;
+use crate::messages::{items, why as say};
 use crate::out;
 
-/// What became of one item, and what the next run will do; what a failed one said, below.
+/// The outcome of an item and what the next run will do; the last lines of one that failed below.
 pub fn tell(row: &ItemRow, job: Option<&Job>) {
     out::line(&sentence(row, job));
     let said = row.entry.ending.as_ref().map_or("", |ending| ending.said.as_str());
@@ -26,86 +28,66 @@ pub fn tell(row: &ItemRow, job: Option<&Job>) {
 
 fn sentence(row: &ItemRow, job: Option<&Job>) -> String {
     let entry = &row.entry;
-    let name = item_args::shown(&entry.subject);
-    let by = item_args::by_whom(entry);
-    let exit =
-        entry.ending.as_ref().and_then(|e| e.exit).map(|exit| format!(" (exit {exit})")).unwrap_or_default();
-    let took = entry.ending.as_ref().filter(|_| entry.done_by_hand().is_none());
-    let took = took.map(|e| Duration::from_millis(e.took_ms));
-    let took = took.map(|took| format!(" in {}", HumanDuration(took))).unwrap_or_default();
-    let attempt = if entry.attempt > 1 { format!(", at attempt {}", entry.attempt) } else { String::new() };
+    let name = shown_with_time(&entry.subject);
+    let ending = entry.ending.as_ref();
+    let exit = ending.and_then(|ending| ending.exit).map(say::exit).unwrap_or_default();
+    let took = ending.filter(|_| entry.done_by_hand().is_none());
+    let took = took.map(|ending| say::took(HumanDuration(Duration::from_millis(ending.took_ms))));
+    let attempt = if entry.attempt > 1 { say::attempt(entry.attempt) } else { String::new() };
     let scheduled = job.filter(|_| matches!(entry.subject, Subject::Slot { .. }));
     let next = match (row.state, &entry.subject) {
-        (ItemState::Ok, Subject::Latest(_)) => "runs with --cooldown are skipped until that is over".into(),
-        (ItemState::Ok, _) => "it is not run again".into(),
-        (ItemState::Started, _) => "it is being done now, and others are skipped".into(),
-        (ItemState::Planned, _) => "the next run begins it".into(),
-        (ItemState::Skipped, _) => {
-            let told = entry.ending.as_ref().map(Ending::told).unwrap_or_default();
-            format!("it is not run ({told})")
+        (ItemState::Ok, Subject::Latest(_)) => say::cooldown_applies(),
+        (ItemState::Ok, _) => say::not_run_again(),
+        (ItemState::Started, _) => say::running(),
+        (ItemState::Planned, _) => say::next_starts(),
+        (ItemState::Skipped, _) => say::not_run(ending.map(Ending::told).unwrap_or_default()),
+        (state, _) => {
+            scheduled.map_or_else(|| unscheduled(entry, state), |job| after_a_bad_end(entry, job, now()))
         }
-        (state, _) => scheduled
-            .map_or_else(|| unscheduled(entry, state), |job| badly(entry, job, &name, super::super::now())),
     };
-    let word = match entry.state {
-        ItemState::Started if row.state == ItemState::Unknown => "begun and never reported",
-        ItemState::Planned => "to be tried again",
-        state => state.word(),
+    let outcome = match entry.state {
+        ItemState::Started if row.state == ItemState::Unknown => say::never_reported(),
+        ItemState::Planned => say::to_be_tried_again(),
+        state => state.word().into(),
     };
     if entry.state == ItemState::Skipped {
-        // The claim is of whoever was in its way.
-        let ago = held_for(row.when()).map(|d| format!(" {} ago", HumanDuration(d))).unwrap_or_default();
-        return format!("{name}: {word}{ago}; {next}.");
+        // The claim in the record is of the run that held the lease.
+        let ago = held_for(row.when()).map(|time| items::ago(HumanDuration(time)));
+        return say::item_skipped(name, outcome, spaced(ago), next);
     }
-    format!("{name}: {word}, by {by}{took}{exit}{attempt}; {next}.")
+    say::item(name, outcome, by_whom(entry), took.unwrap_or_default(), exit, attempt, next)
 }
 
 fn unscheduled(entry: &Entry, state: ItemState) -> String {
-    let slot = matches!(entry.subject, Subject::Slot { .. });
+    let (slot, failures) = (matches!(entry.subject, Subject::Slot { .. }), entry.failures);
+    let steps = if slot { entry.steps.len() } else { 0 };
+    let again = tries_again(state, failures, steps, ATTEMPTS);
     match state {
-        ItemState::Failed if matches!(entry.subject, Subject::Latest(_)) => "the next run tries again".into(),
-        ItemState::Failed if entry.failures < ATTEMPTS => {
-            let n = entry.failures;
-            let times = if n == 1 { "once".into() } else { format!("{n} times") };
-            format!("it failed {times}, and the next run tries again, unless it says --attempts {n}")
-        }
-        ItemState::Failed => {
-            let (name, n) = (item_args::shown(&entry.subject), entry.failures);
-            let more = n.saturating_add(1);
-            format!(
-                "it failed {n} times, and waits for you (79), unless a run says --attempts {more}: leasehold retry {name}"
-            )
-        }
-        _ if slot && !entry.steps.is_empty() => {
-            format!("the next run of it goes on: {}", steps_done(entry))
-        }
-        _ => {
-            "nobody can tell whether it did its work: the next run asks you (79), unless it says --if-unknown retry".into()
-        }
+        ItemState::Failed if matches!(entry.subject, Subject::Latest(_)) => say::next_tries(),
+        ItemState::Failed if again => say::next_tries_unless(times(failures), failures),
+        ItemState::Failed => say::waits(times(failures), ATTEMPTS, quoted(&shown(&entry.subject))),
+        _ if again => say::next_goes_on(steps_done(entry)),
+        _ => say::next_asks(),
     }
 }
 
 fn steps_done(entry: &Entry) -> String {
-    match entry.steps.len() {
-        1 => "1 step of it is done and is not done again".into(),
-        n => format!("{n} steps of it are done and are not done again"),
-    }
+    if entry.steps.len() == 1 { say::one_step() } else { say::steps(entry.steps.len()) }
 }
 
 /// What a scheduler does about a slot that did not end well.
-fn badly(entry: &Entry, job: &Job, name: &str, now: Timestamp) -> String {
+fn after_a_bad_end(entry: &Entry, job: &Job, now: Timestamp) -> String {
     let found = FoundEntry { entry, age: None };
     let ask = job.terms().ask(entry, now.as_second());
-    // A run that is at it is told of before.
+    // Only asked if no run is working on it.
     let open = prospect(found, &ask, Some(Alive::No), WriteId(random::seed())) == Prospect::Open;
     let failed = entry.state == ItemState::Failed;
+    let name = quoted(&shown(&entry.subject));
     match open {
-        true if failed => format!("it may fail {} times, and is tried again", job.attempts),
-        true if job.retry => "it is run again, as retry = true says".into(),
-        true => format!("it is run again: {}", steps_done(entry)),
-        false if failed => format!("it is not run again unless you say: leasehold retry {name}"),
-        false => format!(
-            "nobody can tell whether it did its work: look, then leasehold retry {name}, or leasehold retry --done {name}"
-        ),
+        true if failed => say::may_fail(job.attempts),
+        true if job.retry => say::retried(),
+        true => say::goes_on(steps_done(entry)),
+        false if failed => say::not_tried_again(name),
+        false => say::check_first(name),
     }
 }

@@ -1,4 +1,4 @@
-//! What a scheduler says.
+//! Tells people, or readers of `--json`, what a scheduler does.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
@@ -6,57 +6,61 @@ use std::time::Duration;
 
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::job_record::STUCK;
-use leasehold::core::ledger::{Entry, ItemState};
+use leasehold::core::ledger::{Entry, ItemState, SettleReason};
 use leasehold::core::name::Name;
-use leasehold::stores::Failure;
 use leasehold_run::job_records::{JobNote, SlotToStart};
 use leasehold_run::schedule::Slot;
 use leasehold_run::scheduler::{ClockError, RunEnded, SchedulerEvent, SlotFate, StartError};
 use serde_json::{Value, json};
 
-use crate::cmd::job_status::{ahead, dropped_of, time};
+use crate::cmd::job_status::because;
+use crate::cmd::times::utc;
 use crate::cmd::{held_for, item_args, store_failed};
 use crate::config::Chosen;
 use crate::exit::Failed;
+use crate::messages::{daemon as say, plan};
 use crate::out::Out;
 
-/// Tells people, or whoever reads `--json`.
-pub struct Messages<'a> {
+/// Tells what happens.
+pub struct Progress<'a> {
     out: &'a Out,
     chosen: Chosen,
-    /// What was said of a job and need not be said again.
+    /// What was told about a job once, and is not repeated.
     told: BTreeSet<(Name, String)>,
 }
 
-impl<'a> Messages<'a> {
+impl<'a> Progress<'a> {
     pub fn new(out: &'a Out, chosen: Chosen) -> Self {
         Self { out, chosen, told: BTreeSet::new() }
     }
 
-    /// Tells of one thing.
+    /// Tells of one event.
     pub fn tell(&mut self, event: &SchedulerEvent<'_>) {
         match event {
             SchedulerEvent::Registered(changed) => {
-                // Whoever has changed the file wants to hear what is still wrong.
+                // After a change of the file everything that is still wrong is told again.
                 self.told.clear();
                 self.registered(changed);
             }
             SchedulerEvent::Noted(job, note) => self.note(job, note),
             SchedulerEvent::Unusable(job, failure) => {
                 if self.told.insert(((*job).clone(), failure.message.clone())) {
-                    self.out.warn(&format!("{job} is not run: {}", failure.message));
+                    self.out.warn(&say::not_run(job, &failure.message));
                 }
             }
             SchedulerEvent::Started(job, start) => self.started(job, start),
             SchedulerEvent::NotStarted(job, slot, error) => self.not_started(job, slot, error),
             SchedulerEvent::Ended(job, run) => self.ended(job, run),
-            SchedulerEvent::StoreSilent(failure) => self.silent(failure),
-            SchedulerEvent::StoreAnswers => self.out.warn("the store answers again"),
+            SchedulerEvent::StoreSilent(failure) => {
+                let why = failure.message.trim_end_matches('.');
+                self.out.warn(&say::store_silent(why, &self.chosen.shown));
+            }
+            SchedulerEvent::StoreAnswers => self.out.warn(&say::store_answers()),
             SchedulerEvent::ClockWrong(error) => self.clock_wrong(error),
         }
     }
 
-    /// For `--json`: what it is about, what people are told of it, and the same in fields.
+    /// For `--json`: its name, the sentence for people, and the same in fields.
     fn event(&self, event: &str, job: &Name, slot: &str, text: &str, fields: &Value) {
         if !self.out.json {
             return;
@@ -68,15 +72,15 @@ impl<'a> Messages<'a> {
         self.out.object(&object);
     }
 
-    /// Jobs were seen for the first time, or with another schedule.
+    /// Jobs were loaded for the first time, or with another schedule.
     fn registered(&self, changed: &[(Name, Option<String>)]) {
         let new: Vec<&Name> =
             changed.iter().filter(|(_, before)| before.is_none()).map(|(job, _)| job).collect();
         let store = &self.chosen.shown;
         let text = match &new[..] {
             [] => String::new(),
-            [job] => format!("{job} is new on {store}: due from now on, nothing was missed"),
-            jobs => format!("{} jobs are new on {store}: due from now on, nothing was missed", jobs.len()),
+            [job] => say::new_job(job, store),
+            jobs => say::new_jobs(jobs.len(), store),
         };
         if !new.is_empty() {
             self.out.note(&text);
@@ -85,11 +89,7 @@ impl<'a> Messages<'a> {
             self.event("registered", job, "", &text, &json!({"before": null}));
         }
         for (job, before) in changed.iter().filter_map(|(job, before)| Some((job, before.as_ref()?))) {
-            let text = format!(
-                "{job} has another schedule now (it was {before}): what was due before is not run. If another machine \
-                 still has the old one, give both the same file; if another leasehold.toml on this store has a job of that \
-                 name, rename one"
-            );
+            let text = say::rescheduled(job, before);
             self.out.note(&text);
             self.event("registered", job, "", &text, &json!({"before": before}));
         }
@@ -98,18 +98,18 @@ impl<'a> Messages<'a> {
     fn started(&self, job: &Name, start: &SlotToStart) {
         let SlotToStart { slot, late, again, .. } = start;
         let how = match (again, late) {
-            (true, _) => ", once more",
-            (false, true) => ", which was missed",
-            (false, false) => "",
+            (true, _) => say::once_more(),
+            (false, true) => say::late(),
+            (false, false) => String::new(),
         };
-        let text = format!("starting {job} for {slot}{how}");
+        let text = say::starting(job, slot, how);
         self.out.detail(&text);
         let fields = json!({"missed": *late && !again, "again": again});
         self.event("started", job, &slot.due().to_string(), &text, &fields);
     }
 
     fn not_started(&self, job: &Name, slot: &Slot, error: &StartError) {
-        let text = format!("{job} was not started for {slot}: {error}");
+        let text = say::not_started(job, slot, error);
         self.out.warn(&text);
         self.event("unstarted", job, &slot.due().to_string(), &text, &json!({"reason": error.to_string()}));
     }
@@ -129,60 +129,50 @@ impl<'a> Messages<'a> {
         }
     }
 
-    /// What was found about a job. Some of it is said once.
+    /// What a scheduler found about a job. Some of it is told once.
     fn note(&mut self, job: &Name, note: &JobNote) {
         let (event, slot, text, fields) = match note {
             JobNote::Dropped(range) => {
+                let (first, last, why) = (utc(range.first), utc(range.last), because(range.why));
+                let text = match range.count {
+                    1 => say::dropped_one(job, &first, why),
+                    count => say::dropped(count, job, &first, &last, why),
+                };
                 let fields = json!({
                     "outcome": "dropped", "reason": range.why.word(), "count": range.count,
-                    "first": time(range.first), "last": time(range.last),
+                    "first": first, "last": last,
                 });
-                ("dropped", String::new(), dropped_of(job, range), fields)
+                ("dropped", String::new(), text, fields)
             }
             JobNote::WavedOff(entry) => {
                 let (lease, holder) = (&entry.claim.lease, &entry.claim.holder);
-                let held =
-                    held_for(&holder.since).map(|d| format!(" for {}", HumanDuration(d))).unwrap_or_default();
+                let held = held_for(&holder.since).map(|time| say::for_time(HumanDuration(time)));
                 let by = format!("{}/{}", holder.host, holder.pid);
-                let token = entry.claim.token;
-                let text = format!("skipped {}: {lease} is held by {by} (token {token}){held}", shown(entry));
+                let text =
+                    say::skipped(shown(entry), lease, &by, entry.claim.token, held.unwrap_or_default());
                 let fields = json!({
-                    "outcome": "skipped", "reason": "overlap", "lease": lease.as_str(), "holder": by,
-                    "since": holder.since,
+                    "outcome": ItemState::Skipped.word(), "reason": SettleReason::Overlap.word(),
+                    "lease": lease.as_str(), "holder": by, "since": holder.since,
                 });
                 ("skipped", shown(entry), text, fields)
             }
             JobNote::Stuck(slot) => {
-                let text = format!(
-                    "{job} is stuck: {STUCK} slots in a row found its lease held; see: leasehold plan {job}"
-                );
-                ("stuck", item_args::shown(slot), text, json!({"count": STUCK}))
+                ("stuck", item_args::shown(slot), say::stuck(job, STUCK), json!({"count": STUCK}))
             }
             JobNote::Silent(entry) => {
-                let by = item_args::by_whom(entry);
-                let text = format!(
-                    "{} was begun by {by} and never reported; see: leasehold why {job}",
-                    shown(entry)
-                );
-                let fields = json!({"outcome": "unknown", "attempt": entry.attempt});
+                let text = say::never_reported(shown(entry), item_args::by_whom(entry), job);
+                let fields = json!({"outcome": ItemState::Unknown.word(), "attempt": entry.attempt});
                 ("unknown", shown(entry), text, fields)
             }
-            JobNote::Elsewhere(schedule) => (
-                "elsewhere",
-                String::new(),
-                format!(
-                    "{job} is not run here: another machine has loaded another schedule for it since ({schedule}). Give \
-                     all machines the same file"
-                ),
-                json!({"schedule": schedule}),
-            ),
+            JobNote::Elsewhere(schedule) => {
+                let text = say::elsewhere(job, schedule);
+                ("elsewhere", String::new(), text, json!({"schedule": schedule}))
+            }
             JobNote::Ahead(upto) => {
-                let text = format!("{job} is not run: it is {}", ahead(job, *upto));
-                ("ahead", String::new(), text, json!({"until": time(*upto)}))
+                let text = say::ahead(job, plan::ahead(utc(*upto), job));
+                ("ahead", String::new(), text, json!({"until": utc(*upto)}))
             }
-            JobNote::Bad(why) => {
-                ("bad", String::new(), format!("{why}. It is left alone"), json!({"reason": why}))
-            }
+            JobNote::Bad(why) => ("bad", String::new(), say::left_alone(why), json!({"reason": why})),
         };
         let once = matches!(note, JobNote::Elsewhere(_) | JobNote::Bad(_) | JobNote::Ahead(_));
         if once && !self.told.insert((job.clone(), text.clone())) {
@@ -199,43 +189,27 @@ impl<'a> Messages<'a> {
         let why = clock_failed(error, &self.chosen).told.to_string();
         match error {
             ClockError::Off(_) => self.out.warn(&why),
-            ClockError::Store(_) => self.out.warn(&format!(
-                "{}. This machine's clock was set, or was wrong before, and cannot be compared with the store's: nothing \
-                 is started until it can be; what is due meanwhile is caught up as far as catch_up says",
-                why.trim_end_matches('.')
-            )),
+            ClockError::Store(_) => self.out.warn(&say::clocks_unknown(why.trim_end_matches('.'))),
         }
-    }
-
-    fn silent(&self, failure: &Failure) {
-        self.out.warn(&format!(
-            "{} ({}). Nothing is started until it answers; what is due meanwhile is caught up as far as catch_up says",
-            failure.message.trim_end_matches('.'),
-            self.chosen.shown
-        ));
     }
 }
 
-/// A clock by which nothing is started, as a failure.
+/// A clock that is too far off to start anything, as a failure.
 pub fn clock_failed(error: &ClockError, chosen: &Chosen) -> Failed {
     let ahead = match error {
         ClockError::Off(ahead) => *ahead,
         ClockError::Store(failure) => return store_failed(failure, chosen),
     };
     let off = HumanDuration(Duration::from_millis(ahead.unsigned_abs()));
-    let way = if ahead > 0 { "ahead of" } else { "behind" };
-    Failed::config(format!(
-        "this machine's clock is {off} {way} that of {}. Nothing was started: jobs would run at wrong times. Set \
-         the clock (timedatectl set-ntp true), then start again",
-        chosen.shown
-    ))
+    let way = if ahead > 0 { say::ahead_of() } else { say::behind() };
+    say::clock_off(off, way, &chosen.shown)
 }
 
 fn shown(entry: &Entry) -> String {
     item_args::shown(&entry.subject)
 }
 
-/// What is said of a run that has ended.
+/// What is told of a run that has ended.
 struct RunMessage {
     word: &'static str,
     text: String,
@@ -245,36 +219,34 @@ struct RunMessage {
 
 fn told(job: &Name, slot: &str, run: &RunEnded<'_>) -> RunMessage {
     let (status, attempts) = (run.ended.status, run.ended.attempts);
-    let code = match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, signal) => format!("signal {}", signal.unwrap_or(0)),
+    let how = match (status.code(), status.signal()) {
+        (Some(code), _) => say::exit_code(code),
+        (None, signal) => say::signal(signal.unwrap_or(0)),
     };
-    let see = format!("leasehold why {job} {slot}");
+    let see = say::see_why(job, slot);
     let alarming = !run.went_well();
     let (word, text) = match (run.became, &run.record) {
         (SlotFate::NotKnown, Err(failure)) => {
             let why = failure.message.trim_end_matches('.');
-            let asked = "the store could not be asked what came of it";
-            ("not known", format!("{job} for {slot} ended ({code}); {asked}: {why}"))
+            ("not known", say::outcome_unasked(job, slot, how, why))
         }
-        (SlotFate::NotBegun | SlotFate::NotKnown, _) => {
-            ("not begun", format!("{job} for {slot} was not begun ({code})"))
-        }
-        (SlotFate::Silent, _) => {
-            ("unknown", format!("{job} for {slot} began and never reported ({code}); {see}"))
-        }
+        (SlotFate::NotBegun | SlotFate::NotKnown, _) => ("not begun", say::not_begun(job, slot, how)),
+        (SlotFate::Silent, _) => (ItemState::Unknown.word(), say::silent(job, slot, how, see)),
         (SlotFate::Stands(record), _) if matches!(record.state, ItemState::Ok | ItemState::Skipped) => {
             let word = record.state.word();
-            (word, format!("{job} for {slot}: {word}"))
+            (word, say::ended(job, slot, word))
         }
         (SlotFate::Stands(record), _) => {
             let (word, failed) = (record.state.word(), record.state == ItemState::Failed);
             let attempt = match failed && attempts > 1 {
-                true => format!(", attempt {} of {attempts}", record.failures),
+                true => say::attempt(record.failures, attempts),
                 false => String::new(),
             };
-            let waits = if failed && record.failures >= attempts { "it waits for you: " } else { "" };
-            (word, format!("{job} for {slot}: {word} ({code}){attempt}; {waits}{see}"))
+            let waits = match failed && !item_args::tries_again(record.state, record.failures, 0, attempts) {
+                true => say::waits(),
+                false => String::new(),
+            };
+            (word, say::ended_badly(job, slot, word, how, attempt, waits, see))
         }
     };
     RunMessage { word, text, alarming }
@@ -285,16 +257,20 @@ mod tests {
     use std::process::ExitStatus;
 
     use leasehold::core::ledger::Subject;
-    use leasehold::stores::FailureKind;
+    use leasehold::stores::{Failure, FailureKind};
     use leasehold_run::handoff::SlotRecord;
     use leasehold_run::scheduler::EndedRun;
 
     use super::*;
 
-    const SITE: &str = "site for 1970-01-01T00:00:00Z";
+    const SLOT: &str = "1970-01-01T00:00:00Z";
 
-    /// What is said of a run that ended so, as raw as wait tells it, and whether it is alarming.
-    fn said(raw: i32, became: SlotFate, record: Result<Option<SlotRecord>, Failure>) -> (String, bool) {
+    /// What is told of a run that ended so, as raw as wait gives it: the word, the sentence and whether it is alarming.
+    fn said(
+        raw: i32,
+        became: SlotFate,
+        record: Result<Option<SlotRecord>, Failure>,
+    ) -> (&'static str, String, bool) {
         let job = Name::new("site").unwrap();
         let slot = Slot::due_at(0).unwrap();
         let id = slot.due().to_string();
@@ -302,25 +278,23 @@ mod tests {
         let status = ExitStatus::from_raw(raw);
         let ended = EndedRun { slot, subject, status, run_id: "r".into(), outcome: None, attempts: 1 };
         let told = told(&job, &id, &RunEnded { ended: &ended, record, became });
-        (told.text, told.alarming)
+        (told.word, told.text, told.alarming)
     }
 
     #[test]
     fn a_store_that_does_not_answer_is_not_a_run_that_did_not_begin() {
-        let not_begun = said(9, SlotFate::NotBegun, Ok(None));
-        assert_eq!(not_begun, (format!("{SITE} was not begun (signal 9)"), true));
+        let text = say::not_begun("site", SLOT, say::signal(9));
+        assert_eq!(said(9, SlotFate::NotBegun, Ok(None)), ("not begun", text, true));
         let failure = Failure::new(FailureKind::Unreachable, "no answer.");
-        let text =
-            format!("{SITE} ended (exit code 1); the store could not be asked what came of it: no answer");
-        assert_eq!(said(0x100, SlotFate::NotKnown, Err(failure)), (text, true));
+        let text = say::outcome_unasked("site", SLOT, say::exit_code(1), "no answer");
+        assert_eq!(said(0x100, SlotFate::NotKnown, Err(failure)), ("not known", text, true));
     }
 
     #[test]
     fn a_slot_that_failed_for_the_last_time_waits_for_a_person() {
         let recorded = SlotRecord { state: ItemState::Failed, attempt: 1, failures: 1 };
-        let failed = format!(
-            "{SITE}: failed (exit code 1); it waits for you: leasehold why site 1970-01-01T00:00:00Z"
-        );
-        assert_eq!(said(0x100, SlotFate::Stands(recorded), Ok(Some(recorded))), (failed, true));
+        let see = say::see_why("site", SLOT);
+        let text = say::ended_badly("site", SLOT, "failed", say::exit_code(1), "", say::waits(), see);
+        assert_eq!(said(0x100, SlotFate::Stands(recorded), Ok(Some(recorded))), ("failed", text, true));
     }
 }

@@ -1,0 +1,95 @@
+//! Keys and slots: what `run`, `once` and the runs of a scheduler say about them.
+
+#[cfg(test)]
+use leasehold::messages::Catalogue;
+use leasehold::{explanations, notes};
+
+use super::failures;
+
+/// What a run says about its key or slot.
+#[cfg(test)]
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "items",
+    about: "Keys and slots: `leasehold run` with `--key`, `--slot` or `--cooldown`, `leasehold once`, and slots.",
+    entries: &[NOTES, FAILURES, EXPLANATIONS],
+};
+
+notes! {
+    /// The one line of a run that did not start because its item is done, or is being done.
+    skipped(item, why) "skipped {item}: {why}";
+    cooling_down(by, cooldown) "its last good run, by {by}, is within the cooldown of {cooldown}";
+    done(by) "done by {by}";
+    not_wanted(told) "it was decided not to run it ({told})";
+    in_progress(by, lease) "in progress, started by {by} under {lease}";
+    decided() "its time is decided: it was dropped, or it was done so long ago that its record was removed";
+
+    by(host, pid, token, ago) "{host}/{pid} (token {token}){ago}";
+    by_hand(who, ago) "hand ({who}){ago}";
+    ago(time) "{time} ago";
+    once() "once";
+    times(count) "{count} times";
+
+    lost_half_way() "stopped half way because its lease was lost";
+    stopped_half_way() "stopped half way";
+    silent() "never reported how it ended (it was killed, its machine died, or it could not reach the store)";
+    too_late(ago) "; it was first started {ago} ago, and by now the other side may have forgotten the key";
+    no_age() "; the store cannot tell how long ago it was first started";
+    too_often(silences) "; so did {silences} runs in a row, and no further run starts by itself";
+    one_step_done() ". 1 of its steps is done and would not run again";
+    steps_done(count) ". {count} of its steps are done and would not run again";
+    maybe_recorded() ". It may be recorded as started: then the next run asks you (79)";
+
+    ended_unknown(item, quoted)
+        "{item} was stopped half way and may have done its work; the next run asks you (79). Check whether it did; \
+         then leasehold retry {quoted} lets it run again, and leasehold retry --done {quoted} records it as done";
+    unrecorded_silent(item)
+        "how {item} ended was not recorded: another run found this one silent and recorded that; the next run asks \
+         you (79)";
+    unrecorded_changed(item, by) "how {item} ended was not recorded: its record was changed meanwhile{by}";
+    changed_by(by) " by {by}";
+    unrecorded_perhaps(item, why)
+        "how {item} ended may not be recorded: {why}. If it is not, the next run asks you (79)";
+    unrecorded(item) "how {item} ended was not recorded; the next run asks you (79)";
+
+    slot_no_time() "that is not a time with an offset from UTC";
+    slot_interval() "the interval is a whole number of seconds";
+    slot_fraction() "a slot is a whole second";
+    slot_leap() "a minute has the seconds 0 to 59";
+}
+
+failures! {
+    lone_provider_keeps() Usage "usage"
+        { "--provider-keeps says for how long a retry is safe" "Nothing was run" "Add --if-unknown retry" }
+    no_item() Usage "usage"
+        { "--attempts, --keep, --if-unknown, --provider-keeps and --new-here are about a --key or a --slot, and there is none"
+          "Nothing was run" "" }
+    no_item_to_tail() Usage "usage"
+        { "--tail keeps the last lines in the record of a --key, a --slot or a --cooldown, and there is none"
+          "Nothing was run" "" }
+    bad_key(most, bytes) Usage "usage"
+        { "a key has 1 to {most} bytes, and this one has {bytes}" "Nothing was run" "" }
+    bad_slot(slot, why) Usage "usage"
+        { "--slot {slot}: {why}" "Nothing was run"
+          "Write a time with its offset, as 2026-11-16T05:45Z or 2026-11-16T14:45+09:00, or now/15m for the nearest \
+           multiple of 15 minutes" }
+    no_clock(store) Config "config"
+        { "{store} cannot tell how long ago something was written, so --cooldown, --keep and --provider-keeps mean \
+           nothing there"
+          "Nothing was run" "Use --key or --slot alone, or a store with a clock" }
+    /// A run started it and never reported; a person has to decide.
+    unknown(item, by, how, doubt, steps, quoted) NeedsYou "outcome_unknown"
+        { "{item} was started by {by} and {how}{doubt}" "It may have done its work, so nothing was run{steps}"
+          "Check whether it did; then leasehold retry {quoted} lets it run again, and leasehold retry --done {quoted} \
+           records it as done" }
+    /// It failed as often as it may.
+    quarantined(item, times, by, quoted) NeedsYou "quarantined"
+        { "{item} failed {times}, last by {by}, and waits for you" "Nothing was run"
+          "See what is wrong; then: leasehold retry {quoted}" }
+    bad_record(item, store, why) NeedsYou "bad_record"
+        { "{item} on {store}: {why}" "Nothing was changed and nothing was run, because it may be done already" "" }
+}
+
+explanations! {
+    /// The store did not say whether the item may run.
+    not_asked(why, store, item, late) { "{why} ({store})" "Nothing was run: {item} may be done already{late}" "" }
+}

@@ -1,0 +1,36 @@
+//! `leasehold pause` and `leasehold resume`.
+
+#[cfg(test)]
+use leasehold::messages::Catalogue;
+use leasehold::notes;
+
+use super::failures;
+
+/// What `pause` and `resume` say.
+#[cfg(test)]
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "pause",
+    about: "`leasehold pause` and `leasehold resume`.",
+    entries: &[NOTES, FAILURES],
+};
+
+notes! {
+    paused(job, by, at)
+        "{job} is paused (by {by} at {at}): its slots are dropped until leasehold resume {job}; a run that has \
+         started goes on";
+    resumed(job, back) "{job} goes on with what is due from now on{back}";
+    set_back(now, upto)
+        " ({now}, by this machine): it was recorded as decided up to {upto}, by a clock that was wrong";
+}
+
+failures! {
+    not_loaded(job, store) Usage "usage"
+        { "no machine has loaded a job {job} on {store}" ""
+          "pause and resume work on the jobs of a leasehold.toml that a daemon or a tick has loaded. See: leasehold plan" }
+    not_set_back(job, upto, schedule) Config "config"
+        { "{job} is recorded as decided up to {upto}, by a clock that was wrong, and stays so: the leasehold.toml \
+           here has no job {job} with the schedule {schedule}"
+          ""
+          "Say it where that file is, or with --config FILE; if the file was changed since, run leasehold tick there \
+           first" }
+}

@@ -1,0 +1,46 @@
+//! `leasehold retry`.
+
+#[cfg(test)]
+use leasehold::messages::Catalogue;
+use leasehold::{explanations, notes};
+
+use super::failures;
+
+/// What `retry` says.
+#[cfg(test)]
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "retry",
+    about: "`leasehold retry`: a person decides about an item.",
+    entries: &[NOTES, FAILURES, EXPLANATIONS],
+};
+
+notes! {
+    left(item, why) "{item} is left as it is: {why}";
+    is_done() "it is done";
+    is_planned(who) "it may be run already, and {who}";
+    is_running(lease) "a run is working on it; wait for its end, or end that run: leasehold break {lease}";
+    done(item) "{item} is recorded as done";
+    again(item, who) "{item} may be run again: {who}";
+
+    by_the_next_run() "the next run starts it";
+    by_nobody(most, job)
+        "but {most} slots of {job} wait to be tried again already, and a scheduler takes no more. When some of them \
+         are done, retry this one again";
+    after_resume(job) "a daemon or the next tick runs it after leasehold resume {job}: the job is paused";
+    by_a_scheduler() "leasehold tick runs it now, and a daemon when the job is next due";
+    by_slot(slot, job) "the next leasehold run --slot {slot} of {job} starts it; no scheduler knows the job";
+}
+
+failures! {
+    no_record(item, store) Usage "usage"
+        { "{item} has no record on {store}: it was never started there, or it is a slot that was dropped or whose \
+           record was removed"
+          "" "See what is recorded: leasehold history" }
+    bad_record(item, why) NeedsYou "bad_record" { "{item}: {why}" "" "" }
+    changed(item, quoted) NeedsYou "changed"
+        { "the record of {item} changed meanwhile" "" "Look again: leasehold why {quoted}" }
+}
+
+explanations! {
+    unconfirmed(why, quoted) { "{why}" "" "It may have been recorded all the same; see: leasehold why {quoted}" }
+}

@@ -1,0 +1,118 @@
+//! `leasehold why`.
+
+#[cfg(test)]
+use leasehold::messages::Catalogue;
+use leasehold::notes;
+
+use super::failures;
+
+/// What `why` says.
+#[cfg(test)]
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "why",
+    about: "`leasehold why NAME [TIME]`: why something did or did not run.",
+    entries: &[NOTES, FAILURES],
+};
+
+notes! {
+    /// A time without an offset, as it was understood.
+    taken_as(text, time) "{text} is taken as {time}";
+    users(lease, jobs) "jobs here that need {lease}: {jobs}.";
+    more(count, name) "and {count} more: leasehold history {name}";
+    targets(job, dir, targets) "targets of {job}, as seen from {dir}: {targets}.";
+    slot(job, time) "{job}@{time}";
+
+    paused(job, since, by) "{job} is paused since {since}, by {by}: its slots are dropped until leasehold resume {job}.";
+    elsewhere(job, schedule)
+        "another schedule is in force for {job}, loaded by another machine or before this file was changed \
+         ({schedule}): the schedule in this file is not used until a daemon or a tick loads it.";
+    ahead(job, ahead) "{job} is {ahead}";
+    stands(job, standing) "{job}: {standing}";
+    due_next(job, slot, when) "{job} is due next at {slot}, {when}.";
+    in_time(time) "in {time}";
+    moved_by_the_clock(shown, job, due) "the wall clock skips {shown}: {job} is due when it goes on, at {due}.";
+    skipped_by_the_clock(shown, job) "the wall clock skips {shown}, and {job} is not run for it.";
+
+    dropped_last(job, dropped) "dropped last of {job}: {dropped}.";
+    dropped(slot, dropped) "{slot} was dropped: {dropped}.";
+    not_due(job, why) "{job} is not due then: {why}.";
+    forgotten(slot)
+        "{slot} is decided, and has no record: it was decided so long ago that its record was removed, or it was due \
+         before a machine first loaded this schedule.";
+    not_started_nor_known(slot, job, schedule)
+        "no run of {slot} has started, and no leasehold.toml here has a job {job} to tell whether that is one of its \
+         slots ({schedule}).";
+    due(slot, when) "{slot} is due {when}.";
+    not_started(slot, when, job)
+        "{slot} was due {when}, and no run of it has started: does a daemon or a tick run? A held lease is recorded only \
+         when a scheduler has tried the slot; see: leasehold plan {job}";
+    not_loaded_then(slot)
+        "no run of {slot} has started: no daemon and no tick has loaded the job on this store, and slots before that \
+         are not run. Start one: leasehold daemon, or leasehold tick from cron.";
+    not_loaded(job)
+        "nothing of {job} is recorded: no daemon and no tick has loaded the job on this store, and slots before that \
+         are not run. Start one: leasehold daemon, or leasehold tick from cron.";
+    no_slots_yet(job) "no slot of {job} is recorded yet, and none was dropped.";
+    no_run(name)
+        "no run of {name} is recorded: a run that found the lease held leaves no record, nor does one with --no-history";
+
+    no_slots(name) "{name} has no recorded slots, so a run is not tied to a time.";
+    no_such_slot(name, time) "no run of {name} with --slot {time} is recorded.";
+    none_kept(name, time) "Whether {name} ran at {time} is not known: none of its runs is kept.";
+    kept_later(name, time, most, oldest)
+        "Whether {name} ran at {time} is not known: at most {most} runs are kept, and the oldest of them ended at \
+         {oldest}.";
+    kept(name, oldest, time) "Runs of {name} are kept since {oldest}, and there is no other around {time}.";
+    not_kept() "A run that found the lease held leaves no record, nor does one with --no-history.";
+    keep_slots() "To have a record for each time, use --slot or a job in leasehold.toml.";
+
+    /// One key or slot; `next` says what follows.
+    item(item, outcome, by, took, exit, attempt, next) "{item}: {outcome}, by {by}{took}{exit}{attempt}; {next}.";
+    item_skipped(item, outcome, ago, next) "{item}: {outcome}{ago}; {next}.";
+    never_reported() "started and never reported";
+    to_be_tried_again() "to be tried again";
+    attempt(number) ", at attempt {number}";
+    took(time) " in {time}";
+    after(time) " after {time}";
+    exit(code) " (exit {code})";
+    cooldown_applies() "runs with --cooldown are skipped until that is over";
+    not_run_again() "it is not run again";
+    running() "a run is working on it now, and others are skipped";
+    next_starts() "the next run starts it";
+    not_run(told) "it is not run ({told})";
+    next_tries() "the next run tries again";
+    next_tries_unless(times, failures) "it failed {times}, and the next run tries again, unless it has --attempts {failures}";
+    waits(times, attempts, quoted)
+        "it failed {times}, and with the default of {attempts} attempts it waits for you (79): leasehold retry {quoted}";
+    next_goes_on(steps) "the next run of it goes on: {steps}";
+    next_asks()
+        "it may have done its work: the next run asks you (79), unless it has --if-unknown retry";
+    one_step() "1 step of it is done and is not done again";
+    steps(count) "{count} steps of it are done and are not done again";
+    may_fail(attempts) "it may fail {attempts} times, and is tried again";
+    retried() "it is run again, as retry = true says";
+    goes_on(steps) "it is run again: {steps}";
+    not_tried_again(quoted) "it is not run again until you decide: leasehold retry {quoted}";
+    check_first(quoted)
+        "it may have done its work: check, then leasehold retry {quoted}, or leasehold retry --done {quoted}";
+
+    /// A run without a key or a slot, at a time.
+    past_run(lease, job, outcome, holder, token, time, took)
+        "{lease}{job}: {outcome}, by {holder} (token {token}), ended at {time}{took}.";
+    of_job(job) " ({job})";
+    run_after(time) ", after {time}";
+    last_unknown(lease, job, holder, token, ago)
+        "the last run of {lease}{job} never reported: {holder} had the lease (token {token}), and it was taken over {ago}.";
+    last_not_fenced(lease, job, holder, token, ago)
+        "the last run of {lease}{job} started no command: {holder} (token {token}) could not fence its targets {ago}. Its \
+         output says why, and who fenced one: leasehold fence ls TARGET.";
+    last_released(lease, job, holder, token, ago, took)
+        "{lease}{job} was last held by {holder} (token {token}), and released {ago}{took}.";
+    last_run(lease, job, outcome, holder, token, ago, took)
+        "the last run of {lease}{job}: {outcome}, by {holder} (token {token}) {ago}{took}.";
+}
+
+failures! {
+    no_time(text) Usage "usage"
+        { "{text} is not a time" "" "Write it as 03:00, \"yesterday 03:00\", 2026-11-16T05:45 or 2026-11-16T05:45Z" }
+}
