@@ -20,9 +20,11 @@ fn all(page: &str) -> BTreeSet<String> {
 
 fn seen() -> BTreeSet<String> {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("messages");
-    let files = std::fs::read_dir(&place)
-        .unwrap_or_else(|e| panic!("SKIPPED: {}: {e}; run the test program `commands` first", place.display()));
-    let text = |file: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(file.unwrap().path()).unwrap();
+    let files = std::fs::read_dir(&place).unwrap_or_else(|e| {
+        panic!("SKIPPED: {}: {e}; run the test program `commands` first", place.display())
+    });
+    let text =
+        |file: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(file.unwrap().path()).unwrap();
     files.flat_map(|file| text(file).lines().map(String::from).collect::<Vec<_>>()).collect()
 }
 
@@ -36,7 +38,13 @@ fn every_message_is_reached_by_a_test() {
     let all = all(&std::fs::read_to_string(page).unwrap());
     assert!(all.len() > 100, "the page names few messages");
     let unseen = unseen(&all, &seen());
-    assert!(unseen.is_empty(), "{} of {} were said in no test:\n{}", unseen.len(), all.len(), unseen.join("\n"));
+    assert!(
+        unseen.is_empty(),
+        "{} of {} were said in no test:\n{}",
+        unseen.len(),
+        all.len(),
+        unseen.join("\n")
+    );
 }
 
 #[test]

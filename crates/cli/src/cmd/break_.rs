@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
-use leasehold::core::ledger::Alive;
 use leasehold::core::name::Name;
-use leasehold::core::one_shot::{OneShotOutcome, OneShotVerb, describe};
+use leasehold::core::one_shot::{OneShotOutcome, OneShotVerb, describe, has_ended, latest_end};
 use leasehold::core::record::{Hold, Holder, LeaseRecord};
 use leasehold::core::session::{Granted, Within, lease_key};
 use leasehold::core::timing::TimingWishes;
@@ -121,20 +120,6 @@ fn answer(
             return Err(Failed::new(FailKind::Interrupted(code), "interrupted", told));
         }
     }
-}
-
-// These two are rules of leases. Their place is `core::one_shot`.
-
-/// How long to wait for a lease to end whose holder may not answer: a little longer than it can last, so that the last
-/// look finds it expired.
-fn latest_end(ttl: Duration, resolution: Duration) -> Duration {
-    ttl + Duration::from_secs(2) + resolution * 2
-}
-
-/// Whether a holder has lost its lease. `waited`: nothing was seen of it for [`latest_end`]. A store without a clock
-/// cannot say that a lease has expired.
-fn has_ended(alive: Alive, waited: bool) -> bool {
-    alive == Alive::No || alive == Alive::Perhaps && waited
 }
 
 /// Acquires the lease after the holder, or with `--now` in its place.

@@ -86,7 +86,8 @@ fn every_command_that_a_message_names_parses() {
 
 #[test]
 fn a_command_that_does_not_exist_is_caught() {
-    let good = "it is held. See: leasehold status {lease}. `leasehold run NAME -- CMD`; upgrade leasehold here";
+    let good =
+        "it is held. See: leasehold status {lease}. `leasehold run NAME -- CMD`; upgrade leasehold here";
     assert_eq!(wrong(good), Vec::<String>::new());
     assert_eq!(commands(good).len(), 2);
     assert_eq!(wrong("Type: leasehold foo {lease}").len(), 1);

@@ -4,11 +4,11 @@
 //! `failures!` one for each failure with its exit code, `explanations!` one for a failure whose exit code the
 //! caller knows.
 
-#[cfg(test)]
-mod commands;
 pub mod adopt;
 pub mod break_lease;
 pub mod by_hand;
+#[cfg(test)]
+mod commands;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;

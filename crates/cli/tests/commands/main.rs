@@ -45,6 +45,6 @@ mod what_is_recorded_is_told;
 mod what_is_shown_is_text;
 mod what_never_began;
 mod what_people_read;
-mod work_is_done_once;
 mod wording;
+mod work_is_done_once;
 mod world;

@@ -7,14 +7,43 @@ use crate::world::binary;
 
 /// What each of these is called instead is in docs/glossary.md, or it belongs to docs/protocol.md alone.
 const FORBIDDEN: [&str; 32] = [
-    "announced", "astray", "at it already", "epoch", "epochs", "fencing token", "go over", "goes over", "gone over",
-    "grant", "granted", "grants", "held off", "in vain", "let in", "lets in", "lives of the record", "lock holder",
-  "reseal", "seal", "sealed", "sealing", "seals", "unheard", "unseal", "unsealed",
-    "wave off", "waved off", "waves off", "went round", "write id", "write ids",
+    "announced",
+    "astray",
+    "at it already",
+    "epoch",
+    "epochs",
+    "fencing token",
+    "go over",
+    "goes over",
+    "gone over",
+    "grant",
+    "granted",
+    "grants",
+    "held off",
+    "in vain",
+    "let in",
+    "lets in",
+    "lives of the record",
+    "lock holder",
+    "reseal",
+    "seal",
+    "sealed",
+    "sealing",
+    "seals",
+    "unheard",
+    "unseal",
+    "unsealed",
+    "wave off",
+    "waved off",
+    "waves off",
+    "went round",
+    "write id",
+    "write ids",
 ];
 
 /// Documents that explain the words to those who want to know.
-const EXPLAIN: [&str; 4] = ["docs/protocol.md", "docs/store-protocol.md", "docs/lessons.md", "docs/object-stores.md"];
+const EXPLAIN: [&str; 4] =
+    ["docs/protocol.md", "docs/store-protocol.md", "docs/lessons.md", "docs/object-stores.md"];
 
 fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -37,7 +66,8 @@ fn found(text: &str) -> Vec<String> {
     let prose = prose(text).to_lowercase();
     let words: Vec<&str> = prose.split_whitespace().collect();
     // A word with a dash or an underscore is a name.
-    let bare = |word: &&str| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').to_owned();
+    let bare =
+        |word: &&str| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').to_owned();
     let bare: Vec<String> = words.iter().map(|word| bare(word)).collect();
     let mut found = Vec::new();
     for phrase in FORBIDDEN {
@@ -89,7 +119,9 @@ fn help_uses_the_words_of_the_glossary() {
     assert!(commands.contains(&"run") && commands.contains(&"doctor"), "{commands:?}");
     let mut wrong: Vec<String> = found(&all);
     for command in commands.iter().filter(|command| !["leasehold", "help"].contains(command)) {
-        wrong.extend(found(&help(&[command, "--help"])).into_iter().map(|word| format!("{command} --help: {word}")));
+        wrong.extend(
+            found(&help(&[command, "--help"])).into_iter().map(|word| format!("{command} --help: {word}")),
+        );
     }
     wrong.extend(["exit-codes", "leasehold.toml"].into_iter().flat_map(|page| found(&help(&["help", page]))));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -99,5 +131,8 @@ fn help_uses_the_words_of_the_glossary() {
 fn a_forbidden_word_is_caught() {
     assert_eq!(found("The second run was Waved off.").len(), 1);
     assert_eq!(found("a run that was sealed, and its epoch").len(), 2);
-    assert_eq!(found("see `sealed`, [x](docs/seal.md) and not-sealed\n```\nseal\n```\n"), Vec::<String>::new());
+    assert_eq!(
+        found("see `sealed`, [x](docs/seal.md) and not-sealed\n```\nseal\n```\n"),
+        Vec::<String>::new()
+    );
 }

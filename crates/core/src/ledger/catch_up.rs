@@ -175,7 +175,7 @@ pub fn listed_first(slots: impl Iterator<Item = (i64, SlotStanding)>) -> Vec<i64
 
 /// A slot that was listed and never got a record, as a range. It may lie within another range, where it was
 /// not counted because it was listed.
-pub fn never_begun(at: i64) -> DroppedRange {
+pub fn never_started(at: i64) -> DroppedRange {
     DroppedRange { first: at, last: at, count: 1, why: DropReason::Missed, counting: true }
 }
 

@@ -398,8 +398,8 @@ pub fn stuck<'a>(newest_first: impl Iterator<Item = &'a Entry>) -> Option<usize>
     let gave_way = |entry: &&Entry| {
         entry.ending.as_ref().is_some_and(|ending| ending.reason == Some(SettleReason::Overlap))
     };
-    let waved_off = newest_first.take_while(gave_way).count();
-    (waved_off >= STUCK).then_some(waved_off)
+    let skipped = newest_first.take_while(gave_way).count();
+    (skipped >= STUCK).then_some(skipped)
 }
 
 /// Who holds a lease that a slot needs.
@@ -418,7 +418,7 @@ pub enum LeaseForSlot {
 }
 
 /// Who holds a lease that a slot needs.
-pub fn way(lease: &LeaseSeen, job: &Name, slot: &str) -> LeaseForSlot {
+pub fn lease_for_slot(lease: &LeaseSeen, job: &Name, slot: &str) -> LeaseForSlot {
     let (record, standing) = match lease {
         LeaseSeen::Absent => return LeaseForSlot::Free,
         LeaseSeen::Unreadable => return LeaseForSlot::Unreadable,
@@ -445,7 +445,7 @@ pub enum Prospect {
     /// It is decided.
     Settled,
     /// The outcome of its run is unknown, and it is not run again: write this.
-    Silent(Entry),
+    Unknown(Entry),
     /// First find out whether this lease is still held by this grant.
     AskLease(Name, Grant),
 }
@@ -458,7 +458,7 @@ pub fn prospect(found: FoundEntry<'_>, ask: &ItemRequest, alive: Option<Alive>, 
         // Only a run can find out, because it watches the lease.
         ItemVerdict::InProgress if alive == Some(Alive::Perhaps) => Prospect::Open,
         ItemVerdict::InProgress => Prospect::Taken,
-        ItemVerdict::Unknown(entry, _) if entry != *found.entry => Prospect::Silent(entry),
+        ItemVerdict::Unknown(entry, _) if entry != *found.entry => Prospect::Unknown(entry),
         ItemVerdict::Done | ItemVerdict::Skipped | ItemVerdict::Quarantined | ItemVerdict::Unknown(..) => {
             Prospect::Settled
         }
@@ -480,12 +480,12 @@ pub enum SlotAction {
     /// Leave it, and look again later.
     Wait,
     /// Record that it is not run because of what holds its lease.
-    WaveOff,
+    Skip,
 }
 
 /// What to do about a slot of which a run may be started. `tried`: a run of it was started, and found no free
 /// lease. `begun`: it has a record. `skips`: the job skips slots whose lease is held.
-pub fn turn(ways: &[LeaseForSlot], tried: bool, begun: bool, skips: bool) -> SlotAction {
+pub fn slot_action(ways: &[LeaseForSlot], tried: bool, begun: bool, skips: bool) -> SlotAction {
     if ways.contains(&LeaseForSlot::Ours) {
         return SlotAction::Wait;
     }
@@ -495,7 +495,7 @@ pub fn turn(ways: &[LeaseForSlot], tried: bool, begun: bool, skips: bool) -> Slo
     match tried && !ways.contains(&LeaseForSlot::Free) {
         false => SlotAction::Start,
         // A lease that cannot be read is no reason to skip: a person has to look first.
-        true if skips && !begun && !ways.contains(&LeaseForSlot::Unreadable) => SlotAction::WaveOff,
+        true if skips && !begun && !ways.contains(&LeaseForSlot::Unreadable) => SlotAction::Skip,
         true => SlotAction::Wait,
     }
 }
@@ -508,12 +508,12 @@ pub fn takes_turns(held: &LeaseRecord, job: &Name, its_slot: Option<&Entry>) -> 
 }
 
 /// Whether a slot was skipped before any run had started it.
-pub fn is_waved_off(entry: &Entry) -> bool {
+pub fn is_skipped_unstarted(entry: &Entry) -> bool {
     entry.state == ItemState::Skipped && entry.attempt == 0
 }
 
 /// The record of a slot that is skipped because another run holds this lease.
-pub fn waved_off(
+pub fn skipped_slot(
     subject: Subject,
     job: &Name,
     held: &LeaseRecord,

@@ -7,8 +7,8 @@ use super::{
 /// What the next run does about an item on which no run is at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextRun {
-    /// It runs the item: a person asked for that.
-    Begins,
+    /// It starts the item: a person asked for that, or the command was not executed before.
+    Starts,
     /// It tries the item again: the last run failed, and the item may fail more often.
     TriesAgain,
     /// It runs the item again although the outcome of the last run is unknown.
@@ -37,7 +37,7 @@ pub fn next_run(entry: &Entry, if_unknown: IfUnknown, attempts: u32) -> NextRun 
     match begin(Some(found), &ask, Some(Alive::No), entry.write) {
         ItemVerdict::Begin(_) => match entry.state {
             ItemState::Failed => NextRun::TriesAgain,
-            ItemState::Planned => NextRun::Begins,
+            ItemState::Planned => NextRun::Starts,
             _ if if_unknown == IfUnknown::RetryWithSteps => NextRun::GoesOn,
             _ => NextRun::Repeats,
         },

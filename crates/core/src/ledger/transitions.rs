@@ -4,9 +4,7 @@
 
 use core::time::Duration;
 
-use super::{
-    Alive, BadEntry, Entry, FoundEntry, ItemRequest, ItemState, ItemVerdict, RetryDoubt, Subject, begin,
-};
+use super::{Alive, BadEntry, Entry, FoundEntry, ItemRequest, ItemVerdict, RetryDoubt, Subject, begin};
 use crate::ids::{Grant, WriteId};
 use crate::name::Name;
 use crate::store::{Cas, Failure, Stored, Version};

@@ -3,10 +3,10 @@
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::job_record::{
     Account, DropReason, DroppedRange, JobRecord, LeaseForSlot, OPEN_MAX, Paused, RANGES_MAX, SlotAction,
-    seen, stuck, turn, way,
+    lease_for_slot, seen, slot_action, stuck,
 };
 
-use leasehold_core::ledger::catch_up::{Counted, never_begun};
+use leasehold_core::ledger::catch_up::{Counted, never_started};
 use leasehold_core::ledger::{Alive, LeaseSeen, SettleReason, alive};
 use leasehold_core::store::{Stored, Version};
 
@@ -96,7 +96,7 @@ fn a_record_that_came_after_its_slot_was_dropped_means_nothing() {
     let forgets = |agenda: &JobRecord, at| agenda.may_forget(at, ItemState::Started);
     assert!(forgets(&dropped, 12) && !forgets(&dropped, 13) && !forgets(&counting, 12));
     // A listed slot that has no record is dropped as well.
-    let alone = never_begun(15);
+    let alone = never_started(15);
     let late = dropped.without_open(&[15], WRITE).with_account(&account(20, &[alone], &[]), WRITE);
     assert_eq!(void(&late), [12, 14, 16], "not yet counted");
     let bare = late.with_count(&Every(1), &alone, &found(1, &[], &[]), WRITE).unwrap();
@@ -197,10 +197,10 @@ fn only_what_has_ended_is_forgotten() {
 
 #[test]
 fn a_slot_gives_way_only_after_a_run_of_it_was_tried() {
-    use SlotAction::{Start, Wait, WaveOff};
+    use SlotAction::{Skip, Start, Wait};
     for (ways, tried, begun, skips, expected) in [
         (&[LeaseForSlot::Other][..], false, false, true, Start),
-        (&[LeaseForSlot::Other], true, false, true, WaveOff),
+        (&[LeaseForSlot::Other], true, false, true, Skip),
         (&[LeaseForSlot::Other], true, false, false, Wait),
         // It has a record: a scheduler does not skip it.
         (&[LeaseForSlot::Other], true, true, true, Wait),
@@ -212,14 +212,14 @@ fn a_slot_gives_way_only_after_a_run_of_it_was_tried() {
         (&[LeaseForSlot::Free], true, false, true, Start),
         (&[LeaseForSlot::Other, LeaseForSlot::Free], true, false, true, Start),
         (&[LeaseForSlot::Other, LeaseForSlot::Ours], true, false, true, Wait),
-        (&[LeaseForSlot::Other, LeaseForSlot::Other], true, false, true, WaveOff),
+        (&[LeaseForSlot::Other, LeaseForSlot::Other], true, false, true, Skip),
         // One run of it is started, to report what is wrong.
         (&[LeaseForSlot::Unreadable], false, false, true, Start),
         (&[LeaseForSlot::Unreadable], true, false, true, Wait),
         (&[LeaseForSlot::Other, LeaseForSlot::Unreadable], true, false, true, Wait),
         (&[LeaseForSlot::Unreadable, LeaseForSlot::Free], true, false, true, Start),
     ] {
-        assert_eq!(turn(ways, tried, begun, skips), expected, "{ways:?} {tried} {begun} {skips}");
+        assert_eq!(slot_action(ways, tried, begun, skips), expected, "{ways:?} {tried} {begun} {skips}");
     }
 }
 
@@ -230,9 +230,12 @@ fn a_lease_that_cannot_be_read_is_never_free() {
     let damaged = Stored { body: b"{}".to_vec(), version: Version("1".into()), age: Some(Duration::MAX) };
     let (absent, unreadable) = (found(None), found(Some(&damaged)));
     assert_eq!((&absent, &unreadable), (&LeaseSeen::Absent, &LeaseSeen::Unreadable));
-    assert_eq!((alive(Grant(1), &absent), way(&absent, &lease, "s")), (Alive::No, LeaseForSlot::Free));
     assert_eq!(
-        (alive(Grant(1), &unreadable), way(&unreadable, &lease, "s")),
+        (alive(Grant(1), &absent), lease_for_slot(&absent, &lease, "s")),
+        (Alive::No, LeaseForSlot::Free)
+    );
+    assert_eq!(
+        (alive(Grant(1), &unreadable), lease_for_slot(&unreadable, &lease, "s")),
         (Alive::Yes, LeaseForSlot::Unreadable)
     );
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::catch_up::{
     Calendar, CatchUp, Counted, DueSlots, ON_TIME, SlotGap, SlotStanding, account, asked_by_itself, counted,
-    listed_first, never_begun,
+    listed_first, never_started,
 };
 use leasehold_core::ledger::job_record::{DropReason, DroppedRange, JobRecord, seen};
 
@@ -151,7 +151,7 @@ fn what_is_begun_in_a_range_is_not_counted_in_it() {
         None,
         "that run may take its record back"
     );
-    let alone = never_begun(733);
+    let alone = never_started(733);
     assert_eq!(counted(&alone, &BTreeMap::new()), found(1, &[], &[]));
     assert_eq!(counted(&alone, &BTreeMap::from([(733, SlotStanding::Open)])), found(0, &[733], &[733]));
 }

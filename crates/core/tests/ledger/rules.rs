@@ -123,7 +123,7 @@ fn the_next_run_is_foretold_by_the_rule() {
         (&silent, IfUnknown::Retry, NextRun::Repeats),
         (&on, IfUnknown::RetryWithSteps, NextRun::GoesOn),
         (&on, IfUnknown::Retry, NextRun::Repeats),
-        (&entry(ItemState::Planned), IfUnknown::Refuse, NextRun::Begins),
+        (&entry(ItemState::Planned), IfUnknown::Refuse, NextRun::Starts),
         (&entry(ItemState::Ok), IfUnknown::Retry, NextRun::Skips),
         (&entry(ItemState::Skipped), IfUnknown::Retry, NextRun::Skips),
     ] {

@@ -8,10 +8,10 @@ use leasehold::stores::Store;
 use leasehold::update::{NextCall, StoreAnswer, drive};
 use leasehold::{clock, host, random};
 use leasehold_core::ids::WriteId;
-use leasehold_core::ledger::catch_up::{self, DueSlots, SlotStanding, counted, never_begun};
+use leasehold_core::ledger::catch_up::{self, DueSlots, SlotStanding, counted, never_started};
 use leasehold_core::ledger::job_record::{
-    Account, DropReason, DroppedRange, JobRecord, LeaseForSlot, Prospect, STUCK, SlotAction, is_waved_off,
-    prospect, stuck, takes_turns, turn, waved_off, way,
+    Account, DropReason, DroppedRange, JobRecord, LeaseForSlot, Prospect, STUCK, SlotAction,
+    is_skipped_unstarted, lease_for_slot, prospect, skipped_slot, slot_action, stuck, takes_turns,
 };
 use leasehold_core::ledger::{Amended, Amending, Entry, FoundEntry, LeaseSeen};
 use leasehold_core::record::LeaseRecord;
@@ -122,7 +122,7 @@ impl Looking<'_> {
                 // No run of it made a record, and there are newer slots.
                 None => {
                     over.push(at);
-                    unseen.push(never_begun(at));
+                    unseen.push(never_started(at));
                 }
                 Some(SlotStanding::Open) if !self.agenda.is_paused() => self.advance(slot, true, true)?,
                 Some(SlotStanding::Open) => {}
@@ -223,7 +223,7 @@ impl Looking<'_> {
             bad.iter().map(|(at, _)| (*at, SlotStanding::Settled)).collect();
         self.look.notes.extend(bad.into_iter().map(|(_, why)| JobNote::Bad(why)));
         for (entry, stored) in &entries {
-            let stands = if dropped && is_waved_off(entry) {
+            let stands = if dropped && is_skipped_unstarted(entry) {
                 block_on(self.store.remove(&key_of(&entry.subject), &stored.version));
                 // It counts once its record is gone.
                 SlotStanding::Taken
@@ -262,20 +262,20 @@ impl Looking<'_> {
         let id = slot.due().to_string();
         let (mut ways, mut held) = (Vec::new(), None);
         for lease in self.leases()? {
-            ways.push(way(&lease, &self.terms.job, &id));
+            ways.push(lease_for_slot(&lease, &self.terms.job, &id));
             if let (LeaseSeen::Stands(record, _), None) = (lease, &held) {
                 held = Some(record);
             }
         }
-        match (turn(&ways, self.tried.has(slot.number()), begun, self.terms.skips), held) {
+        match (slot_action(&ways, self.tried.has(slot.number()), begun, self.terms.skips), held) {
             (SlotAction::Start, _) => {
                 let free = ways.contains(&LeaseForSlot::Free);
                 self.look.start.push(SlotToStart { slot, late, again: begun, free });
                 self.look.unsettled = true;
             }
-            (SlotAction::WaveOff, Some(held)) if self.is_made_up(&held)? => self.look.unsettled = true,
-            (SlotAction::WaveOff, Some(held)) => self.skip(&slot, &held)?,
-            (SlotAction::Wait | SlotAction::WaveOff, _) => self.look.unsettled = true,
+            (SlotAction::Skip, Some(held)) if self.is_made_up(&held)? => self.look.unsettled = true,
+            (SlotAction::Skip, Some(held)) => self.skip(&slot, &held)?,
+            (SlotAction::Wait | SlotAction::Skip, _) => self.look.unsettled = true,
         }
         Ok(())
     }
@@ -305,7 +305,7 @@ impl Looking<'_> {
         let subject = self.terms.subject(slot);
         let at = host::utc(clock::wall().as_secs());
         let (key, mut update) = (key_of(&subject), Update::new(random::seed()));
-        let entry = waved_off(subject, &self.terms.job, held, at, update.fresh());
+        let entry = skipped_slot(subject, &self.terms.job, held, at, update.fresh());
         let Some(entry) = entry.filter(|entry| entry.encode().is_some()) else { return Ok(()) };
         let first = NextCall::of(update.offer(None, entry.clone()), Entry::encode);
         let done = drive(self.store, &key, first, None, |_, answer| {
@@ -378,7 +378,7 @@ pub(super) fn stands(
             Prospect::Taken => return Ok(SlotStanding::Taken),
             Prospect::Settled => return Ok(SlotStanding::Settled),
             Prospect::Open => return Ok(SlotStanding::Open),
-            Prospect::Silent(silent) => {
+            Prospect::Unknown(silent) => {
                 let amending = Amending::new(stored.version.clone(), silent.clone(), random::seed());
                 return Ok(match amend(store, amending) {
                     Amended::Done(..) => {

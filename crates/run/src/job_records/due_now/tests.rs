@@ -102,6 +102,6 @@ fn a_lost_answer_does_not_hide_a_skipped_slot() {
         assert_eq!(told, 1, "{:?}", look.notes);
         let slot = Slot::due_at(6_060).unwrap();
         let entry = ledger::entry(&mut store, &terms.subject(&slot)).unwrap();
-        assert!(entry.is_some_and(|entry| is_waved_off(&entry)));
+        assert!(entry.is_some_and(|entry| is_skipped_unstarted(&entry)));
     }
 }
