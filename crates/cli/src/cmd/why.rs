@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
-use jiff::tz::AmbiguousOffset;
+use jiff::tz::{AmbiguousOffset, TimeZone};
 use leasehold::backends::shown;
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::Subject;
@@ -305,8 +305,7 @@ fn skipped_by_the_clock(time: &str, job: &Job) -> Option<String> {
     }
     let zone = job.schedule.zone()?;
     let shown: DateTime = time.get(..16)?.parse().ok()?;
-    let gap = matches!(zone.to_ambiguous_timestamp(shown).offset(), AmbiguousOffset::Gap { .. });
-    gap.then(|| say::skipped_by_the_clock(time, name))
+    is_skipped(zone, shown).then(|| say::skipped_by_the_clock(time, name))
 }
 
 /// A time as it was typed, in the words of a slot.
@@ -320,20 +319,28 @@ struct Understood {
 
 /// A time without an offset is one of the zone of the job, if its schedule has a zone, or else of this machine.
 fn understood(text: &str, job: Option<&Job>, now: Timestamp) -> Understood {
-    let own = job.and_then(|job| job.schedule.zone());
-    let zone = own.cloned().unwrap_or_else(times::here);
-    let as_typed = || Understood { text: text.into(), at: None, taken: None };
-    let Some(shown) = times::typed(text, now, &zone) else { return as_typed() };
-    let Ok(at) = zone.to_timestamp(shown) else { return as_typed() };
-    let taken = Some(say::taken_as(text, times::local_in(at, zone)));
-    // The schedule decides about a time that its wall clock skips or shows twice.
-    let clock = shown.strftime("%Y-%m-%dT%H:%M:%S").to_string();
-    let slot = job.filter(|_| own.is_some()).map(|job| job.schedule.parse_slot_id(&clock));
-    let text = match slot {
-        Some(slot) => slot.map_or(clock, |slot| slot.id()),
-        None => at.to_string(),
+    let own = job.and_then(|job| Some((job, job.schedule.zone()?)));
+    let zone = own.map_or_else(times::here, |(_, zone)| zone.clone());
+    let as_typed = |text: &str| Understood { text: text.into(), at: None, taken: None };
+    let Some(shown) = times::typed(text, now, &zone) else { return as_typed(text) };
+    let clock = shown.strftime(if shown.second() == 0 { "%Y-%m-%dT%H:%M" } else { "%Y-%m-%dT%H:%M:%S" });
+    let clock = clock.to_string();
+    let slot = own.and_then(|(job, _)| job.schedule.parse_slot_id(&clock).ok());
+    let (word, at) = match (slot, zone.to_timestamp(shown)) {
+        (Some(slot), _) => (slot.id(), slot.due()),
+        // No slot, and no instant either.
+        _ if own.is_some() && is_skipped(&zone, shown) => return as_typed(&clock),
+        (None, Ok(at)) if own.is_some() => (clock, at),
+        (None, Ok(at)) => (at.to_string(), at),
+        (None, Err(_)) => return as_typed(text),
     };
-    Understood { text, at: Some(at.as_second()), taken }
+    let taken = Some(say::taken_as(text, times::local_in(at, zone)));
+    Understood { text: word, at: Some(at.as_second()), taken }
+}
+
+/// Whether the wall clock of a zone skips a time.
+fn is_skipped(zone: &TimeZone, shown: DateTime) -> bool {
+    matches!(zone.to_ambiguous_timestamp(shown).offset(), AmbiguousOffset::Gap { .. })
 }
 
 /// The time that a text means for a job.
