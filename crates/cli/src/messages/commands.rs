@@ -10,6 +10,8 @@ fn value(placeholder: &str) -> &'static str {
     match placeholder {
         "target" | "url" | "fence" => "file:x",
         "store" | "shown" | "other" => "sqlite:/x.db",
+        "others" => "refuse",
+        "token" => "7",
         "ttl" | "time" | "wait" => "90s",
         "slot" | "item" => "site@2026-11-18T06:30+00:00",
         _ => "site",
@@ -63,24 +65,29 @@ fn filled(word: &str) -> String {
 }
 
 fn wrong(text: &str) -> Vec<String> {
+    // The name of a command alone is how people speak of it.
+    let is_name = |words: &[String]| {
+        words.len() == 2 && Cli::command().get_subcommands().any(|c| c.get_name() == words[1])
+    };
     let parses = |command: &String| match Cli::try_parse_from(words(command)) {
         Ok(_) => true,
-        Err(error) => !error.use_stderr(),
+        Err(error) => !error.use_stderr() || is_name(&words(command)),
     };
     commands(text).into_iter().filter(|command| !parses(command)).collect()
 }
 
 #[test]
 fn every_command_that_a_message_names_parses() {
-    let mut count = 0;
+    let (mut count, mut bad) = (0, Vec::new());
     for catalogue in CATALOGUES {
         for entry in catalogue.entries.iter().copied().flatten() {
             for part in entry.parts {
                 count += commands(part).len();
-                assert_eq!(wrong(part), Vec::<String>::new(), "{}.{}", catalogue.name, entry.name);
+                bad.extend(wrong(part).into_iter().map(|w| format!("{}.{}: {w}", catalogue.name, entry.name)));
             }
         }
     }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
     assert!(count > 30, "few commands were found: {count}");
 }
 

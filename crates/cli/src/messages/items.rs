@@ -41,7 +41,7 @@ notes! {
 
     ended_unknown(item, quoted)
         "{item} was stopped half way and may have done its work; the next run asks you (79). Check whether it did; \
-         then leasehold retry {quoted} lets it run again, and leasehold retry --done {quoted} records it as done";
+         then type leasehold retry {quoted} to run it again, or leasehold retry --done {quoted} to record it as done";
     unrecorded_silent(item)
         "how {item} ended was not recorded: another run found this one silent and recorded that; the next run asks \
          you (79)";
@@ -79,8 +79,8 @@ failures! {
     /// A run started it and never reported; a person has to decide.
     unknown(item, by, how, doubt, steps, quoted) NeedsYou "outcome_unknown"
         { "{item} was started by {by} and {how}{doubt}" "It may have done its work, so nothing was run{steps}"
-          "Check whether it did; then leasehold retry {quoted} lets it run again, and leasehold retry --done {quoted} \
-           records it as done" }
+          "Check whether it did; then type leasehold retry {quoted} to run it again, or leasehold retry --done {quoted} \
+           to record it as done" }
     /// It failed as often as it may.
     quarantined(item, times, by, quoted) NeedsYou "quarantined"
         { "{item} failed {times}, last by {by}, and waits for you" "Nothing was run"

@@ -31,6 +31,6 @@ failures! {
         { "{job} is recorded as decided up to {upto}, by a clock that was wrong, and stays so: the leasehold.toml \
            here has no job {job} with the schedule {schedule}"
           ""
-          "Say it where that file is, or with --config FILE; if the file was changed since, run leasehold tick there \
+          "Say it where that file is, or with --config FILE; if the file was changed since, run `leasehold tick` there \
            first" }
 }

@@ -26,9 +26,9 @@ notes! {
     by_nobody(most, job)
         "but {most} slots of {job} wait to be tried again already, and a scheduler takes no more. When some of them \
          are done, retry this one again";
-    after_resume(job) "a daemon or the next tick runs it after leasehold resume {job}: the job is paused";
-    by_a_scheduler() "leasehold tick runs it now, and a daemon when the job is next due";
-    by_slot(slot, job) "the next leasehold run --slot {slot} of {job} starts it; no scheduler knows the job";
+    after_resume(job) "the job is paused; a daemon or the next tick runs it after `leasehold resume {job}`";
+    by_a_scheduler() "`leasehold tick` runs it now, and a daemon when the job is next due";
+    by_slot(slot, job) "the next run of {job} with --slot {slot} starts it; no scheduler knows the job";
 }
 
 failures! {

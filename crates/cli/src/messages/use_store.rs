@@ -53,7 +53,7 @@ notes! {
 
 failures! {
     not_changeable(config, line) Config "config"
-        { "{config} names its store in a way that leasehold use cannot change"
+        { "{config} names its store in a way that `leasehold use` cannot change"
           "Nothing was changed"
           "Replace the store there by this line, with the password if it has one: {line}" }
     not_written(store, config, why) Config "config" { "{store} works, but {config} could not be written: {why}" "" "" }

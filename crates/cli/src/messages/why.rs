@@ -48,10 +48,10 @@ notes! {
          when a scheduler has tried the slot; see: leasehold plan {job}";
     not_loaded_then(slot)
         "no run of {slot} has started: no daemon and no tick has loaded the job on this store, and slots before that \
-         are not run. Start one: leasehold daemon, or leasehold tick from cron.";
+         are not run. Start one: leasehold daemon, or `leasehold tick` from cron.";
     not_loaded(job)
         "nothing of {job} is recorded: no daemon and no tick has loaded the job on this store, and slots before that \
-         are not run. Start one: leasehold daemon, or leasehold tick from cron.";
+         are not run. Start one: leasehold daemon, or `leasehold tick` from cron.";
     no_slots_yet(job) "no slot of {job} is recorded yet, and none was dropped.";
     no_run(name)
         "no run of {name} is recorded: a run that found the lease held leaves no record, nor does one with --no-history";

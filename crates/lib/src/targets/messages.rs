@@ -67,13 +67,13 @@ explanations! {
           "{nothing}" "Jobs that write one target share one lease: run it under {owner}" }
     gate_not_named(gate, lease, target)
         { "start refused: this run did not name the gate {gate}" "The command was not started"
-          "Name it when you start the run: leasehold run {lease} --fence {target}" }
+          "Name it when you start the run: leasehold run {lease} --fence {target} -- COMMAND" }
     not_named(refused, target, token, newer, lease)
         { "{refused}: this run (token {token}) did not name {target}, which was last fenced with token {newer}"
-          "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {target}" }
+          "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {target} -- COMMAND" }
     never_named(refused, target, token, here, lease)
         { "{refused}: no run has fenced {target}{here}, so your token {token} means nothing there"
-          "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {target}" }
+          "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {target} -- COMMAND" }
     sequence(refused, target, token)
         { "{refused}: another write of this run (token {token}) replaced {target} first"
           "Nothing was written" "Read what is there, then write again" }
