@@ -4,7 +4,12 @@
 //! `failures!` one for each failure with its exit code, `explanations!` one for a failure whose exit code the
 //! caller knows.
 
+pub mod config;
+pub mod help;
+pub mod observe;
+pub mod report;
 pub mod run;
+pub mod store;
 
 /// Failures: each becomes a function that fills in its placeholders, and an entry of `FAILURES`.
 macro_rules! failures {
@@ -30,8 +35,15 @@ use failures;
 
 /// Every catalogue, in the order of `docs/messages.md`.
 #[cfg(test)]
-const CATALOGUES: &[leasehold::messages::Catalogue] =
-    &[run::CATALOGUE, leasehold::targets::messages::CATALOGUE];
+const CATALOGUES: &[leasehold::messages::Catalogue] = &[
+    run::CATALOGUE,
+    observe::CATALOGUE,
+    report::CATALOGUE,
+    store::CATALOGUE,
+    config::CATALOGUE,
+    help::CATALOGUE,
+    leasehold::targets::messages::CATALOGUE,
+];
 
 #[cfg(test)]
 mod tests {
