@@ -15,7 +15,10 @@ pub const CATALOGUE: Catalogue = Catalogue {
 };
 
 notes! {
-    exit_codes() "leasehold exits with the code of the command that it ran to its end, or with:";
+    /// `--token`.
+    bad_token(text) "{text} is not a token: a token is a whole number from 1 to 2^53 - 1";
+
+    exit_codes() "The exit code is that of the command, if it ran to its end, or:";
     exit_0() "also: skipped, because the lease is held, or the item is done or cooling down (-E CODE for another code)";
     exit_1() "tick: a run failed, was lost or could not be started, or the store did not answer on the way";
     exit_11() "busy (acquire, break); adopt: a job of the lease still runs here";

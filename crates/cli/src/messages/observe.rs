@@ -4,15 +4,10 @@
 use leasehold::messages::Catalogue;
 use leasehold::{explanations, notes};
 
-use super::failures;
-
 /// What a run says that only observes.
 #[cfg(test)]
-pub const CATALOGUE: Catalogue = Catalogue {
-    name: "observe",
-    about: "`leasehold run --observe`.",
-    entries: &[NOTES, FAILURES, EXPLANATIONS],
-};
+pub const CATALOGUE: Catalogue =
+    Catalogue { name: "observe", about: "`leasehold run --observe`.", entries: &[NOTES, EXPLANATIONS] };
 
 notes! {
     observed(text) "observed: {text}";
@@ -36,10 +31,6 @@ notes! {
     accepted_write(target) "{target} accepted 1 write meanwhile that would have been refused";
     accepted_writes(target, writes) "{target} accepted {writes} writes meanwhile that would have been refused";
     no_answer(patience) "the targets did not answer within {patience}; this run goes on without them";
-}
-
-failures! {
-    no_limits(why) Config "system" { "the system refused: {why}" "Nothing was run" "" }
 }
 
 explanations! {

@@ -24,21 +24,15 @@ notes! {
     /// The one line of a run that did not start because the lease is held.
     skipped(job, waited, which, held, scope) "skipped {job}{waited}: {which}{held}{scope}";
     after_waiting(patience) " after waiting {patience}";
-    the_lease(lease) "{lease} is ";
     all_held(leases, lease) "{leases} are all held; {lease} is ";
     /// The end of `skipped` and `waiting`; `acquire` and `break` say it too.
     held_by(holder, token, since, ends, left) "held by {holder} (token {token}){since}, {ends}{left}";
-    held_for(time) " for {time}";
     held_until(left) "lease ends in {left} if not renewed";
     /// The store cannot tell how much of the TTL has passed.
     held_unchanged(ttl) "it can be taken over once it has not changed for {ttl}";
     held_by_orphans(processes)
         "; its wrapper was killed, but {processes} of its job is still alive and keeps the lease: wait for it, or end it";
-    process(pid, command) "{pid} ({command})";
-    unnamed_process(pid) "process {pid}";
-    /// It ended before its name could be read.
-    lost_process() "a process without a name";
-    more_processes(count) "{count} more";
+    /// The TTL is 10 minutes or more; said on a terminal only.
     long_ttl(job, ttl)
         "{job}: a TTL of {ttl} means that a dead holder blocks other machines for up to {ttl}; the lease is renewed \
          while the job runs, so 90s serves long jobs too";

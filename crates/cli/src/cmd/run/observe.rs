@@ -17,10 +17,11 @@ use leasehold::core::fence::Bearer;
 use leasehold::core::ledger::{Ending, ItemRecorded, ItemState, Opened, Subject};
 use leasehold::lease::{Acquired, Lease, Leases};
 use leasehold::ledger::{Item, ItemRecorder};
+use leasehold::messages::Explanation;
 use leasehold::other_stores::OtherStores;
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::state::{StateDir, append_private};
-use leasehold::stores::{OpenError, Store};
+use leasehold::stores::{Failure, OpenError, Store};
 use leasehold::targets::Target;
 use leasehold_run::placeholders::Moment;
 use leasehold_run::runner::exec;
@@ -46,7 +47,7 @@ const RECORD_PATIENCE: Duration = Duration::from_secs(3);
 /// Runs it; the exit code is the command's own.
 pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> {
     // The limits of a store in memory: a run that only observes depends on no store.
-    let limits = MemoryStore::new().map_err(|failure| say::no_limits(failure.message))?;
+    let limits = MemoryStore::new().map_err(no_limits)?;
     let order = super::Order::read(args)?;
     let when = item_args::moment(flags, args, &order.job)?;
     let mut spec = order.spec(args, &limits, &when)?;
@@ -74,7 +75,7 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     let mut env = spec.env.clone();
     env.extend(bearer.iter().flat_map(|bearer| environment(bearer, spec)));
     env.extend(about(spec));
-    // A fence that is enforced, or that counts stale writes, must know the job by its token.
+    // Where a fence is enforced already, and where it counts, the job is known for what it is.
     let has = |name: &str| spec.variable(name);
     let led = |bearer| {
         watched.iter().flat_map(|watched| watched.target.environment(bearer, &has)).collect::<Vec<_>>()
@@ -112,11 +113,15 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     ran.map_err(|e| Failed::new(FailKind::Command(NOT_EXECUTED), "command", say::not_executed(e)))
 }
 
+fn no_limits(failure: Failure) -> Failed {
+    Failed::new(FailKind::Config, "system", Explanation::of(failure.message))
+}
+
 fn note(path: &Path, line: &Value) -> io::Result<()> {
     append_private(path, format!("{line}\n").as_bytes())
 }
 
-/// The variables of the job that name its key and slot.
+/// What the job's environment says about its key and slot.
 fn about(spec: &RunSpec) -> Vec<(OsString, OsString)> {
     let subjects = spec.item.iter().chain(&spec.key).map(|item| &item.subject);
     let named = subjects.filter_map(|subject| match subject {
@@ -127,7 +132,7 @@ fn about(spec: &RunSpec) -> Vec<(OsString, OsString)> {
     named.map(|(name, value)| (name.into(), value.into())).collect()
 }
 
-/// Records how the key or slot ended.
+/// Records how its key or slot ended.
 fn close(book: &mut ItemRecorder, store: &mut dyn Store, code: u8, lasted: Duration) -> ItemRecorded {
     let state = if code == 0 { ItemState::Ok } else { ItemState::Failed };
     let took_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);

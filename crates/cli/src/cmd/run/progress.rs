@@ -185,7 +185,7 @@ impl Progress<'_> {
         let waited = if wait.is_zero() { String::new() } else { say::after_waiting(HumanDuration(*wait)) };
         let which = match &leases[..] {
             [only] if only == job => String::new(),
-            [only] => say::the_lease(only),
+            [only] => format!("{only} is "),
             all => {
                 let all: Vec<&str> = all.iter().map(Name::as_str).collect();
                 say::all_held(all.join(", "), &busy.lease)
