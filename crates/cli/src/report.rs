@@ -12,6 +12,7 @@ use leasehold_run::runner::run::{RunResult, RunSpec};
 use serde_json::{Value, json};
 
 use crate::args::ReportArgs;
+use crate::cmd::holder;
 use crate::cmd::item_args::{self, SKIPPED};
 use crate::cmd::run::ReportOptions;
 use crate::exit::Failed;
@@ -97,7 +98,7 @@ pub fn early(args: &ReportOptions<'_>, failed: &Failed) -> Value {
 }
 
 /// A run whose item is not run now.
-pub fn item(spec: &RunSpec, opened: &Opened, told: &Result<u8, Failed>) -> Value {
+pub fn item(spec: &RunSpec, opened: &Opened, result: &Result<u8, Failed>) -> Value {
     let (outcome, reason) = item_args::outcome(opened);
     json!({
         "v": 1,
@@ -105,7 +106,7 @@ pub fn item(spec: &RunSpec, opened: &Opened, told: &Result<u8, Failed>) -> Value
         "job": spec.job.as_str(),
         "lease": spec.leases[0].as_str(),
         "run_id": spec.run_id,
-        "exit": told.as_ref().map_or_else(|failed| failed.code(), |code| *code),
+        "exit": result.as_ref().map_or_else(|failed| failed.code(), |code| *code),
         "duration_s": 0.0,
         "outcome": outcome,
         "reason": reason,
@@ -124,8 +125,8 @@ pub fn outcome(ran: &RunResult) -> &'static str {
 }
 
 /// A run that asked for a lease.
-pub fn record(spec: &RunSpec, ran: &RunResult, told: &Result<u8, Failed>) -> Value {
-    let exit = match told {
+pub fn record(spec: &RunSpec, ran: &RunResult, result: &Result<u8, Failed>) -> Value {
+    let exit = match result {
         Ok(code) => *code,
         Err(failed) => failed.code(),
     };
@@ -143,7 +144,7 @@ pub fn record(spec: &RunSpec, ran: &RunResult, told: &Result<u8, Failed>) -> Val
         value["token"] = granted.token.get().into();
     }
     if let Outcome::Busy(busy) = &ran.outcome {
-        value["holder"] = format!("{}/{}", busy.holder.host, busy.holder.pid).into();
+        value["holder"] = holder::shown(&busy.holder).into();
         value["token"] = busy.token.get().into();
         value["expires_in_s"] = busy.ends_in.map(|d| d.as_secs_f64()).into();
     }
@@ -154,7 +155,7 @@ pub fn record(spec: &RunSpec, ran: &RunResult, told: &Result<u8, Failed>) -> Val
         }
         Outcome::Finished { state: ItemState::Killed, .. } => Some("interrupted"),
         Outcome::Finished { state: ItemState::Failed, .. } | Outcome::NotStarted(_) => {
-            told.as_ref().err().map(|failed| failed.word)
+            result.as_ref().err().map(|failed| failed.word)
         }
         Outcome::Finished { .. } | Outcome::Granted(_) => None,
     };

@@ -1,6 +1,7 @@
 //! Who holds a lease, for people.
 
 use leasehold::core::human_duration::HumanDuration;
+use leasehold::core::record::Holder;
 use leasehold::core::session::Busy;
 use leasehold::host;
 use leasehold_run::runner;
@@ -24,7 +25,12 @@ pub fn held_by(busy: &Busy) -> String {
         [] => String::new(),
         orphans => say::held_by_orphans(names(orphans)),
     };
-    say::held_by(format!("{}/{}", holder.host, holder.pid), busy.token, since, ends, orphans)
+    say::held_by(shown(holder), busy.token, since, ends, orphans)
+}
+
+/// The machine and the process of a holder.
+pub fn shown(holder: &Holder) -> String {
+    format!("{}/{}", holder.host, holder.pid)
 }
 
 /// The first few processes, by number and command.

@@ -14,6 +14,7 @@ use leasehold::core::name::Name;
 use leasehold::core::session::{NotStarted, Outcome};
 use leasehold::core::timing::TimingWishes;
 use leasehold::host;
+use leasehold::messages::Explanation;
 use leasehold::other_stores::OtherStores;
 use leasehold::run_fences::Fences;
 use leasehold::stores::Store;
@@ -124,18 +125,18 @@ fn carry_out(
         if let Some(held_off) = opened.held_off().filter(|_| not_run) {
             // It is the key, where there is one that was asked for.
             let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
-            let told = item_args::not_run(held_off, item, args.skip_exit, &chosen, out);
-            report::write(args.reports, out, || report::item(&spec, held_off, &told));
-            return told;
+            let result = item_args::not_run(held_off, item, args.skip_exit, &chosen, out);
+            report::write(args.reports, out, || report::item(&spec, held_off, &result));
+            return result;
         }
     }
     let refusal = |why: &NotStarted| match (why, &ran.fences.failed) {
         (NotStarted::Seal { release, .. }, Some(error)) => target_args::not_sealed(error, *release),
         _ => not_started(why, &chosen, &spec.leases[0], Aim::Run),
     };
-    let told = progress.ended(&ran, args.skip_exit, refusal);
-    report::write(args.reports, out, || report::record(&spec, &ran, &told));
-    told
+    let result = progress.ended(&ran, args.skip_exit, refusal);
+    report::write(args.reports, out, || report::record(&spec, &ran, &result));
+    result
 }
 
 /// Whether the item need not be run, as far as a look without the lease can say.
@@ -156,9 +157,9 @@ fn nothing_to_do(
     if let Some(Err(e)) = spec.seen.as_ref().map(|seen| seen.note_opened(&item.subject, item.keep, &found)) {
         other_stores::warn_unnoted(&item.subject, &e, out);
     }
-    let told = item_args::not_run(&found, item, args.skip_exit, &opened.chosen, out);
-    report::write(args.reports, out, || report::item(spec, &found, &told));
-    Some(told)
+    let result = item_args::not_run(&found, item, args.skip_exit, &opened.chosen, out);
+    report::write(args.reports, out, || report::item(spec, &found, &result));
+    Some(result)
 }
 
 /// Checks everything that can be wrong before a lease is asked for.
@@ -186,7 +187,7 @@ fn on_store(
     spec.gates = gates;
     spec.seen = spec.item.is_some().then(|| OtherStores::new(&opened.state, &opened.chosen.shown));
     if spec.item.is_some() || spec.gates.is_some() {
-        spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(e.to_string()))?);
+        spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(Explanation::of(e)))?);
     }
     other_stores::told_by_file(&opened)?;
     Ok((spec, fences, opened))
@@ -284,8 +285,8 @@ fn find(
 ) -> Result<Program, Failed> {
     lookup(command, path).map_err(|e| {
         let hint = if e.exit_code() == 127 { hint() } else { None };
-        let told = say::no_command(&e, lease, hint.unwrap_or_default());
-        Failed::new(FailKind::Command(e.exit_code()), "command", told)
+        let why = say::no_command(&e, lease, hint.unwrap_or_default());
+        Failed::new(FailKind::Command(e.exit_code()), "command", why)
     })
 }
 

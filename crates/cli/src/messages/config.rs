@@ -24,7 +24,7 @@ notes! {
     two_stores() "store and store_file are both set; keep one";
     new_here_without_store() "new_here goes with the store of the same file, and the file names none";
     project_key(key)
-        "{key} belongs into the leasehold.toml of a project; the user's configuration names only a store";
+        "{key} belongs in the leasehold.toml of a project; the user's configuration names only a store";
 }
 
 failures! {

@@ -63,9 +63,9 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     spec.seen = elsewhere;
     let spec = &spec;
     let path = state.as_ref().map(StateDir::observed);
-    let begun = diary::line(spec, chosen, diary::STARTED);
+    let start = diary::line(spec, chosen, diary::STARTED);
     // If this fails, so does the note at the end, which is reported.
-    path.iter().for_each(|path| drop(note(path, &begun)));
+    path.iter().for_each(|path| drop(note(path, &start)));
     let lease = state.as_ref().zip(chosen).and_then(|(state, chosen)| notes.ask(state, chosen, spec));
     let mut item = chosen.and_then(|chosen| notes.item(chosen, spec, lease.as_ref()));
     let bearer = lease.as_ref().map(|lease| Bearer::from(lease.granted()));
@@ -94,10 +94,10 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
         recorded.unnoted.iter().for_each(|(subject, why)| other_stores::warn_unnoted(subject, why, out));
     }
     if let Some(lease) = lease {
-        notes.give_back(lease);
+        notes.release(lease);
     }
     if let Some(path) = &path {
-        let beside = Beside::read(path, &begun);
+        let beside = Beside::read(path, &start);
         let seen = beside.seen(&left, notes.held_by.as_deref());
         notes.told(((), seen));
     }
@@ -257,7 +257,7 @@ impl Observations {
         found
     }
 
-    fn give_back(&mut self, lease: Lease) {
+    fn release(&mut self, lease: Lease) {
         if let Err(lost) = lease.check() {
             self.add("lost", say::lost(lost));
         }

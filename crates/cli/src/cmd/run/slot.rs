@@ -41,12 +41,13 @@ pub fn slot() -> Result<u8, Failed> {
         reports: &ReportArgs::default(),
         new_here: described.new_here,
     };
-    let mut begun = None;
-    let told = carry_out(&asked, prepare(&flags, &described), &Out::new(&flags), |ran| begun = recorded(ran));
-    let exit = told.as_ref().map_or_else(Failed::code, |code| *code);
-    let slot = begun.unwrap_or_else(|| SlotOutcome::NotBegun(not_begun(&told)));
+    let mut started = None;
+    let result =
+        carry_out(&asked, prepare(&flags, &described), &Out::new(&flags), |ran| started = recorded(ran));
+    let exit = result.as_ref().map_or_else(Failed::code, |code| *code);
+    let slot = started.unwrap_or_else(|| SlotOutcome::NotBegun(not_begun(&result)));
     reply.send(&RunOutcome { version: VERSION, run_id: described.run_id, slot, exit });
-    told
+    result
 }
 
 /// The record of a slot that the run started.
@@ -60,8 +61,8 @@ fn recorded(ran: &RunResult) -> Option<SlotOutcome> {
 }
 
 /// Why the run did not start its slot.
-fn not_begun(told: &Result<u8, Failed>) -> NotBegun {
-    match told.as_ref().map_err(|failed| failed.kind) {
+fn not_begun(result: &Result<u8, Failed>) -> NotBegun {
+    match result.as_ref().map_err(|failed| failed.kind) {
         Ok(_) => NotBegun::Skipped,
         Err(FailKind::Usage | FailKind::Refused | FailKind::Denied | FailKind::Config) => NotBegun::InVain,
         Err(FailKind::NeedsYou) => NotBegun::NeedsYou,

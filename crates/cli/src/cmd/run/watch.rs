@@ -21,7 +21,7 @@ pub type TargetNote = (&'static str, String);
 pub struct WatchedTarget {
     pub target: Box<dyn Target>,
     /// How many stale writes it had accepted before, because it only observes.
-    let_in: u64,
+    accepted: u64,
     /// The fingerprint of its content before the run.
     before: Option<String>,
 }
@@ -39,8 +39,8 @@ pub fn before(all: Vec<Box<dyn Target>>, bearer: Option<Bearer>) -> (Vec<Watched
         let mut seen = Vec::new();
         let look = |mut target: Box<dyn Target>| {
             look(target.as_mut(), bearer.as_ref(), &mut seen);
-            let (let_in, before) = (let_in(target.as_mut()), target.fingerprint());
-            WatchedTarget { target, let_in, before }
+            let (accepted, before) = (accepted(target.as_mut()), target.fingerprint());
+            WatchedTarget { target, accepted, before }
         };
         let watched = all.into_iter().map(look).collect();
         (watched, seen)
@@ -50,9 +50,9 @@ pub fn before(all: Vec<Box<dyn Target>>, bearer: Option<Bearer>) -> (Vec<Watched
 /// Asks the targets what they accepted while the job ran, and notes there what the run left.
 pub fn after(all: Vec<WatchedTarget>, bearer: Option<Bearer>) -> (Vec<TargetTraces>, Vec<TargetNote>) {
     in_time(all.is_empty(), move || {
-        let (mut all_left, mut seen) = (Vec::new(), Vec::new());
-        for WatchedTarget { mut target, let_in: had_let_in, before } in all {
-            let more = let_in(target.as_mut()).saturating_sub(had_let_in);
+        let (mut traces, mut seen) = (Vec::new(), Vec::new());
+        for WatchedTarget { mut target, accepted: earlier, before } in all {
+            let more = accepted(target.as_mut()).saturating_sub(earlier);
             if more > 0 {
                 let text = match more {
                     1 => say::accepted_write(target.shown()),
@@ -65,9 +65,9 @@ pub fn after(all: Vec<WatchedTarget>, bearer: Option<Bearer>) -> (Vec<TargetTrac
                 // If the fence does not accept the note, the next run reports that.
                 let _ = target.remember(bearer, now);
             }
-            all_left.push(TargetTraces { shown: target.shown().into(), before, now });
+            traces.push(TargetTraces { shown: target.shown().into(), before, now });
         }
-        (all_left, seen)
+        (traces, seen)
     })
 }
 
@@ -80,8 +80,8 @@ fn in_time<T: Default + Send + 'static>(
         return work();
     }
     let (done, waiting) = mpsc::channel();
-    let begun = thread::Builder::new().name("targets".into()).spawn(move || drop(done.send(work())));
-    let answer = begun.ok().and_then(|_| waiting.recv_timeout(PATIENCE).ok());
+    let started = thread::Builder::new().name("targets".into()).spawn(move || drop(done.send(work())));
+    let answer = started.ok().and_then(|_| waiting.recv_timeout(PATIENCE).ok());
     answer.unwrap_or_else(|| (T::default(), vec![("target", say::no_answer(HumanDuration(PATIENCE)))]))
 }
 
@@ -102,6 +102,7 @@ fn look(target: &mut dyn Target, bearer: Option<&Bearer>, seen: &mut Vec<TargetN
     }
 }
 
-fn let_in(target: &mut dyn Target) -> u64 {
+/// How many stale writes the target has accepted.
+fn accepted(target: &mut dyn Target) -> u64 {
     target.show().ok().flatten().map_or(0, |record| record.fence.let_in)
 }

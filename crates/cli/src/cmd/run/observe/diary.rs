@@ -64,16 +64,16 @@ impl Beside {
             .collect();
         let ended =
             |run: &Value| others.iter().any(|line| line["run_id"] == *run && line["outcome"] != STARTED);
-        let (begun, mut last): (Vec<Value>, Vec<Value>) =
+        let (started, mut last): (Vec<Value>, Vec<Value>) =
             others.iter().cloned().partition(|line| line["outcome"] == STARTED);
-        last.extend(begun.iter().filter(|line| !ended(&line["run_id"])).cloned());
-        Self { last, newer: begun.into_iter().map(|line| line["run_id"].clone()).collect() }
+        last.extend(started.iter().filter(|line| !ended(&line["run_id"])).cloned());
+        Self { last, newer: started.into_iter().map(|line| line["run_id"].clone()).collect() }
     }
 
     /// What to note about them. The run that held the lease is noted already.
     pub fn seen(&self, left: &[TargetTraces], held_by: Option<&str>) -> Vec<TargetNote> {
         let text = |line: &Value, key: &str| line[key].as_str().unwrap_or("?").to_owned();
-        let unknown = self.last.iter().filter(|line| line["run_id"].as_str() != held_by);
+        let unnoted = self.last.iter().filter(|line| line["run_id"].as_str() != held_by);
         let overlap = |line: &Value| {
             let (lease, holder) = (text(line, "lease"), text(line, "holder"));
             ("overlap", say::ran_beside(lease, holder))
@@ -89,7 +89,7 @@ impl Beside {
                 _ => None,
             }
         });
-        unknown.map(overlap).chain(overwritten.map(|text| ("overwritten", text))).collect()
+        unnoted.map(overlap).chain(overwritten.map(|text| ("overwritten", text))).collect()
     }
 }
 
