@@ -37,12 +37,11 @@ Examples:
 
 NAME is the thing that must not be touched twice (a repo, a site, a table), not the task.";
 
-/// Run scheduled work once, on whichever machine gets there first.
+/// Stops scheduled jobs and agents from running, or writing, twice
 #[derive(Debug, Parser)]
 #[command(
     name = "leasehold",
     version,
-    about,
     after_help = AFTER_HELP,
     disable_help_subcommand = true,
     subcommand_required = true,

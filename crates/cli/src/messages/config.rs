@@ -29,14 +29,14 @@ notes! {
 
 failures! {
     /// A configuration file, `leasehold.toml` or the user's.
-    bad_file(why) Config "config" { "{why}" "Nothing was started" "" }
+    bad_file(why) Config "config" { "cannot use the configuration: {why}" "Nothing was started" "" }
     empty_variable(variable) Config "config"
         { "{variable} is set but empty: was a secret not passed on?" "Nothing was run" "Set it to the store, or unset it" }
     not_text(variable) Config "config" { "{variable} is not valid UTF-8" "Nothing was run" "" }
     masked(origin, store) Config "config"
         { "{origin} is {store}: its password was masked, because a job gets no store credentials" "Nothing was run"
           "Put the URL into a file that only you can read and set LEASEHOLD_STORE_FILE, or run: leasehold use URL" }
-    bad_url(why) Config "bad_url" { "{why}" "Nothing was run" "" }
+    bad_url(why) Config "bad_url" { "cannot use the store: {why}" "Nothing was run" "" }
     unreadable_secret(path, origin, why) Config "config" { "cannot read {path} ({origin}): {why}" "" "" }
     empty_secret(path, origin) Config "config" { "{path} ({origin}) is empty" "" "" }
     /// The lease ran on a store that machines share, and this run would use the store of this machine.
@@ -50,5 +50,5 @@ explanations! {
     /// A mistyped path or a share that is not mounted must not become a second store.
     no_store(store)
         { "{store} is not a leasehold store yet (is the share mounted?)" "Nothing was run" "First time? leasehold use {store}" }
-    not_opened(why) { "{why}" "The store could not be opened, so nothing was run" "" }
+    not_opened(why) { "cannot open the store: {why}" "Nothing was run" "" }
 }

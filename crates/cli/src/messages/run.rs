@@ -114,16 +114,16 @@ failures! {
     bad_max_run(why) Usage "usage" { "--max-run: {why} (or none)" "Nothing was run" "" }
     system(why) Unreachable "system" { "the system refused: {why}" "" "" }
     /// `run-slot`, typed by a person.
-    no_scheduler(why) Usage "usage" { "{why}" "Nothing was run" "" }
+    no_scheduler(why) Usage "usage" { "cannot run the slot: {why}" "Nothing was run" "" }
     /// The scheduler and `run-slot` do not understand each other.
-    unreadable_slot(why) Config "config" { "{why}" "Nothing was run" "" }
-    unreceived_slot(why) Unreachable "system" { "{why}" "Nothing was run" "" }
+    unreadable_slot(why) Config "config" { "cannot run the slot: {why}" "Nothing was run" "" }
+    unreceived_slot(why) Unreachable "system" { "cannot run the slot: {why}" "Nothing was run" "" }
     empty_slot() Config "config" { "the scheduler named no lease, or no command" "Nothing was run" "" }
 }
 
 explanations! {
     /// The command was not found, or cannot be executed.
-    no_command(why, lease, hint) { "{why}" "{lease} was not taken, so another machine can run it" "{hint}" }
+    no_command(why, lease, hint) { "cannot run the command: {why}" "{lease} was not taken, so another machine can run it" "{hint}" }
     /// The system did not execute the command.
-    not_executed(why) { "{why}" "The lease was released" "" }
+    not_executed(why) { "cannot run the command: {why}" "The lease was released" "" }
 }

@@ -25,10 +25,10 @@ notes! {
 }
 
 failures! {
-    bad_timing(why) Usage "usage" { "{why}" "Nothing was run" "" }
+    bad_timing(why) Usage "usage" { "cannot use these times: {why}" "Nothing was run" "" }
     /// A target could not be fenced.
-    not_fenced(why) Unreachable "seal_failed" { "{why}" "Nothing was run" "" }
-    item_not_run(why) Unreachable "item" { "{why}" "Nothing was run" "" }
+    not_fenced(why) Unreachable "seal_failed" { "a target could not be fenced: {why}" "Nothing was run" "" }
+    item_not_run(why) Unreachable "item" { "not run: {why}" "Nothing was run" "" }
 
     newer_record(lease, store, bad) Config "config"
         { "{lease} on {store}: {bad}" "Nothing was changed" "Upgrade leasehold on this machine" }
