@@ -7,8 +7,6 @@ use leasehold::messages::Explanation;
 use leasehold_run::config_file::BadFile;
 use leasehold_run::placeholders::BadTemplate;
 
-use crate::messages::config as say;
-
 /// The command succeeded, or the run was skipped.
 pub const OK: u8 = 0;
 /// `acquire` or `break` found the lease held.
@@ -133,7 +131,7 @@ pub fn by_kind(kind: FailureKind, told: impl Into<Explanation>) -> Failed {
 
 impl From<BadFile> for Failed {
     fn from(bad: BadFile) -> Self {
-        say::bad_file(bad)
+        Self::config(Explanation::of(bad).meaning("Nothing was started"))
     }
 }
 

@@ -28,8 +28,6 @@ notes! {
 }
 
 failures! {
-    /// A configuration file, `leasehold.toml` or the user's.
-    bad_file(why) Config "config" { "cannot use the configuration: {why}" "Nothing was started" "" }
     empty_variable(variable) Config "config"
         { "{variable} is set but empty: was a secret not passed on?" "Nothing was run" "Set it to the store, or unset it" }
     not_text(variable) Config "config" { "{variable} is not valid UTF-8" "Nothing was run" "" }
